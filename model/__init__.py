@@ -1,0 +1,1 @@
+"""What is trained and how: configuration, transformer, scale vectors, accounting, training."""

@@ -1,0 +1,94 @@
+"""The dataclass fields from which a trial is described, and the checks that they share.
+
+A *semantic* field is part of a trial's identity: change it and the trained bits change. A field that
+is introduced after results exist is declared with :func:`later`; it stays out of the identity at the
+value that it had implicitly before, so that old results keep their name.
+"""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_OMIT_AT_DEFAULT = "omit_from_identity_at_default"
+
+
+class ConfigurationError(ValueError):
+    """A field has a value that cannot work; says which field, the value, and what is allowed."""
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        super().__init__(f"{field} is {value!r}; allowed: {allowed}")
+        self.field = field
+        self.value = value
+        self.allowed = allowed
+
+
+def later(default: T) -> T:
+    """A field that did not exist when the first results were kept: out of the identity at ``default``."""
+    return typing.cast(T, dataclasses.field(default=default, metadata={_OMIT_AT_DEFAULT: True}))
+
+
+def require(condition: bool, field: str, value: object, allowed: str) -> None:
+    """Raise :class:`ConfigurationError` unless ``condition`` holds."""
+    if not condition:
+        raise ConfigurationError(field, value, allowed)
+
+
+def require_choice(field: str, value: object, choices: typing.Iterable[str]) -> None:
+    """Raise :class:`ConfigurationError` unless ``value`` is one of ``choices``."""
+    names = sorted(choices)
+    require(value in names, field, value, ", ".join(names))
+
+
+def to_dict(config: Any, *, identity: bool = False) -> dict[str, Any]:
+    """A configuration dataclass as plain JSON values; ``identity`` drops later fields at their default."""
+    result: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if identity and field.metadata.get(_OMIT_AT_DEFAULT) and value == field.default:
+            continue
+        if dataclasses.is_dataclass(value):
+            value = to_dict(value, identity=identity)
+        elif isinstance(value, tuple):
+            value = list(value)
+        result[field.name] = value
+    return result
+
+
+def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
+    """Build the configuration dataclass ``cls`` from plain values, the inverse of :func:`to_dict`.
+
+    Raises :class:`ConfigurationError` for an unknown or a missing field or a value of the wrong type.
+    """
+    prefix = f"{where}." if where else ""
+    require(isinstance(values, Mapping), where or cls.__name__, values, "a mapping of fields")
+    known = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for name in values:
+        require(name in known, f"{prefix}{name}", values[name], "no such field; fields: " + ", ".join(known))
+    hints = typing.get_type_hints(cls)
+    arguments = {name: _coerce(hints[name], value, prefix + name) for name, value in values.items()}
+    for name, field in known.items():
+        if name not in arguments and field.default is field.default_factory is dataclasses.MISSING:
+            raise ConfigurationError(prefix + name, None, "a value (the field has no default)")
+    return cls(**arguments)
+
+
+def _coerce(hint: Any, value: Any, where: str) -> Any:
+    """``value`` as the type that ``hint`` names, refusing what would have to be guessed."""
+    if dataclasses.is_dataclass(hint):
+        return from_dict(typing.cast(type[Any], hint), value, where)
+    origin = typing.get_origin(hint)
+    if origin in (types.UnionType, typing.Union):
+        options = [option for option in typing.get_args(hint) if option is not type(None)]
+        return None if value is None else _coerce(options[0], value, where)
+    if origin is tuple:
+        require(isinstance(value, (list, tuple)), where, value, "a list")
+        return tuple(_coerce(typing.get_args(hint)[0], item, where) for item in value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    is_number_like_bool = isinstance(value, bool) and hint is not bool
+    require(isinstance(value, hint) and not is_number_like_bool, where, value, f"a value of type {hint.__name__}")
+    return value

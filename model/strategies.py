@@ -1,0 +1,148 @@
+"""Scale-vector strategies as data: which vectors exist, where they act, how they are parameterized.
+
+The fields are independent of each other, so that any point of the paper's ablation lattice
+(arXiv 2605.26895) can be written down. The arithmetic that they stand for is in ``model.scale_vectors``.
+"""
+
+from dataclasses import dataclass, replace
+
+from model.fields import require, require_choice
+
+ATTENTION_INPUT_MAPS = ("query", "key", "value")
+FEED_FORWARD_INPUT_MAPS = ("gate", "up")
+NORMED_MAPS = ATTENTION_INPUT_MAPS + FEED_FORWARD_INPUT_MAPS
+"""The linear maps that read a normalized input."""
+ALL_MAPS = ("query", "key", "value", "output", "gate", "up", "down")
+
+BRANCHES = ("none", "shared", "heterogeneous")
+PLACEMENTS = ("input", "dual", "dual-normalized")
+REPARAMETERIZATIONS = ("none", "or", "er", "or-normalized", "or-exponential")
+WEIGHT_DECAYS = ("all", "none", "input", "output")
+ROLES = ("input", "output")
+
+
+@dataclass(frozen=True)
+class ScaleVectorStrategy:
+    """One way to place and to parameterize scale vectors.
+
+    branches: how the maps that read one normalized input share its vector: ``none`` (no vector),
+        ``shared`` (one for all, the usual RMSNorm gain) or ``heterogeneous`` (HG: one for each map).
+    placement: ``input`` (between norm and map only), ``dual`` (DP: ``y = u * (W (v * x))``) or
+        ``dual-normalized`` (DNP: ``y = u * Norm(W (v * x))``).
+    dual_maps: the maps that dual placement adds an output vector to. Which ones the paper uses is our
+        reading. ``output`` and ``down`` do not follow a norm: naming them gives them both vectors.
+    normalize_per_head: whether DNP normalizes queries, keys and values head by head (our reading) or
+        over their whole width. Gate and up are always normalized over their width.
+    reparameterization: ``none``; ``or``: g = beta * alpha; ``er``: g = exp(beta + alpha);
+        ``or-normalized``: g = beta * sqrt(d) * alpha / |alpha|; ``or-exponential``: g = exp(beta) * alpha.
+        The split into a scalar beta and a vector alpha is our reading of the paper's OR and ER.
+    weight_decay: which vectors decay like the matrices: ``all``, ``none``, only ``input``-norm vectors
+        (IWD) or only ``output``-norm vectors. Decay acts on the parameters as stored: with ``or`` both
+        factors decay, so the product decays twice as fast; ``er`` decays towards 1; a normalized
+        direction does not feel decay.
+    dual_output_role: whether the output vectors of dual placement count as output-norm vectors (our
+        reading: no linear map follows them directly) or as input-norm vectors when decay is chosen.
+    learning_rate_factor: learning rate of the vectors over that of the matrices.
+    """
+
+    branches: str = "shared"
+    placement: str = "input"
+    dual_maps: tuple[str, ...] = NORMED_MAPS
+    normalize_per_head: bool = True
+    reparameterization: str = "none"
+    weight_decay: str = "all"
+    dual_output_role: str = "output"
+    learning_rate_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_choice("scale_vectors.branches", self.branches, BRANCHES)
+        require_choice("scale_vectors.placement", self.placement, PLACEMENTS)
+        require_choice("scale_vectors.reparameterization", self.reparameterization, REPARAMETERIZATIONS)
+        require_choice("scale_vectors.weight_decay", self.weight_decay, WEIGHT_DECAYS)
+        require_choice("scale_vectors.dual_output_role", self.dual_output_role, ROLES)
+        for name in self.dual_maps:
+            require_choice("scale_vectors.dual_maps", name, ALL_MAPS)
+        unique = len(set(self.dual_maps)) == len(self.dual_maps)
+        require(unique, "scale_vectors.dual_maps", self.dual_maps, "each map once")
+        factor = self.learning_rate_factor
+        require(0 < factor < float("inf"), "scale_vectors.learning_rate_factor", factor, "a positive number")
+        # One order, so that two ways of writing the same set are one strategy.
+        object.__setattr__(self, "dual_maps", tuple(name for name in ALL_MAPS if name in self.dual_maps))
+
+    @property
+    def is_dual(self) -> bool:
+        """Whether any map has an output vector."""
+        return self.placement != "input" and bool(self.dual_maps)
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether the model has any scale vector at all."""
+        return self.branches != "none" or self.is_dual
+
+    def decays(self, role: str) -> bool:
+        """Whether vectors of ``role`` (``input`` or ``output``) decay."""
+        return self.weight_decay in ("all", role)
+
+
+PRESETS: dict[str, ScaleVectorStrategy] = {
+    "none": ScaleVectorStrategy(branches="none"),
+    "baseline": ScaleVectorStrategy(),
+    "baseline-no-decay": ScaleVectorStrategy(weight_decay="none"),
+    "hg": ScaleVectorStrategy(branches="heterogeneous"),
+    "dp": ScaleVectorStrategy(placement="dual"),
+    "dnp": ScaleVectorStrategy(placement="dual-normalized"),
+    "or": ScaleVectorStrategy(reparameterization="or"),
+    "er": ScaleVectorStrategy(reparameterization="er"),
+    "iwd": ScaleVectorStrategy(weight_decay="input"),
+    "unified": ScaleVectorStrategy(
+        branches="heterogeneous", placement="dual-normalized", reparameterization="or", weight_decay="input"
+    ),
+    "unified-dp": ScaleVectorStrategy(
+        branches="heterogeneous", placement="dual", reparameterization="or", weight_decay="input"
+    ),
+}
+
+
+def canonical(strategy: ScaleVectorStrategy, *, decays_anything: bool = True) -> ScaleVectorStrategy:
+    """The simplest strategy that trains the same bits: fields that cannot matter are set to their default.
+
+    On a Llama without dual placement every vector is an input-norm vector, for instance, so that decay
+    on input-norm vectors *is* decay on all. ``decays_anything`` is False where the weight decay is zero.
+    """
+    default = ScaleVectorStrategy()
+    if strategy.placement != "dual-normalized":
+        strategy = replace(strategy, normalize_per_head=default.normalize_per_head)
+    if not strategy.is_dual:
+        strategy = replace(
+            strategy,
+            placement=default.placement,
+            dual_maps=default.dual_maps,
+            normalize_per_head=default.normalize_per_head,
+            dual_output_role=default.dual_output_role,
+        )
+    if not strategy.has_vectors:
+        return ScaleVectorStrategy(branches="none")
+    if not decays_anything:
+        return replace(strategy, weight_decay=default.weight_decay, dual_output_role=default.dual_output_role)
+    return replace(
+        strategy,
+        weight_decay=_canonical_decay(strategy),
+        dual_output_role=default.dual_output_role if _one_policy_for_all(strategy) else strategy.dual_output_role,
+    )
+
+
+def _one_policy_for_all(strategy: ScaleVectorStrategy) -> bool:
+    return _canonical_decay(strategy) in ("all", "none")
+
+
+def _canonical_decay(strategy: ScaleVectorStrategy) -> str:
+    """The decay policy in words of all/none where only vectors of one role exist."""
+    roles = set()
+    if strategy.branches != "none" or not set(strategy.dual_maps) <= set(NORMED_MAPS):
+        roles.add("input")
+    if strategy.is_dual:
+        roles.add(strategy.dual_output_role)
+    decayed = {role for role in roles if strategy.decays(role)}
+    if decayed == roles:
+        return "all"
+    return strategy.weight_decay if decayed else "none"
