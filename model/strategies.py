@@ -30,7 +30,8 @@ class ScaleVectorStrategy:
     placement: ``input`` (between norm and map only), ``dual`` (DP: ``y = u * (W (v * x))``) or
         ``dual-normalized`` (DNP: ``y = u * Norm(W (v * x))``).
     dual_maps: the maps that dual placement adds an output vector to. Which ones the paper uses is our
-        reading. ``output`` and ``down`` do not follow a norm: naming them gives them both vectors.
+        reading. ``output`` and ``down`` do not follow a norm: naming them gives them both vectors (only
+        the output vector where ``branches`` is ``none``).
     normalize_per_head: whether DNP normalizes queries, keys and values head by head (our reading) or
         over their whole width. Gate and up are always normalized over their width.
     reparameterization: ``none``; ``or``: g = beta * alpha; ``er``: g = exp(beta + alpha);
@@ -79,6 +80,20 @@ class ScaleVectorStrategy:
         """Whether the model has any scale vector at all."""
         return self.branches != "none" or self.is_dual
 
+    def has_own_input_vector(self, name: str) -> bool:
+        """Whether the map ``name`` has an input vector that no other map shares."""
+        if name in NORMED_MAPS:
+            return self.branches == "heterogeneous"
+        return self.branches != "none" and self.has_output_vector(name)
+
+    def has_output_vector(self, name: str) -> bool:
+        """Whether the map ``name`` has an output vector."""
+        return self.placement != "input" and name in self.dual_maps
+
+    def normalizes_output(self, name: str) -> bool:
+        """Whether a norm stands between the map ``name`` and its output vector."""
+        return self.placement == "dual-normalized" and name in self.dual_maps
+
     def decays(self, role: str) -> bool:
         """Whether vectors of ``role`` (``input`` or ``output``) decay."""
         return self.weight_decay in ("all", role)
@@ -110,25 +125,21 @@ def canonical(strategy: ScaleVectorStrategy, *, decays_anything: bool = True) ->
     on input-norm vectors *is* decay on all. ``decays_anything`` is False where the weight decay is zero.
     """
     default = ScaleVectorStrategy()
-    if strategy.placement != "dual-normalized":
+    if not any(strategy.normalizes_output(name) for name in ATTENTION_INPUT_MAPS):
         strategy = replace(strategy, normalize_per_head=default.normalize_per_head)
     if not strategy.is_dual:
         strategy = replace(
             strategy,
             placement=default.placement,
             dual_maps=default.dual_maps,
-            normalize_per_head=default.normalize_per_head,
             dual_output_role=default.dual_output_role,
         )
     if not strategy.has_vectors:
         return ScaleVectorStrategy(branches="none")
     if not decays_anything:
         return replace(strategy, weight_decay=default.weight_decay, dual_output_role=default.dual_output_role)
-    return replace(
-        strategy,
-        weight_decay=_canonical_decay(strategy),
-        dual_output_role=default.dual_output_role if _one_policy_for_all(strategy) else strategy.dual_output_role,
-    )
+    role = default.dual_output_role if _one_policy_for_all(strategy) else strategy.dual_output_role
+    return replace(strategy, weight_decay=_canonical_decay(strategy), dual_output_role=role)
 
 
 def _one_policy_for_all(strategy: ScaleVectorStrategy) -> bool:
@@ -138,7 +149,7 @@ def _one_policy_for_all(strategy: ScaleVectorStrategy) -> bool:
 def _canonical_decay(strategy: ScaleVectorStrategy) -> str:
     """The decay policy in words of all/none where only vectors of one role exist."""
     roles = set()
-    if strategy.branches != "none" or not set(strategy.dual_maps) <= set(NORMED_MAPS):
+    if strategy.branches != "none":
         roles.add("input")
     if strategy.is_dual:
         roles.add(strategy.dual_output_role)

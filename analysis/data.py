@@ -1,0 +1,196 @@
+"""The table that is analysed: reading it, checking it, and the conventions for N and C.
+
+A table is tidy, one row a trial; ``n_params, n_tokens, loss`` are needed, ``arm, rung, seed, cluster,
+status, stage`` and the others of :data:`NUMBERS` are used where present.
+"""
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+REQUIRED = ("n_params", "n_tokens", "loss")
+NUMBERS = (
+    *REQUIRED,
+    "n_params_embedding",
+    "n_params_scale_vectors",
+    "n_params_total",
+    "flops_counted",
+    "learning_rate",
+    "wall_s",
+    "epochs",
+)
+TEXTS = ("arm", "rung", "stage", "status", "lr_status", "cluster", "optimizer", "schedule", "corpus")
+STATUSES = ("completed", "diverged", "failed", "pending", "queued", "running", "cancelled")
+N_CONVENTIONS = {
+    "matrices": "non-embedding matrix parameters without scale vectors",
+    "with-embedding": "matrix parameters and embeddings, without scale vectors",
+    "total": "all parameters",
+}
+C_CONVENTIONS = {
+    "6nd": "6 x N x tokens",
+    "counted": "FLOPs counted from the architecture, attention and head included",
+}
+LARGEST_FILE_BYTES = 100_000_000
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+class DataError(ValueError):
+    """The table or an option cannot be used; one message says what, where, the value and what is allowed."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown ``name``: the nearest known one, or all of them."""
+    names = sorted(str(candidate) for candidate in known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"nearest: {close[0]!r}" if close else "allowed: " + ", ".join(names)
+
+
+def require_choice(what: str, value: str, allowed: Iterable[str]) -> None:
+    """Raise :class:`DataError` unless ``value`` is one of ``allowed``."""
+    names = list(allowed)
+    if value not in names:
+        raise DataError(f"{what} is {value!r}; {nearest(str(value), names)}")
+
+
+def require_column(table: pd.DataFrame, name: str, why: str = "") -> None:
+    """Raise :class:`DataError` that names the nearest column unless ``name`` is one."""
+    if name not in table.columns:
+        needed = f" (needed for {why})" if why else ""
+        raise DataError(f"the table has no column {name!r}{needed}; {nearest(name, table.columns)}")
+
+
+def read_table(path: Path | str) -> pd.DataFrame:
+    """Read a CSV (``.csv``) or Parquet (``.parquet``) file; raises :class:`DataError` if that fails."""
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise DataError(f"{path} ends in {suffix!r}; allowed: .csv, .parquet")
+    if not path.is_file():
+        raise DataError(f"{path} is not a file")
+    size = path.stat().st_size
+    if size > LARGEST_FILE_BYTES:
+        raise DataError(f"{path} has {size} bytes; allowed: up to {LARGEST_FILE_BYTES} (one row a trial)")
+    try:
+        return pd.read_csv(path) if suffix == ".csv" else pd.read_parquet(path)
+    except (ValueError, OSError) as error:  # pandas' and pyarrow's parser errors are ValueErrors
+        raise DataError(f"{path} cannot be read as {suffix[1:]}: {error}") from error
+
+
+def checked(table: pd.DataFrame) -> pd.DataFrame:
+    """A checked copy of ``table`` with the optional columns filled in and a fresh index.
+
+    Missing columns become: ``arm`` "all", ``rung`` the value of ``n_params``, ``seed`` 0, ``cluster``
+    the trial or the row, ``status`` "completed". Rows of one trial that several sweeps share are kept once.
+    Raises :class:`DataError`.
+    """
+    for name in REQUIRED:
+        require_column(table, name)
+    if table.empty:
+        raise DataError("the table has no rows; at least one is needed")
+    result = table.reset_index(drop=True)
+    for name in NUMBERS:
+        if name in result.columns:
+            result[name] = _numbers(result[name])
+    result = _with_defaults(result)
+    _check_values(result)
+    if "trial_id" in result.columns:
+        result = result.drop_duplicates(["trial_id", "arm", "stage"], ignore_index=True)
+    return result
+
+
+def _numbers(column: "pd.Series[float]") -> "pd.Series[float]":
+    if pd.api.types.is_bool_dtype(column):
+        raise DataError(f"column {column.name!r} holds true/false; allowed: numbers")
+    numbers = pd.to_numeric(column, errors="coerce").astype(float)
+    text = numbers.isna() & column.notna()
+    if text.any():
+        row = int(np.flatnonzero(text)[0])
+        raise DataError(f"column {column.name!r}, row {row + 1}: {column.iloc[row]!r} is not a number")
+    return numbers
+
+
+def _with_defaults(table: pd.DataFrame) -> pd.DataFrame:
+    if "rung" not in table.columns:
+        table["rung"] = table["n_params"].map("{:.6g}".format)
+    if "cluster" not in table.columns:
+        own = table["trial_id"] if "trial_id" in table.columns else table.index
+        table["cluster"] = own.astype(str)
+    for name, value in (("arm", "all"), ("status", "completed"), ("stage", "comparison"), ("seed", 0)):
+        if name not in table.columns:
+            table[name] = value
+    if pd.api.types.is_numeric_dtype(table["seed"]):
+        table["seed"] = table["seed"].astype("Int64")
+    for name in TEXTS:
+        if name in table.columns:
+            table[name] = table[name].astype(object).where(table[name].notna(), "")
+            table[name] = table[name].map(str).astype(object)
+    return table
+
+
+def _check_values(table: pd.DataFrame) -> None:
+    unknown = ~table["status"].isin(STATUSES)
+    if unknown.any():
+        row = int(np.flatnonzero(unknown)[0])
+        require_choice(f"column 'status', row {row + 1}:", table["status"].iloc[row], STATUSES)
+    completed = table["status"] == "completed"
+    ran = completed | (table["status"] == "diverged")
+    for name, rows in (("n_params", ran), ("n_tokens", ran), ("loss", completed)):
+        bad = rows & ~(np.isfinite(table[name]) & (table[name] > 0))
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            value = table[name].iloc[row]
+            raise DataError(f"column {name!r}, row {row + 1}: {value:g}; allowed: finite numbers above zero")
+
+
+def comparison_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the comparison stage; tuning never counts as a result."""
+    return table[table["stage"] != "tuning"].reset_index(drop=True)
+
+
+def completed_rows(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
+    """Completed comparison trials, and how many rows were left out for which reason."""
+    excluded = {"tuning": int((table["stage"] == "tuning").sum())}
+    rows = comparison_rows(table)
+    others = rows.loc[rows["status"] != "completed", "status"].value_counts()
+    excluded.update({str(status): int(count) for status, count in others.sort_index().items()})
+    kept = rows[rows["status"] == "completed"].reset_index(drop=True)
+    return kept, {reason: count for reason, count in excluded.items() if count}
+
+
+def parameters_of(table: pd.DataFrame, n_convention: str = "matrices") -> FloatArray:
+    """N of each row under ``n_convention``, one of :data:`N_CONVENTIONS`."""
+    require_choice("n_convention", n_convention, N_CONVENTIONS)
+    if n_convention == "total":
+        require_column(table, "n_params_total", "n_convention total")
+        return np.asarray(table["n_params_total"], float)
+    n_params = np.asarray(table["n_params"], float)
+    if n_convention == "matrices":
+        return n_params
+    require_column(table, "n_params_embedding", "n_convention with-embedding")
+    total: FloatArray = n_params + np.asarray(table["n_params_embedding"], float)
+    return total
+
+
+def compute_of(table: pd.DataFrame, n_convention: str = "matrices", c_convention: str = "6nd") -> FloatArray:
+    """C of each row in FLOPs under ``c_convention``, one of :data:`C_CONVENTIONS`."""
+    require_choice("c_convention", c_convention, C_CONVENTIONS)
+    if c_convention == "counted":
+        require_column(table, "flops_counted", "c_convention counted")
+        return np.asarray(table["flops_counted"], float)
+    compute: FloatArray = 6.0 * parameters_of(table, n_convention) * np.asarray(table["n_tokens"], float)
+    return compute
+
+
+def unit_warnings(table: pd.DataFrame) -> list[str]:
+    """A warning for each count that looks as if it were given in thousands or millions."""
+    return [
+        f"the largest {name} is {table[name].max():g}: is it in thousands or millions? Give plain counts."
+        for name in ("n_params", "n_tokens")
+        if len(table) and table[name].max() < 2_000
+    ]

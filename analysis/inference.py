@@ -1,0 +1,123 @@
+"""Intervals and tests of paired differences: pooled within cells, with the degrees of freedom they have.
+
+A cell is a rung (and setting); its pairs differ by seed. Any contrast of cell means has the variance
+``s^2 sum c_k^2 / n_k`` with s pooled within cells and ``pairs - cells`` degrees of freedom: a cell with one
+pair enters the mean and adds no degree of freedom. The interval is about these very rungs under new seeds,
+not about rungs that were not run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.data import FloatArray
+from analysis.noise import pooled_noise, t_quantile
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A contrast of cell means with its standard error (nan at zero degrees of freedom)."""
+
+    value: float
+    standard_error: float
+    df: int
+
+    def interval(self, level: float) -> tuple[float, float] | None:
+        """The t interval at ``level``; None without a degree of freedom."""
+        if self.df == 0:
+            return None
+        half = t_quantile(level, self.df) * self.standard_error
+        return self.value - half, self.value + half
+
+    def p_value(self) -> float | None:
+        """Two-sided, against zero; None without a degree of freedom."""
+        if self.df == 0:
+            return None
+        if self.standard_error == 0:
+            return 1.0 if self.value == 0 else 0.0
+        from scipy.special import stdtr
+
+        return float(2 * stdtr(self.df, -abs(self.value) / self.standard_error))
+
+
+def contrast(values: FloatArray, cells: FloatArray, coefficients: FloatArray) -> Estimate:
+    """``sum_k coefficients_k * mean of cell k``. values, cells [pairs]; coefficients [cells, in order]."""
+    _, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
+    means = np.bincount(index, values) / counts
+    noise = pooled_noise(values, cells)
+    error = noise.sd * float(np.sqrt(np.sum(coefficients**2 / counts)))
+    return Estimate(float(means @ coefficients), error, noise.df)
+
+
+def overall(values: FloatArray, cells: FloatArray) -> Estimate:
+    """The mean with equal weight for each cell, so that a rung with more seeds counts no more."""
+    n_cells = len(np.unique(cells))
+    return contrast(values, cells, np.full(n_cells, 1 / n_cells))
+
+
+def slope(values: FloatArray, cells: FloatArray, x: FloatArray) -> Estimate | None:
+    """Least-squares slope of the cell means on ``x`` [pairs], equal weights; None where x is constant."""
+    _, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
+    centred = np.bincount(index, x) / counts
+    centred = centred - centred.mean()
+    spread = float(centred @ centred)
+    return None if spread < 1e-12 else contrast(values, cells, centred / spread)
+
+
+def heterogeneity(values: FloatArray, cells: FloatArray) -> float | None:
+    """p-value of the F test that all cells share one mean; None where the design cannot tell."""
+    from scipy.special import fdtrc
+
+    _, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
+    noise = pooled_noise(values, cells)
+    if noise.df == 0 or len(counts) < 2 or noise.sd == 0:
+        return None
+    means = np.bincount(index, values) / counts
+    between = float(np.sum(counts * (means - values.mean()) ** 2)) / (len(counts) - 1)
+    return float(fdtrc(len(counts) - 1, noise.df, between / noise.sd**2))
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's adjusted p-values; an arm without a p-value still counts in the family."""
+    known = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
+    largest = 0.0
+    for rank, (p, index) in enumerate(known):
+        largest = max(largest, min(1.0, p * (len(p_values) - rank)))
+        adjusted[index] = largest
+    return adjusted
+
+
+def equivalence_p(estimate: Estimate, margin: float) -> float | None:
+    """p-value of two one-sided t tests that the value lies within +-margin; None without freedom."""
+    if estimate.df == 0:
+        return None
+    if estimate.standard_error == 0:
+        return 0.0 if abs(estimate.value) < margin else 1.0
+    from scipy.special import stdtr
+
+    distance = (margin - abs(estimate.value)) / estimate.standard_error
+    return float(stdtr(estimate.df, -distance))
+
+
+def sign_p(n_worse: int, n_better: int) -> float:
+    """Two-sided sign test, for pairs of which a diverged side has no number."""
+    from scipy.special import bdtr
+
+    total = n_worse + n_better
+    return min(1.0, 2.0 * float(bdtr(min(n_worse, n_better), total, 0.5)))
+
+
+def seeds_needed(estimate: Estimate, sd: float, n_cells: int, level: float) -> int | None:
+    """Seeds for each cell at which the interval would exclude zero, were mean and noise to stay.
+
+    None where there is no noise figure or 100 seeds would not do.
+    """
+    if estimate.df == 0:
+        return None
+    for seeds in range(2, 101):
+        half = t_quantile(level, n_cells * (seeds - 1)) * sd / np.sqrt(n_cells * seeds)
+        if half < abs(estimate.value):
+            return seeds
+    return None

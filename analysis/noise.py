@@ -1,0 +1,117 @@
+"""Seed noise, pooled within cells of equal N and tokens, and whether points can tell an irreducible loss."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.data import FloatArray
+from analysis.laws import LAWS
+from analysis.parametrisation import Options, Parametrisation
+from analysis.solver import solve
+
+HIGH_FLOOR = 0.9
+"""The high irreducible loss that is tried, as a share of the lowest loss seen."""
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """A standard deviation pooled within cells, and its degrees of freedom (values minus cells)."""
+
+    sd: float
+    df: int
+
+
+@dataclass(frozen=True)
+class FloorProfile:
+    """The fit with E = 0 and with E = 0.9 of the lowest loss, each in standard errors worse than the best."""
+
+    zero: float
+    high: float
+    critical: float
+    identified: bool
+
+    @property
+    def warning(self) -> str:
+        """One sentence for people who would quote the exponent."""
+        if not np.isfinite(self.critical):
+            return (
+                "fewer than four sizes or no noise figure: the irreducible loss cannot be identified; "
+                "compare levels, not exponents"
+            )
+        return (
+            "these points cannot identify the irreducible loss: "
+            f"E = 0 fits {self.zero:.1f} and E = {HIGH_FLOOR:g} of the lowest loss {self.high:.1f} standard "
+            f"errors worse than the best fit ({self.critical:.1f} would be needed to exclude it); "
+            "compare levels, not exponents"
+        )
+
+
+def t_quantile(level: float, df: int) -> float:
+    """Half the width of a two-sided ``level`` t interval, in standard errors."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(df, 0.5 + level / 2))
+
+
+def pooled_noise(values: FloatArray, cells: FloatArray) -> Pooled:
+    """The sd of ``values`` [points] within ``cells`` [points of labels]; nan where no cell repeats."""
+    labels, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
+    df = len(values) - len(labels)
+    if df == 0:
+        return Pooled(float("nan"), 0)
+    means = np.bincount(index, values) / counts
+    return Pooled(float(np.sqrt(np.sum((values - means[index]) ** 2) / df)), df)
+
+
+def redraw(
+    losses: list[FloatArray], cells: FloatArray, draws: int, seed: int
+) -> tuple[list[FloatArray], int]:
+    """Losses drawn anew around their cells' means: one [draws, points] for each of ``losses`` [points].
+
+    The noise is normal in log loss with the covariance of the sides pooled within cells, so that sides
+    which share seeds stay paired. Also the degrees of freedom; with none, the losses come back as one draw.
+    """
+    _, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
+    logs = np.stack([np.log(loss) for loss in losses])
+    df = logs.shape[1] - len(counts)
+    if df == 0:
+        return [np.exp(row)[None] for row in logs], 0
+    means = np.stack([(np.bincount(index, row) / counts)[index] for row in logs])
+    covariance = (logs - means) @ (logs - means).T / df
+    rng = np.random.default_rng(seed)
+    size = (draws, logs.shape[1])
+    noise = rng.multivariate_normal(np.zeros(len(logs)), covariance, size, method="svd")
+    return [np.exp(means[side] + noise[..., side]) for side in range(len(logs))], df
+
+
+def floor_profile(x: FloatArray, loss: FloatArray) -> FloorProfile:
+    """How much worse E = 0 and a high E fit the points x [points], loss [points] than the best E.
+
+    Least squares on log loss of ``E + A/x^alpha``; the noise is the larger of the seeds' and the residuals'
+    of the best fit, since a wrong form of the law is no evidence for a floor.
+    """
+    best = _squares(x, loss, None)
+    distinct = len(np.unique(x))
+    seeds = pooled_noise(np.log(loss), x)
+    residual_df = len(x) - 3
+    candidates = [(seeds.sd**2, seeds.df)] if seeds.df else []
+    if residual_df > 0:
+        candidates.append((best / residual_df, residual_df))
+    if distinct < 4 or not candidates:
+        return FloorProfile(0.0, 0.0, float("inf"), False)
+    variance, df = max(candidates)
+    variance = max(variance, 1e-30)
+    critical = t_quantile(0.95, df)
+    zero, high = (
+        float(np.sqrt(max(_squares(x, loss, floor) - best, 0.0) / variance))
+        for floor in (0.0, HIGH_FLOOR * float(loss.min()))
+    )
+    return FloorProfile(zero, high, critical, min(zero, high) > critical)
+
+
+def _squares(x: FloatArray, loss: FloatArray, floor: float | None) -> float:
+    """The least sum of squared log residuals with E held at ``floor`` (free: the better of free and zero)."""
+    points = Parametrisation(LAWS["power-floor"], {"x": x}, floor)
+    problem = points.problem(loss, None, Options(loss="l2"))
+    least = 2.0 * float(solve(problem, points.starts(problem)).objective.min())
+    return least if floor is not None else min(least, _squares(x, loss, 0.0))

@@ -1,0 +1,139 @@
+"""Pairs: two trials of different arms that agree in everything but the arm and the tuned fields."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from analysis.data import DataError, FloatArray, comparison_rows, compute_of, require_column
+
+CELL_COLUMNS = ("rung", "n_tokens", "optimizer", "schedule", "corpus", "architecture")
+"""With the further setting columns these name a cell; with the seed, a pair."""
+# The columns of a tidy row of a sweep; any other column of such a row is a field of the sweep's grid.
+# fmt: off
+_SWEEP_COLUMNS = frozenset((
+    "trial_id", "sweep", "arm", "stage", "rung", "n_params", "n_params_embedding",
+    "n_params_scale_vectors", "n_params_total", "n_tokens", "tokens_per_parameter", "epochs",
+    "flops", "flops_counted", "loss", "loss_validation", "loss_initial", "seed", "cluster",
+    "optimizer", "schedule", "architecture", "corpus", "learning_rate", "lr_status", "status",
+    "cause", "micro_batch", "steps", "wall_s", "tokens_per_s", "device", "resumes", "precision",
+    "diverged_at_step", "test_tokens", "validation_tokens", "bytes_per_token", "scale_vectors",
+))
+# fmt: on
+COMPLETE, ARM_DIVERGED, REFERENCE_DIVERGED, BOTH_DIVERGED, MISSING = (
+    "complete",
+    "arm diverged",
+    "reference diverged",
+    "both diverged",
+    "missing or failed",
+)
+
+
+def setting_columns(table: pd.DataFrame, settings: Sequence[str] | None) -> list[str]:
+    """Further columns that a pair must agree in: those given, or the grid fields of a sweep's tidy rows.
+
+    Raises :class:`DataError` for a column that is not there.
+    """
+    if settings is not None:
+        for name in settings:
+            require_column(table, name, "settings")
+        return list(settings)
+    of_a_sweep = {"trial_id", "sweep"} <= set(table.columns)
+    return [name for name in table.columns if of_a_sweep and name not in _SWEEP_COLUMNS]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """All pairs of one arm with the reference, one row each.
+
+    ``table`` has the pair's key columns, ``cell`` (a number), ``kind`` (one of :data:`COMPLETE`, ...), and
+    each side's columns with the suffixes ``_reference`` and ``_arm``.
+    """
+
+    table: pd.DataFrame
+    cell_columns: tuple[str, ...]
+
+    def of_kind(self, *kinds: str) -> pd.DataFrame:
+        """The pairs of these kinds."""
+        return self.table[self.table["kind"].isin(kinds)]
+
+    @property
+    def complete(self) -> pd.DataFrame:
+        """Pairs of which both trials completed."""
+        return self.of_kind(COMPLETE)
+
+    @property
+    def differences(self) -> FloatArray:
+        """Arm minus reference, nats a token [complete pairs]."""
+        complete = self.complete
+        return (complete["loss_arm"] - complete["loss_reference"]).to_numpy(float)
+
+    @property
+    def cells(self) -> FloatArray:
+        """The cell of each complete pair [complete pairs]."""
+        return self.complete["cell"].to_numpy(float)
+
+    def names(self, *kinds: str) -> list[str]:
+        """The pairs of these kinds as text, ``55k, seed 1``, with the settings that vary; each once."""
+        settings = varying(self.complete, [c for c in self.cell_columns if c not in ("rung", "n_tokens")])
+        rows = self.of_kind(*kinds)[["rung", *settings, "seed"]].to_dict("records")
+        names = (
+            ", ".join([*(str(row[c]) for c in ["rung", *settings]), f"seed {row['seed']}"]) for row in rows
+        )
+        return list(dict.fromkeys(names))
+
+
+def make_pairs(
+    table: pd.DataFrame, reference: str, arm: str, settings: Sequence[str] | None, **conventions: str
+) -> Pairs:
+    """Pair the comparison trials of ``arm`` with those of ``reference``; ``table`` is checked.
+
+    Raises :class:`DataError` where two rows of an arm have the same key.
+    """
+    rows = comparison_rows(table)
+    further = setting_columns(table, settings)
+    cell_columns = [name for name in CELL_COLUMNS if name in rows.columns] + further
+    key = [*cell_columns, "seed"]
+    rows = rows.assign(compute=compute_of(rows, **conventions))
+    sides = [_one_arm(rows, name, key) for name in (reference, arm)]
+    merged = sides[0].merge(sides[1], how="outer", on=key, suffixes=("_reference", "_arm"), sort=False)
+    merged["kind"] = [
+        _kind(a, b) for a, b in zip(merged["status_reference"], merged["status_arm"], strict=True)
+    ]
+    merged = merged.sort_values(["n_tokens", *key], kind="stable", ignore_index=True)
+    merged["cell"] = merged.groupby(cell_columns, sort=False, dropna=False).ngroup()
+    return Pairs(merged, tuple(cell_columns))
+
+
+def _one_arm(rows: pd.DataFrame, arm: str, key: list[str]) -> pd.DataFrame:
+    own = rows[rows["arm"] == arm]
+    twice = own.duplicated(key)
+    if twice.any():
+        values = own[twice].iloc[0]
+        shown = ", ".join(f"{name} {values[name]}" for name in key)
+        raise DataError(f"arm {arm!r} has two rows with {shown}; a pair needs one (is a column missing?)")
+    return own
+
+
+def _kind(reference: object, arm: object) -> str:
+    known = {"completed", "diverged"}
+    if reference not in known or arm not in known:
+        return MISSING
+    if reference == arm:
+        return COMPLETE if arm == "completed" else BOTH_DIVERGED
+    return ARM_DIVERGED if arm == "diverged" else REFERENCE_DIVERGED
+
+
+def varying(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
+    """Those of ``columns`` that take more than one value."""
+    return [name for name in columns if table[name].nunique(dropna=False) > 1]
+
+
+def disagreements(pairs: Pairs, column: str) -> int:
+    """In how many complete pairs the two sides differ in ``column`` (0 where the column is not there)."""
+    left, right = f"{column}_reference", f"{column}_arm"
+    if left not in pairs.complete.columns:
+        return 0
+    complete = pairs.complete
+    return int(np.sum(complete[left].astype(str) != complete[right].astype(str)))

@@ -1,0 +1,185 @@
+"""From the numbers of a comparison to a verdict, one sentence, and what would change it.
+
+A difference is claimed only where its interval (and Holm's p-value over the arms) carries it. Nothing that
+flatters an arm follows from what was not measured: a diverged arm is never ``better``, a reference whose
+learning rate was censored makes no arm ``better``, a censored arm is never ``worse``.
+"""
+
+from dataclasses import dataclass, field
+
+from analysis.inference import Estimate, seeds_needed
+from analysis.words import p_value, percent, span
+
+VERDICTS = ("better", "worse", "equivalent", "undecided", "invalid")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a verdict is written from. Differences are arm minus reference in nats a token."""
+
+    reference: str
+    arm: str
+    estimate: Estimate | None
+    p_holm: float | None
+    pair_sd: float
+    n_pairs: int
+    n_cells: int
+    level: float
+    margin: float | None = None
+    equivalence_p: float | None = None
+    arm_diverged: tuple[str, ...] = ()
+    reference_diverged: tuple[str, ...] = ()
+    both_diverged: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    reference_censored: bool = False
+    arm_censored: bool = False
+    same_trials: bool = False
+    sign_p_holm: float = 1.0
+    fragile: tuple[str, ...] = field(default=())
+    """Rungs without which the interval would include zero."""
+
+    @property
+    def alpha(self) -> float:
+        """The error that the level leaves."""
+        return 1 - self.level
+
+
+def raw_verdict(evidence: Evidence) -> str:
+    """What the interval alone says, before anything blocks it."""
+    if evidence.same_trials:
+        return "equivalent"
+    if evidence.equivalence_p is not None and evidence.equivalence_p < evidence.alpha:
+        return "equivalent"
+    if evidence.estimate is None or evidence.p_holm is None or evidence.p_holm >= evidence.alpha:
+        return "undecided"
+    return "better" if evidence.estimate.value < 0 else "worse"
+
+
+def blocks(evidence: Evidence, verdict: str) -> list[str]:
+    """Why ``verdict`` must not be given although the interval says so."""
+    found = []
+    if evidence.arm_diverged and verdict in ("better", "equivalent"):
+        found.append(f"it diverged where {evidence.reference} completed")
+    if evidence.reference_censored and verdict in ("better", "equivalent"):
+        found.append(f"the learning rate of {evidence.reference} is censored, so its loss is only a bound")
+    if evidence.arm_censored and verdict in ("worse", "equivalent"):
+        found.append(f"the learning rate of {evidence.arm} is censored, so its loss is only a bound")
+    return found
+
+
+def decide(evidence: Evidence) -> tuple[str, list[str]]:
+    """The verdict, one of :data:`VERDICTS`, and the reasons that stood against what the interval says."""
+    if evidence.same_trials:
+        return "equivalent", []
+    if evidence.n_pairs == 0 and not evidence.arm_diverged:
+        return "invalid", []
+    verdict = raw_verdict(evidence)
+    often_diverged = evidence.arm_diverged and evidence.sign_p_holm < evidence.alpha
+    if often_diverged and not evidence.arm_censored:
+        return "worse", []
+    reasons = blocks(evidence, verdict)
+    return ("undecided", reasons) if reasons else (verdict, [])
+
+
+def sentence(evidence: Evidence, verdict: str, reasons: list[str]) -> str:
+    """The verdict in words and numbers."""
+    arm, reference = evidence.arm, evidence.reference
+    if evidence.same_trials:
+        return f"{arm} and {reference} are the same trials: identical by construction."
+    if verdict == "invalid":
+        return f"No verdict on {arm}: no pair with {reference} has two finished trials."
+    opening = {
+        "better": f"{arm} is better than {reference}: {_size(evidence)}.",
+        "worse": f"{arm} is worse than {reference}: {_size(evidence)}.",
+        "equivalent": f"{arm} and {reference} are equivalent within {evidence.margin}: {_size(evidence)}.",
+        "undecided": f"{arm} against {reference} is undecided: {_size(evidence)}.",
+    }[verdict]
+    parts = [opening]
+    if reasons:
+        said = raw_verdict(evidence)
+        parts.append(f"The interval alone says {said}, but {' and '.join(reasons)}.")
+    if evidence.arm_diverged and not reasons:
+        parts.append(f"It diverged in {len(evidence.arm_diverged)} {_plural(evidence.arm_diverged)}.")
+    return " ".join(parts)
+
+
+def _plural(pairs: tuple[str, ...]) -> str:
+    return "pair" if len(pairs) == 1 else "pairs"
+
+
+def _size(evidence: Evidence) -> str:
+    """The mean difference with its interval, pairs and degrees of freedom."""
+    if evidence.estimate is None:
+        return "no pair has two completed trials"
+    interval = evidence.estimate.interval(evidence.level)
+    direction = "lower" if evidence.estimate.value < 0 else "higher"
+    rungs = "rung" if evidence.n_cells == 1 else "rungs"
+    start = f"its loss is {abs(evidence.estimate.value):.4f} nats a token {direction}"
+    start += f" on average over {evidence.n_cells} {rungs}" if evidence.n_cells > 1 else " at one rung"
+    if interval is None:
+        return f"{start}, with one seed a rung, which carries no interval and no claim"
+    freedom = "degree" if evidence.estimate.df == 1 else "degrees"
+    return (
+        f"{start} ({percent(evidence.level)} interval of the difference {span(interval)}; {evidence.n_pairs} "
+        f"pairs, {evidence.estimate.df} {freedom} of freedom, Holm p {p_value(evidence.p_holm)})"
+    )
+
+
+def would_change(evidence: Evidence, verdict: str, reasons: list[str]) -> str:
+    """What evidence would change the verdict, written from the numbers."""
+    if evidence.same_trials:
+        return "Nothing: the two arms describe one training job."
+    if verdict == "invalid":
+        return "Completed trials of both arms at the same rung and seed."
+    parts = [_when_blocked(evidence)] if reasons else []
+    if not reasons:
+        parts.append(_when_free(evidence, verdict))
+    if evidence.missing:
+        parts.append(f"{len(evidence.missing)} {_plural(evidence.missing)} without a result could move it.")
+    return " ".join(parts)
+
+
+def _when_blocked(evidence: Evidence) -> str:
+    wanted = []
+    if evidence.arm_diverged:
+        wanted.append(f"a setting at which {evidence.arm} does not diverge")
+    censored = [(evidence.reference, evidence.reference_censored), (evidence.arm, evidence.arm_censored)]
+    wanted += [f"a wider learning-rate grid for {name}" for name, is_censored in censored if is_censored]
+    return f"What would settle it: {' and '.join(wanted)}."
+
+
+def _when_free(evidence: Evidence, verdict: str) -> str:
+    if verdict in ("better", "worse"):
+        if evidence.fragile:
+            return f"It rests on {', '.join(evidence.fragile)}: without that rung the interval includes zero."
+        robust = evidence.n_cells > 1 and evidence.estimate is not None and evidence.estimate.df > 0
+        if robust and not evidence.arm_diverged:
+            return "It holds when any one rung is left out; rungs outside this range could still change it."
+        return "More rungs and seeds; this one says nothing beyond what was run."
+    if verdict == "equivalent":
+        return f"A difference above {evidence.margin} at rungs outside this range."
+    return " ".join(filter(None, [_when_undecided(evidence), _standing(evidence)]))
+
+
+def _when_undecided(evidence: Evidence) -> str:
+    estimate = evidence.estimate
+    if estimate is None:
+        return "Pairs of which both trials complete."
+    if estimate.df == 0:
+        return "A second seed: one seed carries no claim."
+    p = estimate.p_value()
+    if p is not None and p < evidence.alpha:
+        return "A few more seeds: only the correction for several arms stands against a claim."
+    seeds = seeds_needed(estimate, evidence.pair_sd, evidence.n_cells, evidence.level)
+    noise = f"the noise seen (sd {evidence.pair_sd:.4f} a pair)"
+    if seeds is None:
+        return f"With {noise} a difference this small would need more than 100 seeds a rung."
+    return f"With {noise} about {seeds} completed pairs at every rung would resolve a difference this large."
+
+
+def _standing(evidence: Evidence) -> str:
+    """What more seeds alone would not overcome, for an undecided arm that looks better."""
+    if evidence.estimate is None or evidence.estimate.value >= 0:
+        return ""
+    reasons = blocks(evidence, "better")
+    return f"More seeds alone will not make it better: {' and '.join(reasons)}." if reasons else ""

@@ -1,0 +1,186 @@
+"""Tokens per second of a whole training step (forward, backward, clipping, AdamW), ours against transformers.
+
+    OMP_NUM_THREADS=1 python benchmarks/training_step.py --widths 64 128 256 512
+
+Hugging Face's Llama has the same shape, data, loss and optimizer. All contestants of a width take turns
+step by step within one run, and medians are compared, so that a busy machine slows all of them alike.
+Needs the extra ``bench``.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from model.config import ModelConfig, Shape
+from model.strategies import PRESETS
+from model.transformer import Transformer, initialise
+
+LAYERS = {32: 2, 48: 3, 64: 3, 96: 4, 128: 4, 192: 5, 256: 4, 512: 4}
+ARMS = ("baseline", "unified", "unified-dp")
+PEER = "transformers"
+
+Step = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What every contestant trains on: a vocabulary and a batch of sequences."""
+
+    vocabulary: int
+    sequences: int
+    length: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one step."""
+        return self.sequences * self.length
+
+
+def shape_of(width: int) -> Shape:
+    """The benchmarked shape: heads of 16 to 64 channels, a feed-forward of 8/3 of the width."""
+    heads = width // min(64, max(16, width // 4))
+    return Shape(width, LAYERS[width], heads, heads, width * 8 // 3)
+
+
+def training_step(model: nn.Module, loss: Callable[[], Tensor], optimizer: str) -> Step:
+    """One whole step of ``model`` under AdamW in torch's ``optimizer`` implementation (fused or foreach)."""
+    adamw = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), **{optimizer: True})
+
+    def step() -> None:
+        loss().backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
+        adamw.step()
+        adamw.zero_grad(set_to_none=True)
+
+    return step
+
+
+def our_step(arm: str, width: int, work: Workload, data: Tensor, optimizer: str) -> Step:
+    """A step of our model with the scale vectors of ``arm``."""
+    model = Transformer(ModelConfig(shape_of(width), work.vocabulary, PRESETS[arm]))
+    initialise(model, seed=0)
+    tokens, targets = data[:, :-1], data[:, 1:]
+    return training_step(model, lambda: model.loss(tokens, targets), optimizer)
+
+
+def peer_step(width: int, work: Workload, data: Tensor, optimizer: str) -> Step:
+    """A step of transformers' Llama of the same shape, attention by torch's SDPA, its own loss."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    shape = shape_of(width)
+    fields: dict[str, Any] = {
+        "vocab_size": work.vocabulary,
+        "hidden_size": shape.width,
+        "intermediate_size": shape.feed_forward,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "max_position_embeddings": work.length,
+        "tie_word_embeddings": False,
+        "use_cache": False,
+        "attn_implementation": "sdpa",
+    }
+    model: Any = LlamaForCausalLM(LlamaConfig(**fields)).train()
+    tokens = data[:, :-1].contiguous()
+    return training_step(model, lambda: model(input_ids=tokens, labels=tokens).loss, optimizer)
+
+
+def take_turns(steps: dict[str, Step], repeats: int, seconds: float) -> dict[str, list[float]]:
+    """Seconds of each step in turn: ``repeats`` rounds, fewer after ``seconds`` but at least three."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(2):
+        for step in steps.values():
+            step()
+    began = time.perf_counter()
+    for done in range(repeats):
+        if done >= 3 and time.perf_counter() - began > seconds:
+            break
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            times[name].append(time.perf_counter() - start)
+    return times
+
+
+def measure(width: int, work: Workload, options: argparse.Namespace) -> dict[str, Any]:
+    """Median tokens per second of all contestants at one width, and the ratios between them."""
+    generator = torch.Generator().manual_seed(width)
+    size = (work.sequences, work.length + 1)
+    data = torch.randint(work.vocabulary, size, generator=generator)
+    steps = {PEER: peer_step(width, work, data, options.optimizer)}
+    steps |= {arm: our_step(arm, width, work, data, options.optimizer) for arm in ARMS}
+    times = take_turns(steps, options.repeats, options.seconds)
+    speed = {name: work.tokens / statistics.median(seconds) for name, seconds in times.items()}
+    return {
+        "width": width,
+        "layers": LAYERS[width],
+        "rounds": len(times[PEER]),
+        "tokens_per_s": speed,
+        "baseline_over_transformers": speed["baseline"] / speed[PEER],
+        "unified_over_baseline": speed["unified"] / speed["baseline"],
+        "unified_dp_over_baseline": speed["unified-dp"] / speed["baseline"],
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """The rows as lines of a Markdown table."""
+    titles = (
+        "width x layers",
+        PEER,
+        "baseline",
+        "ratio",
+        "unified / baseline",
+        "unified-dp / baseline",
+        "rounds",
+    )
+    yield "| " + " | ".join(titles) + " |"
+    yield "|---" * len(titles) + "|"
+    for row in rows:
+        speed = row["tokens_per_s"]
+        yield (
+            f"| {row['width']} x {row['layers']} | {speed[PEER]:,.0f} | {speed['baseline']:,.0f} "
+            f"| {row['baseline_over_transformers']:.3f} | {row['unified_over_baseline']:.3f} "
+            f"| {row['unified_dp_over_baseline']:.3f} | {row['rounds']} |"
+        )
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--widths", type=int, nargs="+", default=[64, 128, 256, 512], choices=sorted(LAYERS))
+    parser.add_argument("--repeats", type=int, default=100, help="rounds at most")
+    parser.add_argument("--seconds", type=float, default=60.0, help="time for one width, about")
+    parser.add_argument("--vocabulary", type=int, default=1024)
+    parser.add_argument("--sequences", type=int, default=8)
+    parser.add_argument("--length", type=int, default=256, help="tokens of a sequence")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--optimizer", choices=("fused", "foreach"), default="fused", help="AdamW of torch")
+    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure every width and print the table."""
+    options = arguments()
+    torch.set_num_threads(options.threads)
+    work = Workload(options.vocabulary, options.sequences, options.length)
+    rows = [measure(width, work, options) for width in options.widths]
+    print(f"torch {torch.__version__}, {options.threads} thread(s), float32, AdamW {options.optimizer}")
+    print(f"{work}\n")
+    print("\n".join(table(rows)))
+    if options.json is not None:
+        options.json.write_text(json.dumps({"torch": torch.__version__, "rows": rows}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

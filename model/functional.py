@@ -1,0 +1,159 @@
+"""The operations of a decoder between its matrix products: norm, rotary embedding, gated unit, loss."""
+
+import math
+from functools import lru_cache
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear, silu
+
+
+class _RMSNorm(torch.autograd.Function):
+    """``x / rms(x)`` in two passes over the data each way, half the time of what autograd derives.
+
+    The reciprocal root is returned beside the result so that the backward pass can itself be differentiated.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        scale = norm.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
+        y = x * scale
+        ctx.save_for_backward(y, scale)
+        return y, scale
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None]:
+        gradient, of_scale = gradients
+        y, scale = ctx.saved_tensors
+        result: Tensor | None = None
+        if gradient is not None:
+            along = (gradient * y).mean(-1, keepdim=True)
+            result = torch.addcmul(gradient, y, along, value=-1).mul_(scale)
+        if of_scale is not None:
+            through_scale = y * of_scale * scale.square() / -y.shape[-1]
+            result = through_scale if result is None else result + through_scale
+        return result, None
+
+
+def rms_norm(x: Tensor, epsilon: float) -> Tensor:
+    """``x / sqrt(mean(x^2) + epsilon)`` over the last axis, reckoned in float32 or wider; no scale vector."""
+    wide = x.to(_wide_type(x))
+    y, _ = _RMSNorm.apply(wide, epsilon)  # type: ignore[no-untyped-call]
+    return cast(Tensor, y.to(x.dtype))
+
+
+@lru_cache(maxsize=16)
+def rotary_table(
+    length: int, head_width: int, base: float, device: torch.device, dtype: torch.dtype
+) -> Tensor:
+    """``exp(i p base^(-2k/head_width))`` for positions p and pairs of channels k, [length, head_width / 2].
+
+    ``dtype`` is the complex type. A plain tensor even when first asked for in inference mode, so that it
+    may be kept for training.
+    """
+    with torch.inference_mode(False):
+        pairs = torch.arange(head_width // 2, dtype=torch.float64, device=device)
+        positions = torch.arange(length, dtype=torch.float64, device=device)
+        angles = torch.outer(positions, torch.exp(-math.log(base) * 2 / head_width * pairs))
+        return torch.polar(torch.ones_like(angles), angles).to(dtype)
+
+
+def rotate(x: Tensor, base: float) -> Tensor:
+    """Rotary position embedding (Su et al., arXiv 2104.09864) of x [batch, length, heads, head_width].
+
+    Neighbouring channels (2k, 2k + 1) form a pair, as in the paper; reckoned in float32 or wider.
+    """
+    wide = x.to(_wide_type(x))
+    pairs = torch.view_as_complex(wide.reshape(*x.shape[:-1], -1, 2))
+    table = rotary_table(x.shape[1], x.shape[3], base, x.device, pairs.dtype)
+    return torch.view_as_real(pairs * table[:, None]).flatten(-2).to(x.dtype)
+
+
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """``silu(gate) * up`` (Shazeer, arXiv 2002.05202)."""
+    return silu(gate) * up
+
+
+class _HeadLoss(torch.autograd.Function):
+    """Summed cross-entropy of a linear head, a slice of rows at a time.
+
+    The logits of a slice stay in the cache, and their gradient is used up while they are there: the whole
+    [n, classes] array never exists. The backward pass only scales what the forward pass has reckoned.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, wants_gradient: bool) -> Tensor:
+        wide = _wide_type(hidden)
+        total = torch.zeros((), dtype=wide, device=hidden.device)
+        of_hidden = torch.empty_like(hidden)
+        of_weight = torch.zeros_like(weight, dtype=wide)
+        rows = rows_of_a_slice(weight.shape[0], hidden.device.type)
+        slices = zip(*(torch.split(tensor, rows) for tensor in (hidden, targets, of_hidden)), strict=True)
+        for part, target, of_part in slices:
+            losses, gradient = _losses_and_gradient(linear(part, weight).to(wide), target)
+            total += losses.sum()
+            if wants_gradient:
+                _spread(gradient.to(part.dtype), part, weight, of_part, of_weight)
+        if wants_gradient:
+            ctx.save_for_backward(of_hidden, of_weight.to(weight.dtype))
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        if torch.is_grad_enabled():  # What the forward pass has reckoned would count as constant.
+            raise RuntimeError(
+                "head_loss can be differentiated once; take torch's cross_entropy of the logits"
+            )
+        of_hidden, of_weight = ctx.saved_tensors
+        return of_hidden * gradient.to(of_hidden.dtype), of_weight * gradient.to(of_weight.dtype), None, None
+
+
+def _losses_and_gradient(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss of each row of ``logits`` [n, classes] and the gradient of their sum by the logits."""
+    probabilities = torch.softmax(logits, -1)
+    # The largest probability is at least 1 / classes, so this logarithm never underflows.
+    normalizer = logits.amax(-1) - probabilities.amax(-1).log()
+    column = targets[:, None]
+    losses = normalizer - logits.gather(1, column)[:, 0]
+    gradient = probabilities.scatter_add_(1, column, torch.full_like(column, -1, dtype=logits.dtype))
+    return losses, gradient
+
+
+def _spread(gradient: Tensor, part: Tensor, weight: Tensor, of_part: Tensor, of_weight: Tensor) -> None:
+    """Given the logits' gradient write ``part``'s [n, width], add that of ``weight`` [classes, width]."""
+    torch.mm(gradient, weight, out=of_part)
+    if of_weight.dtype == part.dtype:
+        torch.addmm(of_weight, gradient.T, part, out=of_weight)
+    else:
+        of_weight += gradient.T @ part
+
+
+def rows_of_a_slice(classes: int, device_type: str) -> int:
+    """Rows whose logits fill a processor's cache (1 MiB), or keep an accelerator busy (256 MiB)."""
+    entries, fewest = (2**18, 128) if device_type == "cpu" else (2**26, 1024)
+    return max(fewest, entries // classes)
+
+
+def head_loss(hidden: Tensor, weight: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    """Cross-entropy in nats of ``targets`` [n] under the logits ``hidden @ weight.T``, in float32 or wider.
+
+    ``hidden`` is [n, width], ``weight`` [classes, width]; ``reduction`` is ``mean`` or ``sum``. Can be
+    differentiated once; for second derivatives take torch's cross-entropy of the logits.
+    """
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f"reduction is {reduction!r}; allowed: mean, sum")
+    device = hidden.device.type
+    if torch.is_autocast_enabled(device):
+        narrow = torch.get_autocast_dtype(device)
+        hidden, weight = hidden.to(narrow), weight.to(narrow)
+    wants_gradient = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
+    total = cast(Tensor, _HeadLoss.apply(hidden, weight, targets, wants_gradient))  # type: ignore[no-untyped-call]
+    return total / targets.numel() if reduction == "mean" else total
+
+
+def _wide_type(x: Tensor) -> torch.dtype:
+    """The type of ``x``, float32 where that is narrower."""
+    return x.dtype if x.dtype.itemsize >= 4 else torch.float32

@@ -1,0 +1,174 @@
+"""The arithmetic of scale vectors: their reparameterizations and their place before and after linear maps.
+
+Which vectors exist is data (``model.strategies``). A vector next to a linear map is folded into the weight
+for the forward pass: the same function and the same gradients at a cost of O(width^2), not O(tokens x width).
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from model.functional import rms_norm
+from model.strategies import ATTENTION_INPUT_MAPS, ScaleVectorStrategy
+
+NEAR_ZERO = 0.1
+"""An entry of a scale vector below this magnitude counts as near zero in the statistics."""
+
+
+class FoldingError(ValueError):
+    """The scale vectors of a model cannot be folded into its matrices exactly."""
+
+
+class ScaleVector(nn.Module):
+    """A scale vector ``g`` of ``width`` entries; calling it gives ``g`` itself, all ones at the start.
+
+    ``reparameterization`` is one of ``model.strategies.REPARAMETERIZATIONS``; all but ``none`` split the
+    vector into a magnitude ``beta`` [1] and a direction ``alpha`` [width]. ``role`` (``input`` or
+    ``output``) says which decay policy applies.
+    """
+
+    def __init__(self, width: int, reparameterization: str, role: str) -> None:
+        super().__init__()
+        self.reparameterization = reparameterization
+        self.role = role
+        if reparameterization == "none":
+            self.gain = nn.Parameter(torch.empty(width))
+        else:
+            self.beta = nn.Parameter(torch.empty(1))
+            self.alpha = nn.Parameter(torch.empty(width))
+        self.reset()
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Set the parameters to their start, where every entry of ``g`` is exactly one."""
+        in_exponent = {"er": ("beta", "alpha"), "or-exponential": ("beta",)}.get(self.reparameterization, ())
+        for name, parameter in self.named_parameters():
+            parameter.fill_(0.0 if name in in_exponent else 1.0)
+
+    def forward(self) -> Tensor:
+        """The vector in effect, shape [width]."""
+        match self.reparameterization:
+            case "none":
+                return self.gain
+            case "or":
+                return self.beta * self.alpha
+            case "er":
+                return torch.exp(self.beta + self.alpha)
+            case "or-normalized":
+                return self.beta * self.alpha / self.alpha.square().mean().sqrt()
+            case "or-exponential":
+                return torch.exp(self.beta) * self.alpha
+        raise ValueError(f"no such reparameterization: {self.reparameterization!r}")
+
+
+def effective(vector: ScaleVector | None) -> Tensor | None:
+    """The vector in effect, None where there is none."""
+    return None if vector is None else vector.forward()
+
+
+class LinearMap(nn.Module):
+    """A linear map with its own scale vectors: ``y = u * (W (v * x))``, or ``y = u * Norm(W (v * x))``.
+
+    ``weight`` is W [out_width, in_width]; ``input_vector`` is v, ``output_vector`` is u, either may be
+    absent. ``norm_width`` is the number of neighbouring outputs that are normalized together, 0 for none.
+    """
+
+    def __init__(
+        self,
+        in_width: int,
+        out_width: int,
+        input_vector: ScaleVector | None = None,
+        output_vector: ScaleVector | None = None,
+        norm_width: int = 0,
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(out_width, in_width))
+        self.input_vector = input_vector
+        self.output_vector = output_vector
+        self.norm_width = norm_width
+
+    def folded_weight(self, before: Tensor | None = None) -> Tensor:
+        """W with the vectors that touch it: diag(u) W diag(v), without u where a norm stands between.
+
+        ``before`` [in_width] is a further vector on the input, one that this map does not own.
+        """
+        weight: Tensor = self.weight
+        if self.input_vector is not None:
+            own = self.input_vector()
+            before = own if before is None else before * own
+        if before is not None:
+            weight = weight * before
+        if self.output_vector is not None and not self.norm_width:
+            weight = self.output_vector()[:, None] * weight
+        return weight
+
+    def forward(self, x: Tensor, epsilon: float, before: Tensor | None = None) -> Tensor:
+        """x [..., in_width] to y [..., out_width]; ``epsilon`` is the norm's."""
+        y = self.without_late_vector(x, epsilon, before)
+        late = self.late_vector()
+        return y if late is None else y * late
+
+    def without_late_vector(self, x: Tensor, epsilon: float, before: Tensor | None = None) -> Tensor:
+        """The map without its late vector, for readers that fold that vector into their own weight."""
+        product = linear(x, self.folded_weight(before))
+        if not self.norm_width:
+            return product
+        groups = product.reshape(*product.shape[:-1], -1, self.norm_width)
+        return rms_norm(groups, epsilon).flatten(-2)
+
+    def late_vector(self) -> Tensor | None:
+        """u [out_width] where a norm keeps it from being folded into W, else None."""
+        return self.output_vector() if self.output_vector is not None and self.norm_width else None
+
+
+def scaled_map(
+    name: str, strategy: ScaleVectorStrategy, in_width: int, out_width: int, head_width: int
+) -> LinearMap:
+    """The linear map ``name`` with the vectors of its own that ``strategy`` gives it."""
+    reparameterization = strategy.reparameterization
+    input_vector = output_vector = None
+    if strategy.has_own_input_vector(name):
+        input_vector = ScaleVector(in_width, reparameterization, "input")
+    if strategy.has_output_vector(name):
+        output_vector = ScaleVector(out_width, reparameterization, strategy.dual_output_role)
+    norm_width = 0
+    if strategy.normalizes_output(name):
+        per_head = strategy.normalize_per_head and name in ATTENTION_INPUT_MAPS
+        norm_width = head_width if per_head else out_width
+    return LinearMap(in_width, out_width, input_vector, output_vector, norm_width)
+
+
+def shared_vector(strategy: ScaleVectorStrategy, width: int, *, readers: int) -> ScaleVector | None:
+    """The vector of a norm that all its readers share, if ``strategy`` has one there.
+
+    With one reader (the final norm, read by the head) a vector for each reader is the same as a shared one.
+    """
+    exists = strategy.branches == "shared" or (strategy.branches == "heterogeneous" and readers == 1)
+    return ScaleVector(width, strategy.reparameterization, "input") if exists else None
+
+
+@torch.no_grad()
+def vector_statistics(model: nn.Module) -> dict[str, float]:
+    """Mean, standard deviation and share near zero of the scale vectors in effect, by kind over all layers.
+
+    Keys are ``sv/KIND/mean``, ``sv/KIND/deviation`` and ``sv/KIND/near_zero`` (share with
+    |g| < NEAR_ZERO), KIND one of ``query_input``, ``query_output``, ..., ``attention_shared``,
+    ``feed_forward_shared``, ``final``. Empty for a model without vectors.
+    """
+    kinds: dict[str, list[Tensor]] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, ScaleVector):
+            kinds.setdefault(_kind(name), []).append(module())
+    statistics: dict[str, float] = {}
+    for kind, vectors in kinds.items():
+        entries = torch.cat(vectors).double()
+        statistics[f"sv/{kind}/mean"] = entries.mean().item()
+        statistics[f"sv/{kind}/deviation"] = entries.std(correction=0).item()
+        statistics[f"sv/{kind}/near_zero"] = (entries.abs() < NEAR_ZERO).double().mean().item()
+    return statistics
+
+
+def _kind(module_name: str) -> str:
+    """Its kind, from a vector's module name: ``blocks.3.attention.query.input_vector`` is query_input."""
+    owner, _, vector = module_name.rpartition(".")
+    return "_".join(part for part in (owner.rpartition(".")[2], vector.removesuffix("_vector")) if part)

@@ -1,0 +1,155 @@
+"""Checkpoints: one safetensors file each, written atomically, checked by digest, loaded without code.
+
+A file holds the tensors of model and optimizer, and in its header the step, the plain values that a
+resume needs and a digest over all of it. Nothing in it is ever executed.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from model.transformer import Transformer
+
+KEPT = 2
+"""How many checkpoints stay: the newest, and the one before in case the newest is damaged."""
+
+Tensors = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state after ``step`` optimizer steps; ``facts`` are plain JSON values."""
+
+    step: int
+    tensors: Tensors
+    facts: Mapping[str, Any]
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write ``checkpoint`` as the newest of ``folder`` and drop all but the newest two.
+
+    Raises ``OSError`` where the disk refuses; then the folder is as it was.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
+    facts = json.dumps({"step": checkpoint.step, **checkpoint.facts}, sort_keys=True)
+    path = folder / f"step-{checkpoint.step:09d}.safetensors"
+    _write_atomically(path, tensors, {"facts": facts, "digest": _digest(tensors, facts)})
+    for old in _newest_first(folder)[KEPT:]:
+        old.unlink()
+    return path
+
+
+def load_newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
+    """The newest checkpoint of ``folder`` that is whole; ``say`` is told of each one that is not."""
+    for path in _newest_first(folder):
+        try:
+            return _load(path)
+        except (SafetensorError, ValueError, KeyError, OSError) as problem:
+            say(f"checkpoint {path.name} is damaged ({problem}); trying the one before")
+    return None
+
+
+def newest_step(folder: Path) -> int:
+    """The step of the newest checkpoint of ``folder`` by its name, unread; 0 where there is none."""
+    names = _newest_first(folder)
+    return int(names[0].stem.removeprefix("step-")) if names else 0
+
+
+def prune(folder: Path, keep: str) -> None:
+    """What stays of a completed trial's checkpoints: nothing for ``none``, else the last one."""
+    for path in _newest_first(folder)[0 if keep == "none" else 1 :]:
+        path.unlink()
+
+
+def pack(model: Transformer, optimizer: torch.optim.Optimizer | None) -> Tensors:
+    """The tensors of ``model`` and ``optimizer`` by name; a tensor with two names is kept once."""
+    tensors: Tensors = {}
+    seen: set[int] = set()
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            tensors[f"model.{name}"] = tensor
+    if optimizer is not None:
+        for index, state in optimizer.state_dict()["state"].items():
+            for name, value in state.items():
+                tensors[f"optimizer.{index}.{name}"] = torch.as_tensor(value)
+    return tensors
+
+
+@torch.no_grad()
+def unpack(tensors: Tensors, model: Transformer, optimizer: torch.optim.Optimizer) -> None:
+    """Load what :func:`pack` kept into ``model`` and ``optimizer``; ``ValueError`` if it does not fit."""
+    targets = pack(model, None)
+    kept = {name: tensor for name, tensor in tensors.items() if name.startswith("model.")}
+    if targets.keys() != kept.keys() or any(targets[name].shape != kept[name].shape for name in kept):
+        raise ValueError("the checkpoint was made for another model")
+    for name, tensor in kept.items():
+        targets[name].copy_(tensor)
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("optimizer."):
+            _, index, key = name.split(".", 2)
+            state.setdefault(int(index), {})[key] = tensor
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    return sorted(folder.glob("step-*.safetensors"), reverse=True)
+
+
+def _load(path: Path) -> Checkpoint:
+    with safe_open(path, framework="pt") as file:
+        header = file.metadata() or {}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    if _digest(tensors, header["facts"]) != header["digest"]:
+        raise ValueError("its content does not match its digest")
+    facts = json.loads(header["facts"])
+    return Checkpoint(facts.pop("step"), tensors, facts)
+
+
+def _digest(tensors: Tensors, facts: str) -> str:
+    digest = hashlib.blake2b(facts.encode(), digest_size=32)
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _write_atomically(path: Path, tensors: Tensors, header: dict[str, str]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        save_file(tensors, temporary, metadata=header)
+        _sync(temporary)
+        temporary.replace(path)
+    except SafetensorError as problem:
+        raise _as_os_error(problem, path) from problem
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync(path.parent)
+
+
+def _as_os_error(problem: SafetensorError, path: Path) -> OSError:
+    """The operating system's error that safetensors reports as text only, with its number."""
+    number = re.search(r"os error (\d+)", str(problem))
+    if number is None:
+        return OSError(f"{path}: {problem}")
+    return OSError(int(number[1]), os.strerror(int(number[1])), str(path))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,55 @@
+"""Files and directories that are there complete, and still there after a power cut, or not at all."""
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def complete_directory(final: Path) -> Iterator[Path]:
+    """A new directory beside ``final`` that takes its name in one step, or is removed on an error.
+
+    Where another process has made ``final`` meanwhile, that one stays. Raises OSError if the disk does.
+    """
+    partial = final.parent / f".{final.name}.{uuid.uuid4().hex}.partial"
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        sync_directory(partial)
+        _rename_unless_there(partial, final)
+        sync_directory(final.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)  # after the rename there is nothing to remove
+
+
+def partial_directories(final: Path) -> list[Path]:
+    """Directories in which ``final`` is being made, or was when its maker was killed."""
+    return sorted(final.parent.glob(f".{final.name}.*.partial"))
+
+
+def _rename_unless_there(partial: Path, final: Path) -> None:
+    try:
+        partial.rename(final)
+    except OSError:
+        if not final.exists():
+            raise
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """Write a new file and wait until the disk has it."""
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_directory(path: Path) -> None:
+    """Wait until the disk has the names in the directory ``path``."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,253 @@
+"""The training loop: from a trial and a corpus to one terminal result, stoppable at every step.
+
+What is recorded goes to a :class:`Recorder`; the loop knows nothing of run directories. A run that is
+stopped at any step and started again ends with the same bits on the CPU: the state is the checkpoint's,
+the order of the data is a function of seed and step, the learning rate one of the step.
+"""
+
+import math
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from model import accounting
+from model.config import RunOptions, Trial
+from model.scale_vectors import vector_statistics
+from model.training.batches import TrainingBatches
+from model.training.checkpoints import Checkpoint, load_newest, pack, save_checkpoint, unpack
+from model.training.corpora import Corpus
+from model.training.evaluation import evaluate
+from model.training.optimizers import build_optimizer, set_learning_rate
+from model.training.schedules import learning_rate
+from model.transformer import Transformer, initialise
+
+DIVERGENCE_WINDOW = 50
+"""Steps over which the training loss is averaged before it is held against the initial loss."""
+DIVERGENCE_GRACE = 0.2
+"""Share of the steps in which a loss above the initial one is not yet divergence."""
+
+
+class Recorder(Protocol):
+    """Who keeps what the loop has to say, and tells it when to stop."""
+
+    def record(self, row: Mapping[str, Any]) -> None:
+        """Keep one row of metrics."""
+
+    def cut_back(self, step: int) -> None:
+        """Forget the rows of steps after ``step``: they will be run again."""
+
+    def say(self, message: str) -> None:
+        """Tell a person something that the result alone would not show."""
+
+    def require_ownership(self) -> None:
+        """Raise if another worker has taken over this trial."""
+
+    def stop_requested(self) -> bool:
+        """Whether the run shall stop at the next step, with a checkpoint."""
+
+
+class Interrupted(Exception):  # noqa: N818 (not an error: the run goes on later)
+    """The run was asked to stop; its state is in the newest checkpoint."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"stopped after step {step}")
+        self.step = step
+
+
+@dataclass
+class Progress:
+    """What a resumed run must know besides tensors; plain values, kept in the checkpoint."""
+
+    step: int = 0
+    """Optimizer steps done."""
+    loss_initial: float | None = None
+    recent_losses: deque[float] = field(default_factory=lambda: deque(maxlen=DIVERGENCE_WINDOW))
+    wall_s: float = 0.0
+    resumes: int = 0
+
+    def facts(self) -> dict[str, Any]:
+        """Everything but the step, as JSON values."""
+        return {
+            "loss_initial": self.loss_initial,
+            "recent_losses": list(self.recent_losses),
+            "wall_s": self.wall_s,
+            "resumes": self.resumes,
+        }
+
+    @classmethod
+    def resumed(cls, checkpoint: Checkpoint) -> "Progress":
+        """The progress that ``checkpoint`` holds, counted as one more resume."""
+        facts = checkpoint.facts
+        losses: deque[float] = deque(facts["recent_losses"], maxlen=DIVERGENCE_WINDOW)
+        return cls(checkpoint.step, facts["loss_initial"], losses, facts["wall_s"], facts["resumes"] + 1)
+
+
+class TrainingRun:
+    """One trial in training: model, optimizer, data and progress."""
+
+    def __init__(
+        self, trial: Trial, corpus: Corpus, options: RunOptions, recorder: Recorder, checkpoints: Path
+    ) -> None:
+        self.trial, self.corpus, self.options = trial, corpus, options
+        self.recorder, self.checkpoints = recorder, checkpoints
+        self.device = torch.device(options.device)
+        self.model = Transformer(trial.model)
+        initialise(self.model, trial.seed)
+        self.model.to(self.device)
+        self.optimizer = build_optimizer(self.model, trial)
+        self.batches = TrainingBatches(
+            corpus.split("train"), trial.sequence_length, trial.batch_sequences, trial.seed
+        )
+        self.progress = Progress()
+
+    def run(self) -> dict[str, Any]:
+        """Train to the end and evaluate; returns the result as plain values.
+
+        Raises :class:`Interrupted` when the recorder asks to stop, after a checkpoint.
+        """
+        self._resume()
+        last_checkpoint = started = time.monotonic()
+        wall_before = self.progress.wall_s
+        while self.progress.step < self.trial.steps:
+            row = self._step(self.progress.step)
+            self.progress.step += 1
+            self.progress.wall_s = wall_before + time.monotonic() - started
+            self.recorder.record(row)
+            if has_diverged(self.trial, self.progress, row["loss"]):
+                return self._result("diverged")
+            stop = self.recorder.stop_requested()
+            if stop or time.monotonic() - last_checkpoint >= self.options.checkpoint_s:
+                self._save()
+                last_checkpoint = time.monotonic()
+            if stop:
+                raise Interrupted(self.progress.step)
+        return self._result("completed")
+
+    def _resume(self) -> None:
+        checkpoint = load_newest(self.checkpoints, self.recorder.say)
+        if checkpoint is not None:
+            unpack(checkpoint.tensors, self.model, self.optimizer)
+            self.progress = Progress.resumed(checkpoint)
+            self.recorder.say(f"resumed from the checkpoint after step {checkpoint.step}")
+        self.recorder.cut_back(self.progress.step)
+
+    def _step(self, step: int) -> dict[str, Any]:
+        """One optimizer step; returns its row of metrics (step counts from 1)."""
+        started = time.perf_counter()
+        rate = learning_rate(self.trial, step)
+        set_learning_rate(self.optimizer, rate)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self._forward_and_backward(step)
+        parameters = self.model.parameters()
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self.trial.optimizer.clip_norm).item()
+        self.optimizer.step()
+        if self.progress.loss_initial is None:
+            self.progress.loss_initial = loss
+        self.progress.recent_losses.append(loss)
+        row = {
+            "step": step + 1,
+            "tokens": (step + 1) * self.trial.batch_tokens,
+            "loss": loss,
+            "learning_rate": rate,
+            "gradient_norm": norm,
+            "tokens_per_s": self.trial.batch_tokens / (time.perf_counter() - started),
+        }
+        if (step + 1) % self.options.metrics_steps == 0 or step + 1 == self.trial.steps:
+            row |= vector_statistics(self.model)
+        return row
+
+    def _forward_and_backward(self, step: int) -> float:
+        """Accumulate the gradient of the mean loss of batch ``step``; returns that loss, nats a token."""
+        inputs, targets = self.batches.batch(step)
+        size = self.options.micro_batch or len(inputs)
+        total = 0.0
+        for start in range(0, len(inputs), size):
+            part = slice(start, start + size)
+            share = len(inputs[part]) / len(inputs)
+            with self.autocast():
+                loss = self.model.loss(inputs[part].to(self.device), targets[part].to(self.device)) * share
+            loss.backward()
+            total += loss.item()
+        return total
+
+    def autocast(self) -> torch.autocast:
+        """bfloat16 for the matrix products where the trial asks for it."""
+        enabled = self.trial.precision == "bfloat16"
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
+
+    def _save(self) -> None:
+        self.recorder.require_ownership()
+        finished = self.progress.step == self.trial.steps
+        weights_only = finished and self.options.keep == "weights"
+        tensors = pack(self.model, None if weights_only else self.optimizer)
+        save_checkpoint(self.checkpoints, Checkpoint(self.progress.step, tensors, self.progress.facts()))
+
+    def _result(self, status: str) -> dict[str, Any]:
+        losses: dict[str, float | None] = {"loss": None, "loss_validation": None}
+        if status == "completed":
+            losses = {"loss": self._evaluate("test"), "loss_validation": self._evaluate("validation")}
+            if not all(math.isfinite(loss) for loss in losses.values() if loss is not None):
+                status, losses = "diverged", dict.fromkeys(losses)
+        if status == "completed" and self.options.keep != "none":
+            self._save()
+        diverged_at = self.progress.step if status == "diverged" else None
+        return {"status": status, **losses, "diverged_at_step": diverged_at, **self._facts()}
+
+    def _evaluate(self, split: str) -> float:
+        with self.autocast():
+            return evaluate(
+                self.model, self.corpus.split(split), self.trial.sequence_length, self.trial.batch_sequences
+            )
+
+    def _facts(self) -> dict[str, Any]:
+        trial, progress = self.trial, self.progress
+        counts = accounting.count_parameters(trial.model)
+        tokens = progress.step * trial.batch_tokens
+        return {
+            "loss_initial": progress.loss_initial if math.isfinite(progress.loss_initial or 0.0) else None,
+            "steps": progress.step,
+            "n_tokens": trial.tokens,
+            "epochs": trial.tokens / self.corpus.tokens("train"),
+            "n_params": counts.matrices,
+            "n_params_embedding": counts.embedding,
+            "n_params_scale_vectors": counts.scale_vectors,
+            "n_params_total": counts.total,
+            "flops": 6 * counts.matrices * trial.tokens,
+            "flops_counted": accounting.flops_per_token(trial.model, trial.sequence_length) * trial.tokens,
+            "wall_s": progress.wall_s,
+            "tokens_per_s": tokens / progress.wall_s if progress.wall_s > 0 else None,
+            "device": str(self.device),
+            "micro_batch": self.options.micro_batch,
+            "resumes": progress.resumes,
+            "precision": trial.precision,
+            "test_tokens": self.corpus.tokens("test"),
+            "validation_tokens": self.corpus.tokens("validation"),
+            "bytes_per_token": self.corpus.bytes_per_token,
+        }
+
+
+def has_diverged(trial: Trial, progress: Progress, loss: float) -> bool:
+    """Whether the run is beyond hope: a loss that is no number, or a mean above where it began.
+
+    The mean is over the last 50 steps, and counts after a fifth of all steps.
+    """
+    if not math.isfinite(loss):
+        return True
+    losses = progress.recent_losses
+    settled = progress.step > DIVERGENCE_GRACE * trial.steps and len(losses) == DIVERGENCE_WINDOW
+    return settled and sum(losses) / len(losses) > (progress.loss_initial or math.inf)
+
+
+def train(
+    trial: Trial, corpus: Corpus, options: RunOptions, recorder: Recorder, checkpoints: Path
+) -> dict[str, Any]:
+    """Train ``trial`` from its newest checkpoint (if any) to the end; returns the result's plain values.
+
+    Raises :class:`Interrupted` when asked to stop, ``OSError`` where a checkpoint cannot be written.
+    """
+    return TrainingRun(trial, corpus, options, recorder, checkpoints).run()

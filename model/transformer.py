@@ -1,0 +1,218 @@
+"""A Llama-style decoder whose scale vectors follow a strategy.
+
+RMSNorm before each sublayer, rotary embedding, grouped-query attention, SwiGLU, no biases.
+"""
+
+import hashlib
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding, linear, scaled_dot_product_attention
+
+from model.config import ModelConfig
+from model.functional import head_loss, rms_norm, rotate, swiglu
+from model.scale_vectors import FoldingError, LinearMap, ScaleVector, effective, scaled_map, shared_vector
+from model.strategies import ALL_MAPS, NORMED_MAPS, PRESETS
+
+RESIDUAL_OUTPUTS = ("output", "down")
+"""The maps that write to the residual stream."""
+
+
+class Attention(nn.Module):
+    """Causal self-attention with grouped queries; reads the normalized residual stream."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        shape, strategy = config.shape, config.scale_vectors
+        self.config = config
+        width, head, kv = shape.width, shape.head_width, shape.kv_heads * shape.head_width
+        self.shared_vector = shared_vector(strategy, width, readers=3)
+        self.query = scaled_map("query", strategy, width, width, head)
+        self.key = scaled_map("key", strategy, width, kv, head)
+        self.value = scaled_map("value", strategy, width, kv, head)
+        self.output = scaled_map("output", strategy, width, width, head)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalized input [batch, length, width] to the sublayer's output, the same shape."""
+        shape, epsilon, base = self.config.shape, self.config.norm_epsilon, self.config.rope_base
+        shared = effective(self.shared_vector)
+        heads = (*x.shape[:-1], -1, shape.head_width)
+        query = rotate(self.query(x, epsilon, shared).reshape(heads), base)
+        key = rotate(self.key(x, epsilon, shared).reshape(heads), base)
+        value = self.value.without_late_vector(x, epsilon, shared).reshape(heads)
+        mixed = scaled_dot_product_attention(
+            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2),
+            is_causal=True, enable_gqa=shape.kv_heads != shape.heads,
+        )  # fmt: skip
+        result: Tensor = self.output(
+            mixed.transpose(1, 2).flatten(-2), epsilon, self._late_vector_of_values()
+        )
+        return result
+
+    def _late_vector_of_values(self) -> Tensor | None:
+        """The values' late vector as the output map sees it, [width]: mixing values commutes with it."""
+        vector = self.value.late_vector()
+        if vector is None:
+            return None
+        shape = self.config.shape
+        by_head = vector.view(shape.kv_heads, shape.head_width)
+        return by_head.repeat_interleave(shape.heads // shape.kv_heads, dim=0).flatten()
+
+
+class FeedForward(nn.Module):
+    """The gated feed-forward sublayer (SwiGLU); reads the normalized residual stream."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        shape, strategy = config.shape, config.scale_vectors
+        self.config = config
+        width, hidden, head = shape.width, shape.feed_forward, shape.head_width
+        self.shared_vector = shared_vector(strategy, width, readers=2)
+        self.gate = scaled_map("gate", strategy, width, hidden, head)
+        self.up = scaled_map("up", strategy, width, hidden, head)
+        self.down = scaled_map("down", strategy, hidden, width, head)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalized input [batch, length, width] to the sublayer's output, the same shape."""
+        epsilon = self.config.norm_epsilon
+        shared = effective(self.shared_vector)
+        gate = self.gate(x, epsilon, shared)
+        up = self.up.without_late_vector(x, epsilon, shared)
+        # The product with the gate commutes with a vector on ``up``, so ``down`` can take it in.
+        result: Tensor = self.down(swiglu(gate, up), epsilon, self.up.late_vector())
+        return result
+
+
+class Block(nn.Module):
+    """One layer: attention and feed-forward, each behind a norm and added to the residual stream."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.epsilon = config.norm_epsilon
+        self.attention = Attention(config)
+        self.feed_forward = FeedForward(config)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Residual stream [batch, length, width] before and after the layer."""
+        x = x + self.attention(rms_norm(x, self.epsilon))
+        result: Tensor = x + self.feed_forward(rms_norm(x, self.epsilon))
+        return result
+
+
+class Transformer(nn.Module):
+    """The decoder that ``config`` describes. Its parameters hold nothing until :func:`initialise`."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = config.shape.width
+        self.embedding = nn.Parameter(torch.empty(config.vocabulary_size, width))
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.shape.layers))
+        self.final_vector = shared_vector(config.scale_vectors, width, readers=1)
+        self.head = None if config.tied_embeddings else nn.Parameter(torch.empty_like(self.embedding))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits [batch, length, vocabulary] of the token after each of ``tokens`` [batch, length]."""
+        return linear(self.final_states(tokens), self.head_weight)
+
+    @property
+    def head_weight(self) -> Tensor:
+        """The head [vocabulary, width], which is the embedding where they are tied."""
+        return self.embedding if self.head is None else self.head
+
+    def final_states(self, tokens: Tensor) -> Tensor:
+        """What the head reads, [batch, length, width]: the residual stream behind the final norm."""
+        x = embedding(tokens, self.embedding)
+        for block in self.blocks:
+            x = block(x)
+        x = rms_norm(x, self.config.norm_epsilon)
+        gain = effective(self.final_vector)
+        # On the activations, not folded: a head has more rows than a small batch has tokens.
+        return x if gain is None else x * gain
+
+    def loss(self, tokens: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+        """Cross-entropy in nats of ``targets`` [batch, length], the tokens that follow ``tokens``: a scalar.
+
+        ``reduction`` is ``mean`` or ``sum`` over the tokens. Logits count in float32 or wider. Can be
+        differentiated once; for second derivatives take torch's cross-entropy of the logits.
+        """
+        states = self.final_states(tokens).flatten(0, 1)
+        return head_loss(states, self.head_weight, targets.flatten(), reduction)
+
+
+def parameter_roles(model: Transformer) -> dict[str, str]:
+    """Each parameter's role by name: matrix, embedding, head, scale_vector_input or scale_vector_output."""
+    roles = {}
+    for module_name, module in model.named_modules():
+        for name, _ in module.named_parameters(prefix=module_name, recurse=False):
+            if isinstance(module, ScaleVector):
+                roles[name] = f"scale_vector_{module.role}"
+            else:
+                roles[name] = name if name in ("embedding", "head") else "matrix"
+    return roles
+
+
+@torch.no_grad()
+def initialise(model: Transformer, seed: int) -> None:
+    """Draw every matrix anew from ``seed`` and set the scale vectors to their start.
+
+    Each tensor has its own generator, seeded from its name, and is drawn on the CPU in float32: arms with
+    the same seed start from the same matrices, whatever vectors they have. Normal with standard deviation
+    fan_in^(-1/2), for the maps that write to the residual stream divided by sqrt(2 layers); the embedding
+    width^(-1/2).
+    """
+    roles = parameter_roles(model)
+    for name, parameter in model.named_parameters():
+        if not roles[name].startswith("scale_vector"):
+            parameter.copy_(_draw(name, parameter.shape, seed, model.config.shape.layers))
+    for module in model.modules():
+        if isinstance(module, ScaleVector):
+            module.reset()
+
+
+def _draw(name: str, shape: torch.Size, seed: int, layers: int) -> Tensor:
+    """The start of the tensor ``name``; its last axis is the fan-in, the width for the embedding."""
+    digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
+    deviation = shape[-1] ** -0.5
+    if any(f".{output}." in name for output in RESIDUAL_OUTPUTS):
+        deviation /= (2 * layers) ** 0.5
+    return torch.empty(shape, dtype=torch.float32).normal_(0.0, deviation, generator=generator)
+
+
+@torch.no_grad()
+def fold(model: Transformer) -> Transformer:
+    """A model without scale vectors that computes the same function: each W becomes diag(u) W diag(v).
+
+    Tied embeddings are untied where the final norm has a vector, which can be folded into the head only.
+    Raises :class:`FoldingError` under dual-normalized placement, whose norms cannot be folded.
+    """
+    strategy = model.config.scale_vectors
+    normalized = [name for name in ALL_MAPS if strategy.normalizes_output(name)]
+    if normalized:
+        maps = ", ".join(normalized)
+        raise FoldingError(f"placement is 'dual-normalized': the norms behind {maps} cannot be folded")
+    tied = model.config.tied_embeddings and model.final_vector is None
+    config = replace(model.config, scale_vectors=PRESETS["none"], tied_embeddings=tied)
+    with torch.device("meta"):
+        folded = Transformer(config)
+    folded.load_state_dict(_folded_state(model, tied), assign=True)
+    return folded
+
+
+def _folded_state(model: Transformer, tied: bool) -> dict[str, Tensor]:
+    """The tensors of the folded model, none of them shared with ``model``."""
+    state = {"embedding": model.embedding.clone()}
+    if not tied:
+        head = model.embedding if model.head is None else model.head
+        gain = effective(model.final_vector)
+        state["head"] = head.clone() if gain is None else head * gain
+    for owner, sublayer in model.named_modules():
+        if not isinstance(sublayer, (Attention, FeedForward)):
+            continue
+        for name, child in sublayer.named_children():
+            if isinstance(child, LinearMap):
+                shared = effective(sublayer.shared_vector) if name in NORMED_MAPS else None
+                state[f"{owner}.{name}.weight"] = child.folded_weight(shared).clone()
+    return state

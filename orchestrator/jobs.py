@@ -1,0 +1,39 @@
+"""What the scheduler hands to an executor, and what a worker's end means."""
+
+import json
+import sys
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+from model.config import RunOptions
+from model.fields import to_dict
+
+
+class WorkerExit(IntEnum):
+    """How a worker process ends; the run directory says the rest."""
+
+    RESULT = 0
+    ERROR = 1
+    REFUSED = 2
+    NO_SPACE = 74
+    """The disk (or its quota) is full; trying again at once would fail again."""
+    STOPPED = 75
+    """Asked to stop; the state is in the newest checkpoint."""
+    NOT_OWNER = 76
+    """Another live worker owns the trial."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One attempt at one trial. ``log`` receives what the process prints."""
+
+    trial_id: str
+    command: tuple[str, ...]
+    log: Path
+
+
+def worker_command(runs_dir: Path, trial_id: str, options: RunOptions) -> tuple[str, ...]:
+    """The command that runs one attempt; ``-P`` so that a user's own ``model.py`` never shadows ours."""
+    arguments = ("--runs", str(runs_dir.resolve()), "--options", json.dumps(to_dict(options)), trial_id)
+    return (sys.executable, "-P", "-m", "orchestrator.worker", *arguments)

@@ -1,0 +1,39 @@
+"""Where a result comes from: versions, machine, and the state of the code."""
+
+import importlib.metadata
+import platform
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+PACKAGES = ("scalevec", "torch", "numpy", "tokenizers", "safetensors")
+
+
+def environment() -> dict[str, Any]:
+    """Versions, host, command and commit of this process, as JSON values."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "host": socket.gethostname(),
+        "command": sys.argv,
+        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+        **code_state(),
+    }
+
+
+def code_state() -> dict[str, Any]:
+    """The commit of the checkout, and whether it had uncommitted changes; None outside a git checkout."""
+    commit = _git("rev-parse", "HEAD")
+    changes = _git("status", "--porcelain", "--untracked-files=no") if commit else None
+    return {"commit": commit, "dirty": None if changes is None else bool(changes)}
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()

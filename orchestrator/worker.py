@@ -1,0 +1,174 @@
+"""The process that trains one trial: claims it, trains, records into the run directory, and ends.
+
+``python -P -m orchestrator.worker --runs RUNS_DIR [--options JSON] TRIAL_ID``
+"""
+
+import argparse
+import errno
+import hashlib
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+import model
+from model.config import RunOptions, Trial
+from model.fields import from_dict
+from model.identity import trial_from_fields
+from model.training.checkpoints import newest_step, prune
+from model.training.corpora import open_corpus
+from model.training.loop import Interrupted, train
+from orchestrator.jobs import WorkerExit
+from orchestrator.provenance import CHECKOUT, environment
+from results.claims import AlreadyClaimed, Claim, acquire
+from results.files import AlreadyWritten
+from results.run_directory import RunDirectory
+
+BEAT_S = 15.0
+"""Seconds between two beats of a claim; a claim is stale after 180 s without one."""
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
+
+
+class Superseded(Exception):  # noqa: N818 (not an error of this worker)
+    """A later claim exists: another worker has taken over, and this one must not write any more."""
+
+
+class RunDirectoryRecorder:
+    """Implements ``model.training.loop.Recorder`` on a run directory."""
+
+    def __init__(self, directory: RunDirectory, claim: Claim) -> None:
+        self.directory, self.claim = directory, claim
+        self._stop = threading.Event()
+
+    def record(self, row: Mapping[str, Any]) -> None:
+        """Append ``row`` to metrics.jsonl."""
+        self.directory.append_metrics(dict(row))
+
+    def cut_back(self, step: int) -> None:
+        """Drop the rows after ``step`` from metrics.jsonl."""
+        self.directory.cut_metrics(step)
+
+    def say(self, message: str) -> None:
+        """Print to the log, and keep as an event."""
+        print(message, flush=True)
+        self.directory.append_event("running", note=message)
+
+    def require_ownership(self) -> None:
+        """Raise :class:`Superseded` where a later claim exists."""
+        if not self.claim.is_current():
+            raise Superseded
+
+    def stop_requested(self) -> bool:
+        """Whether a signal asked this process to stop."""
+        return self._stop.is_set()
+
+    def request_stop(self, _signal: int, _frame: FrameType | None) -> None:
+        """Signal handler: stop at the next step."""
+        self._stop.set()
+
+
+def run_attempt(runs_dir: Path, trial_id: str, options: RunOptions) -> WorkerExit:
+    """One attempt at a trial, from the claim to its end; what happened is in the run directory."""
+    directory = RunDirectory.of(runs_dir, trial_id)
+    trial = trial_from_fields(directory.trial()["semantic"])
+    try:
+        claim = acquire(directory, {"options": vars(options)})
+    except AlreadyClaimed as owner:
+        print(f"left alone: {owner}")
+        return WorkerExit.NOT_OWNER
+    recorder = RunDirectoryRecorder(directory, claim)
+    for number in STOP_SIGNALS:
+        signal.signal(number, recorder.request_stop)
+    _start_beating(claim)
+    try:
+        return _train_and_record(runs_dir, trial, options, recorder)
+    finally:
+        claim.release()
+
+
+def _train_and_record(
+    runs_dir: Path, trial: Trial, options: RunOptions, recorder: RunDirectoryRecorder
+) -> WorkerExit:
+    directory = recorder.directory
+    directory.write_environment(environment() | {"attempt": recorder.claim.attempt})
+    directory.append_event(
+        "running",
+        attempt=recorder.claim.attempt,
+        step=newest_step(directory.checkpoints_path),
+        micro_batch=options.micro_batch,
+    )
+    try:
+        corpus = open_corpus(runs_dir / "corpora", trial.corpus)
+        result = train(trial, corpus, options, recorder, directory.checkpoints_path)
+        recorder.require_ownership()
+        directory.write_result(result)
+    except Interrupted as stop:
+        directory.append_event("pending", cause="preempted", step=stop.step)
+        return WorkerExit.STOPPED
+    except (Superseded, AlreadyWritten):
+        print("another worker has taken over this trial; nothing more is written here")
+        return WorkerExit.NOT_OWNER
+    except Exception as problem:
+        return _record_failure(directory, problem)
+    directory.append_event(result["status"])
+    prune(directory.checkpoints_path, options.keep)
+    return WorkerExit.RESULT
+
+
+def _record_failure(directory: RunDirectory, problem: Exception) -> WorkerExit:
+    """Keep the cause and a digest of the traceback (the same one twice is not tried a third time)."""
+    trace = traceback.format_exc()
+    print(trace, file=sys.stderr)
+    if isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        return WorkerExit.NO_SPACE
+    cause = "out_of_memory" if is_out_of_memory(problem) else "error"
+    digest = hashlib.sha256(trace.encode()).hexdigest()
+    message = f"{type(problem).__name__}: {problem}"
+    directory.append_event("pending", cause=cause, error=message, traceback=digest)
+    return WorkerExit.ERROR
+
+
+def is_out_of_memory(problem: Exception) -> bool:
+    """Whether ``problem`` says that the device, or this process, had not enough memory."""
+    cpu = isinstance(problem, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(problem)
+    return cpu or isinstance(problem, torch.OutOfMemoryError | MemoryError)
+
+
+def _start_beating(claim: Claim) -> None:
+    def beat() -> None:
+        while not finished.wait(BEAT_S):
+            claim.beat()
+
+    finished = threading.Event()
+    threading.Thread(target=beat, daemon=True, name="beat").start()
+
+
+def _require_own_packages() -> None:
+    """A ``model`` package from elsewhere would train something else under our name."""
+    found = Path(model.__file__ or "").resolve().parents[1]
+    if found != CHECKOUT:
+        raise SystemExit(f"the package 'model' comes from {found}, not from {CHECKOUT}; check PYTHONPATH")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The entry point of a worker process; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="orchestrator.worker", description=__doc__)
+    parser.add_argument("--runs", type=Path, required=True)
+    parser.add_argument("--options", type=json.loads, default={})
+    parser.add_argument("trial_id")
+    values = parser.parse_args(arguments)
+    _require_own_packages()
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    return run_attempt(values.runs, values.trial_id, from_dict(RunOptions, values.options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,247 @@
+"""Files that are whole or absent: atomic writes, write-once, and JSON lines that survive a torn tail."""
+
+import errno
+import fcntl
+import json
+import math
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+LOCK_WAIT_S = 30.0
+_LOCK_POLL_S = 0.005
+_LOCKS_NOT_SUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+
+
+class CorruptRecord(ValueError):  # noqa: N818
+    """A file that is there but cannot be what was written: names the file and what is wrong."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+class AlreadyWritten(FileExistsError):  # noqa: N818
+    """A file that is written once exists already."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(errno.EEXIST, "is written once and exists already", str(path))
+
+
+def utc_now() -> str:
+    """The present time in ISO 8601, UTC, with milliseconds."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Put ``content`` at ``path``: a reader, or a crash, sees the old file or the new one, never a part.
+
+    Raises ``OSError`` that names ``path`` (no space, no permission); the old content is then intact.
+    """
+    with _written_aside(path, content) as temporary:
+        temporary.replace(path)
+        sync_folder(path.parent)
+
+
+def write_once(path: Path, content: bytes) -> None:
+    """Put ``content`` at ``path``, whole, unless something is there; of several writers one succeeds.
+
+    The link to the final name is what decides, so nobody ever sees a part of the file. Raises
+    ``AlreadyWritten``, or ``OSError`` that names ``path``.
+    """
+    with _written_aside(path, content) as temporary:
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            # NFS repeats a request whose answer was lost, and then reports our own link as another's.
+            if not temporary.samefile(path):
+                raise AlreadyWritten(path) from None
+        sync_folder(path.parent)
+
+
+@contextmanager
+def _written_aside(path: Path, content: bytes) -> Iterator[Path]:
+    """A synced temporary file beside ``path`` that holds ``content``; it is gone afterwards."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        with _naming(path):
+            _write_synced(temporary, content)
+            yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Raise an ``OSError`` as one of ``path``: it names a temporary file, or only a descriptor."""
+    try:
+        yield
+    except AlreadyWritten:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names in ``folder``, sorted; none where it does not exist."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in ``folder`` survive a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def to_json(value: Any, indent: int | None = None) -> bytes:
+    """``value`` as ASCII JSON; numbers that are not finite become null, since JSON has none."""
+    try:
+        text = json.dumps(value, indent=indent, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(value), indent=indent, allow_nan=False)
+    return text.encode()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def write_json(path: Path, value: Any) -> None:
+    """``write_atomic`` of ``value`` as indented JSON."""
+    write_atomic(path, to_json(value, indent=1) + b"\n")
+
+
+def read_json(path: Path, kind: type = dict) -> Any:
+    """The JSON value in ``path``, which must be a ``kind`` (``dict`` or ``list``).
+
+    Raises ``CorruptRecord`` where it is not, ``FileNotFoundError`` where there is no file.
+    """
+    return _parsed(path, path.read_bytes(), kind, "")
+
+
+def _parsed(path: Path, content: bytes, kind: type, where: str) -> Any:
+    try:
+        value = _DECODER.decode(content.decode())
+    except (ValueError, RecursionError) as error:
+        problem = "is empty" if not content.strip() else f"is not whole JSON ({error})"
+        raise CorruptRecord(path, where + problem) from None
+    if not isinstance(value, kind):
+        expected = "an object" if kind is dict else "a list"
+        raise CorruptRecord(path, f"{where}holds {type(value).__name__} where {expected} is expected")
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The records of a JSON-lines file; none where there is no file.
+
+    A line counts once its line end is written: a torn last line is left out. Raises ``CorruptRecord``
+    for any other line that is not a JSON object.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    lines = content.split(b"\n")[:-1]
+    return [_parsed(path, line, dict, f"line {number} ") for number, line in enumerate(lines, 1)]
+
+
+def append_line(path: Path, record: dict[str, Any]) -> None:
+    """Append ``record`` to a JSON-lines file with a single write, after cutting back a torn last line.
+
+    The line survives the end of this process, not a loss of power: it is not synced. Raises ``OSError``
+    that names ``path``; on a full device the file is as it was before.
+    """
+    line = to_json(record) + b"\n"
+    with _naming(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            _lock(descriptor)
+            _append_whole(descriptor, line)
+        finally:
+            os.close(descriptor)
+
+
+def _append_whole(descriptor: int, line: bytes) -> None:
+    size = _cut_torn_tail(descriptor)
+    written = 0
+    try:
+        written = os.write(descriptor, line)
+    finally:
+        if 0 < written < len(line):
+            os.ftruncate(descriptor, size)
+    if written < len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _lock(descriptor: int) -> None:
+    """Hold the file until it is closed, so that nobody takes a line that is being written for a torn one.
+
+    Where the file system has no locks, single writes to the end are all there is. The wait is bounded:
+    a process that was stopped in mid-append must not stop everybody else.
+    """
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise TimeoutError(errno.ETIMEDOUT, "another process holds the file") from None
+            time.sleep(_LOCK_POLL_S)
+        except OSError as error:
+            if error.errno not in _LOCKS_NOT_SUPPORTED:
+                raise
+            return
+        else:
+            return
+
+
+def _cut_torn_tail(descriptor: int) -> int:
+    """Cut what follows the last line end; the size in bytes that is left."""
+    size = os.fstat(descriptor).st_size
+    if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
+        return size
+    whole = os.pread(descriptor, size, 0).rfind(b"\n") + 1
+    os.ftruncate(descriptor, whole)
+    return whole
+
+
+def write_lines(path: Path, records: list[dict[str, Any]]) -> None:
+    """Replace a JSON-lines file atomically."""
+    write_atomic(path, b"".join(to_json(record) + b"\n" for record in records))

@@ -1,0 +1,254 @@
+"""The run directory of a trial: the one place where its format is written and read."""
+
+import json
+import os
+import re
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal
+
+from results.files import (
+    CorruptRecord,
+    append_line,
+    names_in,
+    read_json,
+    read_lines,
+    to_json,
+    utc_now,
+    write_json,
+    write_lines,
+    write_once,
+)
+
+State = Literal["pending", "queued", "running", "completed", "diverged", "failed", "cancelled"]
+STATES: tuple[str, ...] = ("pending", "queued", "running", "completed", "diverged", "failed", "cancelled")
+RESULT_STATES = ("completed", "diverged")
+_TRIAL_ID = re.compile(r"[0-9a-f]{64}")
+_OWN_FIELDS = frozenset({"time", "state", "cause", "host", "pid"})
+
+
+class TrialMismatch(ValueError):  # noqa: N818
+    """A run directory holds another trial than the one that was asked for."""
+
+
+@dataclass(frozen=True)
+class TrialState:
+    """Where a trial is; ``attempt`` is the last that an event names (0: none), ``time`` the last event's."""
+
+    state: str
+    cause: str | None = None
+    attempt: int = 0
+    time: str | None = None
+
+
+def is_trial_id(text: str) -> bool:
+    """Whether ``text`` is a whole trial id: 64 lower-case hexadecimal digits."""
+    return _TRIAL_ID.fullmatch(text) is not None
+
+
+def trial_ids(runs_dir: Path) -> Iterator[str]:
+    """The ids of all run directories in RUNS_DIR, sorted."""
+    trials = runs_dir / "trials"
+    for prefix in names_in(trials):
+        yield from (name for name in names_in(trials / prefix) if is_trial_id(name) and name[:2] == prefix)
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """``RUNS_DIR/trials/ab/ab12.../``: all that is kept of one trial.
+
+    Reading raises ``CorruptRecord`` for a file that cannot be what was written.
+    """
+
+    path: Path
+
+    @classmethod
+    def of(cls, runs_dir: Path, trial_id: str) -> "RunDirectory":
+        """The directory of a trial, whether it exists or not. Raises ``ValueError`` for a malformed id."""
+        if not is_trial_id(trial_id):
+            raise ValueError(f"trial id {trial_id!r}: 64 hexadecimal digits are expected")
+        return cls(Path(runs_dir) / "trials" / trial_id[:2] / trial_id)
+
+    @property
+    def trial_id(self) -> str:
+        """All 64 digits."""
+        return self.path.name
+
+    @property
+    def trial_path(self) -> Path:
+        """Every field of the trial, semantic ones apart."""
+        return self.path / "trial.json"
+
+    @property
+    def environment_path(self) -> Path:
+        """Versions, host, device, commit and command: a list, one record an attempt."""
+        return self.path / "environment.json"
+
+    @property
+    def events_path(self) -> Path:
+        """State changes."""
+        return self.path / "events.jsonl"
+
+    @property
+    def metrics_path(self) -> Path:
+        """What training measured, a row a logged step."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def result_path(self) -> Path:
+        """The result, written once."""
+        return self.path / "result.json"
+
+    @property
+    def checkpoints_path(self) -> Path:
+        """The folder of checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def claims_path(self) -> Path:
+        """The folder of claims (see ``results.claims``)."""
+        return self.path / "claims"
+
+    @property
+    def log_path(self) -> Path:
+        """What the worker printed."""
+        return self.path / "log.txt"
+
+    @property
+    def submit_script_path(self) -> Path:
+        """What was sent to a cluster."""
+        return self.path / "submit.sh"
+
+    def create(self, semantic: dict[str, Any], descriptive: dict[str, Any]) -> None:
+        """Make the directory and trial.json; nothing changes where both are there already.
+
+        The descriptive fields of the first creation stay. Raises ``TrialMismatch`` where another trial's
+        semantic fields are there.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        record = {"trial_id": self.trial_id, "semantic": semantic, "descriptive": descriptive}
+        try:
+            existing = self.trial()
+        except FileNotFoundError:
+            write_json(self.trial_path, record)
+            return
+        self._require_same(existing["semantic"], json.loads(to_json(semantic)))
+
+    def _require_same(self, existing: dict[str, Any], asked: dict[str, Any]) -> None:
+        names = existing.keys() | asked.keys()
+        differing = sorted(name for name in names if existing.get(name) != asked.get(name))
+        if differing:
+            fields = ", ".join(differing)
+            raise TrialMismatch(f"{self.trial_path}: holds another trial; these fields differ: {fields}")
+
+    def trial(self) -> dict[str, Any]:
+        """``{"trial_id", "semantic", "descriptive"}``. Raises ``FileNotFoundError`` before creation."""
+        record: dict[str, Any] = read_json(self.trial_path)
+        for name in ("semantic", "descriptive"):
+            if not isinstance(record.get(name), dict):
+                raise CorruptRecord(self.trial_path, f"has no object {name!r}")
+        if record.get("trial_id") != self.trial_id:
+            raise CorruptRecord(self.trial_path, f"says it is of trial {record.get('trial_id')!r}")
+        return record
+
+    def write_environment(self, record: dict[str, Any]) -> None:
+        """Add the environment of one attempt."""
+        write_json(self.environment_path, [*self.environments(), record])
+
+    def environments(self) -> list[dict[str, Any]]:
+        """The environment of each attempt, oldest first."""
+        try:
+            found: list[dict[str, Any]] = read_json(self.environment_path, list)
+        except FileNotFoundError:
+            return []
+        return found
+
+    def append_event(self, state: str, cause: str | None = None, **details: Any) -> None:
+        """Record a change of state, with the time (UTC), host and process that say so.
+
+        ``attempt=k`` among the details is what :meth:`state` reports as the attempt.
+        """
+        if state not in STATES:
+            raise ValueError(f"state {state!r}: expected one of {', '.join(STATES)}")
+        if taken := sorted(_OWN_FIELDS & details.keys()):
+            raise ValueError(f"event details {taken}: these names are the event's own")
+        own = {"time": utc_now(), "state": state, "cause": cause}
+        append_line(self.events_path, {**own, "host": socket.gethostname(), "pid": os.getpid(), **details})
+
+    def events(self) -> list[dict[str, Any]]:
+        """All changes of state, oldest first; a torn last line is left out."""
+        events = read_lines(self.events_path)
+        for number, event in enumerate(events, 1):
+            if event.get("state") not in STATES:
+                raise CorruptRecord(self.events_path, f"line {number} has the state {event.get('state')!r}")
+        return events
+
+    def state(self) -> TrialState:
+        """Where the trial is: the result decides, else the last event, else it is pending."""
+        return state_of(self.events(), self.result())
+
+    def write_result(self, result: dict[str, Any]) -> None:
+        """Link the result into place. Raises ``AlreadyWritten`` where another writer was first."""
+        if result.get("status") not in RESULT_STATES:
+            raise ValueError(f"result status {result.get('status')!r}: expected completed or diverged")
+        write_once(self.result_path, to_json(result, indent=1) + b"\n")
+
+    def result(self) -> dict[str, Any] | None:
+        """The result, or None before there is one. Raises ``CorruptRecord``, as for a truncated file."""
+        try:
+            found: dict[str, Any] = read_json(self.result_path)
+        except FileNotFoundError:
+            return None
+        if found.get("status") not in RESULT_STATES:
+            raise CorruptRecord(self.result_path, f"has the status {found.get('status')!r}")
+        return found
+
+    def set_aside_result(self) -> Path:
+        """Rename a corrupt result to ``result.json.corrupt-K`` and say so in the events; the new path.
+
+        The trial is pending afterwards. Raises ``ValueError`` where the result is readable or absent:
+        another process may have set it aside, and the trial may have finished since.
+        """
+        try:
+            self.result()
+        except CorruptRecord as error:
+            aside = self._free_corrupt_path()
+            self.result_path.rename(aside)
+            self.append_event("pending", "corrupt_result", problem=error.problem, set_aside=aside.name)
+            return aside
+        raise ValueError(f"{self.result_path}: is not corrupt, so it is not set aside")
+
+    def _free_corrupt_path(self) -> Path:
+        candidates = (self.path / f"{self.result_path.name}.corrupt-{number}" for number in count(1))
+        return next(path for path in candidates if not path.exists())
+
+    def append_metrics(self, row: dict[str, Any]) -> None:
+        """Add a row of metrics; it holds its ``step``."""
+        append_line(self.metrics_path, row)
+
+    def cut_metrics(self, step: int) -> None:
+        """Drop the rows after ``step``, atomically, so that a resumed run has neither a gap nor a double."""
+        rows = self.metrics()
+        if rows:
+            write_lines(self.metrics_path, [row for row in rows if row["step"] <= step])
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All rows of metrics in the order of training; a torn last line is left out."""
+        rows = read_lines(self.metrics_path)
+        for number, row in enumerate(rows, 1):
+            if not isinstance(row.get("step"), int):
+                raise CorruptRecord(self.metrics_path, f"line {number} has no integer 'step'")
+        return rows
+
+
+def state_of(events: list[dict[str, Any]], result: dict[str, Any] | None) -> TrialState:
+    """The state that these events and this result (None: not there yet) say."""
+    last = events[-1] if events else {}
+    attempts = (event["attempt"] for event in reversed(events) if isinstance(event.get("attempt"), int))
+    attempt = next(attempts, 0)
+    if result is not None:
+        return TrialState(result["status"], None, attempt, last.get("time"))
+    return TrialState(last.get("state", "pending"), last.get("cause"), attempt, last.get("time"))

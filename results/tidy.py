@@ -1,0 +1,126 @@
+"""The tidy table: one row a trial and sweep membership, which is all that analysis reads."""
+
+import json
+from collections.abc import Iterable
+from typing import Any, BinaryIO, Literal
+
+import pandas as pd
+
+Format = Literal["csv", "parquet", "json"]
+FORMATS: tuple[str, ...] = ("csv", "parquet", "json")
+
+# The columns in their order, with the pandas type of each.
+COLUMNS: dict[str, str] = {
+    **dict.fromkeys(("trial_id", "sweep", "arm", "stage", "rung"), "str"),
+    **dict.fromkeys(("n_params", "n_params_embedding", "n_params_scale_vectors", "n_params_total"), "Int64"),
+    "n_tokens": "Int64",
+    **dict.fromkeys(("tokens_per_parameter", "epochs", "flops", "flops_counted"), "float64"),
+    **dict.fromkeys(("loss", "loss_validation", "loss_initial"), "float64"),
+    "seed": "Int64",
+    **dict.fromkeys(("cluster", "optimizer", "schedule", "architecture", "corpus"), "str"),
+    "learning_rate": "float64",
+    **dict.fromkeys(("lr_status", "status", "cause"), "str"),
+    **dict.fromkeys(("micro_batch", "steps"), "Int64"),
+    **dict.fromkeys(("wall_s", "tokens_per_s"), "float64"),
+    "device": "str",
+    "resumes": "Int64",
+    "precision": "str",
+}
+# Where a trial's semantic fields hold a column.
+_SEMANTIC_PATHS: dict[str, tuple[str, ...]] = {
+    "n_tokens": ("tokens",),
+    "seed": ("seed",),
+    "optimizer": ("optimizer", "name"),
+    "learning_rate": ("optimizer", "learning_rate"),
+    "schedule": ("schedule", "name"),
+    "architecture": ("model", "architecture"),
+    "corpus": ("corpus",),
+    "precision": ("precision",),
+}
+_ORDER = ("stage", "arm", "n_params", "rung", "n_tokens", "learning_rate", "seed", "trial_id")
+_DTYPES: tuple[tuple[type, str], ...] = ((bool, "boolean"), (int, "Int64"), (float, "float64"))
+
+
+def tidy_table(rows: Iterable[dict[str, Any]], members: list[dict[str, Any]], sweep: str) -> pd.DataFrame:
+    """One row for each of ``members`` (as in members.json), from the index ``rows`` of their trials.
+
+    The columns are ``COLUMNS``, then the further settings of the members by name. A member whose trial has
+    no row is pending. A value comes from the result, else the membership, else the trial's fields;
+    ``loss`` is there for completed trials only. Sorted by ``_ORDER``.
+    """
+    by_id = {row["trial_id"]: row for row in rows}
+    settings = sorted({name for member in members for name in member.get("setting", {})} - COLUMNS.keys())
+    table = [_tidy_row(by_id.get(member["trial_id"], {}), member, sweep, settings) for member in members]
+    table.sort(key=lambda row: [_sortable(row[name]) for name in (*_ORDER, *settings)])
+    dtypes = {**COLUMNS, **{name: _setting_dtype([row[name] for row in table]) for name in settings}}
+    return pd.DataFrame(
+        {name: pd.Series([row[name] for row in table], dtype=dtype) for name, dtype in dtypes.items()}
+    )
+
+
+def _tidy_row(row: dict[str, Any], member: dict[str, Any], sweep: str, settings: list[str]) -> dict[str, Any]:
+    values = {name: _value(name, row, member) for name in COLUMNS}
+    status = row.get("state", "pending")
+    values |= {
+        "sweep": sweep,
+        "status": status,
+        "cluster": member.get("cluster") or member["trial_id"],
+        "loss": values["loss"] if status == "completed" else None,
+    }
+    return values | {name: _scalar(member.get("setting", {}).get(name)) for name in settings}
+
+
+def _value(name: str, row: dict[str, Any], member: dict[str, Any]) -> Any:
+    sources = (row, member, _semantic(name, row), row.get("descriptive") or {})
+    return next((source[name] for source in sources if source.get(name) is not None), None)
+
+
+def _semantic(name: str, row: dict[str, Any]) -> dict[str, Any]:
+    value: Any = row.get("semantic") or {}
+    for step in _SEMANTIC_PATHS.get(name, (name,)):
+        value = value.get(step) if isinstance(value, dict) else None
+    return {name: value}
+
+
+def _scalar(value: Any) -> Any:
+    """A setting as one cell: what has parts becomes its JSON."""
+    return json.dumps(value, sort_keys=True) if isinstance(value, dict | list | tuple) else value
+
+
+def _setting_dtype(values: list[Any]) -> str:
+    """The narrowest type that holds all values; text where kinds are mixed or the column is empty."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {int, float}:
+        return "float64"
+    return next((dtype for kind, dtype in _DTYPES if kinds == {kind}), "str")
+
+
+def _sortable(value: Any) -> tuple[int, float, str]:
+    """Numbers by size, then text, then what is missing."""
+    if value is None:
+        return 2, 0.0, ""
+    return (0, value, "") if isinstance(value, int | float) else (1, 0.0, str(value))
+
+
+def write_table(frame: pd.DataFrame, format: str, stream: BinaryIO) -> None:
+    """Write ``frame`` as ``csv``, ``parquet`` or ``json`` (a list of objects), with every digit.
+
+    Raises ``ValueError`` for another format.
+    """
+    if format == "csv":
+        stream.write(frame.to_csv(index=False, lineterminator="\n").encode())
+    elif format == "parquet":
+        stream.write(frame.to_parquet(None, index=False))
+    elif format == "json":
+        stream.write(_json_records(frame))
+    else:
+        raise ValueError(f"format {format!r}: expected one of {', '.join(FORMATS)}")
+
+
+def _json_records(frame: pd.DataFrame) -> bytes:
+    """Not ``DataFrame.to_json``, which rounds to 15 digits."""
+    columns = {name: frame[name].astype(object).where(frame[name].notna(), None) for name in frame.columns}
+    rows = zip(*columns.values(), strict=True)
+    lines = (json.dumps(dict(zip(columns, row, strict=True)), allow_nan=False) for row in rows)
+    body = ",\n".join(f"  {line}" for line in lines)
+    return f"[\n{body}\n]\n".encode() if body else b"[]\n"

@@ -1,0 +1,77 @@
+"""What is wrong with a sweep file: which file, line and field, the value, and what is allowed."""
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+Path = tuple[str | int, ...]
+"""Where a value stands in a sweep file: keys and positions, from the top."""
+
+_LARGEST_SHOWN = 60
+_MOST_PROBLEMS_SHOWN = 20
+_PLAIN_KEY = re.compile(r"[\w.+-]+", re.ASCII)
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One thing that is wrong. ``field`` is empty where the whole file is meant; lines count from 1."""
+
+    file: str
+    line: int
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        field = f"{self.field}: " if self.field else ""
+        return f"{self.file}:{self.line}: {field}{self.message}"
+
+
+class SweepError(ValueError):
+    """A sweep file was refused; ``problems`` holds everything that was found, in the order of the lines."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems: Sequence[Problem] = tuple(sorted(set(problems)))
+        lines = [str(problem) for problem in self.problems[:_MOST_PROBLEMS_SHOWN]]
+        if (more := len(self.problems) - len(lines)) > 0:
+            lines.append(f"... and {more} more problems")
+        super().__init__("\n".join(lines))
+
+
+def dotted(path: Path) -> str:
+    """``path`` as a person writes it: ``tune.learning_rate[0]``."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += ("." if text else "") + (part if _PLAIN_KEY.fullmatch(part) else shown(part))
+    return text
+
+
+def shown(value: object) -> str:
+    """``value`` in one short line that is safe to print."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = repr(value).encode("ascii", "backslashreplace").decode()
+    return text if len(text) <= _LARGEST_SHOWN else text[: _LARGEST_SHOWN - 3] + "..."
+
+
+def refused(value: object, allowed: str) -> str:
+    """The message for a value that is not allowed."""
+    return f"{shown(value)}; allowed: {allowed}"
+
+
+def not_among(value: object, allowed: Iterable[str], what: str) -> str:
+    """The message for a value that is not among the names ``allowed``."""
+    return f"{shown(value)}: {unknown(value, allowed, what)}"
+
+
+def unknown(value: object, allowed: Iterable[str], what: str = "unknown") -> str:
+    """The message for a name that is not among ``allowed``, with the nearest one that is."""
+    names = list(allowed)
+    near = difflib.get_close_matches(str(value)[:_LARGEST_SHOWN], names, 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"{what}{hint} (allowed: {', '.join(names)})"

@@ -1,0 +1,57 @@
+"""``exclude``: rules that drop trials by the fields they match."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sweeps.errors import Problem, shown
+from sweeps.yaml_source import Source
+
+CELL_FIELDS = ("arm", "rung", "seed", "stage")
+STAGES = ("tuning", "comparison")
+
+
+class Exclusion:
+    """The rules of one sweep; remembers which of their values matched anything."""
+
+    def __init__(self, rules: Sequence[Mapping[str, Sequence[Any]]]) -> None:
+        self._rules = rules
+        self._seen: list[dict[str, set[int]]] = [{name: set() for name in rule} for rule in rules]
+        self._used = [False] * len(rules)
+
+    def left(self, view: Mapping[str, Any], stage: str, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        """The ``seeds`` that no rule drops from the cell whose fields are ``view``."""
+        if not self._rules:
+            return seeds
+        return tuple(seed for seed in seeds if not self._drops({**view, "stage": stage, "seed": seed}))
+
+    def _drops(self, trial: Mapping[str, Any]) -> bool:
+        dropped = False
+        for position, rule in enumerate(self._rules):
+            matched = [self._matches(position, name, trial) for name in rule]
+            if all(matched):
+                self._used[position] = dropped = True
+        return dropped
+
+    def _matches(self, position: int, name: str, trial: Mapping[str, Any]) -> bool:
+        hits = {i for i, value in enumerate(self._rules[position][name]) if _same(value, trial.get(name))}
+        self._seen[position][name] |= hits
+        return bool(hits)
+
+    def problems(self, source: Source) -> Iterator[Problem]:
+        """Values and rules that matched no trial: most likely mistyped."""
+        for position, rule in enumerate(self._rules):
+            never = [
+                (name, value)
+                for name, values in rule.items()
+                for i, value in enumerate(values)
+                if i not in self._seen[position][name]
+            ]
+            for name, value in never:
+                message = f"{shown(value)} matches no trial of the sweep"
+                yield source.problem(("exclude", position, name), message)
+            if not never and not self._used[position]:
+                yield source.problem(("exclude", position), "matches no trial of the sweep")
+
+
+def _same(one: Any, other: Any) -> bool:
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)

@@ -1,0 +1,83 @@
+"""The trial fields that a sweep file may set: one table from flat names to their place in a trial."""
+
+import typing
+from dataclasses import fields as dataclass_fields
+from typing import Any
+
+from model.config import (
+    ARCHITECTURES,
+    OPTIMIZERS,
+    PRECISIONS,
+    SCHEDULES,
+    Trial,
+)
+from model.strategies import (
+    BRANCHES,
+    PLACEMENTS,
+    PRESETS,
+    REPARAMETERIZATIONS,
+    ROLES,
+    WEIGHT_DECAYS,
+    ScaleVectorStrategy,
+)
+
+TRIAL_FIELDS: dict[str, str] = {
+    "learning_rate": "optimizer.learning_rate",
+    "weight_decay": "optimizer.weight_decay",
+    "beta1": "optimizer.beta1",
+    "beta2": "optimizer.beta2",
+    "epsilon": "optimizer.epsilon",
+    "clip_norm": "optimizer.clip_norm",
+    "optimizer": "optimizer.name",
+    "schedule": "schedule.name",
+    "warmup_tokens": "schedule.warmup_tokens",
+    "final_fraction": "schedule.final_fraction",
+    "batch_tokens": "batch_tokens",
+    "sequence_length": "sequence_length",
+    "precision": "precision",
+    "architecture": "model.architecture",
+    "scale_vectors": "model.scale_vectors",
+    "tied_embeddings": "model.tied_embeddings",
+    "norm_epsilon": "model.norm_epsilon",
+    "rope_base": "model.rope_base",
+}
+"""Flat name in the sweep file -> place in :class:`model.config.Trial`. A new field is one line here."""
+
+WARMUP_FRACTION = "warmup_fraction"
+"""Of the trial's tokens; the one field that a trial holds in another form (``warmup_tokens``)."""
+DEFAULT_WARMUP_FRACTION = 0.08
+DEFAULT_BATCH_SEQUENCES = 8
+
+FIELD_CHOICES: dict[str, tuple[str, ...]] = {
+    "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
+    "precision": PRECISIONS,
+    "architecture": ARCHITECTURES,
+}
+"""What the fields with names may hold, for the JSON Schema (the dataclasses check it)."""
+STRATEGY_CHOICES: dict[str, tuple[str, ...]] = {
+    "preset": tuple(PRESETS),
+    "branches": BRANCHES,
+    "placement": PLACEMENTS,
+    "reparameterization": REPARAMETERIZATIONS,
+    "weight_decay": WEIGHT_DECAYS,
+    "dual_output_role": ROLES,
+}
+
+
+def _type_at(place: str) -> Any:
+    found: Any = Trial
+    for name in place.split("."):
+        found = typing.get_type_hints(found)[name]
+    return found
+
+
+FIELD_TYPES: dict[str, Any] = {
+    **{name: _type_at(place) for name, place in TRIAL_FIELDS.items()},
+    WARMUP_FRACTION: float,
+}
+NUMERIC_FIELDS: tuple[str, ...] = tuple(name for name, kind in FIELD_TYPES.items() if kind in (int, float))
+STRATEGY_TYPES: dict[str, Any] = {
+    field.name: typing.get_type_hints(ScaleVectorStrategy)[field.name]
+    for field in dataclass_fields(ScaleVectorStrategy)
+}

@@ -1,0 +1,107 @@
+"""From a file to a valid sweep: everything is checked, and every problem has its line."""
+
+from pathlib import Path as FilePath
+from types import NoneType
+from typing import Annotated, Any, get_args, get_origin
+
+from pydantic import ValidationError
+
+from sweeps.checks import problems_of
+from sweeps.entries import LABEL_PATTERN, Section
+from sweeps.errors import Path, Problem, SweepError, refused, unknown
+from sweeps.expand import expand
+from sweeps.schema import NAME_PATTERN, Sweep
+from sweeps.trials import CorpusFacts
+from sweeps.yaml_source import Source, read_file, read_text
+
+_ALLOWED = {
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "bool_type": "true or false",
+    "string_type": "text (quote it if it looks like something else)",
+    "tuple_type": "a list",
+    "model_type": "a mapping of fields",
+    "dict_type": "a mapping",
+    "finite_number": "a finite number",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "{ge} or more",
+    "less_than": "less than {lt}",
+    "less_than_equal": "{le} or less",
+    "literal_error": "{expected}",
+    "string_too_short": "text that is not empty",
+    "too_short": "at least one entry",
+}
+_PATTERNS = {
+    LABEL_PATTERN: "1 to 40 letters, digits or signs of . _ + -",
+    NAME_PATTERN: "1 to 80 letters, digits or signs of . _ -",
+}
+
+
+def read(source: Source) -> Sweep:
+    """The sweep that ``source`` describes. Raises :class:`SweepError` with all that is wrong."""
+    if not isinstance(source.data, dict):
+        allowed = "a mapping of fields (name, ladder, arms)"
+        raise SweepError([source.problem((), refused(source.data, allowed))])
+    try:
+        sweep = Sweep.model_validate(source.data)
+    except ValidationError as error:
+        raise SweepError(_problem(source, details) for details in error.errors(include_url=False)) from None
+    sweep._source = source
+    if problems := problems_of(sweep):
+        raise SweepError(problems)
+    expand(sweep, _any_corpus(sweep))
+    return sweep
+
+
+def load(path: str | FilePath) -> Sweep:
+    """The sweep in the file at ``path``, its corpus files looked up beside it. Raises :class:`SweepError`."""
+    return read(read_file(FilePath(path)))
+
+
+def loads(text: str, name: str = "<text>", folder: FilePath = FilePath()) -> Sweep:
+    """The sweep in ``text``, called ``name`` in messages. Raises :class:`SweepError`."""
+    return read(read_text(text, name, folder))
+
+
+def _any_corpus(sweep: Sweep) -> CorpusFacts:
+    """A corpus that is large enough for any sweep, to try the expansion with."""
+    return CorpusFacts("", sweep.corpus.tokenizer.bpe, 2**200)
+
+
+def _problem(source: Source, details: Any) -> Problem:
+    """What pydantic found, in our words and with its line."""
+    kind, context = details["type"], details.get("ctx", {})
+    path: Path = tuple(part for part in details["loc"] if part != "[key]")
+    if kind == "sweep":
+        return source.problem(path + context["path"], context["message"])
+    if kind == "missing":
+        return source.problem(path, "missing; the field has no default")
+    if kind == "extra_forbidden":
+        return source.problem(path, unknown(path[-1], _fields_beside(path), "unknown key"))
+    if kind == "string_pattern_mismatch":
+        return source.problem(path, refused(details["input"], _PATTERNS[context["pattern"]]))
+    allowed = _ALLOWED.get(kind, details["msg"].removeprefix("Input should be ")).format(**context)
+    return source.problem(path, refused(details["input"], allowed))
+
+
+def _fields_beside(path: Path) -> list[str]:
+    """The fields that the section around ``path`` knows."""
+    kind: Any = Sweep
+    for part in path[:-1]:
+        kind = _inner(kind, part)
+    return list(kind.model_fields)
+
+
+def _inner(kind: Any, part: str | int) -> Any:
+    """The type of what stands under ``part`` in a value of type ``kind``, without its annotations."""
+    if isinstance(kind, type) and issubclass(kind, Section):
+        return _bare(kind.model_fields[str(part)].annotation)
+    return _bare([inner for inner in get_args(kind) if inner is not ...][-1])
+
+
+def _bare(kind: Any) -> Any:
+    if get_origin(kind) is Annotated:
+        return _bare(get_args(kind)[0])
+    options = [option for option in get_args(kind) if option is not NoneType]
+    return _bare(options[0]) if NoneType in get_args(kind) else kind

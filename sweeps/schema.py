@@ -1,0 +1,246 @@
+"""The sweep file as frozen pydantic models: types, defaults, and what one section can check alone.
+
+What needs several sections is in ``sweeps.checks``, what needs a whole trial in ``sweeps.expand``.
+"""
+
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    Strict,
+    model_serializer,
+    model_validator,
+)
+
+from model.config import ConfigurationError, Shape
+from sweeps import ladders
+from sweeps.entries import (
+    Count,
+    FieldLists,
+    Given,
+    Items,
+    Label,
+    Number,
+    OptimizerEntry,
+    ScheduleEntry,
+    Section,
+    Seed,
+    TrialFields,
+    Tune,
+    as_problem,
+    problem,
+)
+from sweeps.errors import not_among, refused
+from sweeps.yaml_source import Source
+
+Scalar = str | int | float | bool
+Positive = Annotated[Number, Field(gt=0)]
+
+_BYTES = 256
+_DEFAULT_VOCABULARY = 1024
+
+
+class Tokenizer(Section):
+    """Byte-pair tokens of a vocabulary of ``bpe``, or (``tokenizer: bytes`` in the file) plain bytes, 256."""
+
+    bpe: Annotated[int, Field(gt=_BYTES, le=1_000_000)]
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether the tokens are bytes."""
+        return self.bpe == _BYTES
+
+    @model_serializer
+    def _as_given(self) -> str | dict[str, int]:
+        return "bytes" if self.is_bytes else {"bpe": self.bpe}
+
+
+BYTES = Tokenizer.model_construct(bpe=_BYTES)
+
+
+def _bytes_by_name(value: Any) -> Any:
+    if isinstance(value, str) and value != "bytes":
+        raise problem(refused(value, "bytes, or {bpe: SIZE OF THE VOCABULARY}"))
+    return BYTES if value == "bytes" else value
+
+
+class Corpus(Section):
+    """The text: the sources of Python's own standard library, or files (names and globs) of one's own."""
+
+    source: Literal["python-stdlib", "text"] = "python-stdlib"
+    files: Items[Annotated[str, Field(min_length=1)]] | None = None
+    tokenizer: Annotated[
+        Tokenizer, BeforeValidator(_bytes_by_name, json_schema_input_type=Literal["bytes"] | Tokenizer)
+    ] = Tokenizer(bpe=_DEFAULT_VOCABULARY)
+    sequence_length: Count = 256
+
+    @model_validator(mode="after")
+    def _check_files(self) -> "Corpus":
+        if self.source == "text" and not self.files:
+            raise problem("corpus.files is missing; source text needs a list of files or globs")
+        if self.source != "text" and self.files:
+            raise problem(refused(list(self.files), "files only with source: text"), "files")
+        return self
+
+
+class Rung(Given):
+    """One size of the ladder; a shape's heads and hidden width have defaults (``sweeps.ladders``)."""
+
+    name: Label
+    width: Count
+    layers: Annotated[int, Field(ge=1, le=10_000)]
+    heads: Count | None = None
+    kv_heads: Count | None = None
+    feed_forward: Count | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> "Rung":
+        try:
+            _ = self.shape
+        except ConfigurationError as error:
+            raise as_problem(error, self.given()) from None
+        return self
+
+    @cached_property
+    def shape(self) -> Shape:
+        """The shape with its defaults filled in."""
+        return ladders.shape(self.width, self.layers, self.heads, self.kv_heads, self.feed_forward)
+
+
+def _preset(value: Any) -> Any:
+    if isinstance(value, dict):
+        return value
+    if not isinstance(value, str):
+        raise problem(refused(value, "the name of a preset, or a mapping {name, width, layers}"))
+    if value not in ladders.PRESETS:
+        raise problem(not_among(value, ladders.PRESETS, "unknown preset"))
+    shape = ladders.PRESETS[value]
+    return Rung(
+        name=value,
+        width=shape.width,
+        layers=shape.layers,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        feed_forward=shape.feed_forward,
+    )
+
+
+def _minutes(value: Any) -> Any:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if value != "auto" and not (is_number and 0 < value < 1e9):
+        raise problem(refused(value, "auto, or a positive number of minutes"))
+    return value if value == "auto" else float(value)
+
+
+class Resources(Given):
+    """What one trial of a rung needs from the machine."""
+
+    time: Annotated[
+        float | Literal["auto"], PlainValidator(_minutes, json_schema_input_type=float | Literal["auto"])
+    ] = "auto"
+    """Minutes, or ``auto``: estimated."""
+    memory_gb: Positive | None = None
+    gpus: Annotated[int, Field(ge=0, le=1024)] = 0
+    micro_batch: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """Sequences in one forward pass; 0 takes the whole batch."""
+
+    @model_serializer(mode="wrap")
+    def _only_given(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A default that is written out would stand over the section ``default``."""
+        return {name: value for name, value in dump(self).items() if name in self.model_fields_set}
+
+
+class Compare(Section):
+    """The question asked of the finished trials."""
+
+    reference: str | None = None
+    law: Literal["power", "power-floor"] = "power"
+    x: Literal["n_params", "n_tokens", "flops"] = "flops"
+    margin: Positive | None = None
+    """Nats a token; differences within it count as equivalent."""
+
+
+def _scalars(value: Any) -> tuple[Scalar, ...]:
+    values = value if isinstance(value, list) else [value]
+    if not values or not all(isinstance(item, Scalar) for item in values):
+        raise problem(refused(value, "a value, or a list of values any of which matches"))
+    return tuple(values)
+
+
+Rule = dict[
+    str, Annotated[tuple[Any, ...], BeforeValidator(_scalars, json_schema_input_type=Scalar | list[Scalar])]
+]
+
+
+def _name_of_a_folder(value: str) -> str:
+    if ".." in value or value.startswith((".", "-")):
+        raise problem(refused(value, "a name without '..' that begins with a letter or digit"))
+    return value
+
+
+NAME_PATTERN = r"^[A-Za-z0-9._-]{1,80}$"
+Name = Annotated[
+    str,
+    Field(pattern=NAME_PATTERN),
+    AfterValidator(_name_of_a_folder),
+]
+
+
+class Sweep(Section):
+    """One sweep file: a grid of trials and the questions asked of them."""
+
+    name: Name
+    corpus: Corpus = Corpus()
+    trial: TrialFields = TrialFields()
+    ladder: Items[Annotated[Rung, BeforeValidator(_preset, json_schema_input_type=str | Rung)]]
+    tokens_per_parameter: Items[Annotated[Positive, Field(le=1_000_000)]] = (20.0,)
+    optimizers: Items[OptimizerEntry] | None = None
+    schedules: Items[ScheduleEntry] | None = None
+    arms: Annotated[dict[Label, TrialFields], Field(min_length=1)]
+    tune: Tune | None = None
+    seeds: Items[Seed] = (0, 1)
+    grid: FieldLists = FieldLists()
+    zip: FieldLists = FieldLists()
+    exclude: Annotated[tuple[Rule, ...], Strict(False)] = ()
+    compare: Compare = Compare()
+    resources: dict[str, Resources] = Field(default_factory=dict)
+    keep: Literal["none", "weights", "all"] = "none"
+
+    _source: Source = PrivateAttr()
+
+    @property
+    def source(self) -> Source:
+        """The file as read, with the line of every field."""
+        return self._source
+
+    @property
+    def reference(self) -> str:
+        """The arm that the others are compared with: as given, else ``baseline``, else the first."""
+        if self.compare.reference is not None:
+            return self.compare.reference
+        return "baseline" if "baseline" in self.arms else next(iter(self.arms))
+
+    @property
+    def tuned_rungs(self) -> tuple[str, ...]:
+        """The rungs at which every arm is tuned (all of them where ``tune`` names none)."""
+        if self.tune is None:
+            return ()
+        return self.tune.rungs or tuple(rung.name for rung in self.ladder)
+
+    def resources_for(self, rung: str) -> Resources:
+        """What a trial of ``rung`` needs: the rung's own fields over those of ``default``."""
+        sections = [self.resources[key] for key in ("default", rung) if key in self.resources]
+        merged = {name: value for section in sections for name, value in section.given().items()}
+        return Resources(**merged)
+
+    def resolved(self) -> dict[str, Any]:
+        """The sweep as plain data with presets and defaults written out; loads as the same sweep."""
+        data = self.model_dump(mode="json", exclude_none=True)
+        data["compare"]["reference"] = self.reference
+        return data

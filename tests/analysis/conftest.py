@@ -1,0 +1,73 @@
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+
+RUNGS = {"25k": 25_088, "55k": 55_296, "83k": 82_944, "150k": 150_528}
+
+
+def sweep(
+    effects: dict[str, float] | None = None,
+    seeds: tuple[int, ...] = (0, 1),
+    noise: float = 0.004,
+    rungs: dict[str, int] = RUNGS,
+    random_seed: int = 0,
+) -> pd.DataFrame:
+    """Tidy rows on L = 3.9 (C / 6e10)^-0.09 plus each arm's effect; ``noise`` is the sd of a pair."""
+    rng = np.random.default_rng(random_seed)
+    rows = []
+    for rung, n_params in rungs.items():
+        n_tokens = 16 * n_params
+        base = 3.9 * (6 * n_params * n_tokens / 6e10) ** -0.09
+        shared = {seed: rng.normal(0, 3 * noise) for seed in seeds}
+        for arm, effect in (effects or {"baseline": 0.0, "unified": -0.03}).items():
+            for seed in seeds:
+                loss = base + effect + shared[seed] + rng.normal(0, noise / np.sqrt(2))
+                row = {"arm": arm, "rung": rung, "seed": seed, "n_params": n_params, "n_tokens": n_tokens}
+                rows.append({**row, "loss": loss, "status": "completed", "lr_status": "tuned"})
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture(name="sweep")
+def sweep_fixture() -> Callable[..., pd.DataFrame]:
+    return sweep
+
+
+def diverge(table: pd.DataFrame, arm: str, rung: str, seed: int) -> pd.DataFrame:
+    """``table`` with one trial diverged."""
+    table = table.copy()
+    one = (table["arm"] == arm) & (table["rung"] == rung) & (table["seed"] == seed)
+    table.loc[one, "status"] = "diverged"
+    table.loc[one, "loss"] = np.nan
+    return table
+
+
+@pytest.fixture(name="diverge")
+def diverge_fixture() -> Callable[..., pd.DataFrame]:
+    return diverge
+
+
+def choice(arm: str, rung: str = "25k", **changes: object) -> dict[str, object]:
+    """One entry of tuning.json."""
+    entry: dict[str, object] = {
+        "key": "0" * 64,
+        "arm": arm,
+        "rung": rung,
+        "n_params": 25_088,
+        "setting": {"optimizer": "adamw", "schedule": "cosine", "tokens_per_parameter": 16},
+        "field": "learning_rate",
+        "grid": [8e-3, 1.6e-2, 3.2e-2],
+        "losses": [3.95, 3.90, 3.93],
+        "seeds": [100],
+        "vertex": 1.75e-2,
+        "chosen": 1.6e-2,
+        "status": "tuned",
+        "extensions": 0,
+    }
+    return {**entry, **changes}
+
+
+@pytest.fixture(name="choice")
+def choice_fixture() -> Callable[..., dict[str, object]]:
+    return choice

@@ -1,0 +1,294 @@
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis import DataError, compare
+
+
+def only(table: pd.DataFrame, **options):
+    (comparison,) = compare(table, reference="baseline", draws=100, **options)
+    return comparison
+
+
+def with_rate(table: pd.DataFrame, arm: str, status: str) -> pd.DataFrame:
+    return table.assign(lr_status=table["lr_status"].where(table["arm"] != arm, status))
+
+
+def test_a_clear_gain_is_better_and_a_clear_loss_is_worse(sweep):
+    table = sweep({"baseline": 0.0, "none": 0.04, "unified": -0.03})
+    verdicts = {c.arm: c.verdict for c in compare(table, reference="baseline", draws=50)}
+    assert verdicts == {"none": "worse", "unified": "better"}
+
+
+def test_the_difference_is_the_mean_of_pairs_with_the_interval_of_a_pooled_t(sweep):
+    table = sweep()
+    wide = table.pivot_table(index=["rung", "seed"], columns="arm", values="loss")
+    differences = (wide["unified"] - wide["baseline"]).unstack()
+    half = differences.var(axis=1, ddof=1).mean() ** 0.5 / 8**0.5 * 2.776445
+    mean = differences.to_numpy().mean()
+    found = only(table).loss_difference
+    assert found.df == 4
+    assert found.mean == pytest.approx(mean)
+    assert found.interval == pytest.approx((mean - half, mean + half), rel=1e-6)
+
+
+def test_seeds_are_paired_so_shared_noise_cancels(sweep):
+    table = sweep(noise=0.004)
+    shifted = table.assign(loss=table["loss"] + 0.2 * table["seed"])
+    assert only(shifted).loss_difference.interval == pytest.approx(only(table).loss_difference.interval)
+
+
+def test_one_seed_carries_no_claim(sweep):
+    found = only(sweep(seeds=(0,)), margin=0.5)
+    assert found.verdict == "undecided"
+    assert found.loss_difference.interval is None
+    assert found.loss_difference.p_value is None
+    assert found.trend["interval"] is None
+    assert [m.interval for m in found.compute_multipliers] == [None, None]
+    assert "no claim" in found.sentence
+    assert "second seed" in found.would_change
+
+
+def test_a_difference_that_its_interval_does_not_carry_is_undecided(sweep):
+    found = only(sweep({"baseline": 0.0, "unified": -0.002}, noise=0.01))
+    assert found.verdict == "undecided"
+    low, high = found.loss_difference.interval
+    assert low < 0 < high
+    assert "completed pairs at every rung" in found.would_change
+
+
+def test_many_arms_raise_the_bar_for_each(sweep):
+    alone = only(sweep({"baseline": 0.0, "unified": -0.03}))
+    crowd = compare(
+        sweep({"baseline": 0.0, "unified": -0.03, "a": 0.0, "b": 0.0}), reference="baseline", draws=50
+    )
+    assert alone.loss_difference.p_holm == pytest.approx(alone.loss_difference.p_value)
+    unified = next(c for c in crowd if c.arm == "unified")
+    assert unified.loss_difference.p_holm == pytest.approx(3 * unified.loss_difference.p_value)
+
+
+def test_a_difference_inside_the_margin_is_equivalent(sweep):
+    found = only(sweep({"baseline": 0.0, "unified": 0.0}, noise=0.001), margin=0.01)
+    assert found.verdict == "equivalent"
+    assert found.equivalence["p_value"] < 0.05
+
+
+def test_no_difference_without_a_margin_is_not_called_equivalent(sweep):
+    assert only(sweep({"baseline": 0.0, "unified": 0.0}, noise=0.001)).verdict == "undecided"
+
+
+def test_a_diverged_arm_is_never_dropped_and_never_better(sweep, diverge):
+    table = diverge(sweep(), "unified", "55k", 1)
+    found = only(table)
+    assert found.loss_difference.interval[1] < 0
+    assert found.verdict == "undecided"
+    assert found.arm_diverged == ("55k, seed 1",)
+    assert "diverged" in found.sentence
+    assert "does not diverge" in found.would_change
+    assert any("unified diverged and baseline did not: 55k, seed 1" in warning for warning in found.warnings)
+
+
+def test_more_seeds_are_not_promised_to_an_arm_that_diverged(sweep, diverge):
+    table = sweep({"baseline": 0.0, "unified": -0.002}, noise=0.01, random_seed=4)
+    found = only(diverge(table, "unified", "55k", 1))
+    assert found.loss_difference.mean < 0
+    assert found.verdict == "undecided"
+    assert "More seeds alone will not make it better: it diverged" in found.would_change
+
+
+def test_a_diverged_arm_is_never_equivalent(sweep, diverge):
+    table = sweep({"baseline": 0.0, "unified": 0.0}, noise=0.001)
+    assert only(diverge(table, "unified", "55k", 1), margin=0.01).verdict == "undecided"
+
+
+def test_an_arm_that_diverges_everywhere_is_worse(sweep):
+    table = sweep()
+    arm = table["arm"] == "unified"
+    table.loc[arm, ["status", "loss"]] = ["diverged", np.nan]
+    found = only(table)
+    assert found.verdict == "worse"
+    assert found.loss_difference.mean is None
+
+
+def test_an_arm_that_diverges_in_its_only_pair_is_no_claim(sweep):
+    table = sweep(seeds=(0,), rungs={"25k": 25_088})
+    table.loc[table["arm"] == "unified", ["status", "loss"]] = ["diverged", np.nan]
+    assert only(table).verdict == "undecided"
+
+
+def test_a_diverged_reference_alone_makes_no_arm_better(sweep):
+    table = sweep()
+    table.loc[table["arm"] == "baseline", ["status", "loss"]] = ["diverged", np.nan]
+    found = only(table)
+    assert found.verdict == "invalid"
+    assert len(found.reference_diverged) == 8
+
+
+def test_a_censored_reference_makes_no_arm_better(sweep):
+    found = only(with_rate(sweep(), "baseline", "censored"))
+    assert found.verdict == "undecided"
+    assert "wider learning-rate grid for baseline" in found.would_change
+
+
+def test_one_censored_trial_of_the_reference_is_enough(sweep):
+    table = sweep()
+    table.loc[0, "lr_status"] = "censored"
+    assert table.loc[0, "arm"] == "baseline"
+    assert only(table).verdict == "undecided"
+
+
+def test_a_censored_arm_is_never_worse_and_may_be_better(sweep):
+    worse = sweep({"baseline": 0.0, "unified": 0.04})
+    assert only(with_rate(worse, "unified", "censored")).verdict == "undecided"
+    assert only(with_rate(sweep(), "unified", "censored")).verdict == "better"
+
+
+def test_a_censored_reference_may_still_be_shown_to_be_beaten_by_none(sweep):
+    worse = sweep({"baseline": 0.0, "unified": 0.04})
+    assert only(with_rate(worse, "baseline", "censored")).verdict == "worse"
+
+
+def test_neither_side_censored_is_needed_for_equivalence(sweep):
+    table = sweep({"baseline": 0.0, "unified": 0.0}, noise=0.001)
+    for arm in ("baseline", "unified"):
+        assert only(with_rate(table, arm, "censored"), margin=0.01).verdict == "undecided"
+
+
+def test_a_fixed_learning_rate_of_the_reference_is_said(sweep):
+    found = only(with_rate(sweep(), "baseline", "fixed"))
+    assert any("fixed, not tuned" in warning for warning in found.warnings)
+
+
+def test_failed_and_missing_pairs_are_listed(sweep):
+    table = sweep()
+    table.loc[0, ["status", "loss"]] = ["failed", np.nan]
+    found = only(table.drop(index=table.index[-1]))
+    assert found.pairs == 6
+    assert found.missing == ("25k, seed 0", "150k, seed 1")
+    assert "2 pairs without a result could move it" in found.would_change
+
+
+def test_a_micro_batch_mismatch_is_flagged(sweep):
+    table = sweep().assign(micro_batch=8)
+    table.loc[0, "micro_batch"] = 4
+    assert any("1 pairs differ in micro-batch" in warning for warning in only(table).warnings)
+
+
+def test_arms_without_a_common_rung_have_no_verdict(sweep):
+    table = sweep()
+    small = table["rung"].isin(["25k", "55k"])
+    found = only(table[small == (table["arm"] == "baseline")])
+    assert found.verdict == "invalid"
+    assert found.pairs == 0
+
+
+def test_pairs_agree_in_every_setting(sweep):
+    table = pd.concat([sweep(random_seed=i).assign(optimizer=o) for i, o in enumerate(("adamw", "muon"))])
+    found = only(table)
+    assert found.pairs == 16
+    assert found.loss_difference.df == 8
+    assert {row.setting["optimizer"] for row in found.by_rung} == {"adamw", "muon"}
+    assert found.compute_multipliers == ()
+    assert any("several values of optimizer" in warning for warning in found.warnings)
+
+
+def test_a_grid_field_of_a_sweep_is_a_setting(sweep):
+    parts = [sweep(random_seed=i).assign(weight_decay=w) for i, w in enumerate((0.0, 0.1))]
+    table = pd.concat(parts, ignore_index=True).assign(sweep="quickstart")
+    table["trial_id"] = table.index.astype(str)
+    assert only(table).pairs == 16
+
+
+def test_two_rows_with_one_key_are_refused(sweep):
+    table = sweep()
+    with pytest.raises(DataError, match=r"two rows with rung 25k.*seed 0"):
+        only(pd.concat([table, table.iloc[[0]]]))
+
+
+def test_the_same_trials_under_two_names_are_equivalent_by_construction(sweep):
+    table = sweep({"baseline": 0.0})
+    table["trial_id"] = table.index.astype(str)
+    found = only(pd.concat([table, table.assign(arm="twin")], ignore_index=True))
+    assert found.verdict == "equivalent"
+    assert "identical by construction" in found.sentence
+
+
+def test_an_effect_that_grows_with_scale_shows_in_the_trend(sweep):
+    table = sweep({"baseline": 0.0, "unified": 0.0}, noise=0.001)
+    decades = np.log10(table["n_params"] * table["n_tokens"])
+    found = only(table.assign(loss=table["loss"] - 0.02 * decades * (table["arm"] == "unified")))
+    low, high = found.trend["interval"]
+    assert low < -0.02 < high < 0
+    assert any("not the same at all rungs" in warning for warning in found.warnings)
+
+
+def test_a_gain_that_rests_on_one_rung_says_which(sweep):
+    table = sweep({"baseline": 0.0, "unified": 0.0}, noise=0.002)
+    gained = (table["arm"] == "unified") & (table["rung"] == "83k")
+    found = only(table.assign(loss=table["loss"] - 0.06 * gained))
+    assert found.verdict == "better"
+    assert "It rests on 83k" in found.would_change
+
+
+def test_tuning_trials_do_not_enter(sweep):
+    table = sweep()
+    tuning = table.assign(stage="tuning", seed=100, loss=9.0).drop_duplicates(["arm", "rung"])
+    mixed = pd.concat([table.assign(stage="comparison"), tuning])
+    assert only(mixed).loss_difference == only(table).loss_difference
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reference": "basline"}, "'basline', which is no arm; nearest: 'baseline'"),
+        ({"reference": "baseline", "margin": -1.0}, "margin is -1.0"),
+        ({"reference": "baseline", "where": "arm == 'baseline'"}, "the only arm"),
+        ({"reference": "baseline", "settings": ["optimiser"]}, "no column 'optimiser'"),
+        ({"reference": "baseline", "law": "cubic"}, "law is 'cubic'"),
+    ],
+)
+def test_questions_that_cannot_be_answered_are_refused(sweep, options, message: str):
+    with pytest.raises(DataError, match=message):
+        compare(sweep(), **options)
+
+
+def test_a_comparison_is_plain_json(sweep):
+    found = json.loads(json.dumps(only(sweep(), margin=0.005).to_dict(), allow_nan=False))
+    assert set(found) >= {
+        "reference",
+        "arm",
+        "pairs",
+        "loss_difference",
+        "by_rung",
+        "compute_multipliers",
+        "token_multipliers",
+        "time_multipliers",
+        "trend",
+        "equivalence",
+        "verdict",
+        "sentence",
+        "warnings",
+    }
+
+
+def test_a_comparison_with_a_diverged_trial_is_plain_json_too(sweep, diverge):
+    found = only(diverge(sweep(seeds=(0,)), "unified", "25k", 0), margin=0.005)
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_a_pending_trial_that_knows_only_its_rung_and_seed_is_one_missing_pair(sweep):
+    table = sweep().assign(optimizer="adamw")
+    pending = (table["arm"] == "unified") & (table["rung"] == "55k") & (table["seed"] == 1)
+    table.loc[pending, ["n_params", "n_tokens", "loss", "optimizer"]] = None
+    table.loc[pending, "status"] = "pending"
+    found = only(table)
+    assert found.missing == ("55k, seed 1",)
+    assert found.pairs == 7
+
+
+def test_a_diverged_pair_is_named_with_its_settings(sweep, diverge):
+    parts = [sweep(random_seed=i).assign(optimizer=o) for i, o in enumerate(("adamw", "muon"))]
+    parts[1] = diverge(parts[1], "unified", "55k", 1)
+    assert only(pd.concat(parts)).arm_diverged == ("55k, muon, seed 1",)

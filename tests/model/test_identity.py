@@ -1,0 +1,271 @@
+"""The identity of a trial: golden ids that must never change, and the laws that identities obey."""
+
+import dataclasses
+import hashlib
+import json
+import string
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.config import (
+    OPTIMIZERS,
+    PRECISIONS,
+    SCHEDULES,
+    ConfigurationError,
+    ModelConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    Shape,
+    Trial,
+)
+from model.fields import from_dict, later, to_dict
+from model.identity import differences, digest, semantic_fields, trial_from_fields, trial_id
+from model.strategies import (
+    ALL_MAPS,
+    BRANCHES,
+    PLACEMENTS,
+    PRESETS,
+    REPARAMETERIZATIONS,
+    ROLES,
+    WEIGHT_DECAYS,
+    ScaleVectorStrategy,
+)
+
+TRIAL = Trial(
+    model=ModelConfig(Shape(32, 2, heads=2, kv_heads=2, feed_forward=88), vocabulary_size=1024),
+    optimizer=OptimizerConfig(learning_rate=0.016),
+    schedule=ScheduleConfig(warmup_tokens=31_744),
+    corpus="c0" * 32,
+    sequence_length=128,
+    batch_tokens=1024,
+    tokens=401_408,
+    seed=0,
+)
+
+
+def arm(name: str) -> Trial:
+    return replace(TRIAL, model=replace(TRIAL.model, scale_vectors=PRESETS[name]))
+
+
+GOLDEN = {
+    "baseline": "f6ea82c0293e53248cf43445a58311d4c16a84a19ea7462f35d6adc8fbee3d0c",
+    "none": "e266c04f02a48bfdf6bcba76beba08cd4c69093a1f532edd9334e46849d259fa",
+    "hg": "8333641c08bd13bd6defd82bf6790d3889e3d96e5728ff01406aa6fd5a9b0d5d",
+    "or": "ace6024f728eafc87997ce6519faaf0f9e8a203e0679043c9d362a156f4402e8",
+    "er": "1ad59475778809255e1fc19d264e3e45cff3347fa30eb683319be75e4558d228",
+    "dp": "2b9e0f51883f97e1300ab50cc513547dc822c66cdb34037dd0b4cd76a534613d",
+    "unified": "068c29a4c3c110cbc93f04d84c481fcf698af624aa24ace7c9295dbd814ab432",
+    "unified-dp": "72442967a63ef7ed9bb248187fc8b4ad902b2d506863a361d2eb745a6875fc29",
+    "another seed": "4e9c713e80c6af334fdd2e28f94846d30567ced7d1533eb2aeefd537b215a3bd",
+    "bfloat16": "2d7d3578d675e354112ab55f51b88a77f154390e8bd5864d743bfdd928ef8ada",
+    "no decay at all": "803e35e7ccf37608cc7c912855e6e424ab63d04002b15df92e5f21eac51096bb",
+    "grouped queries, tied": "60c20f978ba47d872200f8b1b7e97cc53b866fd9d91f11845cd150d3761994cd",
+}
+TRIALS = {
+    "baseline": TRIAL,
+    "none": arm("none"),
+    "hg": arm("hg"),
+    "or": arm("or"),
+    "er": arm("er"),
+    "dp": arm("dp"),
+    "unified": arm("unified"),
+    "unified-dp": arm("unified-dp"),
+    "another seed": replace(TRIAL, seed=1),
+    "bfloat16": replace(TRIAL, precision="bfloat16"),
+    "no decay at all": replace(TRIAL, optimizer=OptimizerConfig(learning_rate=0.016, weight_decay=0.0)),
+    "grouped queries, tied": replace(
+        TRIAL, model=replace(TRIAL.model, shape=Shape(64, 3, 4, 2, 176), tied_embeddings=True)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_an_identity_never_changes(name: str) -> None:
+    """A failure here means that every result that anyone kept is lost: change the code, not the id."""
+    assert trial_id(TRIALS[name]) == GOLDEN[name]
+
+
+def test_every_golden_trial_is_another_trial() -> None:
+    assert len(set(GOLDEN.values())) == len(TRIALS)
+
+
+strategies = st.builds(
+    ScaleVectorStrategy,
+    branches=st.sampled_from(BRANCHES),
+    placement=st.sampled_from(PLACEMENTS),
+    dual_maps=st.lists(st.sampled_from(ALL_MAPS), unique=True).map(tuple),
+    normalize_per_head=st.booleans(),
+    reparameterization=st.sampled_from(REPARAMETERIZATIONS),
+    weight_decay=st.sampled_from(WEIGHT_DECAYS),
+    dual_output_role=st.sampled_from(ROLES),
+    learning_rate_factor=st.floats(1e-3, 1e3),
+)
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> Shape:
+    kv_heads, group, half = (draw(st.integers(1, 8)) for _ in range(3))
+    heads = kv_heads * group
+    return Shape(2 * half * heads, draw(st.integers(1, 99)), heads, kv_heads, draw(st.integers(1, 999)))
+
+
+@st.composite
+def trials(draw: st.DrawFn) -> Trial:
+    sequence_length, sequences, steps = (draw(st.integers(1, 500)) for _ in range(3))
+    tokens = sequence_length * sequences * steps
+    return Trial(
+        model=draw(
+            st.builds(
+                ModelConfig,
+                shape=shapes(),
+                vocabulary_size=st.integers(2, 10**6),
+                scale_vectors=strategies,
+                tied_embeddings=st.booleans(),
+                norm_epsilon=st.floats(1e-12, 1.0),
+                rope_base=st.floats(1.0, 1e7),
+            )
+        ),
+        optimizer=draw(
+            st.builds(
+                OptimizerConfig,
+                name=st.sampled_from(OPTIMIZERS),
+                learning_rate=st.floats(1e-9, 10.0),
+                weight_decay=st.floats(0.0, 10.0),
+                beta1=st.floats(0.0, 0.999),
+                beta2=st.floats(0.0, 0.9999),
+            )
+        ),
+        schedule=ScheduleConfig(
+            name=draw(st.sampled_from(SCHEDULES)),
+            warmup_tokens=draw(st.integers(0, tokens)),
+            final_fraction=draw(st.floats(0.0, 1.0)),
+        ),
+        corpus=draw(st.text(string.hexdigits, min_size=64, max_size=64)),
+        sequence_length=sequence_length,
+        batch_tokens=sequence_length * sequences,
+        tokens=tokens,
+        seed=draw(st.integers(0, 2**63 - 1)),
+        precision=draw(st.sampled_from(PRECISIONS)),
+    )
+
+
+@given(trials())
+def test_a_trial_survives_the_way_through_a_file(trial: Trial) -> None:
+    assert from_dict(Trial, json.loads(json.dumps(to_dict(trial)))) == trial
+
+
+@given(trials())
+def test_the_kept_fields_give_back_the_identity(trial: Trial) -> None:
+    kept = json.loads(json.dumps(semantic_fields(trial)))
+    assert trial_id(trial_from_fields(kept)) == trial_id(trial)
+
+
+@given(trials(), trials())
+def test_two_trials_share_an_identity_only_if_they_differ_in_no_semantic_field(
+    one: Trial, other: Trial
+) -> None:
+    same = not differences(semantic_fields(one), semantic_fields(other))
+    assert (trial_id(one) == trial_id(other)) == same
+
+
+@given(st.dictionaries(st.text(), st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False))))
+def test_the_order_of_keys_is_no_part_of_a_digest(fields: dict[str, Any]) -> None:
+    assert digest(fields) == digest(dict(reversed(fields.items())))
+
+
+def test_the_canonical_json_is_sorted_ascii_without_spaces() -> None:
+    text = '{"a":[1,2.5,true,null],"b":"\\u00e9"}'
+    assert digest({"b": "é", "a": [1, 2.5, True, None]}) == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_a_number_that_is_none_has_no_digest() -> None:
+    with pytest.raises(ValueError, match="Out of range float"):
+        digest({"a": float("nan")})
+
+
+@dataclass(frozen=True)
+class OptimizerOfTomorrow(OptimizerConfig):
+    """The optimizer's options with one that results of today do not know."""
+
+    nesterov: bool = later(False)
+
+
+def of_tomorrow(*, nesterov: bool) -> Trial:
+    options = {
+        field.name: getattr(TRIAL.optimizer, field.name) for field in dataclasses.fields(OptimizerConfig)
+    }
+    return replace(TRIAL, optimizer=OptimizerOfTomorrow(**options, nesterov=nesterov))
+
+
+def test_a_later_field_at_its_default_leaves_the_identity() -> None:
+    assert trial_id(of_tomorrow(nesterov=False)) == GOLDEN["baseline"]
+
+
+def test_a_later_field_at_another_value_is_another_trial() -> None:
+    assert trial_id(of_tomorrow(nesterov=True)) != GOLDEN["baseline"]
+    assert semantic_fields(of_tomorrow(nesterov=True))["optimizer"]["nesterov"] is True
+
+
+def changes() -> dict[str, Trial]:
+    """The golden trial with each semantic field in turn at another value."""
+    model, optimizer, schedule = TRIAL.model, TRIAL.optimizer, TRIAL.schedule
+    return {
+        "width": replace(TRIAL, model=replace(model, shape=Shape(64, 2, 2, 2, 88))),
+        "layers": replace(TRIAL, model=replace(model, shape=replace(model.shape, layers=3))),
+        "heads": replace(TRIAL, model=replace(model, shape=replace(model.shape, heads=4, kv_heads=2))),
+        "kv_heads": replace(TRIAL, model=replace(model, shape=replace(model.shape, kv_heads=1))),
+        "feed_forward": replace(TRIAL, model=replace(model, shape=replace(model.shape, feed_forward=96))),
+        "vocabulary_size": replace(TRIAL, model=replace(model, vocabulary_size=2048)),
+        "tied_embeddings": replace(TRIAL, model=replace(model, tied_embeddings=True)),
+        "norm_epsilon": replace(TRIAL, model=replace(model, norm_epsilon=1e-6)),
+        "rope_base": replace(TRIAL, model=replace(model, rope_base=5e5)),
+        "learning_rate": replace(TRIAL, optimizer=replace(optimizer, learning_rate=0.008)),
+        "weight_decay": replace(TRIAL, optimizer=replace(optimizer, weight_decay=0.2)),
+        "beta1": replace(TRIAL, optimizer=replace(optimizer, beta1=0.95)),
+        "beta2": replace(TRIAL, optimizer=replace(optimizer, beta2=0.99)),
+        "epsilon": replace(TRIAL, optimizer=replace(optimizer, epsilon=1e-6)),
+        "clip_norm": replace(TRIAL, optimizer=replace(optimizer, clip_norm=2.0)),
+        "warmup_tokens": replace(TRIAL, schedule=replace(schedule, warmup_tokens=0)),
+        "final_fraction": replace(TRIAL, schedule=replace(schedule, final_fraction=0.0)),
+        "corpus": replace(TRIAL, corpus="c1" * 32),
+        "sequence_length": replace(TRIAL, sequence_length=64),
+        "batch_tokens": replace(TRIAL, batch_tokens=2048),
+        "tokens": replace(TRIAL, tokens=1024 * 393),
+        "seed": replace(TRIAL, seed=1),
+        "precision": replace(TRIAL, precision="bfloat16"),
+    }
+
+
+@pytest.mark.parametrize("field", changes())
+def test_a_semantic_field_is_part_of_the_identity(field: str) -> None:
+    assert trial_id(changes()[field]) != GOLDEN["baseline"]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"seed": True}, "seed is True; allowed: a value of type int"),
+        ({"seed": 1.0}, "seed is 1.0; allowed: a value of type int"),
+        ({"sed": 1}, "sed is 1; allowed: no such field"),
+        ({"optimizer": 3}, "optimizer is 3; allowed: a mapping of fields"),
+        (
+            {"optimizer": {"learning_rate": "1"}},
+            "optimizer.learning_rate is '1'; allowed: a value of type float",
+        ),
+    ],
+)
+def test_kept_fields_that_are_wrong_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        from_dict(Trial, to_dict(TRIAL) | values)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_kept_trial_without_a_field_is_refused() -> None:
+    fields = to_dict(TRIAL)
+    del fields["corpus"]
+    with pytest.raises(ConfigurationError, match="corpus is None; allowed: a value"):
+        from_dict(Trial, fields)

@@ -1,0 +1,249 @@
+"""The identities that scale vectors obey exactly, in float64."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from model.scale_vectors import NEAR_ZERO, FoldingError, ScaleVector, vector_statistics
+from model.strategies import ALL_MAPS, PRESETS, REPARAMETERIZATIONS, ScaleVectorStrategy
+from model.transformer import Transformer, fold, parameter_roles
+
+FOLDABLE = [name for name, strategy in PRESETS.items() if strategy.placement != "dual-normalized"]
+ALL_DUAL = ScaleVectorStrategy(branches="heterogeneous", placement="dual", dual_maps=ALL_MAPS)
+LEARNING_RATE = 1e-7
+
+
+def step(module: torch.nn.Module, loss: Tensor, learning_rate: float = LEARNING_RATE) -> None:
+    """One step of plain gradient descent."""
+    module.zero_grad()
+    loss.backward()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter -= learning_rate * parameter.grad
+
+
+def folded_with_gradients(model: Transformer, tokens: Tensor) -> Transformer:
+    """The model without vectors, whose gradients are those by the effective matrices V."""
+    folded = fold(model)
+    folded.loss(tokens[:, :-1], tokens[:, 1:]).backward()
+    return folded
+
+
+# Reparameterizations
+
+
+@given(st.sampled_from(REPARAMETERIZATIONS), st.integers(1, 300))
+def test_every_reparameterization_starts_at_exactly_one(reparameterization, width):
+    assert torch.equal(ScaleVector(width, reparameterization, "input")(), torch.ones(width))
+
+
+@pytest.mark.parametrize(
+    ("reparameterization", "formula"),
+    [
+        ("or", lambda beta, alpha: beta * alpha),
+        ("er", lambda beta, alpha: torch.exp(beta) * torch.exp(alpha)),
+        ("or-normalized", lambda beta, alpha: beta * alpha * len(alpha) ** 0.5 / alpha.norm()),
+        ("or-exponential", lambda beta, alpha: torch.exp(beta) * alpha),
+    ],
+)
+def test_a_reparameterization_follows_its_formula(reparameterization, formula):
+    vector = drawn_vector(reparameterization)
+    torch.testing.assert_close(vector(), formula(vector.beta, vector.alpha), rtol=1e-12, atol=0)
+
+
+def drawn_vector(reparameterization: str, width: int = 7) -> ScaleVector:
+    vector = ScaleVector(width, reparameterization, "input").double()
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in vector.parameters():
+            parameter += torch.rand(parameter.shape, generator=generator)
+    return vector
+
+
+def movement_and_gradient(vector: ScaleVector) -> tuple[Tensor, Tensor, Tensor]:
+    """(change of g over the learning rate in one small step, g before, gradient by g) of a curved loss."""
+    before = vector().detach()
+    by_g = before.clone().requires_grad_()
+    (by_g**2).sin().sum().backward()
+    step(vector, (vector() ** 2).sin().sum())
+    return (vector().detach() - before) / LEARNING_RATE, before, by_g.grad
+
+
+def test_the_flow_of_or_is_anisotropic_along_the_direction():
+    vector = drawn_vector("or")
+    beta, alpha = vector.beta.detach().clone(), vector.alpha.detach().clone()
+    moved, _, gradient = movement_and_gradient(vector)
+    preconditioner = beta**2 * torch.eye(len(alpha)) + torch.outer(alpha, alpha)
+    torch.testing.assert_close(moved, -preconditioner @ gradient, rtol=1e-4, atol=1e-4)
+
+
+def test_the_flow_of_er_is_anisotropic_along_the_ones():
+    moved, g, gradient = movement_and_gradient(drawn_vector("er"))
+    width = len(g)
+    preconditioner = torch.diag(g) @ (torch.eye(width).double() + 1) @ torch.diag(g)
+    torch.testing.assert_close(moved, -preconditioner @ gradient, rtol=1e-4, atol=1e-4)
+
+
+def test_a_normalized_direction_does_not_feel_the_decay_of_alpha():
+    vector = drawn_vector("or-normalized")
+    before = vector().detach()
+    with torch.no_grad():
+        vector.alpha *= 0.5
+    torch.testing.assert_close(vector(), before, rtol=1e-12, atol=0)
+
+
+# Folding
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("name", FOLDABLE)
+def test_folding_leaves_the_logits_the_same(build, tokens, name, tied):
+    model = build(PRESETS[name], drawn=True, tied=tied)
+    torch.testing.assert_close(fold(model)(tokens), model(tokens), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("branches", ["none", "shared", "heterogeneous"])
+def test_folding_takes_vectors_on_all_seven_maps(build, tokens, branches):
+    model = build(replace(ALL_DUAL, branches=branches), drawn=True)
+    folded = fold(model)
+    assert all(role in ("matrix", "embedding", "head") for role in parameter_roles(folded).values())
+    torch.testing.assert_close(folded(tokens), model(tokens), rtol=1e-10, atol=1e-12)
+
+
+def test_folding_refuses_norms_behind_the_maps(build):
+    with pytest.raises(FoldingError, match="query, key, value, gate, up cannot be folded"):
+        fold(build(PRESETS["unified"]))
+
+
+def test_a_folded_model_shares_no_memory_with_its_source(build):
+    model = build(PRESETS["none"])
+    folded = dict(fold(model).named_parameters())
+    assert all(folded[name].data_ptr() != tensor.data_ptr() for name, tensor in model.named_parameters())
+
+
+# The same function at the start
+
+
+@pytest.mark.parametrize("name", FOLDABLE)
+def test_at_the_start_vectors_change_nothing(build, tokens, name):
+    expected = build(PRESETS["none"])(tokens)
+    torch.testing.assert_close(build(PRESETS[name])(tokens), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["dnp", "unified"])
+def test_dual_normalized_placement_computes_another_function(build, tokens, name):
+    assert not torch.allclose(build(PRESETS[name])(tokens), build(PRESETS["none"])(tokens), atol=1e-3)
+
+
+@pytest.mark.parametrize("per_head", [True, False])
+def test_dual_normalized_placement_scales_the_normalized_product(build, tokens, per_head):
+    """y = u * Norm(W x), the norm over each head or over the whole width."""
+    strategy = replace(PRESETS["dnp"], dual_maps=ALL_MAPS, normalize_per_head=per_head, branches="none")
+    attention = build(strategy, drawn=True).blocks[0].attention
+    x = torch.randn(2, 5, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    product = x @ attention.value.weight.T
+    groups = product.view(2, 5, -1, 4 if per_head else 8)
+    normalized = groups / (groups.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    expected = normalized.flatten(-2) * attention.value.output_vector.gain
+    torch.testing.assert_close(attention.value(x, 1e-5), expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["value", "up"])
+def test_a_vector_folded_into_the_next_map_acts_like_one_on_the_activations(build, tokens, name):
+    """Behind a norm, the vectors of values and up are folded into the output and down maps."""
+    model = build(replace(PRESETS["dnp"], dual_maps=ALL_MAPS), drawn=True)
+    expected = model(tokens)
+    for block in model.blocks:
+        sublayer = block.attention if name == "value" else block.feed_forward
+        map_ = sublayer.get_submodule(name)
+        finish_at_once(map_, map_.output_vector)
+    torch.testing.assert_close(model(tokens), expected, rtol=1e-10, atol=1e-12)
+
+
+def finish_at_once(map_: torch.nn.Module, vector: ScaleVector) -> None:
+    """Make ``map_`` apply its late vector to its own result and hide it from its reader."""
+    plain = type(map_).without_late_vector
+    map_.without_late_vector = lambda x, epsilon, before=None: plain(map_, x, epsilon, before) * vector()
+    map_.late_vector = lambda: None
+
+
+# Preconditioners
+
+
+def test_a_shared_input_vector_preconditions_the_stacked_columns(build, tokens):
+    """V_j moves by -lr (g_j^2 I + w_j w_j^T) grad_{V_j}, w_j column j of the stacked maps."""
+    model = build(PRESETS["baseline"], drawn=True)
+    attention = model.blocks[1].attention
+    maps = [attention.query, attention.key, attention.value]
+    g = attention.shared_vector.gain.detach().clone()
+    W = torch.cat([map_.weight.detach() for map_ in maps]).clone()
+    folded = folded_with_gradients(model, tokens).blocks[1].attention
+    G = torch.cat([map_.weight.grad for map_ in (folded.query, folded.key, folded.value)])
+    step(model, model.loss(tokens[:, :-1], tokens[:, 1:]))
+    V = torch.cat([map_.weight for map_ in maps]) * attention.shared_vector.gain
+    moved = (V.detach() - W * g) / LEARNING_RATE
+    for j in range(len(g)):
+        preconditioner = g[j] ** 2 * torch.eye(len(W)) + torch.outer(W[:, j], W[:, j])
+        torch.testing.assert_close(moved[:, j], -preconditioner @ G[:, j], rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ALL_MAPS)
+def test_vectors_on_both_sides_precondition_rows_and_columns(build, tokens, name):
+    model = build(ALL_DUAL, drawn=True)
+    sublayer = "attention" if name in ("query", "key", "value", "output") else "feed_forward"
+    map_ = model.get_submodule(f"blocks.0.{sublayer}.{name}")
+    W, u, v = (p.detach().clone() for p in (map_.weight, map_.output_vector.gain, map_.input_vector.gain))
+    G = folded_with_gradients(model, tokens).get_parameter(f"blocks.0.{sublayer}.{name}.weight").grad
+    step(model, model.loss(tokens[:, :-1], tokens[:, 1:]))
+    moved = (map_.folded_weight().detach() - u[:, None] * W * v) / LEARNING_RATE
+    by_rows = (W * v * G).sum(1, keepdim=True)
+    by_columns = (u[:, None] * W * G).sum(0)
+    expected = -(u[:, None] ** 2 * v**2 * G + W * v * by_rows + u[:, None] * W * by_columns)
+    torch.testing.assert_close(moved, expected, rtol=1e-4, atol=1e-7)
+
+
+def test_gradient_descent_conserves_squared_vector_minus_squared_columns(build, tokens):
+    """To first order: what one step changes is exactly lr^2 times the same difference of the gradients."""
+    model = build(PRESETS["baseline"], drawn=True)
+    feed_forward = model.blocks[0].feed_forward
+    gain, weights = feed_forward.shared_vector.gain, (feed_forward.gate.weight, feed_forward.up.weight)
+
+    def difference(g: Tensor, columns: tuple[Tensor, ...]) -> Tensor:
+        return (g**2 - sum(w.square().sum(0) for w in columns)).detach()
+
+    before, learning_rate = difference(gain, weights), 0.1
+    step(model, model.loss(tokens[:, :-1], tokens[:, 1:]), learning_rate)
+    second_order = learning_rate**2 * difference(gain.grad, tuple(w.grad for w in weights))
+    torch.testing.assert_close(difference(gain, weights), before + second_order, rtol=1e-12, atol=1e-13)
+
+
+# Statistics
+
+
+def test_statistics_are_taken_of_the_vectors_in_effect_by_kind(build):
+    model = build(PRESETS["or"])
+    with torch.no_grad():
+        for block in model.blocks:
+            block.attention.shared_vector.beta.fill_(2.0)
+        model.blocks[0].feed_forward.shared_vector.alpha.fill_(NEAR_ZERO / 2)
+    statistics = vector_statistics(model)
+    assert statistics["sv/attention_shared/mean"] == 2.0
+    assert statistics["sv/attention_shared/deviation"] == 0.0
+    assert statistics["sv/feed_forward_shared/near_zero"] == 0.5
+    assert statistics["sv/final/mean"] == 1.0
+
+
+def test_statistics_name_every_kind_of_vector(build):
+    kinds = {key.split("/")[1] for key in vector_statistics(build(PRESETS["unified"]))}
+    own = {
+        f"{name}_{side}" for name in ("query", "key", "value", "gate", "up") for side in ("input", "output")
+    }
+    assert kinds == own | {"final"}
+
+
+def test_a_model_without_vectors_has_no_statistics(build):
+    assert vector_statistics(build(PRESETS["none"])) == {}

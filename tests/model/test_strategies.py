@@ -1,0 +1,114 @@
+"""Strategies as data: what they refuse, and the canonical form that stands for what is trained."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.config import ModelConfig, Shape
+from model.fields import ConfigurationError
+from model.scale_vectors import LinearMap
+from model.strategies import (
+    ALL_MAPS,
+    BRANCHES,
+    PLACEMENTS,
+    PRESETS,
+    REPARAMETERIZATIONS,
+    ROLES,
+    WEIGHT_DECAYS,
+    ScaleVectorStrategy,
+    canonical,
+)
+from model.transformer import Transformer, parameter_roles
+
+SHAPE = Shape(width=12, layers=1, heads=3, kv_heads=3, feed_forward=7)
+FIELDS = [field.name for field in fields(ScaleVectorStrategy)]
+
+any_strategy = st.builds(
+    ScaleVectorStrategy,
+    branches=st.sampled_from(BRANCHES),
+    placement=st.sampled_from(PLACEMENTS),
+    dual_maps=st.sets(st.sampled_from(ALL_MAPS)).map(tuple),
+    normalize_per_head=st.booleans(),
+    reparameterization=st.sampled_from(REPARAMETERIZATIONS),
+    weight_decay=st.sampled_from(WEIGHT_DECAYS),
+    dual_output_role=st.sampled_from(ROLES),
+    learning_rate_factor=st.sampled_from([1.0, 2.0]),
+)
+
+
+def trained(strategy: ScaleVectorStrategy, decays_anything: bool) -> dict[str, Any]:
+    """All of a strategy that training sees: each vector's parameters, decay and rate, each map's norm."""
+    with torch.device("meta"):
+        model = Transformer(ModelConfig(SHAPE, 5, strategy))
+    facts: dict[str, Any] = {}
+    for name, role in parameter_roles(model).items():
+        if role.startswith("scale_vector"):
+            decays = decays_anything and strategy.decays(role.removeprefix("scale_vector_"))
+            facts[name] = (decays, strategy.learning_rate_factor, strategy.reparameterization)
+    for name, module in model.named_modules():
+        if isinstance(module, LinearMap):
+            facts[name] = module.norm_width
+    return facts
+
+
+@settings(deadline=None)
+@given(any_strategy, st.booleans())
+def test_the_canonical_strategy_trains_the_same_bits(strategy, decays_anything):
+    simplest = canonical(strategy, decays_anything=decays_anything)
+    assert trained(simplest, decays_anything) == trained(strategy, decays_anything)
+
+
+@given(any_strategy, st.booleans())
+def test_the_canonical_strategy_is_its_own_canonical_strategy(strategy, decays_anything):
+    simplest = canonical(strategy, decays_anything=decays_anything)
+    assert canonical(simplest, decays_anything=decays_anything) == simplest
+
+
+@settings(deadline=None, max_examples=300)
+@given(any_strategy, any_strategy, st.sets(st.sampled_from(FIELDS)), st.booleans())
+def test_strategies_have_one_canonical_strategy_if_they_train_the_same_bits(
+    first, other, changed, decays_anything
+):
+    second = replace(first, **{name: getattr(other, name) for name in changed})
+    same = trained(first, decays_anything) == trained(second, decays_anything)
+    forms = [canonical(strategy, decays_anything=decays_anything) for strategy in (first, second)]
+    assert (forms[0] == forms[1]) == same
+
+
+def test_decay_of_input_vectors_is_decay_of_all_without_dual_placement():
+    assert canonical(PRESETS["iwd"]) == PRESETS["baseline"]
+    assert canonical(PRESETS["unified"]) == PRESETS["unified"]
+
+
+def test_input_vectors_on_output_and_down_need_branches():
+    strategy = ScaleVectorStrategy(branches="none", placement="dual", dual_maps=ALL_MAPS)
+    assert not any(strategy.has_own_input_vector(name) for name in ALL_MAPS)
+    shared = replace(strategy, branches="shared")
+    assert [name for name in ALL_MAPS if shared.has_own_input_vector(name)] == ["output", "down"]
+
+
+def test_the_order_of_dual_maps_makes_no_difference():
+    assert ScaleVectorStrategy(dual_maps=("up", "query")) == ScaleVectorStrategy(dual_maps=("query", "up"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("branches", "some"),
+        ("placement", "triple"),
+        ("dual_maps", ("head",)),
+        ("dual_maps", ("up", "up")),
+        ("reparameterization", "both"),
+        ("weight_decay", "half"),
+        ("dual_output_role", "none"),
+        ("learning_rate_factor", 0.0),
+        ("learning_rate_factor", float("nan")),
+    ],
+)
+def test_a_field_out_of_range_is_refused_by_name(field, value):
+    with pytest.raises(ConfigurationError, match=f"scale_vectors.{field}"):
+        ScaleVectorStrategy(**{field: value})

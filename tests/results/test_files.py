@@ -1,0 +1,234 @@
+"""What a file of ours holds after crashes, races and full devices."""
+
+import errno
+import fcntl
+import json
+import multiprocessing
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from results import files
+from results.files import AlreadyWritten, CorruptRecord, names_in
+
+RECORDS = st.lists(
+    st.dictionaries(st.text(max_size=5), st.none() | st.integers() | st.text(max_size=8), max_size=3),
+    max_size=5,
+)
+
+
+@pytest.fixture
+def full_device(monkeypatch):
+    """From the call on, the device takes three more bytes in all."""
+
+    def fill() -> None:
+        real_write, left = os.write, [3]
+
+        def write(descriptor, content):
+            if not left[0]:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            taken, left[0] = min(left[0], len(content)), 0
+            return real_write(descriptor, bytes(content[:taken]))
+
+        monkeypatch.setattr(os, "write", write)
+
+    return fill
+
+
+def test_an_atomic_write_replaces_the_content(tmp_path):
+    path = tmp_path / "a"
+    files.write_atomic(path, b"old")
+    files.write_atomic(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert names_in(tmp_path) == ["a"]
+
+
+def test_a_full_device_leaves_the_old_content_and_no_litter(tmp_path, full_device):
+    path = tmp_path / "a.json"
+    files.write_json(path, {"old": 1})
+    full_device()
+    with pytest.raises(OSError, match="No space left") as caught:
+        files.write_json(path, {"new": 2})
+    assert caught.value.filename == str(path)
+    assert files.read_json(path) == {"old": 1}
+    assert names_in(tmp_path) == ["a.json"]
+
+
+def test_a_full_device_leaves_json_lines_as_they_were(tmp_path, full_device):
+    path = tmp_path / "a.jsonl"
+    files.append_line(path, {"step": 1})
+    full_device()
+    with pytest.raises(OSError, match="No space left") as caught:
+        files.append_line(path, {"step": 2})
+    assert caught.value.filename == str(path)
+    assert path.read_bytes() == b'{"step": 1}\n'
+
+
+def test_a_full_device_writes_no_file_once(tmp_path, full_device):
+    full_device()
+    with pytest.raises(OSError, match="No space left"):
+        files.write_once(tmp_path / "a", b"content")
+    assert names_in(tmp_path) == []
+
+
+def test_a_really_full_device_leaves_the_old_content(small_device):
+    path, lines = small_device / "a.json", small_device / "a.jsonl"
+    files.write_json(path, {"old": 1})
+    files.append_line(lines, {"step": 1})
+    for write in (files.write_json, files.append_line):
+        with pytest.raises(OSError, match="No space left"):
+            write(path if write is files.write_json else lines, {"new": "x" * 200_000})
+    assert files.read_json(path) == {"old": 1}
+    assert files.read_lines(lines) == [{"step": 1}]
+    assert names_in(small_device) == ["a.json", "a.jsonl"]
+
+
+def test_a_file_is_written_once(tmp_path):
+    path = tmp_path / "result"
+    files.write_once(path, b"first")
+    with pytest.raises(AlreadyWritten, match="result"):
+        files.write_once(path, b"second")
+    assert path.read_bytes() == b"first"
+    assert names_in(tmp_path) == ["result"]
+
+
+def _write_once_at_the_signal(path, number, barrier, outcomes):
+    barrier.wait()
+    try:
+        files.write_once(path, str(number).encode() * 1000)
+    except AlreadyWritten:
+        outcomes.put(None)
+    else:
+        outcomes.put(number)
+
+
+def test_of_processes_that_write_once_exactly_one_succeeds(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    barrier, outcomes = context.Barrier(4), context.Queue()
+    arguments = [(tmp_path / "result", number, barrier, outcomes) for number in range(4)]
+    processes = [context.Process(target=_write_once_at_the_signal, args=each) for each in arguments]
+    for process in processes:
+        process.start()
+    winners = [outcome for _ in processes if (outcome := outcomes.get(timeout=60)) is not None]
+    for process in processes:
+        process.join()
+    assert len(winners) == 1
+    assert (tmp_path / "result").read_bytes() == str(winners[0]).encode() * 1000
+
+
+def _append_many(path, number, barrier):
+    barrier.wait()
+    for index in range(200):
+        files.append_line(path, {"writer": number, "index": index})
+
+
+def test_lines_of_several_processes_are_all_there_whole_and_in_order(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(3)
+    path = tmp_path / "events.jsonl"
+    processes = [context.Process(target=_append_many, args=(path, n, barrier)) for n in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    records = files.read_lines(path)
+    for number in range(3):
+        assert [r["index"] for r in records if r["writer"] == number] == list(range(200))
+
+
+@settings(deadline=None, max_examples=50)
+@given(RECORDS)
+def test_json_lines_read_back_what_was_appended(tmp_path_factory, records):
+    path = tmp_path_factory.mktemp("lines") / "a.jsonl"
+    for record in records:
+        files.append_line(path, record)
+    assert files.read_lines(path) == records
+
+
+@settings(deadline=None, max_examples=15)
+@given(RECORDS)
+def test_a_tail_torn_at_any_byte_is_left_out_and_repaired_by_the_next_append(tmp_path_factory, records):
+    path = tmp_path_factory.mktemp("torn") / "a.jsonl"
+    lines = [files.to_json(record) + b"\n" for record in records]
+    content = b"".join(lines)
+    for size in range(len(content) + 1):
+        path.write_bytes(content[:size])
+        whole = content[:size].count(b"\n")
+        assert files.read_lines(path) == records[:whole]
+        files.append_line(path, {"next": True})
+        assert path.read_bytes() == b"".join(lines[:whole]) + b'{"next": true}\n'
+
+
+def test_a_file_that_another_process_holds_too_long_is_an_error_that_names_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "LOCK_WAIT_S", 0.0)
+    path = tmp_path / "a.jsonl"
+    with path.open("wb") as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        with pytest.raises(TimeoutError, match="another process holds the file") as caught:
+            files.append_line(path, {})
+    assert caught.value.filename == str(path)
+
+
+def test_lines_are_appended_where_the_file_system_has_no_locks(tmp_path, monkeypatch):
+    def refuse(descriptor, operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    files.append_line(tmp_path / "a.jsonl", {"step": 1})
+    assert files.read_lines(tmp_path / "a.jsonl") == [{"step": 1}]
+
+
+def test_a_failed_write_names_the_file_and_not_its_temporary(tmp_path):
+    path = tmp_path / "absent" / "a.json"
+    for write in (files.write_atomic, files.write_once):
+        with pytest.raises(FileNotFoundError) as caught:
+            write(path, b"")
+        assert caught.value.filename == str(path)
+
+
+def test_an_unreadable_line_before_the_last_is_corrupt_and_named(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": 1}\n{"a": \n{"a": 3}\n')
+    with pytest.raises(CorruptRecord, match=r"a\.jsonl: line 2 is not whole JSON"):
+        files.read_lines(path)
+
+
+def test_numbers_that_are_not_finite_are_written_as_null(tmp_path):
+    path = tmp_path / "a.json"
+    files.write_json(
+        path, {"loss": float("nan"), "rates": [1.5, float("inf")], "deep": {"x": (-float("inf"),)}}
+    )
+    assert json.loads(path.read_text()) == {"loss": None, "rates": [1.5, None], "deep": {"x": [None]}}
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "is empty"),
+        (b'{"a": 1', "is not whole JSON"),
+        (b'{"a": "\xff"}', "is not whole JSON"),
+        (b'{"a": NaN}', "NaN is not JSON"),
+        (b"[1]", "holds list where an object is expected"),
+        (b"[" * 100_000, "is not whole JSON"),
+    ],
+)
+def test_a_record_that_cannot_be_what_was_written_is_corrupt(tmp_path, content, problem):
+    path = tmp_path / "record.json"
+    path.write_bytes(content)
+    with pytest.raises(CorruptRecord, match=problem) as caught:
+        files.read_json(path)
+    assert str(path) in str(caught.value)
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=40))
+def test_any_bytes_read_as_an_object_or_as_corrupt(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("any") / "a.json"
+    path.write_bytes(content)
+    try:
+        value = files.read_json(path)
+    except CorruptRecord:
+        return
+    assert isinstance(value, dict)

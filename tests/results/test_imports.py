@@ -1,0 +1,28 @@
+"""What loads what: workers and the command line must not wait for a database or a table library."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"sqlalchemy", "pandas", "numpy", "torch", "pyarrow", "platformdirs"}
+OURS = {"model", "sweeps", "orchestrator", "analysis"}
+
+
+@pytest.mark.parametrize(
+    ("module", "allowed"),
+    [
+        ("results", set()),
+        ("results.run_directory", set()),
+        ("results.claims", set()),
+        ("results.sweep_folder", set()),
+        ("results.index", {"sqlalchemy", "platformdirs"}),
+        ("results.tidy", {"pandas", "numpy", "pyarrow"}),
+    ],
+)
+def test_a_module_loads_only_what_it_needs(module, allowed):
+    code = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout.decode().split()
+    )
+    assert not loaded & (HEAVY | OURS) - allowed

@@ -1,0 +1,219 @@
+"""What a run directory holds, and what it says of a trial."""
+
+import json
+import multiprocessing
+import os
+import signal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from results.files import AlreadyWritten, CorruptRecord
+from results.run_directory import RunDirectory, TrialMismatch, TrialState, trial_ids
+
+TRIAL_ID = "ab12" * 16
+COMPLETED = {"status": "completed", "loss": 1.25}
+
+
+def test_a_trial_has_one_place(tmp_path):
+    assert RunDirectory.of(tmp_path, TRIAL_ID).path == tmp_path / "trials" / "ab" / TRIAL_ID
+
+
+@pytest.mark.parametrize("trial_id", ["", "ab12", "AB12" * 16, "../" * 21 + "x", "ab12" * 16 + "\n"])
+def test_an_id_that_is_not_64_hexadecimal_digits_is_refused(tmp_path, trial_id):
+    with pytest.raises(ValueError, match="64 hexadecimal digits"):
+        RunDirectory.of(tmp_path, trial_id)
+
+
+def test_creation_writes_all_fields_and_may_be_repeated(run_directory):
+    run_directory.create({"seed": 1}, {"name": "second"})
+    expected = {"trial_id": TRIAL_ID, "semantic": {"seed": 1}, "descriptive": {"name": "first"}}
+    assert run_directory.trial() == expected
+
+
+def test_creation_is_repeated_with_tuples_for_lists(tmp_path):
+    made = RunDirectory.of(tmp_path, TRIAL_ID)
+    made.create({"maps": ("q", "k")}, {})
+    made.create({"maps": ("q", "k")}, {})
+    assert made.trial()["semantic"] == {"maps": ["q", "k"]}
+
+
+def test_creation_refuses_a_directory_of_another_trial_and_names_the_fields(run_directory):
+    with pytest.raises(TrialMismatch, match="differ: seed"):
+        run_directory.create({"seed": 2}, {})
+    assert run_directory.trial()["semantic"] == {"seed": 1}
+
+
+def test_a_trial_file_moved_to_another_folder_is_corrupt(run_directory, tmp_path):
+    other = RunDirectory.of(tmp_path / "runs", "cd" * 32)
+    other.path.mkdir(parents=True)
+    run_directory.trial_path.rename(other.trial_path)
+    with pytest.raises(CorruptRecord, match="says it is of trial"):
+        other.trial()
+
+
+def test_each_attempt_adds_its_environment(run_directory):
+    run_directory.write_environment({"attempt": 1})
+    run_directory.write_environment({"attempt": 2})
+    assert run_directory.environments() == [{"attempt": 1}, {"attempt": 2}]
+
+
+def test_a_new_trial_is_pending(run_directory):
+    assert run_directory.state() == TrialState("pending")
+
+
+def test_an_absent_trial_is_pending(tmp_path):
+    assert RunDirectory.of(tmp_path, TRIAL_ID).state() == TrialState("pending")
+
+
+def test_the_last_event_is_the_state_and_knows_its_attempt(run_directory):
+    run_directory.append_event("running", attempt=2)
+    run_directory.append_event("failed", "out_of_memory")
+    state = run_directory.state()
+    assert (state.state, state.cause, state.attempt) == ("failed", "out_of_memory", 2)
+
+
+def test_an_event_says_when_where_and_who(run_directory):
+    run_directory.append_event("queued", executor="local")
+    (event,) = run_directory.events()
+    assert event["pid"] == os.getpid()
+    assert event["host"]
+    assert event["time"].endswith("+00:00")
+    assert event["executor"] == "local"
+
+
+def test_a_result_decides_over_a_later_event(run_directory):
+    run_directory.write_result({"status": "diverged", "loss": None})
+    run_directory.append_event("running", attempt=3)
+    assert run_directory.state().state == "diverged"
+    assert run_directory.state().attempt == 3
+
+
+def test_an_unknown_state_is_refused(run_directory):
+    with pytest.raises(ValueError, match="'finished': expected one of pending"):
+        run_directory.append_event("finished")
+
+
+def test_details_cannot_take_the_names_of_an_event(run_directory):
+    with pytest.raises(ValueError, match="pid"):
+        run_directory.append_event("running", pid=1)
+
+
+def test_an_unknown_state_on_disk_is_corrupt(run_directory):
+    run_directory.events_path.write_text('{"state": "finished"}\n')
+    with pytest.raises(CorruptRecord, match="line 1 has the state 'finished'"):
+        run_directory.state()
+
+
+def test_a_result_is_written_once(run_directory):
+    run_directory.write_result(COMPLETED)
+    with pytest.raises(AlreadyWritten):
+        run_directory.write_result({**COMPLETED, "loss": 9.0})
+    assert run_directory.result() == COMPLETED
+
+
+def test_a_result_without_a_final_status_is_refused(run_directory):
+    with pytest.raises(ValueError, match="expected completed or diverged"):
+        run_directory.write_result({"status": "running"})
+    assert run_directory.result() is None
+
+
+def test_a_result_truncated_at_any_byte_is_corrupt(run_directory):
+    run_directory.write_result(COMPLETED)
+    content = run_directory.result_path.read_bytes().rstrip()
+    for size in range(len(content)):
+        run_directory.result_path.write_bytes(content[:size])
+        with pytest.raises(CorruptRecord, match=r"result\.json"):
+            run_directory.state()
+
+
+def test_a_truncated_result_is_set_aside_and_said(run_directory):
+    run_directory.append_event("running", attempt=1)
+    run_directory.result_path.write_text('{"status": "comp')
+    aside = run_directory.set_aside_result()
+    assert aside.name == "result.json.corrupt-1"
+    assert aside.read_text() == '{"status": "comp'
+    state = run_directory.state()
+    assert (state.state, state.cause, state.attempt) == ("pending", "corrupt_result", 1)
+    assert run_directory.events()[-1]["set_aside"] == "result.json.corrupt-1"
+
+
+def test_a_second_corrupt_result_does_not_replace_the_first(run_directory):
+    for content in ("{1", "{2"):
+        run_directory.result_path.write_text(content)
+        run_directory.set_aside_result()
+    assert (run_directory.path / "result.json.corrupt-1").read_text() == "{1"
+    assert (run_directory.path / "result.json.corrupt-2").read_text() == "{2"
+
+
+def test_a_good_result_is_never_set_aside(run_directory):
+    run_directory.write_result(COMPLETED)
+    with pytest.raises(ValueError, match="is not corrupt"):
+        run_directory.set_aside_result()
+    assert run_directory.result() == COMPLETED
+
+
+@settings(deadline=None, max_examples=40)
+@given(stops=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=4), torn=st.booleans())
+def test_cut_and_resumed_metrics_have_neither_gap_nor_double(tmp_path_factory, stops, torn):
+    """A run that logs every step is killed at ``reached`` and resumed from an earlier ``checkpoint``."""
+    run_directory = RunDirectory.of(tmp_path_factory.mktemp("runs"), TRIAL_ID)
+    run_directory.path.mkdir(parents=True)
+    at = 0
+    for ahead, back in stops:
+        for step in range(at + 1, at + ahead + 1):
+            run_directory.append_metrics({"step": step, "loss": 1 / step})
+        if torn:
+            with run_directory.metrics_path.open("ab") as stream:
+                stream.write(b'{"step": 99')
+        at = max(0, at + ahead - back)
+        run_directory.cut_metrics(at)
+    for step in range(at + 1, 21):
+        run_directory.append_metrics({"step": step, "loss": 1 / step})
+    assert run_directory.metrics() == [{"step": step, "loss": 1 / step} for step in range(1, max(at, 20) + 1)]
+
+
+def test_a_row_of_metrics_without_a_step_is_corrupt(run_directory):
+    run_directory.append_metrics({"loss": 1.0})
+    with pytest.raises(CorruptRecord, match="line 1 has no integer 'step'"):
+        run_directory.cut_metrics(3)
+
+
+def _log_without_end(path, started):
+    run_directory = RunDirectory(path)
+    for step in range(1, 10**9):
+        run_directory.append_metrics({"step": step, "text": "x" * 5000})
+        if step == 50:
+            started.set()
+
+
+def test_metrics_of_a_killed_process_read_without_gap(run_directory):
+    context = multiprocessing.get_context("spawn")
+    started = context.Event()
+    process = context.Process(target=_log_without_end, args=(run_directory.path, started))
+    process.start()
+    assert started.wait(60)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    logged = len(run_directory.metrics())
+    run_directory.append_metrics({"step": logged + 1})
+    assert [row["step"] for row in run_directory.metrics()] == list(range(1, logged + 2))
+
+
+def test_all_run_directories_are_found_in_order(tmp_path):
+    ids = ["cd" * 32, "ab" * 32, "abcd" * 16]
+    for trial_id in ids:
+        RunDirectory.of(tmp_path, trial_id).create({}, {})
+    (tmp_path / "trials" / "ab" / "notes").mkdir()
+    (tmp_path / "trials" / "readme.txt").write_text("not a folder")
+    assert list(trial_ids(tmp_path)) == sorted(ids)
+
+
+def test_no_runs_are_no_trials(tmp_path):
+    assert list(trial_ids(tmp_path / "absent")) == []
+
+
+def test_trial_json_is_json_that_people_can_read(run_directory):
+    assert json.loads(run_directory.trial_path.read_text())["semantic"] == {"seed": 1}
+    assert len(run_directory.trial_path.read_text().splitlines()) > 3

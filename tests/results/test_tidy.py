@@ -1,0 +1,213 @@
+"""The tidy table: which rows and columns, of which types, in which order."""
+
+import io
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from results.tidy import COLUMNS, tidy_table, write_table
+
+CONTRACT = [
+    "trial_id",
+    "sweep",
+    "arm",
+    "stage",
+    "rung",
+    "n_params",
+    "n_params_embedding",
+    "n_params_scale_vectors",
+    "n_params_total",
+    "n_tokens",
+    "tokens_per_parameter",
+    "epochs",
+    "flops",
+    "flops_counted",
+    "loss",
+    "loss_validation",
+    "loss_initial",
+    "seed",
+    "cluster",
+    "optimizer",
+    "schedule",
+    "architecture",
+    "corpus",
+    "learning_rate",
+    "lr_status",
+    "status",
+    "cause",
+    "micro_batch",
+    "steps",
+    "wall_s",
+    "tokens_per_s",
+    "device",
+    "resumes",
+    "precision",
+]
+SEMANTIC = {
+    "model": {"architecture": "llama", "shape": {"width": 64}},
+    "optimizer": {"name": "adamw", "learning_rate": 0.016},
+    "schedule": {"name": "cosine"},
+    "corpus": "f" * 8,
+    "tokens": 400_000,
+    "seed": 2**62 + 1,
+    "precision": "float32",
+}
+
+
+def row(trial_id: str = "a", state: str = "completed", **measured) -> dict:
+    return {
+        "trial_id": trial_id,
+        "state": state,
+        "cause": None,
+        "semantic": SEMANTIC,
+        "descriptive": {},
+        **measured,
+    }
+
+
+def member(trial_id: str = "a", arm: str = "baseline", **more) -> dict:
+    return {
+        "trial_id": trial_id,
+        "arm": arm,
+        "stage": "comparison",
+        "rung": "tiny",
+        "lr_status": "tuned",
+        **more,
+    }
+
+
+def test_the_columns_are_those_agreed_in_that_order_then_the_settings():
+    members = [member(setting={"weight_decay": 0.1}), member("b", setting={"batch": 8})]
+    assert list(tidy_table([], members, "s").columns) == [*CONTRACT, "batch", "weight_decay"]
+
+
+def test_a_completed_trial_is_one_whole_row():
+    measured = {"loss": 1.2345678901234567, "n_params": 25_000, "flops": 6e25, "steps": 390, "device": "cpu"}
+    (got,) = tidy_table([row(**measured)], [member(tokens_per_parameter=16)], "s").to_dict("records")
+    expected = {
+        **measured,
+        "trial_id": "a",
+        "sweep": "s",
+        "arm": "baseline",
+        "stage": "comparison",
+        "rung": "tiny",
+        "n_tokens": 400_000,
+        "seed": 2**62 + 1,
+        "cluster": "a",
+        "optimizer": "adamw",
+        "schedule": "cosine",
+        "architecture": "llama",
+        "corpus": "f" * 8,
+        "learning_rate": 0.016,
+        "lr_status": "tuned",
+        "status": "completed",
+        "precision": "float32",
+        "tokens_per_parameter": 16.0,
+    }
+    assert {name: got[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("state", ["diverged", "failed", "running"])
+def test_a_trial_that_is_not_completed_has_no_loss(state):
+    frame = tidy_table([row(state=state, loss=3.0, loss_initial=7.0)], [member()], "s")
+    assert frame["loss"].isna().all()
+    assert frame["loss_initial"].tolist() == [7.0]
+    assert frame["status"].tolist() == [state]
+
+
+def test_a_member_that_the_index_does_not_know_is_pending():
+    frame = tidy_table([], [member()], "s")
+    assert frame["status"].tolist() == ["pending"]
+    assert frame["loss"].isna().all()
+    assert frame["cluster"].tolist() == ["a"]
+
+
+def test_planned_figures_stand_in_until_they_are_measured():
+    planned = {**row(state="running", n_params=None), "descriptive": {"n_params": 25_000}}
+    assert tidy_table([planned], [member()], "s")["n_params"].tolist() == [25_000]
+
+
+def test_a_trial_of_two_arms_has_two_rows():
+    frame = tidy_table([row(loss=1.0)], [member(arm="iwd"), member(arm="all")], "s")
+    assert frame["arm"].tolist() == ["all", "iwd"]
+    assert frame["loss"].tolist() == [1.0, 1.0]
+
+
+def test_types_do_not_depend_on_the_values():
+    full = tidy_table([row(loss=1.0, n_params=5, device="cpu")], [member()], "s")
+    empty = tidy_table([], [], "s")
+    assert full.dtypes.to_dict() == empty.dtypes.to_dict() == tidy_table([], [member()], "s").dtypes.to_dict()
+    assert full.dtypes["n_params"] == pd.Int64Dtype()
+    assert full.dtypes["loss"] == np.float64
+
+
+def test_settings_keep_their_kind():
+    setting = {"flag": True, "count": 3, "rate": 1, "shape": [1, 2], "word": "x", "mixed": 1}
+    other = {"flag": None, "rate": 0.5, "mixed": "one"}
+    frame = tidy_table([], [member("a", setting=setting), member("b", setting=other)], "s")
+    kinds = {name: str(frame[name].dtype) for name in setting}
+    assert kinds == {
+        "flag": "boolean",
+        "count": "Int64",
+        "rate": "float64",
+        **dict.fromkeys(("shape", "word", "mixed"), "str"),
+    }
+    assert frame["shape"].tolist()[0] == "[1, 2]"
+
+
+def test_a_setting_never_replaces_a_standard_column():
+    frame = tidy_table([row()], [member(setting={"learning_rate": 9.0, "seed": 9})], "s")
+    assert list(frame.columns) == list(COLUMNS)
+    assert frame["learning_rate"].tolist() == [0.016]
+
+
+def test_the_order_of_members_and_rows_does_not_matter():
+    rows = [row(name, n_params=n) for name, n in [("a", 30), ("b", 4), ("c", None)]]
+    members = [member(name, arm) for name in "abc" for arm in ("x", "y")]
+    one = tidy_table(rows, members, "s")
+    pd.testing.assert_frame_equal(one, tidy_table(rows[::-1], members[::-1], "s"))
+    assert one["trial_id"].tolist() == ["b", "a", "c"] * 2
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    members = [member("a", setting={"flag": True}), member("b", setting={})]
+    return tidy_table([row(loss=1.2345678901234567, n_params=2**53 + 1)], members, "s")
+
+
+def test_csv_keeps_every_digit(frame):
+    stream = io.BytesIO()
+    write_table(frame, "csv", stream)
+    stream.seek(0)
+    read = pd.read_csv(stream, dtype={"n_params": "Int64", "seed": "Int64"})
+    assert list(read.columns) == list(frame.columns)
+    for name in ("loss", "n_params", "seed", "trial_id", "status"):
+        assert read[name].dropna().tolist() == frame[name].dropna().tolist()
+
+
+def test_parquet_reads_back_equal(frame):
+    stream = io.BytesIO()
+    write_table(frame, "parquet", stream)
+    pd.testing.assert_frame_equal(pd.read_parquet(io.BytesIO(stream.getvalue())), frame)
+
+
+def test_json_is_a_list_of_objects_with_null_for_what_is_missing(frame):
+    stream = io.BytesIO()
+    write_table(frame, "json", stream)
+    first, second = json.loads(stream.getvalue())
+    assert list(first) == list(frame.columns)
+    assert (first["loss"], first["n_params"], first["flag"]) == (1.2345678901234567, 2**53 + 1, True)
+    assert (second["loss"], second["n_params"], second["flag"]) == (None, None, None)
+
+
+def test_an_empty_table_is_an_empty_list():
+    stream = io.BytesIO()
+    write_table(tidy_table([], [], "s"), "json", stream)
+    assert json.loads(stream.getvalue()) == []
+
+
+def test_another_format_is_refused(frame):
+    with pytest.raises(ValueError, match="'xlsx': expected one of csv, parquet, json"):
+        write_table(frame, "xlsx", io.BytesIO())

@@ -1,0 +1,95 @@
+"""The sweeps that we ship, what a loaded sweep answers, and the schema of the file."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+import sweeps
+from sweeps.expand import CorpusFacts, expand
+from sweeps.fields import FIELD_TYPES, NUMERIC_FIELDS
+
+
+@pytest.fixture
+def sweep(quickstart: str) -> Any:
+    return sweeps.loads(quickstart, "quickstart.yaml")
+
+
+def test_the_demo_is_the_one_that_was_measured(sweep: Any, corpus: CorpusFacts) -> None:
+    cells = expand(sweep, corpus)
+    trials = {(cell.arm, cell.rung): (cell.template.tokens, cell.seeds, cell.tune_seeds) for cell in cells}
+    for arm in ("none", "baseline", "unified"):
+        assert trials[arm, "tiny-25k"] == (401_408, (0, 1), (100,))
+        assert trials[arm, "tiny-55k"] == (884_736, (0, 1), (100,))
+        assert trials[arm, "tiny-83k"] == (1_327_104, (0, 1), ())
+        assert trials[arm, "tiny-150k"] == (2_408_448, (0,), ())
+    assert {tuple(cell.tune_grid["learning_rate"]) for cell in cells} == {(0.008, 0.016, 0.032)}
+
+
+def test_the_demo_has_no_arms_that_are_identical(sweep: Any, corpus: CorpusFacts) -> None:
+    assert sweeps.identical_arms(expand(sweep, corpus)) == []
+
+
+def test_a_sweep_that_is_not_shipped_is_said_with_those_that_are() -> None:
+    with pytest.raises(FileNotFoundError, match="no sweep called 'other' is shipped; there are: quickstart"):
+        sweeps.shipped("other")
+
+
+def test_arms_may_be_called_on_and_no(changed: Callable[[str, str], str]) -> None:
+    arms = sweeps.loads(changed("none:     {", "no: {}\n  on: {}\n  3: {")).arms
+    assert list(arms) == ["baseline", "no", "on", "3", "unified"]
+
+
+def test_the_reference_is_the_baseline_or_else_the_first_arm(changed: Callable[[str, str], str]) -> None:
+    line = "compare: {reference: baseline, law: power, margin: 0.005}"
+    assert sweeps.loads(changed(line, "")).reference == "baseline"
+    assert sweeps.loads("name: x\nladder: [tiny-25k]\narms: {b: {}, a: {}}").reference == "b"
+
+
+def test_resources_of_a_rung_stand_over_the_default(changed: Callable[[str, str], str]) -> None:
+    text = changed("default: {time: auto}", "default: {time: 30, gpus: 1}\n  tiny-55k: {gpus: 2}")
+    sweep = sweeps.loads(text)
+    found = [sweep.resources_for(rung) for rung in ("tiny-25k", "tiny-55k")]
+    assert [(resources.time, resources.gpus) for resources in found] == [(30.0, 1), (30.0, 2)]
+
+
+def test_the_schema_lists_every_trial_field_where_it_may_stand() -> None:
+    schema = sweeps.json_schema()
+    json.dumps(schema)
+    definitions = schema["$defs"]
+    assert set(definitions["TrialFields"]["properties"]) == set(FIELD_TYPES)
+    assert set(definitions["FieldLists"]["properties"]) == set(FIELD_TYPES)
+    assert set(definitions["Tune"]["properties"]) == {*NUMERIC_FIELDS, "rungs", "seeds", "extend"}
+    assert definitions["StrategyFields"]["properties"]["branches"]["enum"] == [
+        "none",
+        "shared",
+        "heterogeneous",
+    ]
+    assert schema["required"] == ["name", "ladder", "arms"]
+    assert schema["additionalProperties"] is False
+
+
+def test_importing_sweeps_imports_nothing_heavy() -> None:
+    heavy = ("torch", "pydantic", "numpy", "pandas", "scipy", "sqlalchemy", "ray", "matplotlib")
+    script = f"import sys, sweeps; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_resolved_sweep_loads_as_the_same_sweep(
+    changed: Callable[[str, str], str], corpus: CorpusFacts
+) -> None:
+    text = changed("default: {time: auto}", "default: {time: 30, gpus: 1}\n  tiny-55k: {gpus: 2}")
+    text = text.replace("{bpe: 1024}", "bytes").replace("scale_vectors: none", "scale_vectors: {preset: or}")
+    first = sweeps.loads(text)
+    second = sweeps.loads(yaml.safe_dump(first.resolved()))
+    by_arm = [
+        sorted(expand(sweep, corpus), key=lambda cell: (cell.n_params, cell.arm)) for sweep in (first, second)
+    ]
+    assert by_arm[0] == by_arm[1]
+    assert first.resources_for("tiny-55k") == second.resources_for("tiny-55k")
+    assert second.resolved() == first.resolved()
