@@ -48,7 +48,9 @@ class Shape:
         _require_positive("", self, ("width", "layers", "heads", "kv_heads", "feed_forward"))
         divides = self.width % self.heads == 0
         require(divides, "heads", self.heads, f"a divisor of the width {self.width}")
-        require(self.head_width % 2 == 0, "heads", self.heads, "an even width of each head (rotary embedding)")
+        require(
+            self.head_width % 2 == 0, "heads", self.heads, "an even width of each head (rotary embedding)"
+        )
         grouped = self.heads % self.kv_heads == 0
         require(grouped, "kv_heads", self.kv_heads, f"a divisor of the number of heads, {self.heads}")
 
@@ -115,7 +117,10 @@ class ScheduleConfig:
 
 @dataclass(frozen=True)
 class Trial:
-    """One training job, fully specified. ``corpus`` is a fingerprint; ``tokens`` are trained in whole batches."""
+    """One training job, fully specified.
+
+    ``corpus`` is a fingerprint; ``tokens`` are trained in whole batches.
+    """
 
     model: ModelConfig
     optimizer: OptimizerConfig
@@ -132,7 +137,9 @@ class Trial:
         _require_positive("", self, ("sequence_length", "batch_tokens", "tokens"))
         require(0 <= self.seed < 2**63, "seed", self.seed, "an integer from 0 to 2**63 - 1")
         whole = self.batch_tokens % self.sequence_length == 0
-        require(whole, "batch_tokens", self.batch_tokens, f"a multiple of sequence_length {self.sequence_length}")
+        require(
+            whole, "batch_tokens", self.batch_tokens, f"a multiple of sequence_length {self.sequence_length}"
+        )
         whole = self.tokens % self.batch_tokens == 0
         require(whole, "tokens", self.tokens, f"a multiple of batch_tokens {self.batch_tokens}")
         warmup = self.schedule.warmup_tokens

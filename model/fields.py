@@ -28,7 +28,7 @@ class ConfigurationError(ValueError):
 
 def later(default: T) -> T:
     """A field that did not exist when the first results were kept: out of the identity at ``default``."""
-    return typing.cast(T, dataclasses.field(default=default, metadata={_OMIT_AT_DEFAULT: True}))
+    return dataclasses.field(default=default, metadata={_OMIT_AT_DEFAULT: True})
 
 
 def require(condition: bool, field: str, value: object, allowed: str) -> None:
@@ -90,5 +90,7 @@ def _coerce(hint: Any, value: Any, where: str) -> Any:
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     is_number_like_bool = isinstance(value, bool) and hint is not bool
-    require(isinstance(value, hint) and not is_number_like_bool, where, value, f"a value of type {hint.__name__}")
+    require(
+        isinstance(value, hint) and not is_number_like_bool, where, value, f"a value of type {hint.__name__}"
+    )
     return value

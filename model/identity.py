@@ -43,7 +43,9 @@ def trial_from_fields(fields: dict[str, Any]) -> Trial:
     return from_dict(Trial, values)
 
 
-def differences(first: dict[str, Any], second: dict[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
+def differences(
+    first: dict[str, Any], second: dict[str, Any], prefix: str = ""
+) -> dict[str, tuple[Any, Any]]:
     """The fields (dotted names) in which two trials differ, each with both values."""
     found: dict[str, tuple[Any, Any]] = {}
     for name in sorted(first.keys() | second.keys()):

@@ -8,56 +8,18 @@ slope that the arms share. Only the validation loss is looked at.
 
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
-
-import numpy as np
+from dataclasses import dataclass
 
 from model.config import Trial
-from model.identity import digest, semantic_fields
-from sweeps.expand import Cell
+from orchestrator.choices import Choice, carry, choice_key, rounded, vertex
+from sweeps import Cell
 
-ROUNDING = 4
-"""Choices are rounded to powers of 2^(1/4)."""
-
-Losses = Mapping[str, float]
-"""Validation loss by trial id; infinite where the trial diverged."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The frozen value of one tuned field for one arm at one rung, with what it was chosen from.
-
-    ``key`` identifies the arm's trial without the tuned fields and the seed. ``losses`` are mean
-    validation losses over ``seeds`` along ``grid`` (None where a seed diverged); where several fields are
-    tuned, along the line through the best cell. ``status`` is tuned, censored, carried or fixed.
-    """
-
-    key: str
-    arm: str
-    rung: str
-    n_params: int
-    setting: dict[str, Any]
-    field: str
-    grid: tuple[float, ...]
-    losses: tuple[float | None, ...]
-    seeds: tuple[int, ...]
-    vertex: float | None
-    chosen: float
-    status: str
-    extensions: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Choice":
-        """The inverse of :meth:`to_dict`."""
-        sequences = {name: tuple(values[name]) for name in ("grid", "losses", "seeds")}
-        return cls(**{**values, **sequences})
+Losses = Callable[[Trial], float]
+"""The validation loss of a finished trial; infinite where it diverged."""
+Train = Callable[[Sequence[tuple[Cell, Trial]]], Losses]
+"""Runs what is missing of these trials and says what came out."""
+Grid = dict[str, tuple[float, ...]]
 
 
 @dataclass
@@ -65,44 +27,150 @@ class Group:
     """The cells of one rung and setting, which differ in their arm only, and the grid that they share."""
 
     cells: list[Cell]
-    grid: dict[str, tuple[float, ...]]
-    seeds: tuple[int, ...]
+    grid: Grid
     extensions: int = 0
 
-    def points(self) -> Iterator[dict[str, float]]:
-        """Every combination of the tuned fields' values."""
-        for values in itertools.product(*self.grid.values()):
-            yield dict(zip(self.grid, values, strict=True))
 
-    def trials(self) -> Iterator[tuple[Cell, Trial]]:
-        """Every tuning trial of the group."""
-        for cell, point, seed in itertools.product(self.cells, list(self.points()), self.seeds):
-            yield cell, cell.trial(seed, **point)
+def points(grid: Grid) -> list[dict[str, float]]:
+    """Every combination of the values of ``grid``."""
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
-def choice_key(cell: Cell, fields: Iterable[str]) -> str:
-    """What a choice belongs to: the trial of ``cell`` with the tuned ``fields`` and the seed left open."""
-    semantic = semantic_fields(cell.trial(0, **dict.fromkeys(fields, 1.0)))
-    return digest({**semantic, "seed": None, "tuned": sorted(fields)})
+class Tuner:
+    """Finds the choices that are missing; ``frozen`` ones are kept as they are."""
 
+    def __init__(self, cells: Sequence[Cell], frozen: Sequence[Choice], extend: int) -> None:
+        self.cells = [cell for cell in cells if cell.tune_grid]
+        self.extend = extend
+        self.choices = {(choice.key, choice.field): choice for choice in frozen}
+        self.groups = self._groups()
 
-def groups(cells: Sequence[Cell], frozen: Mapping[str, list[Choice]]) -> list[Group]:
-    """The tuned cells by rung and setting, on the grid of their file or the one that froze with them."""
-    found: dict[str, Group] = {}
-    for cell in cells:
-        if not cell.tune_seeds:
-            continue
-        name = f"{cell.rung} {sorted(cell.setting.items(), key=str)}"
-        group = found.setdefault(name, Group([], dict(cell.tune_grid), cell.tune_seeds))
-        group.cells.append(cell)
-        for choice in frozen.get(choice_key(cell, cell.tune_grid), []):
-            if choice.grid:
+    def run(self, train: Train) -> list[Choice]:
+        """All choices of the sweep's cells, tuned rungs first; trains what that needs."""
+        losses = train(self.trials())
+        while growing := [group for group in self.groups if self._extend(group, losses)]:
+            losses = train([pair for group in growing for pair in self._trials(group)])
+        for group in self.groups:
+            for cell in self._open(group):
+                self._keep(tuned_choices(group, cell, losses))
+        self._carry()
+        return [choice for cell in self.cells for choice in self.of(cell).values()]
+
+    def trials(self) -> list[tuple[Cell, Trial]]:
+        """Every tuning trial, on the grids as they are now."""
+        return [pair for group in self.groups for pair in self._trials(group)]
+
+    def _trials(self, group: Group) -> Iterator[tuple[Cell, Trial]]:
+        """What ``group`` trains: its grid for open cells; for frozen ones what their choice was made from."""
+        for cell in group.cells:
+            frozen = {} if self.is_open(cell) else self.of(cell)
+            grid = {field: choice.grid for field, choice in frozen.items()} or group.grid
+            seeds = next((choice.seeds for choice in frozen.values()), cell.tune_seeds)
+            for point, seed in itertools.product(points(grid), seeds):
+                yield cell, cell.trial(seed, **point)
+
+    def of(self, cell: Cell) -> dict[str, Choice]:
+        """The choices for ``cell`` by field; those that are not made yet are missing."""
+        key = choice_key(cell)
+        found = {field: self.choices.get((key, field)) for field in cell.tune_grid}
+        return {field: choice for field, choice in found.items() if choice is not None}
+
+    def is_open(self, cell: Cell) -> bool:
+        """Whether ``cell`` has a tuned field without a choice."""
+        return len(self.of(cell)) < len(cell.tune_grid)
+
+    def _open(self, group: Group) -> list[Cell]:
+        return [cell for cell in group.cells if self.is_open(cell)]
+
+    def _keep(self, choices: Iterable[Choice]) -> None:
+        for choice in choices:
+            self.choices.setdefault((choice.key, choice.field), choice)
+
+    def _groups(self) -> list[Group]:
+        """The tuned cells by rung and setting, on the grid of the file or the one that froze with them."""
+        found: dict[str, Group] = {}
+        for cell in self.cells:
+            if cell.tune_seeds:
+                name = f"{cell.rung} {sorted(cell.setting.items())}"
+                found.setdefault(name, Group([], dict(cell.tune_grid))).cells.append(cell)
+        for group in found.values():
+            frozen = [choice for cell in group.cells for choice in self.of(cell).values() if choice.grid]
+            for choice in frozen:
                 group.grid[choice.field] = tuple(sorted({*group.grid[choice.field], *choice.grid}))
                 group.extensions = max(group.extensions, choice.extensions)
-    return list(found.values())
+        return list(found.values())
+
+    def _extend(self, group: Group, losses: Losses) -> bool:
+        """Grow the grid by one step where an arm's optimum is at its edge; whether it grew."""
+        if group.extensions >= self.extend:
+            return False
+        grown = dict(group.grid)
+        for cell in self._open(group):
+            best, _ = best_point(group, cell, losses)
+            for field, values in group.grid.items():
+                if best[field] in (values[0], values[-1]):
+                    grown[field] = tuple(sorted({*grown[field], one_step_beyond(values, best[field])}))
+        if grown == group.grid:
+            return False
+        group.grid, group.extensions = grown, group.extensions + 1
+        return True
+
+    def _carry(self) -> None:
+        for cell in self.cells:
+            for field in cell.tune_grid:
+                if (choice_key(cell), field) not in self.choices:
+                    self._keep([carry(cell, field, self._sources(cell, field))])
+
+    def _sources(self, cell: Cell, field: str) -> list[Choice]:
+        """The tuned choices of the same setting, of all arms."""
+        others = (self.of(other).get(field) for other in self.cells if other.setting == cell.setting)
+        return [choice for choice in others if choice is not None and choice.grid]
 
 
-def mean_loss(group: Group, cell: Cell, point: Mapping[str, float], losses: Losses, name: Callable[[Trial], str]) -> float:
+def mean_loss(cell: Cell, point: Mapping[str, float], losses: Losses) -> float:
     """Mean over the tuning seeds; infinite as soon as one seed diverged."""
-    found = [losses[name(cell.trial(seed, **point))] for seed in group.seeds]
+    found = [losses(cell.trial(seed, **point)) for seed in cell.tune_seeds]
     return math.fsum(found) / len(found)
+
+
+def best_point(group: Group, cell: Cell, losses: Losses) -> tuple[dict[str, float], float]:
+    """The point of least loss for ``cell``; of equals (all diverged) the smallest values."""
+    scored = [(mean_loss(cell, point, losses), tuple(point.values()), point) for point in points(group.grid)]
+    loss, _, point = min(scored, key=lambda entry: entry[:2])
+    return point, loss
+
+
+def one_step_beyond(values: Sequence[float], edge: float) -> float:
+    """The next value outside an ascending grid at its ``edge``, one geometric step further."""
+    if edge == values[0]:
+        return values[0] * values[0] / values[1]
+    return values[-1] * values[-1] / values[-2]
+
+
+def tuned_choices(group: Group, cell: Cell, losses: Losses) -> list[Choice]:
+    """The choice of every tuned field of ``cell``, along the line through the best point."""
+    best, _ = best_point(group, cell, losses)
+    return [_tuned_choice(group, cell, field, best, losses) for field in group.grid]
+
+
+def _tuned_choice(group: Group, cell: Cell, field: str, best: dict[str, float], losses: Losses) -> Choice:
+    values = group.grid[field]
+    line = [mean_loss(cell, {**best, field: value}, losses) for value in values]
+    place = values.index(best[field])
+    inside = 0 < place < len(values) - 1
+    peak = vertex(values[place - 1 : place + 2], line[place - 1 : place + 2]) if inside else None
+    return Choice(
+        key=choice_key(cell),
+        arm=cell.arm,
+        rung=cell.rung,
+        n_params=cell.n_params,
+        setting=dict(cell.setting),
+        field=field,
+        grid=tuple(values),
+        losses=tuple(loss if math.isfinite(loss) else None for loss in line),
+        seeds=cell.tune_seeds,
+        vertex=peak,
+        chosen=best[field] if peak is None else rounded(peak),
+        status="tuned" if inside and math.isfinite(line[place]) else "censored",
+        extensions=group.extensions,
+    )

@@ -116,7 +116,7 @@ def _train_and_record(
     except (Superseded, AlreadyWritten):
         print("another worker has taken over this trial; nothing more is written here")
         return WorkerExit.NOT_OWNER
-    except Exception as problem:
+    except Exception as problem:  # noqa: BLE001 (whatever it is, it must be on record)
         return _record_failure(directory, problem)
     directory.append_event(result["status"])
     prune(directory.checkpoints_path, options.keep)

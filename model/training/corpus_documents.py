@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from model.training.corpus_sources import CorpusError
 
 SPLITS = ("train", "validation", "test")
-HELD_OUT_FRACTION = 0.04
+HELD_OUT_FRACTION = 0.02
 """Share of the bytes that validation and test get each."""
 SMALLEST_LIMIT = 512
 FEWEST_PIECES = 512
@@ -64,7 +64,7 @@ def _end_of_piece(content: bytes, start: int, limit: int) -> int:
 def split(documents: Sequence[Document]) -> dict[str, list[Document]]:
     """Each split's documents, in the order in which they are stored.
 
-    Documents are ranked by a salted hash of their content; the first go to test until it has 4 % of the
+    Documents are ranked by a salted hash of their content; the first go to test until it has 2 % of the
     bytes, the next to validation likewise, and the rest is for training. Each split gets one at least.
     Raises :class:`CorpusError` for fewer than three documents.
     """

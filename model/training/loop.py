@@ -171,7 +171,7 @@ class TrainingRun:
             share = len(inputs[part]) / len(inputs)
             with self.autocast():
                 loss = self.model.loss(inputs[part].to(self.device), targets[part].to(self.device)) * share
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         return total
 
@@ -212,7 +212,7 @@ class TrainingRun:
             "loss_initial": progress.loss_initial if math.isfinite(progress.loss_initial or 0.0) else None,
             "steps": progress.step,
             "n_tokens": trial.tokens,
-            "epochs": trial.tokens / self.corpus.tokens("train"),
+            "epochs": trial.tokens / self.corpus.tokens["train"],
             "n_params": counts.matrices,
             "n_params_embedding": counts.embedding,
             "n_params_scale_vectors": counts.scale_vectors,
@@ -225,8 +225,8 @@ class TrainingRun:
             "micro_batch": self.options.micro_batch,
             "resumes": progress.resumes,
             "precision": trial.precision,
-            "test_tokens": self.corpus.tokens("test"),
-            "validation_tokens": self.corpus.tokens("validation"),
+            "test_tokens": self.corpus.tokens["test"],
+            "validation_tokens": self.corpus.tokens["validation"],
             "bytes_per_token": self.corpus.bytes_per_token,
         }
 

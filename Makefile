@@ -1,0 +1,35 @@
+# Each target does all the set-up it needs, once: a virtual environment in .venv, made anew when the
+# project's dependencies change.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/run.stamp
+	$(BIN)/scalevec demo
+
+test: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/bench.stamp
+	$(BIN)/python benchmarks/training_step.py
+
+clean:
+	rm -rf $(VENV)
+
+# constraints.txt pins every version; torch goes first, so that the pinned build is the one that is found.
+$(VENV)/run.stamp: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+$(VENV)/%.stamp: $(VENV)/run.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	touch $@

@@ -1,0 +1,272 @@
+"""The command line. It imports no more than it needs to answer ``--help``; commands load the rest."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.errors import Exit, report
+
+app = typer.Typer(
+    name="scalevec",
+    help="Scaling-law experiments from one sweep file to a verdict.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+store = typer.Typer(help="The index over the run directories.", no_args_is_help=True)
+app.add_typer(store, name="store")
+
+Runs = Annotated[
+    Path, typer.Option("--runs", envvar="SCALEVEC_RUNS_DIR", help="The folder of runs, seen by all machines.")
+]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Trials at a time; 0: one for each core.")]
+SweepFile = Annotated[str, typer.Argument(metavar="SWEEP", help="A sweep file.")]
+SourceName = Annotated[
+    str, typer.Argument(metavar="SOURCE", help="A sweep (its file or name), or a .csv or .parquet table.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
+Where = Annotated[str | None, typer.Option(help="Rows to use, as in 'n_params > 1e6 and loss < 4'.")]
+Reference = Annotated[str | None, typer.Option(help="The arm that the others are compared with.")]
+Law = Annotated[str | None, typer.Option(help="The law to fit: power, power-floor, ...")]
+X = Annotated[str | None, typer.Option("--x", help="The variable of the law: N, D or C.")]
+Loss = Annotated[str, typer.Option(help="huber, l1 or l2.")]
+Delta = Annotated[float, typer.Option(help="Huber's delta, in units of the residual.")]
+Residual = Annotated[str, typer.Option(help="log or linear.")]
+Bootstrap = Annotated[int, typer.Option(min=0, help="Resamples for intervals.")]
+Cluster = Annotated[str, typer.Option(help="The column that says which rows are not independent.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the resampling.")]
+NConvention = Annotated[str, typer.Option(help="matrices, total or with-embedding.")]
+CConvention = Annotated[str, typer.Option(help="6nd or counted.")]
+
+RUNS = Path("runs")
+
+
+def _finish(code: Exit) -> None:
+    raise typer.Exit(int(code))
+
+
+@app.callback()
+def _global(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Scaling-law experiments from one sweep file to a verdict."""
+    if debug:
+        os.environ["SCALEVEC_DEBUG"] = "1"
+
+
+@app.command()
+def demo(
+    runs: Runs = RUNS,
+    jobs: Jobs = 0,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The report's file.")] = None,
+) -> None:
+    """Run the quickstart sweep on this machine, then write its report."""
+    from orchestrator.commands import running
+
+    _finish(running.demo(runs, jobs, output))
+
+
+@app.command()
+def plan(
+    sweep: SweepFile,
+    runs: Runs = RUNS,
+    jobs: Jobs = 0,
+    trials: Annotated[bool, typer.Option("--trials", help="A line for every trial.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show every trial of a sweep and what it will cost, and what exists already."""
+    from orchestrator.commands import looking
+
+    _finish(looking.plan(sweep, runs, jobs or os.cpu_count() or 1, every_trial=trials, as_json=as_json))
+
+
+@app.command()
+def run(
+    sweep: SweepFile,
+    runs: Runs = RUNS,
+    jobs: Jobs = 0,
+    executor: Annotated[str, typer.Option(help="Where trials run: local.")] = "local",
+    retune: Annotated[bool, typer.Option("--retune", help="Choose tuned values anew.")] = False,
+) -> None:
+    """Run what is missing of a sweep until it is done; safe to stop and to repeat."""
+    from orchestrator.commands import running
+
+    _finish(running.run_sweep(sweep, runs, executor, jobs, retune=retune))
+
+
+@app.command()
+def retry(source: SourceName, runs: Runs = RUNS) -> None:
+    """Let the failed trials of a sweep run again."""
+    from orchestrator.commands import running
+
+    _finish(running.retry(source, runs))
+
+
+@app.command()
+def status(
+    source: Annotated[str | None, typer.Argument(metavar="[SWEEP]", help="A sweep file or name.")] = None,
+    runs: Runs = RUNS,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again until nothing runs.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show how many trials are in which state."""
+    from orchestrator.commands import looking
+
+    _finish(looking.status(source, runs, watch=watch, as_json=as_json))
+
+
+@app.command()
+def results(
+    source: SourceName,
+    runs: Runs = RUNS,
+    form: Annotated[str, typer.Option("--format", help="csv, parquet or json.")] = "csv",
+) -> None:
+    """Print the tidy table, one row a trial."""
+    from orchestrator.commands import reading
+
+    _finish(reading.results(source, runs, form))
+
+
+@app.command()
+def fit(
+    source: SourceName,
+    runs: Runs = RUNS,
+    law: Law = None,
+    x: X = None,
+    where: Where = None,
+    loss: Loss = "huber",
+    delta: Delta = 1e-3,
+    residual: Residual = "log",
+    bootstrap: Bootstrap = 1000,
+    cluster: Cluster = "cluster",
+    seed: Seed = 0,
+    n_convention: NConvention = "matrices",
+    c_convention: CConvention = "6nd",
+    hold_out: Annotated[bool, typer.Option(help="Predict the largest rung from the rest.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Fit a scaling law to each arm."""
+    from orchestrator.commands import reading
+
+    options = {
+        "loss": loss,
+        "delta": delta,
+        "residual": residual,
+        "bootstrap": bootstrap,
+        "cluster": cluster,
+        "seed": seed,
+        "n_convention": n_convention,
+        "c_convention": c_convention,
+        **_given(law=law, x=x),
+    }
+    _finish(reading.fit(source, runs, options, where=where, hold_out=hold_out, as_json=as_json))
+
+
+@app.command()
+def compare(
+    source: SourceName,
+    runs: Runs = RUNS,
+    reference: Reference = None,
+    law: Law = None,
+    x: X = None,
+    where: Where = None,
+    loss: Loss = "huber",
+    delta: Delta = 1e-3,
+    residual: Residual = "log",
+    seed: Seed = 0,
+    n_convention: NConvention = "matrices",
+    c_convention: CConvention = "6nd",
+    as_json: AsJson = False,
+) -> None:
+    """Compare each arm with the reference: differences, multipliers, intervals, a verdict."""
+    from orchestrator.commands import reading
+
+    options = {
+        "loss": loss,
+        "delta": delta,
+        "residual": residual,
+        "seed": seed,
+        "n_convention": n_convention,
+        "c_convention": c_convention,
+        **_given(law=law, x=x),
+    }
+    _finish(reading.compare(source, runs, reference, options, where=where, as_json=as_json))
+
+
+@app.command()
+def table(
+    source: SourceName,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which table: main.")] = "main",
+    runs: Runs = RUNS,
+    form: Annotated[str, typer.Option("--format", help="markdown or csv.")] = "markdown",
+    reference: Reference = None,
+) -> None:
+    """Print a comparison table."""
+    from orchestrator.commands import reading
+
+    _finish(reading.table(source, runs, name, form, reference))
+
+
+@app.command(name="report")
+def report_command(
+    source: SourceName,
+    runs: Runs = RUNS,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write.")] = None,
+    reference: Reference = None,
+) -> None:
+    """Write the report: one HTML file that opens offline."""
+    from orchestrator.commands import reading
+
+    _finish(reading.write_report(source, runs, output, reference))
+
+
+@app.command()
+def explain(
+    trial: Annotated[str, typer.Argument(metavar="TRIAL", help="The first digits of a trial's id.")],
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Say why a trial ran, what sets it apart from its nearest neighbour, and what happened to it."""
+    from orchestrator.commands import looking
+
+    _finish(looking.explain(trial, runs, as_json=as_json))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of the sweep file."""
+    from orchestrator.commands import looking
+
+    _finish(looking.schema())
+
+
+@store.command()
+def rebuild(runs: Runs = RUNS) -> None:
+    """Make the index anew from the run directories."""
+    from orchestrator.commands import looking
+
+    _finish(looking.rebuild_store(runs))
+
+
+def _given(**options: str | None) -> dict[str, str]:
+    """The options that a person gave; the others keep the default of what reads them."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def main() -> None:
+    """The console script; exit codes are those of ``orchestrator.errors.Exit``."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(int(Exit.INTERRUPTED))
+    except BrokenPipeError:
+        # The reader of our output has gone (as in ``| head``); nothing is wrong here.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(int(Exit.DONE))
+    except Exception as error:  # noqa: BLE001 (the last place where a person can be told)
+        sys.exit(int(report(error, debug=bool(os.environ.get("SCALEVEC_DEBUG")))))

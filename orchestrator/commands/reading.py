@@ -1,0 +1,182 @@
+"""Commands that read results: results, fit, compare, table, report."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import Exit, Refused
+
+if TYPE_CHECKING:
+    from orchestrator.sources import Source
+
+TABLES = ("main",)
+
+
+def results(source: str, runs_dir: Path, form: str) -> Exit:
+    """The tidy table, one row a trial."""
+    from orchestrator.sources import open_source
+    from results.tidy import write_table
+
+    if form not in ("csv", "parquet", "json"):
+        raise Refused(f"--format is {form!r}; allowed: csv, parquet, json")
+    found = open_source(source, runs_dir)
+    _warn(found)
+    write_table(found.rows, form, sys.stdout.buffer)
+    return Exit.DONE
+
+
+def fit(
+    source: str,
+    runs_dir: Path,
+    options: Mapping[str, Any],
+    *,
+    where: str | None,
+    hold_out: bool,
+    as_json: bool,
+) -> Exit:
+    """Fit a law to each arm."""
+    import analysis
+    from orchestrator.sources import open_source
+
+    found = open_source(source, runs_dir)
+    _warn(found)
+    fits = analysis.fit(found.rows, where=where, hold_out=hold_out, **options)
+    if as_json:
+        _print_json([one.to_dict() for one in fits])
+    else:
+        for one in fits:
+            print(_fit_text(one.to_dict()))
+    return Exit.DONE
+
+
+def compare(
+    source: str,
+    runs_dir: Path,
+    reference: str | None,
+    options: Mapping[str, Any],
+    *,
+    where: str | None,
+    as_json: bool,
+) -> Exit:
+    """Compare each arm with the reference."""
+    comparisons, _ = _comparisons(source, runs_dir, reference, options, where)
+    if as_json:
+        _print_json([one.to_dict() for one in comparisons])
+        return Exit.DONE
+    for one in comparisons:
+        print(one.sentence)
+        for line in (f"  {one.would_change}", *(f"  warning: {warning}" for warning in one.warnings)):
+            print(line)
+    return Exit.DONE
+
+
+def table(source: str, runs_dir: Path, name: str, form: str, reference: str | None) -> Exit:
+    """A comparison table as text."""
+    import analysis
+
+    if name not in TABLES:
+        raise Refused(f"table is {name!r}; allowed: {', '.join(TABLES)}")
+    comparisons, rows = _comparisons(source, runs_dir, reference, {}, None)
+    print(analysis.render(analysis.comparison_table(rows, comparisons), form), end="")
+    return Exit.DONE
+
+
+def write_report(source: str, runs_dir: Path, output: Path | None, reference: str | None = None) -> Exit:
+    """One HTML file that opens offline."""
+    import analysis
+    from orchestrator.sources import open_source, training_curves, tuning_choices
+
+    found = open_source(source, runs_dir)
+    _warn(found)
+    path = output or (found.folder.report_path if found.folder else Path(f"{found.name}-report.html"))
+    analysis.write_report(
+        path,
+        found.rows,
+        name=found.name,
+        reference=_reference(found, reference),
+        law=found.compare.get("law", "power"),
+        margin=found.compare.get("margin"),
+        choices=tuning_choices(found),
+        curves=training_curves(found, runs_dir) if found.folder else None,
+        facts=_facts(found, runs_dir),
+    )
+    print(f"report: {path}")
+    return Exit.DONE
+
+
+def _comparisons(
+    source: str, runs_dir: Path, reference: str | None, options: Mapping[str, Any], where: str | None
+) -> tuple[Sequence[Any], Any]:
+    import analysis
+    from orchestrator.sources import X_NAMES, open_source
+
+    found = open_source(source, runs_dir)
+    _warn(found)
+    chosen = dict(options)
+    if "law" in found.compare:
+        chosen.setdefault("law", found.compare["law"])
+        chosen.setdefault("x", X_NAMES[found.compare["x"]])
+    margin = found.compare.get("margin")
+    arm = _reference(found, reference)
+    return analysis.compare(found.rows, reference=arm, margin=margin, where=where, **chosen), found.rows
+
+
+def _reference(found: "Source", reference: str | None) -> str:
+    chosen = reference or found.compare.get("reference")
+    if chosen is None:
+        raise Refused("--reference is needed for a table: the arm that the others are compared with")
+    return str(chosen)
+
+
+def _facts(found: "Source", runs_dir: Path) -> dict[str, object]:
+    """Provenance as the report shows it."""
+    from orchestrator.provenance import environment
+    from results.run_directory import RunDirectory
+
+    facts: dict[str, object] = {"source": found.name, "trials": len(found.rows)}
+    if found.folder is None:
+        return facts
+    records = [
+        record
+        for name in found.rows["trial_id"].unique()
+        for record in RunDirectory.of(runs_dir, name).environments()[-1:]
+    ]
+    for key in ("host", "python", "platform", "commit"):
+        facts[key] = ", ".join(sorted({str(record.get(key)) for record in records})) or "not recorded"
+    versions = records[-1]["versions"] if records else environment()["versions"]
+    facts["versions"] = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+    facts["uncommitted changes"] = "yes" if any(record.get("dirty") for record in records) else "no"
+    facts["sweep file"] = (found.folder.sweep() or b"").decode()
+    return facts
+
+
+def _warn(found: "Source") -> None:
+    for name, problem in found.problems.items():
+        print(f"warning: {name[:12]}: {problem}", file=sys.stderr)
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=1, allow_nan=False))
+
+
+def _fit_text(one: Mapping[str, Any]) -> str:
+    parameters = ", ".join(f"{name} {value:.6g}" for name, value in one["parameters"].items())
+    lines = [f"{one['arm']}: {one['law']}: {parameters}"]
+    for name, interval in one["intervals"].items():
+        if interval:
+            lines.append(f"  {name}: {interval[0]:.6g} to {interval[1]:.6g} ({one['level']:.0%})")
+    lines.append(
+        f"  {one['n_points']} points, {one['n_clusters']} clusters, objective {one['objective']:.6g}, "
+        f"{one['starts_agreeing']} starts agree, N: {one['n_convention']}"
+    )
+    if one["hold_out"]:
+        lines.append(
+            "  hold-out: " + ", ".join(f"{key} {_short(value)}" for key, value in one["hold_out"].items())
+        )
+    return "\n".join(lines + [f"  warning: {warning}" for warning in one["warnings"]])
+
+
+def _short(value: Any) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else str(value)

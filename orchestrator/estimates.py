@@ -1,0 +1,45 @@
+"""What a trial will cost: time, memory and disk, before it runs."""
+
+from dataclasses import dataclass
+
+from model.accounting import count_parameters, flops_per_token
+from model.config import Trial
+
+START_S = 5.0
+"""A fresh process that imports torch, and the evaluation at the end (seen on a 2-core machine)."""
+FLOPS_PER_S = {"cpu": 3.5e10, "cuda": 1.5e14}
+"""Counted FLOPs a second of one trial. One CPU thread: measured at widths 32 to 64 (``benchmarks/``); a GPU: a
+rough figure, a fifth of what a large card reaches in bf16."""
+BYTES_PER_PARAMETER = 16
+"""float32 weight, gradient and two moments."""
+LOG_BYTES_PER_STEP = 170
+"""One row of metrics.jsonl."""
+FIXED_BYTES = 12_000
+"""trial.json, environment.json, result.json, events and the log."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Estimates for one trial."""
+
+    flops: int
+    seconds: float
+    memory_bytes: int
+    disk_bytes: int
+
+
+def cost(trial: Trial, device: str = "cpu", keep: str = "none", micro_batch: int = 0) -> Cost:
+    """The estimated cost of ``trial``; memory is parameters, optimizer and activations."""
+    counts = count_parameters(trial.model)
+    flops = flops_per_token(trial.model, trial.sequence_length) * trial.tokens
+    sequences = micro_batch or trial.batch_sequences
+    shape = trial.model.shape
+    per_token = shape.layers * (14 * shape.width + 4 * shape.feed_forward) * 4
+    activations = sequences * trial.sequence_length * per_token
+    checkpoint = {"none": 0, "weights": 4, "all": 12}[keep] * counts.total
+    return Cost(
+        flops=flops,
+        seconds=START_S + flops / FLOPS_PER_S[device],
+        memory_bytes=counts.total * BYTES_PER_PARAMETER + activations,
+        disk_bytes=FIXED_BYTES + LOG_BYTES_PER_STEP * trial.steps + checkpoint,
+    )

@@ -1,0 +1,132 @@
+"""Progress of long work on standard error: a live bar at a terminal, one line a trial elsewhere."""
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from orchestrator.scheduler import Task
+
+
+class Progress:
+    """Counts trials and estimates the time left from how long trials took against their estimate."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.stage = ""
+        self.total = self.done = 0
+        self._todo: dict[str, float] = {}
+        self._started: dict[str, float] = {}
+        self._estimated_s = self._took_s = 0.0
+
+    def begin(self, tasks: "Sequence[Task]", executor: str) -> None:
+        """The trials that this stage has to run."""
+        self.total, self.done = len(tasks), 0
+        self._todo = {task.trial_id: task.estimate_s for task in tasks}
+        if tasks:
+            trials = "1 trial" if len(tasks) == 1 else f"{len(tasks)} trials"
+            self.message(f"{self.stage}: {trials} to run ({executor}), {self.time_left()}")
+
+    def started(self, task: "Task") -> None:
+        """An attempt begins."""
+        self._started[task.trial_id] = time.monotonic()
+
+    def interrupted(self, task: "Task") -> None:
+        """An attempt ended without a result."""
+        self._started.pop(task.trial_id, None)
+
+    def ended(self, task: "Task", status: str, loss: float | None) -> None:
+        """A trial is finished or given up."""
+        self.done += 1
+        estimate = self._todo.pop(task.trial_id, 0.0)
+        began = self._started.pop(task.trial_id, None)
+        took = ""
+        if began is not None:
+            seconds = time.monotonic() - began
+            self._estimated_s += estimate
+            self._took_s += seconds
+            took = f" in {duration(seconds)}"
+        shown = "" if loss is None else f", validation loss {loss:.4f}"
+        self.message(f"[{self.done}/{self.total}] {task.label}: {status}{took}{shown}; {self.time_left()}")
+
+    def tick(self) -> None:
+        """Called several times a second."""
+
+    def close(self) -> None:
+        """Nothing more will come."""
+
+    def message(self, text: str) -> None:
+        """Say ``text`` to the person who waits."""
+        print(text, file=sys.stderr, flush=True)
+
+    def seconds_left(self) -> float:
+        """Estimated seconds until the stage is done, from the trials so far."""
+        pace = self._took_s / self._estimated_s if self._estimated_s else 1.0
+        now = time.monotonic()
+        running = sum(now - began for began in self._started.values())
+        return max(0.0, (sum(self._todo.values()) * pace - running) / self.slots)
+
+    def time_left(self) -> str:
+        """The time left in words."""
+        return f"about {duration(self.seconds_left())} left" if self._todo else "stage done"
+
+
+class LiveProgress(Progress):
+    """The same with a bar that moves, for a terminal."""
+
+    def __init__(self, slots: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+        from rich.progress import Progress as Bar
+
+        super().__init__(slots)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"),
+        )
+        self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+        self._line = self._bar.add_task("", total=None, left="")
+
+    def begin(self, tasks: "Sequence[Task]", executor: str) -> None:
+        """Show the bar while there is something to run."""
+        super().begin(tasks, executor)
+        if tasks:
+            self._bar.start()
+
+    def tick(self) -> None:
+        """Move the bar."""
+        running = len(self._started)
+        self._bar.update(
+            self._line,
+            description=f"{self.stage} ({running} running)",
+            total=self.total,
+            completed=self.done,
+            left=self.time_left(),
+        )
+        if self.done == self.total:
+            self._bar.stop()
+
+    def message(self, text: str) -> None:
+        """Above the bar."""
+        self._bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        self._bar.stop()
+
+
+def duration(seconds: float) -> str:
+    """``seconds`` for a person: 45 s, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
+    whole = round(seconds)
+    for size, unit, below, small in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // below} {small}"
+    return f"{whole} s"
+
+
+def progress_for(slots: int) -> Progress:
+    """The kind that fits standard error."""
+    return LiveProgress(slots) if sys.stderr.isatty() else Progress(slots)

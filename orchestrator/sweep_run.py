@@ -1,0 +1,188 @@
+"""One sweep from its file to finished trials: corpus, cells, tuning, comparison, and the record of them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from model.accounting import count_parameters
+from model.config import RunOptions, Trial
+from model.identity import trial_id
+from model.training.corpora import Corpus, CorpusConfig, prepare
+from orchestrator import choices
+from orchestrator.estimates import cost
+from orchestrator.scheduler import Outcome, Scheduler, Task
+from orchestrator.tuner import Losses, Tuner
+from results.run_directory import RunDirectory
+from results.sweep_folder import SweepFolder
+from sweeps import Cell, CorpusFacts, corpus_files, epochs
+from sweeps.expand import expand
+
+if TYPE_CHECKING:
+    from orchestrator.progress import Progress
+    from sweeps.schema import Sweep
+
+TUNING, COMPARISON = "tuning", "comparison"
+
+
+class StageIncomplete(Exception):  # noqa: N818 (it may be the person who stopped it)
+    """A stage ended with trials missing; ``outcome`` says why."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__("some trials have no result")
+        self.outcome = outcome
+
+
+@dataclass(frozen=True)
+class Member:
+    """One trial as this sweep holds it: its place in the grid, and how its tuned fields came about."""
+
+    cell: Cell
+    stage: str
+    trial: Trial
+    lr_status: str
+
+    @property
+    def label(self) -> str:
+        """What a person calls the trial."""
+        rate = f"{self.trial.optimizer.learning_rate:.3g}"
+        return f"{self.cell.arm} {self.cell.rung} seed {self.trial.seed} learning rate {rate}"
+
+    def to_json(self, name: str) -> dict[str, Any]:
+        """The entry of members.json; ``name`` is the trial's id."""
+        own = ("optimizer", "schedule", "tokens_per_parameter")
+        return {
+            "trial_id": name,
+            "arm": self.cell.arm,
+            "stage": self.stage,
+            "rung": self.cell.rung,
+            "seed": self.trial.seed,
+            "lr_status": self.lr_status,
+            "learning_rate": self.trial.optimizer.learning_rate,
+            **{key: value for key, value in self.cell.setting.items() if key in own},
+            "setting": {key: value for key, value in self.cell.setting.items() if key not in own},
+        }
+
+
+class SweepRun:
+    """A sweep on one RUNS_DIR. ``cells`` are its grid; ``tuner`` holds the choices made so far."""
+
+    def __init__(self, sweep: "Sweep", runs_dir: Path, progress: "Progress", *, retune: bool = False) -> None:
+        self.sweep, self.runs_dir, self.progress = sweep, runs_dir, progress
+        self.folder = SweepFolder.of(runs_dir, sweep.name)
+        self.corpus = prepare_corpus(sweep, runs_dir, progress)
+        facts = self.corpus.facts
+        self.corpus_facts = CorpusFacts(facts.fingerprint, facts.config.vocabulary_size, facts.train.tokens)
+        self.cells = expand(sweep, self.corpus_facts)
+        frozen = [] if retune else choices.from_json(self.folder.tuning())
+        self.tuner = Tuner(self.cells, frozen, sweep.tune.extend if sweep.tune else 0)
+        self._ids: dict[Trial, str] = {}
+
+    def write_file(self) -> None:
+        """Keep the sweep file, as given and resolved."""
+        self.folder.write_sweep(self.sweep.source.text.encode())
+        self.folder.write_resolved(self.sweep.resolved())
+
+    def run(self, scheduler: Scheduler) -> None:
+        """Tune, freeze the choices, compare. Raises :class:`StageIncomplete` where trials are missing."""
+        self.write_file()
+        if self.tuner.cells:
+            self._run_tuning(scheduler)
+        members = self.members()
+        self.write_members(members)
+        self.progress.stage = COMPARISON
+        compared = [member for member in members if member.stage == COMPARISON]
+        self._complete(scheduler, compared)
+
+    def _run_tuning(self, scheduler: Scheduler) -> None:
+        def train(trials: Sequence[tuple[Cell, Trial]]) -> Losses:
+            self.progress.stage = TUNING
+            self.write_members(self._tuning_members())
+            self._complete(scheduler, [Member(cell, TUNING, trial, "grid") for cell, trial in trials])
+            return self.validation_loss
+
+        made = self.tuner.run(train)
+        self.folder.write_tuning(choices.to_json(made))
+
+    def _complete(self, scheduler: Scheduler, members: Iterable[Member]) -> None:
+        outcome = scheduler.run([self.task(member) for member in members])
+        if outcome.failed or outcome.stopped:
+            raise StageIncomplete(outcome)
+
+    def members(self) -> list[Member]:
+        """Every trial of the sweep that can be named yet; comparison trials follow their choices."""
+        return self._tuning_members() + [
+            Member(cell, COMPARISON, cell.trial(seed, **values), status)
+            for cell in self.cells
+            if not self.tuner.is_open(cell)
+            for values, status in [self._chosen(cell)]
+            for seed in cell.seeds
+        ]
+
+    def _tuning_members(self) -> list[Member]:
+        return [Member(cell, TUNING, trial, "grid") for cell, trial in self.tuner.trials()]
+
+    def _chosen(self, cell: Cell) -> tuple[dict[str, float], str]:
+        """The tuned values of ``cell`` and the weakest status among them."""
+        made = self.tuner.of(cell)
+        statuses = {choice.status for choice in made.values()}
+        status = next((name for name in ("censored", "carried", "tuned") if name in statuses), "fixed")
+        return {field: choice.chosen for field, choice in made.items()}, status
+
+    def write_members(self, members: Sequence[Member]) -> None:
+        """Keep which trials belong to the sweep."""
+        self.folder.write_members([member.to_json(self.id_of(member.trial)) for member in members])
+
+    def id_of(self, trial: Trial) -> str:
+        """The trial's id, reckoned once."""
+        if trial not in self._ids:
+            self._ids[trial] = trial_id(trial)
+        return self._ids[trial]
+
+    def directory(self, trial: Trial) -> RunDirectory:
+        """Where the trial is kept."""
+        return RunDirectory.of(self.runs_dir, self.id_of(trial))
+
+    def validation_loss(self, trial: Trial) -> float:
+        """The validation loss of a finished trial; infinite where it diverged."""
+        result = self.directory(trial).result()
+        if result is None:
+            raise RuntimeError(f"trial {self.id_of(trial)} has no result")
+        loss = result["loss_validation"]
+        return float("inf") if loss is None else float(loss)
+
+    def options(self, member: Member) -> RunOptions:
+        """How the trial is run on this machine."""
+        resources = self.sweep.resources_for(member.cell.rung)
+        device = "cuda" if resources.gpus else "cpu"
+        return RunOptions(device=device, micro_batch=resources.micro_batch, keep=self.sweep.keep)
+
+    def task(self, member: Member) -> Task:
+        """What the scheduler needs to know of a trial."""
+        options = self.options(member)
+        estimate = cost(member.trial, options.device, options.keep, options.micro_batch)
+        name = self.id_of(member.trial)
+        return Task(name, member.trial, member.label, options, estimate.seconds, self._descriptive(member))
+
+    def _descriptive(self, member: Member) -> dict[str, Any]:
+        """What trial.json says beside the semantic fields; the first sweep that holds the trial says it."""
+        counts = count_parameters(member.trial.model)
+        return {
+            "first_sweep": self.sweep.name,
+            "first_label": member.label,
+            "n_params": counts.matrices,
+            "n_params_embedding": counts.embedding,
+            "n_params_scale_vectors": counts.scale_vectors,
+            "n_params_total": counts.total,
+            "epochs": epochs(member.trial, self.corpus_facts),
+            "corpus_source": self.sweep.corpus.source,
+        }
+
+
+def prepare_corpus(sweep: "Sweep", runs_dir: Path, progress: "Progress") -> Corpus:
+    """The corpus of ``sweep``, materialised under RUNS_DIR if it is not there yet."""
+    section = sweep.corpus
+    files = tuple(str(path.resolve()) for path in corpus_files(sweep)) if section.files else ()
+    tokenizer = "bytes" if section.tokenizer.is_bytes else "bpe"
+    config = CorpusConfig(section.source, tokenizer, section.tokenizer.bpe, files)
+    return prepare(config, runs_dir / "corpora", progress.message)
