@@ -8,8 +8,8 @@ from model.config import Trial
 START_S = 5.0
 """A fresh process that imports torch, and the evaluation at the end (seen on a 2-core machine)."""
 FLOPS_PER_S = {"cpu": 3.5e10, "cuda": 1.5e14}
-"""Counted FLOPs a second of one trial. One CPU thread: measured at widths 32 to 64 (``benchmarks/``); a GPU: a
-rough figure, a fifth of what a large card reaches in bf16."""
+"""Counted FLOPs a second of one trial. One CPU thread: seen at widths 32 to 64; a GPU: a rough figure, a
+fifth of what a large card reaches in bf16."""
 BYTES_PER_PARAMETER = 16
 """float32 weight, gradient and two moments."""
 LOG_BYTES_PER_STEP = 170

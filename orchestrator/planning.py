@@ -95,18 +95,19 @@ def _cells(rows: Sequence[Row]) -> tuple[str, ...]:
 
 def _total(run: "SweepRun", trials: Sequence[Row], jobs: int) -> str:
     left = [row for row in trials if row["state"] not in ("completed", "diverged")]
-    seconds = sum(row["seconds"] for row in left)
-    repeated = max((row["epochs"] for row in trials), default=0.0)
+    flops, seconds = sum(row["flops"] for row in left), sum(row["seconds"] for row in left)
+    megabytes = sum(row["disk_bytes"] for row in trials) / 1e6
+    most = max((row["epochs"] for row in trials), default=0.0)
     lines = [
-        f"{len(trials)} trials, {len(trials) - len(left)} of them done; {sum(r['flops'] for r in left):.3g} FLOPs "
-        f"and about {duration(seconds / jobs)} left with {jobs} at a time (an estimate; a run corrects it)",
-        f"disk: {sum(row['disk_bytes'] for row in trials) / 1e6:,.1f} MB; corpus {run.corpus.fingerprint[:12]}: "
-        f"{run.corpus_facts.training_tokens:,} training tokens, at most {repeated:.2f} epochs",
+        f"{len(trials)} trials, {len(trials) - len(left)} of them done; {flops:.3g} FLOPs and about "
+        f"{duration(seconds / jobs)} left with {jobs} at a time (an estimate; a run corrects it)",
+        f"disk: {megabytes:,.1f} MB; corpus {run.corpus.fingerprint[:12]}: "
+        f"{run.corpus_facts.training_tokens:,} training tokens, at most {most:.2f} epochs",
     ]
-    if repeated > 1:
+    if most > 1:
         lines.append("warning: some trials see text more than once; their losses are not those of fresh text")
     if run.sweep.tune:
         lines.append(
-            f"tuning may extend its grid by {run.sweep.tune.extend} steps; comparison trials take the rates it chooses"
+            f"tuning may extend its grid by {run.sweep.tune.extend} steps; comparison follows its choices"
         )
     return "\n".join(lines)

@@ -166,10 +166,8 @@ def _memberships(name: str, runs_dir: Path) -> Iterator[dict[str, Any]]:
     for sweep in sweep_names(runs_dir):
         for member in SweepFolder.of(runs_dir, sweep).members() or []:
             if member["trial_id"] == name:
-                yield {
-                    "sweep": sweep,
-                    **{key: member[key] for key in ("arm", "stage", "rung", "seed", "lr_status")},
-                }
+                fields = ("arm", "stage", "rung", "seed", "lr_status")
+                yield {"sweep": sweep, **{field: member[field] for field in fields}}
 
 
 def _explanation(found: dict[str, Any]) -> str:
@@ -178,7 +176,7 @@ def _explanation(found: dict[str, Any]) -> str:
     if result.get("loss") is not None:
         lines[-1] += f", test loss {result['loss']:.6f}, resumed {result['resumes']} times"
     lines += [
-        f"  ran for sweep {one['sweep']}: {one['stage']} of arm {one['arm']} at {one['rung']}, seed {one['seed']}"
+        "  ran for sweep {sweep}: {stage} of arm {arm} at {rung}, seed {seed}".format_map(one)
         for one in found["members_of"]
     ]
     if found["nearest"]["trial_id"]:

@@ -59,7 +59,8 @@ def _say_incomplete(incomplete, path: str) -> Exit:  # type: ignore[no-untyped-d
     outcome = incomplete.outcome
     if outcome.no_space:
         raise Lacking(
-            "no space left on the device of the runs; free some and give the same command again, nothing is lost"
+            "no space left on the device of the runs; free some and give the same command again, "
+            "nothing is lost"
         )
     if outcome.stopped:
         print(f"stopped; nothing is lost. To go on: scalevec run {path}", file=sys.stderr)

@@ -1,0 +1,65 @@
+"""What several tests share: a small real corpus, trials of some seconds, and a way to call scalevec."""
+
+import argparse
+import os
+import subprocess
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+SCALEVEC = Path(sysconfig.get_path("scripts")) / "scalevec"
+MODULES = ("argparse", "ast", "calendar", "cmd", "configparser", "csv", "difflib", "doctest")
+
+
+@pytest.fixture(scope="session")
+def text_files(tmp_path_factory) -> Path:
+    """A folder of real text: some modules of the standard library."""
+    folder = tmp_path_factory.mktemp("text")
+    source = Path(argparse.__file__).parent
+    for name in MODULES:
+        (folder / f"{name}.txt").write_bytes((source / f"{name}.py").read_bytes())
+    return folder
+
+
+@pytest.fixture
+def scalevec(tmp_path, monkeypatch) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Calls the installed command in an empty folder with a cache of its own."""
+    environment = os.environ | {"SCALEVEC_CACHE_DIR": str(tmp_path / "cache"), "COLUMNS": "200"}
+    environment.pop("SCALEVEC_DEBUG", None)
+
+    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [str(SCALEVEC), *map(str, arguments)]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    return call
+
+
+@pytest.fixture
+def start_scalevec(tmp_path) -> Callable[..., "subprocess.Popen[str]"]:
+    """Starts the command and returns at once."""
+    environment = os.environ | {"SCALEVEC_CACHE_DIR": str(tmp_path / "cache")}
+
+    def start(*arguments: object) -> "subprocess.Popen[str]":
+        command = [str(SCALEVEC), *map(str, arguments)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes)
+
+    return start
+
+
+@pytest.fixture
+def small_device(tmp_path):
+    """A folder on a device of its own with 64 KiB, where this system lets us mount one."""
+    folder = tmp_path / "device"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"needs the right to mount a tmpfs: {error}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)

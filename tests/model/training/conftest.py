@@ -1,0 +1,24 @@
+"""A small corpus and a trial of some steps."""
+
+import pytest
+from support import BATCH_TOKENS, SEQUENCE, STEPS
+
+from model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
+from model.strategies import PRESETS
+from model.training.corpora import Corpus, CorpusConfig, prepare
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory, text_files) -> Corpus:
+    config = CorpusConfig("text", "bytes", 256, (str(text_files / "*.txt"),))
+    return prepare(config, tmp_path_factory.mktemp("corpora"), lambda _: None)
+
+
+@pytest.fixture
+def trial(corpus) -> Trial:
+    """24 steps of a model of width 16 with the unified strategy, which has vectors of every kind."""
+    model = ModelConfig(Shape(16, 1, 2, 2, 48), 256, PRESETS["unified"])
+    schedule = ScheduleConfig(warmup_tokens=4 * BATCH_TOKENS)
+    optimizer = OptimizerConfig(learning_rate=0.01)
+    tokens = STEPS * BATCH_TOKENS
+    return Trial(model, optimizer, schedule, corpus.fingerprint, SEQUENCE, BATCH_TOKENS, tokens, seed=3)

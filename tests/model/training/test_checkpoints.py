@@ -1,0 +1,113 @@
+"""Checkpoints: whole or absent, checked before use, and data only."""
+
+import errno
+import pickle
+import subprocess
+
+import pytest
+import torch
+
+from model.config import ModelConfig, Shape
+from model.training import checkpoints
+from model.training.checkpoints import Checkpoint, load_newest, newest_step, pack, prune, save_checkpoint
+from model.transformer import Transformer, initialise
+
+
+def checkpoint(step: int) -> Checkpoint:
+    return Checkpoint(step, {"model.a": torch.full((4, 3), float(step)), "model.b": torch.ones(2)}, {"x": 1})
+
+
+def silent(message: str) -> None:
+    pytest.fail(message)
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    save_checkpoint(tmp_path, checkpoint(7))
+    found = load_newest(tmp_path, silent)
+    assert found is not None
+    assert (found.step, found.facts) == (7, {"x": 1})
+    assert torch.equal(found.tensors["model.a"], torch.full((4, 3), 7.0))
+
+
+def test_an_empty_folder_has_no_checkpoint(tmp_path):
+    assert load_newest(tmp_path / "absent", silent) is None
+    assert newest_step(tmp_path / "absent") == 0
+
+
+def test_the_newest_two_stay(tmp_path):
+    for step in (1, 9, 10, 1000):
+        save_checkpoint(tmp_path, checkpoint(step))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "step-000000010.safetensors",
+        "step-000001000.safetensors",
+    ]
+    assert newest_step(tmp_path) == 1000
+
+
+@pytest.mark.parametrize("place", [0, 3, 9, 40, 150, -1, -8])
+def test_a_single_changed_byte_is_noticed(place, tmp_path):
+    save_checkpoint(tmp_path, checkpoint(1))
+    path = save_checkpoint(tmp_path, checkpoint(2))
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0x10
+    path.write_bytes(content)
+    said: list[str] = []
+    found = load_newest(tmp_path, said.append)
+    assert found is not None
+    assert found.step == 1
+    assert len(said) == 1
+    assert path.name in said[0]
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 100])
+def test_a_truncated_checkpoint_is_noticed(length, tmp_path):
+    path = save_checkpoint(tmp_path, checkpoint(2))
+    path.write_bytes(path.read_bytes()[:length])
+    said: list[str] = []
+    assert load_newest(tmp_path, said.append) is None
+    assert len(said) == 1
+
+
+def test_a_checkpoint_from_an_untrusted_hand_executes_nothing(tmp_path):
+    class Payload:
+        def __reduce__(self):
+            return (subprocess.check_call, (["touch", str(tmp_path / "executed")],))
+
+    (tmp_path / "step-000000005.safetensors").write_bytes(pickle.dumps(Payload()))
+    said: list[str] = []
+    assert load_newest(tmp_path, said.append) is None
+    assert said
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_full_disk_is_reported_as_such_and_leaves_the_folder_as_it_was(tmp_path, small_device):
+    save_checkpoint(small_device, checkpoint(1))
+    large = Checkpoint(2, {"model.a": torch.zeros(100_000)}, {})
+    with pytest.raises(OSError) as caught:
+        save_checkpoint(small_device, large)
+    assert caught.value.errno == errno.ENOSPC
+    assert [path.name for path in small_device.iterdir()] == ["step-000000001.safetensors"]
+
+
+def test_tied_weights_are_kept_once(tmp_path):
+    model = Transformer(ModelConfig(Shape(16, 1, 2, 2, 48), 64, tied_embeddings=True))
+    initialise(model, 0)
+    tensors = pack(model, None)
+    assert sum(t.numel() for t in tensors.values()) == sum(p.numel() for p in model.parameters())
+    save_checkpoint(tmp_path, Checkpoint(1, tensors, {}))
+
+
+def test_a_checkpoint_of_another_model_is_refused():
+    model, other = (Transformer(ModelConfig(Shape(16, n, 2, 2, 48), 64)) for n in (1, 2))
+    optimizer = torch.optim.AdamW(model.parameters())
+    with pytest.raises(ValueError, match="another model"):
+        checkpoints.unpack(pack(other, None), model, optimizer)
+
+
+@pytest.mark.parametrize(("keep", "left"), [("none", 0), ("weights", 1), ("all", 1)])
+def test_prune_leaves_what_keep_says(keep, left, tmp_path):
+    for step in (1, 2):
+        save_checkpoint(tmp_path, checkpoint(step))
+    prune(tmp_path, keep)
+    assert len(list(tmp_path.iterdir())) == left
+    assert newest_step(tmp_path) == 2 * left

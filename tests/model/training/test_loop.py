@@ -1,0 +1,162 @@
+"""Training: what is recorded, when it stops, and that a resume changes no bit."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from support import STEPS, MemoryRecorder, with_strategy
+
+from model.config import RunOptions, ScheduleConfig
+from model.training.checkpoints import load_newest
+from model.training.loop import Interrupted, Progress, TrainingRun, has_diverged, train
+
+ARMS = ("none", "baseline", "unified", "unified-dp")
+OUTCOME = ("status", "loss", "loss_validation", "loss_initial", "steps", "n_tokens")
+
+
+def run(trial, corpus, folder, stop_after=None, **options):
+    recorder = MemoryRecorder(stop_after)
+    try:
+        result = train(trial, corpus, RunOptions(**options), recorder, folder)
+    except Interrupted:
+        result = None
+    return result, recorder
+
+
+def run_with_stops(trial, corpus, folder, stops, **options):
+    """Train with a stop after each number of rows in ``stops``, then to the end, on one recorder."""
+    recorder = MemoryRecorder()
+    for stop in stops:
+        recorder.stop_after = stop
+        with pytest.raises(Interrupted):
+            train(trial, corpus, RunOptions(**options), recorder, folder)
+    recorder.stop_after = None
+    return train(trial, corpus, RunOptions(**options), recorder, folder), recorder
+
+
+def test_a_trial_learns_and_says_what_it_did(trial, corpus, tmp_path):
+    result, recorder = run(trial, corpus, tmp_path)
+    assert result["status"] == "completed"
+    assert result["loss"] < result["loss_initial"] - 0.5
+    assert result["steps"] == STEPS == len(recorder.rows)
+    assert result["n_params"] == 16 * 16 * 4 + 3 * 16 * 48
+    assert result["epochs"] == trial.tokens / corpus.tokens["train"]
+
+
+def test_the_first_loss_is_that_of_guessing(trial, corpus, tmp_path):
+    result, _ = run(with_strategy(trial, "baseline"), corpus, tmp_path)
+    assert result["loss_initial"] == pytest.approx(math.log(256), abs=0.7)
+
+
+@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("stops", [[1], [5], [STEPS - 1], [3, 4, 11]], ids=str)
+def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_bits(arm, stops, trial, corpus, tmp_path):
+    trial = with_strategy(trial, arm)
+    undisturbed, reference = run(trial, corpus, tmp_path / "undisturbed")
+    resumed, recorder = run_with_stops(trial, corpus, tmp_path / "resumed", stops)
+    assert [resumed[name] for name in OUTCOME] == [undisturbed[name] for name in OUTCOME]
+    assert resumed["resumes"] == len(stops)
+    timeless = [{k: v for k, v in row.items() if k != "tokens_per_s"} for row in recorder.rows]
+    assert timeless == [{k: v for k, v in row.items() if k != "tokens_per_s"} for row in reference.rows]
+
+
+def test_rows_beyond_the_checkpoint_are_cut_and_run_again(trial, corpus, tmp_path):
+    recorder = MemoryRecorder(stop_after=6)
+    with pytest.raises(Interrupted):
+        train(trial, corpus, RunOptions(), recorder, tmp_path)
+    lost_with_the_process = [{"step": 7, "loss": -1.0}, {"step": 8, "loss": -1.0}]
+    recorder.rows += lost_with_the_process
+    recorder.stop_after = None
+    train(trial, corpus, RunOptions(), recorder, tmp_path)
+    assert [row["step"] for row in recorder.rows] == list(range(1, STEPS + 1))
+    assert all(row["loss"] > 0 for row in recorder.rows)
+
+
+def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(trial, corpus, tmp_path):
+    undisturbed, _ = run(trial, corpus, tmp_path / "undisturbed")
+    folder = tmp_path / "damaged"
+    recorder = MemoryRecorder()
+    for stop in (5, 9):
+        recorder.stop_after = stop
+        with pytest.raises(Interrupted):
+            train(trial, corpus, RunOptions(), recorder, folder)
+    newest = sorted(folder.iterdir())[-1]
+    newest.write_bytes(newest.read_bytes()[:-100])
+    recorder.stop_after = None
+    result = train(trial, corpus, RunOptions(), recorder, folder)
+    assert result["loss"] == undisturbed["loss"]
+    assert any(newest.name in line and "damaged" in line for line in recorder.said)
+    assert any("after step 5" in line for line in recorder.said)
+
+
+@pytest.mark.parametrize("micro_batch", [1, 2, 3])
+def test_micro_batches_change_only_the_order_of_sums(micro_batch, trial, corpus, tmp_path):
+    whole, rows = run(trial, corpus, tmp_path / "whole")
+    parts, part_rows = run(trial, corpus, tmp_path / "parts", micro_batch=micro_batch)
+    assert part_rows.rows[0]["loss"] == pytest.approx(rows.rows[0]["loss"], rel=1e-6)
+    assert parts["loss"] == pytest.approx(whole["loss"], rel=1e-3)
+    assert parts["micro_batch"] == micro_batch
+
+
+def test_paired_arms_see_the_same_first_batch_with_the_same_matrices(trial, corpus, tmp_path):
+    """Vectors start at one, so that without normalization behind the maps the first loss is the same."""
+    first = {}
+    for arm in ("none", "baseline", "unified-dp"):
+        _, recorder = run(with_strategy(trial, arm), corpus, tmp_path / arm, stop_after=1)
+        first[arm] = recorder.rows[0]["loss"]
+    assert first["none"] == pytest.approx(first["baseline"], rel=1e-6)
+    assert first["none"] == pytest.approx(first["unified-dp"], rel=1e-6)
+
+
+def test_a_loss_that_is_no_number_ends_the_run_as_diverged(trial, corpus, tmp_path):
+    wild = replace(
+        trial,
+        optimizer=replace(trial.optimizer, learning_rate=1e30, clip_norm=1e30),
+        schedule=ScheduleConfig(),
+    )
+    result, recorder = run(wild, corpus, tmp_path)
+    assert result["status"] == "diverged"
+    assert result["loss"] is None
+    assert result["loss_validation"] is None
+    assert result["diverged_at_step"] == len(recorder.rows) < STEPS
+
+
+def test_a_mean_above_the_start_is_divergence_only_after_a_fifth_of_the_steps(trial):
+    long = replace(trial, tokens=1000 * trial.batch_tokens)
+    progress = Progress(step=200, loss_initial=5.0)
+    progress.recent_losses.extend([5.1] * 50)
+    assert not has_diverged(long, progress, 5.1)
+    progress.step = 201
+    assert has_diverged(long, progress, 5.1)
+    progress.recent_losses.extend([4.8] * 50)
+    assert not has_diverged(long, progress, 4.8)
+
+
+def test_bfloat16_trains_to_about_the_same_loss(trial, corpus, tmp_path):
+    exact, _ = run(trial, corpus, tmp_path / "float32")
+    rounded, _ = run(replace(trial, precision="bfloat16"), corpus, tmp_path / "bfloat16")
+    assert rounded["loss"] == pytest.approx(exact["loss"], abs=0.1)
+    assert rounded["loss"] != exact["loss"]
+
+
+@pytest.mark.parametrize(("keep", "optimizer_kept"), [("weights", False), ("all", True)])
+def test_kept_weights_are_those_of_the_end(keep, optimizer_kept, trial, corpus, tmp_path):
+    run(trial, corpus, tmp_path, keep=keep)
+    checkpoint = load_newest(tmp_path, pytest.fail)
+    assert checkpoint is not None
+    assert checkpoint.step == STEPS
+    assert any(name.startswith("optimizer.") for name in checkpoint.tensors) == optimizer_kept
+
+
+def test_statistics_of_the_vectors_are_recorded_at_the_end(trial, corpus, tmp_path):
+    _, recorder = run(trial, corpus, tmp_path)
+    assert any(name.startswith("sv/") for name in recorder.rows[-1])
+
+
+def test_every_parameter_gets_a_gradient(trial, corpus, tmp_path):
+    run = TrainingRun(trial, corpus, RunOptions(), MemoryRecorder(), tmp_path)
+    run._step(0)
+    for name, parameter in run.model.named_parameters():
+        assert parameter.grad is not None, name
+        assert torch.any(parameter.grad != 0), name

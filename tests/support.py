@@ -1,0 +1,46 @@
+"""Helpers that tests of several folders share."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+from model.config import Trial
+from model.strategies import PRESETS
+
+STEPS = 24
+BATCH_TOKENS = 128
+SEQUENCE = 32
+
+
+def run_python(code: str) -> subprocess.CompletedProcess[str]:
+    """``code`` in a fresh interpreter."""
+    return subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+
+
+class MemoryRecorder:
+    """Keeps rows as a run directory would, and asks for a stop after ``stop_after`` rows in all."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.said: list[str] = []
+        self.stop_after = stop_after
+
+    def record(self, row: dict[str, Any]) -> None:
+        self.rows.append(dict(row))
+
+    def cut_back(self, step: int) -> None:
+        self.rows = [row for row in self.rows if row["step"] <= step]
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+    def require_ownership(self) -> None:
+        """Nobody else wants the trial."""
+
+    def stop_requested(self) -> bool:
+        return self.stop_after is not None and len(self.rows) >= self.stop_after
+
+
+def with_strategy(trial: Trial, name: str) -> Trial:
+    return replace(trial, model=replace(trial.model, scale_vectors=PRESETS[name]))
