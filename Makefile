@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint readme bench clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/scalevec demo
@@ -17,6 +17,9 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+readme: $(VENV)/run.stamp
+	$(BIN)/python docs/regenerate.py
 
 bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/training_step.py

@@ -64,14 +64,21 @@ class Scheduler:
         missing = [task for task in _distinct(tasks) if not self._is_settled(task)]
         self._waiting = sorted(missing, key=lambda task: -task.estimate_s)
         self.progress.begin(self._waiting, self.executor.name)
+        try:
+            self._work()
+        except BaseException:
+            self.executor.stop()  # nobody would look after the workers: let them checkpoint and end
+            raise
+        self._outcome.stopped = self._stopping
+        return self._outcome
+
+    def _work(self) -> None:
         while self._running or (not self._stopping and (self._waiting or self._foreign)):
             self._start()
             for ended in self.executor.wait(POLL_S):
                 self._settle(self._running.pop(ended.number), ended)
             self._look_at_foreign()
             self.progress.tick()
-        self._outcome.stopped = self._stopping
-        return self._outcome
 
     def _is_settled(self, task: Task) -> bool:
         """Whether ``task`` needs nothing more; makes its run directory if it has none."""

@@ -155,7 +155,12 @@ class SweepRun:
         """How the trial is run on this machine."""
         resources = self.sweep.resources_for(member.cell.rung)
         device = "cuda" if resources.gpus else "cpu"
-        return RunOptions(device=device, micro_batch=resources.micro_batch, keep=self.sweep.keep)
+        return RunOptions(
+            device=device,
+            micro_batch=resources.micro_batch,
+            checkpoint_s=resources.checkpoint_s,
+            keep=self.sweep.keep,
+        )
 
     def task(self, member: Member) -> Task:
         """What the scheduler needs to know of a trial."""

@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -84,32 +85,31 @@ def run_attempt(runs_dir: Path, trial_id: str, options: RunOptions) -> WorkerExi
     except AlreadyClaimed as owner:
         print(f"left alone: {owner}")
         return WorkerExit.NOT_OWNER
-    recorder = RunDirectoryRecorder(directory, claim)
-    for number in STOP_SIGNALS:
-        signal.signal(number, recorder.request_stop)
-    _start_beating(claim)
     try:
+        if directory.result() is not None:  # finished between the scheduler's look and our claim
+            return WorkerExit.RESULT
+        recorder = RunDirectoryRecorder(directory, claim)
+        for number in STOP_SIGNALS:
+            signal.signal(number, recorder.request_stop)
+        _start_beating(claim)
         return _train_and_record(runs_dir, trial, options, recorder)
     finally:
-        claim.release()
+        with suppress(OSError):  # a full disk cannot take the mark; our death will show that we are gone
+            claim.release()
 
 
 def _train_and_record(
     runs_dir: Path, trial: Trial, options: RunOptions, recorder: RunDirectoryRecorder
 ) -> WorkerExit:
     directory = recorder.directory
-    directory.write_environment(environment() | {"attempt": recorder.claim.attempt})
-    directory.append_event(
-        "running",
-        attempt=recorder.claim.attempt,
-        step=newest_step(directory.checkpoints_path),
-        micro_batch=options.micro_batch,
-    )
     try:
+        _record_start(recorder, options)
         corpus = open_corpus(runs_dir / "corpora", trial.corpus)
         result = train(trial, corpus, options, recorder, directory.checkpoints_path)
         recorder.require_ownership()
         directory.write_result(result)
+        directory.append_event(result["status"])
+        prune(directory.checkpoints_path, options.keep)
     except Interrupted as stop:
         directory.append_event("pending", cause="preempted", step=stop.step)
         return WorkerExit.STOPPED
@@ -118,9 +118,14 @@ def _train_and_record(
         return WorkerExit.NOT_OWNER
     except Exception as problem:  # noqa: BLE001 (whatever it is, it must be on record)
         return _record_failure(directory, problem)
-    directory.append_event(result["status"])
-    prune(directory.checkpoints_path, options.keep)
     return WorkerExit.RESULT
+
+
+def _record_start(recorder: RunDirectoryRecorder, options: RunOptions) -> None:
+    directory, attempt = recorder.directory, recorder.claim.attempt
+    directory.write_environment(environment() | {"attempt": attempt, "device": options.device})
+    step = newest_step(directory.checkpoints_path)
+    directory.append_event("running", attempt=attempt, step=step, micro_batch=options.micro_batch)
 
 
 def _record_failure(directory: RunDirectory, problem: Exception) -> WorkerExit:

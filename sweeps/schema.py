@@ -149,6 +149,8 @@ class Resources(Given):
     gpus: Annotated[int, Field(ge=0, le=1024)] = 0
     micro_batch: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Sequences in one forward pass; 0 takes the whole batch."""
+    checkpoint_s: Positive = 180.0
+    """Seconds between two checkpoints."""
 
     @model_serializer(mode="wrap")
     def _only_given(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -3,15 +3,14 @@
 import argparse
 import os
 import subprocess
-import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support import SCALEVEC
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-SCALEVEC = Path(sysconfig.get_path("scripts")) / "scalevec"
 MODULES = ("argparse", "ast", "calendar", "cmd", "configparser", "csv", "difflib", "doctest")
 
 

@@ -2,11 +2,15 @@
 
 import subprocess
 import sys
+import sysconfig
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from model.config import Trial
 from model.strategies import PRESETS
+
+SCALEVEC = Path(sysconfig.get_path("scripts")) / "scalevec"
 
 STEPS = 24
 BATCH_TOKENS = 128

@@ -1,0 +1,161 @@
+"""The command line: bad input gets one message and its exit code, and never a traceback."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+
+def refused(done, *parts: str) -> None:
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    for part in parts:
+        assert part in done.stderr
+
+
+COMMANDS = [
+    "demo",
+    "plan",
+    "run",
+    "status",
+    "results",
+    "fit",
+    "compare",
+    "table",
+    "report",
+    "explain",
+    "store",
+    "schema",
+]
+
+
+def test_help_names_every_command(scalevec):
+    shown = scalevec("--help")
+    assert shown.returncode == 0
+    assert all(f"  {name} " in shown.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command, scalevec):
+    shown = scalevec(command, "--help")
+    assert shown.returncode == 0
+    assert "Usage: scalevec" in shown.stdout
+
+
+def test_an_unknown_command_is_refused(scalevec):
+    refused(scalevec("runn"), "runn")
+
+
+def test_an_unknown_key_names_the_line_and_the_nearest(scalevec, sweep_file, tmp_path):
+    sweep_file.write_text(sweep_file.read_text().replace("seeds: [0, 1]", "sedes: [0, 1]"))
+    refused(scalevec("run", "small.yaml"), "small.yaml:12", "sedes", "seeds")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_sweep_file_that_is_not_there(scalevec):
+    refused(scalevec("run", "absent.yaml"), "absent.yaml")
+
+
+def test_a_missing_corpus_file_is_named_before_anything_is_written(scalevec, sweep_file, tmp_path):
+    text = sweep_file.read_text()
+    start = text.index("files: [") + len("files: [")
+    sweep_file.write_text(text[:start] + '"nowhere/*.txt"' + text[text.index("]", start) :])
+    refused(scalevec("run", "small.yaml"), "nowhere/*.txt")
+    assert not list((tmp_path / "runs").glob("trials/*"))
+
+
+def test_a_corpus_too_small_for_one_batch(scalevec, sweep_file, tmp_path):
+    sweep_file.write_text(sweep_file.read_text().replace("batch_tokens: 256", "batch_tokens: 25600000"))
+    refused(scalevec("run", "small.yaml"), "too few for one batch")
+    assert not (tmp_path / "runs" / "trials").exists()
+
+
+def test_arms_that_are_identical_by_construction_give_a_warning(scalevec, sweep_file):
+    sweep_file.write_text(sweep_file.read_text().replace("tune:", "  iwd: {scale_vectors: iwd}\ntune:"))
+    done = scalevec("plan", "small.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "arms baseline and iwd are identical by construction" in done.stderr
+
+
+def test_tuning_seeds_among_the_comparison_seeds(scalevec, sweep_file):
+    sweep_file.write_text(sweep_file.read_text().replace("seeds: [100]", "seeds: [1]"))
+    refused(scalevec("run", "small.yaml"), "seeds", "small.yaml:11")
+
+
+def test_an_executor_that_does_not_exist(scalevec, sweep_file):
+    refused(scalevec("run", "small.yaml", "--executor", "cloud"), "cloud", "local")
+
+
+def test_a_source_that_is_nothing(scalevec):
+    refused(scalevec("results", "nothing"), "nothing")
+
+
+def test_results_of_a_sweep_that_never_ran(scalevec, sweep_file):
+    refused(scalevec("results", "small.yaml"), "has not been run")
+
+
+def test_a_column_that_is_missing_in_a_table(scalevec, tmp_path):
+    (tmp_path / "t.csv").write_text("n_param,n_tokens,loss\n1,2,3\n")
+    refused(scalevec("fit", "t.csv"), "n_params", "n_param")
+
+
+def test_an_expression_that_calls_something(scalevec, tmp_path):
+    (tmp_path / "t.csv").write_text("n_params,n_tokens,loss\n1,2,3\n")
+    refused(scalevec("fit", "t.csv", "--where", "__import__('os')"), "where")
+
+
+def test_a_trial_id_that_matches_nothing(scalevec):
+    refused(scalevec("explain", "abcdef"), "abcdef")
+
+
+def test_a_table_needs_a_reference(scalevec, tmp_path):
+    (tmp_path / "t.csv").write_text("n_params,n_tokens,loss\n1,2,3\n")
+    refused(scalevec("compare", "t.csv"), "--reference")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written_is_a_lack_of_the_machine(scalevec, sweep_file, tmp_path):
+    (tmp_path / "runs").mkdir(mode=0o500)
+    assert scalevec("run", "small.yaml").returncode == 3
+
+
+def test_a_file_in_the_place_of_the_runs_folder(scalevec, sweep_file, tmp_path):
+    (tmp_path / "runs").write_text("a file")
+    done = scalevec("run", "small.yaml")
+    assert done.returncode == 3, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "runs" in done.stderr
+
+
+def test_debug_shows_the_traceback(scalevec):
+    assert "Traceback" in scalevec("--debug", "results", "nothing").stderr
+
+
+def test_the_schema_is_a_json_schema(scalevec):
+    schema = json.loads(scalevec("schema").stdout)
+    assert {"name", "ladder", "arms", "tune"} <= schema["properties"].keys()
+
+
+def test_a_plan_before_anything_ran_lists_every_trial(scalevec, sweep_file, tmp_path):
+    rows = json.loads(scalevec("plan", "small.yaml", "--json").stdout)
+    assert len(rows) == 14
+    assert {row["state"] for row in rows} == {"pending"}
+    assert not (tmp_path / "runs" / "trials").exists()
+
+
+def test_a_users_own_model_file_does_not_shadow_ours(scalevec, sweep_file, tmp_path):
+    (tmp_path / "model.py").write_text("raise RuntimeError('the wrong model')")
+    assert scalevec("plan", "small.yaml").returncode == 0
+
+
+def test_status_where_nothing_ran(scalevec):
+    done = scalevec("status")
+    assert done.returncode == 0
+    assert "no sweep has been run" in done.stdout
+
+
+def test_a_sweep_name_with_slashes_is_refused(scalevec, sweep_file, tmp_path):
+    sweep_file.write_text(sweep_file.read_text().replace("name: small", "name: ../../small"))
+    refused(scalevec("run", "small.yaml"), "name", "../../small")
+    assert not Path(tmp_path.parent.parent / "small").exists()

@@ -1,0 +1,159 @@
+"""kill -9, Ctrl-C and two schedulers: nothing is lost, nothing runs twice, and no bit changes."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.slow
+
+PATIENCE_S = 180
+SWEEP = """\
+name: long
+corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_length: 32}}
+trial: {{batch_tokens: 256, learning_rate: 0.02}}
+ladder:
+  - {{name: a, width: 32, layers: 2}}
+tokens_per_parameter: [12]
+arms:
+  baseline: {{scale_vectors: baseline}}
+  unified: {{scale_vectors: unified}}
+seeds: [0]
+resources: {{default: {{checkpoint_s: 0.5}}}}
+"""
+
+
+@pytest.fixture(scope="session")
+def long_sweep(text_files) -> str:
+    return SWEEP.format(text=text_files)
+
+
+def losses(folder: Path) -> dict[str, tuple[float, float]]:
+    found = {
+        path.parent.name: json.loads(path.read_text()) for path in folder.glob("runs/trials/*/*/result.json")
+    }
+    return {name: (result["loss"], result["loss_validation"]) for name, result in found.items()}
+
+
+def steps(folder: Path) -> dict[str, list[int]]:
+    rows = folder.glob("runs/trials/*/*/metrics.jsonl")
+    return {
+        path.parent.name: [json.loads(line)["step"] for line in path.read_text().splitlines()]
+        for path in rows
+    }
+
+
+def wait_until(condition) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def workers() -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or []
+        if "orchestrator.worker" in command:
+            found.append(process)
+    return found
+
+
+def workers_of(folder: Path) -> list[psutil.Process]:
+    return [process for process in workers() if str(folder / "runs") in process.info["cmdline"]]
+
+
+def has_checkpoints(folder: Path, count: int) -> bool:
+    return len({path.parent for path in folder.glob("runs/trials/*/*/checkpoints/step-*")}) >= count
+
+
+@pytest.fixture
+def undisturbed(tmp_path, long_sweep, scalevec):
+    """Losses of the sweep in a folder where nothing happened to it."""
+    folder = tmp_path / "undisturbed"
+    folder.mkdir()
+    (folder / "long.yaml").write_text(long_sweep)
+    done = scalevec("run", folder / "long.yaml", "--runs", folder / "runs")
+    assert done.returncode == 0, done.stderr
+    return losses(folder)
+
+
+@pytest.fixture
+def disturbed(tmp_path, long_sweep) -> Path:
+    (tmp_path / "long.yaml").write_text(long_sweep)
+    return tmp_path
+
+
+def assert_whole(folder: Path, undisturbed) -> None:
+    assert losses(folder) == undisturbed
+    for found in steps(folder).values():
+        assert found == list(range(1, len(found) + 1))
+
+
+def test_kill_9_of_scheduler_and_worker_changes_no_bit(disturbed, undisturbed, scalevec, start_scalevec):
+    scheduler = start_scalevec("run", "long.yaml")
+    wait_until(lambda: has_checkpoints(disturbed, 2))
+    scheduler.kill()
+    scheduler.wait()
+    victim, *survivors = workers_of(disturbed)
+    victim.kill()
+    done = scalevec("run", "long.yaml")
+    assert done.returncode == 0, done.stderr
+    assert_whole(disturbed, undisturbed)
+    attempts = [len(list(path.glob("claims/*.json"))) for path in disturbed.glob("runs/trials/*/*")]
+    assert sorted(attempts) == [1, 2]  # the survivor was adopted, not run twice
+    assert len(survivors) == 1
+
+
+def test_kill_9_of_a_worker_is_noticed_and_resumed(disturbed, undisturbed, start_scalevec):
+    scheduler = start_scalevec("run", "long.yaml")
+    wait_until(lambda: has_checkpoints(disturbed, 2))
+    workers_of(disturbed)[0].kill()
+    _, messages = scheduler.communicate(timeout=PATIENCE_S)
+    assert scheduler.returncode == 0, messages
+    assert_whole(disturbed, undisturbed)
+    events = "".join(path.read_text() for path in disturbed.glob("runs/trials/*/*/events.jsonl"))
+    assert '"cause": "killed"' in events or '"cause":"killed"' in events
+
+
+def test_ctrl_c_writes_checkpoints_says_how_to_go_on_and_loses_nothing(
+    disturbed, undisturbed, scalevec, start_scalevec
+):
+    scheduler = start_scalevec("run", "long.yaml")
+    wait_until(lambda: len(steps(disturbed)) == 2)
+    scheduler.send_signal(signal.SIGINT)
+    _, messages = scheduler.communicate(timeout=PATIENCE_S)
+    assert scheduler.returncode == 130
+    assert "To go on: scalevec run long.yaml" in messages
+    assert workers_of(disturbed) == []
+    assert scalevec("run", "long.yaml").returncode == 0
+    assert_whole(disturbed, undisturbed)
+
+
+def test_a_second_ctrl_c_ends_everything_at_once(disturbed, start_scalevec):
+    scheduler = start_scalevec("run", "long.yaml")
+    wait_until(lambda: len(workers_of(disturbed)) == 2)
+    for process in workers_of(disturbed):
+        os.kill(process.pid, signal.SIGSTOP)  # so that they cannot listen to the first
+    scheduler.send_signal(signal.SIGINT)
+    wait_until(lambda: scheduler.poll() is None)
+    scheduler.send_signal(signal.SIGINT)
+    scheduler.communicate(timeout=PATIENCE_S)
+    assert scheduler.returncode == 130
+    assert workers_of(disturbed) == []
+
+
+def test_two_schedulers_on_one_sweep_train_each_trial_once(disturbed, undisturbed, start_scalevec):
+    both = [start_scalevec("run", "long.yaml"), start_scalevec("run", "long.yaml")]
+    for scheduler in both:
+        _, messages = scheduler.communicate(timeout=PATIENCE_S)
+        assert scheduler.returncode == 0, messages
+    assert_whole(disturbed, undisturbed)
+    completions = [
+        path.read_text().count('"completed"') for path in disturbed.glob("runs/trials/*/*/events.jsonl")
+    ]
+    assert completions == [1, 1]
