@@ -264,9 +264,5 @@ def main() -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(int(Exit.INTERRUPTED))
-    except BrokenPipeError:
-        # The reader of our output has gone (as in ``| head``); nothing is wrong here.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(int(Exit.DONE))
     except Exception as error:  # noqa: BLE001 (the last place where a person can be told)
         sys.exit(int(report(error, debug=bool(os.environ.get("SCALEVEC_DEBUG")))))

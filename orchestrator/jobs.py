@@ -2,11 +2,12 @@
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
+from typing import Any
 
-from model.config import RunOptions
+from model.config import RunOptions, Trial
 from model.fields import to_dict
 
 
@@ -22,6 +23,18 @@ class WorkerExit(IntEnum):
     """Asked to stop; the state is in the newest checkpoint."""
     NOT_OWNER = 76
     """Another live worker owns the trial."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One trial to be run. ``descriptive`` fields go into trial.json beside the semantic ones."""
+
+    trial_id: str
+    trial: Trial
+    label: str
+    options: RunOptions
+    estimate_s: float
+    descriptive: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,8 @@
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from orchestrator.scheduler import Task
+from orchestrator.jobs import Task
 
 
 class Progress:
@@ -20,7 +18,7 @@ class Progress:
         self._started: dict[str, float] = {}
         self._estimated_s = self._took_s = 0.0
 
-    def begin(self, tasks: "Sequence[Task]", executor: str) -> None:
+    def begin(self, tasks: Sequence[Task], executor: str) -> None:
         """The trials that this stage has to run."""
         self.total, self.done = len(tasks), 0
         self._todo = {task.trial_id: task.estimate_s for task in tasks}
@@ -28,15 +26,15 @@ class Progress:
             trials = "1 trial" if len(tasks) == 1 else f"{len(tasks)} trials"
             self.message(f"{self.stage}: {trials} to run ({executor}), {self.time_left()}")
 
-    def started(self, task: "Task") -> None:
+    def started(self, task: Task) -> None:
         """An attempt begins."""
         self._started[task.trial_id] = time.monotonic()
 
-    def interrupted(self, task: "Task") -> None:
+    def interrupted(self, task: Task) -> None:
         """An attempt ended without a result."""
         self._started.pop(task.trial_id, None)
 
-    def ended(self, task: "Task", status: str, loss: float | None) -> None:
+    def ended(self, task: Task, status: str, loss: float | None) -> None:
         """A trial is finished or given up."""
         self.done += 1
         estimate = self._todo.pop(task.trial_id, 0.0)
@@ -90,7 +88,7 @@ class LiveProgress(Progress):
         self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
         self._line = self._bar.add_task("", total=None, left="")
 
-    def begin(self, tasks: "Sequence[Task]", executor: str) -> None:
+    def begin(self, tasks: Sequence[Task], executor: str) -> None:
         """Show the bar while there is something to run."""
         super().begin(tasks, executor)
         if tasks:

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from model.config import RunOptions, Trial
 from model.identity import semantic_fields
 from orchestrator.executors.base import Ended, Executor
-from orchestrator.jobs import Job, WorkerExit, worker_command
+from orchestrator.jobs import Job, Task, WorkerExit, worker_command
 from orchestrator.policy import decide
 from orchestrator.progress import Progress
 from results.claims import ClaimObserver, end_claim, newest_attempt
@@ -16,18 +15,6 @@ from results.files import CorruptRecord
 from results.run_directory import RunDirectory
 
 POLL_S = 0.2
-
-
-@dataclass(frozen=True)
-class Task:
-    """One trial to be run. ``descriptive`` fields go into trial.json beside the semantic ones."""
-
-    trial_id: str
-    trial: Trial
-    label: str
-    options: RunOptions
-    estimate_s: float
-    descriptive: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass

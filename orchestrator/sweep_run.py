@@ -11,7 +11,9 @@ from model.identity import trial_id
 from model.training.corpora import Corpus, CorpusConfig, prepare
 from orchestrator import choices
 from orchestrator.estimates import cost
-from orchestrator.scheduler import Outcome, Scheduler, Task
+from orchestrator.jobs import Task
+from orchestrator.progress import Progress
+from orchestrator.scheduler import Outcome, Scheduler
 from orchestrator.tuner import Losses, Tuner
 from results.run_directory import RunDirectory
 from results.sweep_folder import SweepFolder
@@ -19,7 +21,6 @@ from sweeps import Cell, CorpusFacts, corpus_files, epochs
 from sweeps.expand import expand
 
 if TYPE_CHECKING:
-    from orchestrator.progress import Progress
     from sweeps.schema import Sweep
 
 TUNING, COMPARISON = "tuning", "comparison"
@@ -67,7 +68,7 @@ class Member:
 class SweepRun:
     """A sweep on one RUNS_DIR. ``cells`` are its grid; ``tuner`` holds the choices made so far."""
 
-    def __init__(self, sweep: "Sweep", runs_dir: Path, progress: "Progress", *, retune: bool = False) -> None:
+    def __init__(self, sweep: "Sweep", runs_dir: Path, progress: Progress, *, retune: bool = False) -> None:
         self.sweep, self.runs_dir, self.progress = sweep, runs_dir, progress
         self.folder = SweepFolder.of(runs_dir, sweep.name)
         self.corpus = prepare_corpus(sweep, runs_dir, progress)
@@ -184,7 +185,7 @@ class SweepRun:
         }
 
 
-def prepare_corpus(sweep: "Sweep", runs_dir: Path, progress: "Progress") -> Corpus:
+def prepare_corpus(sweep: "Sweep", runs_dir: Path, progress: Progress) -> Corpus:
     """The corpus of ``sweep``, materialised under RUNS_DIR if it is not there yet."""
     section = sweep.corpus
     files = tuple(str(path.resolve()) for path in corpus_files(sweep)) if section.files else ()

@@ -3,12 +3,16 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import Exit, Lacking, Refused
+
+if TYPE_CHECKING:
+    from orchestrator.sweep_run import StageIncomplete, SweepRun
 
 
 def run_sweep(path: str, runs_dir: Path, executor_name: str, jobs: int, *, retune: bool) -> Exit:
@@ -40,7 +44,7 @@ def run_sweep(path: str, runs_dir: Path, executor_name: str, jobs: int, *, retun
 
 
 @contextmanager
-def _stoppable(request_stop, say) -> Iterator[None]:  # type: ignore[no-untyped-def]
+def _stoppable(request_stop: Callable[[], None], say: Callable[[str], None]) -> Iterator[None]:
     """Ctrl-C and SIGTERM ask for a stop with checkpoints; a second one ends everything at once."""
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
@@ -55,7 +59,7 @@ def _stoppable(request_stop, say) -> Iterator[None]:  # type: ignore[no-untyped-
             signal.signal(number, handler)
 
 
-def _say_incomplete(incomplete, path: str) -> Exit:  # type: ignore[no-untyped-def]
+def _say_incomplete(incomplete: "StageIncomplete", path: str) -> Exit:
     outcome = incomplete.outcome
     if outcome.no_space:
         raise Lacking(
@@ -71,7 +75,7 @@ def _say_incomplete(incomplete, path: str) -> Exit:  # type: ignore[no-untyped-d
     return Exit.SOME_FAILED
 
 
-def _say_done(run, path: str) -> None:  # type: ignore[no-untyped-def]
+def _say_done(run: "SweepRun", path: str) -> None:
     from orchestrator.sources import indexed_rows
 
     ids = {run.id_of(member.trial) for member in run.members()}
