@@ -9,6 +9,7 @@ import numpy as np
 
 from model.identity import digest, semantic_fields
 from sweeps import Cell
+from sweeps.fields import place_of
 
 ROUNDING = 4
 """Choices are rounded to powers of 2^(1/4)."""
@@ -64,9 +65,14 @@ def from_json(content: Mapping[str, Any] | None) -> list[Choice]:
 
 def choice_key(cell: Cell) -> str:
     """What a choice belongs to: the trial of ``cell`` with the tuned fields and the seed left open."""
-    anchor = {field: values[0] for field, values in cell.tune_grid.items()}
-    semantic = semantic_fields(cell.trial(0, **anchor))
-    return digest({**semantic, "seed": None, "tuned": sorted(cell.tune_grid)})
+    semantic = semantic_fields(cell.template)
+    for path in ("seed", *map(place_of, cell.tune_grid)):
+        *groups, name = path.split(".")
+        part = semantic
+        for group in groups:
+            part = part[group]
+        part[name] = None
+    return digest({**semantic, "tuned": sorted(cell.tune_grid)})
 
 
 def vertex(values: Sequence[float], losses: Sequence[float]) -> float | None:
@@ -76,11 +82,13 @@ def vertex(values: Sequence[float], losses: Sequence[float]) -> float | None:
     """
     if not all(math.isfinite(loss) for loss in losses):
         return None
-    x = np.log(np.asarray(values))
-    curvature, slope, _ = np.polyfit(x - x[1], np.asarray(losses), 2)
+    low, middle, high = (math.log(value) for value in values)
+    falling = (losses[1] - losses[0]) / (middle - low)
+    rising = (losses[2] - losses[1]) / (high - middle)
+    curvature = (rising - falling) / (high - low)
     if curvature <= 0:
         return None
-    return float(np.exp(x[1] - slope / (2 * curvature)))
+    return math.exp((low + middle) / 2 - falling / (2 * curvature))
 
 
 def rounded(value: float) -> float:

@@ -81,3 +81,8 @@ STRATEGY_TYPES: dict[str, Any] = {
     field.name: typing.get_type_hints(ScaleVectorStrategy)[field.name]
     for field in dataclass_fields(ScaleVectorStrategy)
 }
+
+
+def place_of(field: str) -> str:
+    """The dotted place in a trial that the flat ``field`` of a sweep file decides."""
+    return TRIAL_FIELDS["warmup_tokens" if field == WARMUP_FRACTION else field]

@@ -1,5 +1,6 @@
 """Helpers that tests of several folders share."""
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -15,6 +16,16 @@ SCALEVEC = Path(sysconfig.get_path("scripts")) / "scalevec"
 STEPS = 24
 BATCH_TOKENS = 128
 SEQUENCE = 32
+
+
+def finished(folder: Path, sweep: str) -> Path:
+    """``folder`` with the sweep as small.yaml and its runs, trained to the end."""
+    (folder / "small.yaml").write_text(sweep)
+    environment = os.environ | {"SCALEVEC_CACHE_DIR": str(folder / "cache")}
+    command = [str(SCALEVEC), "run", "small.yaml"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:

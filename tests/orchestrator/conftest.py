@@ -1,11 +1,9 @@
 """A sweep of some seconds on real text."""
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
-from support import SCALEVEC
+from support import finished
 
 SWEEP = """\
 name: small
@@ -39,10 +37,4 @@ def sweep_file(tmp_path, sweep_text) -> Path:
 @pytest.fixture(scope="session")
 def finished_sweep(tmp_path_factory, sweep_text) -> Path:
     """A folder with small.yaml and its runs, trained to the end. Not to be changed: copy it."""
-    folder = tmp_path_factory.mktemp("finished")
-    (folder / "small.yaml").write_text(sweep_text)
-    environment = os.environ | {"SCALEVEC_CACHE_DIR": str(folder / "cache")}
-    command = [str(SCALEVEC), "run", "small.yaml"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return folder
+    return finished(tmp_path_factory.mktemp("finished"), sweep_text)

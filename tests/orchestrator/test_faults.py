@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support import finished
 
 pytestmark = pytest.mark.slow
 
@@ -71,15 +72,10 @@ def has_checkpoints(folder: Path, count: int) -> bool:
     return len({path.parent for path in folder.glob("runs/trials/*/*/checkpoints/step-*")}) >= count
 
 
-@pytest.fixture
-def undisturbed(tmp_path, long_sweep, scalevec):
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory, long_sweep):
     """Losses of the sweep in a folder where nothing happened to it."""
-    folder = tmp_path / "undisturbed"
-    folder.mkdir()
-    (folder / "long.yaml").write_text(long_sweep)
-    done = scalevec("run", folder / "long.yaml", "--runs", folder / "runs")
-    assert done.returncode == 0, done.stderr
-    return losses(folder)
+    return losses(finished(tmp_path_factory.mktemp("undisturbed"), long_sweep))
 
 
 @pytest.fixture
@@ -140,7 +136,8 @@ def test_a_second_ctrl_c_ends_everything_at_once(disturbed, start_scalevec):
     for process in workers_of(disturbed):
         os.kill(process.pid, signal.SIGSTOP)  # so that they cannot listen to the first
     scheduler.send_signal(signal.SIGINT)
-    wait_until(lambda: scheduler.poll() is None)
+    while "stopping" not in scheduler.stderr.readline():
+        assert scheduler.poll() is None
     scheduler.send_signal(signal.SIGINT)
     scheduler.communicate(timeout=PATIENCE_S)
     assert scheduler.returncode == 130
