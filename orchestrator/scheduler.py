@@ -38,12 +38,18 @@ class Scheduler:
         self._foreign: list[Task] = []
         self._waiting: list[Task] = []
         self._outcome = Outcome()
-        self._stopping = False
+        self._stop_requests = self._stops_passed_on = 0
 
     def request_stop(self) -> None:
-        """Start nothing more and let the workers checkpoint; a second request ends them at once."""
-        self.executor.stop(hard=self._stopping)
-        self._stopping = True
+        """Start nothing more and let the workers checkpoint; a second request ends them at once.
+
+        Safe in a signal handler: the loop acts on it.
+        """
+        self._stop_requests += 1
+
+    @property
+    def _stopping(self) -> bool:
+        return self._stop_requests > 0
 
     def run(self, tasks: Sequence[Task]) -> Outcome:
         """Run what is missing of ``tasks``, the longest first."""
@@ -62,10 +68,16 @@ class Scheduler:
     def _work(self) -> None:
         while self._running or (not self._stopping and (self._waiting or self._foreign)):
             self._start()
+            self._pass_on_stops()
             for ended in self.executor.wait(POLL_S):
                 self._settle(self._running.pop(ended.number), ended)
             self._look_at_foreign()
             self.progress.tick()
+
+    def _pass_on_stops(self) -> None:
+        if self._stop_requests > self._stops_passed_on:
+            self._stops_passed_on = self._stop_requests
+            self.executor.stop(hard=self._stop_requests > 1)
 
     def _is_settled(self, task: Task) -> bool:
         """Whether ``task`` needs nothing more; makes its run directory if it has none."""
@@ -126,15 +138,11 @@ class Scheduler:
             self._foreign.append(task)
         elif ended.exit_code == WorkerExit.NO_SPACE:
             self._outcome.no_space = True
-            self._stop_for_good()
+            self._stop_requests = self._stop_requests or 1
         elif not self._stopping:
             self._after_fault(task, directory, ended.exit_code)
         else:
             self.progress.interrupted(task)
-
-    def _stop_for_good(self) -> None:
-        if not self._stopping:
-            self.request_stop()
 
     def _after_fault(self, task: Task, directory: RunDirectory, exit_code: int | None) -> None:
         if directory.state().state != "pending":  # the worker had no time to say anything

@@ -88,13 +88,14 @@ def _say_done(run: "SweepRun", path: str) -> None:
 
 
 def demo(runs_dir: Path, jobs: int, output: Path | None) -> Exit:
-    """The quickstart sweep, then its report."""
+    """The quickstart sweep, then its verdict and its report."""
     import sweeps
-    from orchestrator.commands.reading import write_report
+    from orchestrator.commands.reading import compare, write_report
 
     path = str(sweeps.shipped("quickstart"))
     code = run_sweep(path, runs_dir, "local", jobs, retune=False)
     if code is Exit.DONE:
+        compare("quickstart", runs_dir, None, {}, where=None, as_json=False)
         write_report("quickstart", runs_dir, output)
     return code
 

@@ -191,17 +191,31 @@ def test_the_index_can_be_thrown_away(sweep, scalevec):
     assert scalevec("results", "small").stdout == before
 
 
-def test_a_failing_trial_ends_the_run_with_1_and_its_log(sweep, scalevec):
-    name = next(iter(results_in(sweep)))
-    directory = sweep / "runs/trials" / name[:2] / name
-    shutil.rmtree(directory)
-    corpus = next((sweep / "runs/corpora").iterdir())
-    shard = corpus / "train.bin"
+def test_a_truncated_shard_of_the_corpus_is_refused(sweep, scalevec):
+    shard = next((sweep / "runs/corpora").iterdir()) / "train.bin"
     os.truncate(shard, shard.stat().st_size - 2)
+    refused = scalevec("run", "small.yaml")
+    assert refused.returncode == 2, refused.stderr
+    assert "train.bin" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="the fault is a missing GPU")
+def test_a_trial_that_fails_ends_the_run_with_1_and_retry_gives_it_another_chance(sweep, scalevec):
+    name = next(iter(results_in(sweep)))
+    shutil.rmtree(sweep / "runs/trials" / name[:2] / name)
+    path = sweep / "small.yaml"
+    healthy = path.read_text()
+    path.write_text(healthy + "resources: {default: {gpus: 1}}\n")
     failed = scalevec("run", "small.yaml")
-    assert failed.returncode == 2, failed.stderr
-    assert str(shard.name) in failed.stderr
+    assert failed.returncode == 1, failed.stderr
+    assert "the same error twice" in failed.stderr
+    assert str(Path("runs/trials") / name[:2] / name / "log.txt") in failed.stderr
     assert "Traceback" not in failed.stderr
+    path.write_text(healthy)
+    assert scalevec("run", "small.yaml").returncode == 1
+    assert "1 failed trials will run again" in scalevec("retry", "small").stdout
+    assert scalevec("run", "small.yaml").returncode == 0
 
 
 def test_a_full_disk_ends_the_run_with_3_and_nothing_is_lost(sweep, scalevec, small_device):

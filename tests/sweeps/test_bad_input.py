@@ -12,11 +12,11 @@ from sweeps.expand import CorpusFacts, expand
 # what is replaced, by what, and the message after "my.yaml:LINE: " (LINE: of what is replaced)
 CASES = {
     "unknown key with the nearest": (
-        "learning_rate: [1.0e-2",
+        "learning_rate: [8.0e-3",
         "learning_rte: [8",
         "tune.learning_rte: unknown key; did you mean learning_rate? (allowed: rungs, seeds, extend,",
     ),
-    "text for a number": ("[1.0e-2,", "['1.0e-2',", "tune.learning_rate[0]: '1.0e-2'; allowed: a number"),
+    "text for a number": ("[8.0e-3,", "['8.0e-3',", "tune.learning_rate[0]: '8.0e-3'; allowed: a number"),
     "boolean for a number": (
         "1024, precision",
         "true, precision",
@@ -75,13 +75,13 @@ CASES = {
         "optimizers: []; allowed: a list of at least one value",
     ),
     "a tuned learning rate of zero": (
-        "[1.0e-2,",
+        "[8.0e-3,",
         "[0,",
         "tune.learning_rate[0]: 0.0; allowed: positive values",
     ),
-    "a negative learning rate": ("[1.0e-2,", "[-1,", "tune.learning_rate[0]: -1.0; allowed: positive values"),
+    "a negative learning rate": ("[8.0e-3,", "[-1,", "tune.learning_rate[0]: -1.0; allowed: positive values"),
     "a learning rate that is no number": (
-        "[1.0e-2,",
+        "[8.0e-3,",
         "[.nan,",
         "tune.learning_rate[0]: nan; allowed: a finite number",
     ),
@@ -96,8 +96,8 @@ CASES = {
         "trial.learning_rate: 0.0; allowed: a positive number",
     ),
     "a tuned value that no trial can have": (
-        "[1.0e-2, 2.0e-2, 4.0e-2]",
-        "[1.0e-2, 2.0e-2]\n  beta2: [0.9, 1.5]",
+        "[8.0e-3, 2.0e-2, 5.0e-2]",
+        "[8.0e-3, 2.0e-2]\n  beta2: [0.9, 1.5]",
         "tune.beta2: 1.5; allowed: a number in [0, 1)",
     ),
     "a grid value that no trial can have": (
@@ -106,14 +106,14 @@ CASES = {
         "grid.beta2[1]: 1.5; allowed: a number in [0, 1)",
     ),
     "one value to tune": (
-        "[1.0e-2, 2.0e-2, 4.0e-2]",
-        "[1.0e-2]",
-        "tune.learning_rate: [0.01]; allowed: two values or more",
+        "[8.0e-3, 2.0e-2, 5.0e-2]",
+        "[8.0e-3]",
+        "tune.learning_rate: [0.008]; allowed: two values or more",
     ),
     "a tuned value twice": (
-        "[1.0e-2, 2.0e-2,",
-        "[1.0e-2, 0.01,",
-        "tune.learning_rate[1]: 0.01 stands in the list twice, first at [0]",
+        "[8.0e-3, 2.0e-2,",
+        "[8.0e-3, 0.008,",
+        "tune.learning_rate[1]: 0.008 stands in the list twice, first at [0]",
     ),
     "a batch that is not whole sequences": (
         "batch_tokens: 1024",
@@ -162,7 +162,7 @@ CASES = {
         "tune.rungs[0]: 'tiny-200k': not in ladder",
     ),
     "tuning without a field": (
-        "learning_rate: [1.0e-2, 2.0e-2, 4.0e-2]",
+        "learning_rate: [8.0e-3, 2.0e-2, 5.0e-2]",
         "",
         "tune: names no field to tune",
     ),

@@ -27,7 +27,7 @@ def test_the_demo_is_the_one_that_was_measured(sweep: Any, corpus: CorpusFacts) 
         assert trials[arm, "tiny-55k"] == (884_736, (0, 1), (100,))
         assert trials[arm, "tiny-83k"] == (1_327_104, (0, 1), ())
         assert trials[arm, "tiny-150k"] == (2_408_448, (0,), ())
-    assert {tuple(cell.tune_grid["learning_rate"]) for cell in cells} == {(0.01, 0.02, 0.04)}
+    assert {tuple(cell.tune_grid["learning_rate"]) for cell in cells} == {(0.008, 0.02, 0.05)}
 
 
 def test_the_demo_has_no_arms_that_are_identical(sweep: Any, corpus: CorpusFacts) -> None:
