@@ -261,8 +261,5 @@ def main() -> None:
     """The console script; exit codes are those of ``orchestrator.errors.Exit``."""
     try:
         app()
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(int(Exit.INTERRUPTED))
     except Exception as error:  # noqa: BLE001 (the last place where a person can be told)
         sys.exit(int(report(error, debug=bool(os.environ.get("SCALEVEC_DEBUG")))))

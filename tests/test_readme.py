@@ -44,4 +44,4 @@ def test_every_command_of_the_readme_exists():
     from orchestrator.cli import app
 
     known = {command.name or command.callback.__name__ for command in app.registered_commands} | {"store"}
-    assert set(re.findall(r"scalevec ([a-z]+)", text)) <= known
+    assert set(re.findall(r"`scalevec ([a-z]+)", text)) <= known
