@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 
-def refused(done, *parts: str) -> None:
+def assert_refused(done, *parts: str) -> None:
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     for part in parts:
@@ -44,30 +44,30 @@ def test_every_command_explains_itself(command, scalevec):
 
 
 def test_an_unknown_command_is_refused(scalevec):
-    refused(scalevec("runn"), "runn")
+    assert_refused(scalevec("runn"), "runn")
 
 
 def test_an_unknown_key_names_the_line_and_the_nearest(scalevec, sweep_file, tmp_path):
     sweep_file.write_text(sweep_file.read_text().replace("seeds: [0, 1]", "sedes: [0, 1]"))
-    refused(scalevec("run", "small.yaml"), "small.yaml:12", "sedes", "seeds")
+    assert_refused(scalevec("run", "small.yaml"), "small.yaml:12", "sedes", "seeds")
     assert not (tmp_path / "runs").exists()
 
 
 def test_a_sweep_file_that_is_not_there(scalevec):
-    refused(scalevec("run", "absent.yaml"), "absent.yaml")
+    assert_refused(scalevec("run", "absent.yaml"), "absent.yaml")
 
 
 def test_a_missing_corpus_file_is_named_before_anything_is_written(scalevec, sweep_file, tmp_path):
     text = sweep_file.read_text()
     start = text.index("files: [") + len("files: [")
     sweep_file.write_text(text[:start] + '"nowhere/*.txt"' + text[text.index("]", start) :])
-    refused(scalevec("run", "small.yaml"), "nowhere/*.txt")
+    assert_refused(scalevec("run", "small.yaml"), "nowhere/*.txt")
     assert not list((tmp_path / "runs").glob("trials/*"))
 
 
 def test_a_corpus_too_small_for_one_batch(scalevec, sweep_file, tmp_path):
     sweep_file.write_text(sweep_file.read_text().replace("batch_tokens: 256", "batch_tokens: 25600000"))
-    refused(scalevec("run", "small.yaml"), "too few for one batch")
+    assert_refused(scalevec("run", "small.yaml"), "too few for one batch")
     assert not (tmp_path / "runs" / "trials").exists()
 
 
@@ -80,38 +80,38 @@ def test_arms_that_are_identical_by_construction_give_a_warning(scalevec, sweep_
 
 def test_tuning_seeds_among_the_comparison_seeds(scalevec, sweep_file):
     sweep_file.write_text(sweep_file.read_text().replace("seeds: [100]", "seeds: [1]"))
-    refused(scalevec("run", "small.yaml"), "seeds", "small.yaml:11")
+    assert_refused(scalevec("run", "small.yaml"), "seeds", "small.yaml:11")
 
 
 def test_an_executor_that_does_not_exist(scalevec, sweep_file):
-    refused(scalevec("run", "small.yaml", "--executor", "cloud"), "cloud", "local")
+    assert_refused(scalevec("run", "small.yaml", "--executor", "cloud"), "cloud", "local")
 
 
 def test_a_source_that_is_nothing(scalevec):
-    refused(scalevec("results", "nothing"), "nothing")
+    assert_refused(scalevec("results", "nothing"), "nothing")
 
 
 def test_results_of_a_sweep_that_never_ran(scalevec, sweep_file):
-    refused(scalevec("results", "small.yaml"), "has not been run")
+    assert_refused(scalevec("results", "small.yaml"), "has not been run")
 
 
 def test_a_column_that_is_missing_in_a_table(scalevec, tmp_path):
     (tmp_path / "t.csv").write_text("n_param,n_tokens,loss\n1,2,3\n")
-    refused(scalevec("fit", "t.csv"), "n_params", "n_param")
+    assert_refused(scalevec("fit", "t.csv"), "n_params", "n_param")
 
 
 def test_an_expression_that_calls_something(scalevec, tmp_path):
     (tmp_path / "t.csv").write_text("n_params,n_tokens,loss\n1,2,3\n")
-    refused(scalevec("fit", "t.csv", "--where", "__import__('os')"), "where")
+    assert_refused(scalevec("fit", "t.csv", "--where", "__import__('os')"), "where")
 
 
 def test_a_trial_id_that_matches_nothing(scalevec):
-    refused(scalevec("explain", "abcdef"), "abcdef")
+    assert_refused(scalevec("explain", "abcdef"), "abcdef")
 
 
 def test_a_table_needs_a_reference(scalevec, tmp_path):
     (tmp_path / "t.csv").write_text("n_params,n_tokens,loss\n1,2,3\n")
-    refused(scalevec("compare", "t.csv"), "--reference")
+    assert_refused(scalevec("compare", "t.csv"), "--reference")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -157,5 +157,5 @@ def test_status_where_nothing_ran(scalevec):
 
 def test_a_sweep_name_with_slashes_is_refused(scalevec, sweep_file, tmp_path):
     sweep_file.write_text(sweep_file.read_text().replace("name: small", "name: ../../small"))
-    refused(scalevec("run", "small.yaml"), "name", "../../small")
+    assert_refused(scalevec("run", "small.yaml"), "name", "../../small")
     assert not Path(tmp_path.parent.parent / "small").exists()
