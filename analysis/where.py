@@ -54,6 +54,8 @@ class _Evaluator:
             tree = ast.parse(self.expression.strip(), mode="eval")
             with np.errstate(divide="ignore", invalid="ignore"):
                 return self._truth(tree.body)
+        except ArithmeticError as error:
+            raise self._refuse(f"its arithmetic fails ({error})") from error
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             if isinstance(error, DataError):
                 raise

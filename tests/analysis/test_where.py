@@ -85,6 +85,12 @@ def test_an_expression_that_leaves_nothing_says_so():
         select(TABLE, "loss > 100")
 
 
+@pytest.mark.parametrize("expression", ["0/0", "loss < 1/0", "loss < " + "9" * 400 + " * 1"])
+def test_arithmetic_that_fails_is_refused(expression: str):
+    with pytest.raises(DataError, match="arithmetic fails"):
+        select(TABLE, expression)
+
+
 @given(st.text(max_size=60))
 def test_any_text_selects_rows_or_is_refused_with_a_message(text: str):
     try:
