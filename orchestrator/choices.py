@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from model.identity import digest, semantic_fields
+from orchestrator.errors import Refused
 from sweeps import Cell
 from sweeps.fields import place_of
 
@@ -53,11 +54,11 @@ def to_json(choices: Sequence[Choice]) -> dict[str, Any]:
 
 
 def from_json(content: Mapping[str, Any] | None) -> list[Choice]:
-    """The choices in tuning.json (None: not written yet). Raises ``ValueError`` for another version."""
+    """The choices in tuning.json (None: not written yet). Raises ``Refused`` for another version."""
     if content is None:
         return []
     if content.get("version") != TUNING_VERSION:
-        raise ValueError(
+        raise Refused(
             f"tuning.json has version {content.get('version')!r}; this scalevec reads {TUNING_VERSION}"
         )
     return [Choice.from_dict(values) for values in content["choices"]]
@@ -103,7 +104,7 @@ def carry(cell: Cell, field: str, sources: Sequence[Choice]) -> Choice:
     """
     own = [choice for choice in sources if choice.arm == cell.arm]
     if not own:
-        raise ValueError(f"tune: arm {cell.arm} has no tuned rung to carry {field} from to {cell.rung}")
+        raise Refused(f"tune: arm {cell.arm} has no tuned rung to carry {field} from to {cell.rung}")
     slope = shared_slope(sources)
     levels = [math.log(choice.chosen) - slope * math.log(choice.n_params) for choice in own]
     value = math.exp(math.fsum(levels) / len(levels) + slope * math.log(cell.n_params))

@@ -19,9 +19,8 @@ POLL_S = 0.2
 
 @dataclass
 class Outcome:
-    """What a run left: the trials with a result, those given up, and why it ended early if it did."""
+    """What a run left undone: the trials given up, and why it ended early if it did."""
 
-    finished: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     """Trial id -> reason."""
     stopped: bool = False
@@ -85,7 +84,6 @@ class Scheduler:
         directory.create(semantic_fields(task.trial), task.descriptive)
         result = self._result(directory)
         if result is not None:
-            self._outcome.finished.append(task.trial_id)
             return True
         state = directory.state()
         if state.state == "failed":
@@ -171,7 +169,6 @@ class Scheduler:
                 self._waiting.insert(0, task)
 
     def _finish(self, task: Task, result: dict[str, Any]) -> None:
-        self._outcome.finished.append(task.trial_id)
         self.progress.ended(task, result["status"], result.get("loss_validation"))
 
     def _directory(self, task: Task) -> RunDirectory:

@@ -275,7 +275,7 @@ def test_a_comparison_is_plain_json(sweep):
 
 def test_a_comparison_with_a_diverged_trial_is_plain_json_too(sweep, diverge):
     found = only(diverge(sweep(seeds=(0,)), "unified", "25k", 0), margin=0.005)
-    json.dumps(found.to_dict(), allow_nan=False)
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["arm"] == "unified"
 
 
 def test_a_pending_trial_that_knows_only_its_rung_and_seed_is_one_missing_pair(sweep):
