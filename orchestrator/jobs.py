@@ -26,6 +26,17 @@ class WorkerExit(IntEnum):
 
 
 @dataclass(frozen=True)
+class Request:
+    """What one attempt asks of a machine; None leaves it to the executor."""
+
+    cpus: int = 1
+    gpus: float = 0.0
+    """A fraction lets several small trials share one."""
+    memory_gb: float | None = None
+    time_s: float | None = None
+
+
+@dataclass(frozen=True)
 class Task:
     """One trial to be run. ``descriptive`` fields go into trial.json beside the semantic ones."""
 
@@ -35,15 +46,30 @@ class Task:
     options: RunOptions
     estimate_s: float
     descriptive: dict[str, Any] = field(default_factory=dict)
+    arm: str = ""
+    rung: str = ""
+    request: Request = Request()
 
 
 @dataclass(frozen=True)
 class Job:
-    """One attempt at one trial. ``log`` receives what the process prints."""
+    """One attempt at one trial. What the process prints is appended to ``log.txt`` of ``directory``."""
 
     trial_id: str
     command: tuple[str, ...]
-    log: Path
+    directory: Path
+    """The run directory."""
+    label: str = ""
+    arm: str = ""
+    rung: str = ""
+    request: Request = Request()
+    avoid_nodes: tuple[str, ...] = ()
+    """Hosts on which trials failed for no reason of their own."""
+
+    @property
+    def log(self) -> Path:
+        """Where the output goes."""
+        return self.directory / "log.txt"
 
 
 def worker_command(runs_dir: Path, trial_id: str, options: RunOptions) -> tuple[str, ...]:

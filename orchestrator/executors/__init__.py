@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from orchestrator.executors.base import Ended, Executor
+from orchestrator.executors.base import Ended, Executor, Site
 from orchestrator.executors.local import LocalExecutor
 
-__all__ = ["EXECUTORS", "Ended", "Executor", "LocalExecutor"]
+__all__ = ["EXECUTORS", "Ended", "Executor", "LocalExecutor", "Site"]
 
-EXECUTORS: dict[str, Callable[[int], Executor]] = {"local": LocalExecutor}
-"""Name -> constructor from the number of trials that may run at once."""
+EXECUTORS: dict[str, Callable[[Site], Executor]] = {"local": LocalExecutor}
+"""Name -> constructor. What an executor alone needs (ray, submitit) is imported when it is made."""
