@@ -5,13 +5,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint readme bench clean
+.PHONY: demo test test-cluster lint readme bench clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/scalevec demo
 
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# A real SLURM, Ray and PostgreSQL, started and stopped by the tests where the only network interface is lo.
+test-cluster: $(VENV)/dev.stamp
+	tests/cluster/namespace.sh $(BIN)/python -m pytest tests/cluster
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

@@ -1,15 +1,17 @@
 """The uncertainty of a fitted law along a range: what the seeds' noise leaves open at each x."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 
+from analysis import intervals
 from analysis.data import FloatArray
-from analysis.fitting import FitSettings, best_solution
+from analysis.estimate import estimated
 from analysis.laws import law_named
-from analysis.noise import redraw, t_quantile
+from analysis.noise import t_quantile
 from analysis.parametrisation import Parametrisation
-from analysis.solver import solve
+from analysis.settings import FitSettings
 
 DRAWS = 200
 
@@ -31,18 +33,16 @@ def band(x: FloatArray, loss: FloatArray, settings: FitSettings, n_points: int =
     """
     grid = np.geomspace(x.min(), x.max(), n_points)
     law = law_named(settings.law)
-    points = Parametrisation(law, {"x": x})
-    best = best_solution(points, loss, settings.options)
-    fitted = {name: float(values[0]) for name, values in points.parameters(best.theta).items()}
-    centre = law.predict(fitted, {"x": grid})
-    (drawn,), df = redraw([loss], x, DRAWS, settings.seed)
-    if df == 0:
+    fit = estimated(Parametrisation(law, {"x": x}), loss, settings.options)
+    centre = law.predict(fit.parameters(), {"x": grid})
+    runs = pd.Series([str(i) for i in range(len(x))])
+    made = intervals.redraws(fit, x, runs, replace(settings, interval="seed-t", bootstrap=DRAWS))
+    if isinstance(made, str):
         return Band(grid, centre, None, None)
-    starts = np.repeat(best.theta[:1], DRAWS, axis=0)
-    redone = points.parameters(solve(points.problem(drawn, None, settings.options), starts).theta)
+    redone = fit.points.parameters(made.solution.theta)
     each = {name: values[:, None] for name, values in redone.items()}
     spread = np.std(np.log(_predict(each, grid)), axis=0)
-    factor = np.exp(t_quantile(settings.level, df) * spread)
+    factor = np.exp(t_quantile(settings.level, made.df) * spread)
     return Band(grid, centre, centre / factor, centre * factor)
 
 

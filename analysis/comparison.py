@@ -9,10 +9,12 @@ import numpy as np
 import pandas as pd
 
 from analysis import inference
-from analysis.data import DataError, checked, comparison_rows, nearest
+from analysis.data import DataError, checked, comparison_rows, nearest, simulation_warnings
 from analysis.fitting import FitSettings, comparison_arms, settings_from
 from analysis.inference import Estimate
-from analysis.multipliers import Multiplier, multipliers, pair_noise
+from analysis.joint import likelihood_comparison
+from analysis.laws import law_named
+from analysis.multipliers import Multiplier, line_problem, multipliers, pair_noise
 from analysis.noise import floor_profile
 from analysis.pairs import (
     ARM_DIVERGED,
@@ -76,6 +78,8 @@ class Comparison:
     time_multipliers: tuple[Multiplier, ...]
     trend: dict[str, Any]
     equivalence: dict[str, Any]
+    joint: dict[str, Any]
+    """A joint fit of both arms, which shares the exponents, against separate fits: does the gain change?"""
     verdict: str
     sentence: str
     would_change: str
@@ -178,6 +182,7 @@ def _comparison(
         time_multipliers=tuple(found["time"]),
         trend=_trend(pairs, chosen.level),
         equivalence=_equivalence(part.estimate, margin),
+        joint=_joint(pairs, chosen),
         verdict=verdict,
         sentence=sentence(evidence, verdict, reasons),
         would_change=would_change(evidence, verdict, reasons),
@@ -306,11 +311,24 @@ def _equivalence(estimate: Estimate | None, margin: float | None) -> dict[str, A
     }
 
 
+def _joint(pairs: Pairs, chosen: FitSettings) -> dict[str, Any]:
+    """The law with exponents and floor common to both arms, against a law for each."""
+    problem = line_problem(pairs, chosen.law)
+    if problem:
+        return {"reason": problem}
+    complete = pairs.complete
+    sides = [
+        ({"x": complete[f"compute_{side}"].to_numpy(float)}, complete[f"loss_{side}"].to_numpy(float))
+        for side in ("reference", "arm")
+    ]
+    return likelihood_comparison(sides, law_named(chosen.law), chosen.options)
+
+
 def _reference_warnings(table: pd.DataFrame, reference: str, chosen: FitSettings) -> list[str]:
     """What the reference's own ladder says about the law, and whether it was tuned."""
     rows = comparison_rows(table)
+    found = simulation_warnings(rows)
     rows = rows[(rows["arm"] == reference) & (rows["status"] == "completed")]
-    found = []
     if len(rows) and rows["n_tokens"].nunique() > 1:
         compute = 6.0 * rows["n_params"].to_numpy(float) * rows["n_tokens"].to_numpy(float)
         profile = floor_profile(compute, rows["loss"].to_numpy(float))

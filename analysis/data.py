@@ -5,7 +5,7 @@ status, stage`` and the others of :data:`NUMBERS` are used where present.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ NUMBERS = (
     "n_params_embedding",
     "n_params_scale_vectors",
     "n_params_total",
+    "flops",
     "flops_counted",
     "learning_rate",
     "wall_s",
@@ -33,6 +34,7 @@ N_CONVENTIONS = {
 C_CONVENTIONS = {
     "6nd": "6 x N x tokens",
     "counted": "FLOPs counted from the architecture, attention and head included",
+    "given": "the column flops as it is",
 }
 LARGEST_FILE_BYTES = 100_000_000
 
@@ -82,23 +84,23 @@ def read_table(path: Path | str) -> pd.DataFrame:
         raise DataError(f"{path} cannot be read as {suffix[1:]}: {error}") from error
 
 
-def checked(table: pd.DataFrame) -> pd.DataFrame:
+def checked(table: pd.DataFrame, required: Sequence[str] = REQUIRED) -> pd.DataFrame:
     """A checked copy of ``table`` with the optional columns filled in and a fresh index.
 
     Missing columns become: ``arm`` "all", ``rung`` the value of ``n_params``, ``seed`` 0, ``cluster``
     the trial or the row, ``status`` "completed". Rows of one trial that several sweeps share are kept once.
-    Raises :class:`DataError`.
+    ``required`` columns hold finite numbers above zero. Raises :class:`DataError`.
     """
-    for name in REQUIRED:
+    for name in required:
         require_column(table, name)
     if table.empty:
         raise DataError("the table has no rows; at least one is needed")
     result = table.reset_index(drop=True)
-    for name in NUMBERS:
+    for name in dict.fromkeys((*NUMBERS, *required)):
         if name in result.columns:
             result[name] = _numbers(result[name])
     result = _with_defaults(result)
-    _check_values(result)
+    _check_values(result, required)
     if "trial_id" in result.columns:
         result = result.drop_duplicates(["trial_id", "arm", "stage"], ignore_index=True)
     return result
@@ -117,7 +119,8 @@ def _numbers(column: "pd.Series[float]") -> "pd.Series[float]":
 
 def _with_defaults(table: pd.DataFrame) -> pd.DataFrame:
     if "rung" not in table.columns:
-        table["rung"] = table["n_params"].map("{:.6g}".format)
+        size = next((name for name in ("n_params", "n_tokens", "flops") if name in table.columns), None)
+        table["rung"] = table[size].map("{:.6g}".format) if size else ""
     if "cluster" not in table.columns:
         own = table["trial_id"] if "trial_id" in table.columns else table.index
         table["cluster"] = own.astype(str)
@@ -133,14 +136,15 @@ def _with_defaults(table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _check_values(table: pd.DataFrame) -> None:
+def _check_values(table: pd.DataFrame, required: Sequence[str]) -> None:
     unknown = ~table["status"].isin(STATUSES)
     if unknown.any():
         row = int(np.flatnonzero(unknown)[0])
         require_choice(f"column 'status', row {row + 1}:", table["status"].iloc[row], STATUSES)
     completed = table["status"] == "completed"
     ran = completed | (table["status"] == "diverged")
-    for name, rows in (("n_params", ran), ("n_tokens", ran), ("loss", completed)):
+    for name in required:
+        rows = ran if name in ("n_params", "n_tokens", "flops") else completed
         bad = rows & ~(np.isfinite(table[name]) & (table[name] > 0))
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
@@ -180,9 +184,10 @@ def parameters_of(table: pd.DataFrame, n_convention: str = "matrices") -> FloatA
 def compute_of(table: pd.DataFrame, n_convention: str = "matrices", c_convention: str = "6nd") -> FloatArray:
     """C of each row in FLOPs under ``c_convention``, one of :data:`C_CONVENTIONS`."""
     require_choice("c_convention", c_convention, C_CONVENTIONS)
-    if c_convention == "counted":
-        require_column(table, "flops_counted", "c_convention counted")
-        return np.asarray(table["flops_counted"], float)
+    column = {"counted": "flops_counted", "given": "flops"}.get(c_convention)
+    if column:
+        require_column(table, column, f"c_convention {c_convention}")
+        return np.asarray(table[column], float)
     compute: FloatArray = 6.0 * parameters_of(table, n_convention) * np.asarray(table["n_tokens"], float)
     return compute
 
@@ -192,5 +197,13 @@ def unit_warnings(table: pd.DataFrame) -> list[str]:
     return [
         f"the largest {name} is {table[name].max():g}: is it in thousands or millions? Give plain counts."
         for name in ("n_params", "n_tokens")
-        if len(table) and table[name].max() < 2_000
+        if name in table.columns and len(table) and table[name].max() < 2_000
     ]
+
+
+def simulation_warnings(table: pd.DataFrame) -> list[str]:
+    """A warning where results were simulated, which nobody may take for trained ones."""
+    n_simulated = int((table["device"] == "simulated").sum()) if "device" in table else 0
+    if not n_simulated:
+        return []
+    return [f"simulated: {n_simulated} of {len(table)} results follow a planted law; nothing was trained"]

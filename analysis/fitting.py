@@ -1,13 +1,13 @@
 """Fit a law to each arm: robust, from several starts, with its optimality verified and said."""
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from analysis import intervals, joint
 from analysis.data import (
     C_CONVENTIONS,
     N_CONVENTIONS,
@@ -15,94 +15,48 @@ from analysis.data import (
     FloatArray,
     checked,
     completed_rows,
-    compute_of,
-    parameters_of,
-    require_choice,
     require_column,
+    simulation_warnings,
     unit_warnings,
 )
-from analysis.laws import VARIABLES, law_named
+from analysis.estimate import Estimated, best_solution, estimated
+from analysis.hold_out import hold_out as held_out
+from analysis.laws import law_named
 from analysis.noise import floor_profile
-from analysis.parametrisation import Options, Parametrisation, require_identifiable
-from analysis.solver import Solution, rounding, solve
+from analysis.optima import Optimum, optima
+from analysis.parametrisation import Parametrisation, require_identifiable
+from analysis.profile import profile
+from analysis.settings import FitSettings, settings_from
 from analysis.where import select
 
-LOSSES = ("huber", "l1", "l2")
-RESIDUALS = ("log", "linear")
-FEWEST_CLUSTERS = 10
-"""With fewer independent clusters a bootstrap interval covers far less than it says, so none is given."""
-AGREEMENT = 1e-6
-"""A start agrees with the best when its objective is at most this fraction above."""
+__all__ = ["Fit", "FitSettings", "best_solution", "comparison_arms", "fit", "fit_arm", "settings_from"]
+
 NO_FLOOR = 1e-4
 """An irreducible loss below this share of the lowest loss is the bound of zero (theta holds ln E)."""
-
-
-@dataclass(frozen=True)
-class FitSettings:
-    """Everything that decides a fit beside the points; each output states it.
-
-    ``x`` (N, D or C) is the variable of a law in one variable; ``delta`` is Huber's, in log loss or nats.
-    """
-
-    law: str = "power"
-    x: str = "C"
-    n_convention: str = "matrices"
-    c_convention: str = "6nd"
-    loss: str = "huber"
-    delta: float = 1e-3
-    residual: str = "log"
-    level: float = 0.95
-    bootstrap: int = 1000
-    seed: int = 0
-    cluster: str = "cluster"
-
-    def __post_init__(self) -> None:
-        law_named(self.law)
-        require_choice("x", self.x, VARIABLES)
-        require_choice("n_convention", self.n_convention, N_CONVENTIONS)
-        require_choice("c_convention", self.c_convention, C_CONVENTIONS)
-        require_choice("loss", self.loss, LOSSES)
-        require_choice("residual", self.residual, RESIDUALS)
-        for name, value, good, allowed in (
-            ("delta", self.delta, 0 < self.delta < np.inf, "a number above zero"),
-            ("level", self.level, 0 < self.level < 1, "a number between 0 and 1"),
-            ("bootstrap", self.bootstrap, 0 <= self.bootstrap <= 1_000_000, "0 (none) to 1000000"),
-        ):
-            if not good:
-                raise DataError(f"{name} is {value!r}; allowed: {allowed}")
-
-    @property
-    def options(self) -> Options:
-        """What the solver needs to know."""
-        return Options(self.loss, self.delta, self.residual)
-
-    def variables(self, rows: pd.DataFrame) -> dict[str, FloatArray]:
-        """The law's variables, name -> [rows]; units: counts and FLOPs."""
-        return {
-            name: self._variable(self.x if name == "x" else name, rows)
-            for name in law_named(self.law).variables
-        }
-
-    def _variable(self, name: str, rows: pd.DataFrame) -> FloatArray:
-        if name == "C":
-            return compute_of(rows, self.n_convention, self.c_convention)
-        return parameters_of(rows, self.n_convention) if name == "N" else rows["n_tokens"].to_numpy(float)
+ILL_CONDITIONED = 1e8
+"""Condition number of the scaled curvature above which parameters trade against each other freely."""
+FARTHER = 2.0
+"""The prediction that every fit makes is at this many times the largest compute."""
 
 
 @dataclass(frozen=True)
 class Fit:
     """A fitted law of one arm. Parameters in counts, FLOPs and nats; ``objective`` is a sum over points.
 
-    ``optimality`` is the decrement over the objective at the solution (verified below 1e-9), ``hold_out``
-    the largest rung predicted from the others.
+    ``optimality`` is the decrement over the objective at the solution (verified below 1e-9);
+    ``hold_out`` the largest rung predicted from the others; ``prediction`` the law at twice the largest
+    compute; ``condition`` the condition number of the scaled curvature; ``joint`` a joint fit against
+    separate ones; ``optima`` the best size at each budget for laws of N*(C).
     """
 
     arm: str
     law: str
     formula: str
     x: str
+    y: str
     parameters: dict[str, float]
-    intervals: dict[str, tuple[float, float]] | None
+    intervals: dict[str, tuple[float, float]]
+    interval_method: str
     interval_note: str
     level: float
     n_bootstrap: int
@@ -111,6 +65,7 @@ class Fit:
     optimality: float
     starts_agreeing: int
     n_starts: int
+    condition: float
     n_points: int
     n_clusters: int
     excluded: dict[str, int]
@@ -120,41 +75,67 @@ class Fit:
     n_convention: str
     c_convention: str
     hold_out: dict[str, Any] = field(default_factory=dict)
+    prediction: dict[str, Any] = field(default_factory=dict)
+    joint: dict[str, Any] = field(default_factory=dict)
+    optima: tuple[Optimum, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def predict(self, **variables: FloatArray) -> FloatArray:
-        """Loss in nats a token at the law's variables (``x=``, or ``N=`` and ``D=``)."""
+        """Loss in nats a token (N* in parameters) at the law's variables (``x=``, or ``N=`` and ``D=``)."""
         return law_named(self.law).predict(self.parameters, variables)
+
+    @property
+    def conventions(self) -> str:
+        """What N, C and x mean here, as a sentence."""
+        shown = f"x is {self.x}; " if "x" in law_named(self.law).variables else ""
+        return f"{shown}N: {N_CONVENTIONS[self.n_convention]}; C: {C_CONVENTIONS[self.c_convention]}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return dataclasses.asdict(self)
 
 
+@dataclass(frozen=True)
+class _Subject:
+    """What is fitted for one arm: its rows, what was left out, and the points of the law."""
+
+    arm: str
+    rows: pd.DataFrame
+    excluded: dict[str, int]
+    points: Parametrisation
+    y: FloatArray
+    settings: FitSettings
+    optima: tuple[Optimum, ...] = ()
+
+    @property
+    def clusters(self) -> "pd.Series[str]":
+        if self.optima:
+            return pd.Series([str(i) for i in range(len(self.y))])
+        return self.rows[self.settings.cluster]
+
+
 def fit(
-    results: pd.DataFrame, *, where: str | None = None, hold_out: bool = True, **settings: Any
+    results: pd.DataFrame, *, where: str | None = None, hold_out: bool | str = True, **settings: Any
 ) -> list[Fit]:
     """Fit a law to the completed comparison trials of each arm, arms in the order of the table.
 
-    ``settings`` are the fields of :class:`FitSettings`. Raises :class:`DataError` for bad values and for
-    points that leave a parameter free.
+    ``hold_out`` is True (the largest rung), False, the column at whose last value rows are held out, or an
+    expression as in ``where``. ``settings`` are the fields of :class:`FitSettings`. Raises
+    :class:`DataError` for bad values and for points that leave a parameter free.
 
     >>> table = pd.DataFrame({"n_params": [1e5, 2e5, 4e5], "n_tokens": [2e6, 4e6, 8e6]})
     >>> table["loss"] = 40.0 * (6 * table.n_params * table.n_tokens) ** -0.1
     >>> [f"{fit.parameters['alpha']:.4f}" for fit in fit(table, law="power", bootstrap=0)]
     ['0.1000']
     """
-    chosen = settings_from(settings)
-    table = checked(select(results, where))
+    selected = select(results, where)
+    chosen = settings_from(settings).resolved(selected)
+    table = checked(selected, chosen.needed_columns())
     arms = comparison_arms(table)
-    return [fit_arm(table[table["arm"] == arm], chosen, hold_out=hold_out) for arm in arms]
-
-
-def settings_from(settings: Mapping[str, Any]) -> FitSettings:
-    """The settings by name; raises :class:`DataError` for a name that is none, or a bad value."""
-    for name in settings:
-        require_choice("option", name, [f.name for f in dataclasses.fields(FitSettings)])
-    return FitSettings(**settings)
+    parts = [table[table["arm"] == arm] for arm in arms]
+    if chosen.functional_form.own:
+        return _joint_fits(parts, chosen, hold_out)
+    return [fit_arm(part, chosen, hold_out=hold_out) for part in parts]
 
 
 def comparison_arms(table: pd.DataFrame) -> list[str]:
@@ -162,147 +143,203 @@ def comparison_arms(table: pd.DataFrame) -> list[str]:
     return list(dict.fromkeys(table.loc[table["stage"] != "tuning", "arm"]))
 
 
-def fit_arm(table: pd.DataFrame, settings: FitSettings, *, hold_out: bool = True) -> Fit:
+def fit_arm(table: pd.DataFrame, settings: FitSettings, *, hold_out: bool | str = True) -> Fit:
     """Fit one arm's checked rows; see :func:`fit`."""
+    subject = _subject(table, settings)
+    require_identifiable(subject.points, subject.arm, settings.x)
+    found = estimated(subject.points, subject.y, subject.settings.options)
+    return _result(subject, found, 0, hold_out)
+
+
+def _subject(table: pd.DataFrame, settings: FitSettings) -> _Subject:
     arm = str(table["arm"].iloc[0])
     rows, excluded = completed_rows(table)
     if not len(rows):
         raise DataError(f"arm {arm!r} has no completed trial")
     require_column(rows, settings.cluster)
-    points = Parametrisation(law_named(settings.law), settings.variables(rows))
-    require_identifiable(points, arm, settings.x)
-    loss = rows["loss"].to_numpy(float)
-    solution = best_solution(points, loss, settings.options)
-    n_clusters = rows[settings.cluster].nunique()
-    intervals, note = _intervals(points, loss, rows[settings.cluster], solution, settings)
-    law = points.law
+    law = settings.functional_form
+    if law.method == "points":
+        points = Parametrisation(law, settings.variables(rows))
+        return _Subject(arm, rows, excluded, points, settings.values(rows), settings)
+    found = optima(rows, settings)
+    kept = [o for o in found if not o.censored]
+    points = Parametrisation(law, {"C": np.array([o.budget for o in kept])})
+    sizes = np.array([o.n_star for o in kept], float)
+    # Optima are few and have no outliers left: least squares on ln N*, as all published fits of them.
+    squares = dataclasses.replace(settings, loss="l2", residual="log")
+    return _Subject(arm, rows, excluded, points, sizes, squares, tuple(found))
+
+
+def _joint_fits(parts: list[pd.DataFrame], settings: FitSettings, hold_out: bool | str) -> list[Fit]:
+    """One result for each arm of one joint fit."""
+    subjects = [_subject(part, settings) for part in parts]
+    data = [(subject.points.variables, subject.y) for subject in subjects]
+    law, options = settings.functional_form, settings.options
+    found = joint.joint_fit(data, law, options)
+    against = joint.likelihood_comparison(data, law, options)
+    whole = dataclasses.replace(
+        subjects[0],
+        rows=pd.concat([subject.rows for subject in subjects], ignore_index=True),
+        points=found.points,
+        y=found.y,
+    )
+    made = _redraws(whole, found)
+    return [
+        dataclasses.replace(
+            _result(subject, found, arm, hold_out, made), joint=against, n_points=len(subject.y)
+        )
+        for arm, subject in enumerate(subjects)
+    ]
+
+
+def _redraws(subject: _Subject, found: Estimated) -> intervals.Redraws | str:
+    return intervals.redraws(found, _cells(found.points), subject.clusters, subject.settings)
+
+
+def _cells(points: Parametrisation) -> FloatArray:
+    """A number for each point, equal where all variables (and the arm) are."""
+    columns = [np.round(np.log(values), 9) for values in points.variables.values()]
+    if points.groups is not None:
+        columns.append(points.groups.astype(float))
+    return np.unique(np.stack(columns), axis=1, return_inverse=True)[1].ravel().astype(float)
+
+
+def _result(
+    subject: _Subject,
+    found: Estimated,
+    arm: int,
+    hold_out: bool | str,
+    made: intervals.Redraws | str | None = None,
+) -> Fit:
+    settings = subject.settings
+    made = _redraws(subject, found) if made is None else made
+    bounds, note = _intervals(found, made, settings, arm)
     return Fit(
-        arm=arm,
-        formula=law.formula.replace("x", settings.x) if "x" in law.variables else law.formula,
-        parameters=_first(points, solution),
-        intervals=intervals,
+        arm=subject.arm,
+        formula=settings.formula,
+        parameters=found.parameters(arm),
+        intervals=bounds,
+        interval_method="none" if isinstance(made, str) else _method(made, settings),
         interval_note=note,
-        n_bootstrap=settings.bootstrap if intervals else 0,
-        objective=float(solution.objective[0]),
-        optimality=float(solution.decrement[0] / (solution.objective[0] + rounding(len(rows)))),
-        starts_agreeing=_agreeing(solution),
-        n_starts=len(solution.objective),
-        n_points=len(rows),
-        n_clusters=n_clusters,
-        excluded=excluded,
-        hold_out=_hold_out(rows, settings) if hold_out else {},
-        warnings=tuple(_warnings(rows, points, solution, settings)),
+        n_bootstrap=0 if isinstance(made, str) else settings.bootstrap,
+        objective=found.objective,
+        optimality=found.optimality,
+        starts_agreeing=found.starts_agreeing,
+        n_starts=len(found.solution.objective),
+        condition=found.conditioning()[0],
+        n_points=len(subject.y),
+        n_clusters=int(subject.clusters.nunique()),
+        excluded=subject.excluded,
+        hold_out=_held_out(subject, hold_out),
+        prediction=_prediction(subject, found, made, arm),
+        optima=subject.optima,
+        warnings=tuple(_warnings(subject, found, arm)),
         **{name: getattr(settings, name) for name in _COPIED},
     )
 
 
-_COPIED = ("law", "x", "level", "seed", "loss", "delta", "residual", "n_convention", "c_convention")
+_COPIED = ("law", "x", "y", "level", "seed", "loss", "delta", "residual", "n_convention", "c_convention")
 
 
-def best_solution(points: Parametrisation, loss: FloatArray, options: Options) -> Solution:
-    """The solutions from all starts, the best first. Points: ``loss`` [points]."""
-    problem = points.problem(loss, None, options)
-    found = solve(problem, points.starts(problem))
-    # Among equal objectives a verified optimum goes first.
-    order = np.lexsort((~found.optimal, found.objective))
-    return Solution(found.theta[order], found.objective[order], found.decrement[order], found.optimal[order])
-
-
-def _first(points: Parametrisation, solution: Solution) -> dict[str, float]:
-    return {name: float(values[0]) for name, values in points.parameters(solution.theta).items()}
-
-
-def _agreeing(solution: Solution) -> int:
-    return int(np.sum(solution.objective <= solution.objective[0] * (1 + AGREEMENT) + 1e-24))
+def _method(made: intervals.Redraws, settings: FitSettings) -> str:
+    return "profile" if settings.interval == "profile" else made.method
 
 
 def _intervals(
-    points: Parametrisation,
-    loss: FloatArray,
-    clusters: "pd.Series[str]",
-    solution: Solution,
-    settings: FitSettings,
-) -> tuple[dict[str, tuple[float, float]] | None, str]:
-    """Percentile bootstrap over clusters, and what it is; none with the reason where it would mislead."""
-    codes, names = pd.factorize(clusters)
-    if settings.bootstrap == 0:
-        return None, "no interval was asked for"
-    if len(names) < FEWEST_CLUSTERS:
-        return None, (
-            f"no interval: {len(names)} independent runs; a bootstrap of fewer than "
-            f"{FEWEST_CLUSTERS} covers far less than it says"
+    found: Estimated, made: intervals.Redraws | str, settings: FitSettings, arm: int
+) -> tuple[dict[str, tuple[float, float]], str]:
+    """The interval of each parameter that has one, and what it is, or why there is none."""
+    if isinstance(made, str):
+        return {}, made
+    if settings.interval != "profile" or found.points.groups is not None:
+        bounds = intervals.parameter_intervals(found, made, settings.level, arm)
+        missing = [name for name in found.points.law.parameters if name not in bounds]
+        note = f"; none for {', '.join(missing)}, which the noise leaves free" if missing else ""
+        return bounds, made.note + note
+    profiles = [profile(found, name, settings.level) for name in found.points.law.parameters]
+    notes = [one.note for one in profiles if one.note]
+    bounds = {one.name: one.interval for one in profiles if one.interval is not None}
+    return bounds, "; ".join(["profile of the objective", *notes])
+
+
+def _held_out(subject: _Subject, which: bool | str) -> dict[str, Any]:
+    if which is False:
+        return {}
+    settings = subject.settings
+    if subject.optima:
+        kept = [optimum for optimum in subject.optima if not optimum.censored]
+        rows = pd.DataFrame(
+            {"flops": [o.budget for o in kept], "n_star": [o.n_star for o in kept]}, dtype=float
         )
-    rng = np.random.default_rng(settings.seed)
-    copies = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), settings.bootstrap)
-    problem = points.problem(loss, copies[:, codes].astype(float), settings.options)
-    found = solve(problem, np.repeat(solution.theta[:1], settings.bootstrap, axis=0))
-    kept = found.theta[found.optimal]
-    if len(kept) < 0.95 * settings.bootstrap:
-        return None, f"no interval: {settings.bootstrap - len(kept)} of the resamples leave a parameter free"
-    tail = (1 - settings.level) / 2
-    bounds = {
-        name: (float(low), float(high))
-        for name, values in points.parameters(kept).items()
-        for low, high in [np.quantile(values, [tail, 1 - tail])]
-    }
-    return bounds, f"percentile bootstrap over {len(names)} independent runs"
+        rows["rung"] = rows["flops"].map("C {:.3g}".format)
+        # As a plain power law in C, whose y is N*.
+        settings = dataclasses.replace(settings, law="power", x="C", y="n_star", c_convention="given")
+        return held_out(rows, settings, True, subject.arm)
+    if settings.functional_form.own:
+        settings = dataclasses.replace(settings, law="chinchilla")
+    return held_out(subject.rows, settings, which, subject.arm)
 
 
-def _hold_out(rows: pd.DataFrame, settings: FitSettings) -> dict[str, Any]:
-    """The largest rung predicted from the others: relative error of the predicted against the mean loss."""
-    law = law_named(settings.law)
-    size = settings.variables(rows)["x" if "x" in law.variables else "N"]
-    largest = size >= size.max() * (1 - 1e-9)
-    rest, held = rows[~largest], rows[largest]
-    described = {"rung": str(held["rung"].iloc[0]), "n_points": len(held)}
-    try:
-        if not len(rest):
-            raise DataError("there is one rung only")
-        points = Parametrisation(law, settings.variables(rest))
-        require_identifiable(points, str(rows["arm"].iloc[0]), settings.x)
-    except DataError as error:
-        return {**described, "reason": f"not predicted: {error}"}
-    solution = best_solution(points, rest["loss"].to_numpy(float), settings.options)
-    predicted = float(np.mean(law.predict(_first(points, solution), settings.variables(held))))
-    observed = float(held["loss"].mean())
-    return {
-        **described,
-        "predicted": predicted,
-        "observed": observed,
-        "relative_error": predicted / observed - 1.0,
-    }
+def _prediction(
+    subject: _Subject, found: Estimated, made: intervals.Redraws | str, arm: int
+) -> dict[str, Any]:
+    """The law at twice the largest compute, at the same tokens per parameter, with its interval."""
+    variables = dict(subject.points.variables)
+    size = np.sum([np.log(values) for values in variables.values()], axis=0)
+    largest = int(np.argmax(size))
+    in_compute = "C" in variables or ("x" in variables and subject.settings.x == "C")
+    factor = FARTHER if in_compute else FARTHER**0.5
+    at = {name: float(values[largest] * factor) for name, values in variables.items()}
+    value = found.points.law.predict(found.parameters(arm), {k: np.array([v]) for k, v in at.items()})
+    interval = None
+    if not isinstance(made, str):
+        interval = intervals.prediction_interval(found, made, at, subject.settings.level, arm)
+    shown = {subject.settings.x if name == "x" else name: number for name, number in at.items()}
+    return {"at": shown, "value": float(value[0]), "interval": interval}
 
 
-def _warnings(
-    rows: pd.DataFrame, points: Parametrisation, solution: Solution, settings: FitSettings
-) -> list[str]:
-    found = unit_warnings(rows)
-    loss = rows["loss"].to_numpy(float)
-    if not solution.optimal[0]:
-        found.append("the best solution is not a verified optimum: read no digit of the parameters")
-    if _agreeing(solution) == 1 and len(solution.objective) > 1:
-        found.append("only one start reached the best objective")
-    if points.law.variables == ("x",):
-        profile = floor_profile(points.variables["x"], loss)
-        if not profile.identified:
-            found.append(profile.warning)
-    if _first(points, solution).get("E", 1.0) < NO_FLOOR * loss.min():
-        found.append("the best fit has no irreducible loss: E lies at its bound of zero")
-    if rows.duplicated([name for name in ("arm", "rung", "n_tokens", "seed", "loss") if name in rows]).any():
-        found.append("some rows are exact duplicates; each counts as a point")
-    return found + _delta_warning(points, loss, solution, settings)
+def _warnings(subject: _Subject, found: Estimated, arm: int) -> list[str]:
+    rows, settings = subject.rows, subject.settings
+    said = simulation_warnings(rows) + unit_warnings(rows)
+    law = found.points.law
+    if not found.solution.optimal[0]:
+        said.append("the best solution is not a verified optimum: read no digit of the parameters")
+    if found.starts_agreeing == 1 and len(found.solution.objective) > 1:
+        said.append("only one start reached the best objective")
+    condition, flat = found.conditioning()
+    said += [f"the points leave {names} free: they can move together without a worse fit" for names in flat]
+    if not flat and condition > ILL_CONDITIONED:
+        said.append(f"parameters trade against each other (condition number {condition:.1e})")
+    if law.variables == ("x",) and settings.y == "loss":
+        profiled = floor_profile(found.points.variables["x"], found.y)
+        if not profiled.identified:
+            said.append(profiled.warning)
+    if found.parameters(arm).get("E", np.inf) < NO_FLOOR * found.y.min():
+        said.append("the best fit has no irreducible loss: E lies at its bound of zero")
+    columns = [name for name in ("arm", "rung", "n_tokens", "seed", settings.y) if name in rows]
+    if not subject.optima and rows.duplicated(columns).any():
+        said.append("some rows are exact duplicates; each counts as a point")
+    return said + _optima_warnings(subject) + _delta_warning(found)
 
 
-def _delta_warning(
-    points: Parametrisation, loss: FloatArray, solution: Solution, settings: FitSettings
-) -> list[str]:
-    if settings.loss != "huber" or settings.residual != "log":
+def _optima_warnings(subject: _Subject) -> list[str]:
+    said = [f"C {o.budget:.3g}: censored, {o.censored}" for o in subject.optima if o.censored]
+    if subject.settings.functional_form.method == "envelope":
+        said.append(
+            "points along a curve are not runs whose schedule ended there: the envelope favours sizes whose "
+            "rate had decayed (Hoffmann et al. 2022, section 3.1)"
+        )
+    return said
+
+
+def _delta_warning(found: Estimated) -> list[str]:
+    options = found.options
+    if options.loss != "huber" or options.residual != "log":
         return []
-    predicted = points.law.predict(_first(points, solution), points.variables)
-    scatter = float(np.median(np.abs(np.log(predicted / loss))))
-    if scatter <= 5 * settings.delta:
+    scatter = float(np.median(np.abs(found.residuals())))
+    if scatter <= 5 * options.delta:
         return []
     return [
-        f"delta {settings.delta:g} is far below the residuals (median {scatter:.2g}): "
+        f"delta {options.delta:g} is far below the residuals (median {scatter:.2g}): "
         "this is in effect a fit of least absolute deviations"
     ]

@@ -14,14 +14,21 @@ import numpy as np
 from analysis.data import FloatArray
 from analysis.noise import pooled_noise, t_quantile
 
+FEWEST_RUNGS_WITHOUT_SEEDS = 8
+"""With one seed a rung, the spread between this many rungs or more is the noise: the weaker interval."""
+
 
 @dataclass(frozen=True)
 class Estimate:
-    """A contrast of cell means with its standard error (nan at zero degrees of freedom)."""
+    """A contrast of cell means with its standard error (nan at zero degrees of freedom).
+
+    ``between`` says that the noise is the spread between rungs, since no seed repeats.
+    """
 
     value: float
     standard_error: float
     df: int
+    between: bool = False
 
     def interval(self, level: float) -> tuple[float, float] | None:
         """The t interval at ``level``; None without a degree of freedom."""
@@ -51,8 +58,15 @@ def contrast(values: FloatArray, cells: FloatArray, coefficients: FloatArray) ->
 
 
 def overall(values: FloatArray, cells: FloatArray) -> Estimate:
-    """The mean with equal weight for each cell, so that a rung with more seeds counts no more."""
+    """The mean with equal weight for each cell, so that a rung with more seeds counts no more.
+
+    Without a repeated seed but with many cells, the noise is the spread between cells: it holds the effect's
+    own change from rung to rung too, so it is wider where there is one.
+    """
     n_cells = len(np.unique(cells))
+    if n_cells == len(values) and n_cells >= FEWEST_RUNGS_WITHOUT_SEEDS:
+        error = float(np.std(values, ddof=1) / np.sqrt(n_cells))
+        return Estimate(float(values.mean()), error, n_cells - 1, between=True)
     return contrast(values, cells, np.full(n_cells, 1 / n_cells))
 
 
@@ -114,7 +128,7 @@ def seeds_needed(estimate: Estimate, sd: float, n_cells: int, level: float) -> i
 
     None where there is no noise figure or 100 seeds would not do.
     """
-    if estimate.df == 0:
+    if estimate.df == 0 or estimate.between:
         return None
     for seeds in range(2, 101):
         half = t_quantile(level, n_cells * (seeds - 1)) * sd / np.sqrt(n_cells * seeds)

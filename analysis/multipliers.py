@@ -2,9 +2,10 @@
 
 ``CM(C) = C_ref(L_arm(C)) / C`` with both laws fitted to the complete pairs, so that the arms share rungs and
 seeds. The interval is a t interval on ln CM: its standard error is the spread of ln CM when the seeds'
-noise is drawn anew (normal, with the covariance of log losses pooled within cells, so that pairs stay
-pairs) and both laws are refitted; its degrees of freedom are pairs minus cells. It covers the seeds'
-noise, not a law of the wrong form.
+noise is drawn anew around both laws (normal, with the covariance of log losses pooled within cells, so that
+pairs stay pairs) and both are refitted; its degrees of freedom are pairs minus cells. Where no seed repeats
+and there are enough rungs, the covariance is that of the residuals of least-squares fits, which is the
+weaker interval and says so. It covers the noise, not a law of the wrong form.
 """
 
 import dataclasses
@@ -15,12 +16,13 @@ import numpy as np
 import pandas as pd
 
 from analysis.data import DataError, FloatArray
-from analysis.fitting import FitSettings, best_solution
+from analysis.estimate import Estimated, estimated
+from analysis.inference import FEWEST_RUNGS_WITHOUT_SEEDS
 from analysis.laws import law_named
-from analysis.noise import pooled_noise, redraw, t_quantile
+from analysis.noise import pooled_noise, redraw, t_quantile, within_cells
 from analysis.pairs import Pairs, varying
-from analysis.parametrisation import Parametrisation, require_identifiable
-from analysis.solver import solve
+from analysis.parametrisation import Options, Parametrisation, require_identifiable
+from analysis.settings import FitSettings
 
 ONE_LINE = 1.1
 """Tokens per parameter may vary by this factor (whole batches) and still be one line."""
@@ -76,16 +78,33 @@ class Lines:
         self.law = law_named(settings.law)
         self.x = [complete[f"compute_{s}" if x == "C" else "n_tokens"].to_numpy(float) for s in names]
         losses = [complete[f"loss_{side}"].to_numpy(float) for side in names]
-        drawn, self.df = redraw(losses, pairs.cells, draws, settings.seed)
-        self.parameters, self.drawn = [], []
-        for side, values, loss, noisy in zip(names, self.x, losses, drawn, strict=True):
+        self.fits: list[Estimated] = []
+        for side, values, loss in zip(names, self.x, losses, strict=True):
             points = Parametrisation(self.law, {"x": values})
             require_identifiable(points, side, x)
-            best = best_solution(points, loss, settings.options)
-            self.parameters.append(points.parameters(best.theta[:1]))
-            starts = np.repeat(best.theta[:1], len(noisy), axis=0)
-            redone = solve(points.problem(noisy, None, settings.options), starts) if self.df else best
-            self.drawn.append(points.parameters(redone.theta))
+            self.fits.append(estimated(points, loss, settings.options))
+        self.parameters = [fit.points.parameters(fit.theta) for fit in self.fits]
+        covariance, self.df, self.remark = self._noise(np.log(np.stack(losses)), pairs.cells, settings)
+        self.drawn = []
+        if self.df:
+            drawn = redraw([fit.predicted() for fit in self.fits], covariance, draws, settings.seed)
+            for fit, noisy in zip(self.fits, drawn, strict=True):
+                self.drawn.append(fit.points.parameters(fit.redone(y=noisy).theta))
+        else:
+            self.drawn = self.parameters
+
+    def _noise(
+        self, logs: FloatArray, cells: FloatArray, settings: FitSettings
+    ) -> tuple[FloatArray, int, str]:
+        """Covariance of log losses between the sides, degrees of freedom, and a remark where it is weaker."""
+        covariance, df = within_cells(logs, cells)
+        if df or len(np.unique(cells)) < FEWEST_RUNGS_WITHOUT_SEEDS:
+            return covariance, df, ""
+        squares = Options("l2", settings.delta, "log")
+        fits = [estimated(fit.points, fit.y, squares) for fit in self.fits]
+        residuals = np.stack([fit.residuals() for fit in fits])
+        df = residuals.shape[1] - fits[0].theta.size
+        return residuals @ residuals.T / df, df, "noise from the residuals: no seed repeats"
 
     def range(self) -> tuple[float, float]:
         """The reference's smallest and largest x."""
@@ -107,7 +126,7 @@ class Lines:
         if not np.isfinite(value):
             return Multiplier(name, at_flops, None, None, True, "the reference's law never reaches this loss")
         interval, note = self._interval(np.log(value / at), redrawn / at, level)
-        return Multiplier(name, at_flops, value / at, interval, outside, note)
+        return Multiplier(name, at_flops, value / at, interval, outside, note or self.remark)
 
     def _interval(
         self, log_value: float, redrawn: FloatArray, level: float

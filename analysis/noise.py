@@ -46,7 +46,7 @@ class FloorProfile:
         )
 
 
-def t_quantile(level: float, df: int) -> float:
+def t_quantile(level: float, df: float) -> float:
     """Half the width of a two-sided ``level`` t interval, in standard errors."""
     from scipy.special import stdtrit
 
@@ -63,25 +63,24 @@ def pooled_noise(values: FloatArray, cells: FloatArray) -> Pooled:
     return Pooled(float(np.sqrt(np.sum((values - means[index]) ** 2) / df)), df)
 
 
-def redraw(
-    losses: list[FloatArray], cells: FloatArray, draws: int, seed: int
-) -> tuple[list[FloatArray], int]:
-    """Losses drawn anew around their cells' means: one [draws, points] for each of ``losses`` [points].
-
-    The noise is normal in log loss with the covariance of the sides pooled within cells, so that sides
-    which share seeds stay paired. Also the degrees of freedom; with none, the losses come back as one draw.
-    """
+def within_cells(logs: FloatArray, cells: FloatArray) -> tuple[FloatArray, int]:
+    """Covariance [sides, sides] of ``logs`` [sides, points] within cells, and its degrees of freedom."""
     _, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
-    logs = np.stack([np.log(loss) for loss in losses])
     df = logs.shape[1] - len(counts)
-    if df == 0:
-        return [np.exp(row)[None] for row in logs], 0
     means = np.stack([(np.bincount(index, row) / counts)[index] for row in logs])
-    covariance = (logs - means) @ (logs - means).T / df
+    return (logs - means) @ (logs - means).T / max(df, 1), df
+
+
+def redraw(bases: list[FloatArray], covariance: FloatArray, draws: int, seed: int) -> list[FloatArray]:
+    """Losses drawn anew around ``bases`` (each [points]): one [draws, points] for each.
+
+    The noise is normal in log loss with ``covariance`` between the sides, so that sides which share seeds
+    stay paired.
+    """
     rng = np.random.default_rng(seed)
-    size = (draws, logs.shape[1])
-    noise = rng.multivariate_normal(np.zeros(len(logs)), covariance, size, method="svd")
-    return [np.exp(means[side] + noise[..., side]) for side in range(len(logs))], df
+    size = (draws, len(bases[0]))
+    noise = rng.multivariate_normal(np.zeros(len(bases)), covariance, size, method="svd")
+    return [base * np.exp(noise[..., side]) for side, base in enumerate(bases)]
 
 
 def floor_profile(x: FloatArray, loss: FloatArray) -> FloorProfile:

@@ -1,25 +1,22 @@
-"""Between the parameters of a law and the solver's ``theta``, and the starts of a fit.
+"""Between the parameters of a law and the solver's ``theta``, and which points can identify a law.
 
 ``theta`` holds ln coefficient and exponent of each term, with the logarithms of the variables centred so
-that they are nearly independent of each other.
+that they are nearly independent of each other, and the logarithm of the outer power of a law that has one.
 """
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
+from analysis import starts
 from analysis.data import DataError, FloatArray
-from analysis.laws import Law
+from analysis.laws import Law, Term
 from analysis.solver import Problem, objective
 
-START_EXPONENTS = np.geomspace(0.01, 2.0, 14)
-LARGEST_NUMBER_OF_STARTS = 12
 _COLLINEAR = 0.02
 """Smallest over largest singular value of centred ln N, ln D below which exponents are not told apart."""
-_SMALLEST_SHARE = 1e-6
-"""A start gives every term at least this share of the loss, since theta holds its logarithm."""
 
 
 @dataclass(frozen=True)
@@ -38,34 +35,65 @@ class Options:
 
 @dataclass(frozen=True)
 class Parametrisation:
-    """The points of one fit: ``variables`` name -> [points]. ``floor`` fixes the constant E, if given."""
+    """The points of one fit: ``variables`` name -> [points]. ``floor`` fixes the constant E, if given.
+
+    In a joint fit ``groups`` [points] numbers the arm of each point, and the coefficients ``own`` have a
+    value for each arm.
+    """
 
     law: Law
     variables: Mapping[str, FloatArray]
     floor: float | None = None
+    groups: npt.NDArray[np.intp] | None = None
+    own: tuple[str, ...] = ()
 
     @property
-    def free(self) -> tuple[str, ...]:
-        """Names of the parameters that are fitted, in the order of theta."""
-        return tuple(name for name in self.law.parameters if not (name == "E" and self.floor is not None))
+    def free(self) -> tuple[tuple[str, int], ...]:
+        """(name, arm) of each column of theta; arm 0 stands for all where the parameter is shared."""
+        names = [name for name in self.law.inner if not (name == "E" and self.floor is not None)]
+        n_groups = 1 if self.groups is None else int(self.groups.max()) + 1
+        columns = [(name, arm) for name in names for arm in range(n_groups if name in self.own else 1)]
+        return tuple(columns + ([(self.law.power, 0)] if self.law.power else []))
+
+    def column(self, name: str, arm: int = 0) -> int:
+        """The column of theta of a parameter of the terms."""
+        return self.free.index((name, arm if name in self.own else 0))
+
+    @property
+    def n_points(self) -> int:
+        """Number of points."""
+        return len(next(iter(self.variables.values())))
 
     def centre(self, variable: str) -> float:
         """Mean of ln variable over the points."""
         return float(np.mean(np.log(self.variables[variable])))
 
+    def _held(self, term: Term) -> bool:
+        return self.floor is not None and term.coefficient == "E"
+
+    def _slope(self, term: Term) -> FloatArray:
+        """d z / d exponent [points]."""
+        assert term.variable is not None
+        centred = np.log(self.variables[term.variable]) - self.centre(term.variable)
+        return np.asarray(centred if term.rising else -centred)
+
     def design(self) -> tuple[FloatArray, FloatArray]:
         """The solver's design [terms, points, parameters] and offset [terms, points]."""
-        n_points = len(next(iter(self.variables.values())))
-        design = np.zeros((len(self.law.terms), n_points, len(self.free)))
+        design = np.zeros((len(self.law.terms), self.n_points, len(self.free)))
         offset = np.zeros(design.shape[:2])
         for index, term in enumerate(self.law.terms):
-            if term.coefficient not in self.free:
+            if self._held(term):
                 offset[index] = np.log(self.floor) if self.floor else -np.inf
                 continue
-            design[index, :, self.free.index(term.coefficient)] = 1.0
+            if self.groups is not None and term.coefficient in self.own:
+                for arm in range(int(self.groups.max()) + 1):
+                    design[index, self.groups == arm, self.column(term.coefficient, arm)] = 1.0
+            else:
+                design[index, :, self.column(term.coefficient)] = 1.0
             if term.variable and term.exponent:
-                centred = np.log(self.variables[term.variable]) - self.centre(term.variable)
-                design[index, :, self.free.index(term.exponent)] = -centred
+                design[index, :, self.column(term.exponent)] = self._slope(term)
+            elif term.variable:
+                offset[index] = self._slope(term)
         return design, offset
 
     def problem(self, y: FloatArray, weights: FloatArray | None, options: Options) -> Problem:
@@ -73,57 +101,53 @@ class Parametrisation:
         design, offset = self.design()
         y = np.atleast_2d(y)
         weights = np.ones((1, y.shape[1])) if weights is None else np.atleast_2d(weights)
-        return Problem(design, offset, y, weights, options.solver_delta, options.residual == "log")
+        power = self.column(self.law.power) if self.law.power else None
+        return Problem(design, offset, y, weights, options.solver_delta, options.residual == "log", power)
 
-    def parameters(self, theta: FloatArray) -> dict[str, FloatArray]:
-        """Name -> values [rows] of the law's parameters, from theta [rows, parameters]."""
+    def parameters(self, theta: FloatArray, arm: int = 0) -> dict[str, FloatArray]:
+        """Name -> values [rows] of the law's published parameters, from theta [rows, parameters]."""
         rows = np.atleast_2d(theta)
-        values = {name: rows[:, index] for index, name in enumerate(self.free)}
-        result = {}
+        inner: dict[str, FloatArray] = {}
         for term in self.law.terms:
-            if term.coefficient not in self.free:
-                result[term.coefficient] = np.full(len(rows), self.floor)
+            if self._held(term):
+                inner["E"] = np.full(len(rows), self.floor)
                 continue
-            log_coefficient = values[term.coefficient]
-            if term.variable and term.exponent:
-                result[term.exponent] = values[term.exponent]
-                log_coefficient = log_coefficient + values[term.exponent] * self.centre(term.variable)
-            result[term.coefficient] = np.exp(np.clip(log_coefficient, -700, 700))
-        return {name: result[name] for name in self.law.parameters}
+            log_coefficient = rows[:, self.column(term.coefficient, arm)]
+            if term.variable:
+                exponent = rows[:, self.column(term.exponent)] if term.exponent else np.ones(len(rows))
+                if term.exponent:
+                    inner[term.exponent] = exponent
+                shift = exponent * self.centre(term.variable)
+                log_coefficient = log_coefficient + (-shift if term.rising else shift)
+            inner[term.coefficient] = np.exp(np.clip(log_coefficient, -700, 700))
+        if self.law.power:
+            inner[self.law.power] = np.exp(rows[:, self.column(self.law.power)])
+        return self.law.published(inner)
 
     def starts(self, problem: Problem) -> FloatArray:
         """The best few starts [starts, parameters]: a grid of exponents, each with its best coefficients."""
-        grid = list(itertools.product(START_EXPONENTS, repeat=len(self.law.exponents)))
+        terms = [term for term in self.law.terms if not self._held(term)]
+        searched = list(self.law.exponents)
+        slopes = [
+            starts.Slope(
+                self._slope(term) if term.variable else None,
+                searched.index(term.exponent) if term.exponent else None,
+            )
+            for term in terms
+        ]
         y = np.mean(problem.y, axis=0)
-        thetas = np.array(
-            [self._start(dict(zip(self.law.exponents, point, strict=True)), y) for point in grid]
-        )
-        order = np.argsort(objective(problem, thetas), kind="stable")
-        return thetas[order[:LARGEST_NUMBER_OF_STARTS]]
-
-    def _start(self, exponents: dict[str, float], y: FloatArray) -> FloatArray:
-        """Coefficients by non-negative least squares on the relative residual, exponents held."""
-        from scipy.optimize import nnls
-
-        columns = []
-        for term in self.law.terms:
-            centred = np.zeros(len(y))
-            if term.variable and term.exponent:
-                centred = np.log(self.variables[term.variable]) - self.centre(term.variable)
-                centred = centred * exponents[term.exponent]
-            columns.append(np.exp(-centred) / y)
-        target = np.ones(len(y))
-        if self.floor is not None:
-            target = target - self.floor / y
-            columns = [c for c, t in zip(columns, self.law.terms, strict=True) if t.coefficient != "E"]
-        matrix = np.stack(columns, axis=1)
-        solved, _ = nnls(matrix, target)
-        solved = np.maximum(solved, _SMALLEST_SHARE / matrix.mean(axis=0))
-        names = [term.coefficient for term in self.law.terms if term.coefficient in self.free]
-        coefficients = dict(zip(names, np.log(solved), strict=True))
-        return np.array(
-            [coefficients[name] if name in coefficients else exponents[name] for name in self.free]
-        )
+        has_power = self.law.power is not None
+        grid = starts.projected(slopes, y, self.floor or 0.0, has_power, both_signs=len(searched) == 1)
+        thetas = np.empty((len(grid.power), len(self.free)))
+        for position, (name, _) in enumerate(self.free):
+            if name == self.law.power:
+                thetas[:, position] = np.log(grid.power)
+            elif name in searched:
+                thetas[:, position] = grid.exponents[:, searched.index(name)]
+            else:
+                which = [term.coefficient for term in terms].index(name)
+                thetas[:, position] = grid.log_coefficients[:, which]
+        return np.asarray(thetas[starts.chosen(objective(problem, thetas), grid.shape)])
 
 
 def require_identifiable(points: Parametrisation, arm: str, x: str) -> None:
@@ -140,10 +164,8 @@ def require_identifiable(points: Parametrisation, arm: str, x: str) -> None:
     for name, values in zip(law.variables, logs, strict=True):
         if np.ptp(values) < 1e-9:
             shown = x if name == "x" else name
-            exponent = next(term.exponent for term in law.terms if term.variable == name)
-            raise DataError(
-                f"arm {arm!r}: all points have one value of {shown}, which leaves {exponent} free"
-            )
+            free = law.leaves_free(name)
+            raise DataError(f"arm {arm!r}: all points have one value of {shown}, which leaves {free} free")
     if distinct < len(law.parameters):
         raise DataError(
             f"arm {arm!r}: {distinct} distinct points for {len(law.parameters)} parameters of {law.name}"

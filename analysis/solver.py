@@ -1,25 +1,34 @@
 """Batched damped Newton for laws that are sums of power terms: many starts or resamples at once.
 
-With ``z_t = design_t @ theta + offset_t`` the prediction is ``ln f = logsumexp_t z_t``. The loss of a
-residual is Huber's (r^2/2 inside ``delta``, delta (|r| - delta/2) outside); least squares is Huber with
-delta infinite, L1 its limit at small delta. Few residuals lie inside a small delta, so the Hessian is
-nearly singular there: it is damped with the IRLS majoriser ``sum w delta/max(|r|, delta) g g^T``, and
-convergence is judged by the undamped decrement ``g^T M^-1 g`` with that majoriser M.
+The loss of a residual is Huber's (r^2/2 inside ``delta``, delta (|r| - delta/2) outside); least squares is
+Huber with delta infinite, L1 its limit at small delta. Few residuals lie inside a small delta, so the
+Hessian is nearly singular there: it is damped with the IRLS majoriser ``sum w delta/max(|r|, delta) g g^T``,
+and optimality is judged by the undamped decrement ``g^T M^-1 g`` with that majoriser M.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from analysis.data import BoolArray, FloatArray
+from analysis.sums import Block, Problem, Rows, State, evaluate, majorised_system, newton_system
+
+__all__ = ["Problem", "Solution", "flat_directions", "newton", "objective", "rounding", "solve"]
 
 DECREMENT_TOLERANCE = 1e-9
 """A solution is optimal when its decrement is below this fraction of its objective."""
-LARGEST_DAMPING = 1e14
+TARGET = 1e-12
+"""The fraction at which a row leaves the batch: steps are quadratic by then, and cost little."""
+FIRST_DAMPING, LESS_DAMPING, MORE_DAMPING, LARGEST_DAMPING = 1.0, 0.1, 8.0, 1e14
 L1_DELTAS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
+FLAT = 1e-10
+"""Smallest over largest eigenvalue of the scaled curvature below which a direction is flat."""
 _ROUNDING = 1e-17
 """Objective a point below which residuals are rounding errors (data that lie on the law exactly)."""
+_BLOCK_ELEMENTS = 30_000
+"""Rows x points of one block, so that its arrays stay in the cache."""
 
 
 def rounding(n_points: int) -> float:
@@ -28,100 +37,33 @@ def rounding(n_points: int) -> float:
 
 
 @dataclass(frozen=True)
-class Problem:
-    """What is fitted. design [terms, points, parameters], offset [terms, points], y [1 or rows, points].
-
-    ``log`` says whether residuals are of ln loss or of the loss; weights [1 or rows, points] count copies.
-    """
-
-    design: FloatArray
-    offset: FloatArray
-    y: FloatArray
-    weights: FloatArray
-    delta: float
-    log: bool = True
-
-    def rows(self, keep: npt.NDArray[np.intp]) -> "Problem":
-        """The problem of the rows ``keep`` alone."""
-        y = self.y if len(self.y) == 1 else self.y[keep]
-        weights = self.weights if len(self.weights) == 1 else self.weights[keep]
-        return Problem(self.design, self.offset, y, weights, self.delta, self.log)
-
-
-@dataclass(frozen=True)
 class Solution:
-    """theta [rows, parameters]; objective and decrement [rows]; ``optimal`` [rows] is verified at theta."""
+    """theta [rows, k]; objective and decrement [rows]; ``optimal`` [rows] is verified at theta."""
 
     theta: FloatArray
     objective: FloatArray
     decrement: FloatArray
     optimal: BoolArray
 
+    def rows(self, which: npt.NDArray[Any]) -> "Solution":
+        """The rows ``which``, by position or mask."""
+        parts = self.theta[which], self.objective[which], self.decrement[which], self.optimal[which]
+        return Solution(*parts)
 
-@dataclass(frozen=True)
-class _Local:
-    """Objective [rows], gradient [rows, k], Hessian and majoriser [rows, k, k] at one theta."""
-
-    objective: FloatArray
-    gradient: FloatArray
-    hessian: FloatArray
-    majoriser: FloatArray
-
-
-def _prediction(problem: Problem, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """ln f [rows, points] and the share of each term in it [rows, terms, points]."""
-    z = np.einsum("tnk,bk->btn", problem.design, theta) + problem.offset
-    top = z.max(axis=1, keepdims=True)
-    shares = np.exp(z - top)
-    total = shares.sum(axis=1, keepdims=True)
-    return (top + np.log(total))[:, 0], shares / total
+    def best_first(self) -> "Solution":
+        """The rows by objective; among equal ones a verified optimum goes first."""
+        return self.rows(np.lexsort((~self.optimal, self.objective)))
 
 
-def _residual(problem: Problem, log_f: FloatArray) -> FloatArray:
-    return log_f - np.log(problem.y) if problem.log else np.exp(log_f) - problem.y
-
-
-def _huber(residual: FloatArray, delta: float) -> FloatArray:
-    size = np.abs(residual)
-    if np.isinf(delta):
-        return 0.5 * size**2
-    return np.where(size <= delta, 0.5 * size**2, delta * (size - 0.5 * delta))
+def _blocks(problem: Problem, n_rows: int) -> list[Rows]:
+    rows = int(np.clip(_BLOCK_ELEMENTS // problem.size[0], 1, 128))
+    return [np.arange(first, min(first + rows, n_rows)) for first in range(0, n_rows, rows)]
 
 
 def objective(problem: Problem, theta: FloatArray) -> FloatArray:
     """The weighted sum over points of the loss of the residuals [rows]; infinite where it overflows."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        residual = _residual(problem, _prediction(problem, theta)[0])
-        value = np.sum(problem.weights * _huber(residual, problem.delta), axis=1)
-    return np.where(np.isfinite(value), value, np.inf)
-
-
-def _local(problem: Problem, theta: FloatArray) -> _Local:
-    log_f, shares = _prediction(problem, theta)
-    residual = _residual(problem, log_f)
-    delta, weights = problem.delta, problem.weights
-    psi = weights * np.clip(residual, -delta, delta)
-    inside = weights * (np.abs(residual) <= delta)
-    majorised = weights * (1.0 if np.isinf(delta) else delta / np.maximum(np.abs(residual), delta))
-    scale = np.ones_like(log_f) if problem.log else np.exp(log_f)
-    g = np.einsum("btn,tnk->bnk", shares, problem.design)
-    curvature = np.einsum(
-        "btn,tnj,tnk->bjk", (psi * scale)[:, None] * shares, problem.design, problem.design, optimize=True
-    )
-    if problem.log:
-        curvature = curvature - _outer(psi, g)
-    jacobian = scale[..., None] * g
-    return _Local(
-        np.sum(weights * _huber(residual, delta), axis=1),
-        np.einsum("bn,bnk->bk", psi, jacobian),
-        _outer(inside, jacobian) + curvature,
-        _outer(majorised, jacobian),
-    )
-
-
-def _outer(weights: FloatArray, g: FloatArray) -> FloatArray:
-    """sum over points of weight g g^T [rows, k, k]."""
-    return np.asarray(np.matmul(np.swapaxes(g * weights[..., None], 1, 2), g))
+    parts = [evaluate(Block.of(problem, rows), theta[rows]) for rows in _blocks(problem, len(theta))]
+    return np.concatenate([part.objective for part in parts])
 
 
 def _ridge(majoriser: FloatArray) -> FloatArray:
@@ -140,63 +82,93 @@ def _solve(matrix: FloatArray, vector: FloatArray) -> FloatArray:
     return np.asarray(solved[..., 0], dtype=np.float64)
 
 
-def _decrement(local: _Local) -> FloatArray:
-    step = _solve(local.majoriser + _ridge(local.majoriser), local.gradient)
-    return np.asarray(np.abs(np.sum(local.gradient * step, axis=1)))
+def _decrement(block: Block, state: State) -> FloatArray:
+    """The undamped decrement of each row."""
+    gradient, majoriser = majorised_system(block, state)
+    return _slope(gradient, _solve(majoriser + _ridge(majoriser), gradient))
 
 
-def _is_optimal(problem: Problem, local: _Local, decrement: FloatArray) -> BoolArray:
-    return decrement <= DECREMENT_TOLERANCE * (local.objective + rounding(problem.design.shape[1]))
+def _slope(gradient: FloatArray, step: FloatArray) -> FloatArray:
+    return np.asarray(np.einsum("bk,bk->b", gradient, step))
 
 
 def newton(problem: Problem, starts: FloatArray, iterations: int = 400) -> Solution:
-    """Minimise the objective from each row of ``starts`` [rows, parameters].
+    """Minimise the objective from each row of ``starts`` [rows, k].
 
-    Rows that reach the tolerance leave the batch. ``optimal`` of the result is checked from the gradient,
-    never taken from the loop's own stopping.
+    Rows that reach the tolerance leave the batch. ``optimal`` of the result is checked from the gradient at
+    the solution, never taken from the loop's own stopping.
     """
     theta = starts.astype(float).copy()
-    damping = np.ones(len(theta))
-    active = np.arange(len(theta))
+    found, decrement = np.empty(len(theta)), np.empty(len(theta))
+    for rows in _blocks(problem, len(theta)):
+        theta[rows] = _minimised(Block.of(problem, rows), theta[rows], iterations)
+        block = Block.of(problem, rows)
+        state = evaluate(block, theta[rows])
+        found[rows], decrement[rows] = state.objective, np.abs(_decrement(block, state))
+    scale = found + rounding(problem.size[0])
+    return Solution(theta, found, decrement, decrement <= DECREMENT_TOLERANCE * scale)
+
+
+def _minimised(block: Block, theta: FloatArray, iterations: int) -> FloatArray:
+    """theta [rows, k] of a block after damped Newton steps."""
+    state = evaluate(block, theta)
+    result = theta.copy()
+    left = np.arange(len(theta))
+    damping = np.full(len(theta), FIRST_DAMPING)
+    small = rounding(block.problem.size[0])
     for _ in range(iterations):
-        part = problem.rows(active)
-        local = _local(part, theta[active])
-        done = _is_optimal(part, local, _decrement(local)) | (damping[active] > LARGEST_DAMPING)
-        theta[active], damping[active] = _step(part, theta[active], damping[active], local, done)
-        active = active[~done]
-        if not len(active):
-            break
-    local = _local(problem, theta)
-    decrement = _decrement(local)
-    return Solution(theta, local.objective, decrement, _is_optimal(problem, local, decrement))
-
-
-def _step(
-    problem: Problem, theta: FloatArray, damping: FloatArray, local: _Local, done: BoolArray
-) -> tuple[FloatArray, FloatArray]:
-    """One damped step of each row that is not done; damping grows where the objective would rise."""
-    damped = local.hessian + damping[:, None, None] * local.majoriser + _ridge(local.majoriser)
-    step = -_solve(damped, local.gradient)
-    slope = np.sum(step * local.gradient, axis=1)
-    candidate = theta + np.clip(step, -5.0, 5.0)
-    lower = objective(problem, candidate) <= local.objective + 1e-4 * np.minimum(slope, 0.0)
-    accept = lower & (slope < 0) & ~done
-    theta = np.where(accept[:, None], candidate, theta)
-    return theta, np.where(accept, np.maximum(damping * 0.2, 1e-12), np.where(done, damping, damping * 8.0))
+        gradient, matrix = newton_system(block, state, damping)
+        step = np.clip(-_solve(matrix + _ridge(matrix), gradient), -5.0, 5.0)
+        slope = _slope(gradient, step)
+        done = damping > LARGEST_DAMPING
+        # The damped slope alone would stop falsely; where it is small the undamped decrement decides.
+        near = np.abs(slope) <= TARGET * (state.objective + small)
+        if near.any():
+            done |= near & (np.abs(_decrement(block, state)) <= TARGET * (state.objective + small))
+        trial = evaluate(block, state.theta + step)
+        accept = (slope < 0) & (trial.objective <= state.objective + 1e-4 * slope)
+        state = trial if accept.all() else state.replaced(trial, accept)
+        damping = np.where(accept, np.maximum(damping * LESS_DAMPING, 1e-12), damping * MORE_DAMPING)
+        if done.any():
+            # A row that is done has taken this last step too, which costs nothing more.
+            result[left[done]] = state.theta[done]
+            left, damping, state = left[~done], damping[~done], state.kept(~done)
+            block.keep(~done)
+            if not len(left):
+                return result
+    result[left] = state.theta
+    return result
 
 
 def least_absolute(problem: Problem, starts: FloatArray) -> Solution:
     """The L1 fit: Huber at ever smaller delta, each warm from the last; the objective is sum w |r|."""
     theta = starts
     for delta in L1_DELTAS:
-        stage = Problem(problem.design, problem.offset, problem.y, problem.weights, delta, problem.log)
-        solution = newton(stage, theta)
+        solution = newton(replace(problem, delta=delta), theta)
         theta = solution.theta
-    residual = _residual(problem, _prediction(problem, theta)[0])
-    total = np.sum(problem.weights * np.abs(residual), axis=1)
+    # Huber's loss at this delta is delta (|r| - delta/2) but for the few points inside.
+    total = np.empty(len(theta))
+    for rows in _blocks(problem, len(theta)):
+        block = Block.of(problem, rows)
+        total[rows] = np.sum(block.weights * np.abs(evaluate(block, theta[rows]).residual), axis=1)
     return Solution(theta, total, solution.decrement / L1_DELTAS[-1], solution.optimal)
 
 
 def solve(problem: Problem, starts: FloatArray) -> Solution:
     """:func:`newton`, or :func:`least_absolute` where ``problem.delta`` is zero."""
     return least_absolute(problem, starts) if problem.delta == 0 else newton(problem, starts)
+
+
+def flat_directions(problem: Problem, theta: FloatArray) -> tuple[float, list[FloatArray]]:
+    """The condition number of the majoriser at ``theta`` [k], and unit directions that it leaves flat.
+
+    The curvature is scaled to a unit diagonal first, so that units do not count.
+    """
+    delta = problem.delta if problem.delta > 0 else L1_DELTAS[0]
+    block = Block.of(replace(problem, delta=delta), np.arange(1))
+    majoriser = majorised_system(block, evaluate(block, theta[None]))[1][0]
+    scale = np.sqrt(np.maximum(np.diag(majoriser), 1e-300))
+    values, vectors = np.linalg.eigh(majoriser / np.outer(scale, scale))
+    condition = float(values[-1] / max(values[0], 1e-300))
+    flat = [vectors[:, i] for i, value in enumerate(values) if value < FLAT * values[-1]]
+    return condition, flat

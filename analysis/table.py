@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analysis.comparison import Comparison, RungDifference
-from analysis.data import checked, comparison_rows, require_choice
+from analysis.data import checked, comparison_rows, require_choice, simulation_warnings
 from analysis.words import percent, signed, span
 
 
@@ -41,7 +41,8 @@ def comparison_table(results: pd.DataFrame, comparisons: Sequence[Comparison]) -
     )
     rows = [row for comparison in comparisons for row in _arm_rows(comparison, trials)]
     numeric = tuple(name not in ("arm", "rung", "learning rate", "verdict") for name in columns)
-    return Table("Comparison with the reference", columns, tuple(rows), numeric, tuple(_notes(comparisons)))
+    notes = (*_notes(comparisons), *simulation_warnings(trials))
+    return Table("Comparison with the reference", columns, tuple(rows), numeric, notes)
 
 
 def _arm_rows(comparison: Comparison, trials: pd.DataFrame) -> list[tuple[str, ...]]:
@@ -150,7 +151,40 @@ def _ascii_minus(row: Sequence[str], numeric: Sequence[bool]) -> list[str]:
     return [text.replace("−", "-") if is_n else text for text, is_n in zip(row, numeric, strict=True)]
 
 
-FORMATS: dict[str, Callable[[Table], str]] = {"markdown": _markdown, "csv": _csv}
+_LATEX_SPECIAL = str.maketrans(
+    {
+        "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+        "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": r"\ensuremath{-}",
+        "<": r"\ensuremath{<}", ">": r"\ensuremath{>}", "|": r"\ensuremath{|}",
+    }
+)  # fmt: skip
+
+
+def _latex(table: Table) -> str:
+    """A ``tabular`` with the rules of the booktabs package, the notes below it."""
+
+    def line(cells: Sequence[str]) -> str:
+        return " & ".join(" ".join(cell.split()).translate(_LATEX_SPECIAL) for cell in cells) + r" \\"
+
+    alignment = "".join("r" if right else "l" for right in table.numeric)
+    lines = [
+        "% needs \\usepackage{booktabs}",
+        rf"\begin{{tabular}}{{{alignment}}}",
+        r"\toprule",
+        line(table.columns),
+        r"\midrule",
+        *(line(row) for row in table.rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+        *(
+            rf"\par\smallskip\footnotesize {' '.join(n.split()).translate(_LATEX_SPECIAL)}"
+            for n in table.notes
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+FORMATS: dict[str, Callable[[Table], str]] = {"markdown": _markdown, "csv": _csv, "latex": _latex}
 
 
 def render(table: Table, form: str) -> str:

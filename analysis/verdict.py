@@ -119,9 +119,10 @@ def _size(evidence: Evidence) -> str:
     if interval is None:
         return f"{start}, with one seed a rung, which carries no interval and no claim"
     freedom = "degree" if evidence.estimate.df == 1 else "degrees"
+    basis = ", from the spread between rungs: one seed each" if evidence.estimate.between else ""
     return (
         f"{start} ({percent(evidence.level)} interval of the difference {span(interval)}; {evidence.n_pairs} "
-        f"pairs, {evidence.estimate.df} {freedom} of freedom, Holm p {p_value(evidence.p_holm)})"
+        f"pairs, {evidence.estimate.df} {freedom} of freedom{basis}, Holm p {p_value(evidence.p_holm)})"
     )
 
 
@@ -170,6 +171,8 @@ def _when_undecided(evidence: Evidence) -> str:
     p = estimate.p_value()
     if p is not None and p < evidence.alpha:
         return "A few more seeds: only the correction for several arms stands against a claim."
+    if estimate.between:
+        return "A second seed at every rung: the spread between rungs is all the noise figure there is."
     seeds = seeds_needed(estimate, evidence.pair_sd, evidence.n_cells, evidence.level)
     noise = f"the noise seen (sd {evidence.pair_sd:.4f} a pair)"
     if seeds is None:

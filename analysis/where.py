@@ -36,10 +36,15 @@ def select(table: pd.DataFrame, expression: str | None) -> pd.DataFrame:
     """
     if expression is None:
         return table
-    rows = table[_Evaluator(table, expression).evaluate()].reset_index(drop=True)
+    rows = table[holds(table, expression)].reset_index(drop=True)
     if rows.empty:
         raise DataError(f"where {expression!r} leaves none of the {len(table)} rows")
     return rows
+
+
+def holds(table: pd.DataFrame, expression: str) -> "pd.Series[bool]":
+    """For each row of ``table`` whether ``expression`` holds. Raises :class:`DataError`."""
+    return _Evaluator(table, expression).evaluate()
 
 
 class _Evaluator:

@@ -1,6 +1,7 @@
 """Closed forms for the parameters and training FLOPs of a model, without building it and without torch."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from model.config import ModelConfig, Shape
 from model.strategies import ALL_MAPS, ATTENTION_INPUT_MAPS, FEED_FORWARD_INPUT_MAPS, ScaleVectorStrategy
@@ -52,18 +53,25 @@ def map_shapes(shape: Shape) -> dict[str, tuple[int, int]]:
     }
 
 
+@lru_cache(maxsize=4096)
 def count_parameters(config: ModelConfig) -> ParameterCounts:
     """The parameters of ``config``'s model, as the transformer creates them."""
     shape = config.shape
     embedding = config.vocabulary_size * shape.width
     inputs, outputs = _scale_vectors(shape, config.scale_vectors)
     return ParameterCounts(
-        matrices=shape.layers * sum(rows * columns for rows, columns in map_shapes(shape).values()),
+        matrices=_matrices(shape),
         token_embedding=embedding,
         head=0 if config.tied_embeddings else embedding,
         scale_vectors_input=inputs,
         scale_vectors_output=outputs,
     )
+
+
+@lru_cache(maxsize=4096)
+def _matrices(shape: Shape) -> int:
+    """Parameters of the linear maps of all blocks."""
+    return shape.layers * sum(rows * columns for rows, columns in map_shapes(shape).values())
 
 
 def _scale_vectors(shape: Shape, strategy: ScaleVectorStrategy) -> tuple[int, int]:
@@ -96,7 +104,7 @@ def flops_per_token(config: ModelConfig, sequence_length: int) -> int:
     work (norms, rotary embedding, softmax, the folding of scale vectors) and the optimizer are not counted.
     """
     shape = config.shape
-    matrices = count_parameters(config).matrices + config.vocabulary_size * shape.width
+    matrices = _matrices(shape) + config.vocabulary_size * shape.width
     attention = 2 * sequence_length * shape.width * shape.layers
     return 3 * 2 * (matrices + attention)
 

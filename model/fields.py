@@ -43,12 +43,28 @@ def require_choice(field: str, value: object, choices: typing.Iterable[str]) -> 
     require(value in names, field, value, ", ".join(names))
 
 
+def is_left_out(field: "dataclasses.Field[Any]", value: object) -> bool:
+    """Whether the identity leaves ``field`` out at ``value``: a later field at its default."""
+    return _OMIT_AT_DEFAULT in field.metadata and bool(value == field.default)
+
+
+_fields: dict[type[Any], tuple["dataclasses.Field[Any]", ...]] = {}
+_type_hints: dict[type[Any], dict[str, Any]] = {}
+
+
+def fields_of(kind: type[Any]) -> tuple["dataclasses.Field[Any]", ...]:
+    """``dataclasses.fields``, which looks for them anew each time."""
+    if kind not in _fields:
+        _fields[kind] = dataclasses.fields(kind)
+    return _fields[kind]
+
+
 def to_dict(config: Any, *, identity: bool = False) -> dict[str, Any]:
     """A configuration dataclass as plain JSON values; ``identity`` drops later fields at their default."""
     result: dict[str, Any] = {}
-    for field in dataclasses.fields(config):
+    for field in fields_of(type(config)):
         value = getattr(config, field.name)
-        if identity and field.metadata.get(_OMIT_AT_DEFAULT) and value == field.default:
+        if identity and is_left_out(field, value):
             continue
         if dataclasses.is_dataclass(value):
             value = to_dict(value, identity=identity)
@@ -68,12 +84,18 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     known = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for name in values:
         require(name in known, f"{prefix}{name}", values[name], "no such field; fields: " + ", ".join(known))
-    hints = typing.get_type_hints(cls)
+    hints = _hints_of(cls)
     arguments = {name: _coerce(hints[name], value, prefix + name) for name, value in values.items()}
     for name, field in known.items():
         if name not in arguments and field.default is field.default_factory is dataclasses.MISSING:
             raise ConfigurationError(prefix + name, None, "a value (the field has no default)")
     return cls(**arguments)
+
+
+def _hints_of(kind: type[Any]) -> dict[str, Any]:
+    if kind not in _type_hints:
+        _type_hints[kind] = typing.get_type_hints(kind)
+    return _type_hints[kind]
 
 
 def _coerce(hint: Any, value: Any, where: str) -> Any:

@@ -18,8 +18,7 @@ class _RMSNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        scale = norm.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
+        scale = _mean_of_squares(x, epsilon).rsqrt_()
         y = x * scale
         ctx.save_for_backward(y, scale)
         return y, scale
@@ -30,12 +29,49 @@ class _RMSNorm(torch.autograd.Function):
         y, scale = ctx.saved_tensors
         result: Tensor | None = None
         if gradient is not None:
-            along = (gradient * y).mean(-1, keepdim=True)
+            along = _mean(gradient * y)
             result = torch.addcmul(gradient, y, along, value=-1).mul_(scale)
         if of_scale is not None:
             through_scale = y * of_scale * scale.square() / -y.shape[-1]
             result = through_scale if result is None else result + through_scale
         return result, None
+
+
+NARROW = 64
+"""Up to this width a processor sums rows faster as a product with a vector than as a reduction."""
+
+
+@lru_cache(maxsize=64)
+def _constant(value: float, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """A tensor on the CPU that is kept; a plain one even when first asked for in inference mode."""
+    with torch.inference_mode(False):
+        return torch.full(shape, value, dtype=dtype, device="cpu")
+
+
+def _is_narrow(x: Tensor) -> bool:
+    return x.shape[-1] <= NARROW and x.device.type == "cpu"
+
+
+def _mean(x: Tensor) -> Tensor:
+    """The mean over the last axis, which is kept."""
+    return _narrow_mean(x, 0.0) if _is_narrow(x) else x.mean(-1, keepdim=True)
+
+
+def _narrow_mean(x: Tensor, plus: float) -> Tensor:
+    """The mean over the last axis, which is kept, and ``plus``, as a product with a vector."""
+    width = x.shape[-1]
+    weights, start = _constant(1 / width, (width,), x.dtype), _constant(plus, (), x.dtype)
+    mean: Tensor = torch.addmv(start, x.reshape(-1, width), weights).view(*x.shape[:-1], 1)
+    return mean
+
+
+def _mean_of_squares(x: Tensor, plus: float) -> Tensor:
+    """The mean of squares over the last axis, which is kept, and ``plus``."""
+    if _is_narrow(x):
+        return _narrow_mean(x * x, plus)
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)  # Needs no copy of squares.
+    mean: Tensor = norm.square_().div_(x.shape[-1]).add_(plus)
+    return mean
 
 
 def rms_norm(x: Tensor, epsilon: float) -> Tensor:
@@ -93,10 +129,12 @@ class _HeadLoss(torch.autograd.Function):
         rows = rows_of_a_slice(weight.shape[0], hidden.device.type)
         slices = zip(*(torch.split(tensor, rows) for tensor in (hidden, targets, of_hidden)), strict=True)
         for part, target, of_part in slices:
-            losses, gradient = _losses_and_gradient(linear(part, weight).to(wide), target)
+            losses, exponentials, normalizer = _losses_in_place(linear(part, weight).to(wide), target)
             total += losses.sum()
             if wants_gradient:
-                _spread(gradient.to(part.dtype), part, weight, of_part, of_weight)
+                # The gradient by the logits is this over the normalizer; its products are cheaper to divide.
+                exponentials.scatter_add_(1, target[:, None], -normalizer)
+                _spread(exponentials.to(part.dtype), normalizer, part, weight, of_part, of_weight)
         if wants_gradient:
             ctx.save_for_backward(of_hidden, of_weight.to(weight.dtype))
         return total
@@ -111,24 +149,28 @@ class _HeadLoss(torch.autograd.Function):
         return of_hidden * gradient.to(of_hidden.dtype), of_weight * gradient.to(of_weight.dtype), None, None
 
 
-def _losses_and_gradient(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """The loss of each row of ``logits`` [n, classes] and the gradient of their sum by the logits."""
-    probabilities = torch.softmax(logits, -1)
-    # The largest probability is at least 1 / classes, so this logarithm never underflows.
-    normalizer = logits.amax(-1) - probabilities.amax(-1).log()
-    column = targets[:, None]
-    losses = normalizer - logits.gather(1, column)[:, 0]
-    gradient = probabilities.scatter_add_(1, column, torch.full_like(column, -1, dtype=logits.dtype))
-    return losses, gradient
+def _losses_in_place(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The losses [n, 1] of the rows of ``logits`` [n, classes], which are used up.
+
+    Also ``exponentials`` [n, classes] and their sums ``normalizer`` [n, 1]: the softmax is their quotient.
+    """
+    largest = logits.amax(-1, keepdim=True)
+    of_target = logits.gather(1, targets[:, None])
+    exponentials = logits.sub_(largest).exp_()
+    normalizer = exponentials.sum(-1, keepdim=True)  # At least 1: its logarithm never underflows.
+    return largest + normalizer.log() - of_target, exponentials, normalizer
 
 
-def _spread(gradient: Tensor, part: Tensor, weight: Tensor, of_part: Tensor, of_weight: Tensor) -> None:
-    """Given the logits' gradient write ``part``'s [n, width], add that of ``weight`` [classes, width]."""
-    torch.mm(gradient, weight, out=of_part)
+def _spread(
+    gradient: Tensor, divisor: Tensor, part: Tensor, weight: Tensor, of_part: Tensor, of_weight: Tensor
+) -> None:
+    """From the logits' gradient times ``divisor`` [n, 1]: write ``part``'s [n, width], add ``weight``'s."""
+    torch.mm(gradient, weight, out=of_part).div_(divisor)
+    scaled = (part / divisor).to(part.dtype)
     if of_weight.dtype == part.dtype:
-        torch.addmm(of_weight, gradient.T, part, out=of_weight)
+        torch.addmm(of_weight, gradient.T, scaled, out=of_weight)
     else:
-        of_weight += gradient.T @ part
+        of_weight += gradient.T @ scaled
 
 
 def rows_of_a_slice(classes: int, device_type: str) -> int:

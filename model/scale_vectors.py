@@ -4,6 +4,8 @@ Which vectors exist is data (``model.strategies``). A vector next to a linear ma
 for the forward pass: the same function and the same gradients at a cost of O(width^2), not O(tokens x width).
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
@@ -104,21 +106,46 @@ class LinearMap(nn.Module):
 
     def forward(self, x: Tensor, epsilon: float, before: Tensor | None = None) -> Tensor:
         """x [..., in_width] to y [..., out_width]; ``epsilon`` is the norm's."""
-        y = self.without_late_vector(x, epsilon, before)
+        y = joint_map((self,), x, epsilon, before)
         late = self.late_vector()
         return y if late is None else y * late
-
-    def without_late_vector(self, x: Tensor, epsilon: float, before: Tensor | None = None) -> Tensor:
-        """The map without its late vector, for readers that fold that vector into their own weight."""
-        product = linear(x, self.folded_weight(before))
-        if not self.norm_width:
-            return product
-        groups = product.reshape(*product.shape[:-1], -1, self.norm_width)
-        return rms_norm(groups, epsilon).flatten(-2)
 
     def late_vector(self) -> Tensor | None:
         """u [out_width] where a norm keeps it from being folded into W, else None."""
         return self.output_vector() if self.output_vector is not None and self.norm_width else None
+
+
+def joint_map(maps: Sequence[LinearMap], x: Tensor, epsilon: float, before: Tensor | None = None) -> Tensor:
+    """What ``maps`` make of the same x [..., in_width], side by side [..., all out_widths]: one product.
+
+    Late vectors are left to the reader, who may fold them into a weight of its own. ``before`` [in_width]
+    is a further vector on the input that all maps share.
+    """
+    weights = [map_.folded_weight() for map_ in maps]
+    weight = weights[0] if len(weights) == 1 else torch.cat(weights)
+    product = linear(x, weight if before is None else weight * before)
+    norm_widths = [map_.norm_width for map_ in maps]
+    if len(set(norm_widths)) == 1:
+        return _normalized(product, norm_widths[0], epsilon)
+    parts = torch.split(product, [len(weight) for weight in weights], -1)
+    pairs = zip(parts, norm_widths, strict=True)
+    return torch.cat([_normalized(part, width, epsilon) for part, width in pairs], -1)
+
+
+def _normalized(x: Tensor, norm_width: int, epsilon: float) -> Tensor:
+    """``x`` [..., n] with each ``norm_width`` neighbours normalized together, as it is for 0."""
+    if not norm_width:
+        return x
+    return rms_norm(x.reshape(*x.shape[:-1], -1, norm_width), epsilon).flatten(-2)
+
+
+def late_vectors(maps: Sequence[LinearMap]) -> Tensor | None:
+    """The late vectors of ``maps`` side by side, ones for a map that has none; None if none has one."""
+    vectors = [map_.late_vector() for map_ in maps]
+    if all(vector is None for vector in vectors):
+        return None
+    pairs = zip(maps, vectors, strict=True)
+    return torch.cat([m.weight.new_ones(len(m.weight)) if v is None else v for m, v in pairs])
 
 
 def scaled_map(

@@ -12,7 +12,16 @@ from torch.nn.functional import embedding, linear, scaled_dot_product_attention
 
 from model.config import ModelConfig
 from model.functional import head_loss, rms_norm, rotate, swiglu
-from model.scale_vectors import FoldingError, LinearMap, ScaleVector, effective, scaled_map, shared_vector
+from model.scale_vectors import (
+    FoldingError,
+    LinearMap,
+    ScaleVector,
+    effective,
+    joint_map,
+    late_vectors,
+    scaled_map,
+    shared_vector,
+)
 from model.strategies import ALL_MAPS, NORMED_MAPS, PRESETS
 
 RESIDUAL_OUTPUTS = ("output", "down")
@@ -35,12 +44,17 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalized input [batch, length, width] to the sublayer's output, the same shape."""
-        shape, epsilon, base = self.config.shape, self.config.norm_epsilon, self.config.rope_base
-        shared = effective(self.shared_vector)
-        heads = (*x.shape[:-1], -1, shape.head_width)
-        query = rotate(self.query(x, epsilon, shared).reshape(heads), base)
-        key = rotate(self.key(x, epsilon, shared).reshape(heads), base)
-        value = self.value.without_late_vector(x, epsilon, shared).reshape(heads)
+        shape, epsilon = self.config.shape, self.config.norm_epsilon
+        maps = (self.query, self.key, self.value)
+        joint = joint_map(maps, x, epsilon, effective(self.shared_vector))
+        turning = shape.heads + shape.kv_heads
+        heads = joint.view(*x.shape[:-1], turning + shape.kv_heads, shape.head_width)
+        query_key, value = torch.split(heads, [turning, shape.kv_heads], -2)
+        late = late_vectors(maps[:2])
+        if late is not None:
+            query_key = query_key * late.view(turning, shape.head_width)
+        query_key = rotate(query_key, self.config.rope_base)
+        query, key = torch.split(query_key, [shape.heads, shape.kv_heads], -2)
         mixed = scaled_dot_product_attention(
             query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2),
             is_causal=True, enable_gqa=shape.kv_heads != shape.heads,
@@ -77,8 +91,9 @@ class FeedForward(nn.Module):
         """Normalized input [batch, length, width] to the sublayer's output, the same shape."""
         epsilon = self.config.norm_epsilon
         shared = effective(self.shared_vector)
+        # Not one product: the halves of a joint result are not contiguous, which costs more than it saves.
         gate = self.gate(x, epsilon, shared)
-        up = self.up.without_late_vector(x, epsilon, shared)
+        up = joint_map((self.up,), x, epsilon, shared)
         # The product with the gate commutes with a vector on ``up``, so ``down`` can take it in.
         result: Tensor = self.down(swiglu(gate, up), epsilon, self.up.late_vector())
         return result

@@ -24,6 +24,12 @@ Runs = Annotated[
     Path, typer.Option("--runs", envvar="SCALEVEC_RUNS_DIR", help="The folder of runs, seen by all machines.")
 ]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Trials at a time; 0: one for each core.")]
+ExecutorName = Annotated[
+    str | None, typer.Option("--executor", help="Where trials run: local, ray, slurm or simulate.")
+]
+ProfileName = Annotated[
+    str | None, typer.Option("--profile", help="The site's settings, by their name in profiles.yaml.")
+]
 SweepFile = Annotated[str, typer.Argument(metavar="SWEEP", help="A sweep file.")]
 SourceName = Annotated[
     str, typer.Argument(metavar="SOURCE", help="A sweep (its file or name), or a .csv or .parquet table.")
@@ -52,10 +58,16 @@ def _finish(code: Exit) -> None:
 @app.callback()
 def _global(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    store: Annotated[
+        str | None,
+        typer.Option(envvar="SCALEVEC_STORE", help="The index: a URL such as postgresql://user@host/name."),
+    ] = None,
 ) -> None:
     """Scaling-law experiments from one sweep file to a verdict."""
     if debug:
         os.environ["SCALEVEC_DEBUG"] = "1"
+    if store:
+        os.environ["SCALEVEC_STORE"] = store
 
 
 @app.command()
@@ -89,21 +101,63 @@ def run(
     sweep: SweepFile,
     runs: Runs = RUNS,
     jobs: Jobs = 0,
-    executor: Annotated[str, typer.Option(help="Where trials run: local.")] = "local",
+    executor: ExecutorName = None,
+    profile: ProfileName = None,
     retune: Annotated[bool, typer.Option("--retune", help="Choose tuned values anew.")] = False,
+    where: Annotated[
+        str | None, typer.Option(help="Only these trials, as in 'rung == \"tiny-25k\"'.")
+    ] = None,
 ) -> None:
     """Run what is missing of a sweep until it is done; safe to stop and to repeat."""
     from orchestrator.commands import running
 
-    _finish(running.run_sweep(sweep, runs, executor, jobs, retune=retune))
+    _finish(
+        running.run_sweep(sweep, runs, running.Place(executor, profile, jobs), retune=retune, where=where)
+    )
+
+
+@app.command()
+def submit(
+    sweep: SweepFile,
+    runs: Runs = RUNS,
+    executor: ExecutorName = None,
+    profile: ProfileName = None,
+) -> None:
+    """Send a sweep to a cluster and return: a small job there runs its stages; may be repeated."""
+    from orchestrator.commands import queueing, running
+
+    _finish(queueing.submit(sweep, runs, running.Place(executor, profile)))
+
+
+@app.command()
+def cancel(
+    source: SourceName,
+    runs: Runs = RUNS,
+    profile: ProfileName = None,
+    removed: Annotated[
+        bool, typer.Option("--removed", help="Only trials that the sweep file no longer holds.")
+    ] = False,
+) -> None:
+    """Call off what a sweep has waiting or running; results and checkpoints stay."""
+    from orchestrator.commands import queueing
+
+    _finish(queueing.cancel(source, runs, profile, removed=removed))
 
 
 @app.command()
 def retry(source: SourceName, runs: Runs = RUNS) -> None:
     """Let the failed trials of a sweep run again."""
-    from orchestrator.commands import running
+    from orchestrator.commands import queueing
 
-    _finish(running.retry(source, runs))
+    _finish(queueing.retry(source, runs))
+
+
+@app.command()
+def collect(source: SourceName, runs: Runs = RUNS, as_json: AsJson = False) -> None:
+    """Take the results of a sweep into the index, from any machine that sees the runs; may be repeated."""
+    from orchestrator.commands import looking
+
+    _finish(looking.collect(source, runs, as_json=as_json))
 
 
 @app.command()
@@ -263,3 +317,7 @@ def main() -> None:
         app()
     except Exception as error:  # noqa: BLE001 (the last place where a person can be told)
         sys.exit(int(report(error, debug=bool(os.environ.get("SCALEVEC_DEBUG")))))
+
+
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,12 @@ BYTES_PER_PARAMETER = 16
 LOG_BYTES_PER_STEP = 170
 """One row of metrics.jsonl."""
 FIXED_BYTES = 12_000
-"""trial.json, environment.json, result.json, events and the log."""
+"""trial.json, environment.json, result.json, job.json, events, the claim and the log."""
+FIXED_FILES = 13
+"""Of a trial that ran undisturbed: seven files, three of the claim, three folders (that of the
+checkpoints only where one was written)."""
+KEPT_BYTES_PER_PARAMETER = {"none": 0, "weights": 4, "all": 12}
+"""Of the one checkpoint that stays: float32 weights, and two moments."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,9 @@ class Cost:
     seconds: float
     memory_bytes: int
     disk_bytes: int
+    """What stays when the trial is completed."""
+    disk_files: int
+    """Files and folders that stay; a quota counts both."""
 
 
 def cost(trial: Trial, device: str = "cpu", keep: str = "none", micro_batch: int = 0) -> Cost:
@@ -36,10 +44,11 @@ def cost(trial: Trial, device: str = "cpu", keep: str = "none", micro_batch: int
     shape = trial.model.shape
     per_token = shape.layers * (14 * shape.width + 4 * shape.feed_forward) * 4
     activations = sequences * trial.sequence_length * per_token
-    checkpoint = {"none": 0, "weights": 4, "all": 12}[keep] * counts.total
+    checkpoint = KEPT_BYTES_PER_PARAMETER[keep] * counts.total
     return Cost(
         flops=flops,
         seconds=START_S + flops / FLOPS_PER_S[device],
         memory_bytes=counts.total * BYTES_PER_PARAMETER + activations,
         disk_bytes=FIXED_BYTES + LOG_BYTES_PER_STEP * trial.steps + checkpoint,
+        disk_files=FIXED_FILES + (keep != "none"),
     )

@@ -63,6 +63,8 @@ class Job:
     arm: str = ""
     rung: str = ""
     request: Request = Request()
+    estimate_s: float = 0.0
+    """The plan's estimate, for a request that leaves the time open."""
     avoid_nodes: tuple[str, ...] = ()
     """Hosts on which trials failed for no reason of their own."""
 
@@ -72,7 +74,10 @@ class Job:
         return self.directory / "log.txt"
 
 
-def worker_command(runs_dir: Path, trial_id: str, options: RunOptions) -> tuple[str, ...]:
-    """The command that runs one attempt; ``-P`` so that a user's own ``model.py`` never shadows ours."""
-    arguments = ("--runs", str(runs_dir.resolve()), "--options", json.dumps(to_dict(options)), trial_id)
-    return (sys.executable, "-P", "-m", "orchestrator.worker", *arguments)
+def worker_command(runs_dir: Path, trial_id: str, options: RunOptions, token: str) -> tuple[str, ...]:
+    """The command that runs one attempt; ``-P`` so that a user's own ``model.py`` never shadows ours.
+
+    ``token`` goes into the worker's claim, so that whoever knows the job to be gone may end that claim.
+    """
+    arguments = ("--runs", str(runs_dir.resolve()), "--options", json.dumps(to_dict(options)))
+    return (sys.executable, "-P", "-m", "orchestrator.worker", *arguments, "--job", token, trial_id)

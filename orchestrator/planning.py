@@ -1,37 +1,65 @@
 """The plan of a sweep: every trial with its cost, before anything is spent."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TextIO
 
 from model.accounting import count_parameters
 from orchestrator.estimates import cost
 from orchestrator.progress import duration
 from orchestrator.sweep_run import COMPARISON, Member
+from results.run_directory import RunDirectory, trial_ids
 from sweeps import epochs
 
 if TYPE_CHECKING:
+    from model.config import RunOptions
     from orchestrator.sweep_run import SweepRun
 
 Row = dict[str, Any]
+DONE = ("completed", "diverged")
 
 
 def planned(run: "SweepRun") -> list[Row]:
     """One row a trial; ``trial_id`` is None where a tuned field is still to be chosen."""
-    named = [_row(run, member, run.id_of(member.trial)) for member in run.members()]
-    waiting = [
-        _row(run, Member(cell, COMPARISON, cell.trial(seed), "to be tuned"), None)
-        for cell in run.cells
-        if run.tuner.is_open(cell)
-        for seed in cell.seeds
+    state_of = _states(run)
+    on_machine = lru_cache(lambda rung: _on_machine(run, rung))
+    return [
+        _row(run, member, name, state_of(name) if name else "pending", *on_machine(member.cell.rung))
+        for member, name in _named(run)
     ]
-    return named + waiting
 
 
-def _row(run: "SweepRun", member: "Member", name: str | None) -> Row:
-    trial, options = member.trial, run.options(member)
+def _named(run: "SweepRun") -> Iterator[tuple[Member, str | None]]:
+    for member in run.members():
+        yield member, run.id_of(member.trial)
+    for cell in run.cells:
+        if run.tuner.is_open(cell):
+            for seed in cell.seeds:
+                yield Member(cell, COMPARISON, cell.trial(seed), "to be tuned"), None
+
+
+def _states(run: "SweepRun") -> Callable[[str], str]:
+    """Tells a trial's state; what has no run directory is found by one look at the folder of all."""
+    existing = set(trial_ids(run.runs_dir))
+
+    def state(name: str) -> str:
+        return RunDirectory.of(run.runs_dir, name).state().state if name in existing else "pending"
+
+    return state
+
+
+def _on_machine(run: "SweepRun", rung: str) -> tuple["RunOptions", float]:
+    """How the trials of a rung run, and on how many GPUs."""
+    cell = next(cell for cell in run.cells if cell.rung == rung)
+    return run.options(Member(cell, COMPARISON, cell.template, "")), run.sweep.resources_for(rung).gpus
+
+
+def _row(
+    run: "SweepRun", member: Member, name: str | None, state: str, options: "RunOptions", gpus: float
+) -> Row:
+    trial = member.trial
     counts = count_parameters(trial.model)
-    state = run.directory(trial).state().state if name else "pending"
     return {
         "trial_id": name,
         "stage": member.stage,
@@ -46,8 +74,22 @@ def _row(run: "SweepRun", member: "Member", name: str | None) -> Row:
         "n_tokens": trial.tokens,
         "epochs": epochs(trial, run.corpus_facts),
         "state": state,
-        **asdict(cost(trial, options.device, options.keep, options.micro_batch)),
+        "gpus": gpus,
+        **vars(cost(trial, options.device, options.keep, options.micro_batch)),
     }
+
+
+def gpu_hours(trials: Sequence[Row]) -> float:
+    """GPU hours of what is not done yet: GPUs times the estimated time, each trial once."""
+    left = {row["trial_id"] or place: row for place, row in enumerate(trials) if row["state"] not in DONE}
+    return float(sum(row["gpus"] * row["seconds"] for row in left.values())) / 3600
+
+
+def write_json(trials: Sequence[Row], stream: TextIO) -> None:
+    """A JSON list with a line for each trial."""
+    for place, row in enumerate(trials):
+        stream.write(("[\n " if place == 0 else ",\n ") + json.dumps(row))
+    stream.write("\n]\n" if trials else "[]\n")
 
 
 def show(run: "SweepRun", trials: Sequence[Row], jobs: int, *, every_trial: bool) -> None:
@@ -76,7 +118,7 @@ def _grouped(trials: Sequence[Row]) -> list[list[Row]]:
 
 def _cells(rows: Sequence[Row]) -> tuple[str, ...]:
     first = rows[0]
-    done = sum(row["state"] in ("completed", "diverged") for row in rows)
+    done = sum(row["state"] in DONE for row in rows)
     return (
         first["stage"],
         first["rung"],
@@ -94,16 +136,20 @@ def _cells(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _total(run: "SweepRun", trials: Sequence[Row], jobs: int) -> str:
-    left = [row for row in trials if row["state"] not in ("completed", "diverged")]
+    left = [row for row in trials if row["state"] not in DONE]
     flops, seconds = sum(row["flops"] for row in left), sum(row["seconds"] for row in left)
     megabytes = sum(row["disk_bytes"] for row in trials) / 1e6
+    files = sum(row["disk_files"] for row in trials)
     most = max((row["epochs"] for row in trials), default=0.0)
     lines = [
         f"{len(trials)} trials, {len(trials) - len(left)} of them done; {flops:.3g} FLOPs and about "
         f"{duration(seconds / jobs)} left with {jobs} at a time (an estimate; a run corrects it)",
-        f"disk: {megabytes:,.1f} MB; corpus {run.corpus.fingerprint[:12]}: "
+        f"disk: {megabytes:,.1f} MB in {files:,} files and folders with keep: {run.sweep.keep}",
+        f"corpus {run.corpus_facts.fingerprint[:12]}: "
         f"{run.corpus_facts.training_tokens:,} training tokens, at most {most:.2f} epochs",
     ]
+    if hours := gpu_hours(trials):
+        lines.append(f"{hours:,.3g} GPU hours left{_beyond(hours, run.sweep.max_gpu_hours)}")
     if most > 1:
         lines.append("warning: some trials see text more than once; their losses are not those of fresh text")
     if run.sweep.tune:
@@ -111,3 +157,9 @@ def _total(run: "SweepRun", trials: Sequence[Row], jobs: int) -> str:
             f"tuning may extend its grid by {run.sweep.tune.extend} steps; comparison follows its choices"
         )
     return "\n".join(lines)
+
+
+def _beyond(hours: float, limit: float | None) -> str:
+    if limit is None or hours <= limit:
+        return ""
+    return f": more than max_gpu_hours, {limit:g}; nothing will be submitted"

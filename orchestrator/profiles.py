@@ -1,9 +1,247 @@
 """Profiles: how a site is asked for machines. Data, kept beside the sweep file or in the user's folder."""
 
-from pydantic import BaseModel, ConfigDict
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import platformdirs
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    Strict,
+    StringConstraints,
+    ValidationError,
+)
+from pydantic_core import PydanticCustomError
+
+from orchestrator.errors import Refused
+from sweeps.errors import Path as FieldPath
+from sweeps.errors import Problem, SweepError, refused, shown, unknown
+from sweeps.yaml_source import Source, read_file
+
+FILE_NAME = "profiles.yaml"
+VARIABLE = "SCALEVEC_PROFILES"
+"""Names another file than the one in the user's folder."""
+LEAST_MINUTES = 5
+"""Of a time limit that follows from an estimate."""
+
+NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.,:=/@+-]{0,199}$"
+CONSTRAINT_PATTERN = r"^[A-Za-z0-9_(\[][A-Za-z0-9_.,:&|*()\[\]+-]{0,199}$"
+NODES_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.,\[\]-]{0,199}$"
+ADDRESS_PATTERN = r"^[A-Za-z0-9\[][A-Za-z0-9_.:/\[\]-]{0,199}$"
+FLAG_PATTERN = r"^[a-z][a-z0-9-]{0,40}$"
+_PATTERNS = {
+    NAME_PATTERN: "letters, digits and signs of _ . , : = / @ + -",
+    CONSTRAINT_PATTERN: "features joined by signs of & | * ( ) [ ]",
+    NODES_PATTERN: "names of nodes, as n1 or n[1-4]",
+    ADDRESS_PATTERN: "HOST:PORT, auto, or ray://HOST:PORT",
+    FLAG_PATTERN: "the long name of an option of sbatch, without the dashes",
+}
+_OWN_FLAGS = {
+    "partition": "partition",
+    "account": "account",
+    "qos": "qos",
+    "constraint": "constraint",
+    "time": "time",
+    "mem": "memory_gb",
+    "cpus-per-task": "cpus",
+    "gpus-per-node": "gpus",
+    "exclude": "exclude",
+}
+_RESERVED_FLAGS = (
+    *("array", "job-name", "output", "error", "open-mode", "signal", "requeue", "no-requeue", "wrap"),
+    *("export", "export-file", "chdir", "nodes", "ntasks", "ntasks-per-node", "dependency", "hold", "wait"),
+    *("parsable", "test-only", "input", "cluster-constraint", "clusters"),
+)
 
 
-class Profile(BaseModel):
+def _problem(message: str) -> PydanticCustomError:
+    return PydanticCustomError("profile", "{message}", {"message": message})
+
+
+def _minutes(value: Any) -> Any:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value != "auto" and not (is_number and 0 < value < 1e7):
+        raise _problem(refused(value, "auto, or a positive number of minutes"))
+    return value
+
+
+def _flag_value(value: Any) -> Any:
+    is_name = isinstance(value, str) and re.fullmatch(NAME_PATTERN.rstrip("$"), value)
+    if is_name or isinstance(value, bool | int):
+        return value
+    raise _problem(refused(value, f"true, a whole number, or {_PATTERNS[NAME_PATTERN]}"))
+
+
+def _one_line(value: str) -> str:
+    if any(character in value for character in "\n\r\0"):
+        raise _problem(refused(value, "one line of shell for each entry"))
+    return value
+
+
+def _not_ours(name: str) -> str:
+    if name in _OWN_FLAGS:
+        raise _problem(f"{shown(name)} has a field of its own: {_OWN_FLAGS[name]}")
+    if name in _RESERVED_FLAGS:
+        raise _problem(f"{shown(name)} is set by scalevec itself")
+    return name
+
+
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+Nodes = Annotated[str, StringConstraints(pattern=NODES_PATTERN)]
+Flag = Annotated[str, StringConstraints(pattern=FLAG_PATTERN), AfterValidator(_not_ours)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class RungProfile(BaseModel):
+    """What the trials of one rung are given; what is not said is left to the sweep file or the site."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    partition: Name | None = None
+    account: Name | None = None
+    qos: Name | None = None
+    constraint: Annotated[str, StringConstraints(pattern=CONSTRAINT_PATTERN)] | None = None
+    time: Annotated[float | Literal["auto"], PlainValidator(_minutes)] = "auto"
+    """Minutes of one job, or ``auto``: what its trials are expected to take, times ``time_factor``."""
+    time_factor: Annotated[float, Field(ge=1, le=100)] = 2.0
+    memory_gb: Positive | None = None
+    cpus: Count | None = None
+    gpus: Annotated[float, Field(ge=0, le=1024)] | None = None
+    trials_per_job: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Trials that share one allocation, one after the other."""
+    max_parallel: Count | None = None
+    """Jobs of one array that run at a time."""
+    exclude: Annotated[tuple[Nodes, ...], Strict(False)] = ()
+    setup: Annotated[tuple[Annotated[str, AfterValidator(_one_line)], ...], Strict(False)] = ()
+    """Lines of shell that run before the trials, as ``module load`` does."""
+    flags: dict[Flag, Annotated[str | int, PlainValidator(_flag_value)]] = Field(default_factory=dict)
+    """Further options of sbatch."""
+
+
+class Profile(RungProfile):
     """One site's settings; every field has a default."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    executor: Literal["local", "ray", "slurm", "simulate"] | None = None
+    max_submitted: Count | None = None
+    """Jobs in the queue at a time."""
+    poll_s: Annotated[float, Field(ge=0.1, le=3600)] = 60.0
+    """Seconds between two questions to the queue."""
+    notice_s: Annotated[int, Field(ge=10, le=3600)] = 120
+    """Seconds before its time limit at which a job is asked to write a checkpoint."""
+    preempt: Literal["requeue", "cancel"] = "requeue"
+    """Who starts a job again that was interrupted: the cluster, or (``cancel``) the scheduler."""
+    address: Annotated[str, StringConstraints(pattern=ADDRESS_PATTERN)] | None = None
+    """Of a Ray cluster."""
+    max_gpu_hours: Positive | None = None
+    rungs: dict[str, RungProfile] = Field(default_factory=dict)
+
+    def for_rung(self, rung: str) -> "Profile":
+        """This profile with what it says of ``rung`` in place of what it says in general."""
+        own = self.rungs.get(rung)
+        if own is None:
+            return self
+        return self.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
+
+
+def load_profile(name: str | None, beside: Path | None) -> Profile:
+    """The profile called ``name``: from ``profiles.yaml`` in ``beside``, else from the user's own.
+
+    Without a name the default profile. Raises ``Refused`` for a name that neither holds, and with
+    everything that is wrong with the profile.
+    """
+    if name is None:
+        return Profile()
+    sources = [_read(path) for path in _files(beside)]
+    for source in sources:
+        if name in source.data:
+            return _validated(source, name)
+    names = sorted({known for source in sources for known in source.data})
+    if not names:
+        looked = " and ".join(str(path) for path in _candidates(beside))
+        raise Refused(f"profile {shown(name)}: there are no profiles; looked for {looked}")
+    raise Refused(f"profile {shown(name)}: {unknown(name, names)}")
+
+
+def _candidates(beside: Path | None) -> list[Path]:
+    named = os.environ.get(VARIABLE)
+    own = Path(named) if named else platformdirs.user_config_path("scalevec") / FILE_NAME
+    return [*([beside / FILE_NAME] if beside is not None else []), own]
+
+
+def _files(beside: Path | None) -> list[Path]:
+    """A file that the environment names has to be there."""
+    return [path for path in _candidates(beside) if path.is_file() or str(path) == os.environ.get(VARIABLE)]
+
+
+def _read(path: Path) -> Source:
+    try:
+        source = read_file(path)
+    except SweepError as error:
+        raise Refused(str(error)) from None
+    if not isinstance(source.data, dict):
+        raise Refused(str(source.problem((), refused(source.data, "a mapping of profiles by their names"))))
+    return source
+
+
+def _validated(source: Source, name: str) -> Profile:
+    data = source.data[name]
+    if not isinstance(data, dict):
+        raise Refused(str(source.problem((name,), refused(data, "a mapping of fields"))))
+    try:
+        return Profile.model_validate(data)
+    except ValidationError as error:
+        problems = {_problem_of(source, name, details) for details in error.errors(include_url=False)}
+        raise Refused("\n".join(str(problem) for problem in sorted(problems))) from None
+
+
+_ALLOWED = {
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "bool_type": "true or false",
+    "string_type": "text (quote it if it looks like something else)",
+    "tuple_type": "a list",
+    "model_type": "a mapping of fields",
+    "dict_type": "a mapping",
+    "finite_number": "a finite number",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "{ge} or more",
+    "less_than_equal": "{le} or less",
+    "literal_error": "{expected}",
+}
+
+
+def _problem_of(source: Source, name: str, details: Any) -> Problem:
+    """What pydantic found, in our words and with its line."""
+    kind, context = details["type"], details.get("ctx", {})
+    path = (name, *_places(source.data[name], details["loc"]))
+    if kind == "profile":
+        message = context["message"]
+    elif kind == "extra_forbidden":
+        fields = RungProfile.model_fields if path[1:-1] else Profile.model_fields
+        message = unknown(path[-1], fields, "unknown key")
+    elif kind == "string_pattern_mismatch":
+        message = refused(details["input"], _PATTERNS[context["pattern"]])
+    else:
+        allowed = _ALLOWED.get(kind, details["msg"].removeprefix("Input should be ")).format(**context)
+        message = refused(details["input"], allowed)
+    return source.problem(path, message)
+
+
+def _places(data: Any, location: FieldPath) -> FieldPath:
+    """The part of pydantic's ``location`` that stands in the file: not the names of a union's members."""
+    found: list[str | int] = []
+    for part in location:
+        inside = (isinstance(data, dict) and part in data) or (
+            isinstance(data, list) and isinstance(part, int) and part < len(data)
+        )
+        if not inside:
+            break
+        data = data[part]
+        found.append(part)
+    return tuple(found)

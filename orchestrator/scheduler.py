@@ -1,6 +1,9 @@
 """The scheduler: hands missing trials to an executor and reads from run directories what became of them."""
 
-from collections.abc import Iterable, Sequence
+import secrets
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -8,13 +11,15 @@ from typing import Any
 from model.identity import semantic_fields
 from orchestrator.executors.base import Ended, Executor
 from orchestrator.jobs import Job, Task, WorkerExit, worker_command
+from orchestrator.nodes import NodeWatch
 from orchestrator.policy import decide
 from orchestrator.progress import Progress
-from results.claims import ClaimObserver, end_claim, newest_attempt
+from results.claims import ClaimObserver, claim_record, end_claim, newest_attempt
 from results.files import CorruptRecord
-from results.run_directory import RunDirectory
+from results.run_directory import RunDirectory, state_of
 
 POLL_S = 0.2
+FOREIGN_POLL_S = 1.0
 
 
 @dataclass
@@ -23,8 +28,22 @@ class Outcome:
 
     failed: dict[str, str] = field(default_factory=dict)
     """Trial id -> reason."""
+    cancelled: dict[str, str] = field(default_factory=dict)
+    """Trial id -> label."""
     stopped: bool = False
+    left_running: int = 0
+    """Jobs that go on in a cluster's queue without this scheduler."""
+    left_out: int = 0
+    """Trials without a result that the person did not ask for."""
     no_space: bool = False
+
+
+@dataclass(frozen=True)
+class _Running:
+    """A job that this scheduler watches; ``token`` is what its worker writes into its claim."""
+
+    task: Task
+    token: str
 
 
 class Scheduler:
@@ -33,16 +52,18 @@ class Scheduler:
     def __init__(self, runs_dir: Path, executor: Executor, progress: Progress) -> None:
         self.runs_dir, self.executor, self.progress = runs_dir, executor, progress
         self.observer = ClaimObserver()
-        self._running: dict[str, Task] = {}
+        self.nodes = NodeWatch()
+        self._running: dict[str, _Running] = {}
         self._foreign: list[Task] = []
-        self._waiting: list[Task] = []
+        self._waiting: deque[Task] = deque()
         self._outcome = Outcome()
         self._stop_requests = self._stops_passed_on = 0
+        self._looked_at_foreign = 0.0
 
     def request_stop(self) -> None:
         """Start nothing more and let the workers checkpoint; a second request ends them at once.
 
-        Safe in a signal handler: the loop acts on it.
+        Jobs in a cluster's queue go on by themselves. Safe in a signal handler: the loop acts on it.
         """
         self._stop_requests += 1
 
@@ -54,27 +75,33 @@ class Scheduler:
         """Run what is missing of ``tasks``, the longest first."""
         self._outcome = Outcome()
         missing = [task for task in _distinct(tasks) if not self._is_settled(task)]
-        self._waiting = sorted(missing, key=lambda task: -task.estimate_s)
-        self.progress.begin(self._waiting, self.executor.name)
+        self.progress.begin(missing, self.executor.name)
+        adopted = self._adopt(missing)
+        rest = (task for task in missing if task.trial_id not in adopted)
+        self._waiting = deque(sorted(rest, key=lambda task: -task.estimate_s))
         try:
             self._work()
         except BaseException:
-            self.executor.stop()  # nobody would look after the workers: let them checkpoint and end
+            if not self.executor.keeps_jobs:
+                self.executor.stop()  # nobody would look after the workers: let them checkpoint and end
             raise
         self._outcome.stopped = self._stopping
+        self._outcome.left_running = len(self._running)
         return self._outcome
 
     def _work(self) -> None:
         while self._running or (not self._stopping and (self._waiting or self._foreign)):
             self._start()
             self._pass_on_stops()
+            if self._stopping and self.executor.keeps_jobs:
+                return
             for ended in self.executor.wait(POLL_S):
                 self._settle(self._running.pop(ended.number), ended)
             self._look_at_foreign()
             self.progress.tick()
 
     def _pass_on_stops(self) -> None:
-        if self._stop_requests > self._stops_passed_on:
+        if self._stop_requests > self._stops_passed_on and not self.executor.keeps_jobs:
             self._stops_passed_on = self._stop_requests
             self.executor.stop(hard=self._stop_requests > 1)
 
@@ -85,12 +112,31 @@ class Scheduler:
         result = self._result(directory)
         if result is not None:
             return True
-        state = directory.state()
+        events = directory.events()
+        self.nodes.learn(task.trial_id, events)
+        state = state_of(events, None)
         if state.state == "failed":
             reason = f"{state.cause}; see {directory.log_path}"
             self._outcome.failed[task.trial_id] = f"{task.label}: {reason}"
             return True
+        if state.state == "cancelled":
+            directory.append_event("pending", cause="asked for again")
         return False
+
+    def _adopt(self, tasks: Sequence[Task]) -> set[str]:
+        """Watch the jobs of an earlier scheduler that still wait or run; the ids of their trials."""
+        found = {}
+        for task in tasks:
+            job = self._directory(task).job()
+            if job is not None and job["executor"] == self.executor.name and self._has_job(task):
+                found[job["job"]] = _Running(task, job["token"])
+        for number in self.executor.adopt(found.keys()) if found else ():
+            self._running[number] = found[number]
+            self.progress.started(found[number].task)
+        return {running.task.trial_id for running in self._running.values()}
+
+    def _has_job(self, task: Task) -> bool:
+        return state_of(self._directory(task).events(), None).state in ("queued", "running")
 
     def _result(self, directory: RunDirectory) -> dict[str, Any] | None:
         try:
@@ -101,18 +147,57 @@ class Scheduler:
             return None
 
     def _start(self) -> None:
-        """Fill the free slots; a trial that another live worker owns is watched instead."""
-        while not self._stopping and self._waiting and self._free_slots() > 0:
-            task = self._waiting.pop(0)
-            directory = self._directory(task)
-            if self._has_owner(directory):
-                self._foreign.append(task)
-                continue
-            command = worker_command(self.runs_dir, task.trial_id, task.options)
-            directory.append_event("queued", executor=self.executor.name)
-            number = self.executor.submit(Job(task.trial_id, command, directory.log_path))
-            self._running[number] = task
+        """Give the executor what it can take."""
+        batch: list[Task] = []
+        while not self._stopping and self._waiting and len(batch) < self._free_slots():
+            task = self._waiting.popleft()
+            if self._may_start(task):
+                batch.append(task)
+        if batch:
+            self._submit(batch)
+
+    def _may_start(self, task: Task) -> bool:
+        """Whether nobody has done it, does it, or has called it off; else it is put where it belongs."""
+        directory = self._directory(task)
+        result = self._result(directory)
+        if result is not None:
+            self._finish(task, result)
+        elif state_of(directory.events(), None).state == "cancelled":
+            self._call_off(task)
+        elif self._has_owner(directory):
+            self._foreign.append(task)
+        else:
+            return True
+        return False
+
+    def _submit(self, tasks: Sequence[Task]) -> None:
+        tokens = [secrets.token_hex(8) for _ in tasks]
+        jobs = [self._job(task, token) for task, token in zip(tasks, tokens, strict=True)]
+        for task in tasks:
+            self._directory(task).append_event("queued", executor=self.executor.name)
+        try:
+            numbers = self.executor.submit(jobs)
+        except BaseException:
+            for task in tasks:
+                self._directory(task).append_event("pending", cause="not submitted")
+            raise
+        for number, task, token in zip(numbers, tasks, tokens, strict=True):
+            self._directory(task).write_job(self.executor.name, number, token)
+            self._running[number] = _Running(task, token)
             self.progress.started(task)
+
+    def _job(self, task: Task, token: str) -> Job:
+        return Job(
+            task.trial_id,
+            worker_command(self.runs_dir, task.trial_id, task.options, token),
+            self._directory(task).path.resolve(),
+            task.label,
+            task.arm,
+            task.rung,
+            task.request,
+            task.estimate_s,
+            self.nodes.bad,
+        )
 
     def _has_owner(self, directory: RunDirectory) -> bool:
         """Whether a live worker owns the trial; a claim that was found dead is ended, so that one can."""
@@ -124,12 +209,17 @@ class Scheduler:
         return False
 
     def _free_slots(self) -> int:
-        return self.executor.free_slots - len(self._foreign)
+        """Where a slot is a part of this machine, those that others' workers take are not free."""
+        taken = 0 if self.executor.keeps_jobs else len(self._foreign)
+        return self.executor.free_slots - taken
 
-    def _settle(self, task: Task, ended: Ended) -> None:
+    def _settle(self, running: _Running, ended: Ended) -> None:
         """Decide what follows the end of one attempt."""
-        directory = self._directory(task)
+        task, directory = running.task, self._directory(running.task)
+        if ended.exit_code != WorkerExit.NOT_OWNER:
+            _end_claim_of(directory, running.token)
         result = self._result(directory)
+        events = directory.events()
         if result is not None:
             self._finish(task, result)
         elif ended.exit_code == WorkerExit.NOT_OWNER:
@@ -137,19 +227,29 @@ class Scheduler:
         elif ended.exit_code == WorkerExit.NO_SPACE:
             self._outcome.no_space = True
             self._stop_requests = self._stop_requests or 1
+        elif ended.cause == "cancelled" or was_called_off(events):
+            self._call_off(task)
         elif not self._stopping:
-            self._after_fault(task, directory, ended.exit_code)
+            self._after_fault(task, directory, ended)
         else:
             self.progress.interrupted(task)
 
-    def _after_fault(self, task: Task, directory: RunDirectory, exit_code: int | None) -> None:
+    def _call_off(self, task: Task) -> None:
+        directory = self._directory(task)
+        if state_of(directory.events(), None).state != "cancelled":
+            directory.append_event("cancelled", cause="cancelled")
+        self._outcome.cancelled[task.trial_id] = task.label
+        self.progress.ended(task, "cancelled", None)
+
+    def _after_fault(self, task: Task, directory: RunDirectory, ended: Ended) -> None:
         if directory.state().state != "pending":  # the worker had no time to say anything
-            cause = "error" if exit_code is not None and exit_code > 0 else "killed"
-            directory.append_event("pending", cause=cause, exit_code=exit_code)
-        decision = decide(directory.events(), task.trial.batch_sequences)
+            directory.append_event("pending", **_what_the_executor_says(ended))
+        events = directory.events()
+        self.nodes.learn(task.trial_id, events)
+        decision = decide(events, task.trial.batch_sequences)
         if decision.again:
             options = replace(task.options, micro_batch=decision.micro_batch or task.options.micro_batch)
-            self._waiting.insert(0, replace(task, options=options))
+            self._waiting.appendleft(replace(task, options=options))
             self.progress.interrupted(task)
             return
         directory.append_event("failed", cause=decision.cause, reason=decision.reason)
@@ -158,6 +258,9 @@ class Scheduler:
 
     def _look_at_foreign(self) -> None:
         """Results of trials that others own; those whose owner has died are run here."""
+        if not self._foreign or time.monotonic() - self._looked_at_foreign < FOREIGN_POLL_S:
+            return
+        self._looked_at_foreign = time.monotonic()
         for task in list(self._foreign):
             directory = self._directory(task)
             result = self._result(directory)
@@ -166,13 +269,34 @@ class Scheduler:
                 self._finish(task, result)
             elif not self.observer.is_alive(directory):
                 self._foreign.remove(task)
-                self._waiting.insert(0, task)
+                self._waiting.appendleft(task)
 
     def _finish(self, task: Task, result: dict[str, Any]) -> None:
         self.progress.ended(task, result["status"], result.get("loss_validation"))
 
     def _directory(self, task: Task) -> RunDirectory:
         return RunDirectory.of(self.runs_dir, task.trial_id)
+
+
+def was_called_off(events: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether somebody has cancelled the trial since it was last queued."""
+    for event in reversed(events):
+        if event["state"] in ("queued", "cancelled"):
+            return bool(event["state"] == "cancelled")
+    return False
+
+
+def _what_the_executor_says(ended: Ended) -> dict[str, Any]:
+    cause = ended.cause or ("error" if (ended.exit_code or 0) > 0 else "killed")
+    said = {"cause": cause, "exit_code": ended.exit_code, "node": ended.node, "note": ended.message or None}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _end_claim_of(directory: RunDirectory, token: str) -> None:
+    """A job that is gone holds its claim no longer; another's claim is left alone."""
+    attempt = newest_attempt(directory)
+    if attempt and claim_record(directory, attempt).get("job") == token:
+        end_claim(directory, attempt, "its job has ended")
 
 
 def _distinct(tasks: Iterable[Task]) -> list[Task]:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from model.accounting import count_parameters
 from model.config import RunOptions, Trial
 from model.identity import trial_id
-from model.training.corpora import Corpus, CorpusConfig, prepare
+from model.training.corpora import CorpusConfig, prepare
 from orchestrator import choices
 from orchestrator.estimates import cost
-from orchestrator.jobs import Task
+from orchestrator.jobs import Request, Task
 from orchestrator.progress import Progress
 from orchestrator.scheduler import Outcome, Scheduler
+from orchestrator.simulation import nominal_corpus
 from orchestrator.tuner import Losses, Tuner
 from results.run_directory import RunDirectory
 from results.sweep_folder import SweepFolder
@@ -68,12 +69,20 @@ class Member:
 class SweepRun:
     """A sweep on one RUNS_DIR. ``cells`` are its grid; ``tuner`` holds the choices made so far."""
 
-    def __init__(self, sweep: "Sweep", runs_dir: Path, progress: Progress, *, retune: bool = False) -> None:
+    def __init__(
+        self,
+        sweep: "Sweep",
+        runs_dir: Path,
+        progress: Progress,
+        *,
+        retune: bool = False,
+        simulated: bool = False,
+        where: str | None = None,
+    ) -> None:
+        self.where = where
         self.sweep, self.runs_dir, self.progress = sweep, runs_dir, progress
         self.folder = SweepFolder.of(runs_dir, sweep.name)
-        self.corpus = prepare_corpus(sweep, runs_dir, progress)
-        facts = self.corpus.facts
-        self.corpus_facts = CorpusFacts(facts.fingerprint, facts.config.vocabulary_size, facts.train.tokens)
+        self.corpus_facts = nominal_corpus(sweep) if simulated else prepared_facts(sweep, runs_dir, progress)
         self.cells = expand(sweep, self.corpus_facts)
         frozen = [] if retune else choices.from_json(self.folder.tuning())
         self.tuner = Tuner(self.cells, frozen, sweep.tune.extend if sweep.tune else 0)
@@ -106,9 +115,35 @@ class SweepRun:
         self.folder.write_tuning(choices.to_json(made))
 
     def _complete(self, scheduler: Scheduler, members: Iterable[Member]) -> None:
-        outcome = scheduler.run([self.task(member) for member in members])
-        if outcome.failed or outcome.stopped:
+        asked, left_out = self._split(list(members))
+        outcome = scheduler.run([self.task(member) for member in asked])
+        outcome.left_out = sum(self.directory(member.trial).result() is None for member in left_out)
+        if outcome.failed or outcome.stopped or outcome.cancelled or outcome.left_out:
             raise StageIncomplete(outcome)
+
+    def _split(self, members: list[Member]) -> tuple[list[Member], list[Member]]:
+        """Those that ``where`` asks for, and the others."""
+        if self.where is None:
+            return members, []
+        import pandas as pd
+
+        from analysis.where import holds
+
+        asked = holds(pd.DataFrame([self._described(member) for member in members]), self.where)
+        return (
+            [member for member, is_asked in zip(members, asked, strict=True) if is_asked],
+            [member for member, is_asked in zip(members, asked, strict=True) if not is_asked],
+        )
+
+    def _described(self, member: Member) -> dict[str, Any]:
+        """The columns that ``where`` may name."""
+        row = member.to_json(self.id_of(member.trial))
+        return {
+            **row.pop("setting"),
+            **row,
+            "n_params": member.cell.n_params,
+            "n_tokens": member.trial.tokens,
+        }
 
     def members(self) -> list[Member]:
         """Every trial of the sweep that can be named yet; comparison trials follow their choices."""
@@ -168,7 +203,23 @@ class SweepRun:
         options = self.options(member)
         estimate = cost(member.trial, options.device, options.keep, options.micro_batch)
         name = self.id_of(member.trial)
-        return Task(name, member.trial, member.label, options, estimate.seconds, self._descriptive(member))
+        return Task(
+            name,
+            member.trial,
+            member.label,
+            options,
+            estimate.seconds,
+            self._descriptive(member),
+            member.cell.arm,
+            member.cell.rung,
+            self.request(member),
+        )
+
+    def request(self, member: Member) -> Request:
+        """What one attempt asks of a machine."""
+        resources = self.sweep.resources_for(member.cell.rung)
+        time_s = None if resources.time == "auto" else 60.0 * resources.time
+        return Request(resources.cpus, resources.gpus, resources.memory_gb, time_s)
 
     def _descriptive(self, member: Member) -> dict[str, Any]:
         """What trial.json says beside the semantic fields; the first sweep that holds the trial says it."""
@@ -185,10 +236,11 @@ class SweepRun:
         }
 
 
-def prepare_corpus(sweep: "Sweep", runs_dir: Path, progress: Progress) -> Corpus:
-    """The corpus of ``sweep``, materialised under RUNS_DIR if it is not there yet."""
+def prepared_facts(sweep: "Sweep", runs_dir: Path, progress: Progress) -> CorpusFacts:
+    """What expansion needs to know of the corpus, materialised under RUNS_DIR if it is not there yet."""
     section = sweep.corpus
     files = tuple(str(path.resolve()) for path in corpus_files(sweep)) if section.files else ()
     tokenizer = "bytes" if section.tokenizer.is_bytes else "bpe"
     config = CorpusConfig(section.source, tokenizer, section.tokenizer.bpe, files)
-    return prepare(config, runs_dir / "corpora", progress.message)
+    facts = prepare(config, runs_dir / "corpora", progress.message).facts
+    return CorpusFacts(facts.fingerprint, facts.config.vocabulary_size, facts.train.tokens)

@@ -43,6 +43,7 @@ class Tuner:
         self.cells = [cell for cell in cells if cell.tune_grid]
         self.extend = extend
         self.choices = {(choice.key, choice.field): choice for choice in frozen}
+        self._keys: dict[int, tuple[Cell, str]] = {}
         self.groups = self._groups()
 
     def run(self, train: Train) -> list[Choice]:
@@ -71,9 +72,18 @@ class Tuner:
 
     def of(self, cell: Cell) -> dict[str, Choice]:
         """The choices for ``cell`` by field; those that are not made yet are missing."""
-        key = choice_key(cell)
+        if not cell.tune_grid:
+            return {}
+        key = self._key(cell)
         found = {field: self.choices.get((key, field)) for field in cell.tune_grid}
         return {field: choice for field, choice in found.items() if choice is not None}
+
+    def _key(self, cell: Cell) -> str:
+        """The cell's key, reckoned once."""
+        if id(cell) not in self._keys:
+            # The cell is kept beside its key, so that no other takes its place.
+            self._keys[id(cell)] = (cell, choice_key(cell))
+        return self._keys[id(cell)][1]
 
     def is_open(self, cell: Cell) -> bool:
         """Whether ``cell`` has a tuned field without a choice."""
@@ -118,7 +128,7 @@ class Tuner:
     def _carry(self) -> None:
         for cell in self.cells:
             for field in cell.tune_grid:
-                if (choice_key(cell), field) not in self.choices:
+                if (self._key(cell), field) not in self.choices:
                     self._keep([carry(cell, field, self._sources(cell, field))])
 
     def _sources(self, cell: Cell, field: str) -> list[Choice]:

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
@@ -48,9 +49,12 @@ class RunDirectoryRecorder:
     def __init__(self, directory: RunDirectory, claim: Claim) -> None:
         self.directory, self.claim = directory, claim
         self._stop = threading.Event()
+        self._looked = time.monotonic()
 
     def record(self, row: Mapping[str, Any]) -> None:
-        """Append ``row`` to metrics.jsonl."""
+        """Append ``row`` to metrics.jsonl; a process that was stopped for long looks at its claim first."""
+        if time.monotonic() - self._looked > BEAT_S:
+            self.require_ownership()
         self.directory.append_metrics(dict(row))
 
     def cut_back(self, step: int) -> None:
@@ -66,6 +70,7 @@ class RunDirectoryRecorder:
         """Raise :class:`Superseded` where a later claim exists."""
         if not self.claim.is_current():
             raise Superseded
+        self._looked = time.monotonic()
 
     def stop_requested(self) -> bool:
         """Whether a signal asked this process to stop."""
@@ -76,12 +81,12 @@ class RunDirectoryRecorder:
         self._stop.set()
 
 
-def run_attempt(runs_dir: Path, trial_id: str, options: RunOptions) -> WorkerExit:
+def run_attempt(runs_dir: Path, trial_id: str, options: RunOptions, token: str) -> WorkerExit:
     """One attempt at a trial, from the claim to its end; what happened is in the run directory."""
     directory = RunDirectory.of(runs_dir, trial_id)
     trial = trial_from_fields(directory.trial()["semantic"])
     try:
-        claim = acquire(directory, {"options": vars(options)})
+        claim = acquire(directory, {"options": vars(options), "job": token})
     except AlreadyClaimed as owner:
         print(f"left alone: {owner}")
         return WorkerExit.NOT_OWNER
@@ -168,11 +173,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="orchestrator.worker", description=__doc__)
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--options", type=json.loads, default={})
+    parser.add_argument("--job", default="")
     parser.add_argument("trial_id")
     values = parser.parse_args(arguments)
     _require_own_packages()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    return run_attempt(values.runs, values.trial_id, from_dict(RunOptions, values.options))
+    return run_attempt(values.runs, values.trial_id, from_dict(RunOptions, values.options), values.job)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -176,8 +176,8 @@ def _process_status(pid: int) -> tuple[str, str] | None:
     return fields[0], fields[19]
 
 
-def _process_lives(record: dict[str, Any]) -> bool:
-    """Whether the process of a claim that was made on this machine, since its last boot, still runs."""
+def process_lives(record: Mapping[str, Any]) -> bool:
+    """Whether a process of this machine and boot, as :func:`process_identity` described it, still runs."""
     status = _process_status(record["pid"])
     if status is None:  # gone, or a system that hides or lacks /proc
         return _pid_exists(record["pid"])
@@ -215,7 +215,7 @@ class ClaimObserver:
             return False
         record = claim_record(run_directory, attempt)
         if all(record.get(name) == value for name, value in _machine().items()):
-            return _process_lives(record)
+            return process_lives(record)
         return self._beats(_beat_path(run_directory, attempt))
 
     def _beats(self, path: Path) -> bool:

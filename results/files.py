@@ -15,6 +15,7 @@ from typing import Any
 
 LOCK_WAIT_S = 30.0
 _LOCK_POLL_S = 0.005
+_TAIL_BYTES = 65_536
 _LOCKS_NOT_SUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
@@ -37,6 +38,25 @@ class AlreadyWritten(FileExistsError):  # noqa: N818
 def utc_now() -> str:
     """The present time in ISO 8601, UTC, with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+_unsynced = 0
+
+
+@contextmanager
+def unsynced() -> Iterator[None]:
+    """Within it nothing is forced to the disk: for records that need not survive a loss of power."""
+    global _unsynced
+    _unsynced += 1
+    try:
+        yield
+    finally:
+        _unsynced -= 1
+
+
+def _sync(descriptor: int) -> None:
+    if not _unsynced:
+        os.fsync(descriptor)
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -94,7 +114,7 @@ def _write_synced(path: Path, content: bytes) -> None:
         rest = memoryview(content)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
-        os.fsync(descriptor)
+        _sync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -110,6 +130,8 @@ def names_in(folder: Path) -> list[str]:
 
 def sync_folder(folder: Path) -> None:
     """Make the names in ``folder`` survive a loss of power."""
+    if _unsynced:
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -180,6 +202,22 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         return []
     lines = content.split(b"\n")[:-1]
     return [_parsed(path, line, dict, f"line {number} ") for number, line in enumerate(lines, 1)]
+
+
+def read_last_line(path: Path) -> dict[str, Any] | None:
+    """The last whole record of a JSON-lines file, however long the file is; None where there is none."""
+    try:
+        with path.open("rb") as stream:
+            end, tail = stream.seek(0, os.SEEK_END), b""
+            while end > 0 and tail.count(b"\n") < 2:
+                start = max(0, end - _TAIL_BYTES)
+                stream.seek(start)
+                tail, end = stream.read(end - start) + tail, start
+    except FileNotFoundError:
+        return None
+    lines = tail.split(b"\n")[:-1]
+    found: dict[str, Any] | None = _parsed(path, lines[-1], dict, "last line ") if lines else None
+    return found
 
 
 def append_line(path: Path, record: dict[str, Any]) -> None:

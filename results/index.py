@@ -1,10 +1,8 @@
 """The index over run directories: derived from them, collected in passing, and rebuilt at any time."""
 
-import hashlib
-import math
-import os
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+import secrets
+from collections.abc import Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -12,40 +10,19 @@ from types import TracebackType
 from typing import Any
 
 import sqlalchemy as sa
-from platformdirs import user_cache_path
 
-from results.files import CorruptRecord
-from results.index_tables import (
-    FLOAT_COLUMNS,
-    INTEGER_COLUMNS,
-    TEXT_COLUMNS,
-    StoreError,
-    open_engine,
-    store_errors,
-    trials,
-    upsert,
-)
-from results.run_directory import RunDirectory, state_of, trial_ids
+from results.files import write_once
+from results.index_looks import Looks, look, read_rows, without_result
+from results.index_tables import open_engine, take_turn, trials, upsert
+from results.index_url import StoreError, StoreUnavailable, default_url, shown, store_errors, store_url
+from results.run_directory import RESULT_STATES, trial_ids
 
-__all__ = ["CollectReport", "ResultsIndex", "StoreError", "default_url"]
+__all__ = ["CollectReport", "ResultsIndex", "StoreError", "StoreUnavailable", "default_url", "store_url"]
 
 BATCH = 1000
-
-
-def default_url(runs_dir: Path) -> str:
-    """The URL of an SQLite file in the user's cache folder, one for each RUNS_DIR.
-
-    SCALEVEC_CACHE_DIR names another folder. The folder is created.
-    """
-    named = os.environ.get("SCALEVEC_CACHE_DIR")
-    folder = Path(named) if named else user_cache_path("scalevec", appauthor=False)
-    folder.mkdir(parents=True, exist_ok=True)
-    key = hashlib.sha256(_resolved(runs_dir).encode()).hexdigest()[:16]
-    return sa.URL.create("sqlite", database=str(folder.resolve() / f"index-{key}.sqlite")).render_as_string()
-
-
-def _resolved(runs_dir: Path) -> str:
-    return str(Path(runs_dir).resolve())
+MOST_ASKED_ONE_BY_ONE = 5 * BATCH
+"""Beyond this many trials all rows of RUNS_DIR are read and picked from: one query is faster than many."""
+RUNS_ID = ".scalevec-id"
 
 
 @dataclass
@@ -62,11 +39,12 @@ class CollectReport:
 class ResultsIndex:
     """The index at a store URL (SQLite or PostgreSQL); any number of processes may collect into one.
 
+    ``replaced`` is the version of an older index that was found and emptied, None where there was none.
     Everything raises ``StoreError`` where the database cannot be reached or used.
     """
 
     def __init__(self, url: str) -> None:
-        self._engine = open_engine(url)
+        self._engine, self.replaced = open_engine(url)
 
     def __enter__(self) -> "ResultsIndex":
         return self
@@ -76,6 +54,11 @@ class ResultsIndex:
     ) -> None:
         self.close()
 
+    @property
+    def name(self) -> str:
+        """The URL without its password."""
+        return shown(self._engine.url)
+
     def close(self) -> None:
         """Give the connections back."""
         self._engine.dispose()
@@ -84,156 +67,125 @@ class ResultsIndex:
         """Bring the rows of these trials (default: all of RUNS_DIR) up to date with their directories.
 
         Directories that have not changed are only looked at. A trial whose directory is gone or corrupt
-        loses its row, so that the index always equals one that was rebuilt. Rows are written in the order
-        of ids, so that two processes with the same rows never wait for each other in a circle.
+        loses its row, so that the index always equals one that was rebuilt.
         """
-        report = CollectReport()
-        asked = None if ids is None else sorted(set(ids))
+        key, asked = _key(runs_dir, make=True), None if ids is None else sorted(set(ids))
         # The known rows come first: a trial that another process adds meanwhile is then never taken for gone.
-        known = self._fingerprints(runs_dir, asked)
-        gone = set(known)
-        changed = _changed_rows(
-            runs_dir, trial_ids(runs_dir) if asked is None else asked, known, gone, report
-        )
-        while batch := list(islice(changed, BATCH)):
-            self._write(upsert(self._engine), batch)
-        for chunk in _chunks(gone):
-            self._write(sa.delete(trials).where(trials.c.trial_id.in_(chunk)), None)
+        known = dict(self._values(key, asked, trials.c.fingerprint))
+        looks = look(runs_dir, trial_ids(runs_dir) if asked is None else asked, known)
+        report = CollectReport(unchanged=len(looks.unchanged), problems=looks.problems)
+        gone = known.keys() - looks.unchanged - self._replace(key, runs_dir, looks, known.keys(), report)
+        for chunk in _chunks(sorted(gone)):
+            self._write(sa.delete(trials).where(trials.c.runs_dir == key, trials.c.trial_id.in_(chunk)))
         report.removed = len(gone)
         return report
 
+    def _replace(
+        self, key: str, runs_dir: Path, looks: Looks, known: Set[str], report: CollectReport
+    ) -> set[str]:
+        """Write the rows of what changed; the ids of the trials that have one now."""
+        written: set[str] = set()
+        reads = read_rows(runs_dir, looks.changed)
+        while batch := list(islice(reads, BATCH)):
+            report.problems |= {read.trial_id: read.problem for read in batch if read.row is None}
+            rows = [
+                {**read.row, "runs_dir": key, "fingerprint": looks.changed[read.trial_id]}
+                for read in batch
+                if read.row is not None
+            ]
+            if rows:
+                self._write(upsert(self._engine), rows)
+            written |= {row["trial_id"] for row in rows}
+        report.updated = len(written & known)
+        report.added = len(written) - report.updated
+        return written
+
     def rebuild(self, runs_dir: Path) -> CollectReport:
         """Forget every row of RUNS_DIR and collect it anew."""
-        self._write(sa.delete(trials).where(trials.c.runs_dir == _resolved(runs_dir)), None)
+        self._write(sa.delete(trials).where(trials.c.runs_dir == _key(runs_dir, make=True)))
         return self.collect(runs_dir)
 
-    def rows(self, ids: Iterable[str] | None = None) -> list[dict[str, Any]]:
+    def rows(self, runs_dir: Path, ids: Iterable[str] | None = None) -> list[dict[str, Any]]:
         """The rows of these trials (default: all), by trial id; a trial that is not in the index has none.
 
-        A row holds the columns of ``results.index_tables.trials``.
+        A row holds the columns of ``results.index_tables.trials`` but ``runs_dir``.
         """
-        return [dict(row) for row in self._select(sa.select(trials), ids)]
+        columns = [column for column in trials.columns if column is not trials.c.runs_dir]
+        found = self._select(_key(runs_dir), ids, columns)
+        return sorted((dict(row._mapping) for row in found), key=lambda row: str(row["trial_id"]))
 
-    def states(self, ids: Iterable[str] | None = None) -> dict[str, tuple[str, str | None]]:
-        """State and cause of these trials (default: all): the cheap part of :meth:`rows`."""
-        columns = sa.select(trials.c.trial_id, trials.c.state, trials.c.cause)
-        return {row["trial_id"]: (row["state"], row["cause"]) for row in self._select(columns, ids)}
+    def current_states(self, runs_dir: Path, ids: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+        """The state of each of these trials as it is now, and what could not be read (id to reason).
 
-    def _fingerprints(self, runs_dir: Path, ids: Iterable[str] | None) -> dict[str, str]:
-        here = trials.c.runs_dir == _resolved(runs_dir)
-        columns = sa.select(trials.c.trial_id, trials.c.fingerprint).where(here)
-        return {row["trial_id"]: row["fingerprint"] for row in self._select(columns, ids)}
+        Of a trial whose result the index holds, it is only asked whether that file, which is written once,
+        is still there; the others are collected. A trial without a directory is pending; one that cannot be
+        read is in the second part alone.
+        """
+        wanted = set(ids)
+        stored = self.states(runs_dir, wanted)
+        settled = [name for name, state in stored.items() if state in RESULT_STATES]
+        again = wanted.difference(settled).union(without_result(runs_dir, settled))
+        if not again:
+            return stored, {}
+        problems = self.collect(runs_dir, again).problems
+        found = stored | dict.fromkeys(again, "pending") | self.states(runs_dir, again)
+        return {name: state for name, state in found.items() if name not in problems}, problems
 
-    def _select(self, query: sa.Select[Any], ids: Iterable[str] | None) -> list[sa.RowMapping]:
-        query = query.order_by(trials.c.trial_id)
-        chunks = [None] if ids is None else list(_chunks(ids))
-        found: list[sa.RowMapping] = []
+    def states(self, runs_dir: Path, ids: Iterable[str] | None = None) -> dict[str, str]:
+        """The state of these trials (default: all): the cheap part of :meth:`rows`."""
+        return dict(self._values(_key(runs_dir), ids, trials.c.state))
+
+    def semantics(self, runs_dir: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Each trial with its semantic fields, in no order, without holding all of them at once."""
+        query = sa.select(trials.c.trial_id, trials.c.semantic).where(trials.c.runs_dir == _key(runs_dir))
+        with self._connection() as connection:
+            for row in connection.execute(query, execution_options={"yield_per": BATCH}):
+                yield row.trial_id, row.semantic
+
+    def _values(self, key: str, ids: Iterable[str] | None, *columns: sa.Column[Any]) -> Iterable[Any]:
+        return self._select(key, ids, [trials.c.trial_id, *columns])
+
+    def _select(
+        self, key: str, ids: Iterable[str] | None, columns: Sequence[sa.Column[Any]]
+    ) -> list[sa.Row[Any]]:
+        query = sa.select(*columns).where(trials.c.runs_dir == key)
+        wanted = None if ids is None else set(ids)
+        with self._connection() as connection:
+            if wanted is None:
+                return list(connection.execute(query).all())
+            if len(wanted) > MOST_ASKED_ONE_BY_ONE:
+                return [row for row in connection.execute(query).all() if row[0] in wanted]
+            parts = [query.where(trials.c.trial_id.in_(chunk)) for chunk in _chunks(sorted(wanted))]
+            return [row for part in parts for row in connection.execute(part)]
+
+    @contextmanager
+    def _connection(self) -> Iterator[sa.Connection]:
         with store_errors(self._engine.url), self._engine.connect() as connection:
-            for chunk in chunks:
-                part = query if chunk is None else query.where(trials.c.trial_id.in_(chunk))
-                found += connection.execute(part).mappings().all()
-        return found
+            yield connection
 
-    def _write(self, statement: sa.Insert | sa.Delete, rows: list[dict[str, Any]] | None) -> None:
+    def _write(self, statement: sa.Insert | sa.Delete, rows: list[dict[str, Any]] | None = None) -> None:
         """One transaction that writes first: it waits for its turn, and never deadlocks on a read lock."""
         with store_errors(self._engine.url), self._engine.begin() as connection:
+            take_turn(connection)
             connection.execute(statement, rows)
 
 
-def _chunks(ids: Iterable[str]) -> Iterator[list[str]]:
-    """Sorted and unique, in parts that fit the limits on parameters of a statement."""
-    ordered = iter(sorted(set(ids)))
-    while chunk := list(islice(ordered, BATCH)):
-        yield chunk
+def _key(runs_dir: Path, *, make: bool = False) -> str:
+    """What tells RUNS_DIR from all others in a store that several machines share: its path and its id.
 
-
-def _changed_rows(
-    runs_dir: Path, ids: Iterable[str], known: dict[str, str], gone: set[str], report: CollectReport
-) -> Iterator[dict[str, Any]]:
-    """The rows to write; counts in ``report`` and takes from ``gone`` the trials that keep a row."""
-    for trial_id in ids:
-        run_directory = RunDirectory.of(runs_dir, trial_id)
-        try:
-            # Taken before the files are read: what changes meanwhile is seen the next time.
-            fingerprint = _fingerprint(run_directory)
-            changed = fingerprint is not None and fingerprint != known.get(trial_id)
-            row = _row(run_directory) if changed else {}
-        except (CorruptRecord, OSError) as error:
-            report.problems[trial_id] = str(error)
-            continue
-        if fingerprint is None:
-            continue
-        gone.discard(trial_id)
-        report.unchanged += not changed
-        report.updated += changed and trial_id in known
-        report.added += changed and trial_id not in known
-        if changed:
-            yield {**row, "runs_dir": _resolved(runs_dir), "fingerprint": fingerprint}
-
-
-def _fingerprint(run_directory: RunDirectory) -> str | None:
-    """What changes whenever an indexed file does; None where there is none of them."""
-    stamps = [_stamp(path) for path in _indexed_files(run_directory)]
-    return " ".join(stamps) if any(stamp != "-" for stamp in stamps) else None
-
-
-def _indexed_files(run_directory: RunDirectory) -> tuple[Path, Path, Path]:
-    return run_directory.trial_path, run_directory.events_path, run_directory.result_path
-
-
-def _stamp(path: Path) -> str:
-    """Time of change and size; "-" where there is no file."""
+    The same path on another machine may be another folder, so collecting leaves an id in it; a folder
+    that we may not write into has its path alone.
+    """
+    path = Path(runs_dir) / RUNS_ID
+    if make and path.parent.is_dir() and not path.exists():
+        with suppress(OSError):
+            write_once(path, f"{secrets.token_hex(16)}\n".encode())
     try:
-        status = path.stat()
-    except FileNotFoundError:
-        return "-"
-    return f"{status.st_mtime_ns}:{status.st_size}"
+        return f"{path.parent.resolve()}#{path.read_text(encoding='ascii').strip()}"
+    except (OSError, UnicodeDecodeError):
+        return str(path.parent.resolve())
 
 
-def _row(run_directory: RunDirectory) -> dict[str, Any]:
-    try:
-        trial = run_directory.trial()
-    except FileNotFoundError:
-        raise CorruptRecord(run_directory.trial_path, "is missing") from None
-    result = run_directory.result()
-    state = state_of(run_directory.events(), result)
-    return {
-        "trial_id": run_directory.trial_id,
-        "state": state.state,
-        "cause": _checked(run_directory.events_path, "cause", str, state.cause),
-        "attempt": _checked(run_directory.events_path, "attempt", int, state.attempt),
-        "time": _checked(run_directory.events_path, "time", str, state.time),
-        **_result_columns(run_directory.result_path, result or {}),
-        "semantic": trial["semantic"],
-        "descriptive": trial["descriptive"],
-        "result": result,
-    }
-
-
-def _result_columns(path: Path, result: dict[str, Any]) -> dict[str, Any]:
-    kinds = ((int, INTEGER_COLUMNS), (float, FLOAT_COLUMNS), (str, TEXT_COLUMNS))
-    return {name: _checked(path, name, kind, result.get(name)) for kind, names in kinds for name in names}
-
-
-def _checked(path: Path, name: str, kind: type, value: Any) -> Any:
-    """``value`` as a column of ``kind`` can hold it; None stays None. Raises ``CorruptRecord``."""
-    if value is None:
-        return None
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return _as_float(path, name, value)
-    fits = isinstance(value, kind) and not isinstance(value, bool)
-    if fits and (_is_storable_text(value) if isinstance(value, str) else abs(value) < 2**63):
-        return value
-    raise CorruptRecord(path, f"has {name} = {value!r:.80}, not a value of type {kind.__name__}")
-
-
-def _as_float(path: Path, name: str, value: float) -> float:
-    with suppress(OverflowError):
-        if math.isfinite(number := float(value)):
-            return number
-    raise CorruptRecord(path, f"has a {name} that is too large")
-
-
-def _is_storable_text(text: str) -> bool:
-    """Databases take neither a NUL nor half of a surrogate pair."""
-    return "\0" not in text and text.encode(errors="replace").decode() == text
+def _chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Parts that fit the limits on parameters of a statement."""
+    return (ids[start : start + BATCH] for start in range(0, len(ids), BATCH))

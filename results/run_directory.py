@@ -15,6 +15,7 @@ from results.files import (
     append_line,
     names_in,
     read_json,
+    read_last_line,
     read_lines,
     to_json,
     utc_now,
@@ -27,7 +28,7 @@ State = Literal["pending", "queued", "running", "completed", "diverged", "failed
 STATES: tuple[str, ...] = ("pending", "queued", "running", "completed", "diverged", "failed", "cancelled")
 RESULT_STATES = ("completed", "diverged")
 _TRIAL_ID = re.compile(r"[0-9a-f]{64}")
-_OWN_FIELDS = frozenset({"time", "state", "cause", "host", "pid"})
+_OWN_FIELDS = frozenset({"time", "state", "cause", "host", "pid", "log_bytes"})
 
 
 class TrialMismatch(ValueError):  # noqa: N818
@@ -118,6 +119,11 @@ class RunDirectory:
         return self.path / "log.txt"
 
     @property
+    def job_path(self) -> Path:
+        """The newest job that was given to an executor."""
+        return self.path / "job.json"
+
+    @property
     def submit_script_path(self) -> Path:
         """What was sent to a cluster."""
         return self.path / "submit.sh"
@@ -176,7 +182,15 @@ class RunDirectory:
         if taken := sorted(_OWN_FIELDS & details.keys()):
             raise ValueError(f"event details {taken}: these names are the event's own")
         own = {"time": utc_now(), "state": state, "cause": cause}
-        append_line(self.events_path, {**own, "host": socket.gethostname(), "pid": os.getpid(), **details})
+        here = {"host": socket.gethostname(), "pid": os.getpid(), **self._log_size()}
+        append_line(self.events_path, {**own, **here, **details})
+
+    def _log_size(self) -> dict[str, int]:
+        """How much of the log was written before an event: its lines are found by that later."""
+        try:
+            return {"log_bytes": self.log_path.stat().st_size}
+        except OSError:
+            return {}
 
     def events(self) -> list[dict[str, Any]]:
         """All changes of state, oldest first; a torn last line is left out."""
@@ -189,6 +203,22 @@ class RunDirectory:
     def state(self) -> TrialState:
         """Where the trial is: the result decides, else the last event, else it is pending."""
         return state_of(self.events(), self.result())
+
+    def write_job(self, executor: str, number: str, token: str) -> None:
+        """Keep which job of which executor runs the trial, for a later scheduler to find it by.
+
+        ``token`` is what the job's worker writes into its claim.
+        """
+        record = {"executor": executor, "job": number, "token": token, "time": utc_now()}
+        write_json(self.job_path, record)
+
+    def job(self) -> dict[str, Any] | None:
+        """The newest job as ``{"executor", "job", "token", "time"}``, None before the first."""
+        try:
+            found: dict[str, Any] = read_json(self.job_path)
+        except FileNotFoundError:
+            return None
+        return found
 
     def write_result(self, result: dict[str, Any]) -> None:
         """Link the result into place. Raises ``AlreadyWritten`` where another writer was first."""
@@ -242,6 +272,15 @@ class RunDirectory:
             if not isinstance(row.get("step"), int):
                 raise CorruptRecord(self.metrics_path, f"line {number} has no integer 'step'")
         return rows
+
+    def last_step(self) -> int:
+        """The step of the last row of metrics, 0 before the first; no other row is read."""
+        row = read_last_line(self.metrics_path)
+        if row is None:
+            return 0
+        if not isinstance(step := row.get("step"), int):
+            raise CorruptRecord(self.metrics_path, "its last line has no integer 'step'")
+        return step
 
 
 def state_of(events: list[dict[str, Any]], result: dict[str, Any] | None) -> TrialState:

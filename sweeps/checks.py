@@ -14,7 +14,9 @@ _Finding = tuple[Path, str]
 
 def problems_of(sweep: Sweep) -> list[Problem]:
     """Every problem between the sections of ``sweep``, with its line."""
-    checks = (_ladder, _tune, _seeds, _compare, _resources, _zip, _given_once, _warm_up, _exclude, _files)
+    of_names = (_ladder, _tune, _seeds, _compare, _resources, _simulate, _exclude, _files)
+    of_fields = (_zip, _given_once, _warm_up)
+    checks = (*of_names, *of_fields)
     return [sweep.source.problem(path, message) for check in checks for path, message in check(sweep)]
 
 
@@ -68,6 +70,12 @@ def _resources(sweep: Sweep) -> Iterator[_Finding]:
     for name in sweep.resources:
         if name not in names:
             yield ("resources", name), unknown(name, names, "no such rung")
+
+
+def _simulate(sweep: Sweep) -> Iterator[_Finding]:
+    for name in sweep.simulate.arms:
+        if name not in sweep.arms:
+            yield ("simulate", "arms", name), unknown(name, sweep.arms, "no such arm")
 
 
 def _zip(sweep: Sweep) -> Iterator[_Finding]:

@@ -20,20 +20,26 @@ class Exclusion:
 
     def left(self, view: Mapping[str, Any], stage: str, seeds: tuple[int, ...]) -> tuple[int, ...]:
         """The ``seeds`` that no rule drops from the cell whose fields are ``view``."""
-        if not self._rules:
+        if not self._rules or not seeds:
             return seeds
-        return tuple(seed for seed in seeds if not self._drops({**view, "stage": stage, "seed": seed}))
-
-    def _drops(self, trial: Mapping[str, Any]) -> bool:
-        dropped = False
+        dropped: set[int] = set()
         for position, rule in enumerate(self._rules):
-            matched = [self._matches(position, name, trial) for name in rule]
-            if all(matched):
-                self._used[position] = dropped = True
-        return dropped
+            cell = {**view, "stage": stage}
+            matched = [self._matches(position, name, cell.get(name)) for name in rule if name != "seed"]
+            gone = self._seeds(position, seeds)
+            if all(matched) and gone:
+                self._used[position] = True
+                dropped |= gone
+        return tuple(seed for seed in seeds if seed not in dropped)
 
-    def _matches(self, position: int, name: str, trial: Mapping[str, Any]) -> bool:
-        hits = {i for i, value in enumerate(self._rules[position][name]) if _same(value, trial.get(name))}
+    def _seeds(self, position: int, seeds: tuple[int, ...]) -> set[int]:
+        """Those of ``seeds`` that a rule matches: all where it names none."""
+        if "seed" not in self._rules[position]:
+            return set(seeds)
+        return {seed for seed in seeds if self._matches(position, "seed", seed)}
+
+    def _matches(self, position: int, name: str, found: Any) -> bool:
+        hits = {i for i, value in enumerate(self._rules[position][name]) if _same(value, found)}
         self._seen[position][name] |= hits
         return bool(hits)
 

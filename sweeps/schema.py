@@ -3,6 +3,7 @@
 What needs several sections is in ``sweeps.checks``, what needs a whole trial in ``sweeps.expand``.
 """
 
+import math
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -37,6 +38,7 @@ from sweeps.entries import (
     problem,
 )
 from sweeps.errors import not_among, refused
+from sweeps.simulation import Simulate
 from sweeps.yaml_source import Source
 
 Scalar = str | int | float | bool
@@ -138,6 +140,12 @@ def _minutes(value: Any) -> Any:
     return value if value == "auto" else float(value)
 
 
+def _share_or_whole(value: float) -> float:
+    if value > 1 and value != round(value):
+        raise problem(refused(value, "a share of one GPU (at most 1), or a whole number of them"))
+    return value
+
+
 class Resources(Given):
     """What one trial of a rung needs from the machine."""
 
@@ -146,7 +154,9 @@ class Resources(Given):
     ] = "auto"
     """Minutes, or ``auto``: estimated."""
     memory_gb: Positive | None = None
-    gpus: Annotated[int, Field(ge=0, le=1024)] = 0
+    gpus: Annotated[Number, Field(ge=0, le=1024), AfterValidator(_share_or_whole)] = 0.0
+    """A share of one lets several small trials run on it, where the executor can do that."""
+    cpus: Annotated[int, Field(ge=1, le=4096)] = 1
     micro_batch: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Sequences in one forward pass; 0 takes the whole batch."""
     checkpoint_s: Positive = 180.0
@@ -212,7 +222,10 @@ class Sweep(Section):
     exclude: Annotated[tuple[Rule, ...], Strict(False)] = ()
     compare: Compare = Compare()
     resources: dict[str, Resources] = Field(default_factory=dict)
+    max_gpu_hours: Annotated[Number, Field(ge=0)] | None = None
+    """More than this, by the plan's estimate, is refused before anything is submitted."""
     keep: Literal["none", "weights", "all"] = "none"
+    simulate: Simulate = Simulate()
 
     _source: Source = PrivateAttr()
 
@@ -240,6 +253,14 @@ class Sweep(Section):
         sections = [self.resources[key] for key in ("default", rung) if key in self.resources]
         merged = {name: value for section in sections for name, value in section.given().items()}
         return Resources(**merged)
+
+    def simulation(self) -> dict[str, Any]:
+        """The section ``simulate`` as plain data; a best rate that is missing is the middle of the grid."""
+        planted = self.simulate.model_dump(mode="json", exclude_none=True)
+        grid = self.tune.grids.get("learning_rate") if self.tune is not None else None
+        if grid:
+            planted["learning_rate"].setdefault("optimum", math.sqrt(grid[0] * grid[-1]))
+        return planted
 
     def resolved(self) -> dict[str, Any]:
         """The sweep as plain data with presets and defaults written out; loads as the same sweep."""

@@ -31,6 +31,9 @@ DIVERGENCE_WINDOW = 50
 DIVERGENCE_GRACE = 0.2
 """Share of the steps in which a loss above the initial one is not yet divergence."""
 
+EVALUATION_TOKENS = 4096
+"""Evaluation takes a batch's tokens at once, or this many where that is more: small batches are slow."""
+
 
 class Recorder(Protocol):
     """Who keeps what the loop has to say, and tells it when to stop."""
@@ -99,6 +102,7 @@ class TrainingRun:
         self.model = Transformer(trial.model)
         initialise(self.model, trial.seed)
         self.model.to(self.device)
+        self.parameters = list(self.model.parameters())
         self.optimizer = build_optimizer(self.model, trial)
         self.batches = TrainingBatches(
             corpus.split("train"), trial.sequence_length, trial.batch_sequences, trial.seed
@@ -143,8 +147,7 @@ class TrainingRun:
         set_learning_rate(self.optimizer, rate)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._forward_and_backward(step)
-        parameters = self.model.parameters()
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self.trial.optimizer.clip_norm).item()
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.trial.optimizer.clip_norm).item()
         self.optimizer.step()
         if self.progress.loss_initial is None:
             self.progress.loss_initial = loss
@@ -200,9 +203,9 @@ class TrainingRun:
 
     def _evaluate(self, split: str) -> float:
         with self.autocast():
-            return evaluate(
-                self.model, self.corpus.split(split), self.trial.sequence_length, self.trial.batch_sequences
-            )
+            length = self.trial.sequence_length
+            sequences = max(self.trial.batch_sequences, EVALUATION_TOKENS // length)
+            return evaluate(self.model, self.corpus.split(split), length, sequences)
 
     def _facts(self) -> dict[str, Any]:
         trial, progress = self.trial, self.progress

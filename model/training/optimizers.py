@@ -1,5 +1,6 @@
 """Optimizers, and the parameter groups that scale vectors need: their own decay and learning rate."""
 
+import inspect
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -15,10 +16,20 @@ OptimizerFactory = Callable[[list[Group], OptimizerConfig], torch.optim.Optimize
 SCALE_VECTOR_ROLES = {"scale_vector_input": "input", "scale_vector_output": "output"}
 
 
+class _AdamW(torch.optim.AdamW):
+    """torch's AdamW without the guards around its methods, which spend seconds on importing torch.compile."""
+
+    add_param_group = inspect.unwrap(torch.optim.AdamW.add_param_group)
+    state_dict = inspect.unwrap(torch.optim.AdamW.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.AdamW.load_state_dict)
+    zero_grad = inspect.unwrap(torch.optim.AdamW.zero_grad)
+    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
+
+
 def adamw(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
     """AdamW (Loshchilov & Hutter, arXiv 1711.05101), with decay p <- p (1 - learning rate * decay)."""
     betas = (config.beta1, config.beta2)
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, eps=config.epsilon, fused=True)
+    return _AdamW(groups, lr=config.learning_rate, betas=betas, eps=config.epsilon, fused=True)
 
 
 OPTIMIZERS: dict[str, OptimizerFactory] = {"adamw": adamw}

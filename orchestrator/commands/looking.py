@@ -1,25 +1,30 @@
 """Commands that look: plan, status, explain, schema, and the upkeep of the index."""
 
+import gc
 import json
+import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from orchestrator.errors import Exit, Refused
+from orchestrator.commands.explaining import explain
+from orchestrator.errors import Exit
 
-if TYPE_CHECKING:
-    pass
+__all__ = ["collect", "explain", "plan", "rebuild_store", "schema", "status"]
 
-SHORTEST_PREFIX = 4
 WATCH_S = 2.0
+UNREADABLE = "unreadable"
+
+Record = dict[str, Any]
 
 
 def plan(path: str, runs_dir: Path, jobs: int, *, every_trial: bool, as_json: bool) -> Exit:
     """Every trial of a sweep with what it will cost, and what exists already."""
     import sweeps
-    from orchestrator.planning import planned
+    from orchestrator.planning import planned, write_json
     from orchestrator.progress import Progress
     from orchestrator.sweep_run import SweepRun
 
@@ -28,7 +33,7 @@ def plan(path: str, runs_dir: Path, jobs: int, *, every_trial: bool, as_json: bo
         run.progress.message(f"warning: {warning}")
     trials = planned(run)
     if as_json:
-        print(json.dumps(trials, indent=1))
+        write_json(trials, sys.stdout)
         return Exit.DONE
     from orchestrator.planning import show
 
@@ -38,19 +43,24 @@ def plan(path: str, runs_dir: Path, jobs: int, *, every_trial: bool, as_json: bo
 
 def status(source: str | None, runs_dir: Path, *, watch: bool, as_json: bool) -> Exit:
     """How many trials of each sweep are in which state, and how far the running ones are."""
-    from results.sweep_folder import sweep_names
-
-    names = [source] if source else sweep_names(runs_dir)
+    names = _names(source, runs_dir)
     if as_json:
-        print(json.dumps([_status(name, runs_dir) for name in names], indent=1))
+        print(json.dumps(_statuses(names, runs_dir), indent=1))
         return Exit.DONE
     if not names:
         print(f"no sweep has been run in {runs_dir}")
-    if not watch:
-        for name in names:
-            print(_status_text(_status(name, runs_dir)))
-        return Exit.DONE
-    return _watch(names, runs_dir)
+    if watch and names:
+        return _watch(names, runs_dir)
+    for found in _statuses(names, runs_dir):
+        print(_status_text(found))
+    return Exit.DONE
+
+
+def _names(source: str | None, runs_dir: Path) -> list[str]:
+    from orchestrator.sources import sweep_folder
+    from results.sweep_folder import sweep_names
+
+    return [sweep_folder(source, runs_dir).name] if source else sweep_names(runs_dir)
 
 
 def _watch(names: list[str], runs_dir: Path) -> Exit:
@@ -59,134 +69,153 @@ def _watch(names: list[str], runs_dir: Path) -> Exit:
 
     with Live(auto_refresh=False) as live:
         while True:
-            found = [_status(name, runs_dir) for name in names]
+            found = _statuses(names, runs_dir)
             live.update(Text("\n".join(map(_status_text, found))), refresh=True)
             if not any(one["running"] or one["states"].get("queued") for one in found):
                 return Exit.DONE
             time.sleep(WATCH_S)
 
 
-def _status(source: str, runs_dir: Path) -> dict[str, Any]:
-    from orchestrator.sources import sweep_folder
-    from results.run_directory import RunDirectory
+def _members(names: Sequence[str], runs_dir: Path) -> dict[str, dict[str, Record]]:
+    """Of each sweep its trials by id."""
+    from results.sweep_folder import SweepFolder
 
-    folder = sweep_folder(source, runs_dir)
-    members = {member["trial_id"]: member for member in folder.members() or []}
-    states = {name: RunDirectory.of(runs_dir, name).state() for name in members}
+    folders = [SweepFolder.of(runs_dir, name) for name in names]
+    return {
+        folder.name: {member["trial_id"]: member for member in folder.members() or []} for folder in folders
+    }
+
+
+def _statuses(names: Sequence[str], runs_dir: Path) -> list[Record]:
+    """The state of each sweep, from an index that is brought up to date; running trials are looked at."""
+    from orchestrator.sources import open_index
+
+    if not names:
+        return []
+    with _no_garbage_collection():
+        members = _members(names, runs_dir)
+        with open_index(runs_dir) as index:
+            found, problems = index.current_states(runs_dir, set().union(*members.values()))
+    states = found | dict.fromkeys(problems, UNREADABLE)
+    return [_status(sweep, members[sweep], states, problems, runs_dir) for sweep in names]
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """While very many small objects are made that all stay: looking for cycles among them costs a sixth."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _status(
+    sweep: str,
+    members: Mapping[str, Record],
+    states: Mapping[str, str],
+    problems: Mapping[str, str],
+    runs_dir: Path,
+) -> Record:
     running = [
-        {
-            "trial_id": name,
-            "arm": members[name]["arm"],
-            "rung": members[name]["rung"],
-            **_reached(runs_dir, name),
-        }
-        for name, state in states.items()
-        if state.state == "running"
+        {"trial_id": name, "arm": member["arm"], "rung": member["rung"], **_reached(runs_dir, name)}
+        for name, member in members.items()
+        if states[name] == "running"
     ]
-    counts = Counter(state.state for state in states.values())
-    return {"sweep": folder.name, "trials": len(members), "states": dict(counts), "running": running}
+    return {
+        "sweep": sweep,
+        "trials": len(members),
+        "states": dict(Counter(states[name] for name in members)),
+        "running": running,
+        "problems": {name: problem for name, problem in problems.items() if name in members},
+    }
 
 
-def _reached(runs_dir: Path, name: str) -> dict[str, Any]:
+def _reached(runs_dir: Path, name: str) -> Record:
     """How far a running trial is, and whether its worker lives."""
     from model.identity import trial_from_fields
     from results.claims import ClaimObserver
     from results.run_directory import RunDirectory
 
     directory = RunDirectory.of(runs_dir, name)
-    rows = directory.metrics()
-    step = rows[-1]["step"] if rows else 0
     steps = trial_from_fields(directory.trial()["semantic"]).steps
-    return {"step": step, "steps": steps, "worker_alive": ClaimObserver().is_alive(directory)}
+    return {
+        "step": directory.last_step(),
+        "steps": steps,
+        "worker_alive": ClaimObserver().is_alive(directory),
+    }
 
 
-def _status_text(found: dict[str, Any]) -> str:
-    counts = ", ".join(f"{count} {state}" for state, count in sorted(found["states"].items()))
-    lines = [f"{found['sweep']}: {found['trials']} trials named so far: {counts or 'none'}"]
+def _status_text(found: Record) -> str:
+    lines = [f"{found['sweep']}: {found['trials']} trials named so far: {_counts(found['states'])}"]
     for one in found["running"]:
         gone = "" if one["worker_alive"] else " (its worker is gone; run the sweep again)"
         lines.append(
             f"  {one['arm']} {one['rung']} {one['trial_id'][:12]}: step {one['step']} of {one['steps']}{gone}"
         )
+    lines += [f"  {name[:12]} {UNREADABLE}: {problem}" for name, problem in found["problems"].items()]
     return "\n".join(lines)
 
 
-def explain(prefix: str, runs_dir: Path, *, as_json: bool) -> Exit:
-    """Why a trial ran, what sets it apart from its nearest neighbour, and what happened to it."""
-    from model.identity import differences
-    from results.run_directory import RunDirectory
+def _counts(states: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none"
 
-    name = _whole_id(prefix, runs_dir)
-    directory = RunDirectory.of(runs_dir, name)
-    trial = directory.trial()
-    neighbour, fields = _nearest(name, trial["semantic"], runs_dir, differences)
+
+def collect(source: str | None, runs_dir: Path, *, as_json: bool) -> Exit:
+    """Take the results of a sweep (None: of all that RUNS_DIR holds) into the index, and say what is missing.
+
+    May be repeated, from any machine that sees RUNS_DIR; needs no sweep file for a sweep that ran there.
+    """
+    from orchestrator.sources import open_index
+
+    names = _names(source, runs_dir)
+    members = _members(names, runs_dir)
+    ids = set().union(*members.values())
+    with open_index(runs_dir) as index:
+        report = index.collect(runs_dir, ids if source else None)
+        states = dict.fromkeys(ids, "pending") | index.states(runs_dir, ids)
+    states |= {name: UNREADABLE for name in report.problems if name in ids}
     found = {
-        **trial,
-        "directory": str(directory.path),
-        "members_of": list(_memberships(name, runs_dir)),
-        "nearest": {"trial_id": neighbour, "differences": fields},
-        "state": directory.state().state,
-        "events": directory.events(),
-        "environments": directory.environments(),
-        "result": directory.result(),
+        "collected": {name: getattr(report, name) for name in ("added", "updated", "unchanged", "removed")},
+        "problems": report.problems,
+        "sweeps": [_collected(name, source or name, members[name], states) for name in names],
     }
-    print(json.dumps(found, indent=1) if as_json else _explanation(found))
+    print(json.dumps(found, indent=1) if as_json else _collected_text(found))
     return Exit.DONE
 
 
-def _whole_id(prefix: str, runs_dir: Path) -> str:
-    from results.run_directory import trial_ids
-
-    found = [name for name in trial_ids(runs_dir) if name.startswith(prefix)]
-    if len(prefix) < SHORTEST_PREFIX or len(found) != 1:
-        raise Refused(
-            f"trial {prefix!r}: {len(found)} trials in {runs_dir} begin so; allowed: at least "
-            f"{SHORTEST_PREFIX} digits of an id, as many as make it one trial"
-        )
-    return found[0]
-
-
-def _nearest(
-    name: str, semantic: dict[str, Any], runs_dir: Path, differences: Any
-) -> tuple[str | None, dict[str, Any]]:
-    from results.run_directory import RunDirectory, trial_ids
-
-    best: tuple[str | None, dict[str, Any]] = (None, {})
-    for other in trial_ids(runs_dir):
-        if other != name:
-            found = differences(semantic, RunDirectory.of(runs_dir, other).trial()["semantic"])
-            if best[0] is None or len(found) < len(best[1]):
-                best = (other, found)
-    return best
+def _collected(sweep: str, source: str, members: Mapping[str, Record], states: Mapping[str, str]) -> Record:
+    counts = Counter(states[name] for name in members)
+    missing = {state: count for state, count in counts.items() if state not in ("completed", "diverged")}
+    return {
+        "sweep": sweep,
+        "trials": len(members),
+        "states": dict(counts),
+        "missing": sum(missing.values()),
+        "next": _next(source, missing),
+    }
 
 
-def _memberships(name: str, runs_dir: Path) -> Iterator[dict[str, Any]]:
-    from results.sweep_folder import SweepFolder, sweep_names
+def _next(source: str, missing: Mapping[str, int]) -> str:
+    """The command that brings the sweep on."""
+    if missing.get("queued") or missing.get("running"):
+        return f"scalevec status {source} --watch"
+    if missing.get("failed"):
+        return f"scalevec retry {source}"
+    if missing:
+        return f"scalevec run {source if Path(source).suffix else 'with the sweep file of ' + source}"
+    return f"scalevec report {source}"
 
-    for sweep in sweep_names(runs_dir):
-        for member in SweepFolder.of(runs_dir, sweep).members() or []:
-            if member["trial_id"] == name:
-                fields = ("arm", "stage", "rung", "seed", "lr_status")
-                yield {"sweep": sweep, **{field: member[field] for field in fields}}
 
-
-def _explanation(found: dict[str, Any]) -> str:
-    result = found["result"] or {}
-    lines = [f"trial {found['trial_id']}", f"  in {found['directory']}", f"  {found['state']}"]
-    if result.get("loss") is not None:
-        lines[-1] += f", test loss {result['loss']:.6f}, resumed {result['resumes']} times"
-    lines += [
-        "  ran for sweep {sweep}: {stage} of arm {arm} at {rung}, seed {seed}".format_map(one)
-        for one in found["members_of"]
-    ]
-    if found["nearest"]["trial_id"]:
-        lines.append(f"nearest trial {found['nearest']['trial_id'][:12]}, which differs in")
-        for field, (own, other) in found["nearest"]["differences"].items():
-            lines.append(f"  {field}: {own} here, {other} there")
-    lines.append("what happened")
-    for event in found["events"]:
-        details = [str(event[key]) for key in ("cause", "note", "error", "reason") if event.get(key)]
-        lines.append("  " + " ".join([event["time"], event["host"], event["state"], *details]))
+def _collected_text(found: Record) -> str:
+    did = ", ".join(f"{count} {name}" for name, count in found["collected"].items() if count)
+    lines = [f"index: {did or 'no trials'}"]
+    for one in found["sweeps"]:
+        lines.append(f"{one['sweep']}: {one['trials']} trials: {_counts(one['states'])}")
+        lines.append(f"  {one['missing']} without a result; next: {one['next']}")
+    lines += [f"warning: {name[:12]}: {problem}" for name, problem in found["problems"].items()]
     return "\n".join(lines)
 
 
@@ -200,9 +229,9 @@ def schema() -> Exit:
 
 def rebuild_store(runs_dir: Path) -> Exit:
     """The index, made anew from the run directories."""
-    from results.index import ResultsIndex, default_url
+    from orchestrator.sources import open_index
 
-    with ResultsIndex(default_url(runs_dir)) as index:
+    with open_index(runs_dir) as index:
         report = index.rebuild(runs_dir)
     print(f"index rebuilt: {report.added + report.updated} trials")
     for name, problem in report.problems.items():

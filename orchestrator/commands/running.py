@@ -1,10 +1,12 @@
 """Commands that train: ``run`` and ``demo``."""
 
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -12,46 +14,141 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import Exit, Lacking, Refused
 
 if TYPE_CHECKING:
+    from orchestrator.executors import Executor, Site
+    from orchestrator.profiles import Profile
     from orchestrator.sweep_run import StageIncomplete, SweepRun
+    from sweeps.schema import Sweep
 
 
-def run_sweep(path: str, runs_dir: Path, executor_name: str, jobs: int, *, retune: bool) -> Exit:
-    """Run what is missing of the sweep file at ``path``; says on standard output what is there now."""
+SIMULATE = "simulate"
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
+"""SIGUSR2 is how a cluster says that a job's time is up."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a person wants trials to run; None and 0 leave it to the profile and the machine."""
+
+    executor: str | None = None
+    profile: str | None = None
+    jobs: int = 0
+
+
+def run_sweep(
+    path: str, runs_dir: Path, place: Place, *, retune: bool = False, where: str | None = None
+) -> Exit:
+    """Run what is missing of the sweep file at ``path``; says on standard output what is there now.
+
+    With ``where`` only the trials for which it holds, as far as the stages allow.
+    """
     import sweeps
-    from orchestrator.executors import EXECUTORS
     from orchestrator.progress import progress_for
     from orchestrator.scheduler import Scheduler
     from orchestrator.sweep_run import StageIncomplete, SweepRun
 
-    if executor_name not in EXECUTORS:
-        raise Refused(f"executor is {executor_name!r}; allowed: {', '.join(EXECUTORS)}")
-    slots = jobs or os.cpu_count() or 1
     sweep = sweeps.load(path)
-    progress = progress_for(slots)
-    run = SweepRun(sweep, runs_dir, progress, retune=retune)
+    name, site = site_of(sweep, path, runs_dir, place)
+    progress = progress_for(site.slots)
+    run = SweepRun(sweep, site.runs_dir, progress, retune=retune, simulated=name == SIMULATE, where=where)
     for warning in sweeps.identical_arms(run.cells):
         progress.message(f"warning: {warning}")
-    scheduler = Scheduler(runs_dir, EXECUTORS[executor_name](slots), progress)
+    require_budget(run, site.profile)
     try:
-        with _stoppable(scheduler.request_stop, progress.message):
-            run.run(scheduler)
+        with _executor(name, site) as executor:
+            scheduler = Scheduler(site.runs_dir, executor, progress)
+            with _stoppable(scheduler.request_stop, progress.message, executor.keeps_jobs):
+                run.run(scheduler)
     except StageIncomplete as incomplete:
-        return _say_incomplete(incomplete, path)
+        return _say_incomplete(incomplete, path + _runs_option(site.runs_dir))
     finally:
         progress.close()
     _say_done(run, path)
     return Exit.DONE
 
 
+def site_of(sweep: "Sweep", path: str, runs_dir: Path, place: Place) -> tuple[str, "Site"]:
+    """The name of the executor and what it is built from. Raises ``Refused``."""
+    from orchestrator.executors import EXECUTORS, Site
+    from orchestrator.profiles import load_profile
+
+    profile = load_profile(place.profile, Path(path).parent)
+    name = place.executor or profile.executor or "local"
+    if name not in EXECUTORS:
+        raise Refused(f"executor is {name!r}; allowed: {', '.join(EXECUTORS)}")
+    simulated = name == SIMULATE
+    site = Site(
+        _runs_dir(runs_dir, simulated=simulated),
+        sweep.name,
+        place.jobs or _slots(sweep),
+        profile,
+        sweep.simulation() if simulated else {},
+    )
+    return name, site
+
+
+def _runs_dir(runs_dir: Path, *, simulated: bool) -> Path:
+    """Real and simulated trials are kept apart. Raises ``Refused`` where they would not be."""
+    from orchestrator.executors import simulated_runs
+
+    if not simulated:
+        simulated_runs.refuse_simulations(runs_dir)
+        return runs_dir
+    found = simulated_runs.simulated_runs_dir(runs_dir)
+    simulated_runs.hold_simulations(found)
+    return found
+
+
+def _slots(sweep: "Sweep") -> int:
+    """As many trials at a time as this machine has cores for, or GPUs where the trials need them."""
+    from orchestrator.executors.local import visible_gpus
+
+    resources = [sweep.resources_for(rung.name) for rung in sweep.ladder]
+    slots = (os.cpu_count() or 1) // max(one.cpus for one in resources)
+    gpus = max(one.gpus for one in resources)
+    return max(1, min(slots, int(len(visible_gpus()) / gpus)) if gpus else slots)
+
+
+def require_budget(run: "SweepRun", profile: "Profile") -> None:
+    """Raise ``Refused`` where the plan needs more GPU hours than the sweep or the profile allows."""
+    limits = [limit for limit in (run.sweep.max_gpu_hours, profile.max_gpu_hours) if limit is not None]
+    if not limits:
+        return
+    from orchestrator.planning import gpu_hours, planned
+
+    hours, limit = gpu_hours(planned(run)), min(limits)
+    if hours > limit:
+        raise Refused(f"max_gpu_hours is {limit:g}; what is left needs about {hours:.3g}. Nothing was sent")
+
+
 @contextmanager
-def _stoppable(request_stop: Callable[[], None], say: Callable[[str], None]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM ask for a stop with checkpoints; a second one ends everything at once."""
+def _executor(name: str, site: "Site") -> Iterator["Executor"]:
+    from orchestrator.executors import EXECUTORS
+
+    executor = EXECUTORS[name](site)
+    try:
+        yield executor
+    finally:
+        executor.close()
+
+
+@contextmanager
+def _stoppable(
+    request_stop: Callable[[], None], say: Callable[[str], None], keeps_jobs: bool
+) -> Iterator[None]:
+    """Ctrl-C and SIGTERM ask for a stop with checkpoints; a second one ends everything at once.
+
+    Jobs in a cluster's queue are left alone.
+    """
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
-        say("stopping: the running trials write a checkpoint (again to end them at once)")
+        say(
+            "leaving: the jobs in the queue go on"
+            if keeps_jobs
+            else "stopping: the running trials write a checkpoint (again to end them at once)"
+        )
         request_stop()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
     try:
         yield
     finally:
@@ -66,12 +163,25 @@ def _say_incomplete(incomplete: "StageIncomplete", path: str) -> Exit:
             "no space left on the device of the runs; free some and give the same command again, "
             "nothing is lost"
         )
+    if outcome.left_running:
+        print(
+            f"left; {outcome.left_running} jobs go on by themselves. To follow them: scalevec run {path}; "
+            f"to end them: scalevec cancel {path}",
+            file=sys.stderr,
+        )
+        return Exit.INTERRUPTED
     if outcome.stopped:
         print(f"stopped; nothing is lost. To go on: scalevec run {path}", file=sys.stderr)
         return Exit.INTERRUPTED
+    if outcome.cancelled:
+        print(
+            f"{len(outcome.cancelled)} trials were cancelled; scalevec run {path} asks for them again",
+            file=sys.stderr,
+        )
     for reason in outcome.failed.values():
         print(f"failed: {reason}", file=sys.stderr)
-    print(f"to try them again: scalevec retry {path}, then scalevec run {path}", file=sys.stderr)
+    if outcome.failed:
+        print(f"to try them again: scalevec retry {path}, then scalevec run {path}", file=sys.stderr)
     return Exit.SOME_FAILED
 
 
@@ -82,9 +192,15 @@ def _say_done(run: "SweepRun", path: str) -> None:
     rows, problems = indexed_rows(run.runs_dir, sorted(ids))
     counts = {state: sum(row["state"] == state for row in rows) for state in ("completed", "diverged")}
     said = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-    print(f"{run.sweep.name}: {len(ids)} trials, {said}. Next: scalevec report {path}")
+    print(f"{run.sweep.name}: {len(ids)} trials, {said}. Next: scalevec report {path}{_runs_option(run.runs_dir)}")
     for name, problem in problems.items():
         print(f"warning: {name[:12]}: {problem}", file=sys.stderr)
+
+
+def _runs_option(runs_dir: Path) -> str:
+    """What a command needs to find ``runs_dir``: nothing where it looks anyway."""
+    looked = Path(os.environ.get("SCALEVEC_RUNS_DIR", "runs"))
+    return "" if runs_dir == looked else f" --runs {shlex.quote(str(runs_dir))}"
 
 
 def demo(runs_dir: Path, jobs: int, output: Path | None) -> Exit:
@@ -93,22 +209,8 @@ def demo(runs_dir: Path, jobs: int, output: Path | None) -> Exit:
     from orchestrator.commands.reading import compare, write_report
 
     path = str(sweeps.shipped("quickstart"))
-    code = run_sweep(path, runs_dir, "local", jobs, retune=False)
+    code = run_sweep(path, runs_dir, Place("local", jobs=jobs))
     if code is Exit.DONE:
         compare("quickstart", runs_dir, None, {}, where=None, as_json=False)
         write_report("quickstart", runs_dir, output)
     return code
-
-
-def retry(source: str, runs_dir: Path) -> Exit:
-    """Give the failed trials of a sweep a clean slate; the next run trains them."""
-    from orchestrator.sources import sweep_folder
-    from results.run_directory import RunDirectory
-
-    members = sweep_folder(source, runs_dir).members() or []
-    directories = [RunDirectory.of(runs_dir, name) for name in sorted({m["trial_id"] for m in members})]
-    failed = [directory for directory in directories if directory.state().state == "failed"]
-    for directory in failed:
-        directory.append_event("pending", cause="retry")
-    print(f"{len(failed)} failed trials will run again: scalevec run {source}")
-    return Exit.DONE

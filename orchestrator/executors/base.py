@@ -34,7 +34,7 @@ class Site:
     """The sweep's name; an executor may keep files of its own in ``RUNS_DIR/sweeps/NAME/EXECUTOR/``."""
     slots: int
     """Trials at a time, where the executor itself decides that."""
-    profile: Profile = Profile()
+    profile: Profile = field(default_factory=Profile)
     simulation: Mapping[str, Any] = field(default_factory=dict)
     """The sweep's section ``simulate``."""
 
@@ -80,4 +80,7 @@ class Executor(Protocol):
         """Ask all its jobs to checkpoint and end, or with ``hard`` end them at once."""
 
     def close(self) -> None:
-        """Let go of what the executor itself holds (connections, a cluster it started); jobs that it keeps go on."""
+        """Let go of what the executor itself holds (connections, a cluster that it started).
+
+        Jobs that it keeps go on.
+        """

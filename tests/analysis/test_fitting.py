@@ -136,8 +136,9 @@ def test_an_irreducible_loss_at_its_bound_is_said():
 
 
 def test_fewer_than_ten_runs_carry_no_bootstrap_interval(sweep):
-    (found,) = fit(sweep({"baseline": 0.0}))
-    assert found.intervals is None
+    (found,) = fit(sweep({"baseline": 0.0}), interval="percentile")
+    assert found.intervals == {}
+    assert found.interval_method == "none"
     assert found.n_bootstrap == 0
     assert "8 independent runs" in found.interval_note
 
@@ -155,7 +156,9 @@ def test_copies_of_a_run_do_not_narrow_a_clustered_interval():
     once = grid(noise=0.02).assign(run=range(30))
     widths = []
     for table in (once, pd.concat([once] * 5)):
-        low, high = fit(table, law="chinchilla", bootstrap=200, cluster="run")[0].intervals["alpha"]
+        low, high = fit(table, law="chinchilla", bootstrap=200, cluster="run", interval="cluster-t")[
+            0
+        ].intervals["alpha"]
         widths.append(high - low)
     assert widths[1] == pytest.approx(widths[0], rel=1e-3)
 
@@ -202,6 +205,24 @@ def test_counts_that_look_like_millions_are_questioned():
     assert any("thousands or millions" in warning for warning in found.warnings)
 
 
+def test_duplicate_rows_are_said(sweep):
+    table = sweep({"baseline": 0.0})
+    (found,) = fit(pd.concat([table, table.iloc[[0]]]))
+    assert any("exact duplicates" in warning for warning in found.warnings)
+    assert not any("exact duplicates" in warning for warning in fit(table)[0].warnings)
+
+
+def test_a_direction_that_the_points_leave_flat_is_said():
+    from analysis.estimate import estimated
+
+    x = np.geomspace(1e9, 1e9 * 1.0001, 8)
+    points = Parametrisation(fit_law("power-floor"), {"x": x})
+    found = estimated(points, 3.0 * x**-0.1, Options("l2"))
+    condition, flat = found.conditioning()
+    assert condition > 1e8
+    assert any("E" in names and "A" in names for names in flat)
+
+
 def test_a_fit_says_its_conventions():
     stated = fit(grid(), law="power", x="N", bootstrap=0)[0].to_dict()
     wanted = {
@@ -223,8 +244,9 @@ needs_public = pytest.mark.skipif(
 def test_the_published_points_give_the_verified_optimum_of_huber():
     found = fit(pd.read_csv(PUBLIC), law="chinchilla", where="excluded == 0", hold_out=False, bootstrap=0)[0]
     assert found.objective <= 0.0010182740179
+    # alpha is 0.34731050, which two correct solvers round to different sixth digits.
     wanted = {"alpha": 0.347311, "beta": 0.367172, "E": 1.817218}
-    assert {name: round(found.parameters[name], 6) for name in wanted} == wanted
+    assert {name: found.parameters[name] for name in wanted} == pytest.approx(wanted, abs=6e-7)
     assert found.starts_agreeing > 1
 
 

@@ -51,3 +51,14 @@ def test_csv_reads_back_and_has_plain_minus_signs(sweep):
 def test_an_unknown_format_is_refused():
     with pytest.raises(DataError, match="format is 'markdwn'; nearest: 'markdown'"):
         render(Table("t", (), (), ()), "markdwn")
+
+
+def test_latex_is_a_booktabs_table_whatever_a_name_holds(sweep):
+    text = render(found(sweep), "latex")
+    assert text.count(r"\\") == 1 + 5
+    assert r"\begin{tabular}{ll" in text
+    assert r"\ensuremath{-}0.0" in text
+    odd = Table("t", ("arm_1", "a & b"), (("50 %", "x^2"),), (False, True), ("note #1",))
+    assert r"arm\_1 & a \& b \\" in render(odd, "latex")
+    assert r"50 \% & x\textasciicircum{}2 \\" in render(odd, "latex")
+    assert r"note \#1" in render(odd, "latex")

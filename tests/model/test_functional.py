@@ -16,13 +16,18 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def test_rms_norm_is_that_of_torch():
-    x = drawn(2, 3, 8)
-    torch.testing.assert_close(rms_norm(x, 1e-3), torch.nn.functional.rms_norm(x, (8,), eps=1e-3))
+WIDTHS = pytest.mark.parametrize("width", [8, functional.NARROW + 2])
 
 
-def test_rms_norm_has_exact_first_and_second_derivatives():
-    x = drawn(3, 8).requires_grad_()
+@WIDTHS
+def test_rms_norm_is_that_of_torch(width):
+    x = drawn(2, 3, width)
+    torch.testing.assert_close(rms_norm(x, 1e-3), torch.nn.functional.rms_norm(x, (width,), eps=1e-3))
+
+
+@WIDTHS
+def test_rms_norm_has_exact_first_and_second_derivatives(width):
+    x = drawn(2, width).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: rms_norm(x, 1e-2), x)
     assert torch.autograd.gradgradcheck(lambda x: rms_norm(x, 1e-2), x)
 
@@ -30,6 +35,22 @@ def test_rms_norm_has_exact_first_and_second_derivatives():
 def test_rms_norm_of_half_precision_is_reckoned_in_single_precision():
     x = torch.full((1, 4), 300.0, dtype=torch.bfloat16)
     assert torch.equal(rms_norm(x, 1e-5), torch.ones(1, 4, dtype=torch.bfloat16))
+
+
+def test_rms_norm_under_autocast_is_reckoned_in_single_precision():
+    x = drawn(3, 8).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = rms_norm(x, 1e-5)
+    assert torch.equal(found, rms_norm(x, 1e-5))
+
+
+def test_rms_norm_first_taken_in_inference_mode_serves_training():
+    functional._constant.cache_clear()
+    with torch.inference_mode():
+        rms_norm(drawn(3, 8), 1e-5)
+    x = drawn(3, 8).requires_grad_()
+    rms_norm(x, 1e-5).sum().backward()
+    assert x.grad is not None
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])

@@ -1,6 +1,7 @@
 """The identities that scale vectors obey exactly, in float64."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -8,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model.scale_vectors import NEAR_ZERO, FoldingError, ScaleVector, vector_statistics
+from model import transformer
+from model.scale_vectors import (
+    NEAR_ZERO,
+    FoldingError,
+    LinearMap,
+    ScaleVector,
+    joint_map,
+    late_vectors,
+    vector_statistics,
+)
 from model.strategies import ALL_MAPS, PRESETS, REPARAMETERIZATIONS, ScaleVectorStrategy
 from model.transformer import Transformer, fold, parameter_roles
 
@@ -153,22 +163,37 @@ def test_dual_normalized_placement_scales_the_normalized_product(build, tokens, 
 
 
 @pytest.mark.parametrize("name", ["value", "up"])
-def test_a_vector_folded_into_the_next_map_acts_like_one_on_the_activations(build, tokens, name):
+def test_a_vector_folded_into_the_next_map_acts_like_one_on_the_activations(build, tokens, name, monkeypatch):
     """Behind a norm, the vectors of values and up are folded into the output and down maps."""
     model = build(replace(PRESETS["dnp"], dual_maps=ALL_MAPS), drawn=True)
     expected = model(tokens)
-    for block in model.blocks:
-        sublayer = block.attention if name == "value" else block.feed_forward
-        map_ = sublayer.get_submodule(name)
-        finish_at_once(map_, map_.output_vector)
+    reached = []
+    monkeypatch.setattr(transformer, "joint_map", partial(finished_at_once, name, reached))
     torch.testing.assert_close(model(tokens), expected, rtol=1e-10, atol=1e-12)
+    assert len(reached) == len(model.blocks)
 
 
-def finish_at_once(map_: torch.nn.Module, vector: ScaleVector) -> None:
-    """Make ``map_`` apply its late vector to its own result and hide it from its reader."""
-    plain = type(map_).without_late_vector
-    map_.without_late_vector = lambda x, epsilon, before=None: plain(map_, x, epsilon, before) * vector()
-    map_.late_vector = lambda: None
+def finished_at_once(name: str, reached: list[LinearMap], maps, x, epsilon, before=None) -> Tensor:
+    """``joint_map`` with the late vector of the map ``name`` on its result and hidden from its reader."""
+    result = joint_map(maps, x, epsilon, before)
+    if len(maps) != {"value": 3, "up": 1}[name]:
+        return result
+    reached.append(maps[-1])
+    vector = maps[-1].output_vector()
+    maps[-1].late_vector = lambda: None
+    return torch.cat([result[..., : -len(vector)], result[..., -len(vector) :] * vector], -1)
+
+
+@pytest.mark.parametrize("dual_maps", [("query",), ("key", "value"), ("query", "key", "value")])
+@pytest.mark.parametrize("per_head", [True, False])
+def test_maps_side_by_side_are_what_each_makes_alone(build, dual_maps, per_head):
+    strategy = replace(PRESETS["unified"], dual_maps=dual_maps, normalize_per_head=per_head)
+    attention = build(strategy, drawn=True).blocks[0].attention
+    maps = (attention.query, attention.key, attention.value)
+    x = torch.randn(2, 5, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    alone = torch.cat([map_(x, 1e-5, x[0, 0]) for map_ in maps], -1)
+    joint = joint_map(maps, x, 1e-5, x[0, 0]) * late_vectors(maps)
+    torch.testing.assert_close(joint, alone, rtol=1e-10, atol=1e-12)
 
 
 # Preconditioners

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from another_user import as_nobody  # noqa: F401 (fixture)
 from support import finished
 
 SWEEP = """\

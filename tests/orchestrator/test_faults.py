@@ -10,6 +10,10 @@ import psutil
 import pytest
 from support import finished
 
+from results.claims import end_claim
+from results.run_directory import RunDirectory
+from results.sweep_folder import SweepFolder
+
 pytestmark = pytest.mark.slow
 
 PATIENCE_S = 180
@@ -68,6 +72,10 @@ def workers_of(folder: Path) -> list[psutil.Process]:
     return [process for process in workers() if str(folder / "runs") in process.info["cmdline"]]
 
 
+def attempts(folder: Path) -> list[int]:
+    return sorted(len(list(path.glob("claims/*.json"))) for path in folder.glob("runs/trials/*/*"))
+
+
 def has_checkpoints(folder: Path, count: int) -> bool:
     return len({path.parent for path in folder.glob("runs/trials/*/*/checkpoints/step-*")}) >= count
 
@@ -100,8 +108,7 @@ def test_kill_9_of_scheduler_and_worker_changes_no_bit(disturbed, undisturbed, s
     done = scalevec("run", "long.yaml")
     assert done.returncode == 0, done.stderr
     assert_whole(disturbed, undisturbed)
-    attempts = [len(list(path.glob("claims/*.json"))) for path in disturbed.glob("runs/trials/*/*")]
-    assert sorted(attempts) == [1, 2]  # the survivor was adopted, not run twice
+    assert attempts(disturbed) == [1, 2]  # the survivor was adopted, not run twice
     assert len(survivors) == 1
 
 
@@ -127,6 +134,79 @@ def test_ctrl_c_writes_checkpoints_says_how_to_go_on_and_loses_nothing(
     assert "To go on: scalevec run long.yaml" in messages
     assert workers_of(disturbed) == []
     assert scalevec("run", "long.yaml").returncode == 0
+    assert_whole(disturbed, undisturbed)
+
+
+def test_a_worker_that_outlives_its_scheduler_is_adopted(disturbed, undisturbed, scalevec, start_scalevec):
+    scheduler = start_scalevec("run", "long.yaml")
+    wait_until(lambda: len(steps(disturbed)) == 2)
+    scheduler.kill()
+    scheduler.wait()
+    assert len(workers_of(disturbed)) == 2
+    done = scalevec("run", "long.yaml")
+    assert done.returncode == 0, done.stderr
+    assert_whole(disturbed, undisturbed)
+    assert attempts(disturbed) == [1, 1]
+
+
+def test_cancel_from_another_process_checkpoints_and_a_later_run_goes_on(
+    disturbed, undisturbed, scalevec, start_scalevec
+):
+    scheduler = start_scalevec("run", "long.yaml")
+    wait_until(lambda: len(steps(disturbed)) == 2)
+    cancelled = scalevec("cancel", "long")
+    assert cancelled.returncode == 0, cancelled.stderr
+    assert "2 trials cancelled" in cancelled.stdout
+    _, messages = scheduler.communicate(timeout=PATIENCE_S)
+    assert scheduler.returncode == 1
+    assert "2 trials were cancelled" in messages
+    assert workers_of(disturbed) == []
+    assert json.loads(scalevec("status", "long", "--json").stdout)[0]["states"] == {"cancelled": 2}
+    done = scalevec("run", "long.yaml")
+    assert done.returncode == 0, done.stderr
+    assert_whole(disturbed, undisturbed)
+
+
+def test_cancel_removed_ends_what_the_file_no_longer_holds(disturbed, long_sweep, scalevec, start_scalevec):
+    scheduler = start_scalevec("run", "long.yaml")
+    wait_until(lambda: len(steps(disturbed)) == 2)
+    scheduler.kill()
+    scheduler.wait()
+    for process in workers_of(disturbed):
+        process.suspend()
+    kept = [line for line in long_sweep.splitlines() if "unified" not in line]
+    (disturbed / "long.yaml").write_text("\n".join(kept) + "\n")
+    scheduler = start_scalevec("run", "long.yaml")
+    folder = SweepFolder.of(disturbed / "runs", "long")
+    wait_until(lambda: len(folder.members() or []) == 1)
+    for process in workers_of(disturbed):
+        process.resume()
+    done = scalevec("cancel", "long.yaml", "--removed")
+    assert done.returncode == 0, done.stderr
+    assert "1 trial cancelled" in done.stdout
+    _, messages = scheduler.communicate(timeout=PATIENCE_S)
+    assert scheduler.returncode == 0, messages
+    assert workers_of(disturbed) == []
+
+
+def test_a_worker_stopped_past_its_lease_cannot_touch_what_its_successor_wrote(
+    disturbed, undisturbed, scalevec, start_scalevec
+):
+    scheduler = start_scalevec("run", "long.yaml", "--jobs", "1")
+    wait_until(lambda: has_checkpoints(disturbed, 1))
+    sleeper = workers_of(disturbed)[0]
+    sleeper.suspend()
+    scheduler.kill()
+    scheduler.wait()
+    directory = RunDirectory.of(disturbed / "runs", sleeper.cmdline()[-1])
+    end_claim(directory, 1, "stale, as another machine sees it")
+    done = scalevec("run", "long.yaml")
+    assert done.returncode == 0, done.stderr
+    before = {path: path.read_bytes() for path in directory.path.rglob("*") if path.is_file()}
+    sleeper.resume()
+    sleeper.wait(PATIENCE_S)
+    after = {path: path.read_bytes() for path in directory.path.rglob("*") if path.is_file()}
+    assert {path.name for path in after if after[path] != before.get(path)} <= {"log.txt", "0001.beat"}
     assert_whole(disturbed, undisturbed)
 
 

@@ -69,6 +69,26 @@ def test_a_second_run_trains_nothing(sweep, scalevec):
     assert {path: path.stat().st_mtime_ns for path in sweep.glob("runs/trials/*/*/*")} == times
 
 
+def test_where_trains_only_what_is_asked_for_and_says_what_is_left(sweep, scalevec):
+    members = json.loads((sweep / "runs/sweeps/small/members.json").read_text())
+    compared = [member for member in members if member["stage"] == "comparison"]
+    deleted = [next(m["trial_id"] for m in compared if m["arm"] == arm) for arm in ("none", "baseline")]
+    for name in deleted:
+        shutil.rmtree(sweep / "runs/trials" / name[:2] / name)
+    before = results_in(sweep)
+    done = scalevec("run", "small.yaml", "--where", "arm == 'none' or stage == 'tuning'")
+    assert done.returncode == 0, done.stderr
+    assert "1 trials of this stage are left out by --where" in done.stderr
+    assert trained(before, results_in(sweep)) == {deleted[0]}
+
+
+def test_where_with_an_unknown_name_is_refused(sweep, scalevec):
+    done = scalevec("run", "small.yaml", "--where", "rungs == 'a'")
+    assert done.returncode == 2
+    assert "rungs" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_deleted_trial_is_the_only_one_trained_again_and_ends_with_the_same_bits(sweep, scalevec):
     before = results_in(sweep)
     name = next(iter(before))

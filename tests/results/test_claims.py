@@ -170,6 +170,22 @@ def test_a_foreign_claim_is_stale_once_its_counter_stood_still_for_a_lease(run_d
     assert acquire(run_directory, {}, observer).attempt == 2
 
 
+@pytest.mark.parametrize("year", ["1970", "2099"])
+def test_clocks_that_disagree_neither_prolong_nor_shorten_a_claim(run_directory, clock, year):
+    acquire(run_directory, {})
+    make_foreign(run_directory, host="elsewhere", time=f"{year}-01-01T00:00:00+00:00")
+    stamp = 0 if year == "1970" else 2**32
+    for path in run_directory.claims_path.iterdir():
+        os.utime(path, (stamp, stamp))
+    observer = ClaimObserver(lease_s=180, clock=clock)
+    assert observer.is_alive(run_directory)
+    clock.seconds = 179.9
+    assert observer.is_alive(run_directory)
+    clock.seconds = 180
+    assert not observer.is_alive(run_directory)
+    assert acquire(run_directory, {}, observer).is_current()
+
+
 def test_a_beat_renews_a_foreign_claim_from_when_it_was_seen(run_directory, clock):
     claim = acquire(run_directory, {})
     make_foreign(run_directory)

@@ -217,3 +217,27 @@ def test_no_runs_are_no_trials(tmp_path):
 def test_trial_json_is_json_that_people_can_read(run_directory):
     assert json.loads(run_directory.trial_path.read_text())["semantic"] == {"seed": 1}
     assert len(run_directory.trial_path.read_text().splitlines()) > 3
+
+
+@pytest.mark.parametrize("padding", [0, 10, 65_536, 200_000])
+def test_the_last_step_is_that_of_the_last_whole_row_however_long_rows_are(run_directory, padding):
+    assert run_directory.last_step() == 0
+    for step in range(1, 4):
+        run_directory.append_metrics({"step": step, "padding": "x" * padding})
+        assert run_directory.last_step() == step
+    with run_directory.metrics_path.open("ab") as stream:
+        stream.write(b'{"step": 4')
+    assert run_directory.last_step() == 3
+
+
+def test_a_last_row_that_is_no_row_of_metrics_is_corrupt(run_directory):
+    run_directory.metrics_path.write_text('{"step": 1}\n{"loss": 2}\n')
+    with pytest.raises(CorruptRecord, match=r"metrics\.jsonl: its last line has no integer 'step'"):
+        run_directory.last_step()
+
+
+def test_an_event_says_how_much_of_the_log_was_written_before_it(run_directory):
+    run_directory.append_event("queued")
+    run_directory.log_path.write_text("hello\n")
+    run_directory.append_event("running")
+    assert [event.get("log_bytes") for event in run_directory.events()] == [None, 6]

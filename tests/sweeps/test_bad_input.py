@@ -228,6 +228,57 @@ CASES = {
         "time: soon",
         "resources.default.time: 'soon'; allowed: auto, or a positive number of minutes",
     ),
+    "GPUs that are neither a share of one nor whole": (
+        "time: auto",
+        "gpus: 1.5",
+        "resources.default.gpus: 1.5; allowed: a share of one GPU (at most 1), or a whole number of them",
+    ),
+    "no CPUs": ("time: auto", "cpus: 0", "resources.default.cpus: 0; allowed: 1 or more"),
+    "negative GPU hours": (
+        "seeds: [0, 1]",
+        "max_gpu_hours: -1",
+        "max_gpu_hours: -1; allowed: 0 or more",
+    ),
+    "a planted fault that does not exist": (
+        "seeds: [0, 1]",
+        "simulate: {faults: {node_failed: 0.1}}",
+        "simulate.faults.node_failed: unknown key; did you mean node_failure? (allowed: preempted, killed,",
+    ),
+    "a probability above 1": (
+        "seeds: [0, 1]",
+        "simulate: {faults: {killed: 1.5}}",
+        "simulate.faults.killed: 1.5; allowed: 1 or less",
+    ),
+    "probabilities that sum above 1": (
+        "seeds: [0, 1]",
+        "simulate: {faults: {preempted: 0.9, killed: 0.2}}",
+        "simulate.faults: 1.1; allowed: probabilities that sum to at most 1",
+    ),
+    "a planted arm that does not exist": (
+        "seeds: [0, 1]",
+        "simulate: {arms: {unifed: {gain: 1.05}}}",
+        "simulate.arms.unifed: no such arm; did you mean unified? (allowed: baseline, none, unified)",
+    ),
+    "a gain of zero": (
+        "seeds: [0, 1]",
+        "simulate: {arms: {unified: {gain: 0}}}",
+        "simulate.arms.unified.gain: 0; allowed: more than 0",
+    ),
+    "a planted law with text": (
+        "seeds: [0, 1]",
+        "simulate: {law: {alpha: steep}}",
+        "simulate.law.alpha: 'steep'; allowed: a number",
+    ),
+    "a negative noise": (
+        "seeds: [0, 1]",
+        "simulate: {pair_noise: -0.1}",
+        "simulate.pair_noise: -0.1; allowed: 0 or more",
+    ),
+    "only bad nodes": (
+        "seeds: [0, 1]",
+        "simulate: {nodes: 4, bad_nodes: 4}",
+        "simulate.bad_nodes: 4; allowed: fewer than all nodes, 4",
+    ),
     "a name that leaves its folder": (
         "name: quickstart",
         "name: ../x",

@@ -35,7 +35,9 @@ def test_the_demo_has_no_arms_that_are_identical(sweep: Any, corpus: CorpusFacts
 
 
 def test_a_sweep_that_is_not_shipped_is_said_with_those_that_are() -> None:
-    with pytest.raises(FileNotFoundError, match="no sweep called 'other' is shipped; there are: quickstart"):
+    with pytest.raises(
+        FileNotFoundError, match="no sweep called 'other' is shipped; there are: quickstart, simulate"
+    ):
         sweeps.shipped("other")
 
 
@@ -55,6 +57,32 @@ def test_resources_of_a_rung_stand_over_the_default(changed: Callable[[str, str]
     sweep = sweeps.loads(text)
     found = [sweep.resources_for(rung) for rung in ("tiny-25k", "tiny-55k")]
     assert [(resources.time, resources.gpus) for resources in found] == [(30.0, 1), (30.0, 2)]
+
+
+def test_a_gpu_may_be_shared_and_a_cpu_is_the_default(changed: Callable[[str, str], str]) -> None:
+    resources = sweeps.loads(changed("time: auto", "gpus: 0.25")).resources_for("tiny-25k")
+    assert (resources.gpus, resources.cpus) == (0.25, 1)
+
+
+def test_gpu_hours_are_not_limited_unless_the_file_says_so(changed: Callable[[str, str], str]) -> None:
+    assert sweeps.loads(changed("seeds: [0, 1]", "")).max_gpu_hours is None
+    assert sweeps.loads(changed("seeds: [0, 1]", "max_gpu_hours: 12")).max_gpu_hours == 12.0
+
+
+def test_every_field_of_simulate_has_a_default(sweep: Any) -> None:
+    planted = sweep.simulation()
+    assert planted["law"] == {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
+    assert set(planted["faults"].values()) == {0.0}
+
+
+def test_the_planted_best_rate_is_the_middle_of_the_tuned_grid_unless_it_is_given(
+    changed: Callable[[str, str], str],
+) -> None:
+    given = "simulate: {learning_rate: {optimum: 0.01}}"
+    assert sweeps.loads(changed("seeds: [0, 1]", "")).simulation()["learning_rate"]["optimum"] == 0.02
+    assert sweeps.loads(changed("seeds: [0, 1]", given)).simulation()["learning_rate"]["optimum"] == 0.01
+    untuned = sweeps.loads("name: x\nladder: [tiny-25k]\narms: {a: {}}")
+    assert "optimum" not in untuned.simulation()["learning_rate"]
 
 
 def test_the_schema_lists_every_trial_field_where_it_may_stand() -> None:
@@ -84,6 +112,7 @@ def test_the_resolved_sweep_loads_as_the_same_sweep(
     changed: Callable[[str, str], str], corpus: CorpusFacts
 ) -> None:
     text = changed("default: {time: auto}", "default: {time: 30, gpus: 1}\n  tiny-55k: {gpus: 2}")
+    text = text.replace("seeds: [0, 1]", "seeds: [0, 1]\nsimulate: {arms: {unified: {gain: 1.05}}}")
     text = text.replace("{bpe: 1024}", "bytes").replace("scale_vectors: none", "scale_vectors: {preset: or}")
     first = sweeps.loads(text)
     second = sweeps.loads(yaml.safe_dump(first.resolved()))

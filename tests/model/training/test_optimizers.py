@@ -1,5 +1,7 @@
 """Parameter groups: who decays, who has a rate of its own, and what a step does."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -7,7 +9,7 @@ import torch
 from support import with_strategy
 
 from model.config import OptimizerConfig
-from model.training.optimizers import build_optimizer, parameter_groups, set_learning_rate
+from model.training.optimizers import adamw, build_optimizer, parameter_groups, set_learning_rate
 from model.transformer import Transformer, initialise, parameter_roles
 
 
@@ -51,6 +53,39 @@ def test_vectors_take_their_factor_of_the_learning_rate(trial):
     optimizer = build_optimizer(Transformer(trial.model), trial)
     set_learning_rate(optimizer, 0.5)
     assert {group["lr"] for group in optimizer.param_groups} == {0.5, 2.0}
+
+
+def test_a_step_is_that_of_torch():
+    ours, peer = (torch.nn.Parameter(torch.arange(6.0).view(2, 3)) for _ in range(2))
+    group = {"params": [ours], "weight_decay": 0.3, "learning_rate_factor": 1.0}
+    optimizers = [adamw([group], OptimizerConfig(learning_rate=0.1)), peer_adamw(peer)]
+    for step in range(3):
+        for parameter, optimizer in zip((ours, peer), optimizers, strict=True):
+            optimizer.zero_grad()
+            (parameter * step).sin().sum().backward()
+            optimizer.step()
+    assert torch.equal(ours, peer)
+
+
+def peer_adamw(parameter):
+    return torch.optim.AdamW([parameter], lr=0.1, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.3, fused=True)
+
+
+def test_training_never_imports_the_compiler():
+    """It takes seconds, which a small trial does not have."""
+    command = """if True:
+        import sys, torch
+        from model.config import OptimizerConfig
+        from model.training.optimizers import adamw
+        parameter = torch.nn.Parameter(torch.ones(2))
+        optimizer = adamw([{"params": [parameter]}], OptimizerConfig())
+        optimizer.zero_grad()
+        parameter.sum().backward()
+        optimizer.step()
+        optimizer.load_state_dict(optimizer.state_dict())
+        sys.exit("torch._dynamo" in sys.modules)
+    """
+    assert subprocess.run([sys.executable, "-c", command], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.3])

@@ -1,0 +1,79 @@
+"""Arms fitted together, with exponents and floor in common, and whether that is worse than separate fits.
+
+The statistic is the rise of the objective from separate to joint fits in units of the noise scale of
+:mod:`analysis.profile` (for least squares the classical F statistic; for Huber's loss the robust likelihood
+ratio), judged by F. Residuals count as independent: arms that share seeds make it conservative.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from analysis.data import DataError, FloatArray
+from analysis.estimate import Estimated, estimated
+from analysis.laws import Law
+from analysis.parametrisation import Options, Parametrisation, require_identifiable
+from analysis.profile import noise_scale
+
+ArmData = tuple[Mapping[str, FloatArray], FloatArray]
+"""One arm's variables (name -> [points]) and losses [points]."""
+
+
+def coefficients(law: Law) -> tuple[str, ...]:
+    """What arms keep for themselves in a joint fit: the coefficients of the power terms."""
+    return law.own or tuple(term.coefficient for term in law.terms if term.variable)
+
+
+def joint_fit(arms: Sequence[ArmData], law: Law, options: Options, x: str = "C") -> Estimated:
+    """Fit all arms at once; each keeps :func:`coefficients`. Raises :class:`DataError` if not identified."""
+    if len(arms) < 2:
+        raise DataError(f"law {law.name} joins several arms; there is one: use its form for a single arm")
+    names = arms[0][0].keys()
+    variables = {name: np.concatenate([data[name] for data, _ in arms]) for name in names}
+    groups = np.repeat(np.arange(len(arms)), [len(y) for _, y in arms])
+    points = Parametrisation(law, variables, groups=groups, own=coefficients(law))
+    require_identifiable(points, "all", x)
+    if len(groups) < len(points.free):
+        raise DataError(f"{len(groups)} points for {len(points.free)} parameters of a joint {law.name} fit")
+    return estimated(points, np.concatenate([y for _, y in arms]), options)
+
+
+def separate_fits(arms: Sequence[ArmData], law: Law, options: Options) -> list[Estimated]:
+    """Fit each arm alone. Raises :class:`DataError` for an arm that leaves a parameter free."""
+    found = []
+    for number, (variables, y) in enumerate(arms):
+        points = Parametrisation(law, variables)
+        require_identifiable(points, str(number), "C")
+        found.append(estimated(points, y, options))
+    return found
+
+
+def likelihood_comparison(
+    arms: Sequence[ArmData], law: Law, options: Options, x: str = "C"
+) -> dict[str, Any]:
+    """Joint against separate: objectives, F, its degrees of freedom and p; ``reason`` where there is none."""
+    if options.loss == "l1":
+        return {"reason": "loss l1 has no noise scale for a test"}
+    try:
+        joint = joint_fit(arms, law, options, x)
+        separate = separate_fits(arms, law, options)
+    except DataError as error:
+        return {"reason": f"not compared: {error}"}
+    together = sum(fit.objective for fit in separate)
+    n_free = sum(fit.theta.size for fit in separate)
+    extra, df = n_free - joint.theta.size, len(joint.y) - n_free
+    shared = [name for name in law.inner if name not in coefficients(law)]
+    result = {
+        "shared": shared,
+        "objective_joint": joint.objective,
+        "objective_separate": together,
+        "df": [extra, df],
+    }
+    if df < 1 or min(len(fit.y) - fit.theta.size for fit in separate) < 1:
+        return {**result, "reason": f"not tested: {len(joint.y)} points for {n_free} parameters"}
+    from scipy.special import fdtrc
+
+    scale = float(np.average([noise_scale(f) for f in separate], weights=[len(f.y) for f in separate]))
+    statistic = max(2 * (joint.objective - together) / extra / scale, 0.0)
+    return {**result, "statistic": statistic, "p_value": float(fdtrc(extra, df, statistic))}

@@ -1,0 +1,214 @@
+"""What a sweep can detect before it is run, as a difference and as a multiplier, and what more would buy.
+
+The test is the one of :func:`analysis.compare`: the mean of paired differences over rungs, with the noise
+pooled within rungs, judged by t; its power is that of the noncentral t. Several arms are corrected for as
+Holm's first step does, which is the strictest. Plain numbers in, plain numbers out.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.data import DataError, checked, comparison_rows, compute_of
+from analysis.noise import pooled_noise, t_quantile
+from analysis.pairs import make_pairs
+
+POWER = 0.8
+
+
+@dataclass(frozen=True)
+class PlannedRung:
+    """One rung (and token budget) of a design: N, tokens, and seeds of each arm."""
+
+    name: str
+    n_params: float
+    n_tokens: float
+    seeds: int
+
+    @property
+    def flops(self) -> float:
+        """6 N D of one trial."""
+        return 6.0 * self.n_params * self.n_tokens
+
+
+@dataclass(frozen=True)
+class NoiseFigure:
+    """``sd`` of a pair's difference in nats a token; ``slope``: nats a token that e times the compute saves.
+
+    Without a slope no multiplier follows from a difference. ``source`` says where the figures come from.
+    """
+
+    sd: float
+    slope: float | None
+    source: str
+
+
+TYPICAL = NoiseFigure(
+    0.01,
+    0.35,
+    "typical of 25k to 200k parameters on 0.4M to 3M tokens (pairs 0.005 to 0.015); a pilot is better",
+)
+
+
+@dataclass(frozen=True)
+class Detectable:
+    """The smallest loss difference (nats a token) and multiplier found with ``power``; None where none is.
+
+    ``flops`` is the cost of all comparison trials, 6 N D, the reference's included.
+    """
+
+    what: str
+    trials: int
+    flops: float
+    df: int
+    difference: float | None
+    multiplier: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class PowerAnalysis:
+    """``design`` as it is, and ``more``: the same with one more seed, rung or token budget."""
+
+    design: Detectable
+    more: tuple[Detectable, ...]
+    noise: NoiseFigure
+    level: float
+    power: float
+    n_arms: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return dataclasses.asdict(self)
+
+    @property
+    def text(self) -> str:
+        """A few lines for people."""
+        lines = [f"with {100 * self.power:.0f} % power this design detects {_words(self.design)}"]
+        lines += [
+            f"  {one.what}: {_words(one)}, for {one.flops / self.design.flops:.2g} times the FLOPs"
+            for one in self.more
+        ]
+        return "\n".join([*lines, f"  noise: sd {self.noise.sd:.2g} a pair, {self.noise.source}"])
+
+
+def _words(found: Detectable) -> str:
+    if found.difference is None:
+        return "nothing: without a second seed there is no noise figure of its own"
+    multiplier = f", a compute multiplier of {found.multiplier:.3f}" if found.multiplier else ""
+    return f"a difference of {found.difference:.4f} nats a token{multiplier} ({found.df} degrees of freedom)"
+
+
+def detectable(
+    rungs: Sequence[PlannedRung],
+    noise: NoiseFigure = TYPICAL,
+    *,
+    n_arms: int = 1,
+    level: float = 0.95,
+    power: float = POWER,
+) -> PowerAnalysis:
+    """What ``rungs`` can detect for each of ``n_arms`` arms against the reference.
+
+    Raises :class:`DataError` for a design without a rung and figures that are none.
+
+    >>> ladder = [PlannedRung(str(n), n, 16 * n, seeds=2) for n in (25e3, 55e3, 83e3, 150e3)]
+    >>> found = detectable(ladder, NoiseFigure(sd=0.01, slope=0.35, source="a pilot"))
+    >>> round(found.design.difference, 4), round(found.design.multiplier, 3)
+    (0.0133, 1.039)
+    >>> [(one.what, round(one.difference, 4)) for one in found.more]
+    [('one more seed', 0.0092), ('one more rung', 0.0111), ('one more token budget', 0.008)]
+    """
+    for name, value, good in (
+        ("rungs", len(rungs), len(rungs) > 0),
+        ("n_arms", n_arms, n_arms >= 1),
+        ("noise", noise.sd, 0 < noise.sd < np.inf),
+        ("level", level, 0 < level < 1),
+        ("power", power, 0 < power < 1),
+        ("seeds", min((rung.seeds for rung in rungs), default=0), all(rung.seeds >= 1 for rung in rungs)),
+    ):
+        if not good:
+            raise DataError(f"{name} is {value!r}, with which no power can be computed")
+    variants = {
+        "one more seed": [dataclasses.replace(rung, seeds=rung.seeds + 1) for rung in rungs],
+        "one more rung": [*rungs, _next_rung(rungs)],
+        "one more token budget": [*rungs, *(_longer(rung) for rung in rungs)],
+    }
+    alpha = (1 - level) / n_arms
+    more = [_detectable(what, design, noise, n_arms, alpha, power) for what, design in variants.items()]
+    own = _detectable("as planned", rungs, noise, n_arms, alpha, power)
+    return PowerAnalysis(own, tuple(more), noise, level, power, n_arms)
+
+
+def _next_rung(rungs: Sequence[PlannedRung]) -> PlannedRung:
+    """One size above the largest, by the ladder's own ratio (twice, where it has one rung)."""
+    ordered = sorted(rungs, key=lambda rung: rung.n_params)
+    sizes = sorted({rung.n_params for rung in rungs})
+    ratio = sizes[-1] / sizes[-2] if len(sizes) > 1 else 2.0
+    top = ordered[-1]
+    return PlannedRung("next", top.n_params * ratio, top.n_tokens * ratio, top.seeds)
+
+
+def _longer(rung: PlannedRung) -> PlannedRung:
+    return dataclasses.replace(rung, n_tokens=2 * rung.n_tokens)
+
+
+def _detectable(
+    what: str,
+    rungs: Sequence[PlannedRung],
+    noise: NoiseFigure,
+    n_arms: int,
+    alpha: float,
+    power: float,
+) -> Detectable:
+    seeds = np.array([rung.seeds for rung in rungs])
+    df = int(np.sum(seeds - 1))
+    trials = int(seeds.sum()) * (n_arms + 1)
+    flops = float(sum(rung.flops * rung.seeds for rung in rungs)) * (n_arms + 1)
+    if df == 0:
+        return Detectable(what, trials, flops, 0, None, None)
+    error = noise.sd * float(np.sqrt(np.sum(1 / seeds))) / len(rungs)
+    difference = noncentrality(df, alpha, power) * error
+    multiplier = float(np.exp(min(difference / noise.slope, 700))) if noise.slope else None
+    return Detectable(what, trials, flops, df, difference, multiplier)
+
+
+def noncentrality(df: int, alpha: float, power: float) -> float:
+    """The true effect in standard errors that a two-sided t test at ``alpha`` finds with ``power``."""
+    from scipy.optimize import brentq
+    from scipy.special import nctdtr
+
+    critical = t_quantile(1 - alpha, df)
+    return float(brentq(lambda effect: 1 - nctdtr(df, effect, critical) - power, 0.0, 10 * critical + 10))
+
+
+def pilot_noise(results: pd.DataFrame, reference: str) -> NoiseFigure:
+    """The noise figure of pilot rows: pairs of every arm with ``reference``, pooled within rungs.
+
+    The slope is that of the reference's loss on ln C. Raises :class:`DataError` where no rung has two seeds.
+    """
+    table = checked(results)
+    arms = [arm for arm in dict.fromkeys(comparison_rows(table)["arm"]) if arm != reference]
+    pairs = [make_pairs(table, reference, arm, None) for arm in arms]
+    offset, values, cells = 0.0, [], []
+    for one in pairs:
+        values.append(one.differences)
+        cells.append(one.cells + offset)
+        offset += len(one.table) + 1
+    joined = np.concatenate(values) if values else np.zeros(0)
+    found = pooled_noise(joined, np.concatenate(cells) if cells else joined)
+    if found.df == 0:
+        raise DataError("the pilot has no rung with two pairs, so it has no noise figure")
+    own = comparison_rows(table)
+    own = own[(own["arm"] == reference) & (own["status"] == "completed")]
+    slope = None
+    compute = np.log(compute_of(own))
+    if np.ptp(compute) > 0:
+        slope = max(-float(np.polyfit(compute, own["loss"].to_numpy(float), 1)[0]), 0.0) or None
+    return NoiseFigure(found.sd, slope, f"a pilot with {found.df} degrees of freedom")

@@ -1,0 +1,259 @@
+"""What nominal 95 % intervals cover, on simulated data sets of several designs.
+
+Each data set is drawn from a known law with seed noise, then goes through the functions that ``scalevec fit``
+and ``scalevec compare`` call, with their defaults; so the table says what a user's interval covers. Run it
+with ``python benchmarks/calibration.py [DATA_SETS] [DESIGN ...]``; the table goes to standard output.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from analysis import inference, intervals
+from analysis.data import FloatArray, checked
+from analysis.estimate import estimated
+from analysis.laws import LAWS
+from analysis.multipliers import Lines
+from analysis.pairs import make_pairs
+from analysis.parametrisation import Parametrisation
+from analysis.settings import FitSettings
+
+LEVEL = 0.95
+DRAWS = 200
+NOISE = 3e-3
+"""sd of the log loss of one trial, beside twice that which the arms of a seed share."""
+GAIN = 1.1
+SMALL_NOISE = 7e-3
+"""The same at the sizes of the quickstart, in nats: differences of pairs vary by 0.01."""
+BOWL = 0.02
+POWER = {"A": np.exp(3.9), "alpha": 0.09}
+CHINCHILLA = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
+Covered = dict[str, bool]
+
+
+@dataclass(frozen=True)
+class Design:
+    """A named design: ``simulate`` draws a data set and says which intervals cover the truth."""
+
+    name: str
+    simulate: Callable[[np.random.Generator, FitSettings], Covered]
+    settings: FitSettings
+
+
+def pairs_of_arms(n_rungs: int, n_seeds: int) -> Callable[[np.random.Generator, FitSettings], Covered]:
+    """Two arms on one power law in C, of which one needs 1/GAIN of the compute."""
+
+    def simulate(rng: np.random.Generator, settings: FitSettings) -> Covered:
+        table = _two_arms(rng, n_rungs, n_seeds)
+        pairs = make_pairs(checked(table), "reference", "arm", None)
+        truth = pairs.complete["truth_arm"] - pairs.complete["truth_reference"]
+        wanted = float(np.mean([own.mean() for _, own in truth.groupby(pairs.cells)]))
+        mean = inference.overall(pairs.differences, pairs.cells).interval(LEVEL)
+        lines = Lines(pairs, settings, "C", DRAWS)
+        middle = float(np.sqrt(np.prod(lines.range())))
+        found = lines.multiplier("middle", middle, middle, LEVEL).interval
+        largest = lines.multiplier("largest", lines.range()[1], lines.range()[1], LEVEL).interval
+        reference = table[table["arm"] == "reference"]
+        compute = 6 * reference["n_params"].to_numpy() * reference["n_tokens"].to_numpy()
+        alone = _alone({"x": compute}, reference["loss"].to_numpy(), compute, "power", POWER, settings)
+        return {
+            "mean difference": _covers(mean, wanted),
+            "log multiplier, middle": _covers(found, GAIN),
+            "log multiplier, largest": _covers(largest, GAIN),
+            **alone,
+        }
+
+    return simulate
+
+
+def _two_arms(rng: np.random.Generator, n_rungs: int, n_seeds: int) -> pd.DataFrame:
+    n_params = np.repeat(np.geomspace(3e4, 3e5, n_rungs).round(), n_seeds)
+    seeds = np.tile(np.arange(n_seeds), n_rungs)
+    shared = rng.normal(0, 2 * NOISE, len(n_params))
+    parts = []
+    for arm, gain in (("reference", 1.0), ("arm", GAIN)):
+        truth = POWER["A"] * (gain * 96 * n_params**2) ** -POWER["alpha"]
+        noise = shared + rng.normal(0, NOISE, len(n_params))
+        # The mean of exp(noise) is not one: the truth of a mean difference is of expected losses.
+        expected = truth * np.exp(0.5 * NOISE**2 * 5)
+        columns = {"n_params": n_params, "n_tokens": 16 * n_params, "seed": seeds, "truth": expected}
+        parts.append(pd.DataFrame(columns).assign(arm=arm, loss=truth * np.exp(noise)))
+    return pd.concat(parts, ignore_index=True)
+
+
+def grid(n_sizes: int, n_budgets: int, n_seeds: int) -> Callable[[np.random.Generator, FitSettings], Covered]:
+    """Hoffmann's law on sizes x token budgets x seeds."""
+
+    def simulate(rng: np.random.Generator, settings: FitSettings) -> Covered:
+        sizes, tokens = np.meshgrid(np.geomspace(1e7, 1e9, n_sizes), np.geomspace(1e8, 1e10, n_budgets))
+        n, d = (np.repeat(values.ravel(), n_seeds) for values in (sizes, tokens))
+        loss = LAWS["chinchilla"].predict(CHINCHILLA, {"N": n, "D": d})
+        loss = loss * np.exp(rng.normal(0, NOISE, len(n)))
+        return _alone({"N": n, "D": d}, loss, np.arange(len(n)), "chinchilla", CHINCHILLA, settings)
+
+    return simulate
+
+
+def checkpoints(n_runs: int, n_points: int) -> Callable[[np.random.Generator, FitSettings], Covered]:
+    """Checkpoints along runs of different sizes: a run's points share two thirds of their variance."""
+
+    def simulate(rng: np.random.Generator, settings: FitSettings) -> Covered:
+        sizes = np.geomspace(1e7, 1e9, n_runs)
+        n = np.repeat(sizes, n_points)
+        d = n * np.tile(np.geomspace(10, 160, n_points), n_runs)
+        run = np.repeat(np.arange(n_runs), n_points)
+        loss = LAWS["chinchilla"].predict(CHINCHILLA, {"N": n, "D": d})
+        noise = rng.normal(0, NOISE, n_runs)[run] + rng.normal(0, NOISE / np.sqrt(2), len(n))
+        return _alone({"N": n, "D": d}, loss * np.exp(noise), run, "chinchilla", CHINCHILLA, settings)
+
+    return simulate
+
+
+def tuned_sweep(gain: float, n_rungs: int = 4, n_seeds: int = 2) -> Callable[..., Covered]:
+    """A whole small sweep: each arm's learning rate is tuned on its own seed, then both are compared.
+
+    The bowl rises by BOWL nats at twice or half the best rate; each arm tunes two rungs on a grid of three
+    rates, takes the vertex of the parabola (inside the grid) to steps of 2^(1/4), and carries the mean to the
+    other rungs. "called better" and "called worse" are what ``compare`` would say of one arm.
+    """
+
+    def simulate(rng: np.random.Generator, settings: FitSettings) -> Covered:
+        n_params = np.repeat(np.geomspace(25e3, 150e3, n_rungs).round(), n_seeds)
+        shared = rng.normal(0, 2 * SMALL_NOISE, len(n_params))
+        parts = []
+        # Where the best rate lies between the grid's; the same for both arms, as the grid is.
+        best = rng.uniform(-0.5, 0.5)
+        for arm, times in (("reference", 1.0), ("arm", gain)):
+            off = np.repeat(_tuned(rng, n_rungs, best), n_seeds)
+            truth = POWER["A"] * (times * 96 * n_params**2) ** -POWER["alpha"]
+            loss = truth + BOWL * off**2 + shared + rng.normal(0, SMALL_NOISE, len(n_params))
+            columns = {"n_params": n_params, "n_tokens": 16 * n_params, "loss": loss}
+            parts.append(pd.DataFrame(columns).assign(arm=arm, seed=np.tile(np.arange(n_seeds), n_rungs)))
+        table = checked(pd.concat(parts, ignore_index=True))
+        pairs = make_pairs(table, "reference", "arm", None)
+        mean = inference.overall(pairs.differences, pairs.cells).interval(LEVEL)
+        lines = Lines(pairs, settings, "C", DRAWS)
+        middle = float(np.sqrt(np.prod(lines.range())))
+        found = lines.multiplier("middle", middle, middle, LEVEL).interval
+        return {
+            "called better": mean is not None and mean[1] < 0,
+            "called worse": mean is not None and mean[0] > 0,
+            "log multiplier, middle": _covers(found, gain),
+        }
+
+    return simulate
+
+
+def _tuned(rng: np.random.Generator, n_rungs: int, best: float) -> FloatArray:
+    """How far each rung's chosen rate is from the best, in powers of two [rungs]."""
+    grid = np.array([-1.0, 0.0, 1.0]) - best
+    chosen = []
+    for _ in range(2):
+        losses = BOWL * grid**2 + rng.normal(0, SMALL_NOISE, 3)
+        curve = np.polynomial.Polynomial.fit(grid, losses, 2).convert().coef
+        vertex = -curve[1] / (2 * curve[2]) if curve[2] > 0 else grid[np.argmin(losses)]
+        chosen.append(np.round(4 * np.clip(vertex, grid[0], grid[-1])) / 4)
+    return np.array([*chosen, *np.full(n_rungs - 2, np.mean(chosen))])
+
+
+def _alone(
+    variables: dict[str, FloatArray],
+    loss: FloatArray,
+    clusters: FloatArray,
+    law: str,
+    truth: dict[str, float],
+    settings: FitSettings,
+) -> Covered:
+    """The intervals of one arm's parameters and of its prediction at twice the largest compute."""
+    fit = estimated(Parametrisation(LAWS[law], variables), loss, settings.options)
+    cells = np.unique(np.stack(list(variables.values())), axis=1, return_inverse=True)[1].ravel()
+    names = pd.Series([str(i) for i in (range(len(loss)) if law == "power" else clusters)])
+    made = intervals.redraws(fit, cells.astype(float), names, settings)
+    if isinstance(made, str):
+        return {}
+    found = {
+        name: _covers(b, truth[name]) for name, b in intervals.parameter_intervals(fit, made, LEVEL).items()
+    }
+    far = {name: float(v.max() * (2.0 if name == "x" else 2**0.5)) for name, v in variables.items()}
+    wanted = float(LAWS[law].predict(truth, {name: np.array([v]) for name, v in far.items()})[0])
+    found["prediction at 2 C"] = _covers(intervals.prediction_interval(fit, made, far, LEVEL), wanted)
+    return found
+
+
+def _covers(interval: tuple[float, float] | None, truth: float) -> bool:
+    """An interval that is not given covers nothing and is counted as a miss."""
+    return interval is not None and interval[0] <= truth <= interval[1]
+
+
+def designs() -> dict[str, Design]:
+    """The designs, each with the settings that a user gets by default (and least squares beside them)."""
+    default = FitSettings(bootstrap=DRAWS)
+    grown = replace(default, law="chinchilla")
+    found = []
+    for loss in ("huber", "l2"):
+        one, two = replace(default, loss=loss), replace(grown, loss=loss)
+        found += [
+            Design(f"5 rungs x 2 seeds, {loss}", pairs_of_arms(5, 2), one),
+            Design(f"5 rungs x 3 seeds, {loss}", pairs_of_arms(5, 3), one),
+            Design(f"12 rungs x 1 seed, {loss}", pairs_of_arms(12, 1), one),
+            Design(f"5 sizes x 3 budgets x 3 seeds, {loss}", grid(5, 3, 3), two),
+            Design(f"12 sizes x 10 budgets x 1 seed, {loss}", grid(12, 10, 1), two),
+            Design(f"15 runs x 8 checkpoints, {loss}", checkpoints(15, 8), two),
+        ]
+    for gain in (1.0, 1.1):
+        found.append(
+            Design(f"tuned sweep, 4 rungs x 2 seeds, multiplier {gain:.2f}", tuned_sweep(gain), default)
+        )
+    return {design.name: design for design in found}
+
+
+def _part(name: str, first: int, last: int) -> list[Covered]:
+    design = designs()[name]
+    return [
+        design.simulate(np.random.default_rng([7, number]), replace(design.settings, seed=number))
+        for number in range(first, last)
+    ]
+
+
+def coverage(name: str, n_sets: int, n_workers: int = 1) -> dict[str, float]:
+    """Share of ``n_sets`` data sets of design ``name`` whose interval covers the truth, by quantity."""
+    edges = np.linspace(0, n_sets, 8 * n_workers + 1).astype(int)
+    if n_workers == 1:
+        results = _part(name, 0, n_sets)
+    else:
+        with ProcessPoolExecutor(n_workers) as pool:
+            parts = pool.map(_part, [name] * (len(edges) - 1), edges[:-1], edges[1:])
+            results = [one for part in parts for one in part]
+    quantities = dict.fromkeys(key for one in results for key in one)
+    return {key: float(np.mean([one.get(key, False) for one in results])) for key in quantities}
+
+
+def rows(n_sets: int, names: list[str], n_workers: int) -> Iterator[str]:
+    """The table, line by line."""
+    yield f"| design | quantity | covered (or called), % of {n_sets} | s |"
+    yield "| --- | --- | ---: | ---: |"
+    for name in names:
+        start = time.perf_counter()
+        found = coverage(name, n_sets, n_workers)
+        took = time.perf_counter() - start
+        for quantity, share in found.items():
+            yield f"| {name} | {quantity} | {100 * share:.1f} | {took:.0f} |"
+
+
+def main() -> None:
+    """Print the table."""
+    n_sets = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    wanted = sys.argv[2:]
+    names = [name for name in designs() if not wanted or any(word in name for word in wanted)]
+    for line in rows(n_sets, names, len(os.sched_getaffinity(0))):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

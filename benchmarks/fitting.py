@@ -1,0 +1,210 @@
+"""Speed of the fitter against what people run today, on the same points and the same resamples.
+
+``OMP_NUM_THREADS=1 python benchmarks/fitting.py POINTS.csv`` (columns n_params, n_tokens, loss; rows with
+``excluded`` 1 are left out; without a file, simulated points) interleaves all contestants in one process and
+prints CPU seconds of one thread, the ratio to ours, and how far each ends above our objective. Every figure
+is of what was run; nothing is extrapolated.
+"""
+
+import argparse
+import itertools
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import minimize
+
+from analysis.data import FloatArray
+from analysis.estimate import Estimated, estimated
+from analysis.laws import LAWS
+from analysis.parametrisation import Options, Parametrisation
+
+DELTA = 1e-3
+CHUNKS = 4
+HOFFMANN = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
+# The grid of the published notebooks (Hoffmann et al. 2022, section 3.3): 6 x 6 x 5 x 5 x 5 = 4,500 starts.
+GRID = ((0, 5, 10, 15, 20, 25), (0, 5, 10, 15, 20, 25), (-1, -0.5, 0, 0.5, 1), *((0, 0.5, 1, 1.5, 2),) * 2)
+
+
+class Points:
+    """ln N, ln D and ln L of the points, and Huber's objective as the peers write it."""
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        self.n, self.d, self.y = (table[c].to_numpy(float) for c in ("n_params", "n_tokens", "loss"))
+        self.logs = np.log(self.n), np.log(self.d), np.log(self.y)
+
+    def value(self, theta: FloatArray, weights: FloatArray | float = 1.0) -> float:
+        """Objective at (a, b, e, alpha, beta)."""
+        return self.both(theta, weights)[0]
+
+    def both(self, theta: FloatArray, weights: FloatArray | float = 1.0) -> tuple[float, FloatArray]:
+        """Objective and analytic gradient."""
+        a, b, e, alpha, beta = theta
+        log_n, log_d, log_y = self.logs
+        z = np.stack([a - alpha * log_n, b - beta * log_d, np.full(len(log_n), e)])
+        top = z.max(axis=0)
+        shares = np.exp(z - top)
+        total = shares.sum(axis=0)
+        residual = top + np.log(total) - log_y
+        size = np.abs(residual)
+        loss = np.where(size <= DELTA, 0.5 * residual**2, DELTA * (size - 0.5 * DELTA))
+        p = shares / total * (weights * np.clip(residual, -DELTA, DELTA))
+        gradient = np.array([p[0].sum(), p[1].sum(), p[2].sum(), -(p[0] @ log_n), -(p[1] @ log_d)])
+        return float(np.sum(weights * loss)), gradient
+
+    def ours(self) -> Estimated:
+        """The global fit of this project."""
+        points = Parametrisation(LAWS["chinchilla"], {"N": self.n, "D": self.d})
+        return estimated(points, self.y, Options("huber", DELTA, "log"))
+
+
+def simulated(n_points: int) -> pd.DataFrame:
+    """Points on Hoffmann's law with 0.5 % noise."""
+    rng = np.random.default_rng(0)
+    n, d = np.exp(rng.uniform(np.log(5e7), np.log(2e10), n_points)), np.exp(rng.uniform(20, 27, n_points))
+    loss = LAWS["chinchilla"].predict(HOFFMANN, {"N": n, "D": d}) * np.exp(rng.normal(0, 5e-3, n_points))
+    return pd.DataFrame({"n_params": n, "n_tokens": d, "loss": loss})
+
+
+def timed(run: Callable[[], FloatArray]) -> tuple[float, FloatArray]:
+    """CPU seconds and the objectives that ``run`` returns."""
+    start = time.process_time()
+    found = run()
+    return time.process_time() - start, found
+
+
+def bootstrap(points: Points, n_resamples: int) -> None:
+    """The same resamples through all three, in turn, a chunk at a time."""
+    fit = points.ours()
+    found = fit.parameters()
+    start = np.array(
+        [np.log(found["A"]), np.log(found["B"]), np.log(found["E"]), found["alpha"], found["beta"]]
+    )
+    n = len(points.y)
+    weights = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), n_resamples).astype(float)
+
+    def bfgs(part: FloatArray) -> FloatArray:
+        return np.array([minimize(points.value, start, (w,), method="BFGS").fun for w in part])
+
+    def lbfgs(part: FloatArray) -> FloatArray:
+        options = {"ftol": 1e-14, "gtol": 1e-10, "maxiter": 10_000}
+        return np.array(
+            [minimize(points.both, start, (w,), "L-BFGS-B", jac=True, options=options).fun for w in part]
+        )
+
+    runs = {
+        "ours": lambda part: fit.redone(weights=part).objective,
+        "scipy L-BFGS-B, our analytic gradient, warm": lbfgs,
+        "scipy BFGS, finite differences, warm": bfgs,
+    }
+    times: dict[str, float] = dict.fromkeys(runs, 0.0)
+    ends: dict[str, list[FloatArray]] = {name: [] for name in runs}
+    for part in np.array_split(weights, CHUNKS):
+        for name, run in runs.items():
+            took, objectives = timed(lambda run=run, part=part: run(part))
+            times[name] += took
+            ends[name].append(objectives)
+    best = np.concatenate(ends["ours"])
+    print(f"\nBootstrap, {n_resamples} resamples of {n} points\n")
+    print("| code | CPU s | times ours | worse than ours by > 1e-6 | better than ours by > 1e-9 (relative) |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    for name, took in times.items():
+        gap = np.concatenate(ends[name]) / best - 1
+        worse, better = int(np.sum(gap > 1e-6)), int(np.sum(gap < -1e-9))
+        print(f"| {name} | {took:.3f} | {took / times['ours']:.1f} | {worse} | {better} |", flush=True)
+
+
+def global_fit(points: Points, n_starts: int, with_package: bool) -> None:
+    """One fit from nothing: ours (repeated), the grid of starts, and the package ``chinchilla``."""
+    ours = [timed(lambda: np.array([points.ours().objective])) for _ in range(7)]
+    rows = [("ours", float(np.median([took for took, _ in ours])), float(ours[0][1][0]))]
+    if with_package:
+        rows.append(_package(points))
+    starts = list(itertools.product(*GRID))[:n_starts]
+
+    def grid() -> FloatArray:
+        return np.array([minimize(points.value, np.array(s, float), method="L-BFGS-B").fun for s in starts])
+
+    took, objectives = timed(grid)
+    rows.append(
+        (f"grid of {len(starts)} starts, L-BFGS-B, finite differences", took, float(objectives.min()))
+    )
+    print("\nOne global fit\n\n| code | CPU s | times ours | objective above ours (relative) |")
+    print("| --- | ---: | ---: | ---: |")
+    for name, took, end in rows:
+        print(f"| {name} | {took:.4f} | {took / rows[0][1]:.0f} | {end / rows[0][2] - 1:.2g} |", flush=True)
+
+
+def _package(points: Points) -> tuple[str, float, float]:
+    """``chinchilla`` from PyPI with its log-Huber loss and 3 starts a parameter."""
+    from chinchilla import Chinchilla
+    from chinchilla._metrics import log_huber
+
+    axes = {"e": (0.0, 0.5, 1.0), "a": (0.0, 10.0, 20.0), "b": (0.0, 10.0, 20.0)}
+    axes |= {"alpha": (0.2, 0.6, 1.0), "beta": (0.2, 0.6, 1.0)}
+    with tempfile.TemporaryDirectory() as folder:
+        model = Chinchilla(
+            folder,
+            param_grid=axes,
+            seed_ranges={"C": (1e18, 1e22), "N_to_D": (1, 100)},
+            loss_fn=lambda seen, found: log_huber(seen, found, DELTA),
+            log_level=50,
+        )
+        frame = pd.DataFrame({"C": 6 * points.n * points.d, "N": points.n, "D": points.d, "loss": points.y})
+        model.database.df = frame
+        start = time.process_time()
+        model.fit(parallel=False, simulation=True)
+        took = time.process_time() - start
+    theta = [np.log(float(model.A)), np.log(float(model.B)), np.log(float(model.E)), model.alpha, model.beta]
+    return "chinchilla (PyPI), 243 starts", took, points.value(np.array(theta, float))
+
+
+def cost(largest: int) -> None:
+    """CPU seconds of ours against points and resamples."""
+    print("\nCost of ours, CPU s, on simulated points\n")
+    print("| points | global fit | 100 resamples | 1,000 resamples |")
+    print("| ---: | ---: | ---: | ---: |")
+    for n_points in [n for n in (100, 1_000, 10_000, 100_000) if n <= largest]:
+        points = Points(simulated(n_points))
+        took, _ = timed(lambda points=points: np.array([points.ours().objective]))
+        cells = [f"{took:.3f}"]
+        fit = points.ours()
+        for resamples in (100, 1_000):
+            if n_points * resamples > 1e7:
+                cells.append("not run")
+                continue
+            rng = np.random.default_rng(0)
+            weights = rng.multinomial(n_points, np.full(n_points, 1 / n_points), resamples).astype(float)
+            took, _ = timed(lambda fit=fit, weights=weights: fit.redone(weights=weights).objective)
+            cells.append(f"{took:.3f}")
+        print(f"| {n_points} | {' | '.join(cells)} |", flush=True)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("points", nargs="?", type=Path)
+    parser.add_argument("--resamples", type=int, default=4000)
+    parser.add_argument("--starts", type=int, default=4500, help="how many of the grid's starts are run")
+    parser.add_argument("--largest", type=int, default=100_000, help="most points of the table of costs")
+    parser.add_argument("--package", action="store_true", help="run chinchilla from PyPI too")
+    options = parser.parse_args()
+    if os.environ.get("OMP_NUM_THREADS") != "1":
+        # With their own threads the peers take 4 to 25 times longer: BLAS threads spin on tiny arrays.
+        sys.exit("set OMP_NUM_THREADS=1: one thread, for everyone")
+    table = pd.read_csv(options.points) if options.points else simulated(240)
+    if "excluded" in table:
+        table = table[table["excluded"] == 0]
+    points = Points(table)
+    bootstrap(points, options.resamples)
+    global_fit(points, options.starts, options.package)
+    cost(options.largest)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,245 @@
+"""What an executor and the scheduler add to running the same command by the bare library.
+
+``python benchmarks/overhead.py [--executors local ray slurm] [--rounds R] [--trials N] [--json FILE]`` prints
+a Markdown table. In each round every executor and its peer take turns, with one job alone (how long until
+its first line) and with N trials whose process only writes a result (this process's own time for each). The
+peers run the command by ``subprocess``, in a task of Ray, and in a job array of submitit, the cluster's SLURM
+being the one whose commands are on the PATH.
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
+from model.identity import trial_id
+from orchestrator.executors import EXECUTORS, Executor, Site
+from orchestrator.jobs import Job, Task
+from orchestrator.profiles import Profile
+from orchestrator.progress import Progress
+from orchestrator.scheduler import Scheduler
+
+Command = tuple[str, ...]
+Peer = Callable[[Sequence[Command]], None]
+
+SLOTS = 2
+PROFILES = {"slurm": Profile(poll_s=0.5, memory_gb=0.5, time=5)}
+PROGRAM = """
+import os, sys, time
+folder = sys.argv[1]
+with open(folder + "/first", "w") as file:
+    file.write(str(time.time()))
+with open(folder + "/result.json.part", "w") as file:
+    file.write('{"status": "completed", "loss": 1.0, "loss_validation": 1.0}')
+os.link(folder + "/result.json.part", folder + "/result.json")
+"""
+TRIAL = Trial(
+    model=ModelConfig(Shape(32, 2, heads=2, kv_heads=2, feed_forward=88), vocabulary_size=1024),
+    optimizer=OptimizerConfig(learning_rate=0.016),
+    schedule=ScheduleConfig(warmup_tokens=1024),
+    corpus="of this benchmark",
+    sequence_length=128,
+    batch_tokens=1024,
+    tokens=102_400,
+    seed=0,
+)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Seconds: from submit to a job's first line; of this process for each trial; of the clock for each."""
+
+    first_line: float
+    own: float
+    clock: float
+
+
+def command_in(folder: Path) -> Command:
+    """The command of one trial; ``folder`` is its run directory."""
+    return (sys.executable, "-S", "-E", "-c", PROGRAM, str(folder))
+
+
+class Quiet(Progress):
+    """Says nothing."""
+
+    def message(self, text: str) -> None:
+        """Not said."""
+
+
+class Ours:
+    """An executor, and the scheduler on it, in ``folder``."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.runs_dir = folder / "runs"
+        site = Site(self.runs_dir, "overhead", SLOTS, PROFILES.get(name, Profile()))
+        self.executor: Executor = EXECUTORS[name](site)
+        self._seeds = count()
+
+    def first_line(self, folder: Path) -> float:
+        """Seconds until the job that runs in ``folder`` writes."""
+        began = time.time()
+        self.executor.submit([Job("0" * 64, command_in(folder), folder, "first")])
+        while not self.executor.wait(0.2):
+            pass
+        return written(folder) - began
+
+    def run(self, trials: int) -> None:
+        """Take as many new trials through the scheduler."""
+        made = [replace(TRIAL, seed=next(self._seeds)) for _ in range(trials)]
+        tasks = [Task(trial_id(trial), trial, str(trial.seed), RunOptions(), 1.0) for trial in made]
+        scheduler = Scheduler(self.runs_dir, self.executor, Quiet(SLOTS))
+        with patch("orchestrator.scheduler.worker_command", self._worker):
+            outcome = scheduler.run(tasks)
+        if outcome.failed:
+            raise RuntimeError(f"{len(outcome.failed)} trials failed: {next(iter(outcome.failed.values()))}")
+
+    def _worker(self, runs_dir: Path, name: str, *_: object) -> Command:
+        return command_in(runs_dir.resolve() / "trials" / name[:2] / name)
+
+
+def by_subprocess(commands: Sequence[Command]) -> None:
+    """The peer of ``local``."""
+    with ThreadPoolExecutor(SLOTS) as pool:
+        all_ended_well(pool.map(subprocess.call, commands))
+
+
+def by_ray(commands: Sequence[Command]) -> None:
+    """The peer of ``ray``, on the cluster that the executor is connected to."""
+    import ray
+
+    task = ray.remote(subprocess.call)
+    all_ended_well(ray.get([task.remote(command) for command in commands]))
+
+
+def by_submitit(commands: Sequence[Command]) -> None:
+    """The peer of ``slurm``: one array."""
+    import submitit
+
+    folder = tempfile.mkdtemp(prefix="submitit-", dir=Path.cwd())
+    executor = submitit.AutoExecutor(folder, cluster="slurm")
+    executor.update_parameters(timeout_min=5, mem_gb=0.5, cpus_per_task=1)
+    all_ended_well([job.result() for job in executor.map_array(subprocess.call, commands)])
+    shutil.rmtree(folder)
+
+
+def all_ended_well(codes: Any) -> None:
+    """Raise ``RuntimeError`` where a command of a peer failed."""
+    if any(codes):
+        raise RuntimeError("a command of the peer failed")
+
+
+PEERS: dict[str, Peer] = {"local": by_subprocess, "ray": by_ray, "slurm": by_submitit}
+
+
+def written(folder: Path) -> float:
+    """When the job in ``folder`` wrote its first line, by the same clock as ours."""
+    return float((folder / "first").read_text())
+
+
+def timed(run: Callable[[], None], trials: int) -> tuple[float, float]:
+    """Seconds of this process, and of the clock, for each trial."""
+    clock, own = time.monotonic(), time.process_time()
+    run()
+    return (time.process_time() - own) / trials, (time.monotonic() - clock) / trials
+
+
+def figures_of_ours(ours: Ours, folder: Path, trials: int) -> Figures:
+    """One round of an executor."""
+    first = ours.first_line(new_folders(folder, 1)[0])
+    return Figures(first, *timed(lambda: ours.run(trials), trials))
+
+
+def figures_of_peer(peer: Peer, folder: Path, trials: int) -> Figures:
+    """One round of its peer."""
+    (alone,) = new_folders(folder, 1)
+    began = time.time()
+    peer([command_in(alone)])
+    commands = [command_in(one) for one in new_folders(folder, trials)]
+    return Figures(written(alone) - began, *timed(lambda: peer(commands), trials))
+
+
+def new_folders(folder: Path, number: int) -> list[Path]:
+    """As many empty folders in ``folder``."""
+    return [Path(tempfile.mkdtemp(dir=folder)) for _ in range(number)]
+
+
+def measure(names: Sequence[str], rounds: int, trials: int, folder: Path) -> dict[str, Any]:
+    """Medians over ``rounds``; the first, in which everything is started, is not counted."""
+    ours = {name: Ours(name, new_folders(folder, 1)[0]) for name in names}
+    found: dict[str, list[tuple[Figures, Figures]]] = {name: [] for name in names}
+    try:
+        for _ in range(rounds + 1):
+            for name in names:
+                own = figures_of_ours(ours[name], folder, trials)
+                found[name].append((own, figures_of_peer(PEERS[name], folder, trials)))
+    finally:
+        for one in ours.values():
+            one.executor.close()
+    return {name: summary(pairs[1:]) for name, pairs in found.items()}
+
+
+def summary(pairs: Sequence[tuple[Figures, Figures]]) -> dict[str, dict[str, float]]:
+    """For each figure the medians of ours, of the peer's, and of their ratio within a round."""
+    found = {}
+    for name in ("first_line", "own", "clock"):
+        values = [(getattr(ours, name), getattr(peer, name)) for ours, peer in pairs]
+        own, bare = zip(*values, strict=True)
+        ratio = statistics.median(one / other for one, other in values)
+        found[name] = {"ours": statistics.median(own), "bare": statistics.median(bare), "ratio": ratio}
+    return found
+
+
+def table(found: dict[str, Any]) -> str:
+    """Milliseconds and ratios."""
+    titles = {"first_line": "submit to first line", "own": "own time a trial", "clock": "clock a trial"}
+    head = " | ".join(f"{title}: ours, bare (ms) | ratio" for title in titles.values())
+    lines = [f"| executor | {head} |", "|---" * (1 + 2 * len(titles)) + "|"]
+    for name, figures in found.items():
+        cells = [
+            f"{1e3 * one['ours']:.3g}, {1e3 * one['bare']:.3g} | {one['ratio']:.2f}"
+            for one in (figures[key] for key in titles)
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def available() -> list[str]:
+    """The executors that can run here."""
+    found = ["local", "ray"] if find_spec("ray") else ["local"]
+    has_slurm = shutil.which("sbatch") and subprocess.run(["sinfo"], capture_output=True).returncode == 0
+    return [*found, "slurm"] if has_slurm and find_spec("submitit") else found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--executors", nargs="+", choices=sorted(PEERS), default=available())
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--trials", type=int, default=20)
+    parser.add_argument("--json", type=Path, help="write the figures there, in seconds")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="overhead-", dir=Path.cwd()) as folder:
+        found = measure(options.executors, options.rounds, options.trials, Path(folder))
+    print(table(found))
+    if options.json is not None:
+        what = {"rounds": options.rounds, "trials": options.trials, "slots": SLOTS, "seconds": found}
+        options.json.write_text(json.dumps(what, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

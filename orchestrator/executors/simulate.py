@@ -1,0 +1,295 @@
+"""Trials that are not trained: the whole machinery on a planted law, in this process, on virtual time."""
+
+import hashlib
+import heapq
+import json
+import secrets
+import time
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+from typing import Any
+
+from model.config import Trial
+from model.identity import trial_from_fields
+from orchestrator.executors.base import Ended, Site
+from orchestrator.executors.simulated_runs import hold_simulations
+from orchestrator.jobs import Job, WorkerExit
+from orchestrator.provenance import environment
+from orchestrator.simulation import (
+    DEVICE,
+    Attempt,
+    Truth,
+    draw_attempt,
+    result_fields,
+    training_seconds,
+    truth,
+)
+from results.claims import AlreadyClaimed, Claim, acquire
+from results.files import AlreadyWritten, unsynced
+from results.run_directory import RunDirectory
+
+KILLED = -9
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One attempt under way: from ``first_step`` on; times in virtual seconds."""
+
+    job: Job
+    trial: Trial
+    options: dict[str, Any]
+    claim: Claim
+    found: Truth
+    attempt: Attempt
+    first_step: int
+    began_s: float
+    step_s: float
+
+    @property
+    def directory(self) -> RunDirectory:
+        return self.claim.run_directory
+
+    @property
+    def last_step(self) -> int:
+        """Where the trial ends if nothing befalls it."""
+        return self.found.diverged_at_step or self.trial.steps
+
+    @cached_property
+    def ends_at_step(self) -> int:
+        """Where this attempt ends."""
+        if self.attempt.fault is None:
+            return self.last_step
+        if self.attempt.fault == "out_of_memory":  # the first step shows it
+            return self.first_step
+        return self.first_step + int(self.attempt.part * (self.last_step - self.first_step))
+
+    @property
+    def ends_s(self) -> float:
+        return self.began_s + self.seconds_to(self.ends_at_step)
+
+    def seconds_to(self, step: int) -> float:
+        """Virtual seconds of this attempt until ``step`` is done."""
+        return (step - self.first_step) * self.step_s
+
+    def step_at(self, now_s: float) -> int:
+        """The last whole step at ``now_s``."""
+        return min(self.ends_at_step, self.first_step + int((now_s - self.began_s) / self.step_s))
+
+    def checkpoint_at(self, step: int) -> int:
+        """The step of the last checkpoint that was due before ``step``."""
+        interval = self.options["checkpoint_s"]
+        n_checkpoints = int(self.seconds_to(step) / interval)
+        return (
+            self.first_step + int(n_checkpoints * interval / self.step_s)
+            if n_checkpoints
+            else self.first_step
+        )
+
+
+@dataclass
+class _Past:
+    """What a trial's earlier attempts left: its newest checkpoint and the time they took."""
+
+    step: int = 0
+    wall_s: float = 0.0
+    resumes: int = 0
+
+
+class SimulateExecutor:
+    """At most ``site.slots`` attempts at a time by a virtual clock; ``wait`` goes to the next end at once.
+
+    Claims, events and results are those of a worker. Its checkpoints are kept in memory only: where this
+    process ends, a trial's next attempt goes on from the last step that its events name.
+    """
+
+    name = "simulate"
+    keeps_jobs = False
+
+    def __init__(self, site: Site) -> None:
+        from sweeps.simulation import Simulate  # pydantic is imported only where it is used
+
+        hold_simulations(site.runs_dir)
+        self._held = ExitStack()
+        self._held.enter_context(unsynced())
+        self.slots, self.clock_s = site.slots, 0.0
+        self._simulate = Simulate.model_validate(dict(site.simulation))
+        self._running: dict[str, _Run] = {}
+        self._ends: list[tuple[float, int, str]] = []
+        self._over: list[Ended] = []
+        self._past: dict[str, _Past] = {}
+        self._count, self._prefix = count(), secrets.token_hex(8)
+
+    @property
+    def free_slots(self) -> int:
+        """Slots without an attempt."""
+        return self.slots - len(self._running) - len(self._over)
+
+    def submit(self, jobs: Sequence[Job]) -> list[str]:
+        """Begin an attempt for each job, at the present virtual time."""
+        return [self._begin(job) for job in jobs]
+
+    def _begin(self, job: Job) -> str:
+        order = next(self._count)
+        number = f"{self._prefix}-{order}"
+        try:
+            run = self._start(job)
+        except AlreadyClaimed as owner:
+            _log(job, f"left alone: {owner}")
+            self._over.append(Ended(number, WorkerExit.NOT_OWNER))
+            return number
+        self._running[number] = run
+        heapq.heappush(self._ends, (run.ends_s, order, number))
+        return number
+
+    def _start(self, job: Job) -> _Run:
+        """Claim the trial and say that it runs. Raises ``AlreadyClaimed``."""
+        directory = RunDirectory(job.directory)
+        trial = trial_from_fields(directory.trial()["semantic"])
+        options = json.loads(_argument(job, "--options"))
+        claim = acquire(directory, {"options": options, "job": _argument(job, "--job"), "device": DEVICE})
+        attempt = draw_attempt(self._simulate, job.trial_id, claim.attempt, job.avoid_nodes)
+        past = self._past_of(directory, job.trial_id)
+        slowness = self._simulate.slow_factor if attempt.is_slow else 1.0
+        run = _Run(
+            job,
+            trial,
+            options,
+            claim,
+            truth(self._simulate, job.arm, trial, job.trial_id),
+            attempt,
+            past.step,
+            self.clock_s,
+            slowness * training_seconds(trial, options["device"]) / trial.steps,
+        )
+        self._say_running(run)
+        return run
+
+    def _past_of(self, directory: RunDirectory, trial_id: str) -> _Past:
+        if trial_id not in self._past:
+            steps = [event["step"] for event in directory.events() if isinstance(event.get("step"), int)]
+            self._past[trial_id] = _Past(max(steps, default=0))
+        return self._past[trial_id]
+
+    def _say_running(self, run: _Run) -> None:
+        node, attempt = run.attempt.node, run.claim.attempt
+        run.directory.write_environment(
+            {**self._environment, "attempt": attempt, "node": node, "device": DEVICE}
+        )
+        run.directory.append_event(
+            "running",
+            attempt=attempt,
+            step=run.first_step,
+            micro_batch=run.options["micro_batch"],
+            node=node,
+            virtual_s=run.began_s,
+        )
+
+    @cached_property
+    def _environment(self) -> dict[str, Any]:
+        return environment()
+
+    def adopt(self, numbers: Collection[str]) -> set[str]:
+        """Its own jobs; those of another process ended with it."""
+        return set(numbers) & self._running.keys()
+
+    def wait(self, timeout_s: float) -> list[Ended]:
+        """The next attempt that ends in virtual time; only without any does it wait ``timeout_s``."""
+        if not self._over and not self._running:
+            time.sleep(timeout_s)
+        while not self._over and self._ends:
+            at_s, _, number = heapq.heappop(self._ends)
+            if number in self._running:
+                self.clock_s = at_s
+                self._over.append(self._end(number))
+        over, self._over = self._over, []
+        return over
+
+    def cancel(self, numbers: Collection[str]) -> None:
+        """End these attempts now, each with a checkpoint."""
+        for number in numbers:
+            if number in self._running:
+                run = self._running.pop(number)
+                self._over.append(self._interrupt(number, run, run.step_at(self.clock_s)))
+
+    def stop(self, *, hard: bool = False) -> None:
+        """End all attempts now, with a checkpoint or with none."""
+        if not hard:
+            self.cancel(list(self._running))
+            return
+        for number, run in self._running.items():
+            self._keep(run, run.step_at(self.clock_s), run.checkpoint_at(run.step_at(self.clock_s)))
+            self._over.append(Ended(number, KILLED, node=run.attempt.node))
+        self._running.clear()
+
+    def close(self) -> None:
+        """From now on records survive a loss of power again."""
+        self._held.close()
+
+    def _end(self, number: str) -> Ended:
+        """What the worker and the executor say when the attempt ends as was drawn for it."""
+        run = self._running.pop(number)
+        fault = run.attempt.fault
+        if fault is None:
+            return self._finish(number, run)
+        _log(run.job, f"simulated on {run.attempt.node}: {fault} at step {run.ends_at_step}")
+        if fault == "preempted":
+            return self._interrupt(number, run, run.ends_at_step)
+        self._keep(run, run.ends_at_step, run.checkpoint_at(run.ends_at_step))
+        if fault == "killed":
+            return Ended(number, KILLED, node=run.attempt.node)
+        if fault == "node_failure":
+            return Ended(number, None, fault, run.attempt.node, f"{run.attempt.node} failed (simulated)")
+        return self._fail(number, run, fault)
+
+    def _finish(self, number: str, run: _Run) -> Ended:
+        if not run.claim.is_current():
+            return Ended(number, WorkerExit.NOT_OWNER, node=run.attempt.node)
+        self._keep(run, run.last_step, run.last_step)
+        past = self._past.pop(run.job.trial_id)
+        result = result_fields(run.trial, run.found, past.wall_s, past.resumes, run.options["micro_batch"])
+        try:
+            run.directory.write_result(dict(result))
+        except AlreadyWritten:
+            return Ended(number, WorkerExit.NOT_OWNER, node=run.attempt.node)
+        run.directory.append_event(run.found.status, virtual_s=self.clock_s)
+        run.claim.release()
+        return Ended(number, WorkerExit.RESULT, node=run.attempt.node)
+
+    def _interrupt(self, number: str, run: _Run, step: int) -> Ended:
+        """A worker that was asked to stop."""
+        self._keep(run, step, step)
+        self._say_pending(run, "preempted", step=step)
+        return Ended(number, WorkerExit.STOPPED, node=run.attempt.node)
+
+    def _fail(self, number: str, run: _Run, cause: str) -> Ended:
+        """A worker whose training raised; every simulated error is another one."""
+        message = f"simulated {cause} in attempt {run.claim.attempt} of {run.job.trial_id}"
+        trace = hashlib.sha256(message.encode()).hexdigest()
+        self._say_pending(run, cause, error=message, traceback=trace)
+        return Ended(number, WorkerExit.ERROR, node=run.attempt.node)
+
+    def _say_pending(self, run: _Run, cause: str, **details: Any) -> None:
+        run.directory.append_event(
+            "pending", cause=cause, node=run.attempt.node, virtual_s=self.clock_s, **details
+        )
+        run.claim.release()
+
+    def _keep(self, run: _Run, step: int, checkpoint: int) -> None:
+        """Remember what the next attempt goes on from."""
+        past = self._past[run.job.trial_id]
+        past.resumes += run.first_step > 0
+        past.wall_s += run.seconds_to(step)
+        past.step = checkpoint
+
+
+def _argument(job: Job, name: str) -> str:
+    """An argument of the worker that the job would have started."""
+    return job.command[job.command.index(name) + 1]
+
+
+def _log(job: Job, text: str) -> None:
+    with job.log.open("a") as log:
+        print(text, file=log)

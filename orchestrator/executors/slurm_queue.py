@@ -1,0 +1,220 @@
+"""What SLURM says of jobs: its commands, given as lists of arguments, and what they print."""
+
+import os
+import re
+import subprocess
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from orchestrator.errors import Lacking
+
+PATIENCE_S = 60
+"""Seconds that a command of SLURM may take."""
+ACTIVE_STATES = frozenset(
+    (
+        *("PENDING", "RUNNING", "SUSPENDED", "STOPPED", "COMPLETING", "CONFIGURING", "RESIZING", "SIGNALING"),
+        *("REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "STAGE_OUT", "RESV_DEL_HOLD"),
+    )
+)
+CAUSES = {
+    "TIMEOUT": "timeout",
+    "DEADLINE": "timeout",
+    "PREEMPTED": "preempted",
+    "NODE_FAIL": "node_failure",
+    "BOOT_FAIL": "node_failure",
+    "OUT_OF_MEMORY": "out_of_memory",
+    "CANCELLED": "cancelled",
+    "REVOKED": "cancelled",
+}
+UNREACHABLE = re.compile(
+    r"Unable to contact|timed out|Connection refused|Zero Bytes|Communication|configuration source"
+)
+_SQUEUE_FIELDS = ("JobArrayID", "Name", "State", "exit_code", "NodeList", "Reason")
+_SACCT_FIELDS = ("JobID", "JobName", "State", "ExitCode", "NodeList")
+_OF_A_JOB = ("SLURM_", "SLURMD_", "SRUN_", "SUBMITIT_")
+_OF_A_COMMAND = ("SQUEUE_", "SACCT_", "SCANCEL_", "SINFO_")
+_OF_THE_CLUSTER = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
+_MOST_IDS = 500
+"""Named in one command; with more, all jobs of this user are asked for."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One job as SLURM shows it; ``exit_code`` is negative for a signal."""
+
+    job: str
+    name: str
+    state: str
+    exit_code: int | None = None
+    node: str | None = None
+    reason: str = ""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the job waits, runs, or will run again."""
+        return self.state in ACTIVE_STATES
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether SLURM could not start it and holds it until somebody intervenes."""
+        return self.state == "PENDING" and "launch failed" in self.reason.replace("_", " ")
+
+    @property
+    def cause(self) -> str | None:
+        """The cause of its end, where the state says one."""
+        return "node_failure" if self.is_stuck else CAUSES.get(self.state)
+
+
+class SlurmFailed(Exception):  # noqa: N818 (the command's own message)
+    """A command of SLURM failed; the message is its own."""
+
+
+def call(*command: str) -> str:
+    """What a command of SLURM prints. Raises :class:`SlurmFailed` with what it says of a failure."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE_S, env=clean_environment()
+        )
+    except subprocess.TimeoutExpired:
+        raise SlurmFailed(f"{command[0]}: timed out") from None
+    except FileNotFoundError:
+        raise Lacking(
+            f"no {command[0]} on the PATH: SLURM's commands are needed; give the command on a login node of "
+            "the cluster, or choose another executor"
+        ) from None
+    if done.returncode:
+        raise SlurmFailed(done.stderr.strip() or f"{command[0]}: exit code {done.returncode}")
+    return done.stdout
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's variables without those of a SLURM job that it may be part of.
+
+    Inside a job (the controller is one) they would change what a new job asks for.
+    """
+    return {name: value for name, value in os.environ.items() if not _is_of_a_job(name)}
+
+
+def _is_of_a_job(name: str) -> bool:
+    """Those that say which cluster is meant stay; those that filter what a command shows go too."""
+    return name.startswith(_OF_A_JOB + _OF_A_COMMAND) and name not in _OF_THE_CLUSTER
+
+
+@contextmanager
+def outside_any_job() -> Iterator[None]:
+    """Hides the variables of the SLURM job that this process may be part of, for libraries that inherit."""
+    hidden = {name: value for name, value in os.environ.items() if _is_of_a_job(name)}
+    for name in hidden:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
+
+
+def configuration() -> Mapping[str, str]:
+    """The settings of the cluster, as ``scontrol show config`` names them. Raises ``Lacking``."""
+    try:
+        text = call("scontrol", "show", "config")
+    except SlurmFailed as problem:
+        raise Lacking(f"SLURM does not answer: {problem}") from None
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def largest_array(settings: Mapping[str, str]) -> int:
+    """How many tasks one array may have."""
+    limits = [int(settings.get("MaxArraySize", "1001"))]
+    limits += [int(n) for n in re.findall(r"max_array_tasks=(\d+)", settings.get("SchedulerParameters", ""))]
+    return max(1, min(limits))
+
+
+def node_names(partition: str | None) -> set[str]:
+    """The nodes of a partition, or of all."""
+    within = ["--partition", partition] if partition else []
+    return set(call("sinfo", "--noheader", "--Node", "--format=%N", *within).split())
+
+
+def queued(jobs: Collection[str]) -> dict[str, Row] | None:
+    """What the queue knows of ``jobs``, also of those that ended lately; None where it does not answer."""
+    fields = ",".join(f"{field}:|" for field in _SQUEUE_FIELDS)
+    try:
+        text = call("squeue", "--noheader", "--array", "--states=all", f"--Format={fields}", *_which(jobs))
+    except SlurmFailed as problem:
+        return {} if "Invalid job id" in str(problem) else None
+    rows = (line.split("|") for line in text.splitlines())
+    found = (_queue_row(values) for values in rows if len(values) > len(_SQUEUE_FIELDS))
+    return {row.job: row for row in found}
+
+
+def accounted(jobs: Collection[str]) -> dict[str, Row]:
+    """What the accounting knows of ``jobs``; nothing where there is no accounting, or none that answers."""
+    fields = ",".join(_SACCT_FIELDS)
+    names = ",".join(sorted(bases(jobs)))
+    options = ["--noheader", "--parsable2", "--allocations", f"--format={fields}"]
+    try:
+        text = call("sacct", *options, f"--jobs={names}")
+    except (SlurmFailed, Lacking):
+        return {}
+    rows = (line.split("|") for line in text.splitlines())
+    found = (_accounting_row(values) for values in rows if len(values) == len(_SACCT_FIELDS))
+    return {row.job: row for row in found}
+
+
+def bases(jobs: Collection[str]) -> set[str]:
+    """The numbers of the arrays that ``jobs`` belong to."""
+    return {job.partition("_")[0] for job in jobs}
+
+
+def _which(jobs: Collection[str]) -> list[str]:
+    arrays = bases(jobs)
+    return ["--me"] if len(arrays) > _MOST_IDS else [f"--jobs={','.join(sorted(arrays))}"]
+
+
+def _queue_row(values: list[str]) -> Row:
+    job, name, state, code, node, reason = (value.strip() for value in values[: len(_SQUEUE_FIELDS)])
+    number = os.waitstatus_to_exitcode(int(code)) if code.isdecimal() else _exit_code(code)
+    return Row(job, name, state, number, _node(node), reason)
+
+
+def _accounting_row(values: list[str]) -> Row:
+    job, name, state, code, node = values
+    return Row(job, name, state.split(" ")[0], _exit_code(code), _node(node))
+
+
+def _exit_code(text: str) -> int | None:
+    """Of ``CODE:SIGNAL``."""
+    code, _, signal = text.partition(":")
+    if signal.isdecimal() and signal != "0":
+        return -int(signal)
+    return int(code) if code.isdecimal() else None
+
+
+def _node(text: str) -> str | None:
+    return text if re.fullmatch(r"[\w.-]+", text) and text not in ("None", "(null)") else None
+
+
+def end(jobs: Collection[str], *, hard: bool) -> None:
+    """Take those that wait out of the queue; ask those that run to checkpoint and end, or end them.
+
+    Raises ``Lacking`` where SLURM does not answer.
+    """
+    names = sorted(jobs)
+    if not names:
+        return
+    if hard:
+        _scancel("--signal=KILL", "--full", "--state=RUNNING", *names)
+        _scancel(*names)
+    else:
+        _scancel("--state=PENDING", *names)
+        _scancel("--signal=TERM", "--state=RUNNING", *names)
+
+
+def _scancel(*arguments: str) -> None:
+    """A job that has ended already is no failure."""
+    try:
+        call("scancel", *arguments)
+    except SlurmFailed as problem:
+        if UNREACHABLE.search(str(problem)):
+            raise Lacking(f"SLURM does not answer: {problem}") from None

@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+
+from analysis import DataError, inference
+from analysis.power import NoiseFigure, PlannedRung, detectable, noncentrality, pilot_noise
+
+NOISE = NoiseFigure(0.01, 0.35, "given")
+
+
+def ladder(seeds: int = 2, n_rungs: int = 4) -> list[PlannedRung]:
+    return [PlannedRung(str(n), n, 16 * n, seeds) for n in np.geomspace(3e4, 3e5, n_rungs)]
+
+
+def test_the_difference_is_found_as_often_as_the_power_says():
+    found = detectable(ladder(), NOISE).design
+    rng = np.random.default_rng(0)
+    cells = np.repeat(np.arange(4), 2)
+    seen = 0
+    for _ in range(3000):
+        pairs = -found.difference + rng.normal(0, NOISE.sd, 8)
+        seen += inference.overall(pairs, cells).p_value() < 0.05
+    assert seen / 3000 == pytest.approx(0.8, abs=0.03)
+
+
+def test_many_degrees_of_freedom_give_the_textbook_effect():
+    assert noncentrality(100_000, 0.05, 0.8) == pytest.approx(1.95996 + 0.84162, abs=1e-3)
+
+
+def test_one_seed_detects_nothing_and_says_that_a_second_would():
+    found = detectable(ladder(seeds=1), NOISE)
+    assert found.design.difference is None
+    assert "second seed" in found.text
+    assert next(one for one in found.more if one.what == "one more seed").difference is not None
+
+
+def test_more_arms_raise_the_smallest_difference():
+    few, many = (detectable(ladder(), NOISE, n_arms=n).design.difference for n in (1, 5))
+    assert many > few
+
+
+def test_everything_that_is_added_lowers_it_and_costs_more():
+    found = detectable(ladder(), NOISE)
+    for one in found.more:
+        assert one.difference < found.design.difference
+        assert one.flops > found.design.flops
+
+
+def test_a_multiplier_follows_from_the_slope_and_is_absent_without_one():
+    found = detectable(ladder(), NOISE).design
+    assert np.log(found.multiplier) * NOISE.slope == pytest.approx(found.difference)
+    assert detectable(ladder(), NoiseFigure(0.01, None, "given")).design.multiplier is None
+
+
+def test_a_pilot_gives_the_noise_of_its_pairs(sweep):
+    found = pilot_noise(sweep(seeds=tuple(range(40)), noise=0.004), "baseline")
+    assert found.sd == pytest.approx(0.004, rel=0.15)
+    assert found.slope == pytest.approx(0.09 * 3.5, rel=0.2)
+
+
+def test_a_pilot_with_one_seed_has_no_noise_figure(sweep):
+    with pytest.raises(DataError, match="no noise figure"):
+        pilot_noise(sweep(seeds=(0,)), "baseline")
+
+
+@pytest.mark.parametrize(
+    ("rungs", "options"),
+    [([], {}), (ladder(), {"n_arms": 0}), (ladder(), {"power": 1.0}), (ladder(seeds=0), {})],
+)
+def test_designs_without_power_are_refused(rungs, options):
+    with pytest.raises(DataError, match="no power"):
+        detectable(rungs, NOISE, **options)

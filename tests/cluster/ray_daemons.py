@@ -1,0 +1,58 @@
+"""A private Ray cluster of two nodes on this machine, ``n1`` (with one GPU that is not there) and ``n2``."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.needs import require_package
+
+INSTALL = "pip install 'scalevec[ray]'"
+CPUS = 2
+
+
+@dataclass
+class RayCluster:
+    """``environment`` is what a driver needs to find and to be let into the cluster."""
+
+    cluster: Any
+    environment: dict[str, str]
+    nodes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def address(self) -> str:
+        return str(self.cluster.address)
+
+    def add_node(self, name: str) -> None:
+        """One more node of this machine."""
+        self.nodes[name] = self.cluster.add_node(num_cpus=CPUS, node_name=name)
+
+    def kill_node(self, name: str) -> None:
+        """kill -9 of everything that makes up a node."""
+        self.cluster.remove_node(self.nodes.pop(name), allow_graceful=False)
+
+
+@pytest.fixture(scope="session")
+def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
+    """Ray keeps its files and its token in a folder of the test."""
+    require_package("ray", INSTALL)
+    environment = environment_in(tmp_path_factory.mktemp("ray"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        from ray.cluster_utils import Cluster
+
+        head = {"num_cpus": CPUS, "num_gpus": 1, "node_name": "n1", "include_dashboard": False}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        made = RayCluster(cluster, environment)
+        try:
+            made.add_node("n2")
+            yield made
+        finally:
+            cluster.shutdown()
+
+
+def environment_in(folder: Path) -> dict[str, str]:
+    """The variables that make Ray keep to ``folder``."""
+    return {"HOME": str(folder), "RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0"}

@@ -1,0 +1,154 @@
+"""The executor of Ray keeps the contract on a real cluster of two nodes, and what only it promises."""
+
+import signal
+
+import psutil
+import pytest
+from cluster.ray_daemons import RayCluster
+from contracts.bench import ProcessBench, log_of
+from contracts.executor_contract import *  # noqa: F403
+from contracts.executor_contract import collect
+
+from orchestrator.errors import Refused
+from orchestrator.jobs import Request
+from orchestrator.profiles import Profile
+
+
+class RayBench(ProcessBench):
+    """A task of Ray ends with its driver."""
+
+    outlives_its_scheduler = False
+
+    def kill_the_scheduler(self, executor) -> None:
+        super().kill_the_scheduler(executor)
+        executor.close()
+
+    def process(self, job) -> psutil.Process:
+        return psutil.Process(int((job.directory / "pid").read_text()))
+
+
+@pytest.fixture
+def bench(ray_cluster: RayCluster, tmp_path, monkeypatch):
+    for name, value in ray_cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    made = RayBench("ray", tmp_path, Profile(address=ray_cluster.address))
+    yield made
+    made.close()
+
+
+def test_the_slots_are_the_processors_of_the_cluster(bench):
+    assert bench.executor(1).free_slots == 4
+
+
+def test_jobs_run_on_both_nodes_at_a_time(bench):
+    executor = bench.executor(1)
+    jobs = [bench.job("listens") for _ in range(4)]
+    executor.submit(jobs)
+    for job in jobs:
+        bench.wait_until_it_runs(job, executor)
+    executor.stop()
+    assert sorted(end.node for end in collect(executor, 4).values()) == ["n1", "n1", "n2", "n2"]
+
+
+def test_what_a_job_prints_is_in_its_log(bench):
+    executor, job = bench.executor(1), bench.job("completes")
+    executor.submit([job])
+    collect(executor, 1)
+    assert log_of(job) == "hello\n"
+
+
+def test_a_job_has_as_many_threads_as_it_asks_for(bench):
+    executor = bench.executor(1)
+    job = bench.job("print(os.environ['OMP_NUM_THREADS'])", request=Request(cpus=2))
+    executor.submit([job])
+    collect(executor, 1)
+    assert log_of(job) == "2\n"
+
+
+def test_two_halves_share_one_gpu_and_a_third_waits(bench):
+    show = "print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True)\n"
+    listens = "signal.signal(signal.SIGTERM, lambda *_: os._exit(75))\nready.touch()\ntime.sleep(600)"
+    executor = bench.executor(1)
+    jobs = [bench.job(show + listens, request=Request(gpus=0.5)) for _ in range(3)]
+    numbers = executor.submit(jobs)
+    for job in jobs[:2]:
+        bench.wait_until_it_runs(job, executor)
+    assert [log_of(job) for job in jobs[:2]] == ["0\n", "0\n"]
+    assert not (jobs[2].directory / "ready").exists()
+    executor.cancel(numbers[:1])
+    collect(executor, 1)
+    bench.wait_until_it_runs(jobs[2], executor)
+    executor.stop()
+    assert {end.node for end in collect(executor, 2).values()} == {"n1"}
+
+
+@pytest.mark.parametrize("request_", [Request(cpus=3), Request(gpus=2), Request(memory_gb=1e6)])
+def test_what_no_node_can_meet_is_refused_with_what_there_is(bench, request_):
+    executor = bench.executor(1)
+    with pytest.raises(Refused, match=r"big: asks for .* on one machine; .* n1 with 2 CPUs, 1 GPUs.*n2 with"):
+        executor.submit([bench.job("completes", rung="big", request=request_)])
+    assert executor.free_slots == 4
+
+
+def test_one_and_a_half_gpus_are_refused(bench):
+    with pytest.raises(Refused, match=r"1\.5 GPUs"):
+        bench.executor(1).submit([bench.job("completes", request=Request(gpus=1.5))])
+
+
+def test_the_profile_counts_before_the_sweep_file(bench):
+    bench.profile = Profile(address=bench.profile.address, cpus=3)
+    with pytest.raises(Refused, match="asks for 3 CPUs"):
+        bench.executor(1).submit([bench.job("completes")])
+
+
+def test_a_node_to_avoid_is_avoided_while_there_are_others(bench):
+    executor = bench.executor(1)
+    jobs = [bench.job("completes", avoid_nodes=("n1",)) for _ in range(3)]
+    jobs.append(bench.job("completes", avoid_nodes=("n1",), request=Request(gpus=1)))
+    numbers = executor.submit(jobs)
+    found = collect(executor, 4)
+    assert [found[number].node for number in numbers] == ["n2", "n2", "n2", "n1"]
+
+
+def test_a_job_that_waits_leaves_the_queue_when_it_is_cancelled(bench):
+    executor = bench.executor(1)
+    running, waiting = (bench.job("listens", request=Request(gpus=1)) for _ in range(2))
+    executor.submit([running])
+    bench.wait_until_it_runs(running, executor)
+    numbers = executor.submit([waiting])
+    executor.cancel(numbers)
+    assert collect(executor, 1)[numbers[0]].cause == "cancelled"
+    assert not (waiting.directory / "pid").exists()
+
+
+def test_a_killed_process_is_a_signal(bench):
+    executor, job = bench.executor(1), bench.job("deaf")
+    (number,) = executor.submit([job])
+    bench.wait_until_it_runs(job, executor)
+    bench.process(job).kill()
+    assert collect(executor, 1)[number].exit_code == -signal.SIGKILL
+
+
+def test_the_process_ends_with_its_worker_of_ray(bench):
+    """Else it would go on writing beside its successor."""
+    executor, job = bench.executor(1), bench.job("deaf")
+    (number,) = executor.submit([job])
+    bench.wait_until_it_runs(job, executor)
+    process = bench.process(job)
+    process.parent().kill()
+    end = collect(executor, 1)[number]
+    assert (end.exit_code, end.cause) == (None, "killed")
+    assert end.node in ("n1", "n2")
+    bench.wait_until_it_is_gone(job)
+
+
+def test_a_lost_node_is_named_and_nothing_of_it_runs_on(bench, ray_cluster):
+    ray_cluster.add_node("n3")
+    executor = bench.executor(1)
+    job = bench.job("deaf", avoid_nodes=("n1", "n2"))
+    (number,) = executor.submit([job])
+    bench.wait_until_it_runs(job, executor)
+    ray_cluster.kill_node("n3")
+    end = collect(executor, 1)[number]
+    assert (end.exit_code, end.cause, end.node) == (None, "node_failure", "n3")
+    bench.wait_until_it_is_gone(job)

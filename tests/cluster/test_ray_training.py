@@ -1,0 +1,183 @@
+"""Real training on Ray: killed, stopped, and to the last bit what this machine alone computes."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from cluster.ray_daemons import environment_in
+from support import SCALEVEC, finished
+
+pytestmark = pytest.mark.slow
+
+PATIENCE_S = 180
+SWEEP = """\
+name: shared
+corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_length: 32}}
+trial: {{batch_tokens: 256, learning_rate: 0.02}}
+ladder:
+  - {{name: a, width: 16, layers: 1}}
+tokens_per_parameter: [50]
+arms:
+  baseline: {{scale_vectors: baseline}}
+  unified: {{scale_vectors: unified}}
+seeds: [0, 1]
+resources: {{default: {{checkpoint_s: 0.5}}}}
+"""
+
+
+@pytest.fixture(scope="session")
+def sweep(text_files) -> str:
+    return SWEEP.format(text=text_files)
+
+
+@pytest.fixture(scope="session")
+def on_this_machine(tmp_path_factory, sweep) -> dict[str, tuple[float, float]]:
+    return losses(finished(tmp_path_factory.mktemp("local"), sweep))
+
+
+@pytest.fixture
+def folder(tmp_path, sweep) -> Path:
+    (tmp_path / "small.yaml").write_text(sweep)
+    return tmp_path
+
+
+@pytest.fixture
+def on_the_cluster(folder, ray_cluster, monkeypatch) -> Path:
+    """A folder with the sweep and a profile that names the cluster."""
+    for name, value in ray_cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    (folder / "profiles.yaml").write_text(f"cluster: {{executor: ray, address: '{ray_cluster.address}'}}\n")
+    return folder
+
+
+@pytest.fixture
+def own_ray(folder, monkeypatch) -> Iterator[Path]:
+    """A folder with the sweep, for a Ray of the sweep's own that keeps to another folder, of a short name."""
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as place:
+        for name, value in environment_in(Path(place)).items():
+            monkeypatch.setenv(name, value)
+        yield folder
+
+
+def losses(folder: Path) -> dict[str, tuple[float, float]]:
+    found = {path.parent.name: json.loads(path.read_text()) for path in results(folder)}
+    return {name: (result["loss"], result["loss_validation"]) for name, result in found.items()}
+
+
+def results(folder: Path) -> list[Path]:
+    return list(folder.glob("runs/trials/*/*/result.json"))
+
+
+def start(folder: Path, *options: str) -> "subprocess.Popen[str]":
+    """``scalevec run`` in a session of its own, as in a terminal of its own."""
+    command = [str(SCALEVEC), "run", "small.yaml", *options]
+    environment = os.environ | {"SCALEVEC_CACHE_DIR": str(folder / "cache")}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, cwd=folder, env=environment, text=True, start_new_session=True, **pipes)
+
+
+def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    process = start(folder, *options)
+    output, errors = process.communicate(timeout=PATIENCE_S)
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+
+def wait_until(condition) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def checkpoints(folder: Path) -> int:
+    return len({path.parent for path in folder.glob("runs/trials/*/*/checkpoints/step-*")})
+
+
+def processes_that_name(folder: Path) -> list[psutil.Process]:
+    found = psutil.process_iter(["cmdline"])
+    return [process for process in found if str(folder) in " ".join(process.info["cmdline"] or [])]
+
+
+def attempts(folder: Path) -> list[int]:
+    return [len(list(path.glob("claims/*.json"))) for path in folder.glob("runs/trials/*/*")]
+
+
+def events(folder: Path) -> list[dict]:
+    paths = folder.glob("runs/trials/*/*/events.jsonl")
+    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
+
+def test_a_cluster_computes_what_this_machine_computes_and_says_nothing_of_itself(
+    on_the_cluster, on_this_machine
+):
+    done = run(on_the_cluster, "--profile", "cluster")
+    assert done.returncode == 0, done.stderr
+    assert losses(on_the_cluster) == on_this_machine
+    assert attempts(on_the_cluster) == [1] * len(on_this_machine)
+    assert "(raylet)" not in done.stdout + done.stderr
+    assert ".cc:" not in done.stderr
+
+
+def test_a_killed_scheduler_takes_its_trials_along_and_the_next_one_goes_on(on_the_cluster, on_this_machine):
+    first = start(on_the_cluster, "--profile", "cluster")
+    wait_until(lambda: checkpoints(on_the_cluster) >= 2)
+    first.kill()
+    first.communicate()
+    wait_until(lambda: not processes_that_name(on_the_cluster / "runs"))
+    assert len(results(on_the_cluster)) < len(on_this_machine)
+    done = run(on_the_cluster, "--profile", "cluster")
+    assert done.returncode == 0, done.stderr
+    assert losses(on_the_cluster) == on_this_machine
+
+
+def test_a_node_is_lost_in_the_middle_of_training(on_the_cluster, on_this_machine, ray_cluster):
+    process = start(on_the_cluster, "--profile", "cluster")
+    wait_until(lambda: checkpoints(on_the_cluster) == len(on_this_machine))
+    ray_cluster.kill_node("n2")
+    errors = process.communicate(timeout=PATIENCE_S)[1]
+    ray_cluster.add_node("n2")
+    assert process.returncode == 0, errors
+    assert losses(on_the_cluster) == on_this_machine
+    faults = [event for event in events(on_the_cluster) if event.get("cause") == "node_failure"]
+    assert [event["node"] for event in faults] == ["n2", "n2"]
+
+
+def test_workers_of_ray_are_killed_in_the_middle_of_training(on_the_cluster, on_this_machine):
+    process = start(on_the_cluster, "--profile", "cluster")
+    wait_until(lambda: checkpoints(on_the_cluster) >= 2)
+    for worker in processes_that_name(on_the_cluster / "runs"):
+        worker.parent().kill()
+    errors = process.communicate(timeout=PATIENCE_S)[1]
+    assert process.returncode == 0, errors
+    assert losses(on_the_cluster) == on_this_machine
+    assert sum(attempts(on_the_cluster)) > len(on_this_machine)
+
+
+def test_ctrl_c_writes_checkpoints_and_a_ray_of_its_own_leaves_nothing(own_ray, on_this_machine):
+    process = start(own_ray, "--executor", "ray", "--jobs", "2")
+    wait_until(lambda: checkpoints(own_ray) >= 1)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process of the group
+    errors = process.communicate(timeout=PATIENCE_S)[1]
+    assert process.returncode == 130, errors
+    assert not processes_that_name(Path(os.environ["RAY_TMPDIR"]))
+    assert not list(Path(os.environ["RAY_TMPDIR"]).glob("scalevec-*"))
+    done = run(own_ray, "--executor", "ray", "--jobs", "2")
+    assert done.returncode == 0, done.stderr
+    assert losses(own_ray) == on_this_machine
+
+
+def test_a_killed_scheduler_takes_a_ray_of_its_own_along(own_ray):
+    process = start(own_ray, "--executor", "ray", "--jobs", "1")
+    wait_until(lambda: checkpoints(own_ray) >= 1)
+    assert processes_that_name(Path(os.environ["RAY_TMPDIR"]))
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not processes_that_name(Path(os.environ["RAY_TMPDIR"])))
+    wait_until(lambda: not processes_that_name(own_ray / "runs"))

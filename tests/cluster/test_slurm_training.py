@@ -1,0 +1,197 @@
+"""Real trainings on SLURM: the losses of an undisturbed local run, bit for bit, whatever happens to jobs."""
+
+import json
+import os
+import signal
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+from cluster.slurm_daemons import until
+from support import SCALEVEC, finished
+
+from model.training.checkpoints import newest_step
+from results.run_directory import RunDirectory, trial_ids
+
+pytestmark = pytest.mark.slow
+
+SWEEP = """\
+name: small
+corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_length: 32}}
+trial: {{batch_tokens: 256, learning_rate: 0.02}}
+ladder:
+  - {{name: a, width: 32, layers: 2}}
+tokens_per_parameter: [{tokens}]
+arms:
+  baseline: {{scale_vectors: baseline}}
+  unified: {{scale_vectors: unified}}
+seeds: [0]
+resources: {{default: {{checkpoint_s: 0.5}}}}
+"""
+PROFILES = """\
+plain: {poll_s: 0.2, memory_gb: 1.5}
+shared: {poll_s: 0.2, memory_gb: 1.5, trials_per_job: 2}
+low: {poll_s: 0.2, memory_gb: 1.5, partition: low}
+spare: {poll_s: 0.2, memory_gb: 1.5, partition: spare, preempt: cancel}
+"""
+
+
+@pytest.fixture(scope="session")
+def sweep(text_files) -> str:
+    return SWEEP.format(text=text_files, tokens=8)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory, sweep):
+    return losses(finished(tmp_path_factory.mktemp("local"), sweep))
+
+
+@pytest.fixture
+def start(slurm_commands, tmp_path, sweep):
+    """Starts ``scalevec run`` on SLURM with a profile; all its jobs are gone afterwards."""
+    (tmp_path / "small.yaml").write_text(sweep)
+    (tmp_path / "profiles.yaml").write_text(PROFILES)
+    environment = os.environ | {"SCALEVEC_CACHE_DIR": str(tmp_path / "cache")}
+    running = []
+
+    def begin(profile: str) -> "subprocess.Popen[str]":
+        command = [str(SCALEVEC), "run", "small.yaml", "--executor", "slurm", "--profile", profile]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        running.append(subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes))
+        return running[-1]
+
+    yield begin
+    for process in running:
+        process.kill()
+        process.wait()
+    slurm_commands.run("scancel", "--user=root")
+
+
+def losses(folder: Path) -> dict[str, tuple[float, float]]:
+    found = {name: RunDirectory.of(folder / "runs", name).result() for name in trial_ids(folder / "runs")}
+    return {name: (result["loss"], result["loss_validation"]) for name, result in found.items() if result}
+
+
+def end_of(process) -> str:
+    _, messages = process.communicate(timeout=300)
+    assert process.returncode == 0, messages
+    return messages
+
+
+def jobs(slurm) -> list[str]:
+    return slurm.run("squeue", "-h", "-r", "-t", "RUNNING", "-o", "%i").split()
+
+
+def checkpointed(folder: Path, count: int) -> bool:
+    return len({path.parent for path in folder.glob("runs/trials/*/*/checkpoints/step-*")}) >= count
+
+
+def workers_with_attempt(folder: Path, attempt: int) -> int:
+    """How many trials train for the ``attempt``-th time and have come to a checkpoint in it."""
+    count = 0
+    for name in trial_ids(folder / "runs"):
+        directory = RunDirectory.of(folder / "runs", name)
+        started = [event["step"] for event in directory.events() if "attempt" in event]
+        newest = newest_step(directory.checkpoints_path)
+        count += len(started) == attempt and newest > started[-1]
+    return count
+
+
+def causes(folder: Path) -> Counter:
+    runs = folder / "runs"
+    events = (event for name in trial_ids(runs) for event in RunDirectory.of(runs, name).events())
+    return Counter(event["cause"] for event in events if event["state"] == "pending")
+
+
+def resumed(folder: Path) -> int:
+    runs = folder / "runs"
+    return sum(RunDirectory.of(runs, name).result()["resumes"] for name in trial_ids(runs))
+
+
+def assert_whole(folder: Path, undisturbed) -> None:
+    assert losses(folder) == undisturbed
+    for path in folder.glob("runs/trials/*/*/metrics.jsonl"):
+        steps = [json.loads(line)["step"] for line in path.read_text().splitlines()]
+        assert steps == list(range(1, len(steps) + 1))
+
+
+def workers_of(folder: Path) -> list[psutil.Process]:
+    found = (process for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"])
+    ours = (process for process in found if str(folder / "runs") in process.info["cmdline"])
+    return [process for process in ours if "orchestrator.worker" in process.info["cmdline"]]
+
+
+@pytest.mark.parametrize("profile", ["plain", "shared"])
+def test_slurm_gives_the_losses_of_this_machine(start, tmp_path, undisturbed, profile):
+    end_of(start(profile))
+    assert_whole(tmp_path, undisturbed)
+    assert not causes(tmp_path)
+
+
+def test_requeue_changes_no_bit(start, slurm, tmp_path, undisturbed):
+    process = start("plain")
+    until(lambda: checkpointed(tmp_path, 2), "checkpoints", slurm.logs)
+    for job in jobs(slurm):
+        slurm.run("scontrol", "requeue", job)
+    end_of(process)
+    assert_whole(tmp_path, undisturbed)
+    assert resumed(tmp_path) == 2
+    assert set(causes(tmp_path)) == {"preempted"}
+
+
+def test_a_time_limit_that_strikes_twice_changes_no_bit(start, slurm, tmp_path, undisturbed):
+    """The signal is sent by hand: it is the one that SLURM sends before the limit."""
+    process = start("plain")
+    for strike in (1, 2):
+        until(lambda strike=strike: workers_with_attempt(tmp_path, strike) == 2, "both run", slurm.logs)
+        slurm.run("scancel", "--signal=USR2", *jobs(slurm))
+    end_of(process)
+    assert_whole(tmp_path, undisturbed)
+    assert resumed(tmp_path) == 4
+
+
+@pytest.mark.parametrize("profile", ["low", "spare"])
+def test_preemption_changes_no_bit(start, slurm, tmp_path, undisturbed, profile):
+    process = start(profile)
+    until(lambda: checkpointed(tmp_path, 2), "checkpoints", slurm.logs)
+    slurm.run("sbatch", "-p", "high", "-N", "4", "--exclusive", "--output=/dev/null", "--wrap", "sleep 1")
+    end_of(process)
+    assert_whole(tmp_path, undisturbed)
+    assert resumed(tmp_path) == 2
+    assert set(causes(tmp_path)) == {"preempted"}
+
+
+def test_the_kill_of_steps_and_workers_changes_no_bit(start, slurm, tmp_path, undisturbed):
+    process = start("plain")
+    until(lambda: checkpointed(tmp_path, 2), "checkpoints", slurm.logs)
+    victim, other = workers_of(tmp_path)
+    victim.kill()
+    other.parent().kill()
+    end_of(process)
+    assert_whole(tmp_path, undisturbed)
+    assert resumed(tmp_path) == 2
+
+
+def test_a_scheduler_that_was_killed_is_succeeded_without_a_second_job(start, slurm, tmp_path, undisturbed):
+    first = start("plain")
+    until(lambda: checkpointed(tmp_path, 2), "checkpoints", slurm.logs)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    end_of(start("plain"))
+    assert_whole(tmp_path, undisturbed)
+    assert resumed(tmp_path) == 0
+    assert len(list(tmp_path.glob("runs/sweeps/small/slurm/*"))) == 1
+
+
+def test_ctrl_c_leaves_the_jobs_to_a_later_run(start, slurm, tmp_path, undisturbed):
+    first = start("plain")
+    until(lambda: checkpointed(tmp_path, 2), "checkpoints", slurm.logs)
+    first.send_signal(signal.SIGINT)
+    _, messages = first.communicate(timeout=60)
+    assert first.returncode == 130, messages
+    assert len(workers_of(tmp_path)) == 2
+    end_of(start("plain"))
+    assert_whole(tmp_path, undisturbed)
+    assert resumed(tmp_path) == 0

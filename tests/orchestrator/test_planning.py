@@ -1,0 +1,100 @@
+"""What a plan counts: GPU hours, bytes and files on disk."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import sweeps
+from orchestrator.planning import gpu_hours, planned, show, write_json
+from orchestrator.progress import Progress
+from orchestrator.sweep_run import SweepRun
+
+SWEEP: dict[str, Any] = {
+    "name": "planned",
+    "corpus": {"tokenizer": "bytes", "sequence_length": 64},
+    "ladder": ["tiny-25k", "tiny-55k"],
+    "arms": {"baseline": {"scale_vectors": "baseline"}, "iwd": {"scale_vectors": "iwd"}},
+    "seeds": [0, 1],
+}
+
+
+@pytest.fixture
+def run_of(tmp_path: Path):
+    """A sweep's run on an empty folder, with some sections changed; its corpus is a nominal one."""
+
+    def run(**sections: Any) -> SweepRun:
+        sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections, sort_keys=False))
+        return SweepRun(sweep, tmp_path / "runs", Progress(1), simulated=True)
+
+    return run
+
+
+def test_gpu_hours_are_gpus_times_estimated_time_of_each_trial_once(run_of):
+    rows = planned(run_of(resources={"default": {"gpus": 2}, "tiny-55k": {"gpus": 0.25}}))
+    first = {row["trial_id"]: row for row in rows}.values()  # the two arms are identical by construction
+    assert len(first) == len(rows) / 2 == 4
+    share = {"tiny-25k": 2, "tiny-55k": 0.25}
+    expected = sum(share[row["rung"]] * row["seconds"] for row in first) / 3600
+    assert gpu_hours(rows) == pytest.approx(expected)
+
+
+def test_what_is_done_needs_no_more_gpu_hours(run_of):
+    rows = planned(run_of(resources={"default": {"gpus": 1}}))
+    assert gpu_hours([row | {"state": "completed"} for row in rows]) == 0
+
+
+def test_trials_whose_tuned_field_is_open_are_counted_too(run_of):
+    tune = {"learning_rate": [0.01, 0.02], "rungs": ["tiny-25k"]}
+    rows = planned(run_of(tune=tune, resources={"default": {"gpus": 1}}))
+    waiting = [row for row in rows if row["trial_id"] is None]
+    assert len(waiting) == 8
+    assert gpu_hours(rows) == pytest.approx(gpu_hours(waiting) + sum(r["seconds"] for r in rows[:2]) / 3600)
+
+
+@pytest.mark.parametrize(("keep", "bytes_per_parameter"), [("none", 0), ("weights", 4), ("all", 12)])
+def test_disk_follows_what_is_kept(run_of, keep, bytes_per_parameter):
+    kept, none = planned(run_of(keep=keep))[0], planned(run_of(keep="none"))[0]
+    assert kept["disk_bytes"] - none["disk_bytes"] == bytes_per_parameter * kept["n_params_total"]
+    assert kept["disk_files"] - none["disk_files"] == (keep != "none")
+
+
+def test_the_plan_says_bytes_files_gpu_hours_and_that_they_are_too_many(run_of, capsys):
+    run = run_of(resources={"default": {"gpus": 1}}, max_gpu_hours=0.001, keep="weights")
+    show(run, planned(run), 1, every_trial=False)
+    shown = capsys.readouterr().out
+    assert "files and folders with keep: weights" in shown
+    assert "GPU hours left: more than max_gpu_hours, 0.001; nothing will be submitted" in shown
+
+
+def test_a_plan_without_gpus_says_nothing_of_them(run_of, capsys):
+    run = run_of()
+    show(run, planned(run), 1, every_trial=False)
+    assert "GPU" not in capsys.readouterr().out
+
+
+def test_the_json_holds_every_row(run_of):
+    rows, stream = planned(run_of()), io.StringIO()
+    write_json(rows, stream)
+    assert json.loads(stream.getvalue()) == rows
+
+
+def test_the_json_of_no_rows_is_an_empty_list():
+    stream = io.StringIO()
+    write_json([], stream)
+    assert json.loads(stream.getvalue()) == []
+
+
+@pytest.mark.slow
+def test_the_files_of_a_finished_trial_are_those_that_the_plan_counts(finished_sweep, scalevec):
+    directory = next(path.parent for path in finished_sweep.glob("runs/trials/*/*/result.json"))
+    plan = scalevec("plan", finished_sweep / "small.yaml", "--runs", finished_sweep / "runs", "--json")
+    (row,) = [row for row in json.loads(plan.stdout) if row["trial_id"] == directory.name]
+    found = [directory, *directory.rglob("*")]
+    without_checkpoints = 0 if directory.joinpath("checkpoints").exists() else 1
+    assert row["disk_files"] == len(found) + without_checkpoints
+    size = sum(path.stat().st_size for path in found if path.is_file())
+    assert size / 2 < row["disk_bytes"] < size * 2

@@ -1,0 +1,157 @@
+"""The preflight job: what it finds on the machine that runs trials, and how that is told."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import run_python
+
+from model.training.corpora import CorpusConfig, prepare
+from orchestrator import preflight as module
+from orchestrator.errors import Lacking
+from orchestrator.executors import EXECUTORS, Ended, Site
+from orchestrator.jobs import Request
+from orchestrator.preflight import Expected, look, preflight
+
+
+@pytest.fixture
+def here(tmp_path) -> Expected:
+    """What this machine has, and a folder with its token."""
+    (tmp_path / "token").write_text("abc")
+    return replace(module._expected((), gpus=False, free_bytes=0), folder=str(tmp_path), token="abc")
+
+
+def problems(runs: Path, expected: Expected) -> dict[str, str]:
+    return {check.name: check.problem for check in look(runs, expected) if check.problem}
+
+
+def test_this_machine_is_like_itself(tmp_path, here):
+    assert problems(tmp_path, here) == {}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["token"]
+
+
+@pytest.mark.parametrize(
+    ("field", "name"), [("python", "Python"), ("torch", "torch"), ("commit", "commit of the checkout")]
+)
+def test_another_version_is_named_with_both(tmp_path, here, field, name):
+    found = problems(tmp_path, replace(here, **{field: "other"}))
+    assert set(found) == {name}
+    assert found[name].endswith(" there, other here")
+
+
+def test_another_folder_of_the_same_name_is_noticed(tmp_path, here):
+    assert problems(tmp_path, replace(here, token="xyz")) == {
+        "runs directory": f"{tmp_path} is another folder there"
+    }
+
+
+def test_a_folder_that_is_not_mounted_is_noticed(tmp_path, here):
+    found = problems(tmp_path / "absent", replace(here, folder=str(tmp_path / "absent" / "x"), free_bytes=1))
+    assert set(found) == {"runs directory", "writing", "space"}
+
+
+def test_a_file_system_without_hard_links_is_noticed(tmp_path, here, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("results.files.os.link", refuse)
+    assert "no hard links" in problems(tmp_path, here)["writing"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["token"]
+
+
+def test_a_corpus_that_is_not_there_is_noticed(tmp_path, here):
+    assert "is not under" in problems(tmp_path, replace(here, corpora=("f" * 64,)))["corpus"]
+
+
+def test_a_corpus_that_is_there_is_good(tmp_path, here, text_files):
+    files = tuple(str(path) for path in sorted(text_files.glob("*.txt")))
+    corpus = prepare(CorpusConfig("text", "bytes", 256, files), tmp_path / "corpora", lambda _: None)
+    assert problems(tmp_path, replace(here, corpora=(corpus.facts.fingerprint,))) == {}
+
+
+def test_too_little_space_is_noticed(tmp_path, here):
+    assert "are needed" in problems(tmp_path, replace(here, free_bytes=10**18))["space"]
+
+
+def test_a_machine_without_the_gpus_asked_for_is_noticed(tmp_path, here, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert "sees no GPU" in problems(tmp_path, replace(here, gpus=True))["CUDA"]
+
+
+def test_the_job_writes_one_report_and_returns_what_it_says(tmp_path, here, capsys):
+    for token, code in (("abc", 0), ("xyz", 1)):
+        expected = json.dumps(vars(replace(here, token=token)))
+        arguments = ["--runs", str(tmp_path), "--expect", expected, "--report", str(tmp_path / "report.json")]
+        assert module.main(arguments) == code
+        report = json.loads((tmp_path / "report.json").read_text())
+        assert report["ok"] is (code == 0)
+    assert "runs directory: " in capsys.readouterr().out
+
+
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path / "runs", "small", 1)
+
+
+def test_a_good_machine_lets_the_grid_go_out_and_is_asked_once(tmp_path):
+    executor = EXECUTORS["local"](site(tmp_path))
+    preflight(executor, site(tmp_path))
+    (report,) = tmp_path.glob("runs/sweeps/small/preflight/*/report.json")
+    written = report.stat().st_mtime_ns
+    preflight(executor, site(tmp_path))
+    assert report.stat().st_mtime_ns == written
+
+
+def test_a_bad_machine_is_lacking_with_a_list(tmp_path):
+    executor = EXECUTORS["local"](site(tmp_path))
+    with pytest.raises(Lacking) as lacking:
+        preflight(executor, site(tmp_path), corpora=["e" * 64, "f" * 64], free_bytes=10**18)
+    lines = str(lacking.value).splitlines()
+    assert lines[0] == "the machines of local are not ready for the trials:"
+    assert [line.split(":")[0] for line in lines[1:]] == ["- corpus", "- corpus", "- space"]
+
+
+class Silent:
+    """An executor whose job ends without having done anything, or never."""
+
+    name = "silent"
+
+    def __init__(self, *ends: Ended) -> None:
+        self.ends, self.jobs, self.cancelled = list(ends), [], []
+
+    def submit(self, jobs):
+        self.jobs += jobs
+        return ["1"]
+
+    def wait(self, timeout_s):
+        ended, self.ends = self.ends, []
+        return ended
+
+    def cancel(self, numbers):
+        self.cancelled += numbers
+
+
+def test_a_job_without_a_report_is_told_with_its_end(tmp_path):
+    executor = Silent(Ended("1", None, "node_failure", "n1", "SLURM: NODE_FAIL"))
+    with pytest.raises(Lacking, match="left no report \\(SLURM: NODE_FAIL\\)"):
+        preflight(executor, site(tmp_path))
+
+
+def test_a_job_that_does_not_end_is_called_off(tmp_path):
+    executor = Silent()
+    with pytest.raises(Lacking, match="did not come to its end in time"):
+        preflight(executor, site(tmp_path), patience_s=3)
+    assert executor.cancelled == ["1"]
+
+
+def test_the_job_asks_for_what_the_trials_ask_for(tmp_path):
+    executor = Silent(Ended("1", 1))
+    with pytest.raises(Lacking):
+        preflight(executor, site(tmp_path), rung="2B", request=Request(4, 0.5, 16.0, 9e9))
+    (job,) = executor.jobs
+    assert (job.rung, job.request) == ("2B", Request(4, 0.5, 16.0, 600.0))
+    assert job.directory.is_dir()
+
+
+def test_the_module_loads_no_torch():
+    assert run_python("import orchestrator.preflight, sys; print('torch' in sys.modules)").stdout == "False\n"

@@ -1,0 +1,87 @@
+"""An address at which no Ray cluster answers. Nothing here starts one."""
+
+import re
+import socket
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("ray")
+
+from orchestrator.errors import Lacking, Refused
+from orchestrator.executors import EXECUTORS, Site
+from orchestrator.executors.ray_connection import _require_answer, require_ray
+from orchestrator.profiles import Profile
+
+
+@pytest.fixture
+def silent_address():
+    """Somebody listens, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def nobody():
+    """A port of this machine that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def executor_at(tmp_path):
+    return lambda address: EXECUTORS["ray"](Site(tmp_path, "small", 1, Profile(address=address)))
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_an_address_that_nobody_answers_is_lacking(executor_at, nobody, scheme):
+    message = rf"^no Ray cluster answers at {re.escape(scheme + nobody)} \(Connection refused\); start one"
+    with pytest.raises(Lacking, match=message):
+        _ = executor_at(scheme + nobody).free_slots
+
+
+def test_an_address_that_is_silent_is_lacking(executor_at, silent_address, monkeypatch):
+    monkeypatch.setattr("orchestrator.executors.ray_connection.ANSWER_S", 0.2)
+    with pytest.raises(Lacking, match=r"no Ray cluster answers at .* \(timed out\)"):
+        _ = executor_at(silent_address).free_slots
+
+
+@pytest.mark.parametrize("address", ["localhost", "localhost:", ":6379", "host:99999", "ray://host"])
+def test_what_is_no_address_is_refused(executor_at, address):
+    with pytest.raises(Refused, match=r"address is .*; allowed: HOST:PORT, auto, or ray://HOST:PORT"):
+        _ = executor_at(address).free_slots
+
+
+def test_the_address_of_the_environment_is_asked_first_too(executor_at, nobody, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", nobody)
+    with pytest.raises(Lacking, match=f"no Ray cluster answers at {nobody}"):
+        _ = executor_at("auto").free_slots
+
+
+def test_another_server_is_not_taken_for_ray(nobody):
+    program = "import http.server as h; h.HTTPServer(('127.0.0.1', 0), h.BaseHTTPRequestHandler)"
+    code = (
+        f"{program.replace('h.HTTP', 's = h.HTTP', 1)}; print(s.server_port, flush=True); s.serve_forever()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as server:
+        address = f"127.0.0.1:{int(server.stdout.readline())}"
+        with pytest.raises(Lacking, match="something else than Ray listens there"):
+            _require_answer(address)
+        server.kill()
+
+
+def test_an_executor_that_is_only_made_connects_to_nothing(executor_at, nobody):
+    """``scalevec cancel`` makes one to ask for what is left of another scheduler's jobs."""
+    executor = executor_at(nobody)
+    assert executor.adopt(["some number"]) == set()
+    executor.stop()
+    executor.close()
+
+
+def test_without_ray_the_line_that_installs_it_is_said(monkeypatch):
+    monkeypatch.setattr("orchestrator.executors.ray_connection.find_spec", lambda name: None)
+    with pytest.raises(Lacking, match=r"pip install 'scalevec\[ray\]'"):
+        require_ray()

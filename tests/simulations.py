@@ -1,0 +1,72 @@
+"""A small simulated sweep, run in this process."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import sweeps
+from orchestrator.executors import Site
+from orchestrator.executors.simulate import SimulateExecutor
+from orchestrator.progress import Progress
+from orchestrator.scheduler import Outcome, Scheduler
+from orchestrator.sweep_run import StageIncomplete, SweepRun
+from results.run_directory import RunDirectory, trial_ids
+
+SWEEP: dict[str, Any] = {
+    "name": "simulated",
+    "corpus": {"tokenizer": {"bpe": 32000}, "sequence_length": 256},
+    "trial": {"batch_tokens": 2048},
+    "ladder": [{"name": "small", "width": 64, "layers": 2}, {"name": "large", "width": 128, "layers": 4}],
+    "tokens_per_parameter": [20],
+    "arms": {"baseline": {"scale_vectors": "baseline"}, "unified": {"scale_vectors": "unified"}},
+    "seeds": [0, 1],
+    "resources": {"default": {"checkpoint_s": 5}},
+}
+
+
+class Silent(Progress):
+    """Says nothing."""
+
+    def message(self, text: str) -> None:
+        """Keep it."""
+
+
+@dataclass
+class Simulated:
+    """A simulated sweep and what became of it."""
+
+    run: SweepRun
+    outcome: Outcome
+
+    def directories(self) -> list[RunDirectory]:
+        return [RunDirectory.of(self.run.runs_dir, name) for name in trial_ids(self.run.runs_dir)]
+
+    def results(self) -> dict[str, dict[str, Any]]:
+        found = {directory.trial_id: directory.result() for directory in self.directories()}
+        return {name: result for name, result in found.items() if result is not None}
+
+    def losses(self) -> dict[tuple[Any, ...], float]:
+        """Test losses by arm, rung, tokens, seed."""
+        results = self.results()
+        return {
+            (member.cell.arm, member.cell.rung, member.trial.tokens, member.trial.seed): results[name]["loss"]
+            for member in self.run.members()
+            for name in [self.run.id_of(member.trial)]
+        }
+
+
+def simulated(runs_dir: Path, slots: int = 8, **sections: Any) -> Simulated:
+    """Runs ``SWEEP`` with some sections changed."""
+    sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections, sort_keys=False))
+    executor = SimulateExecutor(Site(runs_dir, sweep.name, slots, simulation=sweep.simulation()))
+    progress = Silent(slots)
+    run = SweepRun(sweep, runs_dir, progress, simulated=True)
+    try:
+        run.run(Scheduler(runs_dir, executor, progress))
+    except StageIncomplete as incomplete:
+        return Simulated(run, incomplete.outcome)
+    finally:
+        executor.close()
+    return Simulated(run, Outcome())
