@@ -153,8 +153,12 @@ def retry(source: SourceName, runs: Runs = RUNS) -> None:
 
 
 @app.command()
-def collect(source: SourceName, runs: Runs = RUNS, as_json: AsJson = False) -> None:
-    """Take the results of a sweep into the index, from any machine that sees the runs; may be repeated."""
+def collect(
+    source: Annotated[str | None, typer.Argument(metavar="[SWEEP]", help="A sweep file or name.")] = None,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Take the results of a sweep (or of all) into the index; may be repeated, from any login."""
     from orchestrator.commands import looking
 
     _finish(looking.collect(source, runs, as_json=as_json))
@@ -285,9 +289,9 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Say why a trial ran, what sets it apart from its nearest neighbour, and what happened to it."""
-    from orchestrator.commands import looking
+    from orchestrator.commands import explaining
 
-    _finish(looking.explain(trial, runs, as_json=as_json))
+    _finish(explaining.explain(trial, runs, as_json=as_json))
 
 
 @app.command()

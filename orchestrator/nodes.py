@@ -26,7 +26,7 @@ class NodeWatch:
         node: str | None = None
         for event in events:
             if event["state"] == "running":
-                node = event.get("host")
+                node = event.get("node") or event.get("host")
             if node is not None:
                 self._seen.add(node)
             if _is_of_the_node(event) and (where := event.get("node") or node):

@@ -16,12 +16,13 @@ class Progress:
         self.total = self.done = 0
         self._todo: dict[str, float] = {}
         self._started: dict[str, float] = {}
-        self._estimated_s = self._took_s = 0.0
+        self._estimated_s = self._took_s = self._left_s = 0.0
 
     def begin(self, tasks: Sequence[Task], executor: str) -> None:
         """The trials that this stage has to run."""
         self.total, self.done = len(tasks), 0
         self._todo = {task.trial_id: task.estimate_s for task in tasks}
+        self._left_s = sum(self._todo.values())
         if tasks:
             trials = "1 trial" if len(tasks) == 1 else f"{len(tasks)} trials"
             self.message(f"{self.stage}: {trials} to run ({executor}), {self.time_left()}")
@@ -38,6 +39,7 @@ class Progress:
         """A trial is finished or given up."""
         self.done += 1
         estimate = self._todo.pop(task.trial_id, 0.0)
+        self._left_s -= estimate
         began = self._started.pop(task.trial_id, None)
         took = ""
         if began is not None:
@@ -63,7 +65,7 @@ class Progress:
         pace = self._took_s / self._estimated_s if self._estimated_s else 1.0
         now = time.monotonic()
         running = sum(now - began for began in self._started.values())
-        return max(0.0, (sum(self._todo.values()) * pace - running) / self.slots)
+        return max(0.0, (self._left_s * pace - running) / self.slots)
 
     def time_left(self) -> str:
         """The time left in words."""

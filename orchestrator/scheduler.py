@@ -20,6 +20,7 @@ from results.run_directory import RunDirectory, state_of
 
 POLL_S = 0.2
 FOREIGN_POLL_S = 1.0
+CANCEL_POLL_S = 3.0
 
 
 @dataclass
@@ -58,7 +59,7 @@ class Scheduler:
         self._waiting: deque[Task] = deque()
         self._outcome = Outcome()
         self._stop_requests = self._stops_passed_on = 0
-        self._looked_at_foreign = 0.0
+        self._looked_at_foreign = self._looked_for_cancellations = time.monotonic()
 
     def request_stop(self) -> None:
         """Start nothing more and let the workers checkpoint; a second request ends them at once.
@@ -98,6 +99,7 @@ class Scheduler:
             for ended in self.executor.wait(POLL_S):
                 self._settle(self._running.pop(ended.number), ended)
             self._look_at_foreign()
+            self._look_for_cancellations()
             self.progress.tick()
 
     def _pass_on_stops(self) -> None:
@@ -270,6 +272,20 @@ class Scheduler:
             elif not self.observer.is_alive(directory):
                 self._foreign.remove(task)
                 self._waiting.appendleft(task)
+
+    def _look_for_cancellations(self) -> None:
+        """Another process may cancel a trial whose job only this one can reach."""
+        now = time.monotonic()
+        if self.executor.keeps_jobs or now - self._looked_for_cancellations < CANCEL_POLL_S:
+            return
+        self._looked_for_cancellations = now
+        self.executor.cancel(
+            [
+                number
+                for number, running in self._running.items()
+                if was_called_off(self._directory(running.task).events())
+            ]
+        )
 
     def _finish(self, task: Task, result: dict[str, Any]) -> None:
         self.progress.ended(task, result["status"], result.get("loss_validation"))

@@ -171,9 +171,10 @@ class SweepRun:
 
     def id_of(self, trial: Trial) -> str:
         """The trial's id, reckoned once."""
-        if trial not in self._ids:
-            self._ids[trial] = trial_id(trial)
-        return self._ids[trial]
+        found = self._ids.get(trial)
+        if found is None:
+            found = self._ids[trial] = trial_id(trial)
+        return found
 
     def directory(self, trial: Trial) -> RunDirectory:
         """Where the trial is kept."""

@@ -49,6 +49,7 @@ class RunDirectoryRecorder:
     def __init__(self, directory: RunDirectory, claim: Claim) -> None:
         self.directory, self.claim = directory, claim
         self._stop = threading.Event()
+        self.stop_cause = "preempted"
         self._looked = time.monotonic()
 
     def record(self, row: Mapping[str, Any]) -> None:
@@ -76,8 +77,10 @@ class RunDirectoryRecorder:
         """Whether a signal asked this process to stop."""
         return self._stop.is_set()
 
-    def request_stop(self, _signal: int, _frame: FrameType | None) -> None:
-        """Signal handler: stop at the next step."""
+    def request_stop(self, number: int, _frame: FrameType | None) -> None:
+        """Signal handler: stop at the next step. SIGUSR2 says that the job's time is up."""
+        if number == signal.SIGUSR2:
+            self.stop_cause = "timeout"
         self._stop.set()
 
 
@@ -116,7 +119,7 @@ def _train_and_record(
         directory.append_event(result["status"])
         prune(directory.checkpoints_path, options.keep)
     except Interrupted as stop:
-        directory.append_event("pending", cause="preempted", step=stop.step)
+        directory.append_event("pending", cause=recorder.stop_cause, step=stop.step)
         return WorkerExit.STOPPED
     except (Superseded, AlreadyWritten):
         print("another worker has taken over this trial; nothing more is written here")
@@ -130,7 +133,13 @@ def _record_start(recorder: RunDirectoryRecorder, options: RunOptions) -> None:
     directory, attempt = recorder.directory, recorder.claim.attempt
     directory.write_environment(environment() | {"attempt": attempt, "device": options.device})
     step = newest_step(directory.checkpoints_path)
-    directory.append_event("running", attempt=attempt, step=step, micro_batch=options.micro_batch)
+    directory.append_event(
+        "running",
+        attempt=attempt,
+        step=step,
+        micro_batch=options.micro_batch,
+        node=os.environ.get("SLURMD_NODENAME"),
+    )
 
 
 def _record_failure(directory: RunDirectory, problem: Exception) -> WorkerExit:

@@ -1,4 +1,4 @@
-"""Commands that look: plan, status, explain, schema, and the upkeep of the index."""
+"""Commands that look: plan, status, collect, schema, and the upkeep of the index."""
 
 import gc
 import json
@@ -10,10 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from orchestrator.commands.explaining import explain
 from orchestrator.errors import Exit
-
-__all__ = ["collect", "explain", "plan", "rebuild_store", "schema", "status"]
 
 WATCH_S = 2.0
 UNREADABLE = "unreadable"

@@ -4,6 +4,7 @@ import os
 import shlex
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,9 +45,11 @@ def run_sweep(
     import sweeps
     from orchestrator.progress import progress_for
     from orchestrator.scheduler import Scheduler
+    from orchestrator.sources import check_named_store
     from orchestrator.sweep_run import StageIncomplete, SweepRun
 
     sweep = sweeps.load(path)
+    check_named_store(runs_dir)
     name, site = site_of(sweep, path, runs_dir, place)
     progress = progress_for(site.slots)
     run = SweepRun(sweep, site.runs_dir, progress, retune=retune, simulated=name == SIMULATE, where=where)
@@ -55,6 +58,8 @@ def run_sweep(
     require_budget(run, site.profile)
     try:
         with _executor(name, site) as executor:
+            if executor.sends_away:
+                check_machines(executor, site, run)
             scheduler = Scheduler(site.runs_dir, executor, progress)
             with _stoppable(scheduler.request_stop, progress.message, executor.keeps_jobs):
                 run.run(scheduler)
@@ -79,7 +84,7 @@ def site_of(sweep: "Sweep", path: str, runs_dir: Path, place: Place) -> tuple[st
     site = Site(
         _runs_dir(runs_dir, simulated=simulated),
         sweep.name,
-        place.jobs or _slots(sweep),
+        place.jobs or (sweep.simulate.nodes if simulated else _slots(sweep)),
         profile,
         sweep.simulation() if simulated else {},
     )
@@ -118,6 +123,21 @@ def require_budget(run: "SweepRun", profile: "Profile") -> None:
     hours, limit = gpu_hours(planned(run)), min(limits)
     if hours > limit:
         raise Refused(f"max_gpu_hours is {limit:g}; what is left needs about {hours:.3g}. Nothing was sent")
+
+
+def check_machines(executor: "Executor", site: "Site", run: "SweepRun") -> None:
+    """A small job for each kind of machine that trials will be sent to, before any of them goes out."""
+    from orchestrator.preflight import preflight
+
+    missing = [member for member in run.members() if run.directory(member.trial).result() is None]
+    for member in {run.request(member): member for member in missing}.values():
+        preflight(
+            executor,
+            site,
+            rung=member.cell.rung,
+            request=run.request(member),
+            corpora=[run.corpus_facts.fingerprint],
+        )
 
 
 @contextmanager
@@ -186,15 +206,16 @@ def _say_incomplete(incomplete: "StageIncomplete", path: str) -> Exit:
 
 
 def _say_done(run: "SweepRun", path: str) -> None:
-    from orchestrator.sources import indexed_rows
+    from orchestrator.sources import states_or_warning
 
-    ids = {run.id_of(member.trial) for member in run.members()}
-    rows, problems = indexed_rows(run.runs_dir, sorted(ids))
-    counts = {state: sum(row["state"] == state for row in rows) for state in ("completed", "diverged")}
-    said = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-    print(f"{run.sweep.name}: {len(ids)} trials, {said}. Next: scalevec report {path}{_runs_option(run.runs_dir)}")
-    for name, problem in problems.items():
-        print(f"warning: {name[:12]}: {problem}", file=sys.stderr)
+    ids = sorted({run.id_of(member.trial) for member in run.members()})
+    states, warnings = states_or_warning(run.runs_dir, ids)
+    counts = Counter(state for state in states.values() if state in ("completed", "diverged"))
+    said = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+    next_command = f"scalevec report {path}{_runs_option(run.runs_dir)}"
+    print(f"{run.sweep.name}: {len(ids)} trials, {said}. Next: {next_command}")
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 def _runs_option(runs_dir: Path) -> str:

@@ -14,8 +14,8 @@ class Ended:
     """A job that is over. ``exit_code`` is negative for a signal; None if nobody knows.
 
     ``cause`` is what the executor itself knows of an end without a result (one of
-    ``orchestrator.policy.INTERRUPTIONS``, ``out_of_memory`` or ``cancelled``); what the worker wrote into the
-    run directory counts before it. ``message`` is in the executor's own words.
+    ``orchestrator.policy.INTERRUPTIONS``, ``out_of_memory``, ``cancelled`` or ``not_started``);
+    what the worker wrote into the run directory counts before it. ``message`` is in the executor's own words.
     """
 
     number: str
@@ -52,6 +52,10 @@ class Executor(Protocol):
     @property
     def keeps_jobs(self) -> bool:
         """Whether jobs go on by themselves when the scheduler leaves (a cluster's queue)."""
+
+    @property
+    def sends_away(self) -> bool:
+        """Whether trials may run on other machines, which are to be looked at first."""
 
     @property
     def free_slots(self) -> int:

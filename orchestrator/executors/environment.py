@@ -11,7 +11,9 @@ system time of a small trial. Other C libraries ignore it."""
 def worker_environment(cpus: int = 1) -> dict[str, str]:
     """This process's variables with a thread for each of ``cpus``.
 
-    On small models one thread a trial and more trials beat more threads a trial.
+    On small models one thread a trial and more trials beat more threads a trial. The store's URL, which may
+    hold a password, is left out: workers never talk to it.
     """
     threads = dict.fromkeys(THREAD_VARIABLES, str(max(1, cpus)))
-    return os.environ | threads | KEEP_FREED_MEMORY | {"PYTHONSAFEPATH": "1"}
+    own = {name: value for name, value in os.environ.items() if name != "SCALEVEC_STORE"}
+    return own | threads | KEEP_FREED_MEMORY | {"PYTHONSAFEPATH": "1"}

@@ -52,6 +52,7 @@ class LocalExecutor:
 
     name = "local"
     keeps_jobs = False
+    sends_away = False
 
     def __init__(self, site: Site) -> None:
         self.slots = site.slots

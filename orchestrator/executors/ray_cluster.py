@@ -41,6 +41,7 @@ class RayExecutor:
 
     name = "ray"
     keeps_jobs = False
+    sends_away = True
 
     def __init__(self, site: Site) -> None:
         """Raises ``Lacking`` where Ray is not installed."""

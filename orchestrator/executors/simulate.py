@@ -107,6 +107,7 @@ class SimulateExecutor:
 
     name = "simulate"
     keeps_jobs = False
+    sends_away = False
 
     def __init__(self, site: Site) -> None:
         from sweeps.simulation import Simulate  # pydantic is imported only where it is used

@@ -29,6 +29,7 @@ class SlurmExecutor:
 
     name = "slurm"
     keeps_jobs = True
+    sends_away = True
 
     def __init__(self, site: Site) -> None:
         if shutil.which("sbatch") is None:
