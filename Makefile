@@ -27,6 +27,8 @@ readme: $(VENV)/run.stamp
 
 bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/training_step.py
+	$(BIN)/python benchmarks/scale_plan.py
+	$(BIN)/python benchmarks/fitting.py
 
 clean:
 	rm -rf $(VENV)

@@ -24,7 +24,7 @@ from analysis.solver import Solution
 FEWEST_CLUSTERS = 10
 """With fewer independent clusters an interval from clusters covers far less than it says: none is given."""
 FEWEST_RESIDUAL_FREEDOM = 3
-MANY_POINTS = 100
+MANY_POINTS = 200
 """From this many independent points on, resampling them needs no assumption on their noise."""
 LOGARITHMIC = ("A", "B", "G", "Nc", "Dc")
 """Coefficients, whose intervals are symmetric in the logarithm."""

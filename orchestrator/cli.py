@@ -37,8 +37,20 @@ SourceName = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
 Where = Annotated[str | None, typer.Option(help="Rows to use, as in 'n_params > 1e6 and loss < 4'.")]
 Reference = Annotated[str | None, typer.Option(help="The arm that the others are compared with.")]
-Law = Annotated[str | None, typer.Option(help="The law to fit: power, power-floor, ...")]
+Law = Annotated[
+    str | None,
+    typer.Option(
+        help="power, power-floor, chinchilla, chinchilla-shared, gadre, kaplan, isoflop or envelope."
+    ),
+]
 X = Annotated[str | None, typer.Option("--x", help="The variable of the law: N, D or C.")]
+Y = Annotated[str, typer.Option("--y", help="The column that a law in one variable describes.")]
+Interval = Annotated[
+    str, typer.Option(help="auto, seed-t, residual-t, cluster-t, percentile, profile or none.")
+]
+HoldOut = Annotated[
+    str, typer.Option("--hold-out", help="largest, none, a column (its last value) or an expression.")
+]
 Loss = Annotated[str, typer.Option(help="huber, l1 or l2.")]
 Delta = Annotated[float, typer.Option(help="Huber's delta, in units of the residual.")]
 Residual = Annotated[str, typer.Option(help="log or linear.")]
@@ -46,7 +58,7 @@ Bootstrap = Annotated[int, typer.Option(min=0, help="Resamples for intervals.")]
 Cluster = Annotated[str, typer.Option(help="The column that says which rows are not independent.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the resampling.")]
 NConvention = Annotated[str, typer.Option(help="matrices, total or with-embedding.")]
-CConvention = Annotated[str, typer.Option(help="6nd or counted.")]
+CConvention = Annotated[str, typer.Option(help="6nd, counted or given.")]
 
 RUNS = Path("runs")
 
@@ -204,7 +216,9 @@ def fit(
     seed: Seed = 0,
     n_convention: NConvention = "matrices",
     c_convention: CConvention = "6nd",
-    hold_out: Annotated[bool, typer.Option(help="Predict the largest rung from the rest.")] = True,
+    hold_out: HoldOut = "largest",
+    y: Y = "loss",
+    interval: Interval = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Fit a scaling law to each arm."""
@@ -219,9 +233,12 @@ def fit(
         "seed": seed,
         "n_convention": n_convention,
         "c_convention": c_convention,
+        "y": y,
+        "interval": interval,
         **_given(law=law, x=x),
     }
-    _finish(reading.fit(source, runs, options, where=where, hold_out=hold_out, as_json=as_json))
+    held = {"largest": True, "none": False}.get(hold_out, hold_out)
+    _finish(reading.fit(source, runs, options, where=where, hold_out=held, as_json=as_json))
 
 
 @app.command()
@@ -260,7 +277,7 @@ def table(
     source: SourceName,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Which table: main.")] = "main",
     runs: Runs = RUNS,
-    form: Annotated[str, typer.Option("--format", help="markdown or csv.")] = "markdown",
+    form: Annotated[str, typer.Option("--format", help="markdown, latex or csv.")] = "markdown",
     reference: Reference = None,
 ) -> None:
     """Print a comparison table."""

@@ -1,6 +1,7 @@
 """The plan of a sweep: every trial with its cost, before anything is spent."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TextIO
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from orchestrator.sweep_run import SweepRun
 
 Row = dict[str, Any]
+PIPED_WIDTH = 160
+"""Columns of the table where no terminal says how wide it is."""
 DONE = ("completed", "diverged")
 
 
@@ -97,7 +100,7 @@ def show(run: "SweepRun", trials: Sequence[Row], jobs: int, *, every_trial: bool
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=None)
+    console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("stage", "rung", "arm"):
         table.add_column(name, no_wrap=True)
@@ -107,6 +110,23 @@ def show(run: "SweepRun", trials: Sequence[Row], jobs: int, *, every_trial: bool
         table.add_row(*_cells(rows))
     console.print(table)
     console.print(_total(run, trials, jobs), highlight=False, soft_wrap=True)
+    if len(run.sweep.arms) > 1:
+        console.print(detectable(run, trials), highlight=False, soft_wrap=True, markup=False)
+
+
+def detectable(run: "SweepRun", trials: Sequence[Row]) -> str:
+    """What difference the comparison can find, at the noise that ``analysis`` takes for typical."""
+    import analysis
+
+    seeds: dict[tuple[str, int, int], set[int]] = {}
+    for row in trials:
+        if row["stage"] == COMPARISON and row["arm"] == run.sweep.reference:
+            seeds.setdefault((row["rung"], row["n_params"], row["n_tokens"]), set()).add(row["seed"])
+    rungs = [analysis.PlannedRung(*place, seeds=len(found)) for place, found in seeds.items()]
+    try:
+        return analysis.detectable(rungs, n_arms=len(run.sweep.arms) - 1).text
+    except analysis.DataError as problem:
+        return f"what this design can detect: {problem}"
 
 
 def _grouped(trials: Sequence[Row]) -> list[list[Row]]:

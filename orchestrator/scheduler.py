@@ -222,6 +222,7 @@ class Scheduler:
             _end_claim_of(directory, running.token)
         result = self._result(directory)
         events = directory.events()
+        self.nodes.learn(task.trial_id, events)  # where trials succeed is known too
         if result is not None:
             self._finish(task, result)
         elif ended.exit_code == WorkerExit.NOT_OWNER:

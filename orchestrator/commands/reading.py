@@ -33,7 +33,7 @@ def fit(
     options: Mapping[str, Any],
     *,
     where: str | None,
-    hold_out: bool,
+    hold_out: bool | str,
     as_json: bool,
 ) -> Exit:
     """Fit a law to each arm."""
@@ -47,7 +47,7 @@ def fit(
         _print_json([one.to_dict() for one in fits])
     else:
         for one in fits:
-            print(_fit_text(one.to_dict()))
+            print(analysis.fit_text(one))
     return Exit.DONE
 
 
@@ -61,14 +61,13 @@ def compare(
     as_json: bool,
 ) -> Exit:
     """Compare each arm with the reference."""
+    import analysis
+
     comparisons, _ = _comparisons(source, runs_dir, reference, options, where)
     if as_json:
         _print_json([one.to_dict() for one in comparisons])
         return Exit.DONE
-    for one in comparisons:
-        print(one.sentence)
-        for line in (f"  {one.would_change}", *(f"  warning: {warning}" for warning in one.warnings)):
-            print(line)
+    print(analysis.comparison_text(comparisons))
     return Exit.DONE
 
 
@@ -159,24 +158,3 @@ def _warn(found: "Source") -> None:
 
 def _print_json(value: Any) -> None:
     print(json.dumps(value, indent=1, allow_nan=False))
-
-
-def _fit_text(one: Mapping[str, Any]) -> str:
-    parameters = ", ".join(f"{name} {value:.6g}" for name, value in one["parameters"].items())
-    lines = [f"{one['arm']}: {one['law']}: {parameters}"]
-    for name, interval in one["intervals"].items():
-        if interval:
-            lines.append(f"  {name}: {interval[0]:.6g} to {interval[1]:.6g} ({one['level']:.0%})")
-    lines.append(
-        f"  {one['n_points']} points, {one['n_clusters']} clusters, objective {one['objective']:.6g}, "
-        f"{one['starts_agreeing']} starts agree, N: {one['n_convention']}"
-    )
-    if one["hold_out"]:
-        lines.append(
-            "  hold-out: " + ", ".join(f"{key} {_short(value)}" for key, value in one["hold_out"].items())
-        )
-    return "\n".join(lines + [f"  warning: {warning}" for warning in one["warnings"]])
-
-
-def _short(value: Any) -> str:
-    return f"{value:.5g}" if isinstance(value, float) else str(value)

@@ -193,6 +193,11 @@ def _say_incomplete(incomplete: "StageIncomplete", path: str) -> Exit:
     if outcome.stopped:
         print(f"stopped; nothing is lost. To go on: scalevec run {path}", file=sys.stderr)
         return Exit.INTERRUPTED
+    if outcome.left_out and not outcome.failed and not outcome.cancelled:
+        print(
+            f"done as asked; {outcome.left_out} trials of this stage are left out by --where", file=sys.stderr
+        )
+        return Exit.DONE
     if outcome.cancelled:
         print(
             f"{len(outcome.cancelled)} trials were cancelled; scalevec run {path} asks for them again",

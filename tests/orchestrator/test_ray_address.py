@@ -47,7 +47,7 @@ def test_an_address_that_is_silent_is_lacking(executor_at, silent_address, monke
         _ = executor_at(silent_address).free_slots
 
 
-@pytest.mark.parametrize("address", ["localhost", "localhost:", ":6379", "host:99999", "ray://host"])
+@pytest.mark.parametrize("address", ["localhost", "localhost:", "host:99999", "ray://host"])
 def test_what_is_no_address_is_refused(executor_at, address):
     with pytest.raises(Refused, match=r"address is .*; allowed: HOST:PORT, auto, or ray://HOST:PORT"):
         _ = executor_at(address).free_slots

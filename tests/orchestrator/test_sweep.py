@@ -221,7 +221,14 @@ def test_a_truncated_shard_of_the_corpus_is_refused(sweep, scalevec):
 
 
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="the fault is a missing GPU")
-def test_a_trial_that_fails_ends_the_run_with_1_and_retry_gives_it_another_chance(sweep, scalevec):
+@pytest.fixture
+def a_gpu_that_is_none(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+
+
+def test_a_trial_that_fails_ends_the_run_with_1_and_retry_gives_it_another_chance(
+    a_gpu_that_is_none, sweep, scalevec
+):
     name = next(iter(results_in(sweep)))
     shutil.rmtree(sweep / "runs/trials" / name[:2] / name)
     path = sweep / "small.yaml"
