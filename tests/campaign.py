@@ -25,8 +25,7 @@ corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_leng
 trial: {{batch_tokens: 256, learning_rate: 0.02}}
 ladder:
   - {{name: a, width: 32, layers: 2}}
-  - {{name: b, width: 48, layers: 2}}
-tokens_per_parameter: [12]
+tokens_per_parameter: [6]
 arms:
   baseline: {{scale_vectors: baseline}}
   unified: {{scale_vectors: unified}}
