@@ -16,7 +16,7 @@ from support import SCALEVEC, finished
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 180
+PATIENCE_S = 400
 SWEEP = """\
 name: shared
 corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_length: 32}}

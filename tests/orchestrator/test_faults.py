@@ -16,7 +16,7 @@ from results.sweep_folder import SweepFolder
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 180
+PATIENCE_S = 400
 SWEEP = """\
 name: long
 corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_length: 32}}

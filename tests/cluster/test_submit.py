@@ -1,0 +1,89 @@
+"""``submit`` on a real SLURM: a controller job runs the stages, and every command works from elsewhere."""
+
+import json
+import os
+import subprocess
+import time
+
+import pytest
+from cluster.test_slurm_training import losses
+from support import SCALEVEC, finished
+
+pytestmark = pytest.mark.slow
+
+PATIENCE_S = 300
+
+SWEEP = """\
+name: sent
+corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_length: 32}}
+trial: {{batch_tokens: 256}}
+ladder:
+  - {{name: a, width: 16, layers: 1}}
+tokens_per_parameter: [{tokens}]
+arms:
+  baseline: {{scale_vectors: baseline}}
+tune: {{learning_rate: [0.01, 0.02, 0.04], rungs: [a], seeds: [100], extend: 0}}
+seeds: [0]
+resources: {{default: {{checkpoint_s: 0.5}}}}
+"""
+PROFILES = """\
+here:
+  {executor: slurm, poll_s: 0.2, memory_gb: 1.5, rungs: {controller: {memory_gb: 1.5}}}
+nowhere: {executor: slurm, partition: nowhere}
+"""
+
+
+@pytest.fixture
+def scalevec(slurm_commands, tmp_path):
+    (tmp_path / "profiles.yaml").write_text(PROFILES)
+    environment = os.environ | {"SCALEVEC_CACHE_DIR": str(tmp_path / "cache")}
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(SCALEVEC), *arguments]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    yield call
+    slurm_commands.run("scancel", "--user=root")
+
+
+def until(condition, explain) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, explain()
+        time.sleep(0.5)
+
+
+def states(scalevec) -> dict[str, int]:
+    return json.loads(scalevec("status", "sent", "--json").stdout)[0]["states"]
+
+
+def test_a_sweep_is_sent_tuned_and_compared_without_us(scalevec, tmp_path, tmp_path_factory, text_files):
+    sweep = SWEEP.format(text=text_files, tokens=8)
+    (tmp_path / "sent.yaml").write_text(sweep)
+    sent = scalevec("submit", "sent.yaml", "--profile", "here")
+    assert sent.returncode == 0, sent.stderr
+    again = scalevec("submit", "sent.yaml", "--profile", "here")
+    assert "is in the queue already" in again.stdout, again.stderr
+    log = tmp_path / "runs/sweeps/sent/controller/log.txt"
+    until(lambda: states(scalevec) == {"completed": 4}, lambda: log.read_text() if log.exists() else "no log")
+    assert scalevec("collect", "sent").returncode == 0
+    local = finished(tmp_path_factory.mktemp("local"), sweep)
+    assert losses(tmp_path) == losses(local)
+
+
+def test_a_sweep_that_was_sent_is_cancelled_from_elsewhere(scalevec, slurm_commands, tmp_path, text_files):
+    (tmp_path / "sent.yaml").write_text(SWEEP.format(text=text_files, tokens=4000))
+    assert scalevec("submit", "sent.yaml", "--profile", "here").returncode == 0
+    until(lambda: states(scalevec).get("running", 0) > 0, lambda: states(scalevec))
+    done = scalevec("cancel", "sent", "--profile", "here")
+    assert done.returncode == 0, done.stderr
+    until(lambda: not slurm_commands.run("squeue", "-h").strip(), lambda: slurm_commands.run("squeue"))
+    assert set(states(scalevec)) <= {"cancelled", "completed"}
+
+
+def test_a_partition_that_does_not_exist_is_refused_in_slurms_words(scalevec, tmp_path, text_files):
+    (tmp_path / "sent.yaml").write_text(SWEEP.format(text=text_files, tokens=8))
+    refused = scalevec("submit", "sent.yaml", "--profile", "nowhere")
+    assert refused.returncode == 2
+    assert "nowhere" in refused.stderr or "partition" in refused.stderr.lower()
+    assert "Traceback" not in refused.stderr
