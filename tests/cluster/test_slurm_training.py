@@ -182,7 +182,7 @@ def test_a_scheduler_that_was_killed_is_succeeded_without_a_second_job(start, sl
     end_of(start("plain"))
     assert_whole(tmp_path, undisturbed)
     assert resumed(tmp_path) == 0
-    assert len(list(tmp_path.glob("runs/sweeps/small/slurm/*"))) == 1
+    assert len(list(tmp_path.glob("runs/sweeps/small/slurm/*"))) == 2  # the preflight, and the trials once
 
 
 def test_ctrl_c_leaves_the_jobs_to_a_later_run(start, slurm, tmp_path, undisturbed):
