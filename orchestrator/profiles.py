@@ -19,8 +19,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from orchestrator.errors import Refused
+from sweeps.errors import ALLOWED_BY_KIND, Problem, SweepError, refused, shown, unknown
 from sweeps.errors import Path as FieldPath
-from sweeps.errors import Problem, SweepError, refused, shown, unknown
 from sweeps.yaml_source import Source, read_file
 
 FILE_NAME = "profiles.yaml"
@@ -200,22 +200,6 @@ def _validated(source: Source, name: str) -> Profile:
         raise Refused("\n".join(str(problem) for problem in sorted(problems))) from None
 
 
-_ALLOWED = {
-    "float_type": "a number",
-    "int_type": "a whole number",
-    "bool_type": "true or false",
-    "string_type": "text (quote it if it looks like something else)",
-    "tuple_type": "a list",
-    "model_type": "a mapping of fields",
-    "dict_type": "a mapping",
-    "finite_number": "a finite number",
-    "greater_than": "more than {gt}",
-    "greater_than_equal": "{ge} or more",
-    "less_than_equal": "{le} or less",
-    "literal_error": "{expected}",
-}
-
-
 def _problem_of(source: Source, name: str, details: Any) -> Problem:
     """What pydantic found, in our words and with its line."""
     kind, context = details["type"], details.get("ctx", {})
@@ -228,7 +212,7 @@ def _problem_of(source: Source, name: str, details: Any) -> Problem:
     elif kind == "string_pattern_mismatch":
         message = refused(details["input"], _PATTERNS[context["pattern"]])
     else:
-        allowed = _ALLOWED.get(kind, details["msg"].removeprefix("Input should be ")).format(**context)
+        allowed = ALLOWED_BY_KIND.get(kind, details["msg"].removeprefix("Input should be ")).format(**context)
         message = refused(details["input"], allowed)
     return source.problem(path, message)
 

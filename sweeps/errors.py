@@ -12,6 +12,26 @@ _LARGEST_SHOWN = 60
 _MOST_PROBLEMS_SHOWN = 20
 _PLAIN_KEY = re.compile(r"[\w.+-]+", re.ASCII)
 
+ALLOWED_BY_KIND = {
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "bool_type": "true or false",
+    "string_type": "text (quote it if it looks like something else)",
+    "tuple_type": "a list",
+    "model_type": "a mapping of fields",
+    "dict_type": "a mapping",
+    "finite_number": "a finite number",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "{ge} or more",
+    "less_than": "less than {lt}",
+    "less_than_equal": "{le} or less",
+    "literal_error": "{expected}",
+    "string_too_short": "text that is not empty",
+    "too_short": "at least one entry",
+}
+"""pydantic's kinds of problem -> what is allowed, in our words; ``{...}`` is filled from its context."""
+
 
 @dataclass(frozen=True, order=True)
 class Problem:

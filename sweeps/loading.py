@@ -8,30 +8,12 @@ from pydantic import ValidationError
 
 from sweeps.checks import problems_of
 from sweeps.entries import LABEL_PATTERN, Section
-from sweeps.errors import Path, Problem, SweepError, refused, unknown
+from sweeps.errors import ALLOWED_BY_KIND, Path, Problem, SweepError, refused, unknown
 from sweeps.expand import expand
 from sweeps.schema import NAME_PATTERN, Sweep
 from sweeps.trials import CorpusFacts
 from sweeps.yaml_source import Source, read_file, read_text
 
-_ALLOWED = {
-    "float_type": "a number",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "bool_type": "true or false",
-    "string_type": "text (quote it if it looks like something else)",
-    "tuple_type": "a list",
-    "model_type": "a mapping of fields",
-    "dict_type": "a mapping",
-    "finite_number": "a finite number",
-    "greater_than": "more than {gt}",
-    "greater_than_equal": "{ge} or more",
-    "less_than": "less than {lt}",
-    "less_than_equal": "{le} or less",
-    "literal_error": "{expected}",
-    "string_too_short": "text that is not empty",
-    "too_short": "at least one entry",
-}
 _PATTERNS = {
     LABEL_PATTERN: "1 to 40 letters, digits or signs of . _ + -",
     NAME_PATTERN: "1 to 80 letters, digits or signs of . _ -",
@@ -81,7 +63,7 @@ def _problem(source: Source, details: Any) -> Problem:
         return source.problem(path, unknown(path[-1], _fields_beside(path), "unknown key"))
     if kind == "string_pattern_mismatch":
         return source.problem(path, refused(details["input"], _PATTERNS[context["pattern"]]))
-    allowed = _ALLOWED.get(kind, details["msg"].removeprefix("Input should be ")).format(**context)
+    allowed = ALLOWED_BY_KIND.get(kind, details["msg"].removeprefix("Input should be ")).format(**context)
     return source.problem(path, refused(details["input"], allowed))
 
 

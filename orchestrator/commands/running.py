@@ -98,9 +98,7 @@ def _runs_dir(runs_dir: Path, *, simulated: bool) -> Path:
     if not simulated:
         simulated_runs.refuse_simulations(runs_dir)
         return runs_dir
-    found = simulated_runs.simulated_runs_dir(runs_dir)
-    simulated_runs.hold_simulations(found)
-    return found
+    return simulated_runs.simulated_runs_dir(runs_dir)
 
 
 def _slots(sweep: "Sweep") -> int:
