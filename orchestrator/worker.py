@@ -36,6 +36,9 @@ from results.run_directory import RunDirectory
 
 BEAT_S = 15.0
 """Seconds between two beats of a claim; a claim is stale after 180 s without one."""
+LOOK_S = 1.0
+"""Seconds without a look at the claim after which the next row waits for one: a process that was stopped
+past its lease was stopped for longer."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
 
 
@@ -54,7 +57,7 @@ class RunDirectoryRecorder:
 
     def record(self, row: Mapping[str, Any]) -> None:
         """Append ``row`` to metrics.jsonl; a process that was stopped for long looks at its claim first."""
-        if time.monotonic() - self._looked > BEAT_S:
+        if time.monotonic() - self._looked > LOOK_S:
             self.require_ownership()
         self.directory.append_metrics(dict(row))
 

@@ -220,12 +220,13 @@ def test_a_truncated_shard_of_the_corpus_is_refused(sweep, scalevec):
     assert "Traceback" not in refused.stderr
 
 
-@pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="the fault is a missing GPU")
 @pytest.fixture
 def a_gpu_that_is_none(monkeypatch):
+    """The run is told of a GPU that this machine has not: the worker cannot train on it."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
 
 
+@pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="the fault is a missing GPU")
 def test_a_trial_that_fails_ends_the_run_with_1_and_retry_gives_it_another_chance(
     a_gpu_that_is_none, sweep, scalevec
 ):
