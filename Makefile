@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-cluster lint readme bench clean
+.PHONY: demo test test-cluster lint readme bench bench-cluster clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/scalevec demo
@@ -29,6 +29,10 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/training_step.py
 	$(BIN)/python benchmarks/scale_plan.py
 	$(BIN)/python benchmarks/fitting.py
+
+# What executors cost over bare libraries, on a real SLURM too.
+bench-cluster: $(VENV)/dev.stamp
+	tests/cluster/namespace.sh $(BIN)/python tests/cluster/with_slurm.py $(BIN)/python benchmarks/overhead.py
 
 clean:
 	rm -rf $(VENV)

@@ -32,13 +32,13 @@ LEAST_MINUTES = 5
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.,:=/@+-]{0,199}$"
 CONSTRAINT_PATTERN = r"^[A-Za-z0-9_(\[][A-Za-z0-9_.,:&|*()\[\]+-]{0,199}$"
 NODES_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.,\[\]-]{0,199}$"
-ADDRESS_PATTERN = r"^[A-Za-z0-9\[][A-Za-z0-9_.:/\[\]-]{0,199}$"
+ADDRESS_PATTERN = r"^[A-Za-z0-9\[][A-Za-z0-9_.:\[\]-]{0,199}$"
 FLAG_PATTERN = r"^[a-z][a-z0-9-]{0,40}$"
 _PATTERNS = {
     NAME_PATTERN: "letters, digits and signs of _ . , : = / @ + -",
     CONSTRAINT_PATTERN: "features joined by signs of & | * ( ) [ ]",
     NODES_PATTERN: "names of nodes, as n1 or n[1-4]",
-    ADDRESS_PATTERN: "HOST:PORT, auto, or ray://HOST:PORT",
+    ADDRESS_PATTERN: "HOST:PORT of the head of a Ray cluster, or auto",
     FLAG_PATTERN: "the long name of an option of sbatch, without the dashes",
 }
 _OWN_FLAGS = {

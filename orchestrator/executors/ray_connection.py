@@ -15,7 +15,6 @@ from typing import Any
 from orchestrator.errors import Lacking, Refused
 
 AUTO = "auto"
-CLIENT = "ray://"
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "error"}
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Makes Ray take 127.0.0.1 for its own address, as it does on systems where it knows no clusters, and listen
@@ -127,9 +126,9 @@ def _speaks_http2(connection: socket.socket) -> bool:
 
 
 def _parts(address: str) -> tuple[str, int]:
-    host, _, port = address.removeprefix(CLIENT).rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise Refused(f"address is {address!r}; allowed: HOST:PORT, auto, or ray://HOST:PORT")
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdecimal() or int(port) > 65535:
+        raise Refused(f"address is {address!r}; allowed: HOST:PORT of the cluster's head, or auto")
     return host.strip("[]"), int(port)
 
 

@@ -34,11 +34,10 @@ def executor_at(tmp_path):
     return lambda address: EXECUTORS["ray"](Site(tmp_path, "small", 1, Profile(address=address)))
 
 
-@pytest.mark.parametrize("scheme", ["", "ray://"])
-def test_an_address_that_nobody_answers_is_lacking(executor_at, nobody, scheme):
-    message = rf"^no Ray cluster answers at {re.escape(scheme + nobody)} \(Connection refused\); start one"
+def test_an_address_that_nobody_answers_is_lacking(executor_at, nobody):
+    message = rf"^no Ray cluster answers at {re.escape(nobody)} \(Connection refused\); start one"
     with pytest.raises(Lacking, match=message):
-        _ = executor_at(scheme + nobody).free_slots
+        _ = executor_at(nobody).free_slots
 
 
 def test_an_address_that_is_silent_is_lacking(executor_at, silent_address, monkeypatch):
@@ -47,9 +46,9 @@ def test_an_address_that_is_silent_is_lacking(executor_at, silent_address, monke
         _ = executor_at(silent_address).free_slots
 
 
-@pytest.mark.parametrize("address", ["localhost", "localhost:", "host:99999", "ray://host"])
+@pytest.mark.parametrize("address", ["localhost", "localhost:", "host:99999"])
 def test_what_is_no_address_is_refused(executor_at, address):
-    with pytest.raises(Refused, match=r"address is .*; allowed: HOST:PORT, auto, or ray://HOST:PORT"):
+    with pytest.raises(Refused, match=r"address is .*; allowed: HOST:PORT of the cluster's head"):
         _ = executor_at(address).free_slots
 
 
