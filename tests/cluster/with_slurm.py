@@ -27,10 +27,12 @@ def main() -> int:
     if not only_loopback():
         print("run this through namespace.sh: daemons would listen on the network", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory(prefix="slurm-") as folder:
-        with contextmanager(running)(SlurmCluster(Path(folder))) as cluster:
-            environment = os.environ | {"SLURM_CONF": cluster.environment["SLURM_CONF"]}
-            return subprocess.run(sys.argv[1:], env=environment).returncode
+    with (
+        tempfile.TemporaryDirectory(prefix="slurm-") as folder,
+        contextmanager(running)(SlurmCluster(Path(folder))) as cluster,
+    ):
+        environment = os.environ | {"SLURM_CONF": cluster.environment["SLURM_CONF"]}
+        return subprocess.run(sys.argv[1:], env=environment).returncode
 
 
 if __name__ == "__main__":
