@@ -199,6 +199,8 @@ class Scheduler:
             task.request,
             task.estimate_s,
             self.nodes.bad,
+            token,
+            task.options,
         )
 
     def _has_owner(self, directory: RunDirectory) -> bool:
