@@ -67,6 +67,10 @@ class Job:
     """The plan's estimate, for a request that leaves the time open."""
     avoid_nodes: tuple[str, ...] = ()
     """Hosts on which trials failed for no reason of their own."""
+    token: str = ""
+    """What the worker writes into its claim; empty where none is made."""
+    options: RunOptions = field(default_factory=RunOptions)
+    """How the command trains, for an executor that stands in for it."""
 
     @property
     def log(self) -> Path:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TextIO
 
 from model.accounting import count_parameters
+from model.identity import trial_id
 from orchestrator.estimates import cost
 from orchestrator.progress import duration
 from orchestrator.sweep_run import COMPARISON, Member
@@ -35,7 +36,7 @@ def planned(run: "SweepRun") -> list[Row]:
 
 def _named(run: "SweepRun") -> Iterator[tuple[Member, str | None]]:
     for member in run.members():
-        yield member, run.id_of(member.trial)
+        yield member, trial_id(member.trial)
     for cell in run.cells:
         if run.tuner.is_open(cell):
             for seed in cell.seeds:

@@ -18,6 +18,8 @@ from results.claims import ClaimObserver, claim_record, end_claim, newest_attemp
 from results.files import CorruptRecord
 from results.run_directory import RunDirectory, state_of
 
+Events = list[dict[str, Any]]
+
 POLL_S = 0.2
 FOREIGN_POLL_S = 1.0
 CANCEL_POLL_S = 3.0
@@ -58,6 +60,7 @@ class Scheduler:
         self._foreign: list[Task] = []
         self._waiting: deque[Task] = deque()
         self._outcome = Outcome()
+        self._asked_to_end: set[str] = set()
         self._stop_requests = self._stops_passed_on = 0
         self._looked_at_foreign = self._looked_for_cancellations = time.monotonic()
 
@@ -75,9 +78,10 @@ class Scheduler:
     def run(self, tasks: Sequence[Task]) -> Outcome:
         """Run what is missing of ``tasks``, the longest first."""
         self._outcome = Outcome()
-        missing = [task for task in _distinct(tasks) if not self._is_settled(task)]
+        states = {task.trial_id: self._begin(task) for task in _distinct(tasks)}
+        missing = [task for task in _distinct(tasks) if states[task.trial_id] is not None]
         self.progress.begin(missing, self.executor.name)
-        adopted = self._adopt(missing)
+        adopted = self._adopt([task for task in missing if states[task.trial_id] in ("queued", "running")])
         rest = (task for task in missing if task.trial_id not in adopted)
         self._waiting = deque(sorted(rest, key=lambda task: -task.estimate_s))
         try:
@@ -97,6 +101,7 @@ class Scheduler:
             if self._stopping and self.executor.keeps_jobs:
                 return
             for ended in self.executor.wait(POLL_S):
+                self._asked_to_end.discard(ended.number)
                 self._settle(self._running.pop(ended.number), ended)
             self._look_at_foreign()
             self._look_for_cancellations()
@@ -107,38 +112,39 @@ class Scheduler:
             self._stops_passed_on = self._stop_requests
             self.executor.stop(hard=self._stop_requests > 1)
 
-    def _is_settled(self, task: Task) -> bool:
-        """Whether ``task`` needs nothing more; makes its run directory if it has none."""
+    def _begin(self, task: Task) -> str | None:
+        """The state of a trial that is to be run, None for one that needs nothing more.
+
+        Makes the run directory if there is none.
+        """
         directory = self._directory(task)
         directory.create(semantic_fields(task.trial), task.descriptive)
         result = self._result(directory)
         if result is not None:
-            return True
+            return None
         events = directory.events()
         self.nodes.learn(task.trial_id, events)
         state = state_of(events, None)
         if state.state == "failed":
             reason = f"{state.cause}; see {directory.log_path}"
             self._outcome.failed[task.trial_id] = f"{task.label}: {reason}"
-            return True
+            return None
         if state.state == "cancelled":
             directory.append_event("pending", cause="asked for again")
-        return False
+            return "pending"
+        return state.state
 
     def _adopt(self, tasks: Sequence[Task]) -> set[str]:
         """Watch the jobs of an earlier scheduler that still wait or run; the ids of their trials."""
         found = {}
         for task in tasks:
             job = self._directory(task).job()
-            if job is not None and job["executor"] == self.executor.name and self._has_job(task):
+            if job is not None and job["executor"] == self.executor.name:
                 found[job["job"]] = _Running(task, job["token"])
         for number in self.executor.adopt(found.keys()) if found else ():
             self._running[number] = found[number]
             self.progress.started(found[number].task)
         return {running.task.trial_id for running in self._running.values()}
-
-    def _has_job(self, task: Task) -> bool:
-        return state_of(self._directory(task).events(), None).state in ("queued", "running")
 
     def _result(self, directory: RunDirectory) -> dict[str, Any] | None:
         try:
@@ -161,12 +167,13 @@ class Scheduler:
     def _may_start(self, task: Task) -> bool:
         """Whether nobody has done it, does it, or has called it off; else it is put where it belongs."""
         directory = self._directory(task)
-        result = self._result(directory)
+        # In this order: an owner lets go of the trial only after its result is there.
+        has_owner, result = self._has_owner(directory), self._result(directory)
         if result is not None:
             self._finish(task, result)
-        elif state_of(directory.events(), None).state == "cancelled":
-            self._call_off(task)
-        elif self._has_owner(directory):
+        elif _is_cancelled(events := directory.events()):
+            self._call_off(task, events)
+        elif has_owner:
             self._foreign.append(task)
         else:
             return True
@@ -199,6 +206,8 @@ class Scheduler:
             task.request,
             task.estimate_s,
             self.nodes.bad,
+            token,
+            task.options,
         )
 
     def _has_owner(self, directory: RunDirectory) -> bool:
@@ -231,24 +240,24 @@ class Scheduler:
             self._outcome.no_space = True
             self._stop_requests = self._stop_requests or 1
         elif ended.cause == "cancelled" or was_called_off(events):
-            self._call_off(task)
+            self._call_off(task, events)
         elif not self._stopping:
-            self._after_fault(task, directory, ended)
+            self._after_fault(task, events, ended)
         else:
             self.progress.interrupted(task)
 
-    def _call_off(self, task: Task) -> None:
-        directory = self._directory(task)
-        if state_of(directory.events(), None).state != "cancelled":
-            directory.append_event("cancelled", cause="cancelled")
+    def _call_off(self, task: Task, events: Events) -> None:
+        if not _is_cancelled(events):
+            self._directory(task).append_event("cancelled", cause="cancelled")
         self._outcome.cancelled[task.trial_id] = task.label
         self.progress.ended(task, "cancelled", None)
 
-    def _after_fault(self, task: Task, directory: RunDirectory, ended: Ended) -> None:
-        if directory.state().state != "pending":  # the worker had no time to say anything
+    def _after_fault(self, task: Task, events: Events, ended: Ended) -> None:
+        directory = self._directory(task)
+        if state_of(events, None).state != "pending":  # the worker had no time to say anything
             directory.append_event("pending", **_what_the_executor_says(ended))
-        events = directory.events()
-        self.nodes.learn(task.trial_id, events)
+            events = directory.events()
+            self.nodes.learn(task.trial_id, events)
         decision = decide(events, task.trial.batch_sequences)
         if decision.again:
             options = replace(task.options, micro_batch=decision.micro_batch or task.options.micro_batch)
@@ -275,24 +284,28 @@ class Scheduler:
                 self._waiting.appendleft(task)
 
     def _look_for_cancellations(self) -> None:
-        """Another process may cancel a trial whose job only this one can reach."""
+        """Another process may cancel a trial whose job only this one can reach; each is asked to end once."""
         now = time.monotonic()
         if self.executor.keeps_jobs or now - self._looked_for_cancellations < CANCEL_POLL_S:
             return
         self._looked_for_cancellations = now
-        self.executor.cancel(
-            [
-                number
-                for number, running in self._running.items()
-                if was_called_off(self._directory(running.task).events())
-            ]
-        )
+        called_off = {
+            number
+            for number, running in self._running.items()
+            if number not in self._asked_to_end and was_called_off(self._directory(running.task).events())
+        }
+        self._asked_to_end |= called_off
+        self.executor.cancel(called_off)
 
     def _finish(self, task: Task, result: dict[str, Any]) -> None:
         self.progress.ended(task, result["status"], result.get("loss_validation"))
 
     def _directory(self, task: Task) -> RunDirectory:
         return RunDirectory.of(self.runs_dir, task.trial_id)
+
+
+def _is_cancelled(events: Events) -> bool:
+    return state_of(events, None).state == "cancelled"
 
 
 def was_called_off(events: Sequence[Mapping[str, Any]]) -> bool:

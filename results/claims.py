@@ -97,9 +97,12 @@ def end_claim(run_directory: RunDirectory, attempt: int, reason: str) -> None:
     Its owner does so on release; an observer that found the claim stale, or an executor that knows the
     job to be gone, does so in its place. The first mark stays.
     """
+    path = _done_path(run_directory, attempt)
+    if path.exists():
+        return
     content = to_json({"reason": reason, "time": utc_now(), "host": socket.gethostname(), "pid": os.getpid()})
     try:
-        write_once(_done_path(run_directory, attempt), content + b"\n")
+        write_once(path, content + b"\n")
     except AlreadyWritten:
         return
 
@@ -121,7 +124,7 @@ def acquire(
 
 def _create_claim(run_directory: RunDirectory, attempt: int, details: dict[str, Any]) -> Claim:
     run_directory.claims_path.mkdir(parents=True, exist_ok=True)
-    record = {**details, "attempt": attempt, **process_identity(os.getpid()), "time": utc_now()}
+    record = {**details, "attempt": attempt, **_own_identity(), "time": utc_now()}
     _create_counter(_beat_path(run_directory, attempt))
     try:
         write_once(_claim_path(run_directory, attempt), to_json(record, indent=1) + b"\n")
@@ -143,6 +146,18 @@ def process_identity(pid: int) -> dict[str, Any]:
     """What tells a process from all others: host, boot, process namespace, number and start."""
     status = _process_status(pid)
     return {**_machine(), "pid": pid, "process_start": status[1] if status else None}
+
+
+def _own_identity() -> dict[str, Any]:
+    pid = os.getpid()
+    return {**_machine(), "pid": pid, "process_start": _own_start(pid)}
+
+
+@cache
+def _own_start(pid: int) -> str | None:
+    """The kernel takes its time to describe a process, and this one's start does not change."""
+    status = _process_status(pid)
+    return status[1] if status else None
 
 
 def _machine() -> dict[str, Any]:

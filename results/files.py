@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -141,11 +142,44 @@ def sync_folder(folder: Path) -> None:
 
 def to_json(value: Any, indent: int | None = None) -> bytes:
     """``value`` as ASCII JSON; numbers that are not finite become null, since JSON has none."""
+    write = _encode if indent is None else partial(_indented, indent=indent, depth=1)
     try:
-        text = json.dumps(value, indent=indent, allow_nan=False)
+        text = write(value)
     except ValueError:
-        text = json.dumps(_finite(value), indent=indent, allow_nan=False)
+        text = write(_finite(value))
     return text.encode()
+
+
+_encode = json.JSONEncoder(allow_nan=False).encode
+
+
+def _indented(value: Any, indent: int, depth: int) -> str:
+    """What ``json.dumps(value, indent=indent)`` makes, with json's fast encoder, which that leaves aside."""
+    if not isinstance(value, _CONTAINERS) or not value:
+        return _encode(value)
+    margin = "\n" + " " * (indent * depth)
+    content = (margin, _content(value, indent, depth, "," + margin), margin[:-indent])
+    return "".join(("{", *content, "}") if isinstance(value, dict) else ("[", *content, "]"))
+
+
+def _content(value: Any, indent: int, depth: int, separator: str) -> str:
+    """What stands between the brackets of a dictionary or list that is not empty."""
+    is_dict = isinstance(value, dict)
+    if not any(isinstance(item, _CONTAINERS) for item in (value.values() if is_dict else value)):
+        return _flat_encoder(separator).encode(value)[1:-1]
+    if not is_dict:
+        return separator.join(_indented(item, indent, depth + 1) for item in value)
+    names = (name if isinstance(name, str) else _encode(name) for name in value)
+    items = (_indented(item, indent, depth + 1) for item in value.values())
+    return separator.join(f"{_encode(name)}: {item}" for name, item in zip(names, items, strict=True))
+
+
+_CONTAINERS = (dict, list, tuple)
+
+
+@cache
+def _flat_encoder(separator: str) -> json.JSONEncoder:
+    return json.JSONEncoder(allow_nan=False, separators=(separator, ": "))
 
 
 def _finite(value: Any) -> Any:

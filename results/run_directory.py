@@ -71,7 +71,7 @@ class RunDirectory:
         """The directory of a trial, whether it exists or not. Raises ``ValueError`` for a malformed id."""
         if not is_trial_id(trial_id):
             raise ValueError(f"trial id {trial_id!r}: 64 hexadecimal digits are expected")
-        return cls(Path(runs_dir) / "trials" / trial_id[:2] / trial_id)
+        return cls(Path(runs_dir, "trials", trial_id[:2], trial_id))
 
     @property
     def trial_id(self) -> str:

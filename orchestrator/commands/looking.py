@@ -25,10 +25,11 @@ def plan(path: str, runs_dir: Path, jobs: int, *, every_trial: bool, as_json: bo
     from orchestrator.progress import Progress
     from orchestrator.sweep_run import SweepRun
 
-    run = SweepRun(sweeps.load(path), runs_dir, Progress(jobs))
-    for warning in sweeps.identical_arms(run.cells):
-        run.progress.message(f"warning: {warning}")
-    trials = planned(run)
+    with _no_garbage_collection():
+        run = SweepRun(sweeps.load(path), runs_dir, Progress(jobs))
+        for warning in sweeps.identical_arms(run.cells):
+            run.progress.message(f"warning: {warning}")
+        trials = planned(run)
     if as_json:
         write_json(trials, sys.stdout)
         return Exit.DONE

@@ -2,7 +2,6 @@
 
 import hashlib
 import heapq
-import json
 import secrets
 import time
 from collections.abc import Collection, Sequence
@@ -40,7 +39,6 @@ class _Run:
 
     job: Job
     trial: Trial
-    options: dict[str, Any]
     claim: Claim
     found: Truth
     attempt: Attempt
@@ -80,7 +78,7 @@ class _Run:
 
     def checkpoint_at(self, step: int) -> int:
         """The step of the last checkpoint that was due before ``step``."""
-        interval = self.options["checkpoint_s"]
+        interval = self.job.options.checkpoint_s
         n_checkpoints = int(self.seconds_to(step) / interval)
         return (
             self.first_step + int(n_checkpoints * interval / self.step_s)
@@ -135,35 +133,36 @@ class SimulateExecutor:
     def _begin(self, job: Job) -> str:
         order = next(self._count)
         number = f"{self._prefix}-{order}"
+        directory = RunDirectory(job.directory)
         try:
-            run = self._start(job)
+            claim = acquire(directory, {"options": vars(job.options), "job": job.token, "device": DEVICE})
         except AlreadyClaimed as owner:
             _log(job, f"left alone: {owner}")
             self._over.append(Ended(number, WorkerExit.NOT_OWNER))
             return number
-        self._running[number] = run
+        if directory.result() is not None:  # finished between the scheduler's look and our claim
+            claim.release()
+            self._over.append(Ended(number, WorkerExit.RESULT))
+            return number
+        run = self._running[number] = self._start(job, directory, claim)
         heapq.heappush(self._ends, (run.ends_s, order, number))
         return number
 
-    def _start(self, job: Job) -> _Run:
-        """Claim the trial and say that it runs. Raises ``AlreadyClaimed``."""
-        directory = RunDirectory(job.directory)
+    def _start(self, job: Job, directory: RunDirectory, claim: Claim) -> _Run:
+        """Draw what will befall the attempt, and say that it runs."""
         trial = trial_from_fields(directory.trial()["semantic"])
-        options = json.loads(_argument(job, "--options"))
-        claim = acquire(directory, {"options": options, "job": _argument(job, "--job"), "device": DEVICE})
         attempt = draw_attempt(self._simulate, job.trial_id, claim.attempt, job.avoid_nodes)
         past = self._past_of(directory, job.trial_id)
         slowness = self._simulate.slow_factor if attempt.is_slow else 1.0
         run = _Run(
             job,
             trial,
-            options,
             claim,
             truth(self._simulate, job.arm, trial, job.trial_id),
             attempt,
             past.step,
             self.clock_s,
-            slowness * training_seconds(trial, options["device"]) / trial.steps,
+            slowness * training_seconds(trial, job.options.device) / trial.steps,
         )
         self._say_running(run)
         return run
@@ -183,7 +182,7 @@ class SimulateExecutor:
             "running",
             attempt=attempt,
             step=run.first_step,
-            micro_batch=run.options["micro_batch"],
+            micro_batch=run.job.options.micro_batch,
             node=node,
             virtual_s=run.began_s,
         )
@@ -250,7 +249,7 @@ class SimulateExecutor:
             return Ended(number, WorkerExit.NOT_OWNER, node=run.attempt.node)
         self._keep(run, run.last_step, run.last_step)
         past = self._past.pop(run.job.trial_id)
-        result = result_fields(run.trial, run.found, past.wall_s, past.resumes, run.options["micro_batch"])
+        result = result_fields(run.trial, run.found, past.wall_s, past.resumes, run.job.options.micro_batch)
         try:
             run.directory.write_result(dict(result))
         except AlreadyWritten:
@@ -284,11 +283,6 @@ class SimulateExecutor:
         past.resumes += run.first_step > 0
         past.wall_s += run.seconds_to(step)
         past.step = checkpoint
-
-
-def _argument(job: Job, name: str) -> str:
-    """An argument of the worker that the job would have started."""
-    return job.command[job.command.index(name) + 1]
 
 
 def _log(job: Job, text: str) -> None:

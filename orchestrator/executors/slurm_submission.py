@@ -163,7 +163,7 @@ class Submitter:
 
     def _payload(self, folder: Path, ask: Ask, bundle: Sequence[Job]) -> Bundle:
         entries = (
-            Entry(job.trial_id, job.command, str(job.directory.resolve()), _token(job), ask.cpus)
+            Entry(job.trial_id, job.command, str(job.directory.resolve()), job.token, ask.cpus)
             for job in bundle
         )
         return Bundle(str(folder), tuple(entries), self.site.profile.preempt == "requeue")
@@ -222,12 +222,6 @@ def minutes_of(profile: Profile, bundle: Sequence[Job]) -> int:
         return math.ceil(profile.time)
     needed = (job.request.time_s or job.estimate_s * profile.time_factor for job in bundle)
     return max(LEAST_MINUTES, math.ceil(sum(needed) / 60))
-
-
-def _token(job: Job) -> str:
-    """What the worker of ``job`` writes into its claim."""
-    command = job.command
-    return command[command.index("--job") + 1] if "--job" in command[:-1] else ""
 
 
 def _keep_script(job: Job, number: str, script: str) -> None:

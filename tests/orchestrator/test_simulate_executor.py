@@ -19,7 +19,7 @@ from orchestrator.executors.simulated_runs import (
 )
 from orchestrator.jobs import Job, WorkerExit, worker_command
 from orchestrator.sweep_run import SweepRun
-from results.claims import acquire, end_claim
+from results.claims import acquire, claim_record, end_claim
 from results.run_directory import RunDirectory
 
 
@@ -33,7 +33,7 @@ def job(tmp_path: Path) -> Job:
     directory = run.directory(task.trial)
     directory.create(semantic_fields(task.trial), task.descriptive)
     command = worker_command(run.runs_dir, task.trial_id, task.options, "token")
-    return Job(task.trial_id, command, directory.path, arm=task.arm)
+    return Job(task.trial_id, command, directory.path, arm=task.arm, token="token", options=task.options)
 
 
 @pytest.fixture
@@ -77,6 +77,21 @@ def test_a_trial_that_somebody_else_runs_is_left_alone(executor, job):
     (ended,) = executor.wait(0.0)
     assert (ended.number, ended.exit_code) == (number, WorkerExit.NOT_OWNER)
     assert RunDirectory(job.directory).result() is None
+
+
+def test_a_trial_that_was_finished_meanwhile_does_not_run_again(executor, job):
+    directory = RunDirectory(job.directory)
+    directory.write_result({"status": "completed"})
+    (number,) = executor.submit([job])
+    (ended,) = executor.wait(0.0)
+    assert (ended.number, ended.exit_code) == (number, WorkerExit.RESULT)
+    assert directory.events() == []
+    acquire(directory, {})  # nobody holds the trial
+
+
+def test_the_claim_says_of_which_job_it_is(executor, job):
+    executor.submit([job])
+    assert claim_record(RunDirectory(job.directory), 1)["job"] == job.token == "token"
 
 
 def test_a_successor_keeps_an_attempt_from_writing_the_result(executor, job):

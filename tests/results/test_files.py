@@ -19,6 +19,15 @@ RECORDS = st.lists(
 )
 
 
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+DOCUMENTS = st.recursive(
+    LEAVES | st.text(max_size=4),
+    lambda parts: (
+        st.lists(parts, max_size=3) | st.dictionaries(st.text(max_size=3) | st.integers(), parts, max_size=3)
+    ),
+)
+
+
 @pytest.fixture
 def full_device(monkeypatch):
     """From the call on, the device takes three more bytes in all."""
@@ -35,6 +44,15 @@ def full_device(monkeypatch):
         monkeypatch.setattr(os, "write", write)
 
     return fill
+
+
+@given(DOCUMENTS)
+def test_indented_json_is_that_of_the_standard_library(value):
+    assert files.to_json(value, indent=1).decode() == json.dumps(value, indent=1)
+
+
+def test_indented_json_writes_null_for_what_is_not_finite():
+    assert json.loads(files.to_json({"a": [1.0, {"b": float("nan")}]}, indent=1)) == {"a": [1.0, {"b": None}]}
 
 
 def test_an_atomic_write_replaces_the_content(tmp_path):

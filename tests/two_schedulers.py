@@ -1,0 +1,82 @@
+"""Two schedulers, each in a process of its own, that begin one sweep of fast trials at the same moment."""
+
+import multiprocessing
+import sys
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import yaml
+from simulations import SWEEP, Silent
+
+import sweeps
+from model.config import RunOptions
+from orchestrator.executors import EXECUTORS, Site
+from orchestrator.provenance import CHECKOUT
+from orchestrator.scheduler import Scheduler
+from orchestrator.sweep_run import SweepRun
+
+TRIALS = 200
+PATIENCE_S = 300
+SPAWN = multiprocessing.get_context("spawn")
+SECTIONS: dict[str, Any] = {
+    "ladder": SWEEP["ladder"][:1],
+    "arms": {"baseline": {}},
+    "seeds": list(range(TRIALS)),
+}
+WORKER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from results.claims import AlreadyClaimed, acquire
+from results.run_directory import RunDirectory
+
+directory = RunDirectory.of(Path(sys.argv[2]), sys.argv[4])
+try:
+    claim = acquire(directory, {"job": sys.argv[3]})
+except AlreadyClaimed:
+    sys.exit(76)
+if directory.result() is None:
+    directory.append_event("running", attempt=claim.attempt)
+    directory.write_result({"status": "completed", "loss": 1.0, "loss_validation": 1.0})
+    directory.append_event("completed")
+claim.release()
+"""
+"""What a worker does about its claim and its records, without a training between."""
+
+
+def worker_command(runs_dir: Path, trial_id: str, _: RunOptions, token: str) -> tuple[str, ...]:
+    """A worker that starts and ends in some hundredths of a second."""
+    python = (sys.executable, "-S", "-E", "-P", "-c", WORKER)
+    return (*python, str(CHECKOUT), str(runs_dir.resolve()), token, trial_id)
+
+
+def compete(executor: str, runs_dir: Path, slots: tuple[int, int], *, reverse: bool) -> None:
+    """Run the sweep by two schedulers, the second in the reverse order if asked; each must end well."""
+    barrier = SPAWN.Barrier(2)
+    orders = (1, -1 if reverse else 1)
+    processes = [
+        SPAWN.Process(target=_run, args=(executor, runs_dir, *own, barrier))
+        for own in zip(slots, orders, strict=True)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(PATIENCE_S)
+        process.kill()
+    assert [process.exitcode for process in processes] == [0, 0]
+
+
+def _run(name: str, runs_dir: Path, slots: int, order: int, both_are_ready: Barrier) -> None:
+    sweep = sweeps.loads(yaml.safe_dump(SWEEP | SECTIONS, sort_keys=False))
+    executor = EXECUTORS[name](Site(runs_dir, sweep.name, slots, simulation=sweep.simulation()))
+    run = SweepRun(sweep, runs_dir, Silent(slots), simulated=True)
+    tasks = [run.task(member) for member in run.members()][::order]
+    scheduler = Scheduler(runs_dir, executor, run.progress)
+    both_are_ready.wait(PATIENCE_S)
+    with patch("orchestrator.scheduler.worker_command", worker_command):
+        outcome = scheduler.run(tasks)
+    executor.close()
+    assert not outcome.failed
+    assert not outcome.cancelled
