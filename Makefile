@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-cluster lint readme bench bench-cluster clean
+.PHONY: demo test test-cluster faults lint readme bench bench-cluster clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/scalevec demo
@@ -16,6 +16,14 @@ test: $(VENV)/dev.stamp
 # A real SLURM, Ray and PostgreSQL, started and stopped by the tests where the only network interface is lo.
 test-cluster: $(VENV)/dev.stamp
 	tests/cluster/namespace.sh $(BIN)/python -m pytest tests/cluster
+
+# A longer run of the fault campaigns, on this machine, SLURM and Ray; FAULTS each. Each adds a line to the record.
+FAULTS ?= 20
+faults: export SCALEVEC_FAULTS := $(FAULTS)
+faults: export SCALEVEC_FAULTS_RECORD := $(CURDIR)/benchmarks/reference/faults.jsonl
+faults: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest tests/orchestrator/test_fault_campaign.py
+	tests/cluster/namespace.sh $(BIN)/python -m pytest tests/cluster/test_fault_campaign.py
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

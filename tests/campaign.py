@@ -1,8 +1,8 @@
-"""A fault campaign: a small sweep is trained while faults strike at random moments.
+"""A fault campaign: a sweep is trained while faults strike at random moments.
 
 Afterwards every trial has completed exactly once, with the bits of the undisturbed sweep. The environment
-variable SCALEVEC_FAULTS sets the number of faults; SCALEVEC_FAULTS_RECORD names a file to which a line of
-JSON about the campaign is appended.
+variable SCALEVEC_FAULTS sets the number of faults, and with it that of trials; SCALEVEC_FAULTS_RECORD names
+a file to which a line of JSON about the campaign is appended.
 """
 
 import json
@@ -14,34 +14,42 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 from support import SCALEVEC
 
-PATIENCE_S = 900
+from results.run_directory import RunDirectory, trial_ids
+
+PATIENCE_S = 300
+"""For a campaign without a fault; each fault may take PATIENCE_OF_A_FAULT_S more."""
+PATIENCE_OF_A_FAULT_S = 60
+LAST_FAULT = 0.8
+"""Part of the training by which all faults shall have struck."""
+BREATH_S = 3.0
+"""The next fault may strike up to so long after one: workers that begin are hit, and those that train."""
 SWEEP = """\
 name: campaign
 corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_length: 32}}
 trial: {{batch_tokens: 256, learning_rate: 0.02}}
 ladder:
   - {{name: a, width: 32, layers: 2}}
-tokens_per_parameter: [6]
+tokens_per_parameter: [3]
 arms:
   baseline: {{scale_vectors: baseline}}
   unified: {{scale_vectors: unified}}
-seeds: [0, 1]
+seeds: {seeds}
 resources: {{default: {{checkpoint_s: 0.5}}}}
 """
 Fault = Callable[["Campaign"], bool]
 """Strikes; False where there was nothing to strike at."""
+Losses = dict[str, tuple[float, float]]
+"""Test and validation loss by trial."""
 
 
-def results(folder: Path) -> dict[str, tuple[float, float]]:
-    """The terminal losses by trial."""
-    found = {
-        path.parent.name: json.loads(path.read_text()) for path in folder.glob("runs/trials/*/*/result.json")
-    }
-    return {name: (result["loss"], result["loss_validation"]) for name, result in found.items()}
+def sweep_for(faults: int, text: Path) -> str:
+    """A trial a fault: two arms, and half as many seeds."""
+    return SWEEP.format(text=text, seeds=list(range((faults + 1) // 2)))
 
 
 class Campaign:
@@ -52,8 +60,10 @@ class Campaign:
     ) -> None:
         self.folder, self.options, self.faults = folder, options, faults
         self.random = random.Random(seed)
+        self.deck: list[str] = []
         self.struck: Counter[str] = Counter()
         self.retries = 0
+        self.wall_s = 0.0
         self.scheduler: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "campaign.yaml").write_text(sweep)
@@ -61,48 +71,78 @@ class Campaign:
     def scalevec(self, *arguments: str) -> list[str]:
         return [str(SCALEVEC), *arguments]
 
+    @property
+    def environment(self) -> dict[str, str]:
+        return os.environ | {"SCALEVEC_CACHE_DIR": str(self.folder / "cache")}
+
     def start(self) -> None:
-        environment = os.environ | {"SCALEVEC_CACHE_DIR": str(self.folder / "cache")}
         with (self.folder / "scheduler.log").open("ab") as log:
             self.scheduler = subprocess.Popen(
                 self.scalevec("run", "campaign.yaml", *self.options),
-                cwd=self.folder, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                cwd=self.folder, env=self.environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )  # fmt: skip
 
-    def run(self, most: int, pause_s: tuple[float, float]) -> None:
-        """Let faults strike until ``most`` have, then let the sweep end."""
+    def run(self, faults: int = 0, steps: int = 0) -> None:
+        """Train to the end, with ``faults`` at random moments of the ``steps`` of all trials together.
+
+        Moments are counted in steps, not seconds, so that all of them come on a fast machine too.
+        """
+        moments = sorted(self.random.uniform(0.0, LAST_FAULT * steps) for _ in range(faults))
+        begun = time.monotonic()
+        try:
+            self._train(moments, begun + PATIENCE_S + faults * PATIENCE_OF_A_FAULT_S)
+        finally:
+            self.end()
+        self.wall_s = time.monotonic() - begun
+        assert not moments, f"the sweep had ended before {len(moments)} of the faults"
+
+    def _train(self, moments: list[float], deadline: float) -> None:
+        furthest = 0
         self.start()
-        deadline = time.monotonic() + PATIENCE_S
-        while not self._is_done():
+        while not self.is_done():
             assert time.monotonic() < deadline, self.log()
-            if sum(self.struck.values()) < most:
-                self._pause(self.random.uniform(*pause_s))
-                self._strike()
+            furthest = max(furthest, self.steps())
+            if moments and furthest >= moments[0] and self._strike():
+                moments.pop(0)
+                self.holds(self.is_done, self.random.uniform(0.0, BREATH_S))
             else:
-                self._pause(1.0)
+                time.sleep(0.1)
 
-    def _strike(self) -> None:
-        names = self.random.sample(sorted(self.faults), len(self.faults))
-        name = next((name for name in names if self.faults[name](self)), None)
+    def end(self) -> None:
+        """kill -9 of the scheduler and of every worker."""
+        kill_the_scheduler(self)
+        for worker in self.workers():
+            killed(worker)
+
+    def _strike(self) -> bool:
+        """One fault; none strikes twice before every kind has struck that can."""
+        if not self.deck:
+            self.deck = self.random.sample(sorted(self.faults), len(self.faults))
+        name = next((name for name in self.deck if self.faults[name](self)), None)
         if name is not None:
+            self.deck.remove(name)
             self.struck[name] += 1
+        return name is not None
 
-    def _pause(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and not self._is_done():
-            time.sleep(0.1)
+    def holds(self, condition: Callable[[], bool], patience_s: float) -> bool:
+        """Whether ``condition`` comes to hold in time."""
+        until = time.monotonic() + patience_s
+        while not condition():
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.05)
+        return True
 
-    def _is_done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether the sweep is done; a scheduler that has gone is started again."""
         code = self.scheduler.poll()
         if code is None or code == 0:
             return code == 0
-        if code == 1:  # some given up: faults that struck three times before a first checkpoint
+        if code == 1:  # some given up: faults that struck three times without a new checkpoint
             self.retries += 1
-            subprocess.run(
-                self.scalevec("retry", "campaign"), cwd=self.folder, capture_output=True, check=True
-            )
+            command = self.scalevec("retry", "campaign")
+            subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, check=True)
         assert code in (1, 130, -signal.SIGKILL), self.log()
         self.start()
         return False
@@ -118,29 +158,55 @@ class Campaign:
     def log(self) -> str:
         return (self.folder / "scheduler.log").read_text()
 
-    def trials(self) -> list[Path]:
-        return sorted(self.folder.glob("runs/trials/*/*"))
+    def trials(self) -> list[RunDirectory]:
+        runs = self.folder / "runs"
+        return [RunDirectory.of(runs, name) for name in trial_ids(runs)]
 
-    def assert_whole(self, undisturbed: dict[str, tuple[float, float]]) -> None:
+    def steps(self) -> int:
+        """What all trials together have come to."""
+        return sum(trial.last_step() for trial in self.trials())
+
+    def results(self) -> dict[str, dict[str, Any]]:
+        found = {trial.trial_id: trial.result() for trial in self.trials()}
+        return {name: result for name, result in found.items() if result is not None}
+
+    def losses(self) -> Losses:
+        return {name: (found["loss"], found["loss_validation"]) for name, found in self.results().items()}
+
+    def counts(self, undisturbed: Losses) -> dict[str, int]:
+        """What must not be: each figure is 0 where the faults have changed nothing."""
+        losses = self.losses()
+        events = {trial.trial_id: [event["state"] for event in trial.events()] for trial in self.trials()}
+        rows = {trial.trial_id: [row["step"] for row in trial.metrics()] for trial in self.trials()}
+        return {
+            "lost": len(undisturbed.keys() - losses.keys()),
+            "run_twice": sum(states.count("completed") > 1 for states in events.values()),
+            "losses_that_differ": sum(losses[name] != undisturbed.get(name) for name in losses),
+            "metrics_with_gap_or_double": sum(
+                steps != list(range(1, len(steps) + 1)) for steps in rows.values()
+            ),
+        }
+
+    def assert_whole(self, undisturbed: Losses) -> None:
         """Every trial completed exactly once, with the same bits, its metrics without gap or double."""
-        assert results(self.folder) == undisturbed, self.log()
-        for directory in self.trials():
-            events = [json.loads(line) for line in (directory / "events.jsonl").read_text().splitlines()]
-            assert [event["state"] for event in events].count("completed") == 1
-            rows = (directory / "metrics.jsonl").read_text().splitlines()
-            assert [json.loads(row)["step"] for row in rows] == list(range(1, len(rows) + 1))
+        assert not any(self.counts(undisturbed).values()), (self.counts(undisturbed), self.log())
 
-    def record(self, executor: str) -> None:
-        claims = sum(len(list(directory.glob("claims/*.json"))) for directory in self.trials())
+    def record(self, executor: str, undisturbed: Losses) -> None:
+        """Print what was done and seen, and append it to the file that the environment names."""
+        events = [event for trial in self.trials() for event in trial.events()]
+        causes = Counter(event["cause"] for event in events if event["state"] == "pending")
         found = {
             "executor": executor,
-            "trials": len(self.trials()),
-            "faults": dict(sorted(self.struck.items())),
-            "attempts": claims,
+            "faults": sum(self.struck.values()),
+            "by_kind": dict(sorted(self.struck.items())),
+            "trials": len(undisturbed),
+            "completed": len(self.losses()),
+            "attempts": sum(len(list(trial.claims_path.glob("*.json"))) for trial in self.trials()),
+            "resumed_from_a_checkpoint": sum(result["resumes"] for result in self.results().values()),
+            "causes": {str(cause): count for cause, count in sorted(causes.items(), key=str)},
             "given_up_and_retried": self.retries,
-            "lost": 0,
-            "run_twice": 0,
-            "terminal_losses": "bit-identical to the undisturbed sweep",
+            **self.counts(undisturbed),
+            "wall_s": round(self.wall_s),
         }
         print(json.dumps(found))
         if path := os.environ.get("SCALEVEC_FAULTS_RECORD"):
@@ -154,12 +220,25 @@ def count_of_faults(usually: int) -> int:
 
 def kill_a_worker(campaign: Campaign) -> bool:
     workers = campaign.workers()
-    if workers:
-        try:
-            campaign.random.choice(workers).kill()
-        except psutil.NoSuchProcess:
-            return False
-    return bool(workers)
+    return bool(workers) and killed(campaign.random.choice(workers))
+
+
+def kill_the_parent_of_a_worker(campaign: Campaign) -> bool:
+    """What an executor put between itself and the worker."""
+    workers = campaign.workers()
+    try:
+        parent = campaign.random.choice(workers).parent() if workers else None
+    except psutil.NoSuchProcess:
+        return False
+    return parent is not None and parent.pid > 1 and killed(parent)
+
+
+def killed(process: psutil.Process) -> bool:
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return False
+    return True
 
 
 def kill_the_scheduler(campaign: Campaign) -> bool:
@@ -169,29 +248,25 @@ def kill_the_scheduler(campaign: Campaign) -> bool:
 
 
 def interrupt_the_scheduler(campaign: Campaign) -> bool:
+    """Once it looks after workers: before, nothing is there that it could interrupt."""
+    if not campaign.workers():
+        return False
     campaign.scheduler.send_signal(signal.SIGINT)
-    campaign.scheduler.wait()
+    campaign.scheduler.wait(PATIENCE_S)
     return True
 
 
-def freeze_a_worker(campaign: Campaign) -> bool:
-    """A machine that hangs for a while."""
-    workers = campaign.workers()
-    if not workers:
+def kill_everything(campaign: Campaign) -> bool:
+    """The machine has lost its power."""
+    if not campaign.workers():
         return False
-    victim = campaign.random.choice(workers)
-    try:
-        victim.suspend()
-        campaign._pause(2.0)
-        victim.resume()
-    except psutil.NoSuchProcess:
-        return False
+    campaign.end()
     return True
 
 
 LOCAL_FAULTS: dict[str, Fault] = {
     "kill -9 of a worker": kill_a_worker,
     "kill -9 of the scheduler": kill_the_scheduler,
+    "kill -9 of the scheduler and all workers": kill_everything,
     "Ctrl-C": interrupt_the_scheduler,
-    "a worker stopped for 2 s": freeze_a_worker,
 }

@@ -28,6 +28,10 @@ class RayCluster:
         """One more node of this machine."""
         self.nodes[name] = self.cluster.add_node(num_cpus=CPUS, node_name=name)
 
+    def raylet_of(self, name: str) -> int:
+        """The process from which all that a node runs descends."""
+        return int(self.nodes[name].all_processes["raylet"][0].process.pid)
+
     def kill_node(self, name: str) -> None:
         """kill -9 of everything that makes up a node."""
         self.cluster.remove_node(self.nodes.pop(name), allow_graceful=False)

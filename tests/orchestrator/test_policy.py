@@ -28,6 +28,12 @@ def test_interruptions_never_end_a_trial_whose_checkpoints_advance():
     assert decide(events, SEQUENCES).again
 
 
+def test_an_interruption_that_wrote_a_checkpoint_is_not_one_without_progress():
+    events = [running(), fault("preempted", step=59), running(59), fault("killed"), fault("killed")]
+    assert decide(events, SEQUENCES).again
+    assert not decide([*events, fault("killed")], SEQUENCES).again
+
+
 def test_a_worker_that_never_starts_is_given_up():
     assert not decide([fault("error")] * 3, SEQUENCES).again
 

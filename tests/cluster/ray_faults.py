@@ -1,0 +1,46 @@
+"""What befalls the tasks of a campaign on a Ray cluster."""
+
+import psutil
+from campaign import (
+    Campaign,
+    Fault,
+    interrupt_the_scheduler,
+    kill_a_worker,
+    kill_the_parent_of_a_worker,
+    kill_the_scheduler,
+)
+from cluster.ray_daemons import RayCluster
+
+NODE = "n2"
+"""The other one, ``n1``, is the head: without it there is no cluster."""
+
+
+class RayFaults:
+    """The faults that need to know ``cluster``, and the others, by name."""
+
+    def __init__(self, cluster: RayCluster) -> None:
+        self.cluster = cluster
+
+    def by_name(self) -> dict[str, Fault]:
+        return {
+            "kill -9 of a worker": kill_a_worker,
+            "kill -9 of a Ray worker": kill_the_parent_of_a_worker,
+            "kill -9 of the scheduler": kill_the_scheduler,
+            "Ctrl-C": interrupt_the_scheduler,
+            "kill -9 of a node": self.lose_a_node,
+        }
+
+    def lose_a_node(self, campaign: Campaign) -> bool:
+        """While it trains; then another of its name joins."""
+        workers = campaign.workers()
+        if not any(self._is_of_the_node(worker) for worker in workers):
+            return False
+        self.cluster.kill_node(NODE)
+        self.cluster.add_node(NODE)
+        return True
+
+    def _is_of_the_node(self, worker: psutil.Process) -> bool:
+        try:
+            return self.cluster.raylet_of(NODE) in {parent.pid for parent in worker.parents()}
+        except psutil.NoSuchProcess:
+            return False
