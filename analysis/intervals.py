@@ -88,7 +88,7 @@ def redraws(
     if settings.bootstrap == 0 or settings.interval == "none":
         return "no interval was asked for"
     method, reason = settings.interval, ""
-    if method in ("auto", "profile"):
+    if method == "auto":
         method, reason = choose(len(fit.y), len(fit.points.free), cells, len(names))
     problem = reason or _refusal(method, fit, cells, len(names))
     if problem:
