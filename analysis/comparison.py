@@ -9,23 +9,26 @@ import numpy as np
 import pandas as pd
 
 from analysis import inference
-from analysis.data import DataError, checked, comparison_rows, nearest, simulation_warnings
+from analysis.cautions import comparison_warnings, misfit_warnings, reference_warnings
+from analysis.data import (
+    DataError,
+    checked,
+    nearest,
+    require_column,
+)
 from analysis.fitting import FitSettings, comparison_arms, settings_from
 from analysis.inference import Estimate
-from analysis.joint import likelihood_comparison
-from analysis.laws import law_named
-from analysis.multipliers import Multiplier, line_problem, multipliers, pair_noise
-from analysis.noise import floor_profile
+from analysis.multipliers import Multiplier, multipliers, pair_noise
 from analysis.pairs import (
     ARM_DIVERGED,
     BOTH_DIVERGED,
     MISSING,
     REFERENCE_DIVERGED,
     Pairs,
-    disagreements,
     make_pairs,
     varying,
 )
+from analysis.sides import held_out_difference, joint_against_separate
 from analysis.verdict import Evidence, decide, sentence, would_change
 from analysis.where import select
 
@@ -80,6 +83,8 @@ class Comparison:
     equivalence: dict[str, Any]
     joint: dict[str, Any]
     """A joint fit of both arms, which shares the exponents, against separate fits: does the gain change?"""
+    hold_out: dict[str, Any]
+    """The difference at the largest rung, predicted by both laws from the other rungs, and as it was seen."""
     verdict: str
     sentence: str
     would_change: str
@@ -90,6 +95,7 @@ class Comparison:
     missing: tuple[str, ...]
     level: float
     law: str
+    y: str
     n_convention: str
     c_convention: str
 
@@ -115,19 +121,23 @@ def compare(
     margin: float | None = None,
     where: str | None = None,
     settings: Sequence[str] | None = None,
-    draws: int = 1000,
+    hold_out: bool | str = True,
     **fit_settings: Any,
 ) -> list[Comparison]:
     """Compare every other arm with ``reference`` on paired comparison trials.
 
     ``margin`` (nats a token) is the difference below which arms count as equivalent; ``settings`` names
-    further columns in which a pair must agree; ``draws`` repetitions give the multipliers' intervals;
-    ``fit_settings`` are fields of :class:`analysis.fitting.FitSettings`. Raises :class:`DataError`.
+    further columns in which a pair must agree; ``hold_out`` is as in :func:`analysis.fitting.fit`;
+    ``fit_settings`` are fields of :class:`analysis.fitting.FitSettings`, of which ``y`` names the column that
+    is compared, ``cluster`` says which trials are not independent and ``bootstrap`` is the number of redraws
+    for the multipliers' intervals. Raises :class:`DataError`.
     """
     chosen = settings_from(fit_settings)
+    if chosen.interval != "auto":
+        raise DataError(f"interval is {chosen.interval!r}; a comparison chooses its own: allowed is 'auto'")
     if margin is not None and not 0 < margin < float("inf"):
         raise DataError(f"margin is {margin!r}; allowed: a number of nats above zero, or none")
-    table = checked(select(results, where))
+    table = _compared_column(select(results, where), chosen.y)
     arms = comparison_arms(table)
     if reference not in arms:
         raise DataError(f"reference is {reference!r}, which is no arm; {nearest(reference, arms)}")
@@ -135,22 +145,49 @@ def compare(
     if not others:
         raise DataError(f"reference is {reference!r}, the only arm; a comparison needs another one")
     parts = [_part(table, reference, arm, settings, chosen) for arm in others]
+    _require_common_cells([part.pairs for part in parts], reference)
     p_values = [part.estimate.p_value() if part.estimate else None for part in parts]
-    notes = _reference_warnings(table, reference, chosen)
+    notes = reference_warnings(table, reference, chosen)
     return [
-        _comparison(part, reference, p, len(parts), margin, draws, chosen, notes)
+        _comparison(part, reference, p, len(parts), margin, hold_out, chosen, notes)
         for part, p in zip(parts, inference.holm(p_values), strict=True)
     ]
+
+
+def _compared_column(results: pd.DataFrame, y: str) -> pd.DataFrame:
+    """The checked table with the compared column under the name loss."""
+    require_column(results, y)
+    return checked(results.assign(loss=results[y]) if y != "loss" else results)
+
+
+def _require_common_cells(all_pairs: list[Pairs], reference: str) -> None:
+    """Refuse a table in which no arm has anything in common with the reference."""
+    if any(pairs.table[["status_reference", "status_arm"]].notna().all(axis=1).any() for pairs in all_pairs):
+        return
+    key = ", ".join([*all_pairs[0].cell_columns, "seed"])
+    own = all_pairs[0].table.loc[all_pairs[0].table["status_reference"].notna(), "rung"]
+    others = pd.concat([pairs.table.loc[pairs.table["status_arm"].notna(), "rung"] for pairs in all_pairs])
+    raise DataError(
+        f"no arm has a trial in common with {reference!r}: a pair agrees in {key}; rungs of {reference!r}: "
+        f"{', '.join(dict.fromkeys(own.astype(str)))}; of the others: "
+        f"{', '.join(dict.fromkeys(others.astype(str)))}"
+    )
 
 
 def _part(
     table: pd.DataFrame, reference: str, arm: str, settings: Sequence[str] | None, chosen: FitSettings
 ) -> _Part:
     pairs = make_pairs(
-        table, reference, arm, settings, n_convention=chosen.n_convention, c_convention=chosen.c_convention
+        table,
+        reference,
+        arm,
+        settings,
+        cluster=chosen.cluster,
+        n_convention=chosen.n_convention,
+        c_convention=chosen.c_convention,
     )
     differences = pairs.differences
-    estimate = inference.overall(differences, pairs.cells) if len(differences) else None
+    estimate = inference.overall(differences, pairs.cells, pairs.clusters) if len(differences) else None
     worse = int(np.sum(differences > 0)) + len(pairs.of_kind(ARM_DIVERGED))
     better = int(np.sum(differences < 0)) + len(pairs.of_kind(REFERENCE_DIVERGED))
     return _Part(arm, pairs, estimate, inference.sign_p(worse, better) if worse > better else 1.0)
@@ -162,27 +199,32 @@ def _comparison(
     p_holm: float | None,
     n_arms: int,
     margin: float | None,
-    draws: int,
+    hold_out: bool | str,
     chosen: FitSettings,
     notes: list[str],
 ) -> Comparison:
     pairs = part.pairs
     evidence = _evidence(part, reference, p_holm, n_arms, margin, chosen.level)
     verdict, reasons = decide(evidence)
-    found, no_multiplier = multipliers(pairs, chosen, draws)
-    warnings = [*notes, *_warnings(evidence, pairs), *([no_multiplier] if no_multiplier else [])]
+    found = multipliers(pairs, chosen)
+    warnings = [*notes, *comparison_warnings(evidence, pairs)]
+    if found.reason:
+        warnings.append(found.reason)
+    elif not pairs.dependent:
+        warnings += misfit_warnings(evidence, pairs, chosen.law)
     return Comparison(
         reference=reference,
         arm=part.arm,
         pairs=evidence.n_pairs,
         loss_difference=_loss_difference(part, p_holm, chosen.level),
         by_rung=tuple(_by_rung(pairs, chosen.level)),
-        compute_multipliers=tuple(found["compute"]),
-        token_multipliers=tuple(found["token"]),
-        time_multipliers=tuple(found["time"]),
-        trend=_trend(pairs, chosen.level),
+        compute_multipliers=tuple(found.compute),
+        token_multipliers=tuple(found.token),
+        time_multipliers=tuple(found.time),
+        trend={**_trend(pairs, chosen.level), "multiplier_per_decade": found.per_decade},
         equivalence=_equivalence(part.estimate, margin),
-        joint=_joint(pairs, chosen),
+        joint=joint_against_separate(pairs, chosen),
+        hold_out=held_out_difference(pairs, chosen, hold_out),
         verdict=verdict,
         sentence=sentence(evidence, verdict, reasons),
         would_change=would_change(evidence, verdict, reasons),
@@ -193,6 +235,7 @@ def _comparison(
         missing=evidence.missing,
         level=chosen.level,
         law=chosen.law,
+        y=chosen.y,
         n_convention=chosen.n_convention,
         c_convention=chosen.c_convention,
     )
@@ -242,12 +285,14 @@ def _fragile(pairs: Pairs, estimate: Estimate | None, level: float) -> list[str]
     interval = estimate.interval(level) if estimate else None
     if interval is None or interval[0] <= 0 <= interval[1]:
         return []
-    complete, differences, cells = pairs.complete, pairs.differences, pairs.cells
+    complete, differences, cells, clusters = pairs.complete, pairs.differences, pairs.cells, pairs.clusters
     names = []
     for rung in dict.fromkeys(complete["rung"]):
         keep = (complete["rung"] != rung).to_numpy()
-        rest = inference.overall(differences[keep], cells[keep]).interval(level) if keep.any() else None
-        if keep.any() and (rest is None or rest[0] <= 0 <= rest[1]):
+        if not keep.any():
+            continue
+        rest = inference.overall(differences[keep], cells[keep], clusters[keep]).interval(level)
+        if rest is None or rest[0] <= 0 <= rest[1]:
             names.append(str(rung))
     return names
 
@@ -283,7 +328,7 @@ def _by_rung(pairs: Pairs, level: float) -> list[RungDifference]:
                 loss_arm=float(own["loss_arm"].mean()),
                 mean=float(values.mean()),
                 sd=float(np.std(values, ddof=1)) if len(values) > 1 else None,
-                interval=estimate.interval(level),
+                interval=None if pairs.dependent else estimate.interval(level),
             )
         )
     return rows
@@ -292,7 +337,7 @@ def _by_rung(pairs: Pairs, level: float) -> list[RungDifference]:
 def _trend(pairs: Pairs, level: float) -> dict[str, Any]:
     """How the difference changes with each decade of the reference's compute, nats a token a decade."""
     decades = np.log10(pairs.complete["compute_reference"].to_numpy(float))
-    found = inference.slope(pairs.differences, pairs.cells, decades) if len(decades) else None
+    found = inference.slope(pairs.differences, pairs.cells, decades, pairs.clusters) if len(decades) else None
     if found is None:
         return {"per_decade": None, "interval": None, "p_value": None}
     return {"per_decade": found.value, "interval": found.interval(level), "p_value": found.p_value()}
@@ -309,60 +354,3 @@ def _equivalence(estimate: Estimate | None, margin: float | None) -> dict[str, A
         "interval": estimate.interval(EQUIVALENCE_LEVEL),
         "level": EQUIVALENCE_LEVEL,
     }
-
-
-def _joint(pairs: Pairs, chosen: FitSettings) -> dict[str, Any]:
-    """The law with exponents and floor common to both arms, against a law for each."""
-    problem = line_problem(pairs, chosen.law)
-    if problem:
-        return {"reason": problem}
-    complete = pairs.complete
-    sides = [
-        ({"x": complete[f"compute_{side}"].to_numpy(float)}, complete[f"loss_{side}"].to_numpy(float))
-        for side in ("reference", "arm")
-    ]
-    return likelihood_comparison(sides, law_named(chosen.law), chosen.options)
-
-
-def _reference_warnings(table: pd.DataFrame, reference: str, chosen: FitSettings) -> list[str]:
-    """What the reference's own ladder says about the law, and whether it was tuned."""
-    rows = comparison_rows(table)
-    found = simulation_warnings(rows)
-    rows = rows[(rows["arm"] == reference) & (rows["status"] == "completed")]
-    if len(rows) and rows["n_tokens"].nunique() > 1:
-        compute = 6.0 * rows["n_params"].to_numpy(float) * rows["n_tokens"].to_numpy(float)
-        profile = floor_profile(compute, rows["loss"].to_numpy(float))
-        if not profile.identified and chosen.law != "chinchilla":
-            found.append(f"{reference}: {profile.warning}")
-    if "lr_status" in rows and (rows["lr_status"] == "fixed").any():
-        found.append(f"the learning rate of {reference} was fixed, not tuned")
-    return found
-
-
-def _warnings(evidence: Evidence, pairs: Pairs) -> list[str]:
-    found = []
-    for label, names in (
-        (f"{evidence.arm} diverged and {evidence.reference} did not", evidence.arm_diverged),
-        (f"{evidence.reference} diverged and {evidence.arm} did not", evidence.reference_diverged),
-        ("both diverged", evidence.both_diverged),
-        ("no result of one or both sides", evidence.missing),
-    ):
-        if names:
-            found.append(f"{label}: {'; '.join(names)}; no number enters the mean difference")
-    for name, censored in (
-        (evidence.reference, evidence.reference_censored),
-        (evidence.arm, evidence.arm_censored),
-    ):
-        if censored:
-            found.append(f"{name}: a learning rate is censored at the edge of its grid")
-    micro_batch = disagreements(pairs, "micro_batch")
-    if micro_batch:
-        found.append(f"{micro_batch} pairs differ in micro-batch: the same sums in another order")
-    p = inference.heterogeneity(pairs.differences, pairs.cells) if evidence.n_pairs else None
-    if p is not None and p < evidence.alpha:
-        found.append("the difference is not the same at all rungs: the mean speaks of these rungs only")
-    if evidence.estimate is not None and 0 < evidence.estimate.df < 3:
-        found.append(
-            f"{evidence.estimate.df} degrees of freedom: the interval is wide because little is known"
-        )
-    return found

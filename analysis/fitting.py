@@ -21,11 +21,12 @@ from analysis.data import (
 )
 from analysis.estimate import Estimated, best_solution, estimated
 from analysis.hold_out import hold_out as held_out
+from analysis.lack_of_fit import lack_of_fit
 from analysis.laws import law_named
 from analysis.noise import floor_profile
 from analysis.optima import Optimum, optima
 from analysis.parametrisation import Parametrisation, require_identifiable
-from analysis.profile import profile
+from analysis.profile import prediction_profile, profile, refusal
 from analysis.settings import FitSettings, settings_from
 from analysis.where import select
 
@@ -183,7 +184,7 @@ def _joint_fits(parts: list[pd.DataFrame], settings: FitSettings, hold_out: bool
         points=found.points,
         y=found.y,
     )
-    made = _redraws(whole, found)
+    made = _uncertainty(whole, found)
     return [
         dataclasses.replace(
             _result(subject, found, arm, hold_out, made), joint=against, n_points=len(subject.y)
@@ -192,8 +193,22 @@ def _joint_fits(parts: list[pd.DataFrame], settings: FitSettings, hold_out: bool
     ]
 
 
-def _redraws(subject: _Subject, found: Estimated) -> intervals.Redraws | str:
-    return intervals.redraws(found, _cells(found.points), subject.clusters, subject.settings)
+@dataclass(frozen=True)
+class _Profiled:
+    """Intervals are read from the profile of the objective, which needs no redraws."""
+
+    method: str = "profile"
+
+
+_Uncertainty = intervals.Redraws | _Profiled | str
+
+
+def _uncertainty(subject: _Subject, found: Estimated) -> _Uncertainty:
+    """Where the intervals come from, or the reason why there are none, as a sentence."""
+    settings = subject.settings
+    if settings.interval != "profile":
+        return intervals.redraws(found, _cells(found.points), subject.clusters, settings)
+    return refusal(found, subject.clusters.nunique()) or _Profiled()
 
 
 def _cells(points: Parametrisation) -> FloatArray:
@@ -209,19 +224,19 @@ def _result(
     found: Estimated,
     arm: int,
     hold_out: bool | str,
-    made: intervals.Redraws | str | None = None,
+    made: _Uncertainty | None = None,
 ) -> Fit:
     settings = subject.settings
-    made = _redraws(subject, found) if made is None else made
+    made = _uncertainty(subject, found) if made is None else made
     bounds, note = _intervals(found, made, settings, arm)
     return Fit(
         arm=subject.arm,
         formula=settings.formula,
         parameters=found.parameters(arm),
         intervals=bounds,
-        interval_method="none" if isinstance(made, str) else _method(made, settings),
+        interval_method="none" if isinstance(made, str) else made.method,
         interval_note=note,
-        n_bootstrap=0 if isinstance(made, str) else settings.bootstrap,
+        n_bootstrap=settings.bootstrap if isinstance(made, intervals.Redraws) else 0,
         objective=found.objective,
         optimality=found.optimality,
         starts_agreeing=found.starts_agreeing,
@@ -241,22 +256,18 @@ def _result(
 _COPIED = ("law", "x", "y", "level", "seed", "loss", "delta", "residual", "n_convention", "c_convention")
 
 
-def _method(made: intervals.Redraws, settings: FitSettings) -> str:
-    return "profile" if settings.interval == "profile" else made.method
-
-
 def _intervals(
-    found: Estimated, made: intervals.Redraws | str, settings: FitSettings, arm: int
+    found: Estimated, made: _Uncertainty, settings: FitSettings, arm: int
 ) -> tuple[dict[str, tuple[float, float]], str]:
     """The interval of each parameter that has one, and what it is, or why there is none."""
     if isinstance(made, str):
         return {}, made
-    if settings.interval != "profile" or found.points.groups is not None:
+    if isinstance(made, intervals.Redraws):
         bounds = intervals.parameter_intervals(found, made, settings.level, arm)
         missing = [name for name in found.points.law.parameters if name not in bounds]
         note = f"; none for {', '.join(missing)}, which the noise leaves free" if missing else ""
         return bounds, made.note + note
-    profiles = [profile(found, name, settings.level) for name in found.points.law.parameters]
+    profiles = [profile(found, name, settings.level, arm) for name in found.points.law.parameters]
     notes = [one.note for one in profiles if one.note]
     bounds = {one.name: one.interval for one in profiles if one.interval is not None}
     return bounds, "; ".join(["profile of the objective", *notes])
@@ -280,9 +291,7 @@ def _held_out(subject: _Subject, which: bool | str) -> dict[str, Any]:
     return held_out(subject.rows, settings, which, subject.arm)
 
 
-def _prediction(
-    subject: _Subject, found: Estimated, made: intervals.Redraws | str, arm: int
-) -> dict[str, Any]:
+def _prediction(subject: _Subject, found: Estimated, made: _Uncertainty, arm: int) -> dict[str, Any]:
     """The law at twice the largest compute, at the same tokens per parameter, with its interval."""
     variables = dict(subject.points.variables)
     size = np.sum([np.log(values) for values in variables.values()], axis=0)
@@ -291,9 +300,11 @@ def _prediction(
     factor = FARTHER if in_compute else FARTHER**0.5
     at = {name: float(values[largest] * factor) for name, values in variables.items()}
     value = found.points.law.predict(found.parameters(arm), {k: np.array([v]) for k, v in at.items()})
-    interval = None
-    if not isinstance(made, str):
-        interval = intervals.prediction_interval(found, made, at, subject.settings.level, arm)
+    level, interval = subject.settings.level, None
+    if isinstance(made, intervals.Redraws):
+        interval = intervals.prediction_interval(found, made, at, level, arm)
+    elif isinstance(made, _Profiled):
+        interval = prediction_profile(found, at, level, arm).interval
     shown = {subject.settings.x if name == "x" else name: number for name, number in at.items()}
     return {"at": shown, "value": float(value[0]), "interval": interval}
 
@@ -314,6 +325,8 @@ def _warnings(subject: _Subject, found: Estimated, arm: int) -> list[str]:
         profiled = floor_profile(found.points.variables["x"], found.y)
         if not profiled.identified:
             said.append(profiled.warning)
+        test = lack_of_fit(law.name, dict(found.points.variables), found.y)
+        said += [test.warning] if test and test.warning else []
     if found.parameters(arm).get("E", np.inf) < NO_FLOOR * found.y.min():
         said.append("the best fit has no irreducible loss: E lies at its bound of zero")
     columns = [name for name in ("arm", "rung", "n_tokens", "seed", settings.y) if name in rows]

@@ -3,15 +3,19 @@
 A cell is a rung (and setting); its pairs differ by seed. Any contrast of cell means has the variance
 ``s^2 sum c_k^2 / n_k`` with s pooled within cells and ``pairs - cells`` degrees of freedom: a cell with one
 pair enters the mean and adds no degree of freedom. The interval is about these very rungs under new seeds,
-not about rungs that were not run.
+not about rungs that were not run. Where pairs are not independent (checkpoints of one run, variants of one
+shape) the standard error is the jackknife's over whole clusters, with clusters less one degree of freedom.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from analysis.data import FloatArray
+from analysis.data import BoolArray, FloatArray
+from analysis.intervals import FEWEST_CLUSTERS
 from analysis.noise import pooled_noise, t_quantile
 
 FEWEST_RUNGS_WITHOUT_SEEDS = 8
@@ -22,13 +26,13 @@ FEWEST_RUNGS_WITHOUT_SEEDS = 8
 class Estimate:
     """A contrast of cell means with its standard error (nan at zero degrees of freedom).
 
-    ``between`` says that the noise is the spread between rungs, since no seed repeats.
+    ``between`` names whose spread is the noise where it is not that of seeds: "rungs" or "clusters".
     """
 
     value: float
     standard_error: float
     df: int
-    between: bool = False
+    between: str = ""
 
     def interval(self, level: float) -> tuple[float, float] | None:
         """The t interval at ``level``; None without a degree of freedom."""
@@ -57,21 +61,66 @@ def contrast(values: FloatArray, cells: FloatArray, coefficients: FloatArray) ->
     return Estimate(float(means @ coefficients), error, noise.df)
 
 
-def overall(values: FloatArray, cells: FloatArray) -> Estimate:
+def jackknife(statistic: Callable[[BoolArray], float], clusters: npt.NDArray[Any], n_free: int) -> Estimate:
+    """``statistic`` of the kept pairs, left out one cluster at a time; clusters - n_free degrees of freedom.
+
+    With clusters of equal size the mean gets exactly the t interval of the clusters' means.
+    """
+    labels = np.unique(clusters)
+    value = statistic(np.ones(len(clusters), bool))
+    if len(labels) < FEWEST_CLUSTERS:
+        return Estimate(value, float("nan"), 0, between="clusters")
+    left_out = np.array([statistic(clusters != label) for label in labels])
+    n = len(labels)
+    error = float(np.sqrt((n - 1) / n * np.sum((left_out - left_out.mean()) ** 2)))
+    return Estimate(value, error, n - n_free, between="clusters")
+
+
+def dependent(clusters: npt.NDArray[Any] | None) -> bool:
+    """Whether some pairs share a cluster."""
+    return clusters is not None and len(np.unique(clusters)) < len(clusters)
+
+
+def overall(values: FloatArray, cells: FloatArray, clusters: npt.NDArray[Any] | None = None) -> Estimate:
     """The mean with equal weight for each cell, so that a rung with more seeds counts no more.
 
     Without a repeated seed but with many cells, the noise is the spread between cells: it holds the effect's
-    own change from rung to rung too, so it is wider where there is one.
+    own change from rung to rung too, so it is wider where there is one. ``clusters`` [pairs] are equal for
+    pairs that are not independent.
     """
+    if clusters is not None and dependent(clusters):
+
+        def mean(keep: BoolArray) -> float:
+            return float(np.mean(_means(values[keep], cells[keep])))
+
+        return jackknife(mean, clusters, 1)
     n_cells = len(np.unique(cells))
     if n_cells == len(values) and n_cells >= FEWEST_RUNGS_WITHOUT_SEEDS:
         error = float(np.std(values, ddof=1) / np.sqrt(n_cells))
-        return Estimate(float(values.mean()), error, n_cells - 1, between=True)
+        return Estimate(float(values.mean()), error, n_cells - 1, between="rungs")
     return contrast(values, cells, np.full(n_cells, 1 / n_cells))
 
 
-def slope(values: FloatArray, cells: FloatArray, x: FloatArray) -> Estimate | None:
+def _means(values: FloatArray, cells: FloatArray) -> FloatArray:
+    """The mean of each cell [cells, in order]."""
+    _, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
+    return np.asarray(np.bincount(index, values) / counts)
+
+
+def slope(
+    values: FloatArray, cells: FloatArray, x: FloatArray, clusters: npt.NDArray[Any] | None = None
+) -> Estimate | None:
     """Least-squares slope of the cell means on ``x`` [pairs], equal weights; None where x is constant."""
+    if clusters is not None and dependent(clusters):
+        if np.ptp(_means(x, cells)) < 1e-9:
+            return None
+
+        def fitted(keep: BoolArray) -> float:
+            at = _means(x[keep], cells[keep])
+            centred = at - at.mean()
+            return float(centred @ _means(values[keep], cells[keep]) / (centred @ centred))
+
+        return jackknife(fitted, clusters, 2)
     _, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
     centred = np.bincount(index, x) / counts
     centred = centred - centred.mean()

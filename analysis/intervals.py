@@ -88,7 +88,7 @@ def redraws(
     if settings.bootstrap == 0 or settings.interval == "none":
         return "no interval was asked for"
     method, reason = settings.interval, ""
-    if method in ("auto", "profile"):
+    if method == "auto":
         method, reason = choose(len(fit.y), len(fit.points.free), cells, len(names))
     problem = reason or _refusal(method, fit, cells, len(names))
     if problem:
@@ -184,12 +184,12 @@ def _cluster_t(design: _Design) -> Redraws:
     fit, n_clusters = design.fit, design.n_clusters
     df = n_clusters - len(fit.points.free)
     signs = design.rng.choice([-1.0, 1.0], (design.draws, n_clusters))[:, design.codes]
-    noise = signs * _residuals_left_out(fit, design.codes)
+    noise = signs * residuals_left_out(fit, design.codes)
     note = f"t with {df} degrees of freedom, from the residuals of {n_clusters} whole runs"
     return Redraws("cluster-t", df, fit.redone(y=_shifted(fit, noise)), note)
 
 
-def _residuals_left_out(fit: Estimated, codes: npt.NDArray[np.intp]) -> FloatArray:
+def residuals_left_out(fit: Estimated, codes: npt.NDArray[np.intp]) -> FloatArray:
     """Residual of each point from the least-squares fit to all other runs [points]."""
     squares = _least_squares(fit)
     others = (codes[None] != np.arange(codes.max() + 1)[:, None]).astype(float)

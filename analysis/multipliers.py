@@ -5,19 +5,22 @@ seeds. The interval is a t interval on ln CM: its standard error is the spread o
 noise is drawn anew around both laws (normal, with the covariance of log losses pooled within cells, so that
 pairs stay pairs) and both are refitted; its degrees of freedom are pairs minus cells. Where no seed repeats
 and there are enough rungs, the covariance is that of the residuals of least-squares fits, which is the
-weaker interval and says so. It covers the noise, not a law of the wrong form.
+weaker interval and says so. Where pairs are not independent, whole clusters' residuals get random signs, the
+same on both sides. It covers the noise, not a law of the wrong form.
 """
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from analysis.data import DataError, FloatArray
 from analysis.estimate import Estimated, estimated
 from analysis.inference import FEWEST_RUNGS_WITHOUT_SEEDS
+from analysis.intervals import FEWEST_CLUSTERS, FEWEST_RESIDUAL_FREEDOM, residuals_left_out
 from analysis.laws import law_named
 from analysis.noise import pooled_noise, redraw, t_quantile, within_cells
 from analysis.pairs import Pairs, varying
@@ -67,12 +70,12 @@ def line_problem(pairs: Pairs, law: str) -> str:
 
 
 class Lines:
-    """The laws of reference and arm in one variable, and of ``draws`` repetitions of the seeds' noise.
+    """The laws of reference and arm in one variable, and of repetitions of the noise, ``settings.bootstrap``.
 
     ``x`` is C (FLOPs) or D (tokens). Raises :class:`DataError` for points that leave a parameter free.
     """
 
-    def __init__(self, pairs: Pairs, settings: FitSettings, x: str, draws: int) -> None:
+    def __init__(self, pairs: Pairs, settings: FitSettings, x: str) -> None:
         complete = pairs.complete
         names = ("reference", "arm")
         self.law = law_named(settings.law)
@@ -84,27 +87,48 @@ class Lines:
             require_identifiable(points, side, x)
             self.fits.append(estimated(points, loss, settings.options))
         self.parameters = [fit.points.parameters(fit.theta) for fit in self.fits]
-        covariance, self.df, self.remark = self._noise(np.log(np.stack(losses)), pairs.cells, settings)
-        self.drawn = []
+        drawn, self.df, self.remark = self._redrawn(pairs, settings)
+        self.drawn = self.parameters
         if self.df:
-            drawn = redraw([fit.predicted() for fit in self.fits], covariance, draws, settings.seed)
-            for fit, noisy in zip(self.fits, drawn, strict=True):
-                self.drawn.append(fit.points.parameters(fit.redone(y=noisy).theta))
-        else:
-            self.drawn = self.parameters
+            self.drawn = [
+                fit.points.parameters(fit.redone(y=noisy).theta)
+                for fit, noisy in zip(self.fits, drawn, strict=True)
+            ]
 
-    def _noise(
-        self, logs: FloatArray, cells: FloatArray, settings: FitSettings
-    ) -> tuple[FloatArray, int, str]:
-        """Covariance of log losses between the sides, degrees of freedom, and a remark where it is weaker."""
-        covariance, df = within_cells(logs, cells)
-        if df or len(np.unique(cells)) < FEWEST_RUNGS_WITHOUT_SEEDS:
-            return covariance, df, ""
-        squares = Options("l2", settings.delta, "log")
-        fits = [estimated(fit.points, fit.y, squares) for fit in self.fits]
-        residuals = np.stack([fit.residuals() for fit in fits])
-        df = residuals.shape[1] - fits[0].theta.size
-        return residuals @ residuals.T / df, df, "noise from the residuals: no seed repeats"
+    def _redrawn(self, pairs: Pairs, settings: FitSettings) -> tuple[list[FloatArray], int, str]:
+        """Losses drawn anew [draws, points] of each side, degrees of freedom (0: none), and a remark."""
+        if settings.bootstrap == 0:
+            return [], 0, "no interval: none was asked for"
+        bases = [fit.predicted() for fit in self.fits]
+        if pairs.dependent:
+            return self._redrawn_clusters(bases, pairs.clusters, settings)
+        covariance, df = within_cells(np.log(np.stack([fit.y for fit in self.fits])), pairs.cells)
+        remark = ""
+        if df == 0 and len(np.unique(pairs.cells)) >= FEWEST_RUNGS_WITHOUT_SEEDS:
+            fits = self._squares(settings)
+            residuals = np.stack([fit.residuals() for fit in fits])
+            df = residuals.shape[1] - fits[0].theta.size
+            covariance, remark = residuals @ residuals.T / df, "noise from the residuals: no seed repeats"
+        if df == 0:
+            return [], 0, "no interval: one seed a rung carries none"
+        return redraw(bases, covariance, settings.bootstrap, settings.seed), df, remark
+
+    def _redrawn_clusters(
+        self, bases: list[FloatArray], clusters: npt.NDArray[np.intp], settings: FitSettings
+    ) -> tuple[list[FloatArray], int, str]:
+        codes = np.unique(clusters, return_inverse=True)[1]
+        n_clusters, n_free = int(codes.max()) + 1, self.fits[0].theta.size
+        if n_clusters < max(FEWEST_CLUSTERS, n_free + FEWEST_RESIDUAL_FREEDOM):
+            return [], 0, f"no interval: {n_clusters} independent clusters, fewer than {FEWEST_CLUSTERS}"
+        rng = np.random.default_rng(settings.seed)
+        signs = rng.choice([-1.0, 1.0], (settings.bootstrap, n_clusters))[:, codes]
+        noise = [residuals_left_out(fit, codes) for fit in self._squares(settings)]
+        drawn = [base * np.exp(signs * own) for base, own in zip(bases, noise, strict=True)]
+        return drawn, n_clusters - n_free, f"noise from the residuals of {n_clusters} whole clusters"
+
+    def _squares(self, settings: FitSettings) -> list[Estimated]:
+        """Both laws by least squares on log loss: a fit with a small delta passes through points."""
+        return [estimated(fit.points, fit.y, Options("l2", settings.delta, "log")) for fit in self.fits]
 
     def range(self) -> tuple[float, float]:
         """The reference's smallest and largest x."""
@@ -125,17 +149,36 @@ class Lines:
         outside = not low * (1 - 1e-9) <= value <= high * (1 + 1e-9)
         if not np.isfinite(value):
             return Multiplier(name, at_flops, None, None, True, "the reference's law never reaches this loss")
-        interval, note = self._interval(np.log(value / at), redrawn / at, level)
+        interval, note = self.interval(np.log(value / at), redrawn / at, level)
         return Multiplier(name, at_flops, value / at, interval, outside, note or self.remark)
 
-    def _interval(
+    def inside(self, at: float) -> float:
+        """The largest x at which the reference's law reaches the arm's loss without exceeding ``at``."""
+        return float(_needed(self.parameters[1], self.parameters[0], at)[0])
+
+    def change(self, low: float, high: float, level: float) -> dict[str, Any] | None:
+        """The factor by which the multiplier changes with each decade of x, between ``low`` and ``high``."""
+        if not high > low:
+            return None
+        (first, first_drawn), (last, last_drawn) = self.needed(low), self.needed(high)
+        decades = float(np.log10(high / low))
+        with np.errstate(invalid="ignore"):
+            value = float((np.log(last / high) - np.log(first / low))[0]) / decades
+            redrawn = np.exp((np.log(last_drawn / high) - np.log(first_drawn / low)) / decades)
+        if not np.isfinite(value):
+            return None
+        interval, note = self.interval(value, redrawn, level)
+        return {"estimate": float(np.exp(value)), "interval": interval, "note": note or self.remark}
+
+    def interval(
         self, log_value: float, redrawn: FloatArray, level: float
     ) -> tuple[tuple[float, float] | None, str]:
+        """The t interval around exp(log_value) from ``redrawn`` [draws], or None and why there is none."""
         if self.df == 0:
-            return None, "no interval: one seed a rung carries none"
+            return None, self.remark
         if len(np.unique(self.x[0])) < FEWEST_RUNGS:
             return None, f"no interval: fewer than {FEWEST_RUNGS} rungs cannot check the law"
-        if not np.all(np.isfinite(redrawn)):
+        if not np.all(np.isfinite(redrawn) & (redrawn > 0)):
             return None, "no interval: within the noise the reference may never reach this loss"
         half = t_quantile(level, self.df) * float(np.std(np.log(redrawn)))
         if half > np.log(1e6):
@@ -153,56 +196,112 @@ def _needed(reference: dict[str, FloatArray], arm: dict[str, FloatArray], at: fl
     return np.where((above > 0) & (reference["alpha"] > 0), needed, np.inf)
 
 
-def multipliers(pairs: Pairs, settings: FitSettings, draws: int) -> tuple[dict[str, list[Multiplier]], str]:
+@dataclass(frozen=True)
+class Multipliers:
+    """The multipliers of one arm, and how the compute multiplier changes a decade; ``reason`` if none."""
+
+    compute: list[Multiplier] = field(default_factory=list)
+    token: list[Multiplier] = field(default_factory=list)
+    time: list[Multiplier] = field(default_factory=list)
+    per_decade: dict[str, Any] | None = None
+    reason: str = ""
+
+
+def multipliers(pairs: Pairs, settings: FitSettings) -> Multipliers:
     """Compute, token and time multipliers at the geometric middle and the largest shared compute.
 
-    Returns them by name, and the reason as a sentence where there are none.
+    Where the largest needs more compute than the reference was run at, a third stands at the largest compute
+    whose loss the reference reaches inside its range.
     """
-    none: dict[str, list[Multiplier]] = {"compute": [], "token": [], "time": []}
     problem = line_problem(pairs, settings.law)
     if problem:
-        return none, problem
+        return Multipliers(reason=problem)
     try:
-        compute, tokens = (Lines(pairs, settings, x, draws) for x in ("C", "D"))
+        compute, tokens = (Lines(pairs, settings, x) for x in ("C", "D"))
     except DataError as error:
-        return none, f"no multiplier: {error}"
-    points = _points(pairs.complete)
-    return {
-        "compute": [compute.multiplier(name, c, c, settings.level) for name, c, _ in points],
-        "token": [tokens.multiplier(name, d, c, settings.level) for name, c, d in points],
-        "time": _time_multipliers(pairs.complete, compute, points),
-    }, ""
+        return Multipliers(reason=f"no multiplier: {error}")
+    points = _points(pairs.complete, compute)
+    low, high = _shared(pairs.complete)
+    return Multipliers(
+        [compute.multiplier(name, c, c, settings.level) for name, c, _ in points],
+        [tokens.multiplier(name, d, c, settings.level) for name, c, d in points],
+        _time_multipliers(pairs, compute, points, settings),
+        compute.change(low, high, settings.level),
+    )
 
 
-def _points(complete: pd.DataFrame) -> list[tuple[str, float, float]]:
-    """(name, C, D) of the geometric middle and the largest compute that both arms were run at."""
-    low = max(complete["compute_reference"].min(), complete["compute_arm"].min())
-    high = min(complete["compute_reference"].max(), complete["compute_arm"].max())
-    tokens = complete["n_tokens"]
-    return [
-        ("geometric middle", float(np.sqrt(low * high)), float(np.sqrt(tokens.min() * tokens.max()))),
-        ("largest", float(high), float(tokens.max())),
-    ]
+def _shared(complete: pd.DataFrame) -> tuple[float, float]:
+    """The range of compute that both arms were run at."""
+    return (
+        float(max(complete["compute_reference"].min(), complete["compute_arm"].min())),
+        float(min(complete["compute_reference"].max(), complete["compute_arm"].max())),
+    )
+
+
+def _points(complete: pd.DataFrame, lines: Lines) -> list[tuple[str, float, float]]:
+    """(name, C, D) of the geometric middle, the largest shared compute, and the largest inside the range."""
+    low, high = _shared(complete)
+    tokens = np.log([complete["n_tokens"].min(), complete["n_tokens"].max()])
+
+    def along(compute: float) -> float:
+        """Tokens on the line of the pairs."""
+        share = np.log(compute / low) / np.log(high / low) if high > low else 1.0
+        return float(np.exp(tokens[0] + share * (tokens[1] - tokens[0])))
+
+    middle = float(np.sqrt(low * high))
+    found = [("geometric middle", middle), ("largest", high)]
+    inside = lines.inside(high)
+    if low < inside < high * (1 - 1e-9):
+        found.append(("largest inside the reference's range", inside))
+    return [(name, compute, along(compute)) for name, compute in found]
+
+
+class _Times:
+    """ln wall time as a line in ln C of each side, and repetitions of its noise between seeds."""
+
+    def __init__(self, pairs: Pairs, lines: Lines, settings: FitSettings) -> None:
+        walls = np.log(pairs.complete[["wall_s_reference", "wall_s_arm"]].to_numpy(float)).T
+        inverse = [np.linalg.pinv(np.stack([np.ones(len(x)), np.log(x)], axis=1)) for x in lines.x]
+        self.best = [side @ wall for side, wall in zip(inverse, walls, strict=True)]
+        covariance, self.df = within_cells(walls, pairs.cells)
+        size = (max(settings.bootstrap, 1), walls.shape[1])
+        noise = np.random.default_rng(settings.seed + 1).multivariate_normal(
+            np.zeros(2), covariance, size, method="svd"
+        )
+        self.drawn = [best + noise[..., i] @ inverse[i].T for i, best in enumerate(self.best)]
+
+    def ratio(self, needed: FloatArray, at: float, which: list[FloatArray]) -> FloatArray:
+        """Time of the reference at ``needed`` [rows] over the arm's at ``at``."""
+        reference, arm = (np.atleast_2d(side) for side in which)
+        log_ratio = reference[:, 0] + reference[:, 1] * np.log(needed) - arm[:, 0] - arm[:, 1] * np.log(at)
+        return np.asarray(np.exp(log_ratio))
 
 
 def _time_multipliers(
-    complete: pd.DataFrame, lines: Lines, points: list[tuple[str, float, float]]
+    pairs: Pairs, lines: Lines, points: list[tuple[str, float, float]], settings: FitSettings
 ) -> list[Multiplier]:
-    """Time of the reference for the arm's loss over the arm's time; none without comparable wall times."""
+    """Time of the reference for the arm's loss over the arm's time; none without comparable wall times.
+
+    The interval holds the noise of losses and of wall times between seeds, taken as independent.
+    """
+    complete = pairs.complete
     if "wall_s_reference" not in complete or not _timed_alike(complete):
         return []
-    times = []
-    for side in ("reference", "arm"):
-        logs = np.log(complete[[f"compute_{side}", f"wall_s_{side}"]].to_numpy(float))
-        times.append(np.polynomial.Polynomial.fit(logs[:, 0], logs[:, 1], 1))
-    note = "no interval: wall times vary with the machine's load, which these trials do not measure"
+    times = _Times(pairs, lines, settings)
+    low, high = lines.range()
     result = []
     for name, at, _ in points:
-        needed = float(lines.needed(at)[0][0])
-        if np.isfinite(needed):
-            ratio = float(np.exp(times[0](np.log(needed)) - times[1](np.log(at))))
-            low, high = lines.range()
-            result.append(Multiplier(name, at, ratio, None, not low <= needed <= high, note))
+        needed, redrawn = lines.needed(at)
+        if not np.isfinite(needed[0]):
+            continue
+        value = float(times.ratio(needed, at, times.best)[0])
+        interval, note = None, "no interval: wall times without a second seed have no noise figure"
+        if times.df and not pairs.dependent:
+            ratios = times.ratio(redrawn, at, times.drawn if lines.df else times.best)
+            interval, note = lines.interval(float(np.log(value)), ratios, settings.level)
+            note = note or "from noise between seeds; a machine's load that favours one arm is not in it"
+        outside = not low * (1 - 1e-9) <= float(needed[0]) <= high * (1 + 1e-9)
+        result.append(Multiplier(name, at, value, interval, outside, note))
     return result
 
 

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from analysis.data import DataError, FloatArray, comparison_rows, compute_of, require_column
+from analysis.data import DataError, FloatArray, comparison_rows, compute_of, parameters_of, require_column
 
 CELL_COLUMNS = ("rung", "n_tokens", "optimizer", "schedule", "corpus", "architecture")
 """With the further setting columns these name a cell; with the seed, a pair."""
@@ -53,6 +54,8 @@ class Pairs:
 
     table: pd.DataFrame
     cell_columns: tuple[str, ...]
+    cluster: str = "cluster"
+    """The column that says which trials are not independent."""
 
     def of_kind(self, *kinds: str) -> pd.DataFrame:
         """The pairs of these kinds."""
@@ -74,6 +77,20 @@ class Pairs:
         """The cell of each complete pair [complete pairs]."""
         return self.complete["cell"].to_numpy(float)
 
+    @property
+    def clusters(self) -> npt.NDArray[np.intp]:
+        """A number for each complete pair; pairs of which any trials share a cluster share it."""
+        complete = self.complete
+        if self.cluster in complete.columns:  # part of the key, so equal on both sides
+            return np.asarray(pd.factorize(complete[self.cluster])[0])
+        names = [complete[f"{self.cluster}_{side}"].astype(str) for side in ("reference", "arm")]
+        return _joined(pd.factorize(pd.concat(names))[0].reshape(2, -1))
+
+    @property
+    def dependent(self) -> bool:
+        """Whether some complete pairs are not independent of each other."""
+        return len(np.unique(self.clusters)) < len(self.complete)
+
     def names(self, *kinds: str) -> list[str]:
         """The pairs of these kinds as text, ``55k, seed 1``, with the settings that vary; each once."""
         settings = varying(self.complete, [c for c in self.cell_columns if c not in ("rung", "n_tokens")])
@@ -84,18 +101,38 @@ class Pairs:
         return list(dict.fromkeys(names))
 
 
+def _joined(names: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """The connected parts of pairs, each of which joins two ``names`` [2, pairs]: its number [pairs]."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    if not names.size:
+        return np.zeros(0, np.intp)
+    size = int(names.max()) + 1
+    graph = coo_array((np.ones(names.shape[1]), (names[0], names[1])), shape=(size, size))
+    return np.asarray(connected_components(graph, directed=False)[1][names[0]], np.intp)
+
+
 def make_pairs(
-    table: pd.DataFrame, reference: str, arm: str, settings: Sequence[str] | None, **conventions: str
+    table: pd.DataFrame,
+    reference: str,
+    arm: str,
+    settings: Sequence[str] | None,
+    *,
+    cluster: str = "cluster",
+    **conventions: str,
 ) -> Pairs:
     """Pair the comparison trials of ``arm`` with those of ``reference``; ``table`` is checked.
 
     Raises :class:`DataError` where two rows of an arm have the same key.
     """
+    require_column(table, cluster)
     rows = comparison_rows(table)
     further = setting_columns(table, settings)
     cell_columns = [name for name in CELL_COLUMNS if name in rows.columns] + further
     key = [*cell_columns, "seed"]
-    rows = rows.assign(compute=compute_of(rows, **conventions))
+    size = parameters_of(rows, conventions.get("n_convention", "matrices"))
+    rows = rows.assign(compute=compute_of(rows, **conventions), size=size)
     sides = [_one_arm(rows, name, key) for name in (reference, arm)]
     merged = sides[0].merge(sides[1], how="outer", on=key, suffixes=("_reference", "_arm"), sort=False)
     merged["kind"] = [
@@ -103,7 +140,7 @@ def make_pairs(
     ]
     merged = merged.sort_values(["n_tokens", *key], kind="stable", ignore_index=True)
     merged["cell"] = merged.groupby(cell_columns, sort=False, dropna=False).ngroup()
-    return Pairs(merged, tuple(cell_columns))
+    return Pairs(merged, tuple(cell_columns), cluster)
 
 
 def _one_arm(rows: pd.DataFrame, arm: str, key: list[str]) -> pd.DataFrame:

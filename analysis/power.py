@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.data import DataError, checked, comparison_rows, compute_of
+from analysis.data import DataError, checked, comparison_rows, compute_of, nearest
+from analysis.fitting import comparison_arms
 from analysis.noise import pooled_noise, t_quantile
 from analysis.pairs import make_pairs
 
@@ -194,6 +195,9 @@ def pilot_noise(results: pd.DataFrame, reference: str) -> NoiseFigure:
     The slope is that of the reference's loss on ln C. Raises :class:`DataError` where no rung has two seeds.
     """
     table = checked(results)
+    known = comparison_arms(table)
+    if reference not in known:
+        raise DataError(f"the pilot has no arm {reference!r}; {nearest(reference, known)}")
     arms = [arm for arm in dict.fromkeys(comparison_rows(table)["arm"]) if arm != reference]
     pairs = [make_pairs(table, reference, arm, None) for arm in arms]
     offset, values, cells = 0.0, [], []

@@ -6,14 +6,14 @@ variance, so this is the classical profile likelihood; for Huber's loss its robu
 chapter 7). A quantity whose rise stays below it on one side is unbounded there: the points leave it free.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from analysis.data import DataError, FloatArray, require_choice
 from analysis.estimate import Estimated
-from analysis.intervals import LOGARITHMIC
+from analysis.intervals import FEWEST_RESIDUAL_FREEDOM, LOGARITHMIC
 from analysis.noise import t_quantile
 from analysis.solver import newton
 from analysis.sums import Block, Pull, evaluate, majorised_system, newton_system
@@ -52,18 +52,37 @@ class Profile:
         return f"the points leave {self.name} free {' and '.join(sides)}" if sides else ""
 
 
-def profile(fit: Estimated, name: str, level: float = 0.95) -> Profile:
-    """The profile of parameter ``name``. Raises :class:`DataError` for L1, whose noise has no such scale."""
+def profile(fit: Estimated, name: str, level: float = 0.95, arm: int = 0) -> Profile:
+    """The profile of parameter ``name``, of ``arm`` where a joint fit gives each its own.
+
+    Raises :class:`DataError` for L1, whose noise has no such scale.
+    """
     require_choice("parameter", name, fit.points.law.parameters)
     logarithmic = name in LOGARITHMIC
 
     def value(theta: FloatArray) -> FloatArray:
-        found = fit.points.parameters(theta)[name]
+        found = fit.points.parameters(theta, arm)[name]
         return np.log(np.maximum(found, 1e-300)) if logarithmic else found
 
     found = profile_of(fit, value, name, level)
-    if not logarithmic:
-        return found
+    return _exponential(found) if logarithmic else found
+
+
+def prediction_profile(
+    fit: Estimated, variables: Mapping[str, float], level: float = 0.95, arm: int = 0
+) -> Profile:
+    """The profile of the law's value at one point, along its logarithm."""
+
+    def value(theta: FloatArray) -> FloatArray:
+        each = {name: column[:, None] for name, column in fit.points.parameters(theta, arm).items()}
+        at = {name: np.full((len(theta), 1), number) for name, number in variables.items()}
+        return np.log(fit.points.law.predict(each, at)[:, 0])  # type: ignore[arg-type]
+
+    return _exponential(profile_of(fit, value, "the prediction", level))
+
+
+def _exponential(found: Profile) -> Profile:
+    """The profile of a quantity from that of its logarithm."""
     ends = [None if end is None else float(np.exp(end)) for end in (found.low, found.high)]
     return replace(
         found,
@@ -72,6 +91,19 @@ def profile(fit: Estimated, name: str, level: float = 0.95) -> Profile:
         low=ends[0],
         high=ends[1],
     )
+
+
+def refusal(fit: Estimated, n_clusters: int) -> str:
+    """Why the design cannot carry a profile, as a sentence; empty where it can."""
+    n_points, n_free = len(fit.y), fit.theta.size
+    if n_clusters < n_points:
+        return (
+            f"no interval: {n_clusters} runs hold {n_points} points, which are not independent, as a profile "
+            "takes them to be; use cluster-t"
+        )
+    if n_points - n_free < FEWEST_RESIDUAL_FREEDOM:
+        return f"no interval: {n_points} points for {n_free} parameters leave no noise figure for a profile"
+    return ""
 
 
 def profile_of(

@@ -1,6 +1,7 @@
 """Fits and comparisons as lines of text, each with the conventions that its numbers depend on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from analysis.comparison import Comparison
 from analysis.data import C_CONVENTIONS, N_CONVENTIONS
@@ -80,12 +81,47 @@ def comparison_text(comparisons: Sequence[Comparison]) -> str:
             interval = one.trend["interval"]
             shown = f" ({span(interval)})" if interval else " (no interval)"
             lines.append(f"  trend per decade of C: {signed(one.trend['per_decade'])}{shown}")
+        lines += [f"  {line}" for line in (*_change(one.trend), *_equivalence(one), *_held_difference(one))]
         lines += [f"  {line}" for line in _joint(one.joint)]
         lines.append(
-            f"  law {one.law}; N: {N_CONVENTIONS[one.n_convention]}; C: {C_CONVENTIONS[one.c_convention]}"
+            f"  compared: {one.y}; law {one.law}; N: {N_CONVENTIONS[one.n_convention]}; "
+            f"C: {C_CONVENTIONS[one.c_convention]}"
         )
         parts.append("\n".join([*lines, *(f"  warning: {warning}" for warning in one.warnings)]))
     return "\n".join(parts)
+
+
+def _change(trend: Mapping[str, Any]) -> list[str]:
+    found = trend["multiplier_per_decade"]
+    if found is None:
+        return []
+    interval = found["interval"]
+    shown = f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval else f" [{found['note']}]"
+    return [f"the compute multiplier changes by a factor of {found['estimate']:.3f} per decade of C{shown}"]
+
+
+def _equivalence(one: Comparison) -> list[str]:
+    found = one.equivalence
+    if found["margin"] is None:
+        return []
+    if found["interval"] is None:
+        return [f"equivalence within {found['margin']:g}: {found['note']}"]
+    return [
+        f"equivalence within {found['margin']:g}: p {p_value(found['p_value'])}, "
+        f"{percent(found['level'])} interval {span(found['interval'])}"
+    ]
+
+
+def _held_difference(one: Comparison) -> list[str]:
+    held = one.hold_out
+    if not held:
+        return []
+    if "reason" in held:
+        return [f"hold-out ({held['by']}): {held['reason']}"]
+    return [
+        f"hold-out ({held['by']}: {held['rung'][:80]}): difference predicted {signed(held['predicted'])}, "
+        f"seen {signed(held['observed'])}"
+    ]
 
 
 def _multiplier(multiplier: Multiplier) -> str:

@@ -117,9 +117,14 @@ def _size(evidence: Evidence) -> str:
     start = f"its loss is {abs(evidence.estimate.value):.4f} nats a token {direction}"
     start += f" on average over {evidence.n_cells} {rungs}" if evidence.n_cells > 1 else " at one rung"
     if interval is None:
-        return f"{start}, with one seed a rung, which carries no interval and no claim"
+        lack = "too few independent clusters" if evidence.estimate.between else "one seed a rung"
+        return f"{start}, with {lack}, which carries no interval and no claim"
     freedom = "degree" if evidence.estimate.df == 1 else "degrees"
-    basis = ", from the spread between rungs: one seed each" if evidence.estimate.between else ""
+    basis = {
+        "": "",
+        "rungs": ", from the spread between rungs: one seed each",
+        "clusters": ", from the spread between clusters",
+    }[evidence.estimate.between]
     return (
         f"{start} ({percent(evidence.level)} interval of the difference {span(interval)}; {evidence.n_pairs} "
         f"pairs, {evidence.estimate.df} {freedom} of freedom{basis}, Holm p {p_value(evidence.p_holm)})"
@@ -166,6 +171,8 @@ def _when_undecided(evidence: Evidence) -> str:
     estimate = evidence.estimate
     if estimate is None:
         return "Pairs of which both trials complete."
+    if estimate.between == "clusters":
+        return "More independent clusters: the spread between them is the noise."
     if estimate.df == 0:
         return "A second seed: one seed carries no claim."
     p = estimate.p_value()

@@ -58,7 +58,7 @@ def pairs_of_arms(n_rungs: int, n_seeds: int) -> Callable[[np.random.Generator, 
         truth = pairs.complete["truth_arm"] - pairs.complete["truth_reference"]
         wanted = float(np.mean([own.mean() for _, own in truth.groupby(pairs.cells)]))
         mean = inference.overall(pairs.differences, pairs.cells).interval(LEVEL)
-        lines = Lines(pairs, settings, "C", DRAWS)
+        lines = Lines(pairs, settings, "C")
         middle = float(np.sqrt(np.prod(lines.range())))
         found = lines.multiplier("middle", middle, middle, LEVEL).interval
         largest = lines.multiplier("largest", lines.range()[1], lines.range()[1], LEVEL).interval
@@ -141,7 +141,7 @@ def tuned_sweep(gain: float, n_rungs: int = 4, n_seeds: int = 2) -> Callable[...
         table = checked(pd.concat(parts, ignore_index=True))
         pairs = make_pairs(table, "reference", "arm", None)
         mean = inference.overall(pairs.differences, pairs.cells).interval(LEVEL)
-        lines = Lines(pairs, settings, "C", DRAWS)
+        lines = Lines(pairs, settings, "C")
         middle = float(np.sqrt(np.prod(lines.range())))
         found = lines.multiplier("middle", middle, middle, LEVEL).interval
         return {

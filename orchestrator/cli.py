@@ -100,12 +100,20 @@ def plan(
     runs: Runs = RUNS,
     jobs: Jobs = 0,
     trials: Annotated[bool, typer.Option("--trials", help="A line for every trial.")] = False,
+    noise: Annotated[
+        float | None, typer.Option("--noise", help="sd of a pair's difference, nats a token, for the power.")
+    ] = None,
+    pilot: Annotated[
+        str | None, typer.Option("--pilot", help="Results (sweep or table) to take the noise from.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show every trial of a sweep and what it will cost, and what exists already."""
     from orchestrator.commands import looking
 
-    _finish(looking.plan(sweep, runs, jobs or os.cpu_count() or 1, every_trial=trials, as_json=as_json))
+    jobs = jobs or os.cpu_count() or 1
+    known = looking.KnownNoise(noise, pilot)
+    _finish(looking.plan(sweep, runs, jobs, every_trial=trials, as_json=as_json, known=known))
 
 
 @app.command()
@@ -237,7 +245,7 @@ def fit(
         "interval": interval,
         **_given(law=law, x=x),
     }
-    held = {"largest": True, "none": False}.get(hold_out, hold_out)
+    held = _held_out(hold_out)
     _finish(reading.fit(source, runs, options, where=where, hold_out=held, as_json=as_json))
 
 
@@ -255,6 +263,10 @@ def compare(
     seed: Seed = 0,
     n_convention: NConvention = "matrices",
     c_convention: CConvention = "6nd",
+    bootstrap: Bootstrap = 1000,
+    cluster: Cluster = "cluster",
+    hold_out: HoldOut = "largest",
+    y: Y = "loss",
     as_json: AsJson = False,
 ) -> None:
     """Compare each arm with the reference: differences, multipliers, intervals, a verdict."""
@@ -267,6 +279,10 @@ def compare(
         "seed": seed,
         "n_convention": n_convention,
         "c_convention": c_convention,
+        "bootstrap": bootstrap,
+        "cluster": cluster,
+        "y": y,
+        "hold_out": _held_out(hold_out),
         **_given(law=law, x=x),
     }
     _finish(reading.compare(source, runs, reference, options, where=where, as_json=as_json))
@@ -325,6 +341,10 @@ def rebuild(runs: Runs = RUNS) -> None:
     from orchestrator.commands import looking
 
     _finish(looking.rebuild_store(runs))
+
+
+def _held_out(name: str) -> bool | str:
+    return {"largest": True, "none": False}.get(name, name)
 
 
 def _given(**options: str | None) -> dict[str, str]:

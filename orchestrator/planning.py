@@ -4,10 +4,12 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from model.accounting import count_parameters
 from model.identity import trial_id
+from orchestrator.errors import Refused
 from orchestrator.estimates import cost
 from orchestrator.progress import duration
 from orchestrator.sweep_run import COMPARISON, Member
@@ -15,6 +17,7 @@ from results.run_directory import RunDirectory, trial_ids
 from sweeps import epochs
 
 if TYPE_CHECKING:
+    from analysis import NoiseFigure
     from model.config import RunOptions
     from orchestrator.sweep_run import SweepRun
 
@@ -96,7 +99,14 @@ def write_json(trials: Sequence[Row], stream: TextIO) -> None:
     stream.write("\n]\n" if trials else "[]\n")
 
 
-def show(run: "SweepRun", trials: Sequence[Row], jobs: int, *, every_trial: bool) -> None:
+def show(
+    run: "SweepRun",
+    trials: Sequence[Row],
+    jobs: int,
+    noise: "NoiseFigure | None" = None,
+    *,
+    every_trial: bool,
+) -> None:
     """Print the plan: a line for each stage, rung and arm (or each trial), then the sum."""
     from rich.console import Console
     from rich.table import Table
@@ -112,12 +122,36 @@ def show(run: "SweepRun", trials: Sequence[Row], jobs: int, *, every_trial: bool
     console.print(table)
     console.print(_total(run, trials, jobs), highlight=False, soft_wrap=True)
     if len(run.sweep.arms) > 1:
-        console.print(detectable(run, trials), highlight=False, soft_wrap=True, markup=False)
+        console.print(detectable(run, trials, noise), highlight=False, soft_wrap=True, markup=False)
 
 
-def detectable(run: "SweepRun", trials: Sequence[Row]) -> str:
-    """What difference the comparison can find, at the noise that ``analysis`` takes for typical."""
+def noise_figure(sd: float | None, pilot: str | None, reference: str, runs_dir: Path) -> "NoiseFigure | None":
+    """The noise that was given, or that of a pilot's pairs; None for what ``analysis`` takes for typical.
+
+    Raises :class:`Refused` for both at once and for an sd that is none, ``DataError`` for a pilot without
+    a repeated pair.
+    """
+    if sd is None and pilot is None:
+        return None
+    if sd is not None and pilot is not None:
+        raise Refused("--noise and --pilot both name the noise; allowed: one of them")
     import analysis
+
+    if pilot is not None:
+        from orchestrator.sources import open_source
+
+        return analysis.pilot_noise(open_source(pilot, runs_dir).rows, reference)
+    if sd is None or not 0 < sd < float("inf"):
+        raise Refused(f"--noise is {sd}; allowed: a number of nats a token above zero")
+    from analysis.power import TYPICAL
+
+    return analysis.NoiseFigure(sd, TYPICAL.slope, "as given; the slope is typical")
+
+
+def detectable(run: "SweepRun", trials: Sequence[Row], noise: "NoiseFigure | None" = None) -> str:
+    """What difference the comparison can find, at ``noise`` or what ``analysis`` takes for typical."""
+    import analysis
+    from analysis.power import TYPICAL
 
     seeds: dict[tuple[str, int, int], set[int]] = {}
     for row in trials:
@@ -125,7 +159,7 @@ def detectable(run: "SweepRun", trials: Sequence[Row]) -> str:
             seeds.setdefault((row["rung"], row["n_params"], row["n_tokens"]), set()).add(row["seed"])
     rungs = [analysis.PlannedRung(*place, seeds=len(found)) for place, found in seeds.items()]
     try:
-        return analysis.detectable(rungs, n_arms=len(run.sweep.arms) - 1).text
+        return analysis.detectable(rungs, noise or TYPICAL, n_arms=len(run.sweep.arms) - 1).text
     except analysis.DataError as problem:
         return f"what this design can detect: {problem}"
 

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,26 @@ UNREADABLE = "unreadable"
 Record = dict[str, Any]
 
 
-def plan(path: str, runs_dir: Path, jobs: int, *, every_trial: bool, as_json: bool) -> Exit:
-    """Every trial of a sweep with what it will cost, and what exists already."""
+@dataclass(frozen=True)
+class KnownNoise:
+    """What the power of a plan is computed from: an sd in nats a token, or the results of a pilot."""
+
+    sd: float | None = None
+    pilot: str | None = None
+
+
+def plan(
+    path: str, runs_dir: Path, jobs: int, *, every_trial: bool, as_json: bool, known: KnownNoise
+) -> Exit:
+    """Every trial of a sweep with what it will cost, what exists already, and what it can detect."""
     import sweeps
-    from orchestrator.planning import planned, write_json
+    from orchestrator.planning import noise_figure, planned, write_json
     from orchestrator.progress import Progress
     from orchestrator.sweep_run import SweepRun
 
     with _no_garbage_collection():
         run = SweepRun(sweeps.load(path), runs_dir, Progress(jobs))
+        noise = noise_figure(known.sd, known.pilot, run.sweep.reference, runs_dir)
         for warning in sweeps.identical_arms(run.cells):
             run.progress.message(f"warning: {warning}")
         trials = planned(run)
@@ -35,7 +47,7 @@ def plan(path: str, runs_dir: Path, jobs: int, *, every_trial: bool, as_json: bo
         return Exit.DONE
     from orchestrator.planning import show
 
-    show(run, trials, jobs, every_trial=every_trial)
+    show(run, trials, jobs, noise, every_trial=every_trial)
     return Exit.DONE
 
 

@@ -13,7 +13,7 @@ STYLES = figures.arm_styles(ARMS, "baseline")
 
 def comparisons(sweep, **options):
     table = sweep({"baseline": 0.0, "none": 0.04, "unified": -0.03}, **options)
-    return compare(table, reference="baseline", margin=0.005, draws=50)
+    return compare(table, reference="baseline", margin=0.005, bootstrap=50)
 
 
 def curves() -> pd.DataFrame:
@@ -79,7 +79,7 @@ def test_two_figures_share_no_id(sweep, choice):
 )
 def test_an_arm_may_have_any_name(sweep, name: str):
     table = sweep({"baseline": 0.0, name: -0.03})
-    found = compare(table, reference="baseline", draws=50)
+    found = compare(table, reference="baseline", bootstrap=50)
     svg = figures.difference_figure(found, figures.arm_styles(["baseline", name], "baseline"))
     texts = {"".join(node.itertext()).strip() for node in ElementTree.fromstring(svg).iter()}
     assert name in texts

@@ -26,13 +26,13 @@ def planted(
 
 
 def only(table: pd.DataFrame, **options):
-    return compare(table, reference="baseline", **{"draws": 200, **options})[0]
+    return compare(table, reference="baseline", **{"bootstrap": 200, **options})[0]
 
 
 def test_a_planted_multiplier_is_recovered_exactly_without_noise():
     found = only(planted(1.25, 0.0, 1))
-    assert [m.estimate for m in found.compute_multipliers] == pytest.approx([1.25, 1.25], rel=1e-6)
-    assert [m.estimate for m in found.token_multipliers] == pytest.approx([1.25**0.5] * 2, rel=1e-6)
+    assert [m.estimate for m in found.compute_multipliers] == pytest.approx([1.25] * 3, rel=1e-6)
+    assert [m.estimate for m in found.token_multipliers] == pytest.approx([1.25**0.5] * 3, rel=1e-6)
 
 
 def test_a_planted_multiplier_lies_in_its_interval():
@@ -42,10 +42,13 @@ def test_a_planted_multiplier_lies_in_its_interval():
 
 
 def test_a_gain_at_the_largest_compute_needs_extrapolation_and_says_so():
-    middle, largest = only(planted(1.25, 0.0, 1)).compute_multipliers
+    middle, largest, inside = only(planted(1.25, 0.0, 1)).compute_multipliers
     assert not middle.extrapolated
     assert largest.extrapolated
     assert largest.at_flops == pytest.approx(96 * 3e5**2)
+    assert not inside.extrapolated
+    assert inside.at_flops == pytest.approx(96 * 3e5**2 / 1.25)
+    assert inside.estimate == pytest.approx(1.25)
 
 
 def test_a_loss_at_the_smallest_compute_is_no_extrapolation_at_the_largest():
@@ -97,6 +100,44 @@ def test_an_arm_that_takes_longer_a_step_saves_less_time_than_compute():
     assert found.time_multipliers[0].interval is None
 
 
+def test_a_time_multiplier_has_an_interval_where_seeds_repeat():
+    table = planted(1.25, 0.002, 3)
+    rng = np.random.default_rng(0)
+    slower = np.where(table["arm"] == "unified", 1.1, 1.0) * np.exp(rng.normal(0, 0.01, len(table)))
+    found = only(table.assign(wall_s=slower * table["n_params"] * table["n_tokens"] * 1e-9))
+    low, high = found.time_multipliers[0].interval
+    assert low < 1.25 / 1.1 < high
+    quiet = only(table.assign(wall_s=table["n_params"] * table["n_tokens"] * 1e-9)).time_multipliers[0]
+    assert quiet.interval[1] / quiet.interval[0] < high / low
+
+
+def test_a_multiplier_that_grows_with_compute_shows_in_its_trend():
+    table = planted(1.25, 0.0005, 3)
+    steady = only(table).trend["multiplier_per_decade"]
+    assert steady["interval"][0] < 1.0 < steady["interval"][1]
+    compute = 6 * table["n_params"] * table["n_tokens"]
+    steeper = np.where(table["arm"] == "unified", (compute / 1e12) ** -0.009, 1.0)
+    grown = only(table.assign(loss=table["loss"] * steeper)).trend["multiplier_per_decade"]
+    # ln L falls by 0.099 instead of 0.09 a unit of ln C: the multiplier is C^0.1.
+    assert grown["interval"][0] < 10**0.1 < grown["interval"][1]
+    assert grown["interval"][0] > 1.0
+
+
+def test_clustered_pairs_give_a_multiplier_from_whole_clusters():
+    parts = [planted(1.25, 0.002, 2, random_seed, n_rungs=12) for random_seed in range(2)]
+    table = pd.concat(parts).assign(seed=lambda t: np.arange(len(t)) // 2)
+    shape = table["n_params"].rank(method="dense").astype(int)
+    middle = only(table.assign(shape=shape), cluster="shape").compute_multipliers[0]
+    assert "12 whole clusters" in middle.note
+    assert middle.interval[0] < 1.25 < middle.interval[1]
+    few = table["n_params"].rank(method="dense").astype(int) // 3
+    assert only(table.assign(shape=few), cluster="shape").compute_multipliers[0].interval is None
+
+
+def test_no_redraws_give_no_interval():
+    assert only(planted(1.25, 0.002, 2), bootstrap=0).compute_multipliers[0].interval is None
+
+
 def test_times_of_different_devices_are_not_compared():
     table = planted(1.25, 0.0, 1)
     table = table.assign(wall_s=1.0, device=np.where(table["arm"] == "unified", "cuda", "cpu"))
@@ -110,7 +151,7 @@ def test_the_interval_of_a_multiplier_covers_about_what_it_says(loss: str):
     covered = 0
     for random_seed in range(80):
         pairs = make_pairs(checked(planted(1.1, 0.003, 2, random_seed)), "baseline", "unified", None)
-        lines = Lines(pairs, FitSettings(loss=loss), "C", 200)
+        lines = Lines(pairs, FitSettings(loss=loss, bootstrap=200), "C")
         low, high = lines.multiplier("middle", 1e12, 1e12, 0.95).interval
         covered += low <= 1.1 <= high
     assert covered / 80 > 0.86

@@ -62,6 +62,11 @@ def test_a_pilot_with_one_seed_has_no_noise_figure(sweep):
         pilot_noise(sweep(seeds=(0,)), "baseline")
 
 
+def test_a_pilot_without_the_reference_is_answered_with_the_nearest_arm(sweep):
+    with pytest.raises(DataError, match="no arm 'basline'; nearest: 'baseline'"):
+        pilot_noise(sweep(), "basline")
+
+
 @pytest.mark.parametrize(
     ("rungs", "options"),
     [([], {}), (ladder(), {"n_arms": 0}), (ladder(), {"power": 1.0}), (ladder(seeds=0), {})],

@@ -8,7 +8,7 @@ from analysis import DataError, Table, compare, comparison_table, render
 
 def found(sweep):
     table = sweep({"baseline": 0.0, "unified": -0.03}).assign(learning_rate=0.016, epochs=0.5)
-    return comparison_table(table, compare(table, reference="baseline", draws=20))
+    return comparison_table(table, compare(table, reference="baseline", bootstrap=20))
 
 
 @pytest.mark.parametrize("form", ["markdown", "csv"])
@@ -34,7 +34,7 @@ def test_a_table_states_its_conventions(sweep):
 
 def test_a_diverged_trial_is_said_below_the_table(sweep, diverge):
     trials = diverge(sweep(), "unified", "55k", 1)
-    table = comparison_table(trials, compare(trials, reference="baseline", draws=20))
+    table = comparison_table(trials, compare(trials, reference="baseline", bootstrap=20))
     assert "Without a difference, unified: diverged at 55k, seed 1." in table.notes
 
 

@@ -92,6 +92,30 @@ def test_least_absolute_deviations_have_no_profile():
         fit(points(), law="chinchilla", loss="l1", interval="profile")
 
 
+def test_the_profile_of_a_joint_law_gives_each_arm_its_own_interval():
+    table = pd.concat([points().assign(arm="a"), points(random_seed=1, A=300.0).assign(arm="b")])
+    first, second = fit(table, law="chinchilla-shared", loss="l2", interval="profile")
+    assert first.interval_method == second.interval_method == "profile"
+    assert first.intervals["alpha"] == pytest.approx(second.intervals["alpha"])
+    assert first.intervals["A"][0] < 406.4 < first.intervals["A"][1]
+    assert second.intervals["A"][0] < 300.0 < second.intervals["A"][1] < first.intervals["A"][1]
+
+
+def test_a_profile_is_what_the_prediction_has_too():
+    (found,) = fit(points(), law="chinchilla", loss="l2", interval="profile")
+    low, high = found.prediction["interval"]
+    at = {name: np.array([value]) for name, value in found.prediction["at"].items()}
+    assert low < LAWS["chinchilla"].predict(TRUTH, at)[0] < high
+    assert found.n_bootstrap == 0
+
+
+def test_checkpoints_of_a_run_have_no_profile():
+    table = points().assign(run=np.repeat(np.arange(10), 2))
+    (found,) = fit(table, law="chinchilla", loss="l2", interval="profile", cluster="run")
+    assert (found.interval_method, found.intervals, found.prediction["interval"]) == ("none", {}, None)
+    assert "10 runs hold 20 points, which are not independent" in found.interval_note
+
+
 @pytest.mark.parametrize("name", ["Nc", "aN", "Dc", "aD"])
 def test_parameters_that_are_no_coordinates_of_the_solver_have_a_profile_too(name: str):
     table = points()

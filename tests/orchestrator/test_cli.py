@@ -159,3 +159,15 @@ def test_a_sweep_name_with_slashes_is_refused(scalevec, sweep_file, tmp_path):
     sweep_file.write_text(sweep_file.read_text().replace("name: small", "name: ../../small"))
     assert_refused(scalevec("run", "small.yaml"), "name", "../../small")
     assert not Path(tmp_path.parent.parent / "small").exists()
+
+
+def test_a_plan_takes_its_noise_from_a_figure_or_a_pilot(scalevec, sweep_file, tmp_path):
+    rows = ["arm,rung,seed,n_params,n_tokens,loss"]
+    for arm, seed, loss in (("baseline", 0, 3.0), ("baseline", 1, 3.1), ("none", 0, 3.0), ("none", 1, 3.2)):
+        rows.append(f"{arm},25k,{seed},25000,400000,{loss}")
+    (tmp_path / "pilot.csv").write_text("\n".join(rows))
+    assert "sd 0.002 a pair, as given" in scalevec("plan", "small.yaml", "--noise", "0.002").stdout
+    shown = scalevec("plan", "small.yaml", "--pilot", "pilot.csv").stdout
+    assert "sd 0.071 a pair, a pilot with 1 degrees of freedom" in shown
+    assert_refused(scalevec("plan", "small.yaml", "--noise", "0"), "--noise is 0.0")
+    assert_refused(scalevec("plan", "small.yaml", "--noise", "1", "--pilot", "pilot.csv"), "one of them")
