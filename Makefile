@@ -17,7 +17,7 @@ test: $(VENV)/dev.stamp
 test-cluster: $(VENV)/dev.stamp
 	tests/cluster/namespace.sh $(BIN)/python -m pytest tests/cluster
 
-# A longer run of the fault campaigns, on this machine, SLURM and Ray; FAULTS each. Each adds a line to the record.
+# Longer fault campaigns: FAULTS on this machine, on SLURM and on Ray; each adds a line to the record.
 FAULTS ?= 20
 faults: export SCALEVEC_FAULTS := $(FAULTS)
 faults: export SCALEVEC_FAULTS_RECORD := $(CURDIR)/benchmarks/reference/faults.jsonl

@@ -21,7 +21,7 @@ from support import SCALEVEC
 
 from results.run_directory import RunDirectory, trial_ids
 
-PATIENCE_S = 300
+PATIENCE_S = 900
 """For a campaign without a fault; each fault may take PATIENCE_OF_A_FAULT_S more."""
 PATIENCE_OF_A_FAULT_S = 60
 LAST_FAULT = 0.8

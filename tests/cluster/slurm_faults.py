@@ -1,6 +1,7 @@
 """What befalls the jobs of a campaign on a SLURM cluster."""
 
 import signal
+import subprocess
 
 import psutil
 from campaign import (
@@ -103,13 +104,14 @@ class SlurmFaults:
         )
 
     def _strike(self, trial: RunDirectory) -> bool:
-        return self._done("scancel", "--signal=USR2", _job_of(trial))
+        job = _job_of(trial)
+        return self._node_of(job) is not None and self._done("scancel", "--signal=USR2", job)
 
     def _done(self, *command: str) -> bool:
-        """False where SLURM refuses, for the job has just ended."""
+        """False where SLURM refuses, for the job has just ended, or is not yet gone from where it was."""
         try:
             self.cluster.run(*command)
-        except RuntimeError:
+        except (RuntimeError, subprocess.TimeoutExpired):  # scancel tries for a minute
             return False
         return True
 
