@@ -7,17 +7,20 @@ Fields = Mapping[str, Any]
 
 
 def nearest(trial_id: str, own: Fields, others: Iterable[tuple[str, Fields]]) -> str | None:
-    """Of ``others`` the id with the fewest fields that differ from ``own``; the first by id where several do.
+    """Of ``others``, in the order of ids, the first of those with the fewest fields that differ from ``own``.
 
-    None where there is no other trial.
+    Two trials differ in one field at least, so the first that differs in no more ends the search. None where
+    there is no other trial.
     """
     least, best = None, None
     for name, fields in others:
         if name == trial_id:
             continue
         found = distance(own, fields, least)
-        if least is None or best is None or found < least or (found == least and name < best):
+        if least is None or found < least:
             least, best = found, name
+        if found <= 1:
+            break
     return best
 
 

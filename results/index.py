@@ -1,7 +1,7 @@
 """The index over run directories: derived from them, collected in passing, and rebuilt at any time."""
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Generator, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -135,9 +135,13 @@ class ResultsIndex:
         """The state of these trials (default: all): the cheap part of :meth:`rows`."""
         return dict(self._values(_key(runs_dir), ids, trials.c.state))
 
-    def semantics(self, runs_dir: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Each trial with its semantic fields, in no order, without holding all of them at once."""
+    def semantics(self, runs_dir: Path) -> Generator[tuple[str, dict[str, Any]], None, None]:
+        """Each trial with its semantic fields, by id, without holding all of them at once.
+
+        To be closed where not all are wanted: until then it holds a connection.
+        """
         query = sa.select(trials.c.trial_id, trials.c.semantic).where(trials.c.runs_dir == _key(runs_dir))
+        query = query.order_by(trials.c.trial_id)
         with self._connection() as connection:
             for row in connection.execute(query, execution_options={"yield_per": BATCH}):
                 yield row.trial_id, row.semantic

@@ -4,6 +4,7 @@ A network file system answers each question slowly, so several are asked at once
 records costs processor time, so several processes share it.
 """
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -96,7 +97,7 @@ def read_rows(runs_dir: Path, ids: Iterable[str]) -> Iterator[Read]:
         yield from (read for part in _parts(names) for read in _read(runs_dir, part))
         return
     processes = min(PROCESSES, os.cpu_count() or 1)
-    with multiprocessing.get_context("spawn").Pool(processes, _leave_interrupts_to_the_parent) as pool:
+    with multiprocessing.get_context("spawn").Pool(processes, _begin_reader) as pool:
         for start in range(0, len(names), WINDOW):
             for reads in pool.imap(partial(_read, runs_dir), _parts(names[start : start + WINDOW])):
                 yield from reads
@@ -113,8 +114,10 @@ def _read_one(runs_dir: Path, trial_id: str) -> Read:
         return Read(trial_id, None, str(error))
 
 
-def _leave_interrupts_to_the_parent() -> None:
+def _begin_reader() -> None:
+    """Leave interrupts to the parent; what was imported stays, so nobody need look for garbage in it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.freeze()
 
 
 def _in_parts(ids: Iterable[str], work: Callable[[list[str]], list[Found]]) -> Iterator[Found]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,8 +71,8 @@ def _nearest(trial_id: str, semantic: Record, runs_dir: Path) -> Record:
     with open_index(runs_dir) as index:
         # What a trial is never changes, so rows that are there need no second look.
         index.collect(runs_dir, present - index.states(runs_dir).keys())
-        others = (one for one in index.semantics(runs_dir) if one[0] in present)
-        other = nearest(trial_id, semantic, others)
+        with closing(index.semantics(runs_dir)) as trials:
+            other = nearest(trial_id, semantic, (one for one in trials if one[0] in present))
     if other is None:
         return {"trial_id": None, "differences": {}}
     theirs = RunDirectory.of(runs_dir, other).trial()["semantic"]

@@ -106,8 +106,8 @@ def _statuses(names: Sequence[str], runs_dir: Path) -> list[Record]:
         members = _members(names, runs_dir)
         with open_index(runs_dir) as index:
             found, problems = index.current_states(runs_dir, set().union(*members.values()))
-    states = found | dict.fromkeys(problems, UNREADABLE)
-    return [_status(sweep, members[sweep], states, problems, runs_dir) for sweep in names]
+        states = found | dict.fromkeys(problems, UNREADABLE)
+        return [_status(sweep, members[sweep], states, problems, runs_dir) for sweep in names]
 
 
 @contextmanager
@@ -181,9 +181,9 @@ def collect(source: str | None, runs_dir: Path, *, as_json: bool) -> Exit:
     from orchestrator.sources import open_index
 
     names = _names(source, runs_dir)
-    members = _members(names, runs_dir)
-    ids = set().union(*members.values())
-    with open_index(runs_dir) as index:
+    with _no_garbage_collection(), open_index(runs_dir) as index:
+        members = _members(names, runs_dir)
+        ids = set().union(*members.values())
         report = index.collect(runs_dir, ids if source else None)
         states = dict.fromkeys(ids, "pending") | index.states(runs_dir, ids)
     states |= {name: UNREADABLE for name in report.problems if name in ids}
