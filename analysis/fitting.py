@@ -40,6 +40,12 @@ FARTHER = 2.0
 """The prediction that every fit makes is at this many times the largest compute."""
 
 
+OPTIMA_NOTE = (
+    "from the scatter of the optima alone: how the optima were found (a parabola's form, the steps between "
+    "curves) is not in it, and N* beyond the range is covered less often than it says"
+)
+
+
 @dataclass(frozen=True)
 class Fit:
     """A fitted law of one arm. Parameters in counts, FLOPs and nats; ``objective`` is a sum over points.
@@ -229,6 +235,8 @@ def _result(
     settings = subject.settings
     made = _uncertainty(subject, found) if made is None else made
     bounds, note = _intervals(found, made, settings, arm)
+    if subject.optima and bounds:
+        note += f"; {OPTIMA_NOTE}"
     return Fit(
         arm=subject.arm,
         formula=settings.formula,

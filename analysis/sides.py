@@ -18,7 +18,7 @@ SIDES = ("reference", "arm")
 
 def joint_against_separate(pairs: Pairs, settings: FitSettings) -> dict[str, Any]:
     """The law with exponents and floor common to both arms, against a law for each, in ``settings.x``."""
-    problem = line_problem(pairs, settings.law)
+    problem = _problem(pairs, settings)
     if problem:
         return {"reason": problem}
     complete = pairs.complete
@@ -36,7 +36,7 @@ def held_out_difference(pairs: Pairs, settings: FitSettings, which: bool | str) 
     """
     if which is False or pairs.complete.empty:
         return {}
-    problem = line_problem(pairs, settings.law)
+    problem = _problem(pairs, settings)
     if problem:
         return {"by": "the largest rung" if which is True else which, "reason": f"not predicted: {problem}"}
     given = dataclasses.replace(settings, y="loss", c_convention="given", n_convention="matrices")
@@ -53,6 +53,11 @@ def held_out_difference(pairs: Pairs, settings: FitSettings, which: bool | str) 
         "observed": found["arm"]["observed"] - found["reference"]["observed"],
         **{f"relative_error_{side}": found[side]["relative_error"] for side in SIDES},
     }
+
+
+def _problem(pairs: Pairs, settings: FitSettings) -> str:
+    """Why no law in one variable goes through these pairs; empty where one does."""
+    return line_problem(pairs, settings.law).replace("no multiplier", "no law in one variable")
 
 
 def _rows(pairs: Pairs, side: str) -> pd.DataFrame:

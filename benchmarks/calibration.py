@@ -16,12 +16,14 @@ import numpy as np
 import pandas as pd
 
 from analysis import inference, intervals
-from analysis.data import FloatArray, checked
+from analysis.data import DataError, FloatArray, checked
 from analysis.estimate import estimated
+from analysis.fitting import fit_arm
 from analysis.laws import LAWS
 from analysis.multipliers import Lines
 from analysis.pairs import make_pairs
 from analysis.parametrisation import Parametrisation
+from analysis.profile import prediction_profile, profile
 from analysis.settings import FitSettings
 
 LEVEL = 0.95
@@ -118,6 +120,81 @@ def checkpoints(n_runs: int, n_points: int) -> Callable[[np.random.Generator, Fi
     return simulate
 
 
+def isoflops(n_budgets: int, n_sizes: int) -> Callable[[np.random.Generator, FitSettings], Covered]:
+    """Sizes around the optimum of Hoffmann's law at each budget, and the power law of the vertices."""
+
+    def simulate(rng: np.random.Generator, settings: FitSettings) -> Covered:
+        budgets = np.repeat(np.geomspace(1e19, 1e21, n_budgets), n_sizes)
+        n = _optimal_size(budgets) * np.tile(np.geomspace(0.25, 4.0, n_sizes), n_budgets)
+        return _of_optima(n, budgets / 6 / n, np.arange(len(n)), rng.normal(0, NOISE, len(n)), settings)
+
+    return simulate
+
+
+def curves(n_runs: int) -> Callable[[np.random.Generator, FitSettings], Covered]:
+    """Training curves on Hoffmann's law, each with an offset of its own, and the law of their envelope."""
+
+    def simulate(rng: np.random.Generator, settings: FitSettings) -> Covered:
+        n = np.repeat(np.geomspace(1e7, 1e10, n_runs), 60)
+        d = np.tile(np.geomspace(1e8, 1e13, 60), n_runs)
+        run = np.repeat(np.arange(n_runs), 60)
+        return _of_optima(n, d, run, rng.normal(0, NOISE, n_runs)[run], settings)
+
+    return simulate
+
+
+def _optimal_size(compute: FloatArray) -> FloatArray:
+    """N* of Hoffmann's law at C = 6 N D."""
+    a, b = CHINCHILLA["alpha"], CHINCHILLA["beta"]
+    ratio = a * CHINCHILLA["A"] / (b * CHINCHILLA["B"])
+    return np.asarray(ratio ** (1 / (a + b)) * (compute / 6) ** (b / (a + b)))
+
+
+def _of_optima(
+    n: FloatArray, d: FloatArray, run: FloatArray, noise: FloatArray, settings: FitSettings
+) -> Covered:
+    """The intervals of the exponent and of N* at twice the largest compute that has an optimum."""
+    loss = LAWS["chinchilla"].predict(CHINCHILLA, {"N": n, "D": d}) * np.exp(noise)
+    table = pd.DataFrame({"n_params": n, "n_tokens": d, "loss": loss, "cluster": run.astype(str)})
+    try:
+        found = fit_arm(checked(table), settings, hold_out=False)
+    except DataError:
+        return {}
+    at = found.prediction["at"]["C"]
+    exponent = CHINCHILLA["beta"] / (CHINCHILLA["alpha"] + CHINCHILLA["beta"])
+    return {
+        "a": _covers(found.intervals.get("a"), exponent),
+        "prediction at 2 C": _covers(found.prediction["interval"], float(_optimal_size(np.array([at]))[0])),
+    }
+
+
+def clustered_pairs(n_shapes: int, n_budgets: int) -> Callable[[np.random.Generator, FitSettings], Covered]:
+    """Two arms on the same shapes, each at several token budgets; the effect differs from shape to shape."""
+
+    def simulate(rng: np.random.Generator, settings: FitSettings) -> Covered:
+        shape = np.repeat(np.arange(n_shapes), n_budgets)
+        sizes = np.geomspace(3e4, 3e5, n_shapes).round()[shape]
+        budgets = np.tile(np.geomspace(16, 18, n_budgets), n_shapes)
+        parts = []
+        effects = {"reference": np.zeros(n_shapes), "arm": rng.normal(0, 2 * NOISE, n_shapes)}
+        for (arm, effect), gain in zip(effects.items(), (1.0, GAIN), strict=True):
+            loss = POWER["A"] * (gain * 6 * budgets * sizes**2) ** -POWER["alpha"]
+            loss = loss * np.exp(effect[shape] + rng.normal(0, NOISE, len(shape)))
+            columns = {"n_params": sizes, "n_tokens": budgets * sizes, "loss": loss, "shape": shape}
+            parts.append(pd.DataFrame(columns).assign(arm=arm, cluster=shape.astype(str)))
+        pairs = make_pairs(checked(pd.concat(parts, ignore_index=True)), "reference", "arm", None)
+        mean = inference.overall(pairs.differences, pairs.cells, pairs.clusters).interval(LEVEL)
+        base = POWER["A"] * (6 * budgets * sizes**2) ** -POWER["alpha"]
+        spread = np.exp(0.5 * NOISE**2), np.exp(0.5 * 5 * NOISE**2)
+        wanted = float(np.mean(base * (GAIN ** -POWER["alpha"] * spread[1] - spread[0])))
+        lines = Lines(pairs, settings, "C")
+        middle = float(np.sqrt(np.prod(lines.range())))
+        found = lines.multiplier("middle", middle, middle, LEVEL).interval
+        return {"mean difference": _covers(mean, wanted), "log multiplier, middle": _covers(found, GAIN)}
+
+    return simulate
+
+
 def tuned_sweep(gain: float, n_rungs: int = 4, n_seeds: int = 2) -> Callable[..., Covered]:
     """A whole small sweep: each arm's learning rate is tuned on its own seed, then both are compared.
 
@@ -177,14 +254,19 @@ def _alone(
     fit = estimated(Parametrisation(LAWS[law], variables), loss, settings.options)
     cells = np.unique(np.stack(list(variables.values())), axis=1, return_inverse=True)[1].ravel()
     names = pd.Series([str(i) for i in (range(len(loss)) if law == "power" else clusters)])
+    far = {name: float(v.max() * (2.0 if name == "x" else 2**0.5)) for name, v in variables.items()}
+    wanted = float(LAWS[law].predict(truth, {name: np.array([v]) for name, v in far.items()})[0])
+    if settings.interval == "profile":
+        profiled = {name: profile(fit, name, LEVEL).interval for name in truth}
+        profiled["prediction at 2 C"] = prediction_profile(fit, far, LEVEL).interval
+        truths = {**truth, "prediction at 2 C": wanted}
+        return {name: _covers(interval, truths[name]) for name, interval in profiled.items()}
     made = intervals.redraws(fit, cells.astype(float), names, settings)
     if isinstance(made, str):
         return {}
     found = {
         name: _covers(b, truth[name]) for name, b in intervals.parameter_intervals(fit, made, LEVEL).items()
     }
-    far = {name: float(v.max() * (2.0 if name == "x" else 2**0.5)) for name, v in variables.items()}
-    wanted = float(LAWS[law].predict(truth, {name: np.array([v]) for name, v in far.items()})[0])
     found["prediction at 2 C"] = _covers(intervals.prediction_interval(fit, made, far, LEVEL), wanted)
     return found
 
@@ -209,6 +291,16 @@ def designs() -> dict[str, Design]:
             Design(f"12 sizes x 10 budgets x 1 seed, {loss}", grid(12, 10, 1), two),
             Design(f"15 runs x 8 checkpoints, {loss}", checkpoints(15, 8), two),
         ]
+    profiled = replace(grown, loss="l2", interval="profile")
+    found += [
+        Design("16 sizes x 15 budgets x 1 seed, huber", grid(16, 15, 1), grown),
+        Design("5 sizes x 3 budgets x 3 seeds, l2, profile", grid(5, 3, 3), profiled),
+        Design("12 shapes x 4 budgets, pairs clustered by shape", clustered_pairs(12, 4), default),
+        Design("isoflop, 6 budgets x 9 sizes", isoflops(6, 9), replace(default, law="isoflop")),
+        Design("isoflop, 10 budgets x 9 sizes", isoflops(10, 9), replace(default, law="isoflop")),
+        Design("envelope, 12 curves", curves(12), replace(default, law="envelope")),
+        Design("envelope, 24 curves", curves(24), replace(default, law="envelope")),
+    ]
     for gain in (1.0, 1.1):
         found.append(
             Design(f"tuned sweep, 4 rungs x 2 seeds, multiplier {gain:.2f}", tuned_sweep(gain), default)

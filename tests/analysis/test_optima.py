@@ -35,6 +35,7 @@ def test_noise_opens_an_interval_that_holds_the_truth():
     low, high = found.intervals["a"]
     assert low < EXPONENT < high
     assert found.n_points == 5
+    assert "N* beyond the range is covered less often than it says" in found.interval_note
 
 
 def test_the_largest_budget_is_held_out():

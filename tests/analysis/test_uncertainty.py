@@ -169,6 +169,9 @@ def test_the_joint_law_of_one_arm_is_refused():
         fit(points(), law="chinchilla-shared")
 
 
+QUANTITIES = ("mean difference", "log multiplier, middle", "prediction at 2 C")
+
+
 def calibration():
     path = Path(__file__).parents[2] / "benchmarks" / "calibration.py"
     spec = importlib.util.spec_from_file_location("calibration", path)
@@ -179,13 +182,25 @@ def calibration():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("design", ["5 rungs x 2 seeds, l2", "12 rungs x 1 seed, l2"])
+@pytest.mark.parametrize("design", ["5 rungs x 2 seeds, huber", "12 rungs x 1 seed, huber"])
 def test_default_intervals_cover_about_what_they_say(design: str):
     """95 % nominal; 100 data sets tell it from less than 88 %."""
-    module = calibration()
-    found = module.coverage(design, 100)
-    for quantity in ("mean difference", "log multiplier, middle", "prediction at 2 C"):
+    found = calibration().coverage(design, 100)
+    for quantity in QUANTITIES:
         assert found[quantity] >= 0.88, quantity
+
+
+@pytest.mark.slow
+def test_intervals_that_are_too_narrow_are_told_by_their_coverage(monkeypatch: pytest.MonkeyPatch):
+    """With half of t's width the same 100 data sets fall below the bound of the test above."""
+    from analysis import inference, intervals, multipliers
+
+    for module in (inference, intervals, multipliers):
+        half = module.t_quantile
+        monkeypatch.setattr(module, "t_quantile", lambda level, df, half=half: 0.5 * half(level, df))
+    found = calibration().coverage("5 rungs x 2 seeds, huber", 100)
+    for quantity in QUANTITIES:
+        assert found[quantity] < 0.88, quantity
 
 
 @pytest.mark.slow
