@@ -59,7 +59,7 @@ def comparison_warnings(evidence: Evidence, pairs: Pairs) -> list[str]:
 
 
 def misfit_warnings(evidence: Evidence, pairs: Pairs, law: str) -> list[str]:
-    """Where the law that multipliers rest on misses the rungs; pairs must be independent, on one line in C."""
+    """Where the law that multipliers rest on misses the rungs; for independent pairs on one line in C."""
     found = []
     for name, side in ((evidence.reference, "reference"), (evidence.arm, "arm")):
         compute = pairs.complete[f"compute_{side}"].to_numpy(float)
