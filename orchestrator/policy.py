@@ -64,7 +64,7 @@ def _repeated(events: Sequence[Event]) -> bool:
 
 def _faults_without_progress(events: Sequence[Event]) -> int:
     """Those since the last new checkpoint; an interruption that wrote one is itself progress."""
-    furthest, faults = -1, 0
+    furthest = faults = 0
     for event in events:
         step = event.get("step")
         if isinstance(step, int) and step > furthest:

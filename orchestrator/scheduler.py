@@ -255,7 +255,8 @@ class Scheduler:
     def _after_fault(self, task: Task, events: Events, ended: Ended) -> None:
         directory = self._directory(task)
         if state_of(events, None).state != "pending":  # the worker had no time to say anything
-            directory.append_event("pending", **_what_the_executor_says(ended))
+            said = _what_the_executor_says(ended)
+            directory.append_event("pending", step=directory.checkpoint_step(), **said)
             events = directory.events()
             self.nodes.learn(task.trial_id, events)
         decision = decide(events, task.trial.batch_sequences)

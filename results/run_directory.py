@@ -108,6 +108,11 @@ class RunDirectory:
         """The folder of checkpoints."""
         return self.path / "checkpoints"
 
+    def checkpoint_step(self) -> int:
+        """The step of the newest checkpoint by its name, unread; 0 where there is none."""
+        steps = (path.stem.removeprefix("step-") for path in self.checkpoints_path.glob("step-*.safetensors"))
+        return max((int(step) for step in steps if step.isdecimal()), default=0)
+
     @property
     def claims_path(self) -> Path:
         """The folder of claims (see ``results.claims``)."""
