@@ -241,3 +241,12 @@ def test_an_event_says_how_much_of_the_log_was_written_before_it(run_directory):
     run_directory.log_path.write_text("hello\n")
     run_directory.append_event("running")
     assert [event.get("log_bytes") for event in run_directory.events()] == [None, 6]
+
+
+def test_the_newest_checkpoint_is_known_by_its_name(tmp_path):
+    directory = RunDirectory(tmp_path)
+    assert directory.checkpoint_step() == 0
+    directory.checkpoints_path.mkdir()
+    for name in ("step-000000007.safetensors", "step-000000040.safetensors", "step-000000099.partial"):
+        (directory.checkpoints_path / name).touch()
+    assert directory.checkpoint_step() == 40
