@@ -192,13 +192,13 @@ def test_default_intervals_cover_about_what_they_say(design: str):
 
 @pytest.mark.slow
 def test_intervals_that_are_too_narrow_are_told_by_their_coverage(monkeypatch: pytest.MonkeyPatch):
-    """With half of t's width the same 100 data sets fall below the bound of the test above."""
+    """With half of t's width the data sets fall below the bound of the test above."""
     from analysis import inference, intervals, multipliers
 
     for module in (inference, intervals, multipliers):
         half = module.t_quantile
         monkeypatch.setattr(module, "t_quantile", lambda level, df, half=half: 0.5 * half(level, df))
-    found = calibration().coverage("5 rungs x 2 seeds, huber", 100)
+    found = calibration().coverage("5 rungs x 2 seeds, l2", 60)
     for quantity in QUANTITIES:
         assert found[quantity] < 0.88, quantity
 
