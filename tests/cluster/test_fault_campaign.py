@@ -1,10 +1,10 @@
-"""Faults at random moments on SLURM and on Ray: nothing is lost, nothing runs twice, and no bit changes."""
+"""Faults at random moments on this machine, SLURM and Ray: nothing is lost, nothing runs twice, and no bit changes."""
 
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from campaign import Campaign, count_of_faults, sweep_for
+from campaign import LOCAL_FAULTS, Campaign, count_of_faults, sweep_for
 from cluster.ray_faults import RayFaults
 from cluster.slurm_faults import SlurmFaults
 
@@ -25,6 +25,13 @@ def undisturbed(tmp_path_factory, text_files) -> Campaign:
 def folder(tmp_path) -> Path:
     (tmp_path / "disturbed").mkdir()
     return tmp_path / "disturbed"
+
+
+def test_a_sweep_survives_faults_on_this_machine(folder, undisturbed, text_files):
+    campaign = Campaign(folder, sweep_for(FAULTS, text_files), [], LOCAL_FAULTS, seed=1)
+    campaign.run(FAULTS, undisturbed.steps())
+    campaign.record("local", undisturbed.losses())
+    campaign.assert_whole(undisturbed.losses())
 
 
 def test_a_sweep_survives_faults_on_slurm(slurm_commands, folder, undisturbed, text_files):
