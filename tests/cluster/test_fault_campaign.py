@@ -1,4 +1,4 @@
-"""Faults at random moments on this machine, SLURM and Ray: nothing is lost, nothing runs twice, and no bit changes."""
+"""Faults at random moments here, on SLURM and on Ray: nothing is lost, nothing runs twice, no bit changes."""
 
 from importlib.metadata import version
 from pathlib import Path
