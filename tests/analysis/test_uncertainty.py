@@ -151,8 +151,8 @@ def test_arms_of_one_exponent_are_told_from_arms_of_two():
 @pytest.mark.slow
 def test_the_test_of_joint_against_separate_errs_as_often_as_it_says():
     law = LAWS["chinchilla-shared"]
-    p = [likelihood_comparison(two_arms(0.003, i), law, L2)["p_value"] for i in range(150)]
-    assert np.mean(np.array(p) < 0.1) == pytest.approx(0.1, abs=0.07)
+    p = [likelihood_comparison(two_arms(0.003, i), law, L2)["p_value"] for i in range(50)]
+    assert np.mean(np.array(p) < 0.1) == pytest.approx(0.1, abs=0.1)
 
 
 def test_the_joint_law_gives_one_result_for_each_arm():
@@ -182,12 +182,12 @@ def calibration():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("design", ["5 rungs x 2 seeds, huber", "12 rungs x 1 seed, huber"])
+@pytest.mark.parametrize("design", ["5 rungs x 2 seeds, huber", "12 rungs x 1 seed, l2"])
 def test_default_intervals_cover_about_what_they_say(design: str):
-    """95 % nominal; 100 data sets tell it from less than 88 %."""
-    found = calibration().coverage(design, 100)
+    """95 % nominal; 60 data sets tell it from less than 87 %."""
+    found = calibration().coverage(design, 60)
     for quantity in QUANTITIES:
-        assert found[quantity] >= 0.88, quantity
+        assert found[quantity] >= 0.87, quantity
 
 
 @pytest.mark.slow
@@ -198,13 +198,13 @@ def test_intervals_that_are_too_narrow_are_told_by_their_coverage(monkeypatch: p
     for module in (inference, intervals, multipliers):
         half = module.t_quantile
         monkeypatch.setattr(module, "t_quantile", lambda level, df, half=half: 0.5 * half(level, df))
-    found = calibration().coverage("5 rungs x 2 seeds, l2", 60)
+    found = calibration().coverage("5 rungs x 2 seeds, l2", 40)
     for quantity in QUANTITIES:
-        assert found[quantity] < 0.88, quantity
+        assert found[quantity] < 0.87, quantity
 
 
 @pytest.mark.slow
 def test_a_planted_multiplier_of_one_is_rarely_called_a_win():
-    """Sweeps with their tuning stage; 2,000 of them are in the benchmark, 100 tell 3.5 % from 10 %."""
-    found = calibration().coverage("tuned sweep, 4 rungs x 2 seeds, multiplier 1.00", 100)
-    assert found["called better"] <= 0.08
+    """Sweeps with their tuning stage; 2,000 of them are in the benchmark, 60 tell 3.5 % from 20 %."""
+    found = calibration().coverage("tuned sweep, 4 rungs x 2 seeds, multiplier 1.00", 60)
+    assert found["called better"] <= 0.1
