@@ -10,7 +10,7 @@ from orchestrator.executors import EXECUTORS, Site
 from orchestrator.jobs import Job
 from orchestrator.profiles import Profile
 
-PATIENCE_S = 120
+PATIENCE_S = 400
 FOREVER = "ready.touch()\nwhile True:\n    time.sleep(0.05)"
 KINDS = {
     "completes": "print('hello')",

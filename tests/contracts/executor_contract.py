@@ -6,7 +6,7 @@
 
 import time
 
-PATIENCE_S = 120
+PATIENCE_S = 400
 
 
 def collect(executor, count):
