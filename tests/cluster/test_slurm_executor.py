@@ -384,7 +384,7 @@ def test_inside_another_job_the_variables_of_that_job_do_not_count(make_bench, m
 
 def test_a_time_limit_that_strikes_twice_is_survived(make_bench):
     """Limits are whole minutes, and the signal may come up to one minute early: not before the job is up."""
-    bench = make_bench(time=2, notice_s=5)
+    bench = make_bench(time=2, notice_s=10)
     executor, job = bench.executor(1), bench.job(TWICE_STOPPED)
     (number,) = executor.submit([job])
     end = collect(executor, 1)[number]
@@ -392,7 +392,7 @@ def test_a_time_limit_that_strikes_twice_is_survived(make_bench):
 
 
 def test_where_the_scheduler_resubmits_it_hears_of_the_time_limit(make_bench):
-    bench = make_bench(time=2, notice_s=5, preempt="cancel")
+    bench = make_bench(time=2, notice_s=10, preempt="cancel")
     executor, job = bench.executor(1), bench.job(TWICE_STOPPED)
     (number,) = executor.submit([job])
     end = collect(executor, 1)[number]
