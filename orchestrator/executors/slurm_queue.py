@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -62,7 +63,12 @@ class Row:
 
     @property
     def cause(self) -> str | None:
-        """The cause of its end, where the state says one."""
+        """The cause of its end, where the state says one.
+
+        A short time limit may strike before anything is there to hear SLURM's signal, and dies of it.
+        """
+        if self.state == "FAILED" and self.exit_code in (-signal.SIGUSR2, 128 + signal.SIGUSR2):
+            return "timeout"
         return "node_failure" if self.is_stuck else CAUSES.get(self.state)
 
 

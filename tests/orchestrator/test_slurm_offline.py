@@ -168,6 +168,11 @@ def test_a_queue_that_does_not_answer_is_told_from_one_that_has_forgotten(monkey
     assert slurm_queue.accounted(["5"]) == {}
 
 
+@pytest.mark.parametrize(("exit_code", "cause"), [(140, "timeout"), (-12, "timeout"), (1, None)])
+def test_a_job_that_died_of_the_signal_before_its_limit_has_come_to_its_limit(exit_code, cause):
+    assert Row("5", "name", "FAILED", exit_code).cause == cause
+
+
 def test_a_job_that_slurm_could_not_start_and_holds_is_a_fault_of_the_node():
     row = Row("5", "name", "PENDING", None, None, "launch_failed_requeued_held")
     assert (row.is_stuck, row.cause) == (True, "node_failure")
