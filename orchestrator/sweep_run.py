@@ -61,6 +61,7 @@ class Member:
             "seed": self.trial.seed,
             "lr_status": self.lr_status,
             "learning_rate": self.trial.optimizer.learning_rate,
+            "tokens_per_parameter": self.trial.tokens / self.cell.n_params,
             **{key: value for key, value in self.cell.setting.items() if key in own},
             "setting": {key: value for key, value in self.cell.setting.items() if key not in own},
         }
