@@ -6,7 +6,7 @@ trials. What changes no bit of the result (names, device, intervals of checkpoin
 
 from dataclasses import dataclass, field
 
-from model.fields import ConfigurationError, require, require_choice
+from model.fields import ConfigurationError, later, require, require_choice
 from model.strategies import PRESETS, ScaleVectorStrategy, canonical
 
 __all__ = [
@@ -21,7 +21,8 @@ __all__ = [
 
 ARCHITECTURES = ("llama",)
 OPTIMIZERS = ("adamw",)
-SCHEDULES = ("cosine",)
+SCHEDULES = ("cosine", "wsd")
+COOLDOWNS = ("linear", "1-sqrt")
 PRECISIONS = ("float32", "bfloat16")
 
 
@@ -108,11 +109,17 @@ class ScheduleConfig:
     warmup_tokens: int = 0
     final_fraction: float = 0.1
     """Learning rate at the end over its peak."""
+    cooldown_fraction: float = later(0.2)
+    """Share of all tokens in the cooldown (wsd)."""
+    cooldown: str = later("linear")
 
     def __post_init__(self) -> None:
         require_choice("schedule", self.name, SCHEDULES)
         require(self.warmup_tokens >= 0, "warmup_tokens", self.warmup_tokens, "zero or more")
         require(0 <= self.final_fraction <= 1, "final_fraction", self.final_fraction, "a number in [0, 1]")
+        fraction = self.cooldown_fraction
+        require(0 < fraction <= 1, "cooldown_fraction", fraction, "a number in (0, 1]")
+        require_choice("cooldown", self.cooldown, COOLDOWNS)
 
 
 @dataclass(frozen=True)
@@ -170,6 +177,7 @@ class RunOptions:
     checkpoint_s: seconds between two checkpoints.
     metrics_steps: steps between two rows of scale-vector statistics; losses are kept for every step.
     keep: which checkpoints stay once the trial is completed: ``none``, ``weights`` or ``all``.
+    branch_steps: steps before the cooldown after which the state is kept for other trials (``model.trunks``).
     """
 
     device: str = "cpu"
@@ -177,6 +185,7 @@ class RunOptions:
     checkpoint_s: float = 180.0
     metrics_steps: int = 50
     keep: str = "none"
+    branch_steps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         require(self.micro_batch >= 0, "micro_batch", self.micro_batch, "zero (the whole batch) or more")

@@ -32,6 +32,8 @@ TRIAL_FIELDS: dict[str, str] = {
     "schedule": "schedule.name",
     "warmup_tokens": "schedule.warmup_tokens",
     "final_fraction": "schedule.final_fraction",
+    "cooldown_fraction": "schedule.cooldown_fraction",
+    "cooldown": "schedule.cooldown",
     "batch_tokens": "batch_tokens",
     "sequence_length": "sequence_length",
     "precision": "precision",

@@ -14,7 +14,12 @@ def cosine(progress: float, final_fraction: float) -> float:
     return final_fraction + (1 - final_fraction) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-SCHEDULES: dict[str, Schedule] = {"cosine": cosine}
+def warmup_stable_decay(progress: float, final_fraction: float) -> float:
+    """1 until the cooldown, of which ``progress`` is the share that is done; then linear."""
+    return 1 - (1 - final_fraction) * progress
+
+
+SCHEDULES: dict[str, Schedule] = {"cosine": cosine, "wsd": warmup_stable_decay}
 
 
 def learning_rate(trial: Trial, step: int) -> float:
@@ -27,4 +32,9 @@ def learning_rate(trial: Trial, step: int) -> float:
     if tokens <= schedule.warmup_tokens:
         return peak * tokens / schedule.warmup_tokens
     progress = (tokens - schedule.warmup_tokens) / (trial.tokens - schedule.warmup_tokens)
+    if schedule.name == "wsd":
+        cooldown = schedule.cooldown_fraction * trial.tokens
+        progress = max(0.0, tokens - (trial.tokens - cooldown)) / cooldown
+        if schedule.cooldown == "1-sqrt":
+            progress = math.sqrt(progress)
     return peak * SCHEDULES[schedule.name](progress, schedule.final_fraction)
