@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from model.config import Trial
-from model.trunks import branch_step, trunk_id
+from model.trunks import COURSES, branch_step, trunk_id
 from orchestrator.estimates import KEPT_BYTES_PER_PARAMETER, START_S
 from orchestrator.progress import duration
 
@@ -97,8 +97,10 @@ def warmup_hint(members: Sequence["Member"]) -> str:
     groups: dict[str, set[int]] = {}
     for member in members:
         trial = member.trial
+        if trial.schedule.name not in COURSES or "warmup_tokens" in member.cell.values:
+            continue
         unwarmed = replace(trial, schedule=replace(trial.schedule, warmup_tokens=0))
-        if "warmup_tokens" not in member.cell.values and (name := trunk_id(unwarmed)):
+        if name := trunk_id(unwarmed):
             groups.setdefault(name, set()).add(trial.schedule.warmup_tokens)
     if not any(len(warmups) > 1 for warmups in groups.values()):
         return ""

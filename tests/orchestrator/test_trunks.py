@@ -10,6 +10,7 @@ from simulations import SWEEP, Silent, simulated
 from support import MemoryRecorder, finished
 
 import sweeps
+from analysis import compare, fit
 from model.config import RunOptions
 from model.identity import trial_from_fields, trial_id
 from model.training.corpora import open_corpus
@@ -19,6 +20,7 @@ from orchestrator.executors import simulate
 from orchestrator.executors.simulate import SimulateExecutor
 from orchestrator.planning import gpu_hours, planned, show
 from orchestrator.simulation import Attempt
+from orchestrator.sources import open_sweep
 from orchestrator.sweep_run import SweepRun
 from results.run_directory import RunDirectory, trial_ids
 from results.trunk_folder import TrunkFolder, has_trunks
@@ -253,6 +255,19 @@ def test_the_trials_of_one_trunk_are_a_cluster(tmp_path):
 def test_a_trial_that_shares_its_trunk_with_nobody_is_no_cluster(tmp_path):
     done = simulated(tmp_path, **WSD | {"tokens_per_parameter": [10]})
     assert not any("cluster" in member for member in done.run.folder.members())
+
+
+def test_analysis_does_not_take_the_branches_of_a_trunk_for_independent(monkeypatch, tmp_path):
+    monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path / "cache"))
+    simulated(tmp_path / "runs", **WSD)
+    rows = open_sweep("simulated", tmp_path / "runs").rows
+    assert len(rows) == 12
+    assert rows["cluster"].nunique() == 4
+    (found,) = compare(rows, reference="baseline", bootstrap=0)
+    assert (found.pairs, found.loss_difference.df) == (6, 1)  # two seeds at one rung, whatever the budgets
+    fitted = fit(rows, law="power", bootstrap=10)[0]
+    assert fitted.n_clusters == 2
+    assert "2 independent runs hold 6 points" in fitted.interval_note
 
 
 # Trained
