@@ -6,10 +6,13 @@ trials. What changes no bit of the result (names, device, intervals of checkpoin
 
 from dataclasses import dataclass, field
 
-from model.fields import ConfigurationError, later, require, require_choice
+from model.fields import ConfigurationError, require, require_choice
+from model.optimization import OPTIMIZERS, SCHEDULES, OptimizerConfig, ScheduleConfig
 from model.strategies import PRESETS, ScaleVectorStrategy, canonical
 
 __all__ = [
+    "OPTIMIZERS",
+    "SCHEDULES",
     "ConfigurationError",
     "ModelConfig",
     "OptimizerConfig",
@@ -20,9 +23,6 @@ __all__ = [
 ]
 
 ARCHITECTURES = ("llama",)
-OPTIMIZERS = ("adamw",)
-SCHEDULES = ("cosine", "wsd")
-COOLDOWNS = ("linear", "1-sqrt")
 PRECISIONS = ("float32", "bfloat16")
 
 
@@ -80,49 +80,6 @@ class ModelConfig:
 
 
 @dataclass(frozen=True)
-class OptimizerConfig:
-    """An optimizer and its options. ``weight_decay`` acts as p <- p (1 - learning_rate * weight_decay)."""
-
-    name: str = "adamw"
-    learning_rate: float = 3e-3
-    weight_decay: float = 0.1
-    beta1: float = 0.9
-    beta2: float = 0.95
-    epsilon: float = 1e-8
-    clip_norm: float = 1.0
-    """Largest norm of the gradient; larger gradients are scaled down to it."""
-
-    def __post_init__(self) -> None:
-        require_choice("optimizer", self.name, OPTIMIZERS)
-        _require_positive("", self, ("learning_rate", "epsilon", "clip_norm"))
-        require(0 <= self.weight_decay < float("inf"), "weight_decay", self.weight_decay, "zero or more")
-        for name in ("beta1", "beta2"):
-            value = getattr(self, name)
-            require(0 <= value < 1, name, value, "a number in [0, 1)")
-
-
-@dataclass(frozen=True)
-class ScheduleConfig:
-    """The course of the learning rate; warm-up in tokens, so that budgets of one sweep can share it."""
-
-    name: str = "cosine"
-    warmup_tokens: int = 0
-    final_fraction: float = 0.1
-    """Learning rate at the end over its peak."""
-    cooldown_fraction: float = later(0.2)
-    """Share of all tokens in the cooldown (wsd)."""
-    cooldown: str = later("linear")
-
-    def __post_init__(self) -> None:
-        require_choice("schedule", self.name, SCHEDULES)
-        require(self.warmup_tokens >= 0, "warmup_tokens", self.warmup_tokens, "zero or more")
-        require(0 <= self.final_fraction <= 1, "final_fraction", self.final_fraction, "a number in [0, 1]")
-        fraction = self.cooldown_fraction
-        require(0 < fraction <= 1, "cooldown_fraction", fraction, "a number in (0, 1]")
-        require_choice("cooldown", self.cooldown, COOLDOWNS)
-
-
-@dataclass(frozen=True)
 class Trial:
     """One training job, fully specified.
 
@@ -151,6 +108,10 @@ class Trial:
         require(whole, "tokens", self.tokens, f"a multiple of batch_tokens {self.batch_tokens}")
         warmup = self.schedule.warmup_tokens
         require(warmup <= self.tokens, "warmup_tokens", warmup, f"at most the trained tokens, {self.tokens}")
+        room = (self.tokens - warmup) / self.tokens
+        allowed = f"at most {room:.4g}, what the warm-up of {warmup} leaves of the run's {self.tokens} tokens"
+        fits = warmup + self.cooldown_tokens <= self.tokens
+        require(fits, "cooldown_fraction", self.schedule.cooldown_fraction, allowed)
 
     @property
     def steps(self) -> int:
@@ -161,6 +122,12 @@ class Trial:
     def batch_sequences(self) -> int:
         """Sequences in one batch."""
         return self.batch_tokens // self.sequence_length
+
+    @property
+    def cooldown_tokens(self) -> int:
+        """Tokens in the cooldown at the end, a whole number of batches; 0 for a schedule without one."""
+        fraction = self.schedule.cooldown_fraction
+        return 0 if fraction is None else max(round(fraction * self.steps), 1) * self.batch_tokens
 
     @property
     def canonical_strategy(self) -> ScaleVectorStrategy:

@@ -12,9 +12,9 @@ from model.config import Trial
 from model.identity import digest, semantic_fields
 from model.training.schedules import learning_rate
 
-COURSES = {"wsd": "constant"}
-"""Schedule -> the course of its rate between warm-up and cooldown. A new schedule with a part that does not
-know the budget is one line here; schedules of one course share trunks."""
+COURSES = {"wsd": "constant", "constant": "constant", "inverse-sqrt": "inverse-sqrt"}
+"""Schedule -> the course of its rate between warm-up and cooldown (or the end). A new schedule with a part
+that does not know the budget is one line here; schedules of one course share trunks."""
 _FAR = 1_000_000
 """A budget so many times as large cools down later, if at all."""
 

@@ -17,10 +17,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from model.training.optimizer_state import pack_state, unpack_state
 from model.transformer import Transformer
 
 KEPT = 2
 """How many checkpoints stay: the newest, and the one before in case the newest is damaged."""
+
+OPTIMIZER = "optimizer."
+"""What the names of an optimizer's tensors begin with."""
 
 Tensors = dict[str, torch.Tensor]
 
@@ -91,9 +95,7 @@ def pack(model: Transformer, optimizer: torch.optim.Optimizer | None) -> Tensors
             seen.add(id(tensor))
             tensors[f"model.{name}"] = tensor
     if optimizer is not None:
-        for index, state in optimizer.state_dict()["state"].items():
-            for name, value in state.items():
-                tensors[f"optimizer.{index}.{name}"] = torch.as_tensor(value)
+        tensors |= {f"{OPTIMIZER}{name}": tensor for name, tensor in pack_state(optimizer).items()}
     return tensors
 
 
@@ -106,12 +108,8 @@ def unpack(tensors: Tensors, model: Transformer, optimizer: torch.optim.Optimize
         raise ValueError("the checkpoint was made for another model")
     for name, tensor in kept.items():
         targets[name].copy_(tensor)
-    state: dict[int, dict[str, torch.Tensor]] = {}
-    for name, tensor in tensors.items():
-        if name.startswith("optimizer."):
-            _, index, key = name.split(".", 2)
-            state.setdefault(int(index), {})[key] = tensor
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    own = {name: tensor for name, tensor in tensors.items() if name.startswith(OPTIMIZER)}
+    unpack_state({name.removeprefix(OPTIMIZER): tensor for name, tensor in own.items()}, optimizer)
 
 
 def _newest_first(folder: Path) -> list[Path]:

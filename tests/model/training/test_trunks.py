@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import BATCH_TOKENS, MemoryRecorder
 
-from model.config import OPTIMIZERS, RunOptions, ScheduleConfig
+from model.config import (
+    OPTIMIZERS,
+    SCHEDULES,
+    ModelConfig,
+    OptimizerConfig,
+    RunOptions,
+    ScheduleConfig,
+    Shape,
+    Trial,
+)
 from model.identity import semantic_fields, trial_id
 from model.training import checkpoints
 from model.training.checkpoints import Checkpoint, checkpoint_path, read_checkpoint
@@ -76,7 +85,7 @@ def test_a_branch_ends_with_the_bits_of_the_run_alone(leader, branch, of_steps, 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_no_optimizer_knows_the_budget_before_the_cooldown(optimizer, of_steps, corpus, tmp_path):
     def with_optimizer(trial):
-        return replace(trial, optimizer=replace(trial.optimizer, name=optimizer))
+        return replace(trial, optimizer=OptimizerConfig(optimizer, learning_rate=0.01))
 
     trial = with_optimizer(of_steps(10))
     run(with_optimizer(of_steps(40)), corpus, tmp_path / "leader", tmp_path / "trunk", (8,))
@@ -87,7 +96,7 @@ def test_no_optimizer_knows_the_budget_before_the_cooldown(optimizer, of_steps, 
 
 
 def test_the_form_of_the_cooldown_may_differ(of_steps, corpus, tmp_path):
-    trial = of_steps(20, replace(SCHEDULE, cooldown="1-sqrt", cooldown_fraction=0.5, final_fraction=0.0))
+    trial = of_steps(20, replace(SCHEDULE, cooldown="1-sqrt", cooldown_fraction=0.5, final_fraction=0.1))
     run(of_steps(20), corpus, tmp_path / "linear", tmp_path / "trunk", branch_steps=(10,))
     alone = (*run(trial, corpus, tmp_path / "alone"), tmp_path / "alone")
     branched = (*run(trial, corpus, tmp_path / "branch", tmp_path / "trunk"), tmp_path / "branch")
@@ -129,10 +138,10 @@ def test_a_trial_keeps_no_state_of_its_cooldown(of_steps, corpus, tmp_path):
 
 
 @given(
-    st.integers(2, 60),
-    st.integers(2, 60),
+    st.integers(20, 60),
+    st.integers(20, 60),
     st.integers(0, 2),
-    st.floats(0.05, 1.0),
+    st.floats(0.05, 0.85),
     st.sampled_from(["linear", "1-sqrt"]),
 )
 def test_budgets_have_the_same_rates_before_the_shorter_cooldown(first, second, warmup, fraction, form):
@@ -149,8 +158,6 @@ def test_a_branch_begins_where_the_cooldown_does(steps, fraction, expected):
 
 def _bare(steps, warmup, fraction=0.2, form="linear"):
     """A trial of ``steps`` steps that is never trained."""
-    from model.config import ModelConfig, OptimizerConfig, Shape, Trial
-
     schedule = ScheduleConfig("wsd", warmup * 32, cooldown_fraction=fraction, cooldown=form)
     model = ModelConfig(Shape(16, 1, 2, 2, 48), 256)
     return Trial(model, OptimizerConfig(), schedule, "corpus", 32, 32, steps * 32, seed=0)
@@ -158,13 +165,36 @@ def _bare(steps, warmup, fraction=0.2, form="linear"):
 
 def test_a_trunk_is_the_trial_without_its_budget_and_its_cooldown():
     trial = _bare(20, 2)
-    cooled = replace(trial.schedule, final_fraction=0.0, cooldown="1-sqrt", cooldown_fraction=0.4)
+    cooled = replace(trial.schedule, final_fraction=0.1, cooldown="1-sqrt", cooldown_fraction=0.4)
     for same in (_bare(40, 2), replace(trial, schedule=cooled)):
         assert trunk_id(same) == trunk_id(trial) != trial_id(trial)
         assert trial_id(same) != trial_id(trial)
     faster = replace(trial.optimizer, learning_rate=0.1)
     for other in (_bare(20, 1), replace(trial, seed=1), replace(trial, optimizer=faster)):
         assert trunk_id(other) != trunk_id(trial)
+
+
+def test_schedules_of_one_course_share_their_trunk():
+    trial = _bare(20, 2)
+    constant = replace(trial, schedule=ScheduleConfig("constant", 64))
+    falling = replace(trial, schedule=ScheduleConfig("inverse-sqrt", 64))
+    assert trunk_id(constant) == trunk_id(trial) != trunk_id(falling)
+    assert branch_step(constant) == branch_step(falling) == 19
+
+
+@pytest.mark.parametrize("name", sorted(COURSES))
+def test_schedules_with_a_trunk_have_the_same_rates_at_every_budget(name):
+    trials = [replace(_bare(steps, 2), schedule=ScheduleConfig(name, 64)) for steps in (20, 50)]
+    shared = min(map(branch_step, trials))
+    assert shared >= 16
+    rates = [[learning_rate(trial, step) for step in range(shared)] for trial in trials]
+    assert rates[0] == rates[1]
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULES.keys() - COURSES.keys()))
+def test_every_other_schedule_knows_the_budget(name):
+    trials = [replace(_bare(steps, 2), schedule=ScheduleConfig(name, 64)) for steps in (20, 50)]
+    assert learning_rate(trials[0], 2) != learning_rate(trials[1], 2)
 
 
 def test_a_schedule_that_knows_the_budget_from_the_start_has_no_trunk(trial):
