@@ -144,6 +144,7 @@ class RunOptions:
     checkpoint_s: seconds between two checkpoints.
     metrics_steps: steps between two rows of scale-vector statistics; losses are kept for every step.
     keep: which checkpoints stay once the trial is completed: ``none``, ``weights`` or ``all``.
+    branch_steps: steps before the cooldown after which the state is kept for other trials (``model.trunks``).
     """
 
     device: str = "cpu"
@@ -151,6 +152,7 @@ class RunOptions:
     checkpoint_s: float = 180.0
     metrics_steps: int = 50
     keep: str = "none"
+    branch_steps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         require(self.micro_batch >= 0, "micro_batch", self.micro_batch, "zero (the whole batch) or more")
