@@ -58,7 +58,7 @@ def count_parameters(config: ModelConfig) -> ParameterCounts:
     """The parameters of ``config``'s model, as the transformer creates them."""
     shape = config.shape
     embedding = config.vocabulary_size * shape.width
-    inputs, outputs = _scale_vectors(shape, config.scale_vectors)
+    inputs, outputs = _scale_vectors(config)
     return ParameterCounts(
         matrices=_matrices(shape),
         token_embedding=embedding,
@@ -74,19 +74,26 @@ def _matrices(shape: Shape) -> int:
     return shape.layers * sum(rows * columns for rows, columns in map_shapes(shape).values())
 
 
-def _scale_vectors(shape: Shape, strategy: ScaleVectorStrategy) -> tuple[int, int]:
+def _scale_vectors(config: ModelConfig) -> tuple[int, int]:
     """Parameters of the scale vectors of the whole model, (role input, role output)."""
+    shape, strategy = config.shape, config.scale_vectors
     sizes = map_shapes(shape)
     inputs = [sizes[name][1] for name in ALL_MAPS if strategy.has_own_input_vector(name)]
     if strategy.branches == "shared":
         inputs += [shape.width] * len((ATTENTION_INPUT_MAPS, FEED_FORWARD_INPUT_MAPS))
     outputs = [sizes[name][0] for name in ALL_MAPS if strategy.has_output_vector(name)]
+    norms = [
+        shape.head_width if name in ATTENTION_INPUT_MAPS else sizes[name][0]
+        for name in ALL_MAPS
+        if strategy.has_norm_vector(name, config.architecture)
+    ]
     final = [shape.width] if strategy.branches != "none" else []
     of_inputs = _stored(inputs * shape.layers + final, strategy)
     of_outputs = _stored(outputs * shape.layers, strategy)
+    of_norms = _stored(norms * shape.layers, strategy)
     if strategy.dual_output_role == "input":
-        return of_inputs + of_outputs, 0
-    return of_inputs, of_outputs
+        return of_inputs + of_outputs, of_norms
+    return of_inputs, of_outputs + of_norms
 
 
 def _stored(widths: list[int], strategy: ScaleVectorStrategy) -> int:

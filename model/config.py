@@ -7,7 +7,7 @@ trials. What changes no bit of the result (names, device, intervals of checkpoin
 from dataclasses import dataclass, field
 
 from model.fields import ConfigurationError, require, require_choice
-from model.strategies import PRESETS, ScaleVectorStrategy, canonical
+from model.strategies import OUTPUT_NORMS, PRESETS, ScaleVectorStrategy, canonical
 
 __all__ = [
     "ConfigurationError",
@@ -19,7 +19,7 @@ __all__ = [
     "Trial",
 ]
 
-ARCHITECTURES = ("llama",)
+ARCHITECTURES = tuple(OUTPUT_NORMS)
 OPTIMIZERS = ("adamw",)
 SCHEDULES = ("cosine",)
 PRECISIONS = ("float32", "bfloat16")
@@ -62,7 +62,13 @@ class Shape:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Everything that decides which tensors a model has and what function they compute."""
+    """Everything that decides which tensors a model has and what function they compute.
+
+    architecture: ``llama`` (RMSNorm before each sublayer) or ``gemma``: in the style of Gemma 3, RMSNorm
+        before and after each sublayer and on queries and keys, head by head, before the rotary embedding.
+        In all else it is the llama here (SwiGLU, no scaling of the embedding), so that norms are the
+        only difference.
+    """
 
     shape: Shape
     vocabulary_size: int
@@ -76,6 +82,10 @@ class ModelConfig:
         require_choice("architecture", self.architecture, ARCHITECTURES)
         require(self.vocabulary_size >= 2, "vocabulary_size", self.vocabulary_size, "2 or more")
         _require_positive("", self, ("norm_epsilon", "rope_base"))
+
+    def canonical_strategy(self, decays_anything: bool = True) -> ScaleVectorStrategy:
+        """The scale-vector strategy with the fields that cannot matter in this model at their defaults."""
+        return canonical(self.scale_vectors, decays_anything=decays_anything, architecture=self.architecture)
 
 
 @dataclass(frozen=True)
@@ -158,7 +168,7 @@ class Trial:
     @property
     def canonical_strategy(self) -> ScaleVectorStrategy:
         """The scale-vector strategy with the fields that cannot matter here at their defaults."""
-        return canonical(self.model.scale_vectors, decays_anything=self.optimizer.weight_decay > 0)
+        return self.model.canonical_strategy(self.optimizer.weight_decay > 0)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from model.functional import rms_norm
-from model.strategies import ATTENTION_INPUT_MAPS, ScaleVectorStrategy
+from model.strategies import ATTENTION_INPUT_MAPS, OUTPUT_NORMS, ScaleVectorStrategy
 
 NEAR_ZERO = 0.1
 """An entry of a scale vector below this magnitude counts as near zero in the statistics."""
@@ -73,6 +73,8 @@ class LinearMap(nn.Module):
 
     ``weight`` is W [out_width, in_width]; ``input_vector`` is v, ``output_vector`` is u, either may be
     absent. ``norm_width`` is the number of neighbouring outputs that are normalized together, 0 for none.
+    A norm that the architecture brings may have a vector g of its own, ``norm_vector`` [norm_width]:
+    ``y = g * Norm(u * (W (v * x)))``; there ``output_vector`` is next to W.
     """
 
     def __init__(
@@ -82,12 +84,17 @@ class LinearMap(nn.Module):
         input_vector: ScaleVector | None = None,
         output_vector: ScaleVector | None = None,
         norm_width: int = 0,
+        *,
+        norm_vector: ScaleVector | None = None,
+        output_before_norm: bool = False,
     ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(out_width, in_width))
         self.input_vector = input_vector
         self.output_vector = output_vector
         self.norm_width = norm_width
+        self.norm_vector = norm_vector
+        self.output_is_folded = output_vector is not None and (output_before_norm or not norm_width)
 
     def folded_weight(self, before: Tensor | None = None) -> Tensor:
         """W with the vectors that touch it: diag(u) W diag(v), without u where a norm stands between.
@@ -100,7 +107,7 @@ class LinearMap(nn.Module):
             before = own if before is None else before * own
         if before is not None:
             weight = weight * before
-        if self.output_vector is not None and not self.norm_width:
+        if self.output_vector is not None and self.output_is_folded:
             weight = self.output_vector()[:, None] * weight
         return weight
 
@@ -111,8 +118,11 @@ class LinearMap(nn.Module):
         return y if late is None else y * late
 
     def late_vector(self) -> Tensor | None:
-        """u [out_width] where a norm keeps it from being folded into W, else None."""
-        return self.output_vector() if self.output_vector is not None and self.norm_width else None
+        """What a norm keeps from being folded into W, [out_width]: u, or the norm's own vector; else None."""
+        if self.norm_vector is not None:
+            own: Tensor = self.norm_vector()
+            return own.repeat(len(self.weight) // len(own))
+        return None if self.output_vector is None or self.output_is_folded else self.output_vector()
 
 
 def joint_map(maps: Sequence[LinearMap], x: Tensor, epsilon: float, before: Tensor | None = None) -> Tensor:
@@ -149,20 +159,38 @@ def late_vectors(maps: Sequence[LinearMap]) -> Tensor | None:
 
 
 def scaled_map(
-    name: str, strategy: ScaleVectorStrategy, in_width: int, out_width: int, head_width: int
+    name: str,
+    strategy: ScaleVectorStrategy,
+    in_width: int,
+    out_width: int,
+    head_width: int,
+    architecture: str = "llama",
 ) -> LinearMap:
-    """The linear map ``name`` with the vectors of its own that ``strategy`` gives it."""
+    """The linear map ``name`` with the norm and the vectors of its own that it has under ``strategy``."""
     reparameterization = strategy.reparameterization
-    input_vector = output_vector = None
+    input_vector = output_vector = norm_vector = None
     if strategy.has_own_input_vector(name):
         input_vector = ScaleVector(in_width, reparameterization, "input")
     if strategy.has_output_vector(name):
         output_vector = ScaleVector(out_width, reparameterization, strategy.dual_output_role)
-    norm_width = 0
-    if strategy.normalizes_output(name):
-        per_head = strategy.normalize_per_head and name in ATTENTION_INPUT_MAPS
-        norm_width = head_width if per_head else out_width
-    return LinearMap(in_width, out_width, input_vector, output_vector, norm_width)
+    norm_width = _norm_width(name, strategy, out_width, head_width, architecture)
+    if strategy.has_norm_vector(name, architecture):
+        norm_vector = ScaleVector(norm_width, reparameterization, "output")
+    return LinearMap(
+        in_width, out_width, input_vector, output_vector, norm_width,
+        norm_vector=norm_vector, output_before_norm=not strategy.normalizes_output(name),
+    )  # fmt: skip
+
+
+def _norm_width(
+    name: str, strategy: ScaleVectorStrategy, out_width: int, head_width: int, architecture: str
+) -> int:
+    """Neighbouring outputs of the map ``name`` that are normalized together, 0 for none."""
+    of_architecture = name in OUTPUT_NORMS[architecture]
+    if not of_architecture and not strategy.normalizes_output(name):
+        return 0
+    per_head = name in ATTENTION_INPUT_MAPS and (of_architecture or strategy.normalize_per_head)
+    return head_width if per_head else out_width
 
 
 def shared_vector(strategy: ScaleVectorStrategy, width: int, *, readers: int) -> ScaleVector | None:
@@ -179,8 +207,8 @@ def vector_statistics(model: nn.Module) -> dict[str, float]:
     """Mean, standard deviation and share near zero of the scale vectors in effect, by kind over all layers.
 
     Keys are ``sv/KIND/mean``, ``sv/KIND/deviation`` and ``sv/KIND/near_zero`` (share with
-    |g| < NEAR_ZERO), KIND one of ``query_input``, ``query_output``, ..., ``attention_shared``,
-    ``feed_forward_shared``, ``final``. Empty for a model without vectors.
+    |g| < NEAR_ZERO), KIND one of ``query_input``, ``query_output``, ``query_norm``, ...,
+    ``attention_shared``, ``feed_forward_shared``, ``final``. Empty for a model without vectors.
     """
     kinds: dict[str, list[Tensor]] = {}
     for name, module in model.named_modules():

@@ -2,6 +2,17 @@
 
 The fields are independent of each other, so that any point of the paper's ablation lattice
 (arXiv 2605.26895) can be written down. The arithmetic that they stand for is in ``model.scale_vectors``.
+
+Where the architecture itself normalizes what a map puts out (``OUTPUT_NORMS``; gemma), the fields mean this:
+
+* The norm stays under every strategy. Its own vector is an output-norm vector, whatever
+  ``dual_output_role`` says; it is there unless ``branches`` is ``none``. Queries and keys have one entry for
+  each channel of a head, shared by the heads.
+* HG (``branches: heterogeneous``) splits vectors that several maps share; a norm behind one map is read by
+  nobody else, so nothing changes there.
+* DP puts the map's output vector between the map and the norm; the norm's own vector stays behind it.
+* DNP finds its norm there already: none is added, and the map's output vector, with an entry for every
+  output channel, takes the place of the norm's own.
 """
 
 from dataclasses import dataclass, replace
@@ -13,6 +24,10 @@ FEED_FORWARD_INPUT_MAPS = ("gate", "up")
 NORMED_MAPS = ATTENTION_INPUT_MAPS + FEED_FORWARD_INPUT_MAPS
 """The linear maps that read a normalized input."""
 ALL_MAPS = ("query", "key", "value", "output", "gate", "up", "down")
+
+OUTPUT_NORMS: dict[str, tuple[str, ...]] = {"llama": (), "gemma": ("query", "key", "output", "down")}
+"""Architecture -> the maps whose outputs it normalizes itself: queries and keys head by head, the two maps
+that end a sublayer over the width."""
 
 BRANCHES = ("none", "shared", "heterogeneous")
 PLACEMENTS = ("input", "dual", "dual-normalized")
@@ -33,7 +48,8 @@ class ScaleVectorStrategy:
         reading. ``output`` and ``down`` do not follow a norm: naming them gives them both vectors (only
         the output vector where ``branches`` is ``none``).
     normalize_per_head: whether DNP normalizes queries, keys and values head by head (our reading) or
-        over their whole width. Gate and up are always normalized over their width.
+        over their whole width. Gate and up are always normalized over their width; a norm that the
+        architecture brings is its own, whatever stands here.
     reparameterization: ``none``; ``or``: g = beta * alpha; ``er``: g = exp(beta + alpha);
         ``or-normalized``: g = beta * sqrt(d) * alpha / |alpha|; ``or-exponential``: g = exp(beta) * alpha.
         The split into a scalar beta and a vector alpha is our reading of the paper's OR and ER.
@@ -94,6 +110,11 @@ class ScaleVectorStrategy:
         """Whether a norm stands between the map ``name`` and its output vector."""
         return self.placement == "dual-normalized" and name in self.dual_maps
 
+    def has_norm_vector(self, name: str, architecture: str) -> bool:
+        """Whether the norm that ``architecture`` has behind the map ``name`` has a vector of its own."""
+        normalized = name in OUTPUT_NORMS[architecture]
+        return normalized and self.branches != "none" and not self.normalizes_output(name)
+
     def decays(self, role: str) -> bool:
         """Whether vectors of ``role`` (``input`` or ``output``) decay."""
         return self.weight_decay in ("all", role)
@@ -118,14 +139,16 @@ PRESETS: dict[str, ScaleVectorStrategy] = {
 }
 
 
-def canonical(strategy: ScaleVectorStrategy, *, decays_anything: bool = True) -> ScaleVectorStrategy:
+def canonical(
+    strategy: ScaleVectorStrategy, *, decays_anything: bool = True, architecture: str = "llama"
+) -> ScaleVectorStrategy:
     """The simplest strategy that trains the same bits: fields that cannot matter are set to their default.
 
     On a Llama without dual placement every vector is an input-norm vector, for instance, so that decay
     on input-norm vectors *is* decay on all. ``decays_anything`` is False where the weight decay is zero.
     """
     default = ScaleVectorStrategy()
-    if not any(strategy.normalizes_output(name) for name in ATTENTION_INPUT_MAPS):
+    if not any(_may_normalize_per_head(strategy, name, architecture) for name in ATTENTION_INPUT_MAPS):
         strategy = replace(strategy, normalize_per_head=default.normalize_per_head)
     if not strategy.is_dual:
         strategy = replace(
@@ -138,19 +161,23 @@ def canonical(strategy: ScaleVectorStrategy, *, decays_anything: bool = True) ->
         return ScaleVectorStrategy(branches="none")
     if not decays_anything:
         return replace(strategy, weight_decay=default.weight_decay, dual_output_role=default.dual_output_role)
-    role = default.dual_output_role if _one_policy_for_all(strategy) else strategy.dual_output_role
-    return replace(strategy, weight_decay=_canonical_decay(strategy), dual_output_role=role)
+    decay = _canonical_decay(strategy, architecture)
+    role = default.dual_output_role if decay in ("all", "none") else strategy.dual_output_role
+    return replace(strategy, weight_decay=decay, dual_output_role=role)
 
 
-def _one_policy_for_all(strategy: ScaleVectorStrategy) -> bool:
-    return _canonical_decay(strategy) in ("all", "none")
+def _may_normalize_per_head(strategy: ScaleVectorStrategy, name: str, architecture: str) -> bool:
+    """Whether ``normalize_per_head`` decides about the map ``name``."""
+    return strategy.normalizes_output(name) and name not in OUTPUT_NORMS[architecture]
 
 
-def _canonical_decay(strategy: ScaleVectorStrategy) -> str:
+def _canonical_decay(strategy: ScaleVectorStrategy, architecture: str) -> str:
     """The decay policy in words of all/none where only vectors of one role exist."""
     roles = set()
     if strategy.branches != "none":
         roles.add("input")
+    if any(strategy.has_norm_vector(name, architecture) for name in OUTPUT_NORMS[architecture]):
+        roles.add("output")
     if strategy.is_dual:
         roles.add(strategy.dual_output_role)
     decayed = {role for role in roles if strategy.decays(role)}

@@ -1,6 +1,7 @@
-"""A Llama-style decoder whose scale vectors follow a strategy.
+"""A decoder whose scale vectors follow a strategy.
 
-RMSNorm before each sublayer, rotary embedding, grouped-query attention, SwiGLU, no biases.
+RMSNorm before each sublayer (Gemma style: behind it and on queries and keys too), rotary embedding,
+grouped-query attention, SwiGLU, no biases.
 """
 
 import hashlib
@@ -33,14 +34,14 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        shape, strategy = config.shape, config.scale_vectors
+        shape, strategy, style = config.shape, config.scale_vectors, config.architecture
         self.config = config
         width, head, kv = shape.width, shape.head_width, shape.kv_heads * shape.head_width
         self.shared_vector = shared_vector(strategy, width, readers=3)
-        self.query = scaled_map("query", strategy, width, width, head)
-        self.key = scaled_map("key", strategy, width, kv, head)
-        self.value = scaled_map("value", strategy, width, kv, head)
-        self.output = scaled_map("output", strategy, width, width, head)
+        self.query = scaled_map("query", strategy, width, width, head, style)
+        self.key = scaled_map("key", strategy, width, kv, head, style)
+        self.value = scaled_map("value", strategy, width, kv, head, style)
+        self.output = scaled_map("output", strategy, width, width, head, style)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalized input [batch, length, width] to the sublayer's output, the same shape."""
@@ -79,13 +80,13 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        shape, strategy = config.shape, config.scale_vectors
+        shape, strategy, style = config.shape, config.scale_vectors, config.architecture
         self.config = config
         width, hidden, head = shape.width, shape.feed_forward, shape.head_width
         self.shared_vector = shared_vector(strategy, width, readers=2)
-        self.gate = scaled_map("gate", strategy, width, hidden, head)
-        self.up = scaled_map("up", strategy, width, hidden, head)
-        self.down = scaled_map("down", strategy, hidden, width, head)
+        self.gate = scaled_map("gate", strategy, width, hidden, head, style)
+        self.up = scaled_map("up", strategy, width, hidden, head, style)
+        self.down = scaled_map("down", strategy, hidden, width, head, style)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalized input [batch, length, width] to the sublayer's output, the same shape."""
@@ -201,19 +202,27 @@ def fold(model: Transformer) -> Transformer:
     """A model without scale vectors that computes the same function: each W becomes diag(u) W diag(v).
 
     Tied embeddings are untied where the final norm has a vector, which can be folded into the head only.
-    Raises :class:`FoldingError` under dual-normalized placement, whose norms cannot be folded.
+    Raises :class:`FoldingError` where a vector stands behind a norm (under dual-normalized placement, and
+    wherever a norm behind a map has a vector of its own): it cannot be folded.
     """
-    strategy = model.config.scale_vectors
-    normalized = [name for name in ALL_MAPS if strategy.normalizes_output(name)]
-    if normalized:
-        maps = ", ".join(normalized)
-        raise FoldingError(f"placement is 'dual-normalized': the norms behind {maps} cannot be folded")
+    _require_foldable(model.config)
     tied = model.config.tied_embeddings and model.final_vector is None
     config = replace(model.config, scale_vectors=PRESETS["none"], tied_embeddings=tied)
     with torch.device("meta"):
         folded = Transformer(config)
     folded.load_state_dict(_folded_state(model, tied), assign=True)
     return folded
+
+
+def _require_foldable(config: ModelConfig) -> None:
+    strategy = config.scale_vectors
+    if normalized := [name for name in ALL_MAPS if strategy.normalizes_output(name)]:
+        maps = ", ".join(normalized)
+        raise FoldingError(f"placement is 'dual-normalized': the norms behind {maps} cannot be folded")
+    if scaled := [name for name in ALL_MAPS if strategy.has_norm_vector(name, config.architecture)]:
+        maps = ", ".join(scaled)
+        style = f"architecture is {config.architecture!r}"
+        raise FoldingError(f"{style}: the vectors of the norms behind {maps} cannot be folded")
 
 
 def _folded_state(model: Transformer, tied: bool) -> dict[str, Tensor]:
