@@ -17,7 +17,7 @@ Where the architecture itself normalizes what a map puts out (``OUTPUT_NORMS``; 
 
 from dataclasses import dataclass, replace
 
-from model.fields import require, require_choice
+from model.fields import later, require, require_choice
 
 ATTENTION_INPUT_MAPS = ("query", "key", "value")
 FEED_FORWARD_INPUT_MAPS = ("gate", "up")
@@ -34,6 +34,8 @@ PLACEMENTS = ("input", "dual", "dual-normalized")
 REPARAMETERIZATIONS = ("none", "or", "er", "or-normalized", "or-exponential")
 WEIGHT_DECAYS = ("all", "none", "input", "output")
 ROLES = ("input", "output")
+EXPERT_VECTORS = ("shared", "own", "none")
+ROUTER_VECTORS = ("branch", "none")
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,13 @@ class ScaleVectorStrategy:
     dual_output_role: whether the output vectors of dual placement count as output-norm vectors (our
         reading: no linear map follows them directly) or as input-norm vectors when decay is chosen.
     learning_rate_factor: learning rate of the vectors over that of the matrices.
+    experts: in a mixture, what the routed experts have of all this: ``shared`` (a vector belongs to a map
+        of the layer, and all its experts share it), ``own`` (each expert has its own, as if it were a
+        sublayer behind a norm of its own) or ``none`` (they are as under the strategy ``none``: they read
+        the normalized input as it is). A shared expert is a dense unit and has its own vectors throughout.
+    router: ``branch`` (the router is one more reader of the normalized input: it shares the vector of the
+        readers, and has its own where branches are heterogeneous) or ``none`` (it reads the normalized
+        input as it is). Both are our reading; without a mixture neither means anything.
     """
 
     branches: str = "shared"
@@ -70,6 +79,8 @@ class ScaleVectorStrategy:
     weight_decay: str = "all"
     dual_output_role: str = "output"
     learning_rate_factor: float = 1.0
+    experts: str = later("shared")
+    router: str = later("branch")
 
     def __post_init__(self) -> None:
         require_choice("scale_vectors.branches", self.branches, BRANCHES)
@@ -77,6 +88,8 @@ class ScaleVectorStrategy:
         require_choice("scale_vectors.reparameterization", self.reparameterization, REPARAMETERIZATIONS)
         require_choice("scale_vectors.weight_decay", self.weight_decay, WEIGHT_DECAYS)
         require_choice("scale_vectors.dual_output_role", self.dual_output_role, ROLES)
+        require_choice("scale_vectors.experts", self.experts, EXPERT_VECTORS)
+        require_choice("scale_vectors.router", self.router, ROUTER_VECTORS)
         for name in self.dual_maps:
             require_choice("scale_vectors.dual_maps", name, ALL_MAPS)
         unique = len(set(self.dual_maps)) == len(self.dual_maps)
@@ -140,14 +153,22 @@ PRESETS: dict[str, ScaleVectorStrategy] = {
 
 
 def canonical(
-    strategy: ScaleVectorStrategy, *, decays_anything: bool = True, architecture: str = "llama"
+    strategy: ScaleVectorStrategy,
+    *,
+    decays_anything: bool = True,
+    architecture: str = "llama",
+    is_mixture: bool = False,
 ) -> ScaleVectorStrategy:
     """The simplest strategy that trains the same bits: fields that cannot matter are set to their default.
 
     On a Llama without dual placement every vector is an input-norm vector, for instance, so that decay
     on input-norm vectors *is* decay on all. ``decays_anything`` is False where the weight decay is zero.
+    On mixtures some strategies that train the same bits stay apart (experts without vectors, say, under a
+    policy for vectors that only experts would have): then a trial is run twice, never one for another.
     """
     default = ScaleVectorStrategy()
+    if not is_mixture:
+        strategy = replace(strategy, experts=default.experts, router=default.router)
     if not any(_may_normalize_per_head(strategy, name, architecture) for name in ATTENTION_INPUT_MAPS):
         strategy = replace(strategy, normalize_per_head=default.normalize_per_head)
     if not strategy.is_dual:
@@ -161,7 +182,7 @@ def canonical(
         return ScaleVectorStrategy(branches="none")
     if not decays_anything:
         return replace(strategy, weight_decay=default.weight_decay, dual_output_role=default.dual_output_role)
-    decay = _canonical_decay(strategy, architecture)
+    decay = _canonical_decay(strategy, architecture, is_mixture)
     role = default.dual_output_role if decay in ("all", "none") else strategy.dual_output_role
     return replace(strategy, weight_decay=decay, dual_output_role=role)
 
@@ -171,12 +192,15 @@ def _may_normalize_per_head(strategy: ScaleVectorStrategy, name: str, architectu
     return strategy.normalizes_output(name) and name not in OUTPUT_NORMS[architecture]
 
 
-def _canonical_decay(strategy: ScaleVectorStrategy, architecture: str) -> str:
+def _canonical_decay(strategy: ScaleVectorStrategy, architecture: str, is_mixture: bool) -> str:
     """The decay policy in words of all/none where only vectors of one role exist."""
     roles = set()
     if strategy.branches != "none":
         roles.add("input")
-    if any(strategy.has_norm_vector(name, architecture) for name in OUTPUT_NORMS[architecture]):
+    norms = OUTPUT_NORMS[architecture]
+    if any(strategy.has_norm_vector(name, architecture) for name in norms):
+        roles.add("output")
+    if is_mixture and norms and strategy.branches != "none":  # behind the sum over experts
         roles.add("output")
     if strategy.is_dual:
         roles.add(strategy.dual_output_role)

@@ -13,10 +13,12 @@ from model.config import (
 )
 from model.strategies import (
     BRANCHES,
+    EXPERT_VECTORS,
     PLACEMENTS,
     PRESETS,
     REPARAMETERIZATIONS,
     ROLES,
+    ROUTER_VECTORS,
     WEIGHT_DECAYS,
     ScaleVectorStrategy,
 )
@@ -62,6 +64,8 @@ STRATEGY_CHOICES: dict[str, tuple[str, ...]] = {
     "reparameterization": REPARAMETERIZATIONS,
     "weight_decay": WEIGHT_DECAYS,
     "dual_output_role": ROLES,
+    "experts": EXPERT_VECTORS,
+    "router": ROUTER_VECTORS,
 }
 
 

@@ -8,16 +8,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.config import ARCHITECTURES, ModelConfig, Shape
+from model.config import ARCHITECTURES, Experts, ModelConfig, Shape
+from model.experts import Mixture
 from model.fields import ConfigurationError
 from model.scale_vectors import LinearMap
 from model.strategies import (
     ALL_MAPS,
     BRANCHES,
+    EXPERT_VECTORS,
     PLACEMENTS,
     PRESETS,
     REPARAMETERIZATIONS,
     ROLES,
+    ROUTER_VECTORS,
     WEIGHT_DECAYS,
     ScaleVectorStrategy,
     canonical,
@@ -25,6 +28,7 @@ from model.strategies import (
 from model.transformer import Transformer, parameter_roles
 
 SHAPE = Shape(width=12, layers=1, heads=3, kv_heads=3, feed_forward=7)
+
 FIELDS = [field.name for field in fields(ScaleVectorStrategy)]
 
 any_strategy = st.builds(
@@ -40,13 +44,25 @@ any_strategy = st.builds(
 )
 
 
+any_strategy_of_a_mixture = st.builds(
+    replace,
+    any_strategy,
+    experts=st.sampled_from(EXPERT_VECTORS),
+    router=st.sampled_from(ROUTER_VECTORS),
+)
 any_architecture = st.sampled_from(ARCHITECTURES)
 
 
-def trained(strategy: ScaleVectorStrategy, architecture: str, decays_anything: bool) -> dict[str, Any]:
+def trained(
+    strategy: ScaleVectorStrategy,
+    architecture: str,
+    decays_anything: bool,
+    experts: Experts | None = None,
+) -> dict[str, Any]:
     """All of a strategy that training sees: each vector's parameters, decay and rate, each map's norm."""
+    shape = SHAPE if experts is None else replace(SHAPE, feed_forward=experts.active * experts.feed_forward)
     with torch.device("meta"):
-        model = Transformer(ModelConfig(SHAPE, 5, strategy, architecture))
+        model = Transformer(ModelConfig(shape, 5, strategy, architecture, experts=experts))
     facts: dict[str, Any] = {}
     for name, role in parameter_roles(model).items():
         if role.startswith("scale_vector"):
@@ -55,6 +71,8 @@ def trained(strategy: ScaleVectorStrategy, architecture: str, decays_anything: b
     for name, module in model.named_modules():
         if isinstance(module, LinearMap):
             facts[name] = (module.norm_width, module.output_is_folded)
+        if isinstance(module, Mixture) and module.shared_vector is not None:
+            facts[name] = (module.router_shares, module.routed_share)
     return facts
 
 
@@ -63,6 +81,21 @@ def trained(strategy: ScaleVectorStrategy, architecture: str, decays_anything: b
 def test_the_canonical_strategy_trains_the_same_bits(strategy, architecture, decays_anything):
     place = {"architecture": architecture, "decays_anything": decays_anything}
     assert trained(canonical(strategy, **place), **place) == trained(strategy, **place)
+
+
+@settings(deadline=None)
+@given(any_strategy_of_a_mixture, any_architecture, st.booleans(), st.integers(0, 1))
+def test_the_canonical_strategy_of_a_mixture_trains_the_same_bits(strategy, architecture, decays, shared):
+    simplest = canonical(strategy, architecture=architecture, decays_anything=decays, is_mixture=True)
+    experts = Experts(n_experts=2, top_k=1, feed_forward=3, shared_experts=shared)
+    place = {"architecture": architecture, "decays_anything": decays, "experts": experts}
+    assert trained(simplest, **place) == trained(strategy, **place)
+
+
+def test_what_experts_have_is_nothing_without_a_mixture():
+    strategy = ScaleVectorStrategy(experts="own", router="none")
+    assert canonical(strategy) == PRESETS["baseline"]
+    assert canonical(strategy, is_mixture=True) == strategy
 
 
 @given(any_strategy, any_architecture, st.booleans())
@@ -116,6 +149,8 @@ def test_the_order_of_dual_maps_makes_no_difference():
         ("reparameterization", "both"),
         ("weight_decay", "half"),
         ("dual_output_role", "none"),
+        ("experts", "some"),
+        ("router", "own"),
         ("learning_rate_factor", 0.0),
         ("learning_rate_factor", float("nan")),
     ],
