@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from model.accounting import count_parameters, flops_per_token
-from model.config import Trial
+from model.config import ModelConfig, Trial
 
 START_S = 5.0
 """A fresh process that imports torch, and the evaluation at the end (seen on a 2-core machine)."""
@@ -37,13 +37,14 @@ class Cost:
 
 
 def cost(trial: Trial, device: str = "cpu", keep: str = "none", micro_batch: int = 0) -> Cost:
-    """The estimated cost of ``trial``; memory is parameters, optimizer and activations."""
+    """The estimated cost of ``trial``; memory is parameters, optimizer and activations.
+
+    A mixture holds the parameters of all its experts and computes those that a token passes.
+    """
     counts = count_parameters(trial.model)
     flops = flops_per_token(trial.model, trial.sequence_length) * trial.tokens
     sequences = micro_batch or trial.batch_sequences
-    shape = trial.model.shape
-    per_token = shape.layers * (14 * shape.width + 4 * shape.feed_forward) * 4
-    activations = sequences * trial.sequence_length * per_token
+    activations = sequences * trial.sequence_length * _activation_bytes(trial.model)
     checkpoint = KEPT_BYTES_PER_PARAMETER[keep] * counts.total
     return Cost(
         flops=flops,
@@ -52,3 +53,14 @@ def cost(trial: Trial, device: str = "cpu", keep: str = "none", micro_batch: int
         disk_bytes=FIXED_BYTES + LOG_BYTES_PER_STEP * trial.steps + checkpoint,
         disk_files=FIXED_FILES + (keep != "none"),
     )
+
+
+def _activation_bytes(model: ModelConfig) -> int:
+    """Of one token in float32. A mixture repeats a token for each expert it passes, before and behind it."""
+    shape, experts = model.shape, model.experts
+    entries = shape.layers * (14 * shape.width + 4 * shape.feed_forward)
+    if experts is not None:
+        mixtures = shape.layers - experts.dense_layers
+        hidden = experts.active * experts.feed_forward - shape.feed_forward
+        entries += mixtures * (4 * hidden + 3 * experts.top_k * shape.width + 2 * experts.n_experts)
+    return 4 * entries

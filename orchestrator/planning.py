@@ -79,6 +79,7 @@ def _row(
         "lr_status": member.lr_status,
         "n_params": counts.matrices,
         "n_params_total": counts.total,
+        "n_params_active": counts.active,
         "n_params_scale_vectors": counts.scale_vectors,
         "n_tokens": trial.tokens,
         "epochs": epochs(trial, run.corpus_facts),

@@ -238,6 +238,7 @@ class SweepRun:
             "n_params_embedding": counts.embedding,
             "n_params_scale_vectors": counts.scale_vectors,
             "n_params_total": counts.total,
+            "n_params_active": counts.active,
             "epochs": epochs(member.trial, self.corpus_facts),
             "corpus_source": self.sweep.corpus.source,
         }

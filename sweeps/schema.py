@@ -4,7 +4,6 @@ What needs several sections is in ``sweeps.checks``, what needs a whole trial in
 """
 
 import math
-from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -19,8 +18,6 @@ from pydantic import (
     model_validator,
 )
 
-from model.config import ConfigurationError, Shape
-from sweeps import ladders
 from sweeps.budgets import BUDGETS, DEFAULT_BUDGETS, TOKENS_PER_PARAMETER
 from sweeps.entries import (
     Count,
@@ -35,10 +32,10 @@ from sweeps.entries import (
     Seed,
     TrialFields,
     Tune,
-    as_problem,
     problem,
 )
-from sweeps.errors import not_among, refused
+from sweeps.errors import refused
+from sweeps.rungs import Ladder
 from sweeps.simulation import Simulate
 from sweeps.yaml_source import Source
 
@@ -90,48 +87,6 @@ class Corpus(Section):
         if self.source != "text" and self.files:
             raise problem(refused(list(self.files), "files only with source: text"), "files")
         return self
-
-
-class Rung(Given):
-    """One size of the ladder; a shape's heads and hidden width have defaults (``sweeps.ladders``)."""
-
-    name: Label
-    width: Count
-    layers: Annotated[int, Field(ge=1, le=10_000)]
-    heads: Count | None = None
-    kv_heads: Count | None = None
-    feed_forward: Count | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> "Rung":
-        try:
-            _ = self.shape
-        except ConfigurationError as error:
-            raise as_problem(error, self.given()) from None
-        return self
-
-    @cached_property
-    def shape(self) -> Shape:
-        """The shape with its defaults filled in."""
-        return ladders.shape(self.width, self.layers, self.heads, self.kv_heads, self.feed_forward)
-
-
-def _preset(value: Any) -> Any:
-    if isinstance(value, dict):
-        return value
-    if not isinstance(value, str):
-        raise problem(refused(value, "the name of a preset, or a mapping {name, width, layers}"))
-    if value not in ladders.PRESETS:
-        raise problem(not_among(value, ladders.PRESETS, "unknown preset"))
-    shape = ladders.PRESETS[value]
-    return Rung(
-        name=value,
-        width=shape.width,
-        layers=shape.layers,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        feed_forward=shape.feed_forward,
-    )
 
 
 def _minutes(value: Any) -> Any:
@@ -211,7 +166,7 @@ class Sweep(Section):
     name: Name
     corpus: Corpus = Corpus()
     trial: TrialFields = TrialFields()
-    ladder: Items[Annotated[Rung, BeforeValidator(_preset, json_schema_input_type=str | Rung)]]
+    ladder: Ladder
     tokens_per_parameter: Items[Annotated[Positive, Field(le=1_000_000)]] | None = None
     tokens: Items[Annotated[Positive, Field(le=1e15)]] | None = None
     flops: Items[Annotated[Positive, Field(le=1e30)]] | None = None

@@ -174,6 +174,7 @@ class TrainingRun:
         loss = self._forward_and_backward(step)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.trial.optimizer.clip_norm).item()
         self.optimizer.step()
+        self.model.balance()
         if self.progress.loss_initial is None:
             self.progress.loss_initial = loss
         self.progress.recent_losses.append(loss)
@@ -198,8 +199,12 @@ class TrainingRun:
             part = slice(start, start + size)
             share = len(inputs[part]) / len(inputs)
             with self.autocast():
-                loss = self.model.loss(inputs[part].to(self.device), targets[part].to(self.device)) * share
-            loss.backward()  # type: ignore[no-untyped-call]
+                loss, penalty = self.model.training_loss(
+                    inputs[part].to(self.device), targets[part].to(self.device)
+                )
+            loss = loss * share
+            objective = loss if penalty is None else loss + penalty * share
+            objective.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         return total
 
@@ -245,6 +250,7 @@ class TrainingRun:
             "n_params_embedding": counts.embedding,
             "n_params_scale_vectors": counts.scale_vectors,
             "n_params_total": counts.total,
+            "n_params_active": counts.active,
             "flops": 6 * counts.matrices * trial.tokens,
             "flops_counted": accounting.flops_per_token(trial.model, trial.sequence_length) * trial.tokens,
             "wall_s": progress.wall_s,
