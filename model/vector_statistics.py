@@ -23,7 +23,7 @@ def vector_statistics(model: nn.Module) -> dict[str, float | list[float]]:
     kinds: dict[str, list[Tensor]] = {}
     for name, module in model.named_modules():
         if isinstance(module, ScaleVector):
-            kinds.setdefault(_kind(name), []).append(module().double())
+            kinds.setdefault(_kind(name), []).append(module().flatten().double())
     statistics: dict[str, float | list[float]] = {}
     for kind, vectors in kinds.items():
         for name, value in _of(vectors).items():
@@ -51,5 +51,8 @@ def _short(value: float) -> float:
 
 def _kind(module_name: str) -> str:
     """Its kind, from a vector's module name: ``blocks.3.attention.query.input_vector`` is query_input."""
-    owner, _, vector = module_name.rpartition(".")
-    return "_".join(part for part in (owner.rpartition(".")[2], vector.removesuffix("_vector")) if part)
+    *owners, vector = module_name.split(".")
+    names = owners[-1:]
+    if "experts" in owners:
+        names = ["expert", *(name for name in names if name != "experts")]
+    return "_".join([*names, vector.removesuffix("_vector")])

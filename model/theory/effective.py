@@ -4,7 +4,6 @@ Maps that share their input vector are stacked, as the analysis of arXiv 2605.26
 behind a norm (dual-normalized placement, queries and keys) is no part of V, because the norm stands between.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,8 +13,6 @@ from torch import Tensor, nn
 from model.scale_vectors import LinearMap, ScaleVector
 from model.strategies import NORMED_MAPS
 from model.transformer import Transformer
-
-_LAYER = re.compile(r"\.(\d+)\.")
 
 
 @dataclass(frozen=True)
@@ -65,25 +62,24 @@ class EffectiveMatrix:
 def effective_matrices(model: Transformer) -> list[EffectiveMatrix]:
     """The effective matrices that read a normalized input or own a vector, layer by layer, the head last.
 
-    The head is left out where it is the embedding: then more than V's gradient moves it.
+    The head is left out where it is the embedding: then more than V's gradient moves it. So are the experts
+    of a mixture, and with them every map that shares its input vector with them.
     """
     found: list[EffectiveMatrix] = []
-    for owner, module in model.named_modules():
-        maps = {name: child for name, child in module.named_children() if isinstance(child, LinearMap)}
-        if maps:
-            found += _of_sublayer(owner, maps, getattr(module, "shared_vector", None))
+    for layer, block in enumerate(model.blocks):
+        for name, sublayer in block.named_children():
+            found += _of_sublayer(name, layer, sublayer)
     if model.head is not None:
         found.append(EffectiveMatrix("head", 0, (model.head,), (None,), model.final_vector))
     return found
 
 
-def _of_sublayer(
-    owner: str, maps: dict[str, LinearMap], shared: ScaleVector | None
-) -> Iterator[EffectiveMatrix]:
-    layer = int(match[1]) if (match := _LAYER.search(f".{owner}.")) else 0
-    if shared is not None:
-        readers = [map_ for name, map_ in maps.items() if name in NORMED_MAPS]
-        yield _stacked(f"{owner.rpartition('.')[2]}_shared", layer, readers, shared)
+def _of_sublayer(sublayer_name: str, layer: int, sublayer: nn.Module) -> Iterator[EffectiveMatrix]:
+    maps = {name: child for name, child in sublayer.named_children() if isinstance(child, LinearMap)}
+    shared = getattr(sublayer, "shared_vector", None)
+    readers = [map_ for name, map_ in maps.items() if name in NORMED_MAPS]
+    if shared is not None and readers:
+        yield _stacked(f"{sublayer_name}_shared", layer, readers, shared)
     for name, map_ in maps.items():
         if shared is not None and name in NORMED_MAPS:
             continue
