@@ -302,6 +302,14 @@ def table(
     _finish(reading.table(source, runs, name, form, reference))
 
 
+@app.command()
+def theory(source: SourceName, runs: Runs = RUNS, as_json: AsJson = False) -> None:
+    """Show what a sweep measured along its runs: movement against prediction, eigenvalues, sharpness."""
+    from orchestrator.commands import theory as commands
+
+    _finish(commands.theory(source, runs, as_json=as_json))
+
+
 @app.command(name="report")
 def report_command(
     source: SourceName,

@@ -203,12 +203,17 @@ class SweepRun:
             micro_batch=resources.micro_batch,
             checkpoint_s=resources.checkpoint_s,
             keep=self.sweep.keep,
+            **self._measured(),
         )
+
+    def _measured(self) -> dict[str, Any]:
+        measure = self.sweep.measure
+        return {"measure": measure.what, "measure_steps": measure.every} if measure else {}
 
     def task(self, member: Member) -> Task:
         """What the scheduler needs to know of a trial."""
         options = self.options(member)
-        estimate = cost(member.trial, options.device, options.keep, options.micro_batch)
+        estimate = cost(member.trial, options)
         name = self.id_of(member.trial)
         return Task(
             name,

@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from model.config import MEASURES
 from sweeps.budgets import BUDGETS, DEFAULT_BUDGETS, TOKENS_PER_PARAMETER
 from sweeps.entries import (
     Count,
@@ -34,7 +35,7 @@ from sweeps.entries import (
     Tune,
     problem,
 )
-from sweeps.errors import refused
+from sweeps.errors import not_among, refused
 from sweeps.rungs import Ladder
 from sweeps.simulation import Simulate
 from sweeps.yaml_source import Source
@@ -134,6 +135,22 @@ class Compare(Section):
     """Nats a token; differences within it count as equivalent."""
 
 
+def _known_measure(value: str) -> str:
+    if value not in MEASURES:
+        raise problem(not_among(value, MEASURES, "no such measure"))
+    return value
+
+
+class Measure(Section):
+    """What is measured along every run besides its loss (docs/theory.md); no bit of the run depends on it."""
+
+    what: Items[
+        Annotated[str, AfterValidator(_known_measure), Field(json_schema_extra={"enum": list(MEASURES)})]
+    ]
+    every: Count = 100
+    """Optimizer steps between two measurements; the first and the last step are measured too."""
+
+
 def _scalars(value: Any) -> tuple[Scalar, ...]:
     values = value if isinstance(value, list) else [value]
     if not values or not all(isinstance(item, Scalar) for item in values):
@@ -180,6 +197,7 @@ class Sweep(Section):
     zip: FieldLists = FieldLists()
     exclude: Annotated[tuple[Rule, ...], Strict(False)] = ()
     compare: Compare = Compare()
+    measure: Measure | None = None
     resources: dict[str, Resources] = Field(default_factory=dict)
     max_gpu_hours: Annotated[Number, Field(ge=0)] | None = None
     """More than this, by the plan's estimate, is refused before anything is submitted."""

@@ -23,6 +23,7 @@ COMMANDS = [
     "fit",
     "compare",
     "table",
+    "theory",
     "report",
     "explain",
     "store",

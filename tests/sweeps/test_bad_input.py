@@ -197,7 +197,8 @@ CASES = {
         "optimizers: [adamw]",
         "optimizers: [adamw, {name: muon, beta3: 0.9}]",
         "optimizers[1].beta3: 0.9; allowed: no such option of muon; its options: learning_rate, "
-        "weight_decay, clip_norm, momentum, nesterov, newton_schulz_steps, update_scale, adamw_rate_factor, beta1, beta2",
+        "weight_decay, clip_norm, momentum, nesterov, newton_schulz_steps, update_scale, adamw_rate_factor, "
+        "beta1, beta2",
     ),
     "an option for all trials that one optimizer does not have": (
         "optimizers: [adamw]",
