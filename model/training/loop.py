@@ -21,6 +21,7 @@ from model.training.batches import TrainingBatches
 from model.training.checkpoints import Checkpoint, load_newest, newest_step, pack, save_checkpoint, unpack
 from model.training.corpora import Corpus
 from model.training.evaluation import evaluate
+from model.training.memory import peak_memory_bytes
 from model.training.optimizers import build_optimizer, set_learning_rate
 from model.training.progress import Progress, has_diverged, stays_whole
 from model.training.schedules import learning_rate
@@ -261,6 +262,7 @@ class TrainingRun:
             "flops_counted": accounting.flops_per_token(trial.model, trial.sequence_length) * trial.tokens,
             "wall_s": progress.wall_s,
             "tokens_per_s": tokens / progress.wall_s if progress.wall_s > 0 else None,
+            "peak_memory_bytes": peak_memory_bytes(self.device),
             "device": str(self.device),
             "micro_batch": self.options.micro_batch,
             "resumes": progress.resumes,
