@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.errors import Exit, report
+from orchestrator import corpus_cli
+from orchestrator.errors import report
+from orchestrator.options import RUNS, AsJson, Runs
+from orchestrator.options import finish as _finish
 
 app = typer.Typer(
     name="scalevec",
@@ -19,10 +22,8 @@ app = typer.Typer(
 )
 store = typer.Typer(help="The index over the run directories.", no_args_is_help=True)
 app.add_typer(store, name="store")
+app.add_typer(corpus_cli.app, name="corpus")
 
-Runs = Annotated[
-    Path, typer.Option("--runs", envvar="SCALEVEC_RUNS_DIR", help="The folder of runs, seen by all machines.")
-]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Trials at a time; 0: one for each core.")]
 ExecutorName = Annotated[
     str | None, typer.Option("--executor", help="Where trials run: local, ray, slurm or simulate.")
@@ -34,7 +35,6 @@ SweepFile = Annotated[str, typer.Argument(metavar="SWEEP", help="A sweep file.")
 SourceName = Annotated[
     str, typer.Argument(metavar="SOURCE", help="A sweep (its file or name), or a .csv or .parquet table.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
 Where = Annotated[str | None, typer.Option(help="Rows to use, as in 'n_params > 1e6 and loss < 4'.")]
 Reference = Annotated[str | None, typer.Option(help="The arm that the others are compared with.")]
 Law = Annotated[
@@ -59,12 +59,6 @@ Cluster = Annotated[str, typer.Option(help="The column that says which rows are 
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the resampling.")]
 NConvention = Annotated[str, typer.Option(help="matrices, total or with-embedding.")]
 CConvention = Annotated[str, typer.Option(help="6nd, counted or given.")]
-
-RUNS = Path("runs")
-
-
-def _finish(code: Exit) -> None:
-    raise typer.Exit(int(code))
 
 
 @app.callback()

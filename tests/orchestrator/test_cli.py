@@ -26,6 +26,7 @@ COMMANDS = [
     "report",
     "explain",
     "store",
+    "corpus",
     "schema",
 ]
 
