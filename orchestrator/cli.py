@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.errors import Exit, report
+from orchestrator import corpus_cli
+from orchestrator.errors import report
 from orchestrator.options import (
     RUNS,
     AsJson,
@@ -34,6 +35,7 @@ from orchestrator.options import (
     X,
     Y,
 )
+from orchestrator.options import finish as _finish
 
 app = typer.Typer(
     name="scalevec",
@@ -45,10 +47,8 @@ app = typer.Typer(
 )
 store = typer.Typer(help="The index over the run directories.", no_args_is_help=True)
 app.add_typer(store, name="store")
+app.add_typer(corpus_cli.app, name="corpus")
 
-
-def _finish(code: Exit) -> None:
-    raise typer.Exit(int(code))
 
 
 @app.callback()

@@ -64,7 +64,7 @@ def nominal_corpus(sweep: "Sweep") -> CorpusFacts:
     planted = sweep.simulation()
     decisive = {name: planted[name] for name in DECISIVE} | {"nan": planted["faults"]["nan"]}
     fingerprint = digest({**decisive, "corpus": sweep.corpus.model_dump(mode="json")})
-    return CorpusFacts(f"simulated-{fingerprint}", sweep.corpus.tokenizer.bpe, NOMINAL_TOKENS)
+    return CorpusFacts(f"simulated-{fingerprint}", sweep.corpus.vocabulary, NOMINAL_TOKENS)
 
 
 def uniform(*drawn: object) -> float:

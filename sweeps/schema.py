@@ -15,11 +15,11 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     Strict,
     model_serializer,
-    model_validator,
 )
 
 from model.config import MEASURES
 from sweeps.budgets import BUDGETS, DEFAULT_BUDGETS, TOKENS_PER_PARAMETER
+from sweeps.corpus import Corpus
 from sweeps.entries import (
     Count,
     FieldLists,
@@ -42,52 +42,6 @@ from sweeps.yaml_source import Source
 
 Scalar = str | int | float | bool
 Positive = Annotated[Number, Field(gt=0)]
-
-_BYTES = 256
-_DEFAULT_VOCABULARY = 1024
-
-
-class Tokenizer(Section):
-    """Byte-pair tokens of a vocabulary of ``bpe``, or (``tokenizer: bytes`` in the file) plain bytes, 256."""
-
-    bpe: Annotated[int, Field(gt=_BYTES, le=1_000_000)]
-
-    @property
-    def is_bytes(self) -> bool:
-        """Whether the tokens are bytes."""
-        return self.bpe == _BYTES
-
-    @model_serializer
-    def _as_given(self) -> str | dict[str, int]:
-        return "bytes" if self.is_bytes else {"bpe": self.bpe}
-
-
-BYTES = Tokenizer.model_construct(bpe=_BYTES)
-
-
-def _bytes_by_name(value: Any) -> Any:
-    if isinstance(value, str) and value != "bytes":
-        raise problem(refused(value, "bytes, or {bpe: SIZE OF THE VOCABULARY}"))
-    return BYTES if value == "bytes" else value
-
-
-class Corpus(Section):
-    """The text: the sources of Python's own standard library, or files (names and globs) of one's own."""
-
-    source: Literal["python-stdlib", "text"] = "python-stdlib"
-    files: Items[Annotated[str, Field(min_length=1)]] | None = None
-    tokenizer: Annotated[
-        Tokenizer, BeforeValidator(_bytes_by_name, json_schema_input_type=Literal["bytes"] | Tokenizer)
-    ] = Tokenizer(bpe=_DEFAULT_VOCABULARY)
-    sequence_length: Count = 256
-
-    @model_validator(mode="after")
-    def _check_files(self) -> "Corpus":
-        if self.source == "text" and not self.files:
-            raise problem("corpus.files is missing; source text needs a list of files or globs")
-        if self.source != "text" and self.files:
-            raise problem(refused(list(self.files), "files only with source: text"), "files")
-        return self
 
 
 def _minutes(value: Any) -> Any:

@@ -27,6 +27,7 @@ COMMANDS = [
     "report",
     "explain",
     "store",
+    "corpus",
     "schema",
 ]
 

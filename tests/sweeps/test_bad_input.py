@@ -327,7 +327,7 @@ CASES = {
     "a tokenizer that does not exist": (
         "{bpe: 1024}",
         "words",
-        "corpus.tokenizer: 'words'; allowed: bytes, or {bpe: SIZE OF THE VOCABULARY}",
+        "corpus.tokenizer: 'words'; allowed: bytes, {bpe: SIZE OF THE VOCABULARY}, {file: tokenizer.json}",
     ),
     "a vocabulary smaller than the bytes": (
         "{bpe: 1024}",
