@@ -50,7 +50,6 @@ app.add_typer(store, name="store")
 app.add_typer(corpus_cli.app, name="corpus")
 
 
-
 @app.callback()
 def _global(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
@@ -90,6 +89,9 @@ def plan(
     pilot: Annotated[
         str | None, typer.Option("--pilot", help="Results (sweep or table) to take the noise from.")
     ] = None,
+    without_corpus: Annotated[
+        bool, typer.Option("--without-corpus", help="Before the text is there: epochs are not counted.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show every trial of a sweep and what it will cost, and what exists already."""
@@ -97,7 +99,17 @@ def plan(
 
     jobs = jobs or os.cpu_count() or 1
     known = looking.KnownNoise(noise, pilot)
-    _finish(looking.plan(sweep, runs, jobs, every_trial=trials, as_json=as_json, known=known))
+    _finish(
+        looking.plan(
+            sweep,
+            runs,
+            jobs,
+            every_trial=trials,
+            as_json=as_json,
+            known=known,
+            without_corpus=without_corpus,
+        )
+    )
 
 
 @app.command()

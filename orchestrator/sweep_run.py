@@ -20,7 +20,7 @@ from orchestrator.simulation import nominal_corpus
 from orchestrator.tuner import Losses, Tuner
 from results.run_directory import RunDirectory
 from results.sweep_folder import SweepFolder
-from sweeps import Cell, epochs
+from sweeps import Cell, CorpusFacts, epochs
 from sweeps.expand import expand
 
 if TYPE_CHECKING:
@@ -81,14 +81,16 @@ class SweepRun:
         *,
         retune: bool = False,
         simulated: bool = False,
+        corpus_facts: CorpusFacts | None = None,
         where: str | None = None,
     ) -> None:
         self.where = where
         self.sweep, self.runs_dir, self.progress = sweep, runs_dir, progress
         self.folder = SweepFolder.of(runs_dir, sweep.name)
-        self.corpus_facts = (
-            nominal_corpus(sweep) if simulated else prepared_facts(sweep, runs_dir, progress.message)
-        )
+        if corpus_facts is None:
+            say = progress.message
+            corpus_facts = nominal_corpus(sweep) if simulated else prepared_facts(sweep, runs_dir, say)
+        self.corpus_facts = corpus_facts
         self.cells = expand(sweep, self.corpus_facts)
         frozen = [] if retune else choices.from_json(self.folder.tuning())
         self.tuner = Tuner(self.cells, frozen, sweep.tune.extend if sweep.tune else 0)

@@ -12,11 +12,11 @@ from sweeps.schema import Sweep
 _Finding = tuple[Path, str]
 
 
-def problems_of(sweep: Sweep) -> list[Problem]:
+def problems_of(sweep: Sweep, *, look_for_files: bool = True) -> list[Problem]:
     """Every problem between the sections of ``sweep``, with its line."""
-    of_names = (_ladder, _tune, _seeds, _compare, _resources, _simulate, _exclude, missing_files)
+    of_names = (_ladder, _tune, _seeds, _compare, _resources, _simulate, _exclude)
     of_fields = (_budgets, _zip, _given_once, _warm_up)
-    checks = (*of_names, *of_fields)
+    checks = (*of_names, *((missing_files,) if look_for_files else ()), *of_fields)
     return [sweep.source.problem(path, message) for check in checks for path, message in check(sweep)]
 
 
