@@ -7,9 +7,12 @@ trials. What changes no bit of the result (names, device, intervals of checkpoin
 from dataclasses import dataclass, field
 
 from model.fields import ConfigurationError, later, require, require_choice
+from model.optimization import OPTIMIZERS, SCHEDULES, OptimizerConfig, ScheduleConfig
 from model.strategies import OUTPUT_NORMS, PRESETS, ScaleVectorStrategy, canonical
 
 __all__ = [
+    "OPTIMIZERS",
+    "SCHEDULES",
     "ConfigurationError",
     "Experts",
     "ModelConfig",
@@ -21,8 +24,6 @@ __all__ = [
 ]
 
 ARCHITECTURES = tuple(OUTPUT_NORMS)
-OPTIMIZERS = ("adamw",)
-SCHEDULES = ("cosine",)
 PRECISIONS = ("float32", "bfloat16")
 BALANCINGS = ("loss", "bias", "none")
 
@@ -153,43 +154,6 @@ class ModelConfig:
 
 
 @dataclass(frozen=True)
-class OptimizerConfig:
-    """An optimizer and its options. ``weight_decay`` acts as p <- p (1 - learning_rate * weight_decay)."""
-
-    name: str = "adamw"
-    learning_rate: float = 3e-3
-    weight_decay: float = 0.1
-    beta1: float = 0.9
-    beta2: float = 0.95
-    epsilon: float = 1e-8
-    clip_norm: float = 1.0
-    """Largest norm of the gradient; larger gradients are scaled down to it."""
-
-    def __post_init__(self) -> None:
-        require_choice("optimizer", self.name, OPTIMIZERS)
-        _require_positive("", self, ("learning_rate", "epsilon", "clip_norm"))
-        require(0 <= self.weight_decay < float("inf"), "weight_decay", self.weight_decay, "zero or more")
-        for name in ("beta1", "beta2"):
-            value = getattr(self, name)
-            require(0 <= value < 1, name, value, "a number in [0, 1)")
-
-
-@dataclass(frozen=True)
-class ScheduleConfig:
-    """The course of the learning rate; warm-up in tokens, so that budgets of one sweep can share it."""
-
-    name: str = "cosine"
-    warmup_tokens: int = 0
-    final_fraction: float = 0.1
-    """Learning rate at the end over its peak."""
-
-    def __post_init__(self) -> None:
-        require_choice("schedule", self.name, SCHEDULES)
-        require(self.warmup_tokens >= 0, "warmup_tokens", self.warmup_tokens, "zero or more")
-        require(0 <= self.final_fraction <= 1, "final_fraction", self.final_fraction, "a number in [0, 1]")
-
-
-@dataclass(frozen=True)
 class Trial:
     """One training job, fully specified.
 
@@ -218,6 +182,10 @@ class Trial:
         require(whole, "tokens", self.tokens, f"a multiple of batch_tokens {self.batch_tokens}")
         warmup = self.schedule.warmup_tokens
         require(warmup <= self.tokens, "warmup_tokens", warmup, f"at most the trained tokens, {self.tokens}")
+        room = (self.tokens - warmup) / self.tokens
+        allowed = f"at most {room:.4g}, what the warm-up of {warmup} leaves of the run's {self.tokens} tokens"
+        fits = warmup + self.cooldown_tokens <= self.tokens
+        require(fits, "cooldown_fraction", self.schedule.cooldown_fraction, allowed)
 
     @property
     def steps(self) -> int:
@@ -228,6 +196,12 @@ class Trial:
     def batch_sequences(self) -> int:
         """Sequences in one batch."""
         return self.batch_tokens // self.sequence_length
+
+    @property
+    def cooldown_tokens(self) -> int:
+        """Tokens in the cooldown at the end, a whole number of batches; 0 for a schedule without one."""
+        fraction = self.schedule.cooldown_fraction
+        return 0 if fraction is None else max(round(fraction * self.steps), 1) * self.batch_tokens
 
     @property
     def canonical_strategy(self) -> ScaleVectorStrategy:
@@ -244,6 +218,7 @@ class RunOptions:
     checkpoint_s: seconds between two checkpoints.
     metrics_steps: steps between two rows of scale-vector statistics; losses are kept for every step.
     keep: which checkpoints stay once the trial is completed: ``none``, ``weights`` or ``all``.
+    branch_steps: steps before the cooldown after which the state is kept for other trials (``model.trunks``).
     """
 
     device: str = "cpu"
@@ -251,6 +226,7 @@ class RunOptions:
     checkpoint_s: float = 180.0
     metrics_steps: int = 50
     keep: str = "none"
+    branch_steps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         require(self.micro_batch >= 0, "micro_batch", self.micro_batch, "zero (the whole batch) or more")

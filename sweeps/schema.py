@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from sweeps.budgets import BUDGETS, DEFAULT_BUDGETS, TOKENS_PER_PARAMETER
 from sweeps.entries import (
     Count,
     FieldLists,
@@ -166,7 +167,10 @@ class Sweep(Section):
     corpus: Corpus = Corpus()
     trial: TrialFields = TrialFields()
     ladder: Ladder
-    tokens_per_parameter: Items[Annotated[Positive, Field(le=1_000_000)]] = (20.0,)
+    tokens_per_parameter: Items[Annotated[Positive, Field(le=1_000_000)]] | None = None
+    tokens: Items[Annotated[Positive, Field(le=1e15)]] | None = None
+    flops: Items[Annotated[Positive, Field(le=1e30)]] | None = None
+    """The budget of a trial, in one of these three ways; 20 tokens per parameter where none is given."""
     optimizers: Items[OptimizerEntry] | None = None
     schedules: Items[ScheduleEntry] | None = None
     arms: Annotated[dict[Label, TrialFields], Field(min_length=1)]
@@ -197,6 +201,17 @@ class Sweep(Section):
         return "baseline" if "baseline" in self.arms else next(iter(self.arms))
 
     @property
+    def budget_kind(self) -> str:
+        """How the file gives its token budgets (``sweeps.budgets``)."""
+        return next((kind for kind in BUDGETS if getattr(self, kind) is not None), TOKENS_PER_PARAMETER)
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        """The budgets, in their kind."""
+        found: tuple[float, ...] | None = getattr(self, self.budget_kind)
+        return DEFAULT_BUDGETS if found is None else found
+
+    @property
     def tuned_rungs(self) -> tuple[str, ...]:
         """The rungs at which every arm is tuned (all of them where ``tune`` names none)."""
         if self.tune is None:
@@ -221,4 +236,5 @@ class Sweep(Section):
         """The sweep as plain data with presets and defaults written out; loads as the same sweep."""
         data = self.model_dump(mode="json", exclude_none=True)
         data["compare"]["reference"] = self.reference
+        data[self.budget_kind] = list(self.budgets)
         return data

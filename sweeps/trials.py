@@ -48,7 +48,7 @@ class Cell:
     """The trials of one arm that differ only in their seed and in the tuned fields.
 
     n_params: N, non-embedding matrix parameters without scale vectors.
-    setting: optimizer, schedule, tokens_per_parameter and every field of grid and zip, as plain values.
+    setting: optimizer, schedule, the budget as given and every field of grid and zip, as plain values.
     template: the trial of seed 0 with the learning rate as given.
     seeds: comparison seeds. tune_seeds: tuning seeds, empty where the rung is not tuned.
     tune_grid: tuned field -> ascending values; empty where nothing is tuned, and the same for all arms.
