@@ -68,9 +68,10 @@ The paper (arXiv 2605.26895) gives for its Llama-1B {PAPER["total"]:,} parameter
 `{PAPER_SIZE}` has {paper.total:,} and {paper.scale_vectors:,}.
 For its unified design the paper gives at most {_short(PAPER["most_more"])} more parameters. Our reading
 of that design (vectors of their own for five maps, output vectors on all of them) has
-{_short(more("unified"))} more, the preset `unified-light` {_short(more("unified-light"))}. (The share of *all* scale vectors of a design that
-has no more of them than the baseline, but magnitudes (`or`: {of_magnitudes.scale_vectors:,}), rounds to
-{_short(share(of_magnitudes))} too; which of the two the paper counts, we do not know.)
+{_short(more("unified"))} more, the preset `unified-light` {_short(more("unified-light"))}. (The share of
+*all* scale vectors of a design that has no more of them than the baseline, but magnitudes
+(`or`: {of_magnitudes.scale_vectors:,}), rounds to {_short(share(of_magnitudes))} too; which of the two the
+paper counts, we do not know.)
 
 ## Llama
 
