@@ -26,6 +26,8 @@ __all__ = [
 ARCHITECTURES = tuple(OUTPUT_NORMS)
 PRECISIONS = ("float32", "bfloat16")
 BALANCINGS = ("loss", "bias", "none")
+MEASURES = ("preconditioner", "sharpness")
+"""What can be measured along a run (``model.theory.measurements``)."""
 
 
 def _require_positive(where: str, config: object, names: tuple[str, ...]) -> None:
@@ -219,6 +221,8 @@ class RunOptions:
     metrics_steps: steps between two rows of scale-vector statistics; losses are kept for every step.
     keep: which checkpoints stay once the trial is completed: ``none``, ``weights`` or ``all``.
     branch_steps: steps before the cooldown after which the state is kept for other trials (``model.trunks``).
+    measure: which of MEASURES are taken along the run, at its first and last step and every
+        ``measure_steps``; they change no bit of it, and their time does not count as training time.
     """
 
     device: str = "cpu"
@@ -227,8 +231,12 @@ class RunOptions:
     metrics_steps: int = 50
     keep: str = "none"
     branch_steps: tuple[int, ...] = ()
+    measure: tuple[str, ...] = ()
+    measure_steps: int = 100
 
     def __post_init__(self) -> None:
         require(self.micro_batch >= 0, "micro_batch", self.micro_batch, "zero (the whole batch) or more")
-        _require_positive("", self, ("checkpoint_s", "metrics_steps"))
+        _require_positive("", self, ("checkpoint_s", "metrics_steps", "measure_steps"))
         require_choice("keep", self.keep, ("none", "weights", "all"))
+        for name in self.measure:
+            require_choice("measure", name, MEASURES)

@@ -13,9 +13,6 @@ from torch.nn.functional import linear
 from model.functional import rms_norm
 from model.strategies import ATTENTION_INPUT_MAPS, OUTPUT_NORMS, ScaleVectorStrategy
 
-NEAR_ZERO = 0.1
-"""An entry of a scale vector below this magnitude counts as near zero in the statistics."""
-
 
 class FoldingError(ValueError):
     """The scale vectors of a model cannot be folded into its matrices exactly."""
@@ -213,34 +210,3 @@ def shared_vector(strategy: ScaleVectorStrategy, width: int, *, readers: int) ->
     """
     exists = strategy.branches == "shared" or (strategy.branches == "heterogeneous" and readers == 1)
     return ScaleVector(width, strategy.reparameterization, "input") if exists else None
-
-
-@torch.no_grad()
-def vector_statistics(model: nn.Module) -> dict[str, float]:
-    """Mean, standard deviation and share near zero of the scale vectors in effect, by kind over all layers.
-
-    Keys are ``sv/KIND/mean``, ``sv/KIND/deviation`` and ``sv/KIND/near_zero`` (share with
-    |g| < NEAR_ZERO), KIND one of ``query_input``, ``query_output``, ``query_norm``, ...,
-    ``attention_shared``, ``feed_forward_shared``, ``final``, of a mixture ``expert_gate_input``, ...,
-    ``router_input``. Empty for a model without vectors.
-    """
-    kinds: dict[str, list[Tensor]] = {}
-    for name, module in model.named_modules():
-        if isinstance(module, ScaleVector):
-            kinds.setdefault(_kind(name), []).append(module().flatten())
-    statistics: dict[str, float] = {}
-    for kind, vectors in kinds.items():
-        entries = torch.cat(vectors).double()
-        statistics[f"sv/{kind}/mean"] = entries.mean().item()
-        statistics[f"sv/{kind}/deviation"] = entries.std(correction=0).item()
-        statistics[f"sv/{kind}/near_zero"] = (entries.abs() < NEAR_ZERO).double().mean().item()
-    return statistics
-
-
-def _kind(module_name: str) -> str:
-    """Its kind, from a vector's module name: ``blocks.3.attention.query.input_vector`` is query_input."""
-    *owners, vector = module_name.split(".")
-    names = owners[-1:]
-    if "experts" in owners:
-        names = ["expert", *(name for name in names if name != "experts")]
-    return "_".join([*names, vector.removesuffix("_vector")])

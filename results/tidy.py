@@ -25,6 +25,10 @@ COLUMNS: dict[str, str] = {
     "device": "str",
     "resumes": "Int64",
     "precision": "str",
+    **dict.fromkeys(("vector_branches", "vector_placement", "vector_reparameterization"), "str"),
+    "vector_decay": "str",
+    "matrix_decay": "float64",
+    "peak_memory_bytes": "Int64",
 }
 # Where a trial's semantic fields hold a column.
 _SEMANTIC_PATHS: dict[str, tuple[str, ...]] = {
@@ -36,6 +40,11 @@ _SEMANTIC_PATHS: dict[str, tuple[str, ...]] = {
     "architecture": ("model", "architecture"),
     "corpus": ("corpus",),
     "precision": ("precision",),
+    "vector_branches": ("model", "scale_vectors", "branches"),
+    "vector_placement": ("model", "scale_vectors", "placement"),
+    "vector_reparameterization": ("model", "scale_vectors", "reparameterization"),
+    "vector_decay": ("model", "scale_vectors", "weight_decay"),
+    "matrix_decay": ("optimizer", "weight_decay"),
 }
 _ORDER = ("stage", "arm", "n_params", "rung", "n_tokens", "learning_rate", "seed", "trial_id")
 _DTYPES: tuple[tuple[type, str], ...] = ((bool, "boolean"), (int, "Int64"), (float, "float64"))

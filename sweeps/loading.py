@@ -50,7 +50,7 @@ def loads(text: str, name: str = "<text>", folder: FilePath = FilePath()) -> Swe
 
 def _any_corpus(sweep: Sweep) -> CorpusFacts:
     """A corpus that is large enough for any sweep, to try the expansion with."""
-    return CorpusFacts("", sweep.corpus.tokenizer.bpe, 2**200)
+    return CorpusFacts("", sweep.corpus.vocabulary, 2**200)
 
 
 def _problem(source: Source, details: Any) -> Problem:

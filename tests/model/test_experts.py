@@ -14,7 +14,7 @@ from model.accounting import count_parameters, flops_per_token
 from model.config import ARCHITECTURES, ConfigurationError, Experts, ModelConfig, Shape
 from model.experts import Mixture, imbalance, looped_products
 from model.feed_forward import FeedForward
-from model.scale_vectors import LinearMap, vector_statistics
+from model.scale_vectors import LinearMap
 from model.strategies import (
     ALL_MAPS,
     BRANCHES,
@@ -26,6 +26,7 @@ from model.strategies import (
     ScaleVectorStrategy,
 )
 from model.transformer import Transformer, fold, initialise, parameter_roles
+from model.vector_statistics import vector_statistics
 
 EPSILON = 1e-5
 FOUR = Experts(n_experts=4, top_k=2, feed_forward=6, shared_experts=1)

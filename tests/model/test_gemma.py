@@ -9,10 +9,11 @@ from torch import Tensor
 
 from model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
 from model.identity import trial_id
-from model.scale_vectors import FoldingError, ScaleVector, vector_statistics
+from model.scale_vectors import FoldingError, ScaleVector
 from model.strategies import ALL_MAPS, PRESETS, WEIGHT_DECAYS, ScaleVectorStrategy
 from model.training.optimizers import parameter_groups
 from model.transformer import Block, Transformer, fold, parameter_roles
+from model.vector_statistics import vector_statistics
 
 EPSILON, BASE = 1e-5, 10_000.0
 GEMMA = {"architecture": "gemma"}
