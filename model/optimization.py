@@ -24,6 +24,24 @@ OPTIMIZERS: dict[str, Mapping[str, Option]] = {
         "adamw_rate_factor": 1.0,
         **_MOMENTS,
     },
+    "soap": {
+        "beta1": 0.95,
+        "beta2": 0.95,
+        "epsilon": 1e-8,
+        "preconditioner_steps": 10,
+        "adamw_rate_factor": 1.0,
+    },
+    "lion": {"beta1": 0.9, "beta2": 0.99},
+    "adafactor": {"beta1": 0.9, "beta2": 0.999, "decay_exponent": 0.8, "update_clip": 1.0},
+    "ademamix": {
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "beta3": 0.9999,
+        "epsilon": 1e-8,
+        "alpha": 5.0,
+        "slow_warmup_steps": 0,
+    },
+    "adopt": {"beta1": 0.9, "beta2": 0.9999, "epsilon": 1e-6},
 }
 """Name -> its options with their defaults. What they do is said in ``model.training.optimizers``."""
 
@@ -47,10 +65,17 @@ _RANGES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
     (
         "a positive number",
         lambda value: 0 < value < float("inf"),
-        ("learning_rate", "clip_norm", "epsilon", "newton_schulz_steps", "adamw_rate_factor"),
+        (
+            *("learning_rate", "clip_norm", "epsilon", "newton_schulz_steps", "adamw_rate_factor"),
+            *("preconditioner_steps", "decay_exponent", "update_clip"),
+        ),
     ),
-    ("zero or more", lambda value: 0 <= value < float("inf"), ("weight_decay", "warmup_tokens")),
-    ("a number in [0, 1)", lambda value: 0 <= value < 1, ("beta1", "beta2", "momentum")),
+    (
+        "zero or more",
+        lambda value: 0 <= value < float("inf"),
+        ("weight_decay", "warmup_tokens", "alpha", "slow_warmup_steps"),
+    ),
+    ("a number in [0, 1)", lambda value: 0 <= value < 1, ("beta1", "beta2", "beta3", "momentum")),
     ("a number in [0, 1]", lambda value: 0 <= value <= 1, ("final_fraction",)),
     ("a number in (0, 1]", lambda value: 0 < value <= 1, ("cooldown_fraction",)),
 )
@@ -104,11 +129,25 @@ class OptimizerConfig:
     update_scale: str | None = later(None)
     """How Muon scales its update: to the size of AdamW's, or by the matrix's shape as first published."""
     adamw_rate_factor: float | None = later(None)
-    """Learning rate of what AdamW trains beside Muon, over that of the matrices."""
+    """Learning rate of what AdamW trains beside Muon or SOAP, over that of the matrices."""
+    preconditioner_steps: int | None = later(None)
+    """Steps between two refreshments of SOAP's basis."""
+    decay_exponent: float | None = later(None)
+    """How fast Adafactor's average of squares lengthens."""
+    update_clip: float | None = later(None)
+    """Largest root mean square of Adafactor's update before momentum and rate."""
+    beta3: float | None = later(None)
+    alpha: float | None = later(None)
+    """Weight of AdEMAMix's slow average."""
+    slow_warmup_steps: int | None = later(None)
+    """Steps over which AdEMAMix's slow average comes in; 0: it is there from the start."""
 
     def __post_init__(self) -> None:
         _fill_in("optimizer", self, OPTIMIZERS, self.name)
         _check(self)
+        if self.slow_warmup_steps:
+            between = "a number in (0, 1) where slow_warmup_steps is given (the slow average starts from it)"
+            require(self.number("beta1") > 0, "beta1", self.beta1, between)
 
     def number(self, name: str) -> float:
         """The option ``name``, which this optimizer takes and which is a number."""

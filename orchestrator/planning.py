@@ -79,12 +79,13 @@ def _row(
         "lr_status": member.lr_status,
         "n_params": counts.matrices,
         "n_params_total": counts.total,
+        "n_params_active": counts.active,
         "n_params_scale_vectors": counts.scale_vectors,
         "n_tokens": trial.tokens,
         "epochs": epochs(trial, run.corpus_facts),
         "state": state,
         "gpus": gpus,
-        **vars(cost(trial, options.device, options.keep, options.micro_batch)),
+        **vars(cost(trial, options)),
     }
 
 
@@ -215,6 +216,9 @@ def _total(run: "SweepRun", trials: Sequence[Row], jobs: int) -> str:
         lines.append(f"{hours:,.3g} GPU hours left{_beyond(hours, run.sweep.max_gpu_hours)}")
     if most > 1:
         lines.append("warning: some trials see text more than once; their losses are not those of fresh text")
+    if run.sweep.measure:
+        what, every = " and ".join(run.sweep.measure.what), run.sweep.measure.every
+        lines.append(f"{what} every {every} steps take time that is not in the estimate")
     if run.sweep.tune:
         lines.append(
             f"tuning may extend its grid by {run.sweep.tune.extend} steps; comparison follows its choices"

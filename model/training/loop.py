@@ -15,17 +15,20 @@ import torch
 
 from model import accounting
 from model.config import RunOptions, Trial
-from model.scale_vectors import vector_statistics
+from model.theory.measure import Subject
+from model.theory.measurements import Measurements
 from model.training.batches import TrainingBatches
 from model.training.checkpoints import Checkpoint, load_newest, newest_step, pack, save_checkpoint, unpack
 from model.training.corpora import Corpus
 from model.training.evaluation import evaluate
+from model.training.memory import peak_memory_bytes
 from model.training.optimizers import build_optimizer, set_learning_rate
 from model.training.progress import Progress, has_diverged, stays_whole
 from model.training.schedules import learning_rate
 from model.training.trunks import TrunkState, load_trunk, save_trunk
 from model.transformer import Transformer, initialise
 from model.trunks import branch_step
+from model.vector_statistics import vector_statistics
 
 EVALUATION_TOKENS = 4096
 """Evaluation takes a batch's tokens at once, or this many where that is more: small batches are slow."""
@@ -85,9 +88,9 @@ class TrainingRun:
         self.model.to(self.device)
         self.parameters = list(self.model.parameters())
         self.optimizer = build_optimizer(self.model, trial)
-        self.batches = TrainingBatches(
-            corpus.split("train"), trial.sequence_length, trial.batch_sequences, trial.seed
-        )
+        tokens = corpus.split("train")
+        self.batches = TrainingBatches(tokens, trial.sequence_length, trial.batch_sequences, trial.seed)
+        self.measurements = Measurements(options, Subject(trial, self.model, self.optimizer, tokens))
         self.progress = Progress()
 
     def run(self) -> dict[str, Any]:
@@ -97,11 +100,12 @@ class TrainingRun:
         """
         self._resume()
         last_checkpoint = started = time.monotonic()
-        wall_before = self.progress.wall_s
+        wall_before, measured_before = self.progress.wall_s, self.measurements.seconds
         while self.progress.step < self.trial.steps:
             row = self._step(self.progress.step)
             self.progress.step += 1
-            self.progress.wall_s = wall_before + time.monotonic() - started
+            measured = self.measurements.seconds - measured_before
+            self.progress.wall_s = wall_before + time.monotonic() - started - measured
             self.recorder.record(row)
             if has_diverged(self.trial, self.progress, row["loss"]):
                 return self._result("diverged")
@@ -167,26 +171,30 @@ class TrainingRun:
 
     def _step(self, step: int) -> dict[str, Any]:
         """One optimizer step; returns its row of metrics (step counts from 1)."""
-        started = time.perf_counter()
+        started, measured = time.perf_counter(), self.measurements.seconds
         rate = learning_rate(self.trial, step)
         set_learning_rate(self.optimizer, rate)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._forward_and_backward(step)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.trial.optimizer.clip_norm).item()
+        self.measurements.before_step(step + 1)
         self.optimizer.step()
+        self.model.balance()
         if self.progress.loss_initial is None:
             self.progress.loss_initial = loss
         self.progress.recent_losses.append(loss)
-        row = {
+        elapsed = time.perf_counter() - started - (self.measurements.seconds - measured)
+        row: dict[str, Any] = {
             "step": step + 1,
             "tokens": (step + 1) * self.trial.batch_tokens,
             "loss": loss,
             "learning_rate": rate,
             "gradient_norm": norm,
-            "tokens_per_s": self.trial.batch_tokens / (time.perf_counter() - started),
+            "tokens_per_s": self.trial.batch_tokens / elapsed,
         }
         if (step + 1) % self.options.metrics_steps == 0 or step + 1 == self.trial.steps:
             row |= vector_statistics(self.model)
+        row |= self.measurements.after_step(step + 1)
         return row
 
     def _forward_and_backward(self, step: int) -> float:
@@ -198,8 +206,12 @@ class TrainingRun:
             part = slice(start, start + size)
             share = len(inputs[part]) / len(inputs)
             with self.autocast():
-                loss = self.model.loss(inputs[part].to(self.device), targets[part].to(self.device)) * share
-            loss.backward()  # type: ignore[no-untyped-call]
+                loss, penalty = self.model.training_loss(
+                    inputs[part].to(self.device), targets[part].to(self.device)
+                )
+            loss = loss * share
+            objective = loss if penalty is None else loss + penalty * share
+            objective.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         return total
 
@@ -245,10 +257,12 @@ class TrainingRun:
             "n_params_embedding": counts.embedding,
             "n_params_scale_vectors": counts.scale_vectors,
             "n_params_total": counts.total,
+            "n_params_active": counts.active,
             "flops": 6 * counts.matrices * trial.tokens,
             "flops_counted": accounting.flops_per_token(trial.model, trial.sequence_length) * trial.tokens,
             "wall_s": progress.wall_s,
             "tokens_per_s": tokens / progress.wall_s if progress.wall_s > 0 else None,
+            "peak_memory_bytes": peak_memory_bytes(self.device),
             "device": str(self.device),
             "micro_batch": self.options.micro_batch,
             "resumes": progress.resumes,

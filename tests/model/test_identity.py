@@ -256,6 +256,9 @@ OPTIONS = {
             "muon",
             {"newton_schulz_steps": 6, "update_scale": "original", "adamw_rate_factor": 0.1, "momentum": 0.9},
         ),
+        ("soap", {"preconditioner_steps": 5}),
+        ("adafactor", {"decay_exponent": 0.7, "update_clip": 2.0}),
+        ("ademamix", {"beta3": 0.999, "alpha": 8.0, "slow_warmup_steps": 100}),
     ),
 }
 """Options of some optimizers and schedules, at other values than their defaults."""

@@ -11,19 +11,29 @@ import torch
 from model.config import Trial
 from model.training.optimizers.adamw import adamw
 from model.training.optimizers.base import Factory, Group, Kind
+from model.training.optimizers.library import adafactor, ademamix, adopt, lion, soap
 from model.training.optimizers.muon import muon
 from model.training.optimizers.sgd import sgd
 from model.transformer import Transformer, parameter_roles
 
 __all__ = ["OPTIMIZERS", "build_optimizer", "parameter_groups", "set_learning_rate"]
 
-OPTIMIZERS: dict[str, Factory] = {"adamw": adamw, "sgd": sgd, "muon": muon}
+OPTIMIZERS: dict[str, Factory] = {
+    "adamw": adamw,
+    "sgd": sgd,
+    "muon": muon,
+    "soap": soap,
+    "lion": lion,
+    "adafactor": adafactor,
+    "ademamix": ademamix,
+    "adopt": adopt,
+}
 
 SCALE_VECTOR_ROLES = {"scale_vector_input": "input", "scale_vector_output": "output"}
-OF_MATRICES = ("muon",)
+OF_MATRICES = ("muon", "soap")
 """Optimizers that take the blocks' matrices only, and leave the rest to AdamW."""
 KINDS: dict[str, Kind] = {"matrix": "matrix", "experts": "stack"}
-"""Roles of the parameters that they take; every other role is ``other``, a router's too."""
+"""Roles of the parameters that they take; every other role is ``other``."""
 
 
 def build_optimizer(model: Transformer, trial: Trial) -> torch.optim.Optimizer:

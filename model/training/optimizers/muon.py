@@ -19,7 +19,7 @@ def muon(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
     """Muon (https://kellerjordan.github.io/posts/muon): momentum, made orthogonal in bfloat16.
 
     It takes the matrices of the blocks, and of stacked experts each expert's matrix by itself. Embedding,
-    head, router and scale vectors are AdamW's, at ``adamw_rate_factor`` times the learning rate.
+    head and scale vectors are AdamW's, at ``adamw_rate_factor`` times the learning rate.
     ``update_scale``: ``match-rms-adamw`` multiplies the learning rate of a matrix [rows, columns] by
     0.2 sqrt(max(rows, columns)), so that AdamW's learning rate and decay serve here too (arXiv 2502.16982);
     ``original`` by sqrt(max(1, rows / columns)). Decay is by the learning rate before this factor.

@@ -12,6 +12,8 @@ from model.training.optimizers import OF_MATRICES, OPTIMIZERS, set_learning_rate
 
 STEPS = 10
 SHAPES = {"wide": (4, 7), "tall": (6, 3), "vector": (5,), "experts": (3, 4, 6)}
+SQUARE = {"wide": (5, 5), "tall": (3, 3), "vector": (5,), "experts": (3, 4, 4)}
+"""For SOAP: of a matrix that is not square the first gradient leaves a part of the basis open."""
 KINDS = {"wide": "matrix", "tall": "matrix", "vector": "other", "experts": "stack"}
 DECAYS = {"wide": 0.3, "tall": 0.3, "vector": 0.0, "experts": 0.1}
 FACTORS = {"wide": 1.0, "tall": 1.0, "vector": 2.0, "experts": 1.0}
@@ -26,7 +28,15 @@ CASES = {
     "muon as published": OptimizerConfig(
         "muon", update_scale="original", nesterov=False, newton_schulz_steps=3, momentum=0.8
     ),
+    "soap": OptimizerConfig("soap", preconditioner_steps=3, adamw_rate_factor=0.5, epsilon=1e-3),
+    "lion": OptimizerConfig("lion", beta2=0.9),
+    "adafactor": OptimizerConfig("adafactor", decay_exponent=0.7, beta2=0.7, update_clip=0.5),
+    "ademamix": OptimizerConfig("ademamix", beta3=0.99),
+    "ademamix with a warm-up": OptimizerConfig("ademamix", beta3=0.99, slow_warmup_steps=6),
+    "adopt": OptimizerConfig("adopt", beta2=0.9),
 }
+TOLERANCES = {"soap": 1e-6}
+"""SOAP's basis comes from a decomposition in float32; all else is float64."""
 
 
 @dataclass
@@ -40,7 +50,8 @@ class Trained:
 
 def trained(config: OptimizerConfig) -> Trained:
     generator = torch.Generator().manual_seed(5)
-    draw = {n: torch.randn(STEPS + 1, *s, generator=generator).double() for n, s in SHAPES.items()}
+    shapes = SQUARE if config.name == "soap" else SHAPES
+    draw = {n: torch.randn(STEPS + 1, *s, generator=generator).double() for n, s in shapes.items()}
     parameters = {name: torch.nn.Parameter(drawn[0].clone()) for name, drawn in draw.items()}
     groups = [
         {
@@ -73,7 +84,7 @@ def expected(name: str, config: OptimizerConfig, run: Trained) -> torch.Tensor:
     if config.name in OF_MATRICES and KINDS[name] == "stack":
         parts = [
             own(Course(run.start[name][i], [g[i] for g in run.gradients[name]], rates, DECAYS[name], config))
-            for i in range(SHAPES[name][0])
+            for i in range(len(run.start[name]))
         ]
         return torch.stack(parts)
     return own(Course(run.start[name], run.gradients[name], rates, DECAYS[name], config))
@@ -87,7 +98,8 @@ def test_every_optimizer_has_a_case():
 def test_ten_steps_are_those_of_the_formulas(case):
     run = trained(CASES[case])
     for name in SHAPES:
-        torch.testing.assert_close(run.end[name], expected(name, CASES[case], run), rtol=0, atol=1e-12)
+        close = TOLERANCES.get(case, 1e-12)
+        torch.testing.assert_close(run.end[name], expected(name, CASES[case], run), rtol=0, atol=close)
         assert not torch.equal(run.end[name], run.start[name])
 
 

@@ -98,11 +98,12 @@ def test_decay_without_a_gradient_multiplies_by_one_minus_rate_times_decay(name,
     trial = replace(trial, optimizer=OptimizerConfig(name, weight_decay=decay))
     model = Transformer(trial.model)
     initialise(model, 0)
-    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     optimizer = build_optimizer(model, trial)
     set_learning_rate(optimizer, 0.01)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()  # some optimizers only set themselves up in their first step
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     optimizer.step()
     roles = parameter_roles(model)
     for name, parameter in model.named_parameters():

@@ -30,7 +30,7 @@ from model.training.trunks import load_trunk, save_trunk
 from model.trunks import COURSES, branch_step, trunk_id
 
 SCHEDULE = ScheduleConfig("wsd", warmup_tokens=4 * BATCH_TOKENS)
-TIMES = ("wall_s", "tokens_per_s")
+TIMES = ("wall_s", "tokens_per_s", "peak_memory_bytes")
 
 
 @pytest.fixture
