@@ -53,7 +53,7 @@ def test_cells_count_alike_whatever_their_number_of_seeds():
     assert overall(values, np.array([0, 0, 0, 0, 1])).value == pytest.approx(1.5)
 
 
-def test_clusters_that_cover_the_same_cells_count_as_one_pair_each():
+def test_clusters_that_repeat_each_other_count_as_one_pair_each():
     # Two rungs of two budgets, two seeds; the clusters' means are 2, 4 and 1, 5, those of the rungs 3 and 3.
     cells = np.array([0, 1, 0, 1, 2, 3, 2, 3])
     seeds = np.array([0, 0, 1, 1, 2, 2, 3, 3])
@@ -62,6 +62,14 @@ def test_clusters_that_cover_the_same_cells_count_as_one_pair_each():
     assert (estimate.value, estimate.df) == (3.0, 2)
     pooled = np.sqrt((1 + 1 + 4 + 4) / 2)
     assert estimate.standard_error == pytest.approx(pooled / 2 * np.sqrt(1 / 2 + 1 / 2))
+
+
+def test_the_slope_along_budgets_knows_that_their_noise_is_shared():
+    # The seeds differ by 2 at both budgets alike: the slope between the budgets is known exactly.
+    cells, seeds = np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1])
+    estimate = slope(np.array([1.0, 4.0, 3.0, 6.0]), cells, cells.astype(float), seeds)
+    assert (estimate.value, estimate.df) == (pytest.approx(3.0), 1)
+    assert estimate.standard_error == pytest.approx(0.0, abs=1e-12)
 
 
 @pytest.mark.parametrize(
