@@ -22,8 +22,8 @@ _SWEEP_COLUMNS = frozenset((
     "optimizer", "schedule", "architecture", "corpus", "learning_rate", "lr_status", "status",
     "cause", "micro_batch", "steps", "wall_s", "tokens_per_s", "device", "resumes", "precision",
     "vector_branches", "vector_placement", "vector_reparameterization", "vector_decay", "matrix_decay",
-    "peak_memory_bytes", "diverged_at_step", "test_tokens", "validation_tokens", "bytes_per_token",
-    "scale_vectors",
+    "n_params_active", "trunk_step", "peak_memory_bytes", "diverged_at_step", "test_tokens",
+    "validation_tokens", "bytes_per_token", "scale_vectors",
 ))
 # fmt: on
 COMPLETE, ARM_DIVERGED, REFERENCE_DIVERGED, BOTH_DIVERGED, MISSING = (

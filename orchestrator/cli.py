@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.errors import Exit, report
+from orchestrator import corpus_cli
+from orchestrator.errors import report
 from orchestrator.options import (
     RUNS,
     AsJson,
@@ -34,6 +35,7 @@ from orchestrator.options import (
     X,
     Y,
 )
+from orchestrator.options import finish as _finish
 
 app = typer.Typer(
     name="scalevec",
@@ -45,10 +47,7 @@ app = typer.Typer(
 )
 store = typer.Typer(help="The index over the run directories.", no_args_is_help=True)
 app.add_typer(store, name="store")
-
-
-def _finish(code: Exit) -> None:
-    raise typer.Exit(int(code))
+app.add_typer(corpus_cli.app, name="corpus")
 
 
 @app.callback()
@@ -288,9 +287,7 @@ def figures(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to.")],
     runs: Runs = RUNS,
     form: Annotated[str, typer.Option("--format", help="Any of pdf, svg, png, with commas.")] = "pdf,svg,png",
-    only: Annotated[
-        list[str] | None, typer.Option(help="A figure; may be repeated. Default: all there are.")
-    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="A figure by name; may be repeated.")] = None,
     reference: Reference = None,
     where: Where = None,
     law: Law = None,
@@ -307,6 +304,14 @@ def figures(
     options = _estimation(n_convention, c_convention, bootstrap, seed, cluster, law, x)
     formats = [name.strip() for name in form.split(",") if name.strip()]
     _finish(reading.figures(source, runs, output, formats, only or [], reference, options, where=where))
+
+
+@app.command()
+def theory(source: SourceName, runs: Runs = RUNS, as_json: AsJson = False) -> None:
+    """Show what a sweep measured along its runs: movement against prediction, eigenvalues, sharpness."""
+    from orchestrator.commands import theory as commands
+
+    _finish(commands.theory(source, runs, as_json=as_json))
 
 
 @app.command(name="report")

@@ -1,9 +1,11 @@
-"""The options and arguments that several commands share, each with its help."""
+"""The options and arguments that several commands share, each with its help, and how a command ends."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from orchestrator.errors import Exit
 
 Runs = Annotated[
     Path, typer.Option("--runs", envvar="SCALEVEC_RUNS_DIR", help="The folder of runs, seen by all machines.")
@@ -47,3 +49,8 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="The file to
 CConvention = Annotated[str, typer.Option(help="6nd, counted or given.")]
 
 RUNS = Path("runs")
+
+
+def finish(code: Exit) -> None:
+    """End the command with its exit code."""
+    raise typer.Exit(int(code))

@@ -13,7 +13,7 @@ FORMATS: tuple[str, ...] = ("csv", "parquet", "json")
 COLUMNS: dict[str, str] = {
     **dict.fromkeys(("trial_id", "sweep", "arm", "stage", "rung"), "str"),
     **dict.fromkeys(("n_params", "n_params_embedding", "n_params_scale_vectors", "n_params_total"), "Int64"),
-    "n_tokens": "Int64",
+    **dict.fromkeys(("n_params_active", "n_tokens"), "Int64"),
     **dict.fromkeys(("tokens_per_parameter", "epochs", "flops", "flops_counted"), "float64"),
     **dict.fromkeys(("loss", "loss_validation", "loss_initial"), "float64"),
     "seed": "Int64",

@@ -23,9 +23,11 @@ COMMANDS = [
     "fit",
     "compare",
     "table",
+    "theory",
     "report",
     "explain",
     "store",
+    "corpus",
     "schema",
 ]
 

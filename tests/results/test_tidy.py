@@ -19,6 +19,7 @@ CONTRACT = [
     "n_params_embedding",
     "n_params_scale_vectors",
     "n_params_total",
+    "n_params_active",
     "n_tokens",
     "tokens_per_parameter",
     "epochs",
