@@ -295,6 +295,31 @@ def table(
 
 
 @app.command()
+def figures(
+    source: SourceName,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to.")],
+    runs: Runs = RUNS,
+    form: Annotated[str, typer.Option("--format", help="Any of pdf, svg, png, with commas.")] = "pdf,svg,png",
+    only: Annotated[list[str] | None, typer.Option(help="A figure by name; may be repeated.")] = None,
+    reference: Reference = None,
+    where: Where = None,
+    law: Law = None,
+    x: X = None,
+    n_convention: NConvention = "matrices",
+    c_convention: CConvention = "6nd",
+    bootstrap: Bootstrap = 1000,
+    seed: Seed = 0,
+    cluster: Cluster = "cluster",
+) -> None:
+    """Write the figures of a paper, each that the source has the data for, as PDF, SVG and PNG."""
+    from orchestrator.commands import reading
+
+    options = _estimation(n_convention, c_convention, bootstrap, seed, cluster, law, x)
+    formats = [name.strip() for name in form.split(",") if name.strip()]
+    _finish(reading.figures(source, runs, output, formats, only or [], reference, options, where=where))
+
+
+@app.command()
 def theory(source: SourceName, runs: Runs = RUNS, as_json: AsJson = False) -> None:
     """Show what a sweep measured along its runs: movement against prediction, eigenvalues, sharpness."""
     from orchestrator.commands import theory as commands
