@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-cluster faults lint readme bench bench-cluster clean
+.PHONY: demo test test-cluster faults lint readme bench bench-cluster bench-store clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/scalevec demo
@@ -40,6 +40,10 @@ bench: $(VENV)/bench.stamp
 # What executors cost over bare libraries, on a real SLURM too.
 bench-cluster: $(VENV)/dev.stamp
 	tests/cluster/namespace.sh $(BIN)/python tests/cluster/with_slurm.py $(BIN)/python benchmarks/overhead.py
+
+# The index of 100,000 trials, on SQLite and on a real PostgreSQL.
+bench-store: $(VENV)/dev.stamp
+	tests/cluster/namespace.sh $(BIN)/python tests/cluster/with_postgres.py $(BIN)/python benchmarks/store_scale.py
 
 clean:
 	rm -rf $(VENV)

@@ -32,6 +32,14 @@ Compare arms: a verdict with its interval, and how many times the compute the ba
 >>> middle.interval[0] < 1.2 < middle.interval[1]
 True
 
+Tables of a paper, in Markdown, LaTeX or CSV (see :mod:`analysis.tables`):
+
+>>> shown = analysis.table(results, "main", reference="baseline", bootstrap=200)
+>>> shown.columns[-3:], len(shown.rows), shown.best == {(row, 5) for row in range(5)}
+(('loss', 'difference', 'multiplier'), 5, True)
+>>> print(analysis.render(shown, "latex").splitlines()[0])
+% needs \\usepackage{booktabs}
+
 Before spending: what a design can detect (see :mod:`analysis.power`):
 
 >>> ladder = [analysis.PlannedRung(str(n), n, 16 * n, seeds=2) for n in (25e3, 55e3, 83e3, 150e3)]
@@ -50,7 +58,10 @@ if TYPE_CHECKING:
     from analysis.laws import LAWS, Law
     from analysis.power import NoiseFigure, PlannedRung, detectable, pilot_noise
     from analysis.report import write_report
-    from analysis.table import Table, comparison_table, render
+    from analysis.tables import TABLES, table
+    from analysis.tables.comparison import comparison_table
+    from analysis.tables.content import Table
+    from analysis.tables.render import render
     from analysis.text import comparison_text, fit_text
     from analysis.where import select
 
@@ -69,9 +80,11 @@ _HOMES = {
     "detectable": "power",
     "pilot_noise": "power",
     "write_report": "report",
-    "Table": "table",
-    "comparison_table": "table",
-    "render": "table",
+    "TABLES": "tables",
+    "table": "tables",
+    "Table": "tables.content",
+    "comparison_table": "tables.comparison",
+    "render": "tables.render",
     "comparison_text": "text",
     "fit_text": "text",
     "select": "where",
@@ -79,6 +92,7 @@ _HOMES = {
 
 __all__ = [
     "LAWS",
+    "TABLES",
     "Comparison",
     "DataError",
     "Fit",
@@ -97,6 +111,7 @@ __all__ = [
     "read_table",
     "render",
     "select",
+    "table",
     "write_report",
 ]
 

@@ -3,12 +3,14 @@
 A cell is a rung (and setting); its pairs differ by seed. Any contrast of cell means has the variance
 ``s^2 sum c_k^2 / n_k`` with s pooled within cells and ``pairs - cells`` degrees of freedom: a cell with one
 pair enters the mean and adds no degree of freedom. The interval is about these very rungs under new seeds,
-not about rungs that were not run. Where pairs are not independent (checkpoints of one run, variants of one
-shape) the standard error is the jackknife's over whole clusters, with clusters less one degree of freedom.
+not about rungs that were not run. Where pairs are not independent, whole clusters are what varies. If all
+clusters that meet in a cell cover the same cells (token budgets that share a trunk, once for each seed), each
+counts as one pair, its mean. Else (checkpoints of one run, variants of one shape) the standard error is the
+jackknife's over whole clusters, with clusters less one degree of freedom.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,8 @@ FEWEST_RUNGS_WITHOUT_SEEDS = 8
 class Estimate:
     """A contrast of cell means with its standard error (nan at zero degrees of freedom).
 
-    ``between`` names whose spread is the noise where it is not that of seeds: "rungs" or "clusters".
+    ``between`` names whose spread is the noise where it is not that of pairs of other seeds: "rungs",
+    "clusters", or "seeds of clusters", whose pairs count as one.
     """
 
     value: float
@@ -89,6 +92,9 @@ def overall(values: FloatArray, cells: FloatArray, clusters: npt.NDArray[Any] | 
     pairs that are not independent.
     """
     if clusters is not None and dependent(clusters):
+        found = _of_whole_clusters(values, cells, clusters)
+        if found is not None:
+            return found
 
         def mean(keep: BoolArray) -> float:
             return float(np.mean(_means(values[keep], cells[keep])))
@@ -99,6 +105,28 @@ def overall(values: FloatArray, cells: FloatArray, clusters: npt.NDArray[Any] | 
         error = float(np.std(values, ddof=1) / np.sqrt(n_cells))
         return Estimate(float(values.mean()), error, n_cells - 1, between="rungs")
     return contrast(values, cells, np.full(n_cells, 1 / n_cells))
+
+
+def _of_whole_clusters(values: FloatArray, cells: FloatArray, clusters: npt.NDArray[Any]) -> Estimate | None:
+    """:func:`overall` of the clusters' means, each one value of the block of cells that its cluster covers.
+
+    None unless the blocks are disjoint and of one size, and some block holds several clusters: only then are
+    their means alike but for the noise.
+    """
+    blocks: dict[frozenset[float], list[float]] = {}
+    for label in np.unique(clusters):
+        own = clusters == label
+        covered = frozenset(cells[own].tolist())
+        if len(covered) < np.sum(own):
+            return None
+        blocks.setdefault(covered, []).append(float(values[own].mean()))
+    sizes = [len(covered) for covered in blocks]
+    if len(set(sizes)) > 1 or sum(sizes) > len(np.unique(cells)):
+        return None
+    means = np.array([mean for block in blocks.values() for mean in block])
+    places = np.repeat(np.arange(len(blocks), dtype=float), [len(block) for block in blocks.values()])
+    found = contrast(means, places, np.full(len(blocks), 1 / len(blocks)))
+    return replace(found, between="seeds of clusters") if found.df else None
 
 
 def _means(values: FloatArray, cells: FloatArray) -> FloatArray:

@@ -24,7 +24,8 @@ from analysis.data import (
 from analysis.fitting import Fit, FitSettings, comparison_arms, fit_arm
 from analysis.laws import law_named
 from analysis.multipliers import Multiplier
-from analysis.table import Table, absences, comparison_table
+from analysis.tables.comparison import absences, comparison_table
+from analysis.tables.content import Table
 from analysis.tuning import tuning_rows, tuning_verdict
 from analysis.words import joined, percent, signed, span
 

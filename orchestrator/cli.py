@@ -8,6 +8,32 @@ from typing import Annotated
 import typer
 
 from orchestrator.errors import Exit, report
+from orchestrator.options import (
+    RUNS,
+    AsJson,
+    Bootstrap,
+    CConvention,
+    Cluster,
+    Delta,
+    ExecutorName,
+    HoldOut,
+    Interval,
+    Jobs,
+    Law,
+    Loss,
+    NConvention,
+    Output,
+    ProfileName,
+    Reference,
+    Residual,
+    Runs,
+    Seed,
+    SourceName,
+    SweepFile,
+    Where,
+    X,
+    Y,
+)
 
 app = typer.Typer(
     name="scalevec",
@@ -19,48 +45,6 @@ app = typer.Typer(
 )
 store = typer.Typer(help="The index over the run directories.", no_args_is_help=True)
 app.add_typer(store, name="store")
-
-Runs = Annotated[
-    Path, typer.Option("--runs", envvar="SCALEVEC_RUNS_DIR", help="The folder of runs, seen by all machines.")
-]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Trials at a time; 0: one for each core.")]
-ExecutorName = Annotated[
-    str | None, typer.Option("--executor", help="Where trials run: local, ray, slurm or simulate.")
-]
-ProfileName = Annotated[
-    str | None, typer.Option("--profile", help="The site's settings, by their name in profiles.yaml.")
-]
-SweepFile = Annotated[str, typer.Argument(metavar="SWEEP", help="A sweep file.")]
-SourceName = Annotated[
-    str, typer.Argument(metavar="SOURCE", help="A sweep (its file or name), or a .csv or .parquet table.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
-Where = Annotated[str | None, typer.Option(help="Rows to use, as in 'n_params > 1e6 and loss < 4'.")]
-Reference = Annotated[str | None, typer.Option(help="The arm that the others are compared with.")]
-Law = Annotated[
-    str | None,
-    typer.Option(
-        help="power, power-floor, chinchilla, chinchilla-shared, gadre, kaplan, isoflop or envelope."
-    ),
-]
-X = Annotated[str | None, typer.Option("--x", help="The variable of the law: N, D or C.")]
-Y = Annotated[str, typer.Option("--y", help="The column that a law in one variable describes.")]
-Interval = Annotated[
-    str, typer.Option(help="auto, seed-t, residual-t, cluster-t, percentile, profile or none.")
-]
-HoldOut = Annotated[
-    str, typer.Option("--hold-out", help="largest, none, a column (its last value) or an expression.")
-]
-Loss = Annotated[str, typer.Option(help="huber, l1 or l2.")]
-Delta = Annotated[float, typer.Option(help="Huber's delta, in units of the residual.")]
-Residual = Annotated[str, typer.Option(help="log or linear.")]
-Bootstrap = Annotated[int, typer.Option(min=0, help="Resamples for intervals.")]
-Cluster = Annotated[str, typer.Option(help="The column that says which rows are not independent.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the resampling.")]
-NConvention = Annotated[str, typer.Option(help="matrices, total or with-embedding.")]
-CConvention = Annotated[str, typer.Option(help="6nd, counted or given.")]
-
-RUNS = Path("runs")
 
 
 def _finish(code: Exit) -> None:
@@ -232,19 +216,9 @@ def fit(
     """Fit a scaling law to each arm."""
     from orchestrator.commands import reading
 
-    options = {
-        "loss": loss,
-        "delta": delta,
-        "residual": residual,
-        "bootstrap": bootstrap,
-        "cluster": cluster,
-        "seed": seed,
-        "n_convention": n_convention,
-        "c_convention": c_convention,
-        "y": y,
-        "interval": interval,
-        **_given(law=law, x=x),
-    }
+    estimation = _estimation(n_convention, c_convention, bootstrap, seed, cluster, law, x)
+    how = {"loss": loss, "delta": delta, "residual": residual, "y": y, "interval": interval}
+    options = {**how, **estimation}
     held = _held_out(hold_out)
     _finish(reading.fit(source, runs, options, where=where, hold_out=held, as_json=as_json))
 
@@ -272,34 +246,40 @@ def compare(
     """Compare each arm with the reference: differences, multipliers, intervals, a verdict."""
     from orchestrator.commands import reading
 
-    options = {
-        "loss": loss,
-        "delta": delta,
-        "residual": residual,
-        "seed": seed,
-        "n_convention": n_convention,
-        "c_convention": c_convention,
-        "bootstrap": bootstrap,
-        "cluster": cluster,
-        "y": y,
-        "hold_out": _held_out(hold_out),
-        **_given(law=law, x=x),
-    }
+    estimation = _estimation(n_convention, c_convention, bootstrap, seed, cluster, law, x)
+    how = {"loss": loss, "delta": delta, "residual": residual, "y": y, "hold_out": _held_out(hold_out)}
+    options = {**how, **estimation}
     _finish(reading.compare(source, runs, reference, options, where=where, as_json=as_json))
 
 
 @app.command()
 def table(
     source: SourceName,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Which table: main.")] = "main",
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="Which table: main, ablation, decay, overhead, optimizers, scaling or comparison.",
+        ),
+    ] = "main",
     runs: Runs = RUNS,
     form: Annotated[str, typer.Option("--format", help="markdown, latex or csv.")] = "markdown",
+    output: Output = None,
     reference: Reference = None,
+    where: Where = None,
+    law: Law = None,
+    x: X = None,
+    n_convention: NConvention = "matrices",
+    c_convention: CConvention = "6nd",
+    bootstrap: Bootstrap = 1000,
+    seed: Seed = 0,
+    cluster: Cluster = "cluster",
 ) -> None:
-    """Print a comparison table."""
+    """Print a table of a paper: Markdown, LaTeX (booktabs) or CSV with every digit."""
     from orchestrator.commands import reading
 
-    _finish(reading.table(source, runs, name, form, reference))
+    options = _estimation(n_convention, c_convention, bootstrap, seed, cluster, law, x)
+    _finish(reading.table(source, runs, name, form, reference, options, where=where, output=output))
 
 
 @app.command()
@@ -314,7 +294,7 @@ def theory(source: SourceName, runs: Runs = RUNS, as_json: AsJson = False) -> No
 def report_command(
     source: SourceName,
     runs: Runs = RUNS,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write.")] = None,
+    output: Output = None,
     reference: Reference = None,
 ) -> None:
     """Write the report: one HTML file that opens offline."""
@@ -353,6 +333,20 @@ def rebuild(runs: Runs = RUNS) -> None:
 
 def _held_out(name: str) -> bool | str:
     return {"largest": True, "none": False}.get(name, name)
+
+
+def _estimation(
+    n_convention: str,
+    c_convention: str,
+    bootstrap: int,
+    seed: int,
+    cluster: str,
+    law: str | None,
+    x: str | None,
+) -> dict[str, object]:
+    """How the numbers of tables and figures are estimated."""
+    options: dict[str, object] = {"n_convention": n_convention, "c_convention": c_convention}
+    return {**options, "bootstrap": bootstrap, "seed": seed, "cluster": cluster, **_given(law=law, x=x)}
 
 
 def _given(**options: str | None) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from model.accounting import count_parameters, flops_per_token
-from model.config import RunOptions, Trial
+from model.config import ModelConfig, RunOptions, Trial
 from orchestrator.log_size import log_bytes
 
 START_S = 5.0
@@ -38,14 +38,13 @@ class Cost:
 def cost(trial: Trial, options: RunOptions) -> Cost:
     """The estimated cost of ``trial``; memory is parameters, optimizer and activations.
 
-    What ``options`` measures along the way counts in bytes but not in seconds.
+    A mixture holds the parameters of all its experts and computes those that a token passes. What
+    ``options`` measures along the way counts in bytes but not in seconds.
     """
     counts = count_parameters(trial.model)
     flops = flops_per_token(trial.model, trial.sequence_length) * trial.tokens
     sequences = options.micro_batch or trial.batch_sequences
-    shape = trial.model.shape
-    per_token = shape.layers * (14 * shape.width + 4 * shape.feed_forward) * 4
-    activations = sequences * trial.sequence_length * per_token
+    activations = sequences * trial.sequence_length * _activation_bytes(trial.model)
     checkpoint = KEPT_BYTES_PER_PARAMETER[options.keep] * counts.total
     return Cost(
         flops=flops,
@@ -54,3 +53,14 @@ def cost(trial: Trial, options: RunOptions) -> Cost:
         disk_bytes=FIXED_BYTES + log_bytes(trial, options) + checkpoint,
         disk_files=FIXED_FILES + (options.keep != "none"),
     )
+
+
+def _activation_bytes(model: ModelConfig) -> int:
+    """Of one token in float32. A mixture repeats a token for each expert it passes, before and behind it."""
+    shape, experts = model.shape, model.experts
+    entries = shape.layers * (14 * shape.width + 4 * shape.feed_forward)
+    if experts is not None:
+        mixtures = shape.layers - experts.dense_layers
+        hidden = experts.active * experts.feed_forward - shape.feed_forward
+        entries += mixtures * (4 * hidden + 3 * experts.top_k * shape.width + 2 * experts.n_experts)
+    return 4 * entries

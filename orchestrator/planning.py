@@ -13,6 +13,7 @@ from orchestrator.errors import Refused
 from orchestrator.estimates import cost
 from orchestrator.progress import duration
 from orchestrator.sweep_run import COMPARISON, Member
+from orchestrator.trunk_savings import DONE, independent, savings_text, warmup_hint, with_savings
 from results.run_directory import RunDirectory, trial_ids
 from sweeps import epochs
 
@@ -24,17 +25,18 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 PIPED_WIDTH = 160
 """Columns of the table where no terminal says how wide it is."""
-DONE = ("completed", "diverged")
 
 
 def planned(run: "SweepRun") -> list[Row]:
     """One row a trial; ``trial_id`` is None where a tuned field is still to be chosen."""
     state_of = _states(run)
     on_machine = lru_cache(lambda rung: _on_machine(run, rung))
-    return [
+    named = list(_named(run))
+    rows = [
         _row(run, member, name, state_of(name) if name else "pending", *on_machine(member.cell.rung))
-        for member, name in _named(run)
+        for member, name in named
     ]
+    return with_savings(rows, [member.trial for member, _ in named])
 
 
 def _named(run: "SweepRun") -> Iterator[tuple[Member, str | None]]:
@@ -77,6 +79,7 @@ def _row(
         "lr_status": member.lr_status,
         "n_params": counts.matrices,
         "n_params_total": counts.total,
+        "n_params_active": counts.active,
         "n_params_scale_vectors": counts.scale_vectors,
         "n_tokens": trial.tokens,
         "epochs": epochs(trial, run.corpus_facts),
@@ -87,9 +90,10 @@ def _row(
 
 
 def gpu_hours(trials: Sequence[Row]) -> float:
-    """GPU hours of what is not done yet: GPUs times the estimated time, each trial once."""
+    """GPU hours of what is not done yet: GPUs times the estimated time, each trial and trunk once."""
     left = {row["trial_id"] or place: row for place, row in enumerate(trials) if row["state"] not in DONE}
-    return float(sum(row["gpus"] * row["seconds"] for row in left.values())) / 3600
+    seconds = (row["gpus"] * (row["seconds"] - row["seconds_from_trunk"]) for row in left.values())
+    return float(sum(seconds)) / 3600
 
 
 def write_json(trials: Sequence[Row], stream: TextIO) -> None:
@@ -149,12 +153,15 @@ def noise_figure(sd: float | None, pilot: str | None, reference: str, runs_dir: 
 
 
 def detectable(run: "SweepRun", trials: Sequence[Row], noise: "NoiseFigure | None" = None) -> str:
-    """What difference the comparison can find, at ``noise`` or what ``analysis`` takes for typical."""
+    """What difference the comparison can find, at ``noise`` or what ``analysis`` takes for typical.
+
+    Token budgets that share a trunk are not independent: of them the largest counts.
+    """
     import analysis
     from analysis.power import TYPICAL
 
     seeds: dict[tuple[str, int, int], set[int]] = {}
-    for row in trials:
+    for row in independent(trials):
         if row["stage"] == COMPARISON and row["arm"] == run.sweep.reference:
             seeds.setdefault((row["rung"], row["n_params"], row["n_tokens"]), set()).add(row["seed"])
     rungs = [analysis.PlannedRung(*place, seeds=len(found)) for place, found in seeds.items()]
@@ -192,7 +199,8 @@ def _cells(rows: Sequence[Row]) -> tuple[str, ...]:
 
 def _total(run: "SweepRun", trials: Sequence[Row], jobs: int) -> str:
     left = [row for row in trials if row["state"] not in DONE]
-    flops, seconds = sum(row["flops"] for row in left), sum(row["seconds"] for row in left)
+    flops = sum(row["flops"] - row["flops_from_trunk"] for row in left)
+    seconds = sum(row["seconds"] - row["seconds_from_trunk"] for row in left)
     megabytes = sum(row["disk_bytes"] for row in trials) / 1e6
     files = sum(row["disk_files"] for row in trials)
     most = max((row["epochs"] for row in trials), default=0.0)
@@ -203,6 +211,7 @@ def _total(run: "SweepRun", trials: Sequence[Row], jobs: int) -> str:
         f"corpus {run.corpus_facts.fingerprint[:12]}: "
         f"{run.corpus_facts.training_tokens:,} training tokens, at most {most:.2f} epochs",
     ]
+    lines += [text for text in (savings_text(trials), warmup_hint(run.members())) if text]
     if hours := gpu_hours(trials):
         lines.append(f"{hours:,.3g} GPU hours left{_beyond(hours, run.sweep.max_gpu_hours)}")
     if most > 1:

@@ -162,6 +162,7 @@ def result_fields(
         "n_params_embedding": counts.embedding,
         "n_params_scale_vectors": counts.scale_vectors,
         "n_params_total": counts.total,
+        "n_params_active": counts.active,
         "flops": 6 * counts.matrices * trial.tokens,
         "flops_counted": flops_per_token(trial.model, trial.sequence_length) * trial.tokens,
         "wall_s": wall_s,

@@ -1,6 +1,7 @@
 """One sweep from its file to finished trials: corpus, cells, tuning, comparison, and the record of them."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from model.accounting import count_parameters
 from model.config import RunOptions, Trial
 from model.identity import trial_id
 from model.training.corpora import CorpusConfig, prepare
+from model.trunks import trunk_id
 from orchestrator import choices
 from orchestrator.estimates import cost
 from orchestrator.jobs import Request, Task
@@ -50,8 +52,8 @@ class Member:
         rate = f"{self.trial.optimizer.learning_rate:.3g}"
         return f"{self.cell.arm} {self.cell.rung} seed {self.trial.seed} learning rate {rate}"
 
-    def to_json(self, name: str) -> dict[str, Any]:
-        """The entry of members.json; ``name`` is the trial's id."""
+    def to_json(self, name: str, trunk: str | None = None) -> dict[str, Any]:
+        """The entry of members.json; ``name`` is the trial's id, ``trunk`` what it shares with others."""
         own = ("optimizer", "schedule", "tokens_per_parameter")
         return {
             "trial_id": name,
@@ -61,6 +63,8 @@ class Member:
             "seed": self.trial.seed,
             "lr_status": self.lr_status,
             "learning_rate": self.trial.optimizer.learning_rate,
+            "tokens_per_parameter": self.trial.tokens / self.cell.n_params,
+            **({"cluster": trunk} if trunk else {}),
             **{key: value for key, value in self.cell.setting.items() if key in own},
             "setting": {key: value for key, value in self.cell.setting.items() if key not in own},
         }
@@ -166,8 +170,10 @@ class SweepRun:
         return {field: choice.chosen for field, choice in made.items()}, status
 
     def write_members(self, members: Sequence[Member]) -> None:
-        """Keep which trials belong to the sweep."""
-        self.folder.write_members([member.to_json(self.id_of(member.trial)) for member in members])
+        """Keep which trials belong to the sweep; those of one trunk are a cluster, as they are correlated."""
+        named = [(member, self.id_of(member.trial)) for member in members]
+        trunks = shared_trunks({name: member.trial for member, name in named})
+        self.folder.write_members([member.to_json(name, trunks.get(name)) for member, name in named])
 
     def id_of(self, trial: Trial) -> str:
         """The trial's id, reckoned once."""
@@ -237,9 +243,17 @@ class SweepRun:
             "n_params_embedding": counts.embedding,
             "n_params_scale_vectors": counts.scale_vectors,
             "n_params_total": counts.total,
+            "n_params_active": counts.active,
             "epochs": epochs(member.trial, self.corpus_facts),
             "corpus_source": self.sweep.corpus.source,
         }
+
+
+def shared_trunks(trials: Mapping[str, Trial]) -> dict[str, str]:
+    """The trunk of each trial (by its id) that shares it with another; the others are left out."""
+    trunks = {name: trunk for name, trial in trials.items() if (trunk := trunk_id(trial))}
+    counts = Counter(trunks.values())
+    return {name: trunk for name, trunk in trunks.items() if counts[trunk] > 1}
 
 
 def prepared_facts(sweep: "Sweep", runs_dir: Path, progress: Progress) -> CorpusFacts:

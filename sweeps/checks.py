@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path as FilePath
 from typing import Any
 
+from sweeps.budgets import BUDGETS
 from sweeps.errors import Path, Problem, not_among, refused, shown, unknown
 from sweeps.exclusion import CELL_FIELDS
 from sweeps.schema import Sweep
@@ -15,7 +16,7 @@ _Finding = tuple[Path, str]
 def problems_of(sweep: Sweep) -> list[Problem]:
     """Every problem between the sections of ``sweep``, with its line."""
     of_names = (_ladder, _tune, _seeds, _compare, _resources, _simulate, _exclude, _files)
-    of_fields = (_zip, _given_once, _warm_up)
+    of_fields = (_budgets, _zip, _given_once, _warm_up)
     checks = (*of_names, *of_fields)
     return [sweep.source.problem(path, message) for check in checks for path, message in check(sweep)]
 
@@ -78,6 +79,12 @@ def _simulate(sweep: Sweep) -> Iterator[_Finding]:
             yield ("simulate", "arms", name), unknown(name, sweep.arms, "no such arm")
 
 
+def _budgets(sweep: Sweep) -> Iterator[_Finding]:
+    given = [kind for kind in BUDGETS if getattr(sweep, kind) is not None]
+    for kind in given[1:]:
+        yield (kind,), f"the budget is given by {given[0]} too; allowed: one of {', '.join(BUDGETS)}"
+
+
 def _zip(sweep: Sweep) -> Iterator[_Finding]:
     lengths = {name: len(values) for name, values in sweep.zip.given().items()}
     if len(set(lengths.values())) > 1:
@@ -136,7 +143,7 @@ def _warm_up(sweep: Sweep) -> Iterator[_Finding]:
 
 
 def _exclude(sweep: Sweep) -> Iterator[_Finding]:
-    known = ["optimizer", "schedule", "tokens_per_parameter", *sweep.grid.given(), *sweep.zip.given()]
+    known = ["optimizer", "schedule", sweep.budget_kind, *sweep.grid.given(), *sweep.zip.given()]
     for position, rule in enumerate(sweep.exclude):
         if not rule:
             yield (

@@ -7,14 +7,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from model.accounting import count_parameters
-from model.config import ConfigurationError, ModelConfig, Shape
+from model.config import ConfigurationError, Experts, ModelConfig, Shape
 from model.identity import trial_id
+from sweeps.budgets import BUDGETS, setting_name
 from sweeps.errors import Path, Problem, SweepError, refused
 from sweeps.exclusion import Exclusion
 from sweeps.trials import Budget, Cell, CorpusFacts, build_trial, merged
 
 if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
-    from sweeps.schema import Rung, Sweep
+    from sweeps.rungs import Rung
+    from sweeps.schema import Sweep
 
 __all__ = ["Cell", "CorpusFacts", "expand", "identical_arms"]
 
@@ -42,13 +44,13 @@ def expand(sweep: "Sweep", corpus: CorpusFacts) -> list[Cell]:
     axes = _axes(sweep)
     arms = [(label, _given(fields, "arms", label)) for label, fields in sweep.arms.items()]
     base = [_Choice({"sequence_length": sweep.corpus.sequence_length}, {}, {}), _given(sweep.trial, "trial")]
-    places = itertools.product(enumerate(sweep.ladder), sweep.tokens_per_parameter)
-    for (position, rung), ratio in places:
+    places = itertools.product(enumerate(sweep.ladder), sweep.budgets)
+    for (position, rung), amount in places:
         for point in itertools.product(*axes):
             for arm, fields in arms:
-                choices = [*base, *point, fields]
+                choices = [_of_rung(position, rung), *base, *point, fields]
                 try:
-                    cells.append(_cell(sweep, arm, rung, ratio, choices, corpus))
+                    cells.append(_cell(sweep, arm, rung, amount, choices, corpus))
                 except ConfigurationError as error:
                     problems.add(_problem(sweep, position, choices, error))
     problems |= _tuning_problems(sweep, cells) | _too_small(sweep, cells, corpus)
@@ -58,7 +60,7 @@ def expand(sweep: "Sweep", corpus: CorpusFacts) -> list[Cell]:
 
 
 def _check_size(sweep: "Sweep") -> None:
-    n_cells = len(sweep.ladder) * len(sweep.tokens_per_parameter) * len(sweep.arms)
+    n_cells = len(sweep.ladder) * len(sweep.budgets) * len(sweep.arms)
     for axis in _axes(sweep):
         n_cells *= len(axis)
     n_seeds = len(sweep.seeds)
@@ -75,6 +77,12 @@ def _check_size(sweep: "Sweep") -> None:
 def _given(fields: Any, *path: str) -> _Choice:
     values = fields.given()
     return _Choice(values, {}, {name: (*path, name) for name in values})
+
+
+def _of_rung(position: int, rung: "Rung") -> _Choice:
+    """What the rung itself gives, which every other section overrules."""
+    values = rung.trial_fields()
+    return _Choice(values, {}, {name: ("ladder", position, name) for name in values})
 
 
 def _axes(sweep: "Sweep") -> list[list[_Choice]]:
@@ -110,16 +118,17 @@ def _listed(section: str, position: int, items: Mapping[str, tuple[Any, Any]]) -
 
 
 def _cell(
-    sweep: "Sweep", arm: str, rung: "Rung", ratio: float, choices: list[_Choice], corpus: CorpusFacts
+    sweep: "Sweep", arm: str, rung: "Rung", amount: float, choices: list[_Choice], corpus: CorpusFacts
 ) -> Cell:
     values = merged(choice.values for choice in choices)
-    n_params = _n_params(rung.shape, values.get("architecture"))
-    budget = Budget(rung.shape, n_params, ratio, corpus)
+    n_params = _n_params(rung.shape, rung.mixture, values.get("architecture"))
+    ratio = BUDGETS[sweep.budget_kind](amount, n_params)
+    budget = Budget(rung.shape, n_params, ratio, corpus, rung.mixture)
     template = build_trial(budget, values, seed=0)
     setting = {
         "optimizer": template.optimizer.name,
         "schedule": template.schedule.name,
-        "tokens_per_parameter": ratio,
+        setting_name(sweep.budget_kind): amount,
     }
     for choice in choices:
         setting |= choice.setting
@@ -139,9 +148,11 @@ def _cell(
 
 
 @lru_cache
-def _n_params(shape: Shape, architecture: str | None) -> int:
+def _n_params(shape: Shape, experts: Experts | None, architecture: str | None) -> int:
     """N, which knows neither the arm's scale vectors nor the vocabulary."""
-    options: dict[str, Any] = {} if architecture is None else {"architecture": architecture}
+    options: dict[str, Any] = {"experts": experts}
+    if architecture is not None:
+        options["architecture"] = architecture
     return count_parameters(ModelConfig(shape, vocabulary_size=2, **options)).matrices
 
 
@@ -150,7 +161,7 @@ def _after_exclusion(sweep: "Sweep", cells: list[Cell]) -> list[Cell]:
     if not sweep.exclude:
         return cells
     exclusion = Exclusion(sweep.exclude)
-    left = [_after(exclusion, cell) for cell in cells]
+    left = [_after(exclusion, cell, sweep.budget_kind) for cell in cells]
     kept = [cell for cell in left if cell.seeds or cell.tune_seeds]
     problems = list(exclusion.problems(sweep.source))
     if not kept:
@@ -160,8 +171,8 @@ def _after_exclusion(sweep: "Sweep", cells: list[Cell]) -> list[Cell]:
     return kept
 
 
-def _after(exclusion: Exclusion, cell: Cell) -> Cell:
-    view = {"arm": cell.arm, "rung": cell.rung, **cell.setting}
+def _after(exclusion: Exclusion, cell: Cell, budget: str) -> Cell:
+    view = {"arm": cell.arm, "rung": cell.rung, **cell.setting, budget: cell.setting[setting_name(budget)]}
     seeds = exclusion.left(view, "comparison", cell.seeds)
     return replace(cell, seeds=seeds, tune_seeds=exclusion.left(view, "tuning", cell.tune_seeds))
 
@@ -169,14 +180,13 @@ def _after(exclusion: Exclusion, cell: Cell) -> Cell:
 _PLACES: dict[str, Path] = {
     "sequence_length": ("corpus", "sequence_length"),
     "vocabulary_size": ("corpus", "tokenizer"),
-    "tokens": ("tokens_per_parameter",),
 }
 
 
 def _problem(sweep: "Sweep", rung: int, choices: list[_Choice], error: ConfigurationError) -> Problem:
     """``error`` at the line that gave the field: the last choice that sets it, as in :func:`merged`."""
     name = error.field.partition(".")[0]
-    path = _PLACES.get(name, ("ladder", rung))
+    path = (sweep.budget_kind,) if name == "tokens" else _PLACES.get(name, ("ladder", rung))
     for choice in choices:
         path = choice.paths.get(name, path)
     prefix = "" if name in path else f"{name}: "

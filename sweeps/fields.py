@@ -1,37 +1,34 @@
 """The trial fields that a sweep file may set: one table from flat names to their place in a trial."""
 
+import types
 import typing
 from dataclasses import fields as dataclass_fields
 from typing import Any
 
-from model.config import (
-    ARCHITECTURES,
-    OPTIMIZERS,
-    PRECISIONS,
-    SCHEDULES,
-    Trial,
-)
+from model.config import ARCHITECTURES, PRECISIONS, Trial
+from model.optimization import OPTIMIZERS, OPTION_CHOICES, SCHEDULES, OptimizerConfig, ScheduleConfig
 from model.strategies import (
     BRANCHES,
+    EXPERT_VECTORS,
     PLACEMENTS,
     PRESETS,
     REPARAMETERIZATIONS,
     ROLES,
+    ROUTER_VECTORS,
     WEIGHT_DECAYS,
     ScaleVectorStrategy,
 )
 
+
+def _fields_of(part: str, config: type[Any]) -> dict[str, str]:
+    """The fields of an optimizer or a schedule under their own names, its name under that of the part."""
+    own = [field.name for field in dataclass_fields(config)]
+    return {part if name == "name" else name: f"{part}.{name}" for name in own}
+
+
 TRIAL_FIELDS: dict[str, str] = {
-    "learning_rate": "optimizer.learning_rate",
-    "weight_decay": "optimizer.weight_decay",
-    "beta1": "optimizer.beta1",
-    "beta2": "optimizer.beta2",
-    "epsilon": "optimizer.epsilon",
-    "clip_norm": "optimizer.clip_norm",
-    "optimizer": "optimizer.name",
-    "schedule": "schedule.name",
-    "warmup_tokens": "schedule.warmup_tokens",
-    "final_fraction": "schedule.final_fraction",
+    **_fields_of("optimizer", OptimizerConfig),
+    **_fields_of("schedule", ScheduleConfig),
     "batch_tokens": "batch_tokens",
     "sequence_length": "sequence_length",
     "precision": "precision",
@@ -41,7 +38,8 @@ TRIAL_FIELDS: dict[str, str] = {
     "norm_epsilon": "model.norm_epsilon",
     "rope_base": "model.rope_base",
 }
-"""Flat name in the sweep file -> place in :class:`model.config.Trial`. A new field is one line here."""
+"""Flat name in the sweep file -> place in :class:`model.config.Trial`. A new option of an optimizer or a
+schedule is in here by itself; any other new field is one line."""
 
 WARMUP_FRACTION = "warmup_fraction"
 """Of the trial's tokens; the one field that a trial holds in another form (``warmup_tokens``)."""
@@ -49,10 +47,11 @@ DEFAULT_WARMUP_FRACTION = 0.08
 DEFAULT_BATCH_SEQUENCES = 8
 
 FIELD_CHOICES: dict[str, tuple[str, ...]] = {
-    "optimizer": OPTIMIZERS,
-    "schedule": SCHEDULES,
+    "optimizer": tuple(OPTIMIZERS),
+    "schedule": tuple(SCHEDULES),
     "precision": PRECISIONS,
     "architecture": ARCHITECTURES,
+    **OPTION_CHOICES,
 }
 """What the fields with names may hold, for the JSON Schema (the dataclasses check it)."""
 STRATEGY_CHOICES: dict[str, tuple[str, ...]] = {
@@ -62,14 +61,17 @@ STRATEGY_CHOICES: dict[str, tuple[str, ...]] = {
     "reparameterization": REPARAMETERIZATIONS,
     "weight_decay": WEIGHT_DECAYS,
     "dual_output_role": ROLES,
+    "experts": EXPERT_VECTORS,
+    "router": ROUTER_VECTORS,
 }
 
 
 def _type_at(place: str) -> Any:
+    """The type of the field at ``place``; of one that may be None, what it is otherwise."""
     found: Any = Trial
     for name in place.split("."):
         found = typing.get_type_hints(found)[name]
-    return found
+    return typing.get_args(found)[0] if isinstance(found, types.UnionType) else found
 
 
 FIELD_TYPES: dict[str, Any] = {

@@ -4,7 +4,6 @@ What needs several sections is in ``sweeps.checks``, what needs a whole trial in
 """
 
 import math
-from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -19,8 +18,8 @@ from pydantic import (
     model_validator,
 )
 
-from model.config import MEASURES, ConfigurationError, Shape
-from sweeps import ladders
+from model.config import MEASURES
+from sweeps.budgets import BUDGETS, DEFAULT_BUDGETS, TOKENS_PER_PARAMETER
 from sweeps.entries import (
     Count,
     FieldLists,
@@ -34,10 +33,10 @@ from sweeps.entries import (
     Seed,
     TrialFields,
     Tune,
-    as_problem,
     problem,
 )
 from sweeps.errors import not_among, refused
+from sweeps.rungs import Ladder
 from sweeps.simulation import Simulate
 from sweeps.yaml_source import Source
 
@@ -89,48 +88,6 @@ class Corpus(Section):
         if self.source != "text" and self.files:
             raise problem(refused(list(self.files), "files only with source: text"), "files")
         return self
-
-
-class Rung(Given):
-    """One size of the ladder; a shape's heads and hidden width have defaults (``sweeps.ladders``)."""
-
-    name: Label
-    width: Count
-    layers: Annotated[int, Field(ge=1, le=10_000)]
-    heads: Count | None = None
-    kv_heads: Count | None = None
-    feed_forward: Count | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> "Rung":
-        try:
-            _ = self.shape
-        except ConfigurationError as error:
-            raise as_problem(error, self.given()) from None
-        return self
-
-    @cached_property
-    def shape(self) -> Shape:
-        """The shape with its defaults filled in."""
-        return ladders.shape(self.width, self.layers, self.heads, self.kv_heads, self.feed_forward)
-
-
-def _preset(value: Any) -> Any:
-    if isinstance(value, dict):
-        return value
-    if not isinstance(value, str):
-        raise problem(refused(value, "the name of a preset, or a mapping {name, width, layers}"))
-    if value not in ladders.PRESETS:
-        raise problem(not_among(value, ladders.PRESETS, "unknown preset"))
-    shape = ladders.PRESETS[value]
-    return Rung(
-        name=value,
-        width=shape.width,
-        layers=shape.layers,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        feed_forward=shape.feed_forward,
-    )
 
 
 def _minutes(value: Any) -> Any:
@@ -226,8 +183,11 @@ class Sweep(Section):
     name: Name
     corpus: Corpus = Corpus()
     trial: TrialFields = TrialFields()
-    ladder: Items[Annotated[Rung, BeforeValidator(_preset, json_schema_input_type=str | Rung)]]
-    tokens_per_parameter: Items[Annotated[Positive, Field(le=1_000_000)]] = (20.0,)
+    ladder: Ladder
+    tokens_per_parameter: Items[Annotated[Positive, Field(le=1_000_000)]] | None = None
+    tokens: Items[Annotated[Positive, Field(le=1e15)]] | None = None
+    flops: Items[Annotated[Positive, Field(le=1e30)]] | None = None
+    """The budget of a trial, in one of these three ways; 20 tokens per parameter where none is given."""
     optimizers: Items[OptimizerEntry] | None = None
     schedules: Items[ScheduleEntry] | None = None
     arms: Annotated[dict[Label, TrialFields], Field(min_length=1)]
@@ -259,6 +219,17 @@ class Sweep(Section):
         return "baseline" if "baseline" in self.arms else next(iter(self.arms))
 
     @property
+    def budget_kind(self) -> str:
+        """How the file gives its token budgets (``sweeps.budgets``)."""
+        return next((kind for kind in BUDGETS if getattr(self, kind) is not None), TOKENS_PER_PARAMETER)
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        """The budgets, in their kind."""
+        found: tuple[float, ...] | None = getattr(self, self.budget_kind)
+        return DEFAULT_BUDGETS if found is None else found
+
+    @property
     def tuned_rungs(self) -> tuple[str, ...]:
         """The rungs at which every arm is tuned (all of them where ``tune`` names none)."""
         if self.tune is None:
@@ -283,4 +254,5 @@ class Sweep(Section):
         """The sweep as plain data with presets and defaults written out; loads as the same sweep."""
         data = self.model_dump(mode="json", exclude_none=True)
         data["compare"]["reference"] = self.reference
+        data[self.budget_kind] = list(self.budgets)
         return data

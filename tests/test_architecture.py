@@ -19,6 +19,7 @@ MODEL_CONFIGURATION = {
     "model",
     "model.config",
     "model.fields",
+    "model.optimization",
     "model.strategies",
     "model.identity",
     "model.accounting",
@@ -101,7 +102,7 @@ def test_importing_analysis_loads_no_plots_statistics_or_templates():
 
 
 def test_the_lists_of_names_in_the_configuration_are_the_registries():
-    from model.config import OPTIMIZERS, SCHEDULES
+    from model.optimization import OPTIMIZERS, SCHEDULES
     from model.training import optimizers, schedules
 
     assert sorted(OPTIMIZERS) == sorted(optimizers.OPTIMIZERS)

@@ -17,10 +17,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from model.training.optimizer_state import pack_state, unpack_state
 from model.transformer import Transformer
 
 KEPT = 2
 """How many checkpoints stay: the newest, and the one before in case the newest is damaged."""
+
+OPTIMIZER = "optimizer."
+"""What the names of an optimizer's tensors begin with."""
 
 Tensors = dict[str, torch.Tensor]
 
@@ -39,21 +43,32 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
     Raises ``OSError`` where the disk refuses; then the folder is as it was.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
-    facts = json.dumps({"step": checkpoint.step, **checkpoint.facts}, sort_keys=True)
-    path = folder / f"step-{checkpoint.step:09d}.safetensors"
-    _write_atomically(path, tensors, {"facts": facts, "digest": _digest(tensors, facts)})
+    path = write_checkpoint(folder, checkpoint)
     for old in _newest_first(folder)[KEPT:]:
         old.unlink()
     return path
+
+
+def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write ``checkpoint`` beside those of ``folder``. Raises as :func:`save_checkpoint`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
+    facts = json.dumps({"step": checkpoint.step, **checkpoint.facts}, sort_keys=True)
+    path = checkpoint_path(folder, checkpoint.step)
+    _write_atomically(path, tensors, {"facts": facts, "digest": _digest(tensors, facts)})
+    return path
+
+
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """Where the checkpoint after ``step`` is kept."""
+    return folder / f"step-{step:09d}.safetensors"
 
 
 def load_newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
     """The newest checkpoint of ``folder`` that is whole; ``say`` is told of each one that is not."""
     for path in _newest_first(folder):
         try:
-            return _load(path)
+            return read_checkpoint(path)
         except (SafetensorError, ValueError, KeyError, OSError) as problem:
             say(f"checkpoint {path.name} is damaged ({problem}); trying the one before")
     return None
@@ -80,9 +95,7 @@ def pack(model: Transformer, optimizer: torch.optim.Optimizer | None) -> Tensors
             seen.add(id(tensor))
             tensors[f"model.{name}"] = tensor
     if optimizer is not None:
-        for index, state in optimizer.state_dict()["state"].items():
-            for name, value in state.items():
-                tensors[f"optimizer.{index}.{name}"] = torch.as_tensor(value)
+        tensors |= {f"{OPTIMIZER}{name}": tensor for name, tensor in pack_state(optimizer).items()}
     return tensors
 
 
@@ -95,19 +108,16 @@ def unpack(tensors: Tensors, model: Transformer, optimizer: torch.optim.Optimize
         raise ValueError("the checkpoint was made for another model")
     for name, tensor in kept.items():
         targets[name].copy_(tensor)
-    state: dict[int, dict[str, torch.Tensor]] = {}
-    for name, tensor in tensors.items():
-        if name.startswith("optimizer."):
-            _, index, key = name.split(".", 2)
-            state.setdefault(int(index), {})[key] = tensor
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    own = {name: tensor for name, tensor in tensors.items() if name.startswith(OPTIMIZER)}
+    unpack_state({name.removeprefix(OPTIMIZER): tensor for name, tensor in own.items()}, optimizer)
 
 
 def _newest_first(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*.safetensors"), reverse=True)
 
 
-def _load(path: Path) -> Checkpoint:
+def read_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint in ``path``; one of safetensors' errors, ``ValueError`` or ``KeyError`` if damaged."""
     with safe_open(path, framework="pt") as file:
         header = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)

@@ -5,16 +5,51 @@ from collections.abc import Callable
 
 from model.config import Trial
 
-Schedule = Callable[[float, float], float]
-"""(progress after the warm-up in (0, 1], final fraction) -> factor on the peak rate."""
+Schedule = Callable[[Trial, int], float]
+"""(trial, tokens after the step, more than those of the warm-up) -> factor on the peak rate."""
 
 
-def cosine(progress: float, final_fraction: float) -> float:
-    """Half a cosine from 1 down to ``final_fraction``."""
-    return final_fraction + (1 - final_fraction) * 0.5 * (1 + math.cos(math.pi * progress))
+def cosine(trial: Trial, tokens: int) -> float:
+    """Half a cosine from 1 at the end of the warm-up down to ``final_fraction`` (arXiv 1608.03983)."""
+    final = _final(trial)
+    return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * _progress(trial, tokens)))
 
 
-SCHEDULES: dict[str, Schedule] = {"cosine": cosine}
+def linear(trial: Trial, tokens: int) -> float:
+    """A line from 1 at the end of the warm-up down to ``final_fraction``."""
+    return _down_to(_final(trial), _progress(trial, tokens))
+
+
+def constant(trial: Trial, tokens: int) -> float:  # noqa: ARG001 (one signature for all)
+    """1 from the end of the warm-up on."""
+    return 1.0
+
+
+def inverse_sqrt(trial: Trial, tokens: int) -> float:
+    """The root of the warm-up's tokens over the tokens so far (arXiv 1706.03762), whatever the budget."""
+    return math.sqrt(trial.schedule.warmup_tokens / tokens)
+
+
+def wsd(trial: Trial, tokens: int) -> float:
+    """Warm-up, stable, decay: 1, until the cooldown over the last tokens (arXiv 2404.06395, 2405.18392).
+
+    With p the share of the cooldown that is done, the way down to ``final_fraction`` is ``linear`` (1 - p)
+    or ``1-sqrt`` (1 - sqrt(p)).
+    """
+    start = trial.tokens - trial.cooldown_tokens
+    if tokens <= start:
+        return 1.0
+    share = (tokens - start) / trial.cooldown_tokens
+    return _down_to(_final(trial), share if trial.schedule.cooldown == "linear" else math.sqrt(share))
+
+
+SCHEDULES: dict[str, Schedule] = {
+    "cosine": cosine,
+    "wsd": wsd,
+    "linear": linear,
+    "constant": constant,
+    "inverse-sqrt": inverse_sqrt,
+}
 
 
 def learning_rate(trial: Trial, step: int) -> float:
@@ -22,9 +57,25 @@ def learning_rate(trial: Trial, step: int) -> float:
 
     The last step of the warm-up has the peak rate, the last step of all has the final one.
     """
-    peak, schedule = trial.optimizer.learning_rate, trial.schedule
+    peak, warmup = trial.optimizer.learning_rate, trial.schedule.warmup_tokens
     tokens = (step + 1) * trial.batch_tokens
-    if tokens <= schedule.warmup_tokens:
-        return peak * tokens / schedule.warmup_tokens
-    progress = (tokens - schedule.warmup_tokens) / (trial.tokens - schedule.warmup_tokens)
-    return peak * SCHEDULES[schedule.name](progress, schedule.final_fraction)
+    if tokens <= warmup:
+        return peak * tokens / warmup
+    return peak * SCHEDULES[trial.schedule.name](trial, tokens)
+
+
+def _progress(trial: Trial, tokens: int) -> float:
+    """The share of the tokens after the warm-up that is done."""
+    warmup = trial.schedule.warmup_tokens
+    return (tokens - warmup) / (trial.tokens - warmup)
+
+
+def _final(trial: Trial) -> float:
+    final = trial.schedule.final_fraction
+    assert final is not None, f"{trial.schedule.name} takes a final fraction"
+    return final
+
+
+def _down_to(final: float, share: float) -> float:
+    """A line from 1 to ``final`` at ``share`` of its way; exact at both ends."""
+    return final + (1 - final) * (1 - share)

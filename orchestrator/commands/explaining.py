@@ -94,9 +94,14 @@ def _choices(tuning: Record | None, member: Record) -> list[Record]:
     """The choices that decided the member's tuned fields, or that it was measured for."""
     own = {name: member[name] for name in OWN_SETTINGS if name in member}
     setting = own | member.get("setting", {})
-    place = (member["arm"], member["rung"], setting)
+    place = (member["arm"], member["rung"])
     made = tuning["choices"] if tuning else []
-    return [choice for choice in made if (choice["arm"], choice["rung"], choice["setting"]) == place]
+    # A member says its tokens per parameter even where the budget was given in another way.
+    return [
+        choice
+        for choice in made
+        if (choice["arm"], choice["rung"]) == place and choice["setting"].items() <= setting.items()
+    ]
 
 
 def _with_log(directory: "RunDirectory", events: Sequence[Record], place: int) -> Record:

@@ -129,18 +129,22 @@ def _status(
     problems: Mapping[str, str],
     runs_dir: Path,
 ) -> Record:
-    running = [
+    counts = Counter(map(states.__getitem__, members))
+    return {
+        "sweep": sweep,
+        "trials": len(members),
+        "states": dict(counts),
+        "running": _running(members, states, runs_dir) if counts["running"] else [],
+        "problems": {name: problem for name, problem in problems.items() if name in members},
+    }
+
+
+def _running(members: Mapping[str, Record], states: Mapping[str, str], runs_dir: Path) -> list[Record]:
+    return [
         {"trial_id": name, "arm": member["arm"], "rung": member["rung"], **_reached(runs_dir, name)}
         for name, member in members.items()
         if states[name] == "running"
     ]
-    return {
-        "sweep": sweep,
-        "trials": len(members),
-        "states": dict(Counter(states[name] for name in members)),
-        "running": running,
-        "problems": {name: problem for name, problem in problems.items() if name in members},
-    }
 
 
 def _reached(runs_dir: Path, name: str) -> Record:

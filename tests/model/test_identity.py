@@ -114,6 +114,27 @@ def shapes(draw: st.DrawFn) -> Shape:
 
 
 @st.composite
+def optimizers(draw: st.DrawFn) -> OptimizerConfig:
+    name = draw(st.sampled_from(list(OPTIMIZERS)))
+    given = {
+        option: draw(st.floats(0.0, 0.999))
+        for option in ("beta1", "beta2", "momentum")
+        if option in OPTIMIZERS[name] and draw(st.booleans())
+    }
+    rate, decay = draw(st.floats(1e-9, 10.0)), draw(st.floats(0.0, 10.0))
+    return OptimizerConfig(name, rate, decay, **given)
+
+
+@st.composite
+def schedules(draw: st.DrawFn, tokens: int, batch_tokens: int) -> ScheduleConfig:
+    name = draw(st.sampled_from(list(SCHEDULES)))
+    room = tokens - (max(round(0.2 * tokens / batch_tokens), 1) * batch_tokens if name == "wsd" else 0)
+    warmup = draw(st.integers(min(1, room) if name == "inverse-sqrt" else 0, room))
+    given = {"final_fraction": draw(st.floats(0.0, 1.0))} if "final_fraction" in SCHEDULES[name] else {}
+    return ScheduleConfig(name, warmup, **given)
+
+
+@st.composite
 def trials(draw: st.DrawFn) -> Trial:
     sequence_length, sequences, steps = (draw(st.integers(1, 500)) for _ in range(3))
     tokens = sequence_length * sequences * steps
@@ -129,21 +150,8 @@ def trials(draw: st.DrawFn) -> Trial:
                 rope_base=st.floats(1.0, 1e7),
             )
         ),
-        optimizer=draw(
-            st.builds(
-                OptimizerConfig,
-                name=st.sampled_from(OPTIMIZERS),
-                learning_rate=st.floats(1e-9, 10.0),
-                weight_decay=st.floats(0.0, 10.0),
-                beta1=st.floats(0.0, 0.999),
-                beta2=st.floats(0.0, 0.9999),
-            )
-        ),
-        schedule=ScheduleConfig(
-            name=draw(st.sampled_from(SCHEDULES)),
-            warmup_tokens=draw(st.integers(0, tokens)),
-            final_fraction=draw(st.floats(0.0, 1.0)),
-        ),
+        optimizer=draw(optimizers()),
+        schedule=draw(schedules(tokens, sequence_length * sequences)),
         corpus=draw(st.text(string.hexdigits, min_size=64, max_size=64)),
         sequence_length=sequence_length,
         batch_tokens=sequence_length * sequences,
@@ -191,23 +199,23 @@ def test_a_number_that_is_none_has_no_digest() -> None:
 class OptimizerOfTomorrow(OptimizerConfig):
     """The optimizer's options with one that results of today do not know."""
 
-    nesterov: bool = later(False)
+    decoupled: bool = later(False)
 
 
-def of_tomorrow(*, nesterov: bool) -> Trial:
+def of_tomorrow(*, decoupled: bool) -> Trial:
     options = {
         field.name: getattr(TRIAL.optimizer, field.name) for field in dataclasses.fields(OptimizerConfig)
     }
-    return replace(TRIAL, optimizer=OptimizerOfTomorrow(**options, nesterov=nesterov))
+    return replace(TRIAL, optimizer=OptimizerOfTomorrow(**options, decoupled=decoupled))
 
 
 def test_a_later_field_at_its_default_leaves_the_identity() -> None:
-    assert trial_id(of_tomorrow(nesterov=False)) == GOLDEN["baseline"]
+    assert trial_id(of_tomorrow(decoupled=False)) == GOLDEN["baseline"]
 
 
 def test_a_later_field_at_another_value_is_another_trial() -> None:
-    assert trial_id(of_tomorrow(nesterov=True)) != GOLDEN["baseline"]
-    assert semantic_fields(of_tomorrow(nesterov=True))["optimizer"]["nesterov"] is True
+    assert trial_id(of_tomorrow(decoupled=True)) != GOLDEN["baseline"]
+    assert semantic_fields(of_tomorrow(decoupled=True))["optimizer"]["decoupled"] is True
 
 
 def changes() -> dict[str, Trial]:
@@ -238,6 +246,76 @@ def changes() -> dict[str, Trial]:
         "seed": replace(TRIAL, seed=1),
         "precision": replace(TRIAL, precision="bfloat16"),
     }
+
+
+OPTIONS = {
+    "schedule": (("wsd", {"cooldown_fraction": 0.3, "cooldown": "1-sqrt", "final_fraction": 0.1}),),
+    "optimizer": (
+        ("sgd", {"momentum": 0.9, "nesterov": True}),
+        (
+            "muon",
+            {"newton_schulz_steps": 6, "update_scale": "original", "adamw_rate_factor": 0.1, "momentum": 0.9},
+        ),
+        ("soap", {"preconditioner_steps": 5}),
+        ("adafactor", {"decay_exponent": 0.7, "update_clip": 2.0}),
+        ("ademamix", {"beta3": 0.999, "alpha": 8.0, "slow_warmup_steps": 100}),
+    ),
+}
+"""Options of some optimizers and schedules, at other values than their defaults."""
+
+
+@pytest.mark.parametrize("part", OPTIONS)
+def test_an_option_is_part_of_the_identity_of_those_that_take_it(part: str) -> None:
+    for name, options in OPTIONS[part]:
+        kind = type(getattr(TRIAL, part))
+        own = [{}, *({option: value} for option, value in options.items())]
+        ids = {trial_id(replace(TRIAL, **{part: kind(name=name, **given)})) for given in own}
+        assert len(ids) == len(own)
+
+
+@pytest.mark.parametrize("part", OPTIONS)
+def test_an_option_that_is_not_taken_stays_out_of_the_identity(part: str) -> None:
+    foreign = {option for _, options in OPTIONS[part] for option in options} - {"final_fraction"}
+    assert not foreign & semantic_fields(TRIAL)[part].keys()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            lambda: OptimizerConfig("sgd", beta1=0.9),
+            "beta1 is 0.9; allowed: no such option of sgd; its options: "
+            "learning_rate, weight_decay, clip_norm, momentum, nesterov",
+        ),
+        (
+            lambda: OptimizerConfig(momentum=0.9),
+            "momentum is 0.9; allowed: no such option of adamw; its options: "
+            "learning_rate, weight_decay, clip_norm, beta1, beta2, epsilon",
+        ),
+        (
+            lambda: ScheduleConfig("constant", final_fraction=0.1),
+            "final_fraction is 0.1; allowed: no such option of constant; its options: warmup_tokens",
+        ),
+        (lambda: OptimizerConfig("muon", update_scale="big"), "update_scale is 'big'; allowed: match-rms"),
+        (lambda: OptimizerConfig("muon", newton_schulz_steps=0), "newton_schulz_steps is 0; allowed: a pos"),
+        (lambda: ScheduleConfig("wsd", cooldown="cubic"), "cooldown is 'cubic'; allowed: 1-sqrt, linear"),
+        (
+            lambda: ScheduleConfig("wsd", cooldown_fraction=0.0),
+            "cooldown_fraction is 0.0; allowed: a number in (0, 1]",
+        ),
+        (lambda: ScheduleConfig("inverse-sqrt"), "warmup_tokens is 0; allowed: a positive number of tokens"),
+    ],
+)
+def test_an_option_that_does_not_exist_or_fit_is_refused(config: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        config()
+    assert str(caught.value).startswith(message)
+
+
+def test_phases_that_exceed_the_run_are_refused() -> None:
+    schedule = ScheduleConfig("wsd", warmup_tokens=TRIAL.tokens // 2, cooldown_fraction=0.6)
+    with pytest.raises(ConfigurationError, match=r"cooldown_fraction is 0.6; allowed: at most 0.5"):
+        replace(TRIAL, schedule=schedule)
 
 
 @pytest.mark.parametrize("field", changes())

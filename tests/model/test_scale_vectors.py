@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model import transformer
+from model import feed_forward, transformer
 from model.scale_vectors import (
     FoldingError,
     LinearMap,
@@ -166,7 +166,8 @@ def test_a_vector_folded_into_the_next_map_acts_like_one_on_the_activations(buil
     model = build(replace(PRESETS["dnp"], dual_maps=ALL_MAPS), drawn=True)
     expected = model(tokens)
     reached = []
-    monkeypatch.setattr(transformer, "joint_map", partial(finished_at_once, name, reached))
+    for module in (transformer, feed_forward):
+        monkeypatch.setattr(module, "joint_map", partial(finished_at_once, name, reached))
     torch.testing.assert_close(model(tokens), expected, rtol=1e-10, atol=1e-12)
     assert len(reached) == len(model.blocks)
 

@@ -191,7 +191,40 @@ CASES = {
     "an optimizer that does not exist": (
         "optimizers: [adamw]",
         "optimizers: [adam]",
-        "optimizers[0]: optimizer: 'adam'; allowed: adamw",
+        "optimizers[0]: optimizer: 'adam'; allowed: adafactor, adamw, ademamix, adopt, lion, muon, sgd, soap",
+    ),
+    "an option that the optimizer does not have": (
+        "optimizers: [adamw]",
+        "optimizers: [adamw, {name: muon, beta3: 0.9}]",
+        "optimizers[1].beta3: 0.9; allowed: no such option of muon; its options: learning_rate, "
+        "weight_decay, clip_norm, momentum, nesterov, newton_schulz_steps, update_scale, adamw_rate_factor, "
+        "beta1, beta2",
+    ),
+    "an option for all trials that one optimizer does not have": (
+        "optimizers: [adamw]",
+        "optimizers: [adamw, sgd]\ngrid: {beta2: [0.9, 0.95]}",
+        "grid.beta2[0]: 0.9; allowed: no such option of sgd; its options: learning_rate, weight_decay, clip",
+    ),
+    "an option that no optimizer has": (
+        "optimizers: [adamw]",
+        "optimizers: [{name: muon, momentun: 0.9}]",
+        "optimizers[0].momentun: unknown key; did you mean momentum?",
+    ),
+    "an option that the schedule does not have": (
+        "schedules: [cosine]",
+        "schedules: [{name: cosine, cooldown_fraction: 0.2}]",
+        "schedules[0].cooldown_fraction: 0.2; allowed: no such option of cosine; its options: warmup_tokens, "
+        "final_fraction",
+    ),
+    "a schedule whose phases exceed the run": (
+        "schedules: [cosine]",
+        "schedules: [{name: wsd, warmup_fraction: 0.5, cooldown_fraction: 0.6}]",
+        "schedules[0].cooldown_fraction: 0.6; allowed: at most 0.5, what the warm-up of",
+    ),
+    "an inverse square root without a warm-up": (
+        "schedules: [cosine]",
+        "schedules: [{name: inverse-sqrt, warmup_tokens: 0}]",
+        "schedules[0].warmup_tokens: 0; allowed: a positive number of tokens",
     ),
     "an option that an optimizer cannot have": (
         "optimizers: [adamw]",

@@ -9,7 +9,8 @@ import torch
 from support import with_strategy
 
 from model.config import OptimizerConfig
-from model.training.optimizers import adamw, build_optimizer, parameter_groups, set_learning_rate
+from model.training.optimizers import OPTIMIZERS, build_optimizer, parameter_groups, set_learning_rate
+from model.training.optimizers.adamw import adamw
 from model.transformer import Transformer, initialise, parameter_roles
 
 
@@ -71,16 +72,19 @@ def peer_adamw(parameter):
     return torch.optim.AdamW([parameter], lr=0.1, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.3, fused=True)
 
 
-def test_training_never_imports_the_compiler():
+@pytest.mark.parametrize("name", ["adamw", "sgd", "muon"])
+def test_training_never_imports_the_compiler(name):
     """It takes seconds, which a small trial does not have."""
-    command = """if True:
+    command = f"""if True:
         import sys, torch
         from model.config import OptimizerConfig
-        from model.training.optimizers import adamw
-        parameter = torch.nn.Parameter(torch.ones(2))
-        optimizer = adamw([{"params": [parameter]}], OptimizerConfig())
+        from model.training.optimizers import OPTIMIZERS
+        parameters = [torch.nn.Parameter(torch.ones(2, 2)) for _ in range(2)]
+        groups = [{{"params": [parameter], "kind": kind, "learning_rate_factor": 1.0}}
+                  for parameter, kind in zip(parameters, ("matrix", "other"))]
+        optimizer = OPTIMIZERS["{name}"](groups, OptimizerConfig("{name}"))
         optimizer.zero_grad()
-        parameter.sum().backward()
+        sum(parameter.sum() for parameter in parameters).backward()
         optimizer.step()
         optimizer.load_state_dict(optimizer.state_dict())
         sys.exit("torch._dynamo" in sys.modules)
@@ -89,15 +93,17 @@ def test_training_never_imports_the_compiler():
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.3])
-def test_decay_without_a_gradient_multiplies_by_one_minus_rate_times_decay(decay, trial):
-    trial = replace(trial, optimizer=OptimizerConfig(weight_decay=decay))
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_decay_without_a_gradient_multiplies_by_one_minus_rate_times_decay(name, decay, trial):
+    trial = replace(trial, optimizer=OptimizerConfig(name, weight_decay=decay))
     model = Transformer(trial.model)
     initialise(model, 0)
-    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     optimizer = build_optimizer(model, trial)
     set_learning_rate(optimizer, 0.01)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()  # some optimizers only set themselves up in their first step
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     optimizer.step()
     roles = parameter_roles(model)
     for name, parameter in model.named_parameters():

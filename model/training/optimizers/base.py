@@ -1,0 +1,68 @@
+"""What optimizers share: the shape of a group, methods without guards, and several optimizers as one."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+
+from model.config import OptimizerConfig
+
+Kind = Literal["matrix", "stack", "other"]
+"""A matrix of a block, a stack [experts, rows, columns] of such matrices, or anything else."""
+Group = dict[str, Any]
+"""``params``, ``weight_decay``, ``learning_rate_factor``, ``kind`` and options of the optimizer."""
+Factory = Callable[[list[Group], OptimizerConfig], torch.optim.Optimizer]
+
+Stack = tuple[torch.nn.Parameter, list[torch.nn.Parameter]]
+"""A parameter [experts, rows, columns], and views of its matrices that are parameters themselves."""
+
+
+class Unguarded(torch.optim.Optimizer):
+    """torch's methods without the guards around them, which spend seconds on importing torch.compile."""
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+
+
+class Together(Unguarded):
+    """Optimizers with parameters of their own, behind the interface of one.
+
+    The matrices of ``stacks`` are given their part of the stack's gradient before each step.
+    """
+
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], stacks: Sequence[Stack] = ()) -> None:
+        self.optimizers, self.stacks = tuple(optimizers), tuple(stacks)
+        super().__init__([group for one in optimizers for group in one.param_groups], {})
+        # The groups and the state are those of the members: what is set or loaded here is what they see.
+        self.param_groups = [group for one in self.optimizers for group in one.param_groups]
+        for one in self.optimizers:
+            one.state = self.state
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients, those of the stacks too."""
+        super().zero_grad(set_to_none)
+        for stack, matrices in self.stacks:
+            stack.grad = None
+            for matrix in matrices:
+                matrix.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]  # no caller has a closure
+        """One step of each member."""
+        for stack, matrices in self.stacks:
+            for place, matrix in enumerate(matrices):
+                matrix.grad = None if stack.grad is None else stack.grad[place]
+        for one in self.optimizers:
+            one.step()
+
+
+def matrices_of(group: Group) -> tuple[Group, list[Stack]]:
+    """The group of stacks as a group of their matrices, and each stack beside its matrices."""
+    stacks = [
+        (stack, [torch.nn.Parameter(stack.detach()[place]) for place in range(len(stack))])
+        for stack in group["params"]
+    ]
+    return {**group, "params": [matrix for _, matrices in stacks for matrix in matrices]}, stacks
