@@ -11,6 +11,8 @@ from analysis.data import DataError, FloatArray, comparison_rows, compute_of, pa
 
 CELL_COLUMNS = ("rung", "n_tokens", "optimizer", "schedule", "corpus", "architecture")
 """With the further setting columns these name a cell; with the seed, a pair."""
+GRID_COLUMNS = ("learning_rate", "precision")
+"""Columns of every row that a sweep may also run as a grid; then a pair agrees in them too."""
 VECTOR_NORMS = "vector_rms_"
 """Columns that begin so hold the root mean square of the scale vectors of one kind at the end of a run."""
 # The columns of a tidy row of a sweep; any other column of such a row is a field of the sweep's grid.
@@ -138,6 +140,7 @@ def make_pairs(
     rows = comparison_rows(table)
     further = setting_columns(table, settings)
     cell_columns = [name for name in CELL_COLUMNS if name in rows.columns] + further
+    cell_columns += _run_as_a_grid(rows[rows["arm"].isin([reference, arm])], cell_columns)
     key = [*cell_columns, "seed"]
     size = parameters_of(rows, conventions.get("n_convention", "matrices"))
     rows = rows.assign(compute=compute_of(rows, **conventions), size=size)
@@ -149,6 +152,19 @@ def make_pairs(
     merged = merged.sort_values(["n_tokens", *key], kind="stable", ignore_index=True)
     merged["cell"] = merged.groupby(cell_columns, sort=False, dropna=False).ngroup()
     return Pairs(merged, tuple(cell_columns), cluster)
+
+
+def _run_as_a_grid(rows: pd.DataFrame, cell_columns: Sequence[str]) -> list[str]:
+    """Those of :data:`GRID_COLUMNS` without which an arm would have two rows of one key; never tuned ones."""
+    found: list[str] = []
+    for name in GRID_COLUMNS:
+        twice = rows.duplicated(["arm", *cell_columns, *found, "seed"], keep=False)
+        if name not in rows.columns or name in cell_columns or not twice.any():
+            continue
+        is_fixed = "lr_status" not in rows.columns or (rows.loc[twice, "lr_status"] == "fixed").all()
+        if is_fixed and rows.loc[twice, name].nunique() > 1:
+            found.append(name)
+    return found
 
 
 def _one_arm(rows: pd.DataFrame, arm: str, key: list[str]) -> pd.DataFrame:

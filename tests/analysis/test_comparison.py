@@ -418,3 +418,17 @@ def test_learning_rates_that_were_carried_are_said(sweep):
 def test_counts_that_look_like_millions_are_questioned_in_a_comparison(sweep):
     table = sweep()
     assert any("thousands or millions" in warning for warning in only(table.assign(n_params=25)).warnings)
+
+
+def test_a_learning_rate_that_is_run_as_a_grid_is_one_that_pairs_agree_in(sweep):
+    table = sweep().assign(lr_status="fixed")
+    rates = [table.assign(learning_rate=rate, loss=table["loss"] + rate) for rate in (0.01, 0.02)]
+    both, alone = only(pd.concat(rates, ignore_index=True)), only(rates[0])
+    assert both.pairs == 2 * alone.pairs
+    assert both.loss_difference.mean == pytest.approx(alone.loss_difference.mean)
+
+
+def test_rates_that_were_tuned_are_no_grid(sweep):
+    table = sweep().assign(lr_status="tuned")
+    with pytest.raises(DataError, match="two rows"):
+        only(pd.concat([table.assign(learning_rate=rate) for rate in (0.01, 0.02)], ignore_index=True))
