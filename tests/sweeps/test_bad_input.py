@@ -77,9 +77,9 @@ CASES = {
     "a tuned learning rate of zero": (
         "[8.0e-3,",
         "[0,",
-        "tune.learning_rate[0]: 0.0; allowed: positive values",
+        "tune.learning_rate: 0.0; allowed: a positive number",
     ),
-    "a negative learning rate": ("[8.0e-3,", "[-1,", "tune.learning_rate[0]: -1.0; allowed: positive values"),
+    "a negative learning rate": ("[8.0e-3,", "[-1,", "tune.learning_rate: -1.0; allowed: a positive number"),
     "a learning rate that is no number": (
         "[8.0e-3,",
         "[.nan,",
@@ -193,11 +193,16 @@ CASES = {
         "optimizers: [adam]",
         "optimizers[0]: optimizer: 'adam'; allowed: adafactor, adamw, ademamix, adopt, lion, muon, sgd, soap",
     ),
+    "a check of a carried rate that is not tuned": (
+        "learning_rate: [8.0e-3, 2.0e-2, 5.0e-2]",
+        "weight_decay: [0, 0.1]\n  check_carried: true",
+        "tune.check_carried: true; allowed: false where learning_rate is not tuned",
+    ),
     "an option that the optimizer does not have": (
         "optimizers: [adamw]",
         "optimizers: [adamw, {name: muon, beta3: 0.9}]",
         "optimizers[1].beta3: 0.9; allowed: no such option of muon; its options: learning_rate, "
-        "weight_decay, clip_norm, momentum, nesterov, newton_schulz_steps, update_scale, adamw_rate_factor, beta1, beta2",
+        "weight_decay, clip_norm, momentum, nesterov, newton_schulz_steps, update_scale, adamw_rate_factor",
     ),
     "an option for all trials that one optimizer does not have": (
         "optimizers: [adamw]",
