@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-cluster faults lint readme bench bench-cluster clean
+.PHONY: demo test test-cluster faults lint readme bench bench-cluster bench-store paper-small paper-smoke clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/scalevec demo
@@ -32,6 +32,13 @@ lint: $(VENV)/dev.stamp
 readme: $(VENV)/run.stamp
 	$(BIN)/python docs/regenerate.py
 
+# The small siblings of the paper's experiments; paper-small-NAME runs one of sweeps/small, paper-smoke a cut of each.
+paper-small paper-smoke: paper-%: $(VENV)/run.stamp
+	$(BIN)/python docs/paper.py $*
+
+paper-small-%: $(VENV)/run.stamp
+	$(BIN)/python docs/paper.py small $*
+
 bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/training_step.py
 	$(BIN)/python benchmarks/scale_plan.py
@@ -40,6 +47,10 @@ bench: $(VENV)/bench.stamp
 # What executors cost over bare libraries, on a real SLURM too.
 bench-cluster: $(VENV)/dev.stamp
 	tests/cluster/namespace.sh $(BIN)/python tests/cluster/with_slurm.py $(BIN)/python benchmarks/overhead.py
+
+# The index of 100,000 trials, on SQLite and on a real PostgreSQL.
+bench-store: $(VENV)/dev.stamp
+	tests/cluster/namespace.sh $(BIN)/python tests/cluster/with_postgres.py $(BIN)/python benchmarks/store_scale.py
 
 clean:
 	rm -rf $(VENV)

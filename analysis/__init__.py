@@ -32,6 +32,14 @@ Compare arms: a verdict with its interval, and how many times the compute the ba
 >>> middle.interval[0] < 1.2 < middle.interval[1]
 True
 
+Tables of a paper, in Markdown, LaTeX or CSV (see :mod:`analysis.tables`):
+
+>>> shown = analysis.table(results, "main", reference="baseline", bootstrap=200)
+>>> shown.columns[-3:], len(shown.rows), shown.best == {(row, 5) for row in range(5)}
+(('loss', 'difference', 'multiplier'), 5, True)
+>>> print(analysis.render(shown, "latex").splitlines()[0])
+% needs \\usepackage{booktabs}
+
 Before spending: what a design can detect (see :mod:`analysis.power`):
 
 >>> ladder = [analysis.PlannedRung(str(n), n, 16 * n, seeds=2) for n in (25e3, 55e3, 83e3, 150e3)]
@@ -46,11 +54,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from analysis.comparison import Comparison, compare
     from analysis.data import DataError, read_table
+    from analysis.figures import FIGURES, write_figures
     from analysis.fitting import Fit, FitSettings, fit
     from analysis.laws import LAWS, Law
     from analysis.power import NoiseFigure, PlannedRung, detectable, pilot_noise
     from analysis.report import write_report
-    from analysis.table import Table, comparison_table, render
+    from analysis.tables import TABLES, table
+    from analysis.tables.comparison import comparison_table
+    from analysis.tables.content import Table
+    from analysis.tables.render import render
     from analysis.text import comparison_text, fit_text
     from analysis.where import select
 
@@ -59,6 +71,8 @@ _HOMES = {
     "compare": "comparison",
     "DataError": "data",
     "read_table": "data",
+    "FIGURES": "figures",
+    "write_figures": "figures",
     "Fit": "fitting",
     "FitSettings": "fitting",
     "fit": "fitting",
@@ -69,16 +83,20 @@ _HOMES = {
     "detectable": "power",
     "pilot_noise": "power",
     "write_report": "report",
-    "Table": "table",
-    "comparison_table": "table",
-    "render": "table",
+    "TABLES": "tables",
+    "table": "tables",
+    "Table": "tables.content",
+    "comparison_table": "tables.comparison",
+    "render": "tables.render",
     "comparison_text": "text",
     "fit_text": "text",
     "select": "where",
 }
 
 __all__ = [
+    "FIGURES",
     "LAWS",
+    "TABLES",
     "Comparison",
     "DataError",
     "Fit",
@@ -97,6 +115,8 @@ __all__ = [
     "read_table",
     "render",
     "select",
+    "table",
+    "write_figures",
     "write_report",
 ]
 

@@ -138,12 +138,7 @@ def compare(
     if margin is not None and not 0 < margin < float("inf"):
         raise DataError(f"margin is {margin!r}; allowed: a number of nats above zero, or none")
     table = _compared_column(select(results, where), chosen.y)
-    arms = comparison_arms(table)
-    if reference not in arms:
-        raise DataError(f"reference is {reference!r}, which is no arm; {nearest(reference, arms)}")
-    others = [arm for arm in arms if arm != reference]
-    if not others:
-        raise DataError(f"reference is {reference!r}, the only arm; a comparison needs another one")
+    others = other_arms(table, reference)
     parts = [_part(table, reference, arm, settings, chosen) for arm in others]
     _require_common_cells([part.pairs for part in parts], reference)
     p_values = [part.estimate.p_value() if part.estimate else None for part in parts]
@@ -152,6 +147,17 @@ def compare(
         _comparison(part, reference, p, len(parts), margin, hold_out, chosen, notes)
         for part, p in zip(parts, inference.holm(p_values), strict=True)
     ]
+
+
+def other_arms(table: pd.DataFrame, reference: str) -> list[str]:
+    """The arms beside ``reference``, in the table's order. Raises :class:`DataError` where it is alone."""
+    arms = comparison_arms(table)
+    if reference not in arms:
+        raise DataError(f"reference is {reference!r}, which is no arm; {nearest(reference, arms)}")
+    others = [arm for arm in arms if arm != reference]
+    if not others:
+        raise DataError(f"reference is {reference!r}, the only arm; a comparison needs another one")
+    return others
 
 
 def _compared_column(results: pd.DataFrame, y: str) -> pd.DataFrame:

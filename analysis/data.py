@@ -22,6 +22,10 @@ NUMBERS = (
     "flops_counted",
     "learning_rate",
     "wall_s",
+    "tokens_per_s",
+    "steps",
+    "peak_memory_bytes",
+    "matrix_decay",
     "epochs",
 )
 TEXTS = ("arm", "rung", "stage", "status", "lr_status", "cluster", "optimizer", "schedule", "corpus")

@@ -333,7 +333,8 @@ def _warnings(subject: _Subject, found: Estimated, arm: int) -> list[str]:
         profiled = floor_profile(found.points.variables["x"], found.y)
         if not profiled.identified:
             said.append(profiled.warning)
-        test = lack_of_fit(law.name, dict(found.points.variables), found.y)
+        independent = subject.clusters.nunique() == len(found.y)
+        test = lack_of_fit(law.name, dict(found.points.variables), found.y) if independent else None
         said += [test.warning] if test and test.warning else []
     if found.parameters(arm).get("E", np.inf) < NO_FLOOR * found.y.min():
         said.append("the best fit has no irreducible loss: E lies at its bound of zero")

@@ -3,7 +3,9 @@
 A cell is a rung (and setting); its pairs differ by seed. Any contrast of cell means has the variance
 ``s^2 sum c_k^2 / n_k`` with s pooled within cells and ``pairs - cells`` degrees of freedom: a cell with one
 pair enters the mean and adds no degree of freedom. The interval is about these very rungs under new seeds,
-not about rungs that were not run. Where pairs are not independent (checkpoints of one run, variants of one
+not about rungs that were not run. Where pairs are not independent, whole clusters are what varies. If they
+repeat each other (``analysis.blocks``: token budgets that share a trunk, once for each seed), the noise is
+that between them, with clusters less blocks degrees of freedom. Else (checkpoints of one run, variants of one
 shape) the standard error is the jackknife's over whole clusters, with clusters less one degree of freedom.
 """
 
@@ -14,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from analysis.blocks import Blocks, blocks_of
 from analysis.data import BoolArray, FloatArray
 from analysis.intervals import FEWEST_CLUSTERS
 from analysis.noise import pooled_noise, t_quantile
@@ -26,7 +29,8 @@ FEWEST_RUNGS_WITHOUT_SEEDS = 8
 class Estimate:
     """A contrast of cell means with its standard error (nan at zero degrees of freedom).
 
-    ``between`` names whose spread is the noise where it is not that of seeds: "rungs" or "clusters".
+    ``between`` names whose spread is the noise where it is not that of the pairs of a cell: "rungs",
+    "clusters", or "seeds of clusters", the repetitions of whole clusters.
     """
 
     value: float
@@ -88,17 +92,32 @@ def overall(values: FloatArray, cells: FloatArray, clusters: npt.NDArray[Any] | 
     own change from rung to rung too, so it is wider where there is one. ``clusters`` [pairs] are equal for
     pairs that are not independent.
     """
+    n_cells = len(np.unique(cells))
+    even = np.full(n_cells, 1 / n_cells)
     if clusters is not None and dependent(clusters):
+        if blocks := blocks_of(cells, clusters):
+            return _contrast_of_clusters(values, cells, even, blocks)
 
         def mean(keep: BoolArray) -> float:
             return float(np.mean(_means(values[keep], cells[keep])))
 
         return jackknife(mean, clusters, 1)
-    n_cells = len(np.unique(cells))
     if n_cells == len(values) and n_cells >= FEWEST_RUNGS_WITHOUT_SEEDS:
         error = float(np.std(values, ddof=1) / np.sqrt(n_cells))
         return Estimate(float(values.mean()), error, n_cells - 1, between="rungs")
-    return contrast(values, cells, np.full(n_cells, 1 / n_cells))
+    return contrast(values, cells, even)
+
+
+def _contrast_of_clusters(
+    values: FloatArray, cells: FloatArray, coefficients: FloatArray, blocks: Blocks
+) -> Estimate:
+    """:func:`contrast` of pairs of which whole clusters are independent, with the noise that they share."""
+    _, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
+    weights = (coefficients / counts)[index]
+    covariance, df = blocks.covariance(values)
+    each = weights[blocks.points]
+    error = float(np.sqrt(np.einsum("ci,ij,cj->", each, covariance, each)))
+    return Estimate(float(weights @ values), error, df, between="seeds of clusters")
 
 
 def _means(values: FloatArray, cells: FloatArray) -> FloatArray:
@@ -111,21 +130,22 @@ def slope(
     values: FloatArray, cells: FloatArray, x: FloatArray, clusters: npt.NDArray[Any] | None = None
 ) -> Estimate | None:
     """Least-squares slope of the cell means on ``x`` [pairs], equal weights; None where x is constant."""
-    if clusters is not None and dependent(clusters):
-        if np.ptp(_means(x, cells)) < 1e-9:
-            return None
-
-        def fitted(keep: BoolArray) -> float:
-            at = _means(x[keep], cells[keep])
-            centred = at - at.mean()
-            return float(centred @ _means(values[keep], cells[keep]) / (centred @ centred))
-
-        return jackknife(fitted, clusters, 2)
-    _, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
-    centred = np.bincount(index, x) / counts
-    centred = centred - centred.mean()
+    at = _means(x, cells)
+    centred = at - at.mean()
     spread = float(centred @ centred)
-    return None if spread < 1e-12 else contrast(values, cells, centred / spread)
+    if spread < 1e-12:
+        return None
+    if clusters is None or not dependent(clusters):
+        return contrast(values, cells, centred / spread)
+    if blocks := blocks_of(cells, clusters):
+        return _contrast_of_clusters(values, cells, centred / spread, blocks)
+
+    def fitted(keep: BoolArray) -> float:
+        at = _means(x[keep], cells[keep])
+        centred = at - at.mean()
+        return float(centred @ _means(values[keep], cells[keep]) / (centred @ centred))
+
+    return jackknife(fitted, clusters, 2)
 
 
 def heterogeneity(values: FloatArray, cells: FloatArray) -> float | None:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from analysis.blocks import Blocks, blocks_of
 from analysis.data import FloatArray
 from analysis.estimate import Estimated, estimated
 from analysis.noise import pooled_noise, t_quantile
@@ -59,8 +60,15 @@ class Redraws:
         return float(bounds[0]), float(bounds[1])
 
 
-def choose(n_points: int, n_free: int, cells: FloatArray, n_clusters: int) -> tuple[str, str]:
-    """The method for a design, and why; "none" where it carries no interval."""
+def choose(
+    n_points: int, n_free: int, cells: FloatArray, n_clusters: int, *, repeated: bool = False
+) -> tuple[str, str]:
+    """The method for a design, and why; "none" where it carries no interval.
+
+    ``repeated``: whether its clusters repeat each other (``analysis.blocks``).
+    """
+    if repeated:
+        return "seed-t", ""
     if n_clusters < n_points:
         if n_clusters < max(FEWEST_CLUSTERS, n_free + FEWEST_RESIDUAL_FREEDOM):
             return "none", (
@@ -87,21 +95,24 @@ def redraws(
     codes, names = pd.factorize(clusters)
     if settings.bootstrap == 0 or settings.interval == "none":
         return "no interval was asked for"
+    blocks = blocks_of(cells, codes) if len(names) < len(fit.y) else None
     method, reason = settings.interval, ""
     if method == "auto":
-        method, reason = choose(len(fit.y), len(fit.points.free), cells, len(names))
-    problem = reason or _refusal(method, fit, cells, len(names))
+        method, reason = choose(
+            len(fit.y), len(fit.points.free), cells, len(names), repeated=blocks is not None
+        )
+    problem = reason or _refusal(method, fit, cells, len(names), blocks)
     if problem:
         return f"no interval: {problem}"
     rng = np.random.default_rng(settings.seed)
-    made = _MAKERS[method](_Design(fit, cells, codes, settings.bootstrap, rng))
+    made = _MAKERS[method](_Design(fit, cells, codes, blocks, settings.bootstrap, rng))
     failed = int(np.sum(~made.solution.optimal))
     if failed > 0.05 * settings.bootstrap:
         return f"no interval: {failed} of the {settings.bootstrap} redraws leave a parameter free"
     return replace(made, solution=made.solution.rows(made.solution.optimal))
 
 
-def _refusal(method: str, fit: Estimated, cells: FloatArray, n_clusters: int) -> str:
+def _refusal(method: str, fit: Estimated, cells: FloatArray, n_clusters: int, blocks: Blocks | None) -> str:
     """Why the design cannot carry the method that was asked for; empty where it can."""
     n_points, n_free = len(fit.y), len(fit.points.free)
     if method in ("percentile", "cluster-t") and n_clusters < FEWEST_CLUSTERS:
@@ -115,6 +126,8 @@ def _refusal(method: str, fit: Estimated, cells: FloatArray, n_clusters: int) ->
         return "no rung has two seeds"
     if method == "residual-t" and n_points - n_free < FEWEST_RESIDUAL_FREEDOM:
         return f"{n_points} points for {n_free} parameters"
+    if method == "seed-t" and blocks is not None:
+        return ""
     if method in ("seed-t", "residual-t") and n_clusters < n_points:
         return f"{n_clusters} runs hold {n_points} points, which are not independent; use cluster-t"
     return ""
@@ -122,11 +135,15 @@ def _refusal(method: str, fit: Estimated, cells: FloatArray, n_clusters: int) ->
 
 @dataclass(frozen=True)
 class _Design:
-    """A fit with the cells [points] and clusters [points] of its points, and how often to redraw them."""
+    """A fit with the cells [points] and clusters [points] of its points, and how often to redraw them.
+
+    ``blocks`` where points share clusters that repeat each other.
+    """
 
     fit: Estimated
     cells: FloatArray
     codes: npt.NDArray[np.intp]
+    blocks: Blocks | None
     draws: int
     rng: np.random.Generator
 
@@ -149,6 +166,12 @@ def _scale(fit: Estimated, y: FloatArray) -> FloatArray:
 
 def _seed_t(design: _Design) -> Redraws:
     fit = design.fit
+    if design.blocks is not None:
+        drawn, df = design.blocks.redraw(_scale(fit, fit.y), design.draws, design.rng)
+        note = (
+            f"t with {df} degrees of freedom, from seed noise of {design.n_clusters} whole clusters of points"
+        )
+        return Redraws("seed-t", df, fit.redone(y=_shifted(fit, drawn)), note)
     noise = pooled_noise(_scale(fit, fit.y), design.cells)
     drawn = _shifted(fit, noise.sd * design.rng.standard_normal((design.draws, len(fit.y))))
     note = f"t with {noise.df} degrees of freedom, from seed noise pooled within rungs (sd {noise.sd:.2g})"

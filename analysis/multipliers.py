@@ -10,6 +10,7 @@ same on both sides. It covers the noise, not a law of the wrong form.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -315,3 +316,15 @@ def _timed_alike(complete: pd.DataFrame) -> bool:
 def pair_noise(pairs: Pairs) -> float:
     """Standard deviation of a pair's difference, pooled within cells, nats a token; nan without repeats."""
     return pooled_noise(pairs.differences, pairs.cells).sd
+
+
+def multipliers_at(pairs: Pairs, settings: FitSettings, at: Sequence[float]) -> tuple[list[Multiplier], str]:
+    """The compute multiplier at each C of ``at``, FLOPs; or none, and why there are none."""
+    problem = line_problem(pairs, settings.law)
+    if problem:
+        return [], problem
+    try:
+        lines = Lines(pairs, settings, "C")
+    except DataError as error:
+        return [], f"no multiplier: {error}"
+    return [lines.multiplier("chosen", compute, compute, settings.level) for compute in at], ""

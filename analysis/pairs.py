@@ -11,6 +11,8 @@ from analysis.data import DataError, FloatArray, comparison_rows, compute_of, pa
 
 CELL_COLUMNS = ("rung", "n_tokens", "optimizer", "schedule", "corpus", "architecture")
 """With the further setting columns these name a cell; with the seed, a pair."""
+VECTOR_NORMS = "vector_rms_"
+"""Columns that begin so hold the root mean square of the scale vectors of one kind at the end of a run."""
 # The columns of a tidy row of a sweep; any other column of such a row is a field of the sweep's grid.
 # fmt: off
 _SWEEP_COLUMNS = frozenset((
@@ -19,7 +21,9 @@ _SWEEP_COLUMNS = frozenset((
     "flops", "flops_counted", "loss", "loss_validation", "loss_initial", "seed", "cluster",
     "optimizer", "schedule", "architecture", "corpus", "learning_rate", "lr_status", "status",
     "cause", "micro_batch", "steps", "wall_s", "tokens_per_s", "device", "resumes", "precision",
-    "diverged_at_step", "test_tokens", "validation_tokens", "bytes_per_token", "scale_vectors",
+    "vector_branches", "vector_placement", "vector_reparameterization", "vector_decay", "matrix_decay",
+    "n_params_active", "trunk_step", "peak_memory_bytes", "diverged_at_step", "test_tokens",
+    "validation_tokens", "bytes_per_token", "scale_vectors",
 ))
 # fmt: on
 COMPLETE, ARM_DIVERGED, REFERENCE_DIVERGED, BOTH_DIVERGED, MISSING = (
@@ -41,7 +45,11 @@ def setting_columns(table: pd.DataFrame, settings: Sequence[str] | None) -> list
             require_column(table, name, "settings")
         return list(settings)
     of_a_sweep = {"trial_id", "sweep"} <= set(table.columns)
-    return [name for name in table.columns if of_a_sweep and name not in _SWEEP_COLUMNS]
+    return [
+        name
+        for name in table.columns
+        if of_a_sweep and name not in _SWEEP_COLUMNS and not name.startswith(VECTOR_NORMS)
+    ]
 
 
 @dataclass(frozen=True)

@@ -124,6 +124,7 @@ def _size(evidence: Evidence) -> str:
         "": "",
         "rungs": ", from the spread between rungs: one seed each",
         "clusters": ", from the spread between clusters",
+        "seeds of clusters": ", from whole clusters: pairs that are not independent count as one",
     }[evidence.estimate.between]
     return (
         f"{start} ({percent(evidence.level)} interval of the difference {span(interval)}; {evidence.n_pairs} "
@@ -171,7 +172,7 @@ def _when_undecided(evidence: Evidence) -> str:
     estimate = evidence.estimate
     if estimate is None:
         return "Pairs of which both trials complete."
-    if estimate.between == "clusters":
+    if estimate.between in ("clusters", "seeds of clusters"):
         return "More independent clusters: the spread between them is the noise."
     if estimate.df == 0:
         return "A second seed: one seed carries no claim."

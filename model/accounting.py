@@ -1,20 +1,27 @@
 """Closed forms for the parameters and training FLOPs of a model, without building it and without torch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-from model.config import ModelConfig, Shape
-from model.strategies import ALL_MAPS, ATTENTION_INPUT_MAPS, FEED_FORWARD_INPUT_MAPS, ScaleVectorStrategy
+from model.config import Experts, ModelConfig, Shape
+from model.strategies import ATTENTION_INPUT_MAPS, FEED_FORWARD_INPUT_MAPS, OUTPUT_NORMS, ScaleVectorStrategy
+
+ATTENTION_MAPS = (*ATTENTION_INPUT_MAPS, "output")
+FEED_FORWARD_MAPS = (*FEED_FORWARD_INPUT_MAPS, "down")
 
 
 @dataclass(frozen=True)
 class ParameterCounts:
-    """Parameters of a model by group; every parameter is in exactly one of the five fields.
+    """Parameters of a model by group; every parameter is in exactly one of the six fields.
 
-    matrices: the linear maps of the blocks, the head excluded: the N of scaling laws here.
+    matrices: the linear maps of the blocks that a token passes, the head excluded: the N of scaling laws
+        here. Of a mixture these are the *active* ones (attention, router, ``top_k`` and the shared experts),
+        so that budgets in tokens per parameter and 6 N D mean what they mean for a dense model.
     token_embedding: the embedding; with tied embeddings it is the head as well and counted once, here.
     head: the untied head, 0 where it is tied.
-    scale_vectors_input, scale_vectors_output: scale vectors by role, magnitudes and directions included.
+    scale_vectors_input, scale_vectors_output: scale vectors by role, magnitudes and directions included; of
+        a mixture those of all experts.
+    matrices_idle: the matrices of the experts that a token does not pass; 0 without a mixture.
     """
 
     matrices: int
@@ -22,6 +29,12 @@ class ParameterCounts:
     head: int
     scale_vectors_input: int
     scale_vectors_output: int
+    matrices_idle: int = 0
+
+    @property
+    def matrices_total(self) -> int:
+        """The linear maps of the blocks, those of every expert included."""
+        return self.matrices + self.matrices_idle
 
     @property
     def embedding(self) -> int:
@@ -36,57 +49,137 @@ class ParameterCounts:
     @property
     def total(self) -> int:
         """All parameters."""
+        return self.active + self.matrices_idle
+
+    @property
+    def active(self) -> int:
+        """All parameters but the matrices that a token does not pass."""
         return self.matrices + self.embedding + self.scale_vectors
 
 
-def map_shapes(shape: Shape) -> dict[str, tuple[int, int]]:
-    """(outputs, inputs) of each linear map of a block."""
+def map_shapes(shape: Shape, hidden: int | None = None) -> dict[str, tuple[int, int]]:
+    """(outputs, inputs) of each linear map of a block; ``hidden`` other channels than the shape's own."""
     width, kv = shape.width, shape.kv_heads * shape.head_width
+    hidden = shape.feed_forward if hidden is None else hidden
     return {
         "query": (width, width),
         "key": (kv, width),
         "value": (kv, width),
         "output": (width, width),
-        "gate": (shape.feed_forward, width),
-        "up": (shape.feed_forward, width),
-        "down": (width, shape.feed_forward),
+        "gate": (hidden, width),
+        "up": (hidden, width),
+        "down": (width, hidden),
     }
 
 
 @lru_cache(maxsize=4096)
 def count_parameters(config: ModelConfig) -> ParameterCounts:
     """The parameters of ``config``'s model, as the transformer creates them."""
-    shape = config.shape
-    embedding = config.vocabulary_size * shape.width
-    inputs, outputs = _scale_vectors(shape, config.scale_vectors)
+    embedding = config.vocabulary_size * config.shape.width
+    matrices, idle = _matrices(config.shape, config.experts)
+    inputs, outputs = _scale_vectors(config)
     return ParameterCounts(
-        matrices=_matrices(shape),
+        matrices=matrices,
         token_embedding=embedding,
         head=0 if config.tied_embeddings else embedding,
         scale_vectors_input=inputs,
         scale_vectors_output=outputs,
+        matrices_idle=idle,
     )
 
 
 @lru_cache(maxsize=4096)
-def _matrices(shape: Shape) -> int:
-    """Parameters of the linear maps of all blocks."""
-    return shape.layers * sum(rows * columns for rows, columns in map_shapes(shape).values())
-
-
-def _scale_vectors(shape: Shape, strategy: ScaleVectorStrategy) -> tuple[int, int]:
-    """Parameters of the scale vectors of the whole model, (role input, role output)."""
+def _matrices(shape: Shape, experts: Experts | None) -> tuple[int, int]:
+    """Parameters of the linear maps of all blocks, (passed by a token, not passed)."""
     sizes = map_shapes(shape)
-    inputs = [sizes[name][1] for name in ALL_MAPS if strategy.has_own_input_vector(name)]
-    if strategy.branches == "shared":
-        inputs += [shape.width] * len((ATTENTION_INPUT_MAPS, FEED_FORWARD_INPUT_MAPS))
-    outputs = [sizes[name][0] for name in ALL_MAPS if strategy.has_output_vector(name)]
-    final = [shape.width] if strategy.branches != "none" else []
-    of_inputs = _stored(inputs * shape.layers + final, strategy)
-    of_outputs = _stored(outputs * shape.layers, strategy)
+    attention = shape.layers * _entries(sizes, ATTENTION_MAPS)
+    if experts is None:
+        return attention + shape.layers * _entries(sizes, FEED_FORWARD_MAPS), 0
+    mixtures = shape.layers - experts.dense_layers
+    dense = experts.dense_layers * _entries(sizes, FEED_FORWARD_MAPS)
+    router = experts.n_experts * shape.width
+    expert = _entries(map_shapes(shape, experts.feed_forward), FEED_FORWARD_MAPS)
+    active = attention + dense + mixtures * (router + experts.active * expert)
+    return active, mixtures * (experts.n_experts - experts.top_k) * expert
+
+
+def _entries(sizes: dict[str, tuple[int, int]], names: tuple[str, ...]) -> int:
+    return sum(sizes[name][0] * sizes[name][1] for name in names)
+
+
+@dataclass
+class _Widths:
+    """The widths of scale vectors: in front of maps, behind maps, and of norms that the architecture has."""
+
+    inputs: list[int] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+    norms: list[int] = field(default_factory=list)
+
+    def add(self, other: "_Widths", times: int = 1) -> None:
+        """Count ``other``'s too, ``times`` over."""
+        self.inputs += other.inputs * times
+        self.outputs += other.outputs * times
+        self.norms += other.norms * times
+
+
+def _scale_vectors(config: ModelConfig) -> tuple[int, int]:
+    """Parameters of the scale vectors of the whole model, (role input, role output)."""
+    shape, strategy, experts = config.shape, config.scale_vectors, config.experts
+    sizes = map_shapes(shape)
+    mixtures = 0 if experts is None else shape.layers - experts.dense_layers
+    found = _Widths(inputs=[shape.width] if strategy.branches != "none" else [])
+    found.add(_sublayer(config, sizes, ATTENTION_MAPS), shape.layers)
+    found.add(_sublayer(config, sizes, FEED_FORWARD_MAPS), shape.layers - mixtures)
+    if experts is not None:
+        found.add(_mixture(config, experts), mixtures)
+    of_inputs, of_outputs, of_norms = (
+        _stored(widths, strategy) for widths in (found.inputs, found.outputs, found.norms)
+    )
     if strategy.dual_output_role == "input":
-        return of_inputs + of_outputs, 0
-    return of_inputs, of_outputs
+        return of_inputs + of_outputs, of_norms
+    return of_inputs, of_outputs + of_norms
+
+
+def _sublayer(config: ModelConfig, sizes: dict[str, tuple[int, int]], names: tuple[str, ...]) -> _Widths:
+    """Of a dense sublayer with the maps ``names``: their own vectors and the one that they share."""
+    strategy, shape = config.scale_vectors, config.shape
+    found = _own_vectors(strategy, sizes, names)
+    if strategy.branches == "shared":
+        found.inputs.append(shape.width)
+    for name in names:
+        if strategy.has_norm_vector(name, config.architecture):
+            found.norms.append(shape.head_width if name in ATTENTION_INPUT_MAPS else sizes[name][0])
+    return found
+
+
+def _own_vectors(
+    strategy: ScaleVectorStrategy, sizes: dict[str, tuple[int, int]], names: tuple[str, ...]
+) -> _Widths:
+    return _Widths(
+        inputs=[sizes[name][1] for name in names if strategy.has_own_input_vector(name)],
+        outputs=[sizes[name][0] for name in names if strategy.has_output_vector(name)],
+    )
+
+
+def _mixture(config: ModelConfig, experts: Experts) -> _Widths:
+    """Of one mixture, by the rules of ``ScaleVectorStrategy.experts`` and ``router``."""
+    strategy, width = config.scale_vectors, config.shape.width
+    found = _Widths()
+    if strategy.branches == "shared":
+        shared = strategy.router == "branch" or strategy.experts == "shared" or experts.shared_experts
+        found.inputs += [width] if shared else []
+        found.inputs += [width] * experts.n_experts if strategy.experts == "own" else []
+    if strategy.branches == "heterogeneous" and strategy.router == "branch":
+        found.inputs.append(width)
+    if strategy.experts != "none":
+        routed = _own_vectors(strategy, map_shapes(config.shape, experts.feed_forward), FEED_FORWARD_MAPS)
+        found.add(routed, experts.n_experts if strategy.experts == "own" else 1)
+    if experts.shared_experts:
+        hidden = experts.shared_experts * experts.feed_forward
+        found.add(_own_vectors(strategy, map_shapes(config.shape, hidden), FEED_FORWARD_MAPS))
+    if "down" in OUTPUT_NORMS[config.architecture] and strategy.branches != "none":
+        found.norms.append(width)
+    return found
 
 
 def _stored(widths: list[int], strategy: ScaleVectorStrategy) -> int:
@@ -102,13 +195,17 @@ def flops_per_token(config: ModelConfig, sequence_length: int) -> int:
 
     Scores are counted over the whole ``sequence_length``, with no discount for the causal half; element-wise
     work (norms, rotary embedding, softmax, the folding of scale vectors) and the optimizer are not counted.
+    Of a mixture, the matrices that a token passes are counted.
     """
     shape = config.shape
-    matrices = _matrices(shape) + config.vocabulary_size * shape.width
+    matrices = count_parameters(config).matrices + config.vocabulary_size * shape.width
     attention = 2 * sequence_length * shape.width * shape.layers
     return 3 * 2 * (matrices + attention)
 
 
 def six_n_flops_per_token(config: ModelConfig) -> int:
-    """The usual estimate 6N of training FLOPs a token, N without embeddings, head and scale vectors."""
+    """The usual estimate 6N of training FLOPs a token, N without embeddings, head and scale vectors.
+
+    Of a mixture, N are the matrices that a token passes.
+    """
     return 6 * count_parameters(config).matrices

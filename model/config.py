@@ -6,14 +6,15 @@ trials. What changes no bit of the result (names, device, intervals of checkpoin
 
 from dataclasses import dataclass, field
 
-from model.fields import ConfigurationError, require, require_choice
+from model.fields import ConfigurationError, later, require, require_choice
 from model.optimization import OPTIMIZERS, SCHEDULES, OptimizerConfig, ScheduleConfig
-from model.strategies import PRESETS, ScaleVectorStrategy, canonical
+from model.strategies import OUTPUT_NORMS, PRESETS, ScaleVectorStrategy, canonical
 
 __all__ = [
     "OPTIMIZERS",
     "SCHEDULES",
     "ConfigurationError",
+    "Experts",
     "ModelConfig",
     "OptimizerConfig",
     "RunOptions",
@@ -22,8 +23,11 @@ __all__ = [
     "Trial",
 ]
 
-ARCHITECTURES = ("llama",)
+ARCHITECTURES = tuple(OUTPUT_NORMS)
 PRECISIONS = ("float32", "bfloat16")
+BALANCINGS = ("loss", "bias", "none")
+MEASURES = ("preconditioner", "sharpness")
+"""What can be measured along a run (``model.theory.measurements``)."""
 
 
 def _require_positive(where: str, config: object, names: tuple[str, ...]) -> None:
@@ -62,8 +66,60 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class Experts:
+    """A mixture of experts in place of the feed-forward sublayer.
+
+    n_experts: routed experts of a layer; top_k: how many of them each token passes.
+    feed_forward: hidden channels of one expert. shared_experts: experts that every token passes besides,
+        held as one gated unit of ``shared_experts * feed_forward`` hidden channels.
+    balancing: ``loss`` adds ``loss_coefficient`` times the imbalance to the training loss (never to an
+        evaluated one); ``bias`` adds to each expert's probability a bias that only the choice sees and that
+        moves by ``bias_rate`` after every optimizer step (no auxiliary loss); ``none`` does neither. The
+        one number that has no meaning under a policy is kept at its default.
+    dense_layers: so many first layers keep the dense feed-forward.
+    """
+
+    n_experts: int
+    top_k: int
+    feed_forward: int
+    shared_experts: int = 0
+    balancing: str = "loss"
+    loss_coefficient: float = 0.01
+    bias_rate: float = 0.001
+    dense_layers: int = 0
+
+    def __post_init__(self) -> None:
+        _require_positive("experts.", self, ("n_experts", "top_k", "feed_forward"))
+        _require_positive("experts.", self, ("loss_coefficient", "bias_rate"))
+        require(
+            self.top_k <= self.n_experts, "experts.top_k", self.top_k, f"at most n_experts, {self.n_experts}"
+        )
+        require(self.shared_experts >= 0, "experts.shared_experts", self.shared_experts, "zero or more")
+        require(self.dense_layers >= 0, "experts.dense_layers", self.dense_layers, "zero or more")
+        require_choice("experts.balancing", self.balancing, BALANCINGS)
+        if self.balancing != "loss":
+            object.__setattr__(self, "loss_coefficient", type(self).loss_coefficient)
+        if self.balancing != "bias":
+            object.__setattr__(self, "bias_rate", type(self).bias_rate)
+
+    @property
+    def active(self) -> int:
+        """Experts that a token passes in one layer, shared ones included."""
+        return self.top_k + self.shared_experts
+
+
+@dataclass(frozen=True)
 class ModelConfig:
-    """Everything that decides which tensors a model has and what function they compute."""
+    """Everything that decides which tensors a model has and what function they compute.
+
+    architecture: ``llama`` (RMSNorm before each sublayer) or ``gemma``: in the style of Gemma 3, RMSNorm
+        before and after each sublayer and on queries and keys, head by head, before the rotary embedding.
+        In all else it is the llama here (SwiGLU, no scaling of the embedding), so that norms are the
+        only difference.
+    experts: a mixture of experts; None for a dense model. ``shape.feed_forward`` is the hidden width of
+        the dense layers; where there is none, it must be what a token passes in a mixture,
+        ``(top_k + shared_experts) * experts.feed_forward``.
+    """
 
     shape: Shape
     vocabulary_size: int
@@ -72,11 +128,31 @@ class ModelConfig:
     tied_embeddings: bool = False
     norm_epsilon: float = 1e-5
     rope_base: float = 10_000.0
+    experts: Experts | None = later(None)  # noqa: RUF009 (it makes a field)
 
     def __post_init__(self) -> None:
         require_choice("architecture", self.architecture, ARCHITECTURES)
         require(self.vocabulary_size >= 2, "vocabulary_size", self.vocabulary_size, "2 or more")
         _require_positive("", self, ("norm_epsilon", "rope_base"))
+        if self.experts is not None:
+            self._check_experts(self.experts)
+
+    def _check_experts(self, experts: Experts) -> None:
+        layers, dense = self.shape.layers, experts.dense_layers
+        require(dense < layers, "experts.dense_layers", dense, f"less than the layers, {layers}")
+        passed = experts.active * experts.feed_forward
+        agrees = dense > 0 or self.shape.feed_forward == passed
+        allowed = f"{passed}, (top_k + shared_experts) * experts.feed_forward, without dense layers"
+        require(agrees, "feed_forward", self.shape.feed_forward, allowed)
+
+    def canonical_strategy(self, decays_anything: bool = True) -> ScaleVectorStrategy:
+        """The scale-vector strategy with the fields that cannot matter in this model at their defaults."""
+        return canonical(
+            self.scale_vectors,
+            decays_anything=decays_anything,
+            architecture=self.architecture,
+            is_mixture=self.experts is not None,
+        )
 
 
 @dataclass(frozen=True)
@@ -132,7 +208,7 @@ class Trial:
     @property
     def canonical_strategy(self) -> ScaleVectorStrategy:
         """The scale-vector strategy with the fields that cannot matter here at their defaults."""
-        return canonical(self.model.scale_vectors, decays_anything=self.optimizer.weight_decay > 0)
+        return self.model.canonical_strategy(self.optimizer.weight_decay > 0)
 
 
 @dataclass(frozen=True)
@@ -144,6 +220,9 @@ class RunOptions:
     checkpoint_s: seconds between two checkpoints.
     metrics_steps: steps between two rows of scale-vector statistics; losses are kept for every step.
     keep: which checkpoints stay once the trial is completed: ``none``, ``weights`` or ``all``.
+    branch_steps: steps before the cooldown after which the state is kept for other trials (``model.trunks``).
+    measure: which of MEASURES are taken along the run, at its first and last step and every
+        ``measure_steps``; they change no bit of it, and their time does not count as training time.
     """
 
     device: str = "cpu"
@@ -151,8 +230,13 @@ class RunOptions:
     checkpoint_s: float = 180.0
     metrics_steps: int = 50
     keep: str = "none"
+    branch_steps: tuple[int, ...] = ()
+    measure: tuple[str, ...] = ()
+    measure_steps: int = 100
 
     def __post_init__(self) -> None:
         require(self.micro_batch >= 0, "micro_batch", self.micro_batch, "zero (the whole batch) or more")
-        _require_positive("", self, ("checkpoint_s", "metrics_steps"))
+        _require_positive("", self, ("checkpoint_s", "metrics_steps", "measure_steps"))
         require_choice("keep", self.keep, ("none", "weights", "all"))
+        for name in self.measure:
+            require_choice("measure", name, MEASURES)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from model.config import ModelConfig, Trial
 from model.fields import fields_of, from_dict, is_left_out, to_dict
-from model.strategies import ScaleVectorStrategy, canonical
+from model.strategies import ScaleVectorStrategy
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ def semantic_fields(trial: Trial) -> dict[str, Any]:
     one identity.
     """
     fields = to_dict(trial, identity=True)
-    strategy = _canonical(trial.model.scale_vectors, _decays_anything(trial))
+    strategy = _canonical(trial.model, _decays_anything(trial))
     fields["model"]["scale_vectors"] = to_dict(strategy, identity=True)
     fields["identity_version"] = IDENTITY_VERSION
     return fields
@@ -80,8 +80,8 @@ def _once_a_part(make: Callable[[Any, bool], T]) -> Callable[[Any, bool], T]:
 
 
 @_once_a_part
-def _canonical(strategy: ScaleVectorStrategy, decays_anything: bool) -> ScaleVectorStrategy:
-    return canonical(strategy, decays_anything=decays_anything)
+def _canonical(model: ModelConfig, decays_anything: bool) -> ScaleVectorStrategy:
+    return model.canonical_strategy(decays_anything)
 
 
 @_once_a_part
@@ -89,7 +89,7 @@ def _part_text(part: Any, decays_anything: bool) -> str:
     """The canonical JSON of one of a trial's parts."""
     fields = to_dict(part, identity=True)
     if isinstance(part, ModelConfig):
-        fields["scale_vectors"] = to_dict(_canonical(part.scale_vectors, decays_anything), identity=True)
+        fields["scale_vectors"] = to_dict(_canonical(part, decays_anything), identity=True)
     return _encode(fields)
 
 

@@ -11,10 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from model.functional import rms_norm
-from model.strategies import ATTENTION_INPUT_MAPS, ScaleVectorStrategy
-
-NEAR_ZERO = 0.1
-"""An entry of a scale vector below this magnitude counts as near zero in the statistics."""
+from model.strategies import ATTENTION_INPUT_MAPS, OUTPUT_NORMS, ScaleVectorStrategy
 
 
 class FoldingError(ValueError):
@@ -26,18 +23,20 @@ class ScaleVector(nn.Module):
 
     ``reparameterization`` is one of ``model.strategies.REPARAMETERIZATIONS``; all but ``none`` split the
     vector into a magnitude ``beta`` [1] and a direction ``alpha`` [width]. ``role`` (``input`` or
-    ``output``) says which decay policy applies.
+    ``output``) says which decay policy applies. With ``copies`` it is so many vectors in one, those of the
+    experts of a layer: every shape has ``copies`` in front, each vector has its own magnitude.
     """
 
-    def __init__(self, width: int, reparameterization: str, role: str) -> None:
+    def __init__(self, width: int, reparameterization: str, role: str, copies: int = 0) -> None:
         super().__init__()
         self.reparameterization = reparameterization
         self.role = role
+        in_front = (copies,) if copies else ()
         if reparameterization == "none":
-            self.gain = nn.Parameter(torch.empty(width))
+            self.gain = nn.Parameter(torch.empty(*in_front, width))
         else:
-            self.beta = nn.Parameter(torch.empty(1))
-            self.alpha = nn.Parameter(torch.empty(width))
+            self.beta = nn.Parameter(torch.empty(*in_front, 1))
+            self.alpha = nn.Parameter(torch.empty(*in_front, width))
         self.reset()
 
     @torch.no_grad()
@@ -48,7 +47,7 @@ class ScaleVector(nn.Module):
             parameter.fill_(0.0 if name in in_exponent else 1.0)
 
     def forward(self) -> Tensor:
-        """The vector in effect, shape [width]."""
+        """The vector in effect, shape [width], or [copies, width]."""
         match self.reparameterization:
             case "none":
                 return self.gain
@@ -57,7 +56,7 @@ class ScaleVector(nn.Module):
             case "er":
                 return torch.exp(self.beta + self.alpha)
             case "or-normalized":
-                return self.beta * self.alpha / self.alpha.square().mean().sqrt()
+                return self.beta * self.alpha / self.alpha.square().mean(-1, keepdim=True).sqrt()
             case "or-exponential":
                 return torch.exp(self.beta) * self.alpha
         raise ValueError(f"no such reparameterization: {self.reparameterization!r}")
@@ -73,6 +72,11 @@ class LinearMap(nn.Module):
 
     ``weight`` is W [out_width, in_width]; ``input_vector`` is v, ``output_vector`` is u, either may be
     absent. ``norm_width`` is the number of neighbouring outputs that are normalized together, 0 for none.
+    A norm that the architecture brings may have a vector g of its own, ``norm_vector`` [norm_width]:
+    ``y = g * Norm(u * (W (v * x)))``; there ``output_vector`` is next to W.
+
+    With ``n_experts`` the map is a stack of so many, ``weight`` is [n_experts, out_width, in_width], and a
+    vector is one for all of them or has a row for each; ``model.experts`` applies it.
     """
 
     def __init__(
@@ -82,26 +86,34 @@ class LinearMap(nn.Module):
         input_vector: ScaleVector | None = None,
         output_vector: ScaleVector | None = None,
         norm_width: int = 0,
+        *,
+        norm_vector: ScaleVector | None = None,
+        output_before_norm: bool = False,
+        n_experts: int = 0,
     ) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(out_width, in_width))
+        in_front = (n_experts,) if n_experts else ()
+        self.weight = nn.Parameter(torch.empty(*in_front, out_width, in_width))
         self.input_vector = input_vector
         self.output_vector = output_vector
         self.norm_width = norm_width
+        self.norm_vector = norm_vector
+        self.output_is_folded = output_vector is not None and (output_before_norm or not norm_width)
 
     def folded_weight(self, before: Tensor | None = None) -> Tensor:
         """W with the vectors that touch it: diag(u) W diag(v), without u where a norm stands between.
 
-        ``before`` [in_width] is a further vector on the input, one that this map does not own.
+        ``before`` [in_width] is a further vector on the input, one that this map does not own. Of a stack of
+        maps either vector may have a row for each.
         """
         weight: Tensor = self.weight
         if self.input_vector is not None:
             own = self.input_vector()
             before = own if before is None else before * own
         if before is not None:
-            weight = weight * before
-        if self.output_vector is not None and not self.norm_width:
-            weight = self.output_vector()[:, None] * weight
+            weight = weight * before.unsqueeze(-2)
+        if self.output_vector is not None and self.output_is_folded:
+            weight = self.output_vector().unsqueeze(-1) * weight
         return weight
 
     def forward(self, x: Tensor, epsilon: float, before: Tensor | None = None) -> Tensor:
@@ -111,8 +123,11 @@ class LinearMap(nn.Module):
         return y if late is None else y * late
 
     def late_vector(self) -> Tensor | None:
-        """u [out_width] where a norm keeps it from being folded into W, else None."""
-        return self.output_vector() if self.output_vector is not None and self.norm_width else None
+        """What a norm keeps from being folded into W, [out_width]: u, or the norm's own vector; else None."""
+        if self.norm_vector is not None:
+            own: Tensor = self.norm_vector()
+            return own.repeat(len(self.weight) // len(own))
+        return None if self.output_vector is None or self.output_is_folded else self.output_vector()
 
 
 def joint_map(maps: Sequence[LinearMap], x: Tensor, epsilon: float, before: Tensor | None = None) -> Tensor:
@@ -126,13 +141,13 @@ def joint_map(maps: Sequence[LinearMap], x: Tensor, epsilon: float, before: Tens
     product = linear(x, weight if before is None else weight * before)
     norm_widths = [map_.norm_width for map_ in maps]
     if len(set(norm_widths)) == 1:
-        return _normalized(product, norm_widths[0], epsilon)
+        return normalized(product, norm_widths[0], epsilon)
     parts = torch.split(product, [len(weight) for weight in weights], -1)
     pairs = zip(parts, norm_widths, strict=True)
-    return torch.cat([_normalized(part, width, epsilon) for part, width in pairs], -1)
+    return torch.cat([normalized(part, width, epsilon) for part, width in pairs], -1)
 
 
-def _normalized(x: Tensor, norm_width: int, epsilon: float) -> Tensor:
+def normalized(x: Tensor, norm_width: int, epsilon: float) -> Tensor:
     """``x`` [..., n] with each ``norm_width`` neighbours normalized together, as it is for 0."""
     if not norm_width:
         return x
@@ -149,20 +164,43 @@ def late_vectors(maps: Sequence[LinearMap]) -> Tensor | None:
 
 
 def scaled_map(
-    name: str, strategy: ScaleVectorStrategy, in_width: int, out_width: int, head_width: int
+    name: str,
+    strategy: ScaleVectorStrategy,
+    in_width: int,
+    out_width: int,
+    head_width: int,
+    architecture: str = "llama",
+    n_experts: int = 0,
 ) -> LinearMap:
-    """The linear map ``name`` with the vectors of its own that ``strategy`` gives it."""
+    """The linear map ``name`` with the norm and the vectors of its own that it has under ``strategy``.
+
+    ``n_experts`` makes it the stack of so many experts' maps.
+    """
     reparameterization = strategy.reparameterization
-    input_vector = output_vector = None
+    copies = n_experts if strategy.experts == "own" else 0
+    input_vector = output_vector = norm_vector = None
     if strategy.has_own_input_vector(name):
-        input_vector = ScaleVector(in_width, reparameterization, "input")
+        input_vector = ScaleVector(in_width, reparameterization, "input", copies)
     if strategy.has_output_vector(name):
-        output_vector = ScaleVector(out_width, reparameterization, strategy.dual_output_role)
-    norm_width = 0
-    if strategy.normalizes_output(name):
-        per_head = strategy.normalize_per_head and name in ATTENTION_INPUT_MAPS
-        norm_width = head_width if per_head else out_width
-    return LinearMap(in_width, out_width, input_vector, output_vector, norm_width)
+        output_vector = ScaleVector(out_width, reparameterization, strategy.dual_output_role, copies)
+    norm_width = _norm_width(name, strategy, out_width, head_width, architecture)
+    if strategy.has_norm_vector(name, architecture):
+        norm_vector = ScaleVector(norm_width, reparameterization, "output")
+    return LinearMap(
+        in_width, out_width, input_vector, output_vector, norm_width,
+        norm_vector=norm_vector, output_before_norm=not strategy.normalizes_output(name), n_experts=n_experts,
+    )  # fmt: skip
+
+
+def _norm_width(
+    name: str, strategy: ScaleVectorStrategy, out_width: int, head_width: int, architecture: str
+) -> int:
+    """Neighbouring outputs of the map ``name`` that are normalized together, 0 for none."""
+    of_architecture = name in OUTPUT_NORMS[architecture]
+    if not of_architecture and not strategy.normalizes_output(name):
+        return 0
+    per_head = name in ATTENTION_INPUT_MAPS and (of_architecture or strategy.normalize_per_head)
+    return head_width if per_head else out_width
 
 
 def shared_vector(strategy: ScaleVectorStrategy, width: int, *, readers: int) -> ScaleVector | None:
@@ -172,30 +210,3 @@ def shared_vector(strategy: ScaleVectorStrategy, width: int, *, readers: int) ->
     """
     exists = strategy.branches == "shared" or (strategy.branches == "heterogeneous" and readers == 1)
     return ScaleVector(width, strategy.reparameterization, "input") if exists else None
-
-
-@torch.no_grad()
-def vector_statistics(model: nn.Module) -> dict[str, float]:
-    """Mean, standard deviation and share near zero of the scale vectors in effect, by kind over all layers.
-
-    Keys are ``sv/KIND/mean``, ``sv/KIND/deviation`` and ``sv/KIND/near_zero`` (share with
-    |g| < NEAR_ZERO), KIND one of ``query_input``, ``query_output``, ..., ``attention_shared``,
-    ``feed_forward_shared``, ``final``. Empty for a model without vectors.
-    """
-    kinds: dict[str, list[Tensor]] = {}
-    for name, module in model.named_modules():
-        if isinstance(module, ScaleVector):
-            kinds.setdefault(_kind(name), []).append(module())
-    statistics: dict[str, float] = {}
-    for kind, vectors in kinds.items():
-        entries = torch.cat(vectors).double()
-        statistics[f"sv/{kind}/mean"] = entries.mean().item()
-        statistics[f"sv/{kind}/deviation"] = entries.std(correction=0).item()
-        statistics[f"sv/{kind}/near_zero"] = (entries.abs() < NEAR_ZERO).double().mean().item()
-    return statistics
-
-
-def _kind(module_name: str) -> str:
-    """Its kind, from a vector's module name: ``blocks.3.attention.query.input_vector`` is query_input."""
-    owner, _, vector = module_name.rpartition(".")
-    return "_".join(part for part in (owner.rpartition(".")[2], vector.removesuffix("_vector")) if part)

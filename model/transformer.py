@@ -1,17 +1,21 @@
-"""A Llama-style decoder whose scale vectors follow a strategy.
+"""A decoder whose scale vectors follow a strategy.
 
-RMSNorm before each sublayer, rotary embedding, grouped-query attention, SwiGLU, no biases.
+RMSNorm before each sublayer (Gemma style: behind it and on queries and keys too), rotary embedding,
+grouped-query attention, SwiGLU, no biases.
 """
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, linear, scaled_dot_product_attention
 
-from model.config import ModelConfig
-from model.functional import head_loss, rms_norm, rotate, swiglu
+from model.config import Experts, ModelConfig
+from model.experts import Mixture, Routing
+from model.feed_forward import FeedForward
+from model.functional import head_loss, rms_norm, rotate
 from model.scale_vectors import (
     FoldingError,
     LinearMap,
@@ -22,7 +26,7 @@ from model.scale_vectors import (
     scaled_map,
     shared_vector,
 )
-from model.strategies import ALL_MAPS, NORMED_MAPS, PRESETS
+from model.strategies import ALL_MAPS, ATTENTION_INPUT_MAPS, PRESETS
 
 RESIDUAL_OUTPUTS = ("output", "down")
 """The maps that write to the residual stream."""
@@ -33,14 +37,14 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        shape, strategy = config.shape, config.scale_vectors
+        shape, strategy, style = config.shape, config.scale_vectors, config.architecture
         self.config = config
         width, head, kv = shape.width, shape.head_width, shape.kv_heads * shape.head_width
         self.shared_vector = shared_vector(strategy, width, readers=3)
-        self.query = scaled_map("query", strategy, width, width, head)
-        self.key = scaled_map("key", strategy, width, kv, head)
-        self.value = scaled_map("value", strategy, width, kv, head)
-        self.output = scaled_map("output", strategy, width, width, head)
+        self.query = scaled_map("query", strategy, width, width, head, style)
+        self.key = scaled_map("key", strategy, width, kv, head, style)
+        self.value = scaled_map("value", strategy, width, kv, head, style)
+        self.output = scaled_map("output", strategy, width, width, head, style)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalized input [batch, length, width] to the sublayer's output, the same shape."""
@@ -64,6 +68,13 @@ class Attention(nn.Module):
         )
         return result
 
+    def maps(self) -> Iterator[tuple[str, LinearMap, Tensor | None]]:
+        """Each linear map by its name, with the vector that it shares with others."""
+        shared = effective(self.shared_vector)
+        for name in ATTENTION_INPUT_MAPS:
+            yield name, getattr(self, name), shared
+        yield "output", self.output, None
+
     def _late_vector_of_values(self) -> Tensor | None:
         """The values' late vector as the output map sees it, [width]: mixing values commutes with it."""
         vector = self.value.late_vector()
@@ -74,44 +85,28 @@ class Attention(nn.Module):
         return by_head.repeat_interleave(shape.heads // shape.kv_heads, dim=0).flatten()
 
 
-class FeedForward(nn.Module):
-    """The gated feed-forward sublayer (SwiGLU); reads the normalized residual stream."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        shape, strategy = config.shape, config.scale_vectors
-        self.config = config
-        width, hidden, head = shape.width, shape.feed_forward, shape.head_width
-        self.shared_vector = shared_vector(strategy, width, readers=2)
-        self.gate = scaled_map("gate", strategy, width, hidden, head)
-        self.up = scaled_map("up", strategy, width, hidden, head)
-        self.down = scaled_map("down", strategy, hidden, width, head)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalized input [batch, length, width] to the sublayer's output, the same shape."""
-        epsilon = self.config.norm_epsilon
-        shared = effective(self.shared_vector)
-        # Not one product: the halves of a joint result are not contiguous, which costs more than it saves.
-        gate = self.gate(x, epsilon, shared)
-        up = joint_map((self.up,), x, epsilon, shared)
-        # The product with the gate commutes with a vector on ``up``, so ``down`` can take it in.
-        result: Tensor = self.down(swiglu(gate, up), epsilon, self.up.late_vector())
-        return result
-
-
 class Block(nn.Module):
-    """One layer: attention and feed-forward, each behind a norm and added to the residual stream."""
+    """One layer: attention and feed-forward, each behind a norm and added to the residual stream.
 
-    def __init__(self, config: ModelConfig) -> None:
+    ``experts`` makes the feed-forward a mixture.
+    """
+
+    def __init__(self, config: ModelConfig, experts: Experts | None = None) -> None:
         super().__init__()
         self.epsilon = config.norm_epsilon
         self.attention = Attention(config)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = FeedForward(config) if experts is None else Mixture(config, experts)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Residual stream [batch, length, width] before and after the layer."""
+    def forward(self, x: Tensor, routings: list[Routing] | None = None) -> Tensor:
+        """Residual stream [batch, length, width] before and after the layer.
+
+        How a mixture routed its tokens is appended to ``routings``, if given.
+        """
         x = x + self.attention(rms_norm(x, self.epsilon))
-        result: Tensor = x + self.feed_forward(rms_norm(x, self.epsilon))
+        normalized = rms_norm(x, self.epsilon)
+        mixing = isinstance(self.feed_forward, Mixture)
+        change = self.feed_forward(normalized, routings) if mixing else self.feed_forward(normalized)
+        result: Tensor = x + change
         return result
 
 
@@ -123,7 +118,9 @@ class Transformer(nn.Module):
         self.config = config
         width = config.shape.width
         self.embedding = nn.Parameter(torch.empty(config.vocabulary_size, width))
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.shape.layers))
+        dense = config.shape.layers if config.experts is None else config.experts.dense_layers
+        layers = range(config.shape.layers)
+        self.blocks = nn.ModuleList(Block(config, config.experts if i >= dense else None) for i in layers)
         self.final_vector = shared_vector(config.scale_vectors, width, readers=1)
         self.head = None if config.tied_embeddings else nn.Parameter(torch.empty_like(self.embedding))
 
@@ -136,11 +133,14 @@ class Transformer(nn.Module):
         """The head [vocabulary, width], which is the embedding where they are tied."""
         return self.embedding if self.head is None else self.head
 
-    def final_states(self, tokens: Tensor) -> Tensor:
-        """What the head reads, [batch, length, width]: the residual stream behind the final norm."""
+    def final_states(self, tokens: Tensor, routings: list[Routing] | None = None) -> Tensor:
+        """What the head reads, [batch, length, width]: the residual stream behind the final norm.
+
+        How each mixture routed its tokens is appended to ``routings``, if given.
+        """
         x = embedding(tokens, self.embedding)
         for block in self.blocks:
-            x = block(x)
+            x = block(x, routings)
         x = rms_norm(x, self.config.norm_epsilon)
         gain = effective(self.final_vector)
         # On the activations, not folded: a head has more rows than a small batch has tokens.
@@ -155,16 +155,43 @@ class Transformer(nn.Module):
         states = self.final_states(tokens).flatten(0, 1)
         return head_loss(states, self.head_weight, targets.flatten(), reduction)
 
+    def training_loss(self, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The mean loss, and what the balancing of experts adds to it in training (None: nothing).
+
+        Unlike :meth:`loss` it counts the load of the experts, for :meth:`balance`. The addend is a mean over
+        sequences, so that it too is the mean of its values over micro-batches of one size.
+        """
+        routings: list[Routing] = []
+        states = self.final_states(tokens, routings).flatten(0, 1)
+        for routing in routings:
+            routing.mixture.load += routing.load
+        penalties = [routing.penalty for routing in routings if routing.penalty is not None]
+        penalty = torch.stack(penalties).sum() if penalties else None
+        return head_loss(states, self.head_weight, targets.flatten()), penalty
+
+    def balance(self) -> None:
+        """What the balancing of experts does after an optimizer step, outside of the gradient."""
+        for module in self.modules():
+            if isinstance(module, Mixture):
+                module.balance()
+
 
 def parameter_roles(model: Transformer) -> dict[str, str]:
-    """Each parameter's role by name: matrix, embedding, head, scale_vector_input or scale_vector_output."""
+    """Each parameter's role by name.
+
+    matrix: a linear map [out, in], the router among them. experts: the stack of the experts' linear maps,
+    [n_experts, out, in]; to an optimizer of matrices, such as Muon, each of its matrices is one of its own.
+    Besides embedding, head, scale_vector_input and scale_vector_output.
+    """
     roles = {}
     for module_name, module in model.named_modules():
-        for name, _ in module.named_parameters(prefix=module_name, recurse=False):
+        for name, parameter in module.named_parameters(prefix=module_name, recurse=False):
             if isinstance(module, ScaleVector):
                 roles[name] = f"scale_vector_{module.role}"
+            elif name in ("embedding", "head"):
+                roles[name] = name
             else:
-                roles[name] = name if name in ("embedding", "head") else "matrix"
+                roles[name] = "experts" if parameter.ndim == 3 else "matrix"
     return roles
 
 
@@ -175,14 +202,14 @@ def initialise(model: Transformer, seed: int) -> None:
     Each tensor has its own generator, seeded from its name, and is drawn on the CPU in float32: arms with
     the same seed start from the same matrices, whatever vectors they have. Normal with standard deviation
     fan_in^(-1/2), for the maps that write to the residual stream divided by sqrt(2 layers); the embedding
-    width^(-1/2).
+    width^(-1/2). The balance of experts starts at zero.
     """
     roles = parameter_roles(model)
     for name, parameter in model.named_parameters():
         if not roles[name].startswith("scale_vector"):
             parameter.copy_(_draw(name, parameter.shape, seed, model.config.shape.layers))
     for module in model.modules():
-        if isinstance(module, ScaleVector):
+        if isinstance(module, ScaleVector | Mixture):
             module.reset()
 
 
@@ -201,19 +228,27 @@ def fold(model: Transformer) -> Transformer:
     """A model without scale vectors that computes the same function: each W becomes diag(u) W diag(v).
 
     Tied embeddings are untied where the final norm has a vector, which can be folded into the head only.
-    Raises :class:`FoldingError` under dual-normalized placement, whose norms cannot be folded.
+    Raises :class:`FoldingError` where a vector stands behind a norm (under dual-normalized placement, and
+    wherever a norm behind a map has a vector of its own): it cannot be folded.
     """
-    strategy = model.config.scale_vectors
-    normalized = [name for name in ALL_MAPS if strategy.normalizes_output(name)]
-    if normalized:
-        maps = ", ".join(normalized)
-        raise FoldingError(f"placement is 'dual-normalized': the norms behind {maps} cannot be folded")
+    _require_foldable(model.config)
     tied = model.config.tied_embeddings and model.final_vector is None
     config = replace(model.config, scale_vectors=PRESETS["none"], tied_embeddings=tied)
     with torch.device("meta"):
         folded = Transformer(config)
     folded.load_state_dict(_folded_state(model, tied), assign=True)
     return folded
+
+
+def _require_foldable(config: ModelConfig) -> None:
+    strategy = config.scale_vectors
+    if normalized := [name for name in ALL_MAPS if strategy.normalizes_output(name)]:
+        maps = ", ".join(normalized)
+        raise FoldingError(f"placement is 'dual-normalized': the norms behind {maps} cannot be folded")
+    if scaled := [name for name in ALL_MAPS if strategy.has_norm_vector(name, config.architecture)]:
+        maps = ", ".join(scaled)
+        style = f"architecture is {config.architecture!r}"
+        raise FoldingError(f"{style}: the vectors of the norms behind {maps} cannot be folded")
 
 
 def _folded_state(model: Transformer, tied: bool) -> dict[str, Tensor]:
@@ -224,10 +259,9 @@ def _folded_state(model: Transformer, tied: bool) -> dict[str, Tensor]:
         gain = effective(model.final_vector)
         state["head"] = head.clone() if gain is None else head * gain
     for owner, sublayer in model.named_modules():
-        if not isinstance(sublayer, (Attention, FeedForward)):
-            continue
-        for name, child in sublayer.named_children():
-            if isinstance(child, LinearMap):
-                shared = effective(sublayer.shared_vector) if name in NORMED_MAPS else None
-                state[f"{owner}.{name}.weight"] = child.folded_weight(shared).clone()
+        if isinstance(sublayer, Attention | FeedForward | Mixture):
+            for name, map_, shared in sublayer.maps():
+                state[f"{owner}.{name}.weight"] = map_.folded_weight(shared).clone()
+        if isinstance(sublayer, Mixture) and sublayer.bias is not None:
+            state[f"{owner}.bias"] = sublayer.bias.clone()
     return state

@@ -7,7 +7,35 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.errors import Exit, report
+from orchestrator import corpus_cli
+from orchestrator.errors import report
+from orchestrator.options import (
+    RUNS,
+    AsJson,
+    Bootstrap,
+    CConvention,
+    Cluster,
+    Delta,
+    ExecutorName,
+    HoldOut,
+    Interval,
+    Jobs,
+    Law,
+    Loss,
+    NConvention,
+    Output,
+    ProfileName,
+    Reference,
+    Residual,
+    Runs,
+    Seed,
+    SourceName,
+    SweepFile,
+    Where,
+    X,
+    Y,
+)
+from orchestrator.options import finish as _finish
 
 app = typer.Typer(
     name="scalevec",
@@ -19,52 +47,7 @@ app = typer.Typer(
 )
 store = typer.Typer(help="The index over the run directories.", no_args_is_help=True)
 app.add_typer(store, name="store")
-
-Runs = Annotated[
-    Path, typer.Option("--runs", envvar="SCALEVEC_RUNS_DIR", help="The folder of runs, seen by all machines.")
-]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Trials at a time; 0: one for each core.")]
-ExecutorName = Annotated[
-    str | None, typer.Option("--executor", help="Where trials run: local, ray, slurm or simulate.")
-]
-ProfileName = Annotated[
-    str | None, typer.Option("--profile", help="The site's settings, by their name in profiles.yaml.")
-]
-SweepFile = Annotated[str, typer.Argument(metavar="SWEEP", help="A sweep file.")]
-SourceName = Annotated[
-    str, typer.Argument(metavar="SOURCE", help="A sweep (its file or name), or a .csv or .parquet table.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
-Where = Annotated[str | None, typer.Option(help="Rows to use, as in 'n_params > 1e6 and loss < 4'.")]
-Reference = Annotated[str | None, typer.Option(help="The arm that the others are compared with.")]
-Law = Annotated[
-    str | None,
-    typer.Option(
-        help="power, power-floor, chinchilla, chinchilla-shared, gadre, kaplan, isoflop or envelope."
-    ),
-]
-X = Annotated[str | None, typer.Option("--x", help="The variable of the law: N, D or C.")]
-Y = Annotated[str, typer.Option("--y", help="The column that a law in one variable describes.")]
-Interval = Annotated[
-    str, typer.Option(help="auto, seed-t, residual-t, cluster-t, percentile, profile or none.")
-]
-HoldOut = Annotated[
-    str, typer.Option("--hold-out", help="largest, none, a column (its last value) or an expression.")
-]
-Loss = Annotated[str, typer.Option(help="huber, l1 or l2.")]
-Delta = Annotated[float, typer.Option(help="Huber's delta, in units of the residual.")]
-Residual = Annotated[str, typer.Option(help="log or linear.")]
-Bootstrap = Annotated[int, typer.Option(min=0, help="Resamples for intervals.")]
-Cluster = Annotated[str, typer.Option(help="The column that says which rows are not independent.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the resampling.")]
-NConvention = Annotated[str, typer.Option(help="matrices, total or with-embedding.")]
-CConvention = Annotated[str, typer.Option(help="6nd, counted or given.")]
-
-RUNS = Path("runs")
-
-
-def _finish(code: Exit) -> None:
-    raise typer.Exit(int(code))
+app.add_typer(corpus_cli.app, name="corpus")
 
 
 @app.callback()
@@ -106,6 +89,9 @@ def plan(
     pilot: Annotated[
         str | None, typer.Option("--pilot", help="Results (sweep or table) to take the noise from.")
     ] = None,
+    without_corpus: Annotated[
+        bool, typer.Option("--without-corpus", help="Before the text is there: epochs are not counted.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show every trial of a sweep and what it will cost, and what exists already."""
@@ -113,7 +99,17 @@ def plan(
 
     jobs = jobs or os.cpu_count() or 1
     known = looking.KnownNoise(noise, pilot)
-    _finish(looking.plan(sweep, runs, jobs, every_trial=trials, as_json=as_json, known=known))
+    _finish(
+        looking.plan(
+            sweep,
+            runs,
+            jobs,
+            every_trial=trials,
+            as_json=as_json,
+            known=known,
+            without_corpus=without_corpus,
+        )
+    )
 
 
 @app.command()
@@ -232,19 +228,9 @@ def fit(
     """Fit a scaling law to each arm."""
     from orchestrator.commands import reading
 
-    options = {
-        "loss": loss,
-        "delta": delta,
-        "residual": residual,
-        "bootstrap": bootstrap,
-        "cluster": cluster,
-        "seed": seed,
-        "n_convention": n_convention,
-        "c_convention": c_convention,
-        "y": y,
-        "interval": interval,
-        **_given(law=law, x=x),
-    }
+    estimation = _estimation(n_convention, c_convention, bootstrap, seed, cluster, law, x)
+    how = {"loss": loss, "delta": delta, "residual": residual, "y": y, "interval": interval}
+    options = {**how, **estimation}
     held = _held_out(hold_out)
     _finish(reading.fit(source, runs, options, where=where, hold_out=held, as_json=as_json))
 
@@ -272,41 +258,80 @@ def compare(
     """Compare each arm with the reference: differences, multipliers, intervals, a verdict."""
     from orchestrator.commands import reading
 
-    options = {
-        "loss": loss,
-        "delta": delta,
-        "residual": residual,
-        "seed": seed,
-        "n_convention": n_convention,
-        "c_convention": c_convention,
-        "bootstrap": bootstrap,
-        "cluster": cluster,
-        "y": y,
-        "hold_out": _held_out(hold_out),
-        **_given(law=law, x=x),
-    }
+    estimation = _estimation(n_convention, c_convention, bootstrap, seed, cluster, law, x)
+    how = {"loss": loss, "delta": delta, "residual": residual, "y": y, "hold_out": _held_out(hold_out)}
+    options = {**how, **estimation}
     _finish(reading.compare(source, runs, reference, options, where=where, as_json=as_json))
 
 
 @app.command()
 def table(
     source: SourceName,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Which table: main.")] = "main",
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="Which table: main, ablation, decay, overhead, optimizers, scaling or comparison.",
+        ),
+    ] = "main",
     runs: Runs = RUNS,
     form: Annotated[str, typer.Option("--format", help="markdown, latex or csv.")] = "markdown",
+    output: Output = None,
     reference: Reference = None,
+    where: Where = None,
+    law: Law = None,
+    x: X = None,
+    n_convention: NConvention = "matrices",
+    c_convention: CConvention = "6nd",
+    bootstrap: Bootstrap = 1000,
+    seed: Seed = 0,
+    cluster: Cluster = "cluster",
 ) -> None:
-    """Print a comparison table."""
+    """Print a table of a paper: Markdown, LaTeX (booktabs) or CSV with every digit."""
     from orchestrator.commands import reading
 
-    _finish(reading.table(source, runs, name, form, reference))
+    options = _estimation(n_convention, c_convention, bootstrap, seed, cluster, law, x)
+    _finish(reading.table(source, runs, name, form, reference, options, where=where, output=output))
+
+
+@app.command()
+def figures(
+    source: SourceName,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to.")],
+    runs: Runs = RUNS,
+    form: Annotated[str, typer.Option("--format", help="Any of pdf, svg, png, with commas.")] = "pdf,svg,png",
+    only: Annotated[list[str] | None, typer.Option(help="A figure by name; may be repeated.")] = None,
+    reference: Reference = None,
+    where: Where = None,
+    law: Law = None,
+    x: X = None,
+    n_convention: NConvention = "matrices",
+    c_convention: CConvention = "6nd",
+    bootstrap: Bootstrap = 1000,
+    seed: Seed = 0,
+    cluster: Cluster = "cluster",
+) -> None:
+    """Write the figures of a paper, each that the source has the data for, as PDF, SVG and PNG."""
+    from orchestrator.commands import reading
+
+    options = _estimation(n_convention, c_convention, bootstrap, seed, cluster, law, x)
+    formats = [name.strip() for name in form.split(",") if name.strip()]
+    _finish(reading.figures(source, runs, output, formats, only or [], reference, options, where=where))
+
+
+@app.command()
+def theory(source: SourceName, runs: Runs = RUNS, as_json: AsJson = False) -> None:
+    """Show what a sweep measured along its runs: movement against prediction, eigenvalues, sharpness."""
+    from orchestrator.commands import theory as commands
+
+    _finish(commands.theory(source, runs, as_json=as_json))
 
 
 @app.command(name="report")
 def report_command(
     source: SourceName,
     runs: Runs = RUNS,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write.")] = None,
+    output: Output = None,
     reference: Reference = None,
 ) -> None:
     """Write the report: one HTML file that opens offline."""
@@ -345,6 +370,20 @@ def rebuild(runs: Runs = RUNS) -> None:
 
 def _held_out(name: str) -> bool | str:
     return {"largest": True, "none": False}.get(name, name)
+
+
+def _estimation(
+    n_convention: str,
+    c_convention: str,
+    bootstrap: int,
+    seed: int,
+    cluster: str,
+    law: str | None,
+    x: str | None,
+) -> dict[str, object]:
+    """How the numbers of tables and figures are estimated."""
+    options: dict[str, object] = {"n_convention": n_convention, "c_convention": c_convention}
+    return {**options, "bootstrap": bootstrap, "seed": seed, "cluster": cluster, **_given(law=law, x=x)}
 
 
 def _given(**options: str | None) -> dict[str, str]:

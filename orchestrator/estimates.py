@@ -3,17 +3,18 @@
 from dataclasses import dataclass
 
 from model.accounting import count_parameters, flops_per_token
-from model.config import Trial
+from model.config import ModelConfig, RunOptions, Trial
+from orchestrator.log_size import log_bytes
 
 START_S = 5.0
 """A fresh process that imports torch, and the evaluation at the end (seen on a 2-core machine)."""
 FLOPS_PER_S = {"cpu": 3.5e10, "cuda": 1.5e14}
 """Counted FLOPs a second of one trial. One CPU thread: seen at widths 32 to 64; a GPU: a rough figure, a
 fifth of what a large card reaches in bf16."""
+H100_SHARE = FLOPS_PER_S["cuda"] / 9.89e14
+"""Of the dense bf16 peak that the vendor states."""
 BYTES_PER_PARAMETER = 16
 """float32 weight, gradient and two moments."""
-LOG_BYTES_PER_STEP = 170
-"""One row of metrics.jsonl."""
 FIXED_BYTES = 12_000
 """trial.json, environment.json, result.json, job.json, events, the claim and the log."""
 FIXED_FILES = 13
@@ -36,19 +37,32 @@ class Cost:
     """Files and folders that stay; a quota counts both."""
 
 
-def cost(trial: Trial, device: str = "cpu", keep: str = "none", micro_batch: int = 0) -> Cost:
-    """The estimated cost of ``trial``; memory is parameters, optimizer and activations."""
+def cost(trial: Trial, options: RunOptions) -> Cost:
+    """The estimated cost of ``trial``; memory is parameters, optimizer and activations.
+
+    A mixture holds the parameters of all its experts and computes those that a token passes. What
+    ``options`` measures along the way counts in bytes but not in seconds.
+    """
     counts = count_parameters(trial.model)
     flops = flops_per_token(trial.model, trial.sequence_length) * trial.tokens
-    sequences = micro_batch or trial.batch_sequences
-    shape = trial.model.shape
-    per_token = shape.layers * (14 * shape.width + 4 * shape.feed_forward) * 4
-    activations = sequences * trial.sequence_length * per_token
-    checkpoint = KEPT_BYTES_PER_PARAMETER[keep] * counts.total
+    sequences = options.micro_batch or trial.batch_sequences
+    activations = sequences * trial.sequence_length * _activation_bytes(trial.model)
+    checkpoint = KEPT_BYTES_PER_PARAMETER[options.keep] * counts.total
     return Cost(
         flops=flops,
-        seconds=START_S + flops / FLOPS_PER_S[device],
+        seconds=START_S + flops / FLOPS_PER_S[options.device],
         memory_bytes=counts.total * BYTES_PER_PARAMETER + activations,
-        disk_bytes=FIXED_BYTES + LOG_BYTES_PER_STEP * trial.steps + checkpoint,
-        disk_files=FIXED_FILES + (keep != "none"),
+        disk_bytes=FIXED_BYTES + log_bytes(trial, options) + checkpoint,
+        disk_files=FIXED_FILES + (options.keep != "none"),
     )
+
+
+def _activation_bytes(model: ModelConfig) -> int:
+    """Of one token in float32. A mixture repeats a token for each expert it passes, before and behind it."""
+    shape, experts = model.shape, model.experts
+    entries = shape.layers * (14 * shape.width + 4 * shape.feed_forward)
+    if experts is not None:
+        mixtures = shape.layers - experts.dense_layers
+        hidden = experts.active * experts.feed_forward - shape.feed_forward
+        entries += mixtures * (4 * hidden + 3 * experts.top_k * shape.width + 2 * experts.n_experts)
+    return 4 * entries

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 from model.accounting import count_parameters
 from model.identity import trial_id
 from orchestrator.carried import RATES as CHECKED_RATES
+from orchestrator.corpora import ENDLESS
 from orchestrator.errors import Refused
-from orchestrator.estimates import cost
+from orchestrator.estimates import FLOPS_PER_S, H100_SHARE, cost
 from orchestrator.progress import duration
 from orchestrator.sweep_run import COMPARISON, TUNING, Member
+from orchestrator.trunk_savings import DONE, independent, savings_text, warmup_hint, with_savings
 from results.run_directory import RunDirectory, trial_ids
 from sweeps import epochs
 
@@ -21,21 +23,24 @@ if TYPE_CHECKING:
     from analysis import NoiseFigure
     from model.config import RunOptions
     from orchestrator.sweep_run import SweepRun
+    from sweeps import CorpusFacts
 
 Row = dict[str, Any]
+WEEK_S = 7 * 24 * 3600
 PIPED_WIDTH = 160
 """Columns of the table where no terminal says how wide it is."""
-DONE = ("completed", "diverged")
 
 
 def planned(run: "SweepRun") -> list[Row]:
     """One row a trial; ``trial_id`` is None where a tuned field is still to be chosen."""
     state_of = _states(run)
     on_machine = lru_cache(lambda rung: _on_machine(run, rung))
-    return [
+    named = list(_named(run))
+    rows = [
         _row(run, member, name, state_of(name) if name else "pending", *on_machine(member.cell.rung))
-        for member, name in _named(run)
+        for member, name in named
     ]
+    return with_savings(rows, [member.trial for member, _ in named])
 
 
 def _named(run: "SweepRun") -> Iterator[tuple[Member, str | None]]:
@@ -82,19 +87,21 @@ def _row(
         "lr_status": member.lr_status,
         "n_params": counts.matrices,
         "n_params_total": counts.total,
+        "n_params_active": counts.active,
         "n_params_scale_vectors": counts.scale_vectors,
         "n_tokens": trial.tokens,
         "epochs": epochs(trial, run.corpus_facts),
         "state": state,
         "gpus": gpus,
-        **vars(cost(trial, options.device, options.keep, options.micro_batch)),
+        **vars(cost(trial, options)),
     }
 
 
 def gpu_hours(trials: Sequence[Row]) -> float:
-    """GPU hours of what is not done yet: GPUs times the estimated time, each trial once."""
+    """GPU hours of what is not done yet: GPUs times the estimated time, each trial and trunk once."""
     left = {row["trial_id"] or place: row for place, row in enumerate(trials) if row["state"] not in DONE}
-    return float(sum(row["gpus"] * row["seconds"] for row in left.values())) / 3600
+    seconds = (row["gpus"] * (row["seconds"] - row["seconds_from_trunk"]) for row in left.values())
+    return float(sum(seconds)) / 3600
 
 
 def write_json(trials: Sequence[Row], stream: TextIO) -> None:
@@ -154,12 +161,15 @@ def noise_figure(sd: float | None, pilot: str | None, reference: str, runs_dir: 
 
 
 def detectable(run: "SweepRun", trials: Sequence[Row], noise: "NoiseFigure | None" = None) -> str:
-    """What difference the comparison can find, at ``noise`` or what ``analysis`` takes for typical."""
+    """What difference the comparison can find, at ``noise`` or what ``analysis`` takes for typical.
+
+    Token budgets that share a trunk are not independent: of them the largest counts.
+    """
     import analysis
     from analysis.power import TYPICAL
 
     seeds: dict[tuple[str, int, int], set[int]] = {}
-    for row in trials:
+    for row in independent(trials):
         if row["stage"] == COMPARISON and row["arm"] == run.sweep.reference:
             seeds.setdefault((row["rung"], row["n_params"], row["n_tokens"]), set()).add(row["seed"])
     rungs = [analysis.PlannedRung(*place, seeds=len(found)) for place, found in seeds.items()]
@@ -197,7 +207,8 @@ def _cells(rows: Sequence[Row]) -> tuple[str, ...]:
 
 def _total(run: "SweepRun", trials: Sequence[Row], jobs: int) -> str:
     left = [row for row in trials if row["state"] not in DONE]
-    flops, seconds = sum(row["flops"] for row in left), sum(row["seconds"] for row in left)
+    flops = sum(row["flops"] - row["flops_from_trunk"] for row in left)
+    seconds = sum(row["seconds"] - row["seconds_from_trunk"] for row in left)
     megabytes = sum(row["disk_bytes"] for row in trials) / 1e6
     files = sum(row["disk_files"] for row in trials)
     most = max((row["epochs"] for row in trials), default=0.0)
@@ -205,18 +216,45 @@ def _total(run: "SweepRun", trials: Sequence[Row], jobs: int) -> str:
         f"{len(trials)} trials, {len(trials) - len(left)} of them done; {flops:.3g} FLOPs and about "
         f"{duration(seconds / jobs)} left with {jobs} at a time (an estimate; a run corrects it)",
         f"disk: {megabytes:,.1f} MB in {files:,} files and folders with keep: {run.sweep.keep}",
-        f"corpus {run.corpus_facts.fingerprint[:12]}: "
-        f"{run.corpus_facts.training_tokens:,} training tokens, at most {most:.2f} epochs",
+        _corpus(run.corpus_facts, most),
     ]
+    lines += [text for text in (savings_text(trials), warmup_hint(run.members())) if text]
     if hours := gpu_hours(trials):
-        lines.append(f"{hours:,.3g} GPU hours left{_beyond(hours, run.sweep.max_gpu_hours)}")
+        rate = f"at {FLOPS_PER_S['cuda']:.3g} FLOPs a second, {H100_SHARE:.0%} of an H100's bf16 peak"
+        lines.append(f"{hours:,.3g} H100-hours left {rate}{_beyond(hours, run.sweep.max_gpu_hours)}")
+    lines += _long_ones(left)
     if most > 1:
         lines.append("warning: some trials see text more than once; their losses are not those of fresh text")
+    if run.sweep.measure:
+        what, every = " and ".join(run.sweep.measure.what), run.sweep.measure.every
+        lines.append(f"{what} every {every} steps take time that is not in the estimate")
     if run.sweep.tune:
         lines.append(
             f"tuning may extend its grid by {run.sweep.tune.extend} steps; comparison follows its choices"
         )
     return "\n".join(lines)
+
+
+def _corpus(facts: "CorpusFacts", most_epochs: float) -> str:
+    if facts.training_tokens == ENDLESS:
+        return "corpus: not looked at; epochs are not counted, and no trial has its identity yet"
+    return (
+        f"corpus {facts.fingerprint[:12]}: {facts.training_tokens:,} training tokens, "
+        f"at most {most_epochs:.2f} epochs"
+    )
+
+
+def _long_ones(left: Sequence[Row]) -> list[str]:
+    """A warning of trials that one GPU would train for more than a week."""
+    long = [row for row in left if 0 < row["gpus"] <= 1 and row["seconds"] > WEEK_S]
+    if not long:
+        return []
+    rungs = ", ".join(dict.fromkeys(row["rung"] for row in long))
+    longest = max(row["seconds"] for row in long)
+    return [
+        f"warning: {len(long)} trials ({rungs}) would each keep one GPU busy for more than a week, "
+        f"the longest for {duration(longest)}"
+    ]
 
 
 def _beyond(hours: float, limit: float | None) -> str:

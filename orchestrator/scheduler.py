@@ -14,6 +14,7 @@ from orchestrator.jobs import Job, Task, WorkerExit, worker_command
 from orchestrator.nodes import NodeWatch
 from orchestrator.policy import decide
 from orchestrator.progress import Progress
+from orchestrator.trunks import REMOTE_LOOK_S, TrunkBook
 from results.claims import ClaimObserver, claim_record, end_claim, newest_attempt
 from results.files import CorruptRecord
 from results.run_directory import RunDirectory, state_of
@@ -56,6 +57,7 @@ class Scheduler:
         self.runs_dir, self.executor, self.progress = runs_dir, executor, progress
         self.observer = ClaimObserver()
         self.nodes = NodeWatch()
+        self.trunks = TrunkBook(runs_dir, REMOTE_LOOK_S if executor.sends_away else 0.0)
         self._running: dict[str, _Running] = {}
         self._foreign: list[Task] = []
         self._waiting: deque[Task] = deque()
@@ -80,6 +82,7 @@ class Scheduler:
         self._outcome = Outcome()
         states = {task.trial_id: self._begin(task) for task in _distinct(tasks)}
         missing = [task for task in _distinct(tasks) if states[task.trial_id] is not None]
+        missing = self.trunks.begin(tasks, missing)
         self.progress.begin(missing, self.executor.name)
         adopted = self._adopt([task for task in missing if states[task.trial_id] in ("queued", "running")])
         rest = (task for task in missing if task.trial_id not in adopted)
@@ -155,12 +158,18 @@ class Scheduler:
             return None
 
     def _start(self) -> None:
-        """Give the executor what it can take."""
+        """Give the executor what it can take, but nothing that another trial is about to spare it."""
         batch: list[Task] = []
+        held: list[Task] = []
+        self.trunks.look_around([*(running.task for running in self._running.values()), *self._foreign])
         while not self._stopping and self._waiting and len(batch) < self._free_slots():
             task = self._waiting.popleft()
-            if self._may_start(task):
+            if self.trunks.waits(task):
+                held.append(task)
+            elif self._may_start(task):
                 batch.append(task)
+                self.trunks.sent(task)
+        self._waiting.extendleft(reversed(held))
         if batch:
             self._submit(batch)
 
@@ -175,6 +184,7 @@ class Scheduler:
             self._call_off(task, events)
         elif has_owner:
             self._foreign.append(task)
+            self.trunks.sent(task)
         else:
             return True
         return False
@@ -250,6 +260,7 @@ class Scheduler:
         if not _is_cancelled(events):
             self._directory(task).append_event("cancelled", cause="cancelled")
         self._outcome.cancelled[task.trial_id] = task.label
+        self.trunks.settled(task)
         self.progress.ended(task, "cancelled", None)
 
     def _after_fault(self, task: Task, events: Events, ended: Ended) -> None:
@@ -267,6 +278,7 @@ class Scheduler:
             return
         directory.append_event("failed", cause=decision.cause, reason=decision.reason)
         self._outcome.failed[task.trial_id] = f"{task.label}: {decision.reason}; see {directory.log_path}"
+        self.trunks.settled(task)
         self.progress.ended(task, "failed", None)
 
     def _look_at_foreign(self) -> None:
@@ -299,6 +311,7 @@ class Scheduler:
         self.executor.cancel(called_off)
 
     def _finish(self, task: Task, result: dict[str, Any]) -> None:
+        self.trunks.settled(task)
         self.progress.ended(task, result["status"], result.get("loss_validation"))
 
     def _directory(self, task: Task) -> RunDirectory:

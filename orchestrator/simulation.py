@@ -12,7 +12,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from model.accounting import count_parameters, flops_per_token
-from model.config import Trial
+from model.config import RunOptions, Trial
 from model.identity import digest
 from orchestrator.estimates import cost
 from sweeps import CorpusFacts
@@ -64,7 +64,7 @@ def nominal_corpus(sweep: "Sweep") -> CorpusFacts:
     planted = sweep.simulation()
     decisive = {name: planted[name] for name in DECISIVE} | {"nan": planted["faults"]["nan"]}
     fingerprint = digest({**decisive, "corpus": sweep.corpus.model_dump(mode="json")})
-    return CorpusFacts(f"simulated-{fingerprint}", sweep.corpus.tokenizer.bpe, NOMINAL_TOKENS)
+    return CorpusFacts(f"simulated-{fingerprint}", sweep.corpus.vocabulary, NOMINAL_TOKENS)
 
 
 def uniform(*drawn: object) -> float:
@@ -140,7 +140,7 @@ def _fault(simulate: "Simulate", draw: float) -> str | None:
 
 def training_seconds(trial: Trial, device: str) -> float:
     """How long ``trial`` trains without a fault: the plan's estimate."""
-    return cost(trial, device).seconds
+    return cost(trial, RunOptions(device)).seconds
 
 
 def result_fields(
@@ -162,6 +162,7 @@ def result_fields(
         "n_params_embedding": counts.embedding,
         "n_params_scale_vectors": counts.scale_vectors,
         "n_params_total": counts.total,
+        "n_params_active": counts.active,
         "flops": 6 * counts.matrices * trial.tokens,
         "flops_counted": flops_per_token(trial.model, trial.sequence_length) * trial.tokens,
         "wall_s": wall_s,

@@ -1,6 +1,7 @@
 """One sweep from its file to finished trials: corpus, cells, tuning, comparison, and the record of them."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from model.accounting import count_parameters
 from model.config import RunOptions, Trial
 from model.identity import trial_id
-from model.training.corpora import CorpusConfig, prepare
+from model.trunks import trunk_id
 from orchestrator import choices
+from orchestrator.corpora import prepared_facts
 from orchestrator.estimates import cost
 from orchestrator.jobs import Request, Task
 from orchestrator.progress import Progress
@@ -18,7 +20,7 @@ from orchestrator.simulation import nominal_corpus
 from orchestrator.tuner import Losses, Tuner
 from results.run_directory import RunDirectory
 from results.sweep_folder import SweepFolder
-from sweeps import Cell, CorpusFacts, corpus_files, epochs
+from sweeps import Cell, CorpusFacts, epochs
 from sweeps.expand import expand
 
 if TYPE_CHECKING:
@@ -50,8 +52,8 @@ class Member:
         rate = f"{self.trial.optimizer.learning_rate:.3g}"
         return f"{self.cell.arm} {self.cell.rung} seed {self.trial.seed} learning rate {rate}"
 
-    def to_json(self, name: str) -> dict[str, Any]:
-        """The entry of members.json; ``name`` is the trial's id."""
+    def to_json(self, name: str, trunk: str | None = None) -> dict[str, Any]:
+        """The entry of members.json; ``name`` is the trial's id, ``trunk`` what it shares with others."""
         own = ("optimizer", "schedule", "tokens_per_parameter")
         return {
             "trial_id": name,
@@ -62,6 +64,7 @@ class Member:
             "lr_status": self.lr_status,
             "learning_rate": self.trial.optimizer.learning_rate,
             "tokens_per_parameter": self.trial.tokens / self.cell.n_params,
+            **({"cluster": trunk} if trunk else {}),
             **{key: value for key, value in self.cell.setting.items() if key in own},
             "setting": {key: value for key, value in self.cell.setting.items() if key not in own},
         }
@@ -78,12 +81,16 @@ class SweepRun:
         *,
         retune: bool = False,
         simulated: bool = False,
+        corpus_facts: CorpusFacts | None = None,
         where: str | None = None,
     ) -> None:
         self.where = where
         self.sweep, self.runs_dir, self.progress = sweep, runs_dir, progress
         self.folder = SweepFolder.of(runs_dir, sweep.name)
-        self.corpus_facts = nominal_corpus(sweep) if simulated else prepared_facts(sweep, runs_dir, progress)
+        if corpus_facts is None:
+            say = progress.message
+            corpus_facts = nominal_corpus(sweep) if simulated else prepared_facts(sweep, runs_dir, say)
+        self.corpus_facts = corpus_facts
         self.cells = expand(sweep, self.corpus_facts)
         frozen = [] if retune else choices.from_json(self.folder.tuning())
         checked = sweep.reference if sweep.tune and sweep.tune.check_carried else None
@@ -169,8 +176,10 @@ class SweepRun:
         return {field: choice.chosen for field, choice in made.items()}, status
 
     def write_members(self, members: Sequence[Member]) -> None:
-        """Keep which trials belong to the sweep."""
-        self.folder.write_members([member.to_json(self.id_of(member.trial)) for member in members])
+        """Keep which trials belong to the sweep; those of one trunk are a cluster, as they are correlated."""
+        named = [(member, self.id_of(member.trial)) for member in members]
+        trunks = shared_trunks({name: member.trial for member, name in named})
+        self.folder.write_members([member.to_json(name, trunks.get(name)) for member, name in named])
 
     def id_of(self, trial: Trial) -> str:
         """The trial's id, reckoned once."""
@@ -200,12 +209,17 @@ class SweepRun:
             micro_batch=resources.micro_batch,
             checkpoint_s=resources.checkpoint_s,
             keep=self.sweep.keep,
+            **self._measured(),
         )
+
+    def _measured(self) -> dict[str, Any]:
+        measure = self.sweep.measure
+        return {"measure": measure.what, "measure_steps": measure.every} if measure else {}
 
     def task(self, member: Member) -> Task:
         """What the scheduler needs to know of a trial."""
         options = self.options(member)
-        estimate = cost(member.trial, options.device, options.keep, options.micro_batch)
+        estimate = cost(member.trial, options)
         name = self.id_of(member.trial)
         return Task(
             name,
@@ -235,16 +249,14 @@ class SweepRun:
             "n_params_embedding": counts.embedding,
             "n_params_scale_vectors": counts.scale_vectors,
             "n_params_total": counts.total,
+            "n_params_active": counts.active,
             "epochs": epochs(member.trial, self.corpus_facts),
             "corpus_source": self.sweep.corpus.source,
         }
 
 
-def prepared_facts(sweep: "Sweep", runs_dir: Path, progress: Progress) -> CorpusFacts:
-    """What expansion needs to know of the corpus, materialised under RUNS_DIR if it is not there yet."""
-    section = sweep.corpus
-    files = tuple(str(path.resolve()) for path in corpus_files(sweep)) if section.files else ()
-    tokenizer = "bytes" if section.tokenizer.is_bytes else "bpe"
-    config = CorpusConfig(section.source, tokenizer, section.tokenizer.bpe, files)
-    facts = prepare(config, runs_dir / "corpora", progress.message).facts
-    return CorpusFacts(facts.fingerprint, facts.config.vocabulary_size, facts.train.tokens)
+def shared_trunks(trials: Mapping[str, Trial]) -> dict[str, str]:
+    """The trunk of each trial (by its id) that shares it with another; the others are left out."""
+    trunks = {name: trunk for name, trial in trials.items() if (trunk := trunk_id(trial))}
+    counts = Counter(trunks.values())
+    return {name: trunk for name, trunk in trunks.items() if counts[trunk] > 1}

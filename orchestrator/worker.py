@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -28,11 +28,13 @@ from model.identity import trial_from_fields
 from model.training.checkpoints import newest_step, prune
 from model.training.corpora import open_corpus
 from model.training.loop import Interrupted, train
+from model.trunks import trunk_id
 from orchestrator.jobs import WorkerExit
 from orchestrator.provenance import CHECKOUT, environment
 from results.claims import AlreadyClaimed, Claim, acquire
 from results.files import AlreadyWritten
 from results.run_directory import RunDirectory
+from results.trunk_folder import TrunkFolder
 
 BEAT_S = 15.0
 """Seconds between two beats of a claim; a claim is stale after 180 s without one."""
@@ -64,6 +66,14 @@ class RunDirectoryRecorder:
     def cut_back(self, step: int) -> None:
         """Drop the rows after ``step`` from metrics.jsonl."""
         self.directory.cut_metrics(step)
+
+    def recorded(self) -> list[dict[str, Any]]:
+        """Everything in metrics.jsonl."""
+        return self.directory.metrics()
+
+    def replace_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Make metrics.jsonl hold ``rows`` alone."""
+        self.directory.replace_metrics([dict(row) for row in rows])
 
     def say(self, message: str) -> None:
         """Print to the log, and keep as an event."""
@@ -116,7 +126,7 @@ def _train_and_record(
     try:
         _record_start(recorder, options)
         corpus = open_corpus(runs_dir / "corpora", trial.corpus)
-        result = train(trial, corpus, options, recorder, directory.checkpoints_path)
+        result = train(trial, corpus, options, recorder, directory.checkpoints_path, _trunk(runs_dir, trial))
         recorder.require_ownership()
         directory.write_result(result)
         directory.append_event(result["status"])
@@ -130,6 +140,12 @@ def _train_and_record(
     except Exception as problem:  # noqa: BLE001 (whatever it is, it must be on record)
         return _record_failure(directory, problem)
     return WorkerExit.RESULT
+
+
+def _trunk(runs_dir: Path, trial: Trial) -> Path | None:
+    """Where the states of the trial's trunk are kept; None where its schedule has none."""
+    name = trunk_id(trial)
+    return TrunkFolder.of(runs_dir, name).path if name else None
 
 
 def _record_start(recorder: RunDirectoryRecorder, options: RunOptions) -> None:

@@ -270,6 +270,10 @@ class RunDirectory:
         if rows:
             write_lines(self.metrics_path, [row for row in rows if row["step"] <= step])
 
+    def replace_metrics(self, rows: list[dict[str, Any]]) -> None:
+        """Make ``rows`` the only rows of metrics, atomically: those of steps that another trial has run."""
+        write_lines(self.metrics_path, rows)
+
     def metrics(self) -> list[dict[str, Any]]:
         """All rows of metrics in the order of training; a torn last line is left out."""
         rows = read_lines(self.metrics_path)

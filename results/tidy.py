@@ -13,7 +13,7 @@ FORMATS: tuple[str, ...] = ("csv", "parquet", "json")
 COLUMNS: dict[str, str] = {
     **dict.fromkeys(("trial_id", "sweep", "arm", "stage", "rung"), "str"),
     **dict.fromkeys(("n_params", "n_params_embedding", "n_params_scale_vectors", "n_params_total"), "Int64"),
-    "n_tokens": "Int64",
+    **dict.fromkeys(("n_params_active", "n_tokens"), "Int64"),
     **dict.fromkeys(("tokens_per_parameter", "epochs", "flops", "flops_counted"), "float64"),
     **dict.fromkeys(("loss", "loss_validation", "loss_initial"), "float64"),
     "seed": "Int64",
@@ -25,6 +25,10 @@ COLUMNS: dict[str, str] = {
     "device": "str",
     "resumes": "Int64",
     "precision": "str",
+    **dict.fromkeys(("vector_branches", "vector_placement", "vector_reparameterization"), "str"),
+    "vector_decay": "str",
+    "matrix_decay": "float64",
+    "peak_memory_bytes": "Int64",
 }
 # Where a trial's semantic fields hold a column.
 _SEMANTIC_PATHS: dict[str, tuple[str, ...]] = {
@@ -36,6 +40,11 @@ _SEMANTIC_PATHS: dict[str, tuple[str, ...]] = {
     "architecture": ("model", "architecture"),
     "corpus": ("corpus",),
     "precision": ("precision",),
+    "vector_branches": ("model", "scale_vectors", "branches"),
+    "vector_placement": ("model", "scale_vectors", "placement"),
+    "vector_reparameterization": ("model", "scale_vectors", "reparameterization"),
+    "vector_decay": ("model", "scale_vectors", "weight_decay"),
+    "matrix_decay": ("optimizer", "weight_decay"),
 }
 _ORDER = ("stage", "arm", "n_params", "rung", "n_tokens", "learning_rate", "seed", "trial_id")
 _DTYPES: tuple[tuple[type, str], ...] = ((bool, "boolean"), (int, "Int64"), (float, "float64"))

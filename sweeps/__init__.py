@@ -28,11 +28,11 @@ __all__ = [
 ]
 
 
-def load(path: str | Path) -> "Sweep":
+def load(path: str | Path, *, look_for_files: bool = True) -> "Sweep":
     """The valid sweep in the file at ``path``. Raises :class:`SweepError` with everything that is wrong."""
     from sweeps import loading  # pydantic takes longer to import than the command line may take to answer
 
-    return loading.load(path)
+    return loading.load(path, look_for_files=look_for_files)
 
 
 def loads(text: str, name: str = "<text>", folder: Path = Path()) -> "Sweep":
@@ -42,11 +42,11 @@ def loads(text: str, name: str = "<text>", folder: Path = Path()) -> "Sweep":
     return loading.loads(text, name, folder)
 
 
-def corpus_files(sweep: "Sweep") -> list[Path]:
-    """The files of a sweep with ``source: text``, sorted, each once."""
-    from sweeps import checks
+def corpus_files(sweep: "Sweep", name: str = "files") -> list[Path]:
+    """The files that the corpus of a sweep lists under ``name``, sorted, each once."""
+    from sweeps import corpus_lookup
 
-    return checks.corpus_files(sweep)
+    return corpus_lookup.corpus_files(sweep, name)
 
 
 def json_schema() -> dict[str, Any]:

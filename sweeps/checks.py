@@ -1,23 +1,22 @@
 """What can be said of a sweep file only by looking at several of its sections at once."""
 
-import glob
 from collections.abc import Iterable, Iterator
-from pathlib import Path as FilePath
 from typing import Any
 
 from sweeps.budgets import BUDGETS
-from sweeps.errors import Path, Problem, not_among, refused, shown, unknown
+from sweeps.corpus_lookup import missing_files
+from sweeps.errors import Path, Problem, not_among, refused, unknown
 from sweeps.exclusion import CELL_FIELDS
 from sweeps.schema import Sweep
 
 _Finding = tuple[Path, str]
 
 
-def problems_of(sweep: Sweep) -> list[Problem]:
+def problems_of(sweep: Sweep, *, look_for_files: bool = True) -> list[Problem]:
     """Every problem between the sections of ``sweep``, with its line."""
-    of_names = (_ladder, _tune, _seeds, _compare, _resources, _simulate, _exclude, _files)
+    of_names = (_ladder, _tune, _seeds, _compare, _resources, _simulate, _exclude)
     of_fields = (_budgets, _zip, _given_once, _warm_up)
-    checks = (*of_names, *of_fields)
+    checks = (*of_names, *((missing_files,) if look_for_files else ()), *of_fields)
     return [sweep.source.problem(path, message) for check in checks for path, message in check(sweep)]
 
 
@@ -151,38 +150,3 @@ def _exclude(sweep: Sweep) -> Iterator[_Finding]:
         for name in rule:
             if name not in [*CELL_FIELDS, *known]:
                 yield ("exclude", position, name), unknown(name, [*CELL_FIELDS, *known], "unknown field")
-
-
-def corpus_files(sweep: Sweep) -> list[FilePath]:
-    """The files of ``source: text``, sorted, each once; relative names stand beside the sweep file."""
-    found: set[FilePath] = set()
-    for pattern in sweep.corpus.files or ():
-        found.update(_matching(sweep, pattern))
-    return sorted(found)
-
-
-def _matching(sweep: Sweep, pattern: str) -> list[FilePath]:
-    folder = sweep.source.folder
-    if _is_file(folder / pattern):
-        return [folder / pattern]
-    names = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 (Path's refuses absolute patterns)
-    return [folder / name for name in names if _is_file(folder / name)]
-
-
-def _is_file(path: FilePath) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that is too long, a folder that may not be read
-        return False
-
-
-def _files(sweep: Sweep) -> Iterator[_Finding]:
-    for position, pattern in enumerate(sweep.corpus.files or ()):
-        path: Path = ("corpus", "files", position)
-        if "\0" in pattern:
-            yield path, refused(pattern, "a name of a file")
-        elif not _matching(sweep, pattern):
-            yield (
-                path,
-                f"{shown(pattern)}: no such file (looked in {sweep.source.folder}, the sweep file's folder)",
-            )

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from model.accounting import count_parameters
-from model.config import ConfigurationError, ModelConfig, Shape
+from model.config import ConfigurationError, Experts, ModelConfig, Shape
 from model.identity import trial_id
 from sweeps.budgets import BUDGETS, setting_name
 from sweeps.errors import Path, Problem, SweepError, refused
@@ -15,7 +15,8 @@ from sweeps.exclusion import Exclusion
 from sweeps.trials import Budget, Cell, CorpusFacts, build_trial, merged
 
 if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
-    from sweeps.schema import Rung, Sweep
+    from sweeps.rungs import Rung
+    from sweeps.schema import Sweep
 
 __all__ = ["Cell", "CorpusFacts", "expand", "identical_arms"]
 
@@ -47,7 +48,7 @@ def expand(sweep: "Sweep", corpus: CorpusFacts) -> list[Cell]:
     for (position, rung), amount in places:
         for point in itertools.product(*axes):
             for arm, fields in arms:
-                choices = [*base, *point, fields]
+                choices = [_of_rung(position, rung), *base, *point, fields]
                 try:
                     cells.append(_cell(sweep, arm, rung, amount, choices, corpus))
                 except ConfigurationError as error:
@@ -76,6 +77,12 @@ def _check_size(sweep: "Sweep") -> None:
 def _given(fields: Any, *path: str) -> _Choice:
     values = fields.given()
     return _Choice(values, {}, {name: (*path, name) for name in values})
+
+
+def _of_rung(position: int, rung: "Rung") -> _Choice:
+    """What the rung itself gives, which every other section overrules."""
+    values = rung.trial_fields()
+    return _Choice(values, {}, {name: ("ladder", position, name) for name in values})
 
 
 def _axes(sweep: "Sweep") -> list[list[_Choice]]:
@@ -114,9 +121,9 @@ def _cell(
     sweep: "Sweep", arm: str, rung: "Rung", amount: float, choices: list[_Choice], corpus: CorpusFacts
 ) -> Cell:
     values = merged(choice.values for choice in choices)
-    n_params = _n_params(rung.shape, values.get("architecture"))
+    n_params = _n_params(rung.shape, rung.mixture, values.get("architecture"))
     ratio = BUDGETS[sweep.budget_kind](amount, n_params)
-    budget = Budget(rung.shape, n_params, ratio, corpus)
+    budget = Budget(rung.shape, n_params, ratio, corpus, rung.mixture)
     template = build_trial(budget, values, seed=0)
     setting = {
         "optimizer": template.optimizer.name,
@@ -141,9 +148,11 @@ def _cell(
 
 
 @lru_cache
-def _n_params(shape: Shape, architecture: str | None) -> int:
+def _n_params(shape: Shape, experts: Experts | None, architecture: str | None) -> int:
     """N, which knows neither the arm's scale vectors nor the vocabulary."""
-    options: dict[str, Any] = {} if architecture is None else {"architecture": architecture}
+    options: dict[str, Any] = {"experts": experts}
+    if architecture is not None:
+        options["architecture"] = architecture
     return count_parameters(ModelConfig(shape, vocabulary_size=2, **options)).matrices
 
 

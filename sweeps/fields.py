@@ -9,10 +9,12 @@ from model.config import ARCHITECTURES, PRECISIONS, Trial
 from model.optimization import OPTIMIZERS, OPTION_CHOICES, SCHEDULES, OptimizerConfig, ScheduleConfig
 from model.strategies import (
     BRANCHES,
+    EXPERT_VECTORS,
     PLACEMENTS,
     PRESETS,
     REPARAMETERIZATIONS,
     ROLES,
+    ROUTER_VECTORS,
     WEIGHT_DECAYS,
     ScaleVectorStrategy,
 )
@@ -59,6 +61,8 @@ STRATEGY_CHOICES: dict[str, tuple[str, ...]] = {
     "reparameterization": REPARAMETERIZATIONS,
     "weight_decay": WEIGHT_DECAYS,
     "dual_output_role": ROLES,
+    "experts": EXPERT_VECTORS,
+    "router": ROUTER_VECTORS,
 }
 
 

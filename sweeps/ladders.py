@@ -1,21 +1,48 @@
-"""Ladders of sizes: the named presets, and the shape that an inline rung leaves to its defaults."""
+"""Ladders of sizes: the named presets, what a rung leaves to its defaults, and ladders made from a rule.
 
-from model.config import ConfigurationError, Shape
+A size is a shape and, for a mixture, its experts; architecture and scale vectors are fields of a trial, so
+that each size serves every one of them.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from model.accounting import count_parameters
+from model.config import ConfigurationError, Experts, ModelConfig, Shape
 
 _TINY_HEAD_WIDTH = 16
 _HEAD_WIDTH = 64
 _WIDEST_TINY = 128
+_FEWEST_LAYERS = 2
+
+ASPECT_RATIO = 80
+"""Width over layers that a generated rung comes nearest to. Loss varies by a few percent over a forty-fold
+range of it (Kaplan et al. 2020, arXiv 2001.08361, section 3.1), so that any value of that range would do;
+80 is about that of the paper's 1B shape, 1792 / 22."""
+ACCURACY = 4
+"""How much a miss of the target N weighs against the same miss of the aspect ratio."""
+RULE_TOKENS_PER_PARAMETER = 20
+"""Where the rules of batch and learning rate, which are in compute, are read off: the tokens that Hoffmann
+et al. 2022 (arXiv 2203.15556) find best for a given compute, so that a rung has one batch and one rate
+whatever budgets a sweep runs it for."""
 
 
 def default_heads(width: int) -> int:
     """Heads of 16 channels up to width 128, of 64 channels above.
 
+    64 is that of GPT-2 (Radford et al. 2019) and the smaller models of GPT-3 (arXiv 2005.14165, table 2.1).
     Raises ``ConfigurationError`` for a width that such heads do not divide.
     """
-    head_width = _TINY_HEAD_WIDTH if width <= _WIDEST_TINY else _HEAD_WIDTH
+    head_width = _head_width(width)
     if width % head_width:
         raise ConfigurationError("width", width, f"a multiple of {head_width}, unless heads is given too")
     return width // head_width
+
+
+def _head_width(width: int) -> int:
+    return _TINY_HEAD_WIDTH if width <= _WIDEST_TINY else _HEAD_WIDTH
 
 
 def default_feed_forward(width: int) -> int:
@@ -45,11 +72,168 @@ def shape(
     )
 
 
-PRESETS: dict[str, Shape] = {
-    "tiny-25k": shape(32, 2),
-    "tiny-55k": shape(48, 2),
-    "tiny-83k": shape(48, 3),
-    "tiny-150k": shape(64, 3),
-    "tiny-200k": shape(64, 4),
+@dataclass(frozen=True)
+class Size:
+    """A shape and, for a mixture, its experts."""
+
+    shape: Shape
+    experts: Experts | None = None
+
+
+def mixture(
+    width: int,
+    layers: int,
+    heads: int | None = None,
+    kv_heads: int | None = None,
+    feed_forward: int | None = None,
+    *,
+    experts: dict[str, Any],
+) -> Size:
+    """The size of a mixture with the defaults filled in; ``experts`` are the fields that are given.
+
+    ``feed_forward`` is the hidden width that a token passes, in dense layers and in mixtures: an expert
+    has its share of it, ``feed_forward / (top_k + shared_experts)``, which must be a whole number; where
+    ``feed_forward`` is a default, the share is rounded up to a multiple of 8 (grouped matrix products in
+    16 bits need that). A hidden width given for the experts stands instead. Raises ``ConfigurationError``.
+    """
+    hidden = default_feed_forward(width) if feed_forward is None else feed_forward
+    dense = shape(width, layers, heads, kv_heads, hidden)
+    given = {"feed_forward": hidden, **experts}
+    made = Experts(**given)
+    if "feed_forward" not in experts:
+        exact = feed_forward is not None
+        made = Experts(**given | {"feed_forward": _share(hidden, made.active, exact=exact)})
+    if made.dense_layers:
+        return Size(dense, made)
+    passed = made.active * made.feed_forward
+    if feed_forward not in (None, passed):
+        allowed = f"{passed} (top_k + shared_experts times the experts' own), or none, without dense layers"
+        raise ConfigurationError("feed_forward", feed_forward, allowed)
+    return Size(shape(width, layers, heads, kv_heads, passed), made)
+
+
+def _share(hidden: int, active: int, *, exact: bool) -> int:
+    """The hidden width of one of ``active`` experts."""
+    if not exact:
+        return -(-hidden // (8 * active)) * 8
+    if hidden % active:
+        allowed = f"a multiple of top_k + shared_experts, {active}, unless the experts have a feed_forward"
+        raise ConfigurationError("feed_forward", hidden, allowed)
+    return hidden // active
+
+
+_TINY = {"tiny-25k": (32, 2), "tiny-55k": (48, 2), "tiny-83k": (48, 3), "tiny-150k": (64, 3),
+         "tiny-200k": (64, 4)}  # fmt: skip
+_BELOW_1B = {"0.12b": (704, 8), "0.25b": (1024, 12), "0.5b": (1344, 17)}
+_2B = (2304, 28)
+_FEW = {"n_experts": 4, "top_k": 2}
+_MANY = {"n_experts": 8, "top_k": 2}
+
+PRESETS: dict[str, Size] = {
+    **{name: Size(shape(*size)) for name, size in (_TINY | _BELOW_1B).items()},
+    "1b": Size(shape(1792, 22, feed_forward=4778)),
+    "2b": Size(shape(*_2B)),
+    **{f"moe-{name}": mixture(*size, experts=_FEW) for name, size in _TINY.items()},
+    **{f"moe-{name}": mixture(*size, experts=_MANY) for name, size in _BELOW_1B.items()},
+    "moe-1b": mixture(1792, 22, experts=_MANY),
+    "moe-2b": mixture(*_2B, experts=_MANY),
 }
-"""Named by their non-embedding matrix parameters; sizes at which a laptop shows something honest."""
+"""``tiny-*``: named by their N, sizes at which a laptop shows something honest. The others: named by all
+their parameters with a vocabulary of 50,304 and untied embeddings. ``1b`` is the paper's (arXiv 2605.26895),
+the one natural shape that has its 1,028,065,024 parameters and 80,640 scale vectors; of the paper's other
+sizes only the names are known: these come within 2 percent of them at the same proportions (width about 80
+times the layers, no grouped queries). ``moe-*``: the dense size of that name with 8 experts (tiny: 4) of
+which a token passes 2, each of half the hidden width, as in Mixtral (arXiv 2401.04088): its active matrices
+are the dense size's and the router's, but for rounding."""
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A rung that a rule made: its name, its shape, and what the rules of batch and learning rate say."""
+
+    name: str
+    shape: Shape
+    batch_tokens: int
+    learning_rate: float
+
+
+def generated(smallest: float, largest: float, rungs: int) -> list[Generated]:
+    """``rungs`` sizes from ``smallest`` to ``largest`` N, equally far apart in their logarithm.
+
+    Raises ``ConfigurationError`` where two of them fall on one shape.
+    """
+    ratio = (largest / smallest) ** (1 / (rungs - 1))
+    made = [_rung(smallest * ratio**step) for step in range(rungs)]
+    if len({rung.shape for rung in made}) < rungs:
+        allowed = "fewer rungs, or a wider range: two fall on one shape"
+        raise ConfigurationError("rungs", rungs, allowed)
+    return made
+
+
+def _rung(target: float) -> Generated:
+    found = shape_near(target)
+    n_params = _matrices(found)
+    return Generated(_name(n_params), found, rule_batch_tokens(n_params), rule_learning_rate(n_params))
+
+
+def _name(n_params: int) -> str:
+    """``10.6m`` for 10,616,832."""
+    scale, letter = next(
+        (pair for pair in ((1e9, "b"), (1e6, "m"), (1e3, "k")) if n_params >= pair[0]), (1.0, "")
+    )
+    return f"{n_params / scale:.4g}{letter}"
+
+
+def _matrices(size: Shape) -> int:
+    """N of a dense model of this shape."""
+    return count_parameters(ModelConfig(size, vocabulary_size=2)).matrices
+
+
+def shape_near(target: float) -> Shape:
+    """The shape with about ``target`` non-embedding matrix parameters.
+
+    Widths are multiples of a head's, layers 2 or more, the rest as ``shape`` fills it in. Of those shapes it
+    is the one that misses least: ``ACCURACY |ln(N / target)| + |ln(width / layers / ASPECT_RATIO)|``.
+    """
+
+    def miss(candidate: tuple[int, int, int]) -> float:
+        width, layers, n_params = candidate
+        proportions = abs(math.log(width / layers / ASPECT_RATIO))
+        return ACCURACY * abs(math.log(n_params / target)) + proportions
+
+    width, layers, _ = min(_around(target), key=miss)
+    return shape(width, layers)
+
+
+def _around(target: float) -> Iterator[tuple[int, int, int]]:
+    """Of every width the two numbers of layers around ``target``, as (width, layers, N).
+
+    It ends where the shapes are too large, or wider than any that could miss least.
+    """
+    width = _TINY_HEAD_WIDTH
+    while True:
+        of_layer = _matrices(shape(width, 1))
+        layers = max(_FEWEST_LAYERS, int(target / of_layer))
+        yield width, layers, layers * of_layer
+        yield width, layers + 1, (layers + 1) * of_layer
+        if layers * of_layer > 2 * target or width > 10 * ASPECT_RATIO * layers:
+            return
+        width += _head_width(width + 1)
+
+
+def _rule_compute(n_params: int) -> float:
+    """C = 6 N D in FLOPs at the tokens per parameter at which the rules are read off."""
+    return 6 * RULE_TOKENS_PER_PARAMETER * float(n_params) ** 2
+
+
+def rule_batch_tokens(n_params: int) -> int:
+    """0.2920 C^0.3271 tokens, to the nearest power of two (DeepSeek LLM, arXiv 2401.02954, section 3.1).
+
+    Carried down to this project's tiny sizes it gives the 1024 tokens that they are trained with.
+    """
+    return int(2 ** round(math.log2(0.2920 * _rule_compute(n_params) ** 0.3271)))
+
+
+def rule_learning_rate(n_params: int) -> float:
+    """0.3118 C^-0.1250, to two digits (DeepSeek LLM, arXiv 2401.02954, section 3.1); for AdamW."""
+    return float(f"{0.3118 * _rule_compute(n_params) ** -0.125:.2g}")

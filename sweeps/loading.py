@@ -1,8 +1,8 @@
 """From a file to a valid sweep: everything is checked, and every problem has its line."""
 
 from pathlib import Path as FilePath
-from types import NoneType
-from typing import Annotated, Any, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import ValidationError
 
@@ -10,18 +10,23 @@ from sweeps.checks import problems_of
 from sweeps.entries import LABEL_PATTERN, Section
 from sweeps.errors import ALLOWED_BY_KIND, Path, Problem, SweepError, refused, unknown
 from sweeps.expand import expand
+from sweeps.rungs import GENERATED, LISTED
 from sweeps.schema import NAME_PATTERN, Sweep
 from sweeps.trials import CorpusFacts
 from sweeps.yaml_source import Source, read_file, read_text
 
+_NO_PLACES = ("[key]", LISTED, GENERATED)
 _PATTERNS = {
     LABEL_PATTERN: "1 to 40 letters, digits or signs of . _ + -",
     NAME_PATTERN: "1 to 80 letters, digits or signs of . _ -",
 }
 
 
-def read(source: Source) -> Sweep:
-    """The sweep that ``source`` describes. Raises :class:`SweepError` with all that is wrong."""
+def read(source: Source, *, look_for_files: bool = True) -> Sweep:
+    """The sweep that ``source`` describes. Raises :class:`SweepError` with all that is wrong.
+
+    Files of the corpus that are not there are wrong too, unless nobody shall look for them.
+    """
     if not isinstance(source.data, dict):
         allowed = "a mapping of fields (name, ladder, arms)"
         raise SweepError([source.problem((), refused(source.data, allowed))])
@@ -30,15 +35,15 @@ def read(source: Source) -> Sweep:
     except ValidationError as error:
         raise SweepError(_problem(source, details) for details in error.errors(include_url=False)) from None
     sweep._source = source
-    if problems := problems_of(sweep):
+    if problems := problems_of(sweep, look_for_files=look_for_files):
         raise SweepError(problems)
     expand(sweep, _any_corpus(sweep))
     return sweep
 
 
-def load(path: str | FilePath) -> Sweep:
+def load(path: str | FilePath, *, look_for_files: bool = True) -> Sweep:
     """The sweep in the file at ``path``, its corpus files looked up beside it. Raises :class:`SweepError`."""
-    return read(read_file(FilePath(path)))
+    return read(read_file(FilePath(path)), look_for_files=look_for_files)
 
 
 def loads(text: str, name: str = "<text>", folder: FilePath = FilePath()) -> Sweep:
@@ -48,13 +53,13 @@ def loads(text: str, name: str = "<text>", folder: FilePath = FilePath()) -> Swe
 
 def _any_corpus(sweep: Sweep) -> CorpusFacts:
     """A corpus that is large enough for any sweep, to try the expansion with."""
-    return CorpusFacts("", sweep.corpus.tokenizer.bpe, 2**200)
+    return CorpusFacts("", sweep.corpus.vocabulary, 2**200)
 
 
 def _problem(source: Source, details: Any) -> Problem:
     """What pydantic found, in our words and with its line."""
     kind, context = details["type"], details.get("ctx", {})
-    path: Path = tuple(part for part in details["loc"] if part != "[key]")
+    path: Path = tuple(part for part in details["loc"] if part not in _NO_PLACES)
     if kind == "sweep":
         return source.problem(path + context["path"], context["message"])
     if kind == "missing":
@@ -72,14 +77,24 @@ def _fields_beside(path: Path) -> list[str]:
     kind: Any = Sweep
     for part in path[:-1]:
         kind = _inner(kind, part)
-    return list(kind.model_fields)
+    kind = _form(kind, path[-1])
+    return [field.alias or name for name, field in kind.model_fields.items()]
 
 
 def _inner(kind: Any, part: str | int) -> Any:
     """The type of what stands under ``part`` in a value of type ``kind``, without its annotations."""
+    kind = _form(kind, part)
     if isinstance(kind, type) and issubclass(kind, Section):
         return _bare(kind.model_fields[str(part)].annotation)
     return _bare([inner for inner in get_args(kind) if inner is not ...][-1])
+
+
+def _form(kind: Any, part: str | int) -> Any:
+    """Of a list of sections or one section: the one in which ``part`` can stand; other types as they are."""
+    if get_origin(kind) not in (Union, UnionType):
+        return kind
+    forms = [_bare(form) for form in get_args(kind)]
+    return next(form for form in forms if isinstance(part, int) == (get_origin(form) is tuple))
 
 
 def _bare(kind: Any) -> Any:

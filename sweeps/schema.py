@@ -4,7 +4,6 @@ What needs several sections is in ``sweeps.checks``, what needs a whole trial in
 """
 
 import math
-from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -16,12 +15,11 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     Strict,
     model_serializer,
-    model_validator,
 )
 
-from model.config import ConfigurationError, Shape
-from sweeps import ladders
+from model.config import MEASURES
 from sweeps.budgets import BUDGETS, DEFAULT_BUDGETS, TOKENS_PER_PARAMETER
+from sweeps.corpus import Corpus
 from sweeps.entries import (
     Count,
     FieldLists,
@@ -35,103 +33,15 @@ from sweeps.entries import (
     Seed,
     TrialFields,
     Tune,
-    as_problem,
     problem,
 )
 from sweeps.errors import not_among, refused
+from sweeps.rungs import Ladder
 from sweeps.simulation import Simulate
 from sweeps.yaml_source import Source
 
 Scalar = str | int | float | bool
 Positive = Annotated[Number, Field(gt=0)]
-
-_BYTES = 256
-_DEFAULT_VOCABULARY = 1024
-
-
-class Tokenizer(Section):
-    """Byte-pair tokens of a vocabulary of ``bpe``, or (``tokenizer: bytes`` in the file) plain bytes, 256."""
-
-    bpe: Annotated[int, Field(gt=_BYTES, le=1_000_000)]
-
-    @property
-    def is_bytes(self) -> bool:
-        """Whether the tokens are bytes."""
-        return self.bpe == _BYTES
-
-    @model_serializer
-    def _as_given(self) -> str | dict[str, int]:
-        return "bytes" if self.is_bytes else {"bpe": self.bpe}
-
-
-BYTES = Tokenizer.model_construct(bpe=_BYTES)
-
-
-def _bytes_by_name(value: Any) -> Any:
-    if isinstance(value, str) and value != "bytes":
-        raise problem(refused(value, "bytes, or {bpe: SIZE OF THE VOCABULARY}"))
-    return BYTES if value == "bytes" else value
-
-
-class Corpus(Section):
-    """The text: the sources of Python's own standard library, or files (names and globs) of one's own."""
-
-    source: Literal["python-stdlib", "text"] = "python-stdlib"
-    files: Items[Annotated[str, Field(min_length=1)]] | None = None
-    tokenizer: Annotated[
-        Tokenizer, BeforeValidator(_bytes_by_name, json_schema_input_type=Literal["bytes"] | Tokenizer)
-    ] = Tokenizer(bpe=_DEFAULT_VOCABULARY)
-    sequence_length: Count = 256
-
-    @model_validator(mode="after")
-    def _check_files(self) -> "Corpus":
-        if self.source == "text" and not self.files:
-            raise problem("corpus.files is missing; source text needs a list of files or globs")
-        if self.source != "text" and self.files:
-            raise problem(refused(list(self.files), "files only with source: text"), "files")
-        return self
-
-
-class Rung(Given):
-    """One size of the ladder; a shape's heads and hidden width have defaults (``sweeps.ladders``)."""
-
-    name: Label
-    width: Count
-    layers: Annotated[int, Field(ge=1, le=10_000)]
-    heads: Count | None = None
-    kv_heads: Count | None = None
-    feed_forward: Count | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> "Rung":
-        try:
-            _ = self.shape
-        except ConfigurationError as error:
-            raise as_problem(error, self.given()) from None
-        return self
-
-    @cached_property
-    def shape(self) -> Shape:
-        """The shape with its defaults filled in."""
-        return ladders.shape(self.width, self.layers, self.heads, self.kv_heads, self.feed_forward)
-
-
-def _preset(value: Any) -> Any:
-    if isinstance(value, dict):
-        return value
-    if not isinstance(value, str):
-        raise problem(refused(value, "the name of a preset, or a mapping {name, width, layers}"))
-    if value not in ladders.PRESETS:
-        raise problem(not_among(value, ladders.PRESETS, "unknown preset"))
-    shape = ladders.PRESETS[value]
-    return Rung(
-        name=value,
-        width=shape.width,
-        layers=shape.layers,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        feed_forward=shape.feed_forward,
-    )
 
 
 def _minutes(value: Any) -> Any:
@@ -179,6 +89,22 @@ class Compare(Section):
     """Nats a token; differences within it count as equivalent."""
 
 
+def _known_measure(value: str) -> str:
+    if value not in MEASURES:
+        raise problem(not_among(value, MEASURES, "no such measure"))
+    return value
+
+
+class Measure(Section):
+    """What is measured along every run besides its loss (docs/theory.md); no bit of the run depends on it."""
+
+    what: Items[
+        Annotated[str, AfterValidator(_known_measure), Field(json_schema_extra={"enum": list(MEASURES)})]
+    ]
+    every: Count = 100
+    """Optimizer steps between two measurements; the first and the last step are measured too."""
+
+
 def _scalars(value: Any) -> tuple[Scalar, ...]:
     values = value if isinstance(value, list) else [value]
     if not values or not all(isinstance(item, Scalar) for item in values):
@@ -211,7 +137,7 @@ class Sweep(Section):
     name: Name
     corpus: Corpus = Corpus()
     trial: TrialFields = TrialFields()
-    ladder: Items[Annotated[Rung, BeforeValidator(_preset, json_schema_input_type=str | Rung)]]
+    ladder: Ladder
     tokens_per_parameter: Items[Annotated[Positive, Field(le=1_000_000)]] | None = None
     tokens: Items[Annotated[Positive, Field(le=1e15)]] | None = None
     flops: Items[Annotated[Positive, Field(le=1e30)]] | None = None
@@ -225,6 +151,7 @@ class Sweep(Section):
     zip: FieldLists = FieldLists()
     exclude: Annotated[tuple[Rule, ...], Strict(False)] = ()
     compare: Compare = Compare()
+    measure: Measure | None = None
     resources: dict[str, Resources] = Field(default_factory=dict)
     max_gpu_hours: Annotated[Number, Field(ge=0)] | None = None
     """More than this, by the plan's estimate, is refused before anything is submitted."""

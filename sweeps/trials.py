@@ -5,7 +5,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from model.config import ConfigurationError, ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
+from model.config import (
+    ConfigurationError,
+    Experts,
+    ModelConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    Shape,
+    Trial,
+)
 from sweeps.fields import (
     DEFAULT_BATCH_SEQUENCES,
     DEFAULT_WARMUP_FRACTION,
@@ -26,12 +34,13 @@ class CorpusFacts:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a cell fixes beside the trial fields: the shape, N, tokens over N, and the corpus."""
+    """What a cell fixes beside the trial fields: the shape, N, tokens over N, the corpus, the experts."""
 
     shape: Shape
     n_params: int
     tokens_per_parameter: float
     corpus: CorpusFacts
+    experts: Experts | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +111,7 @@ def build_trial(budget: Budget, values: Mapping[str, Any], seed: int) -> Trial:
             ModelConfig,
             shape=budget.shape,
             vocabulary_size=budget.corpus.vocabulary_size,
+            experts=budget.experts,
             **groups["model"],
         ),
         optimizer=_part(OptimizerConfig, **groups["optimizer"]),

@@ -47,6 +47,12 @@ class MemoryRecorder:
     def cut_back(self, step: int) -> None:
         self.rows = [row for row in self.rows if row["step"] <= step]
 
+    def recorded(self) -> list[dict[str, Any]]:
+        return self.rows
+
+    def replace_rows(self, rows: list[dict[str, Any]]) -> None:
+        self.rows = [dict(row) for row in rows]
+
     def say(self, message: str) -> None:
         self.said.append(message)
 

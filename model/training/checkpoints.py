@@ -43,21 +43,32 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
     Raises ``OSError`` where the disk refuses; then the folder is as it was.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
-    facts = json.dumps({"step": checkpoint.step, **checkpoint.facts}, sort_keys=True)
-    path = folder / f"step-{checkpoint.step:09d}.safetensors"
-    _write_atomically(path, tensors, {"facts": facts, "digest": _digest(tensors, facts)})
+    path = write_checkpoint(folder, checkpoint)
     for old in _newest_first(folder)[KEPT:]:
         old.unlink()
     return path
+
+
+def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write ``checkpoint`` beside those of ``folder``. Raises as :func:`save_checkpoint`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
+    facts = json.dumps({"step": checkpoint.step, **checkpoint.facts}, sort_keys=True)
+    path = checkpoint_path(folder, checkpoint.step)
+    _write_atomically(path, tensors, {"facts": facts, "digest": _digest(tensors, facts)})
+    return path
+
+
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """Where the checkpoint after ``step`` is kept."""
+    return folder / f"step-{step:09d}.safetensors"
 
 
 def load_newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
     """The newest checkpoint of ``folder`` that is whole; ``say`` is told of each one that is not."""
     for path in _newest_first(folder):
         try:
-            return _load(path)
+            return read_checkpoint(path)
         except (SafetensorError, ValueError, KeyError, OSError) as problem:
             say(f"checkpoint {path.name} is damaged ({problem}); trying the one before")
     return None
@@ -105,7 +116,8 @@ def _newest_first(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*.safetensors"), reverse=True)
 
 
-def _load(path: Path) -> Checkpoint:
+def read_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint in ``path``; one of safetensors' errors, ``ValueError`` or ``KeyError`` if damaged."""
     with safe_open(path, framework="pt") as file:
         header = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)

@@ -4,55 +4,59 @@ Neither file names nor their order matter: equal content gives equal documents, 
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from model.training.corpus_sources import CorpusError
+from model.training.corpus_files import CorpusError
 
 SPLITS = ("train", "validation", "test")
 HELD_OUT_FRACTION = 0.02
 """Share of the bytes that validation and test get each."""
 SMALLEST_LIMIT = 512
 FEWEST_PIECES = 512
+LARGEST_LIMIT = 1 << 20
+"""Bytes of the longest piece, except of ``text`` and ``python-stdlib``, whose rule was there before."""
 _SPLIT_SALT = b"scalevec split 1"
 
 
 @dataclass(frozen=True)
 class Document:
-    """A piece of text (valid UTF-8) and the SHA-256 of its content."""
+    """A piece of text (UTF-8) or of token ids, and the split whose files held it."""
 
     content: bytes
-    digest: str
+    split: str
 
 
-def documents_of(texts: Iterable[bytes]) -> list[Document]:
-    """The distinct documents in ``texts``.
+def piece_limit(total: int, largest: int | None = None) -> int:
+    """Bytes of the longest piece: 1/512 of all distinct text (``total`` bytes), but 512 at least.
 
-    A text longer than 1/512 of all distinct text (and 512 bytes) is cut, so that a corpus of one file
-    can be split as well; no document is then large enough to unbalance the splits.
+    A corpus of one file can then be split as well, and no document is so large that it unbalances the splits.
     """
-    whole = list(dict.fromkeys(content for content in texts if content))
-    limit = max(SMALLEST_LIMIT, sum(map(len, whole)) // FEWEST_PIECES)
-    pieces = dict.fromkeys(piece for content in whole for piece in cut(content, limit))
-    return [Document(piece, hashlib.sha256(piece).hexdigest()) for piece in pieces]
+    limit = max(SMALLEST_LIMIT, total // FEWEST_PIECES)
+    return limit if largest is None else min(limit, largest)
 
 
-def cut(content: bytes, limit: int) -> Iterator[bytes]:
-    """Consecutive pieces of at most ``limit`` (4 or more) bytes that end at a line where they can.
+def cut(blocks: Iterable[bytes], limit: int, unit: int = 1) -> Iterator[bytes]:
+    """The content of ``blocks`` in consecutive pieces of at most ``limit`` (8 or more) bytes.
 
-    A piece without a line end is cut between two characters.
+    Text ends at a line where it can, else between two characters. Token ids (``unit`` bytes each, if more
+    than one) end between two ids.
     """
-    start = 0
-    while start < len(content):
-        end = _end_of_piece(content, start, limit)
-        yield content[start:end]
-        start = end
+    rest = bytearray()
+    for block in blocks:
+        rest += block
+        start = 0
+        while start + limit < len(rest):
+            end = _end_of_piece(rest, start, limit) if unit == 1 else start + limit // unit * unit
+            yield bytes(rest[start:end])
+            start = end
+        del rest[:start]
+    if rest:
+        yield bytes(rest)
 
 
-def _end_of_piece(content: bytes, start: int, limit: int) -> int:
+def _end_of_piece(content: bytearray, start: int, limit: int) -> int:
     end = start + limit
-    if end >= len(content):
-        return len(content)
     line_end = content.rfind(b"\n", start, end)
     if line_end >= 0:
         return line_end + 1
@@ -61,38 +65,51 @@ def _end_of_piece(content: bytes, start: int, limit: int) -> int:
     return end
 
 
-def split(documents: Sequence[Document]) -> dict[str, list[Document]]:
-    """Each split's documents, in the order in which they are stored.
+def rank(digest: bytes) -> bytes:
+    """What a document is ranked by: a salted hash of the SHA-256 of its content (32 bytes)."""
+    return hashlib.sha256(_SPLIT_SALT + digest).digest()
 
-    Documents are ranked by a salted hash of their content; the first go to test until it has 2 % of the
-    bytes, the next to validation likewise, and the rest is for training. Each split gets one at least.
-    Raises :class:`CorpusError` for fewer than three documents.
+
+def split(documents: Iterable[Document], drawn: Sequence[str], count: int, size: int) -> Iterator[Document]:
+    """``documents`` in their order, which is that of their rank, each with the split that it belongs to.
+
+    ``drawn`` are the held-out splits without files of their own, test before validation. Of the documents
+    that are not in another split's files (``count`` of them, ``size`` bytes), the first go to test until it
+    has 2 % of the bytes, the next to validation likewise, and the rest is for training. Each split gets one
+    at least.
     """
-    if len(documents) < len(SPLITS):
+    quota = HELD_OUT_FRACTION * size
+    open_splits = [*drawn, "train"]
+    filled = place = 0
+    for document in documents:
+        if document.split != "train":
+            yield document
+            continue
+        place += 1
+        filled += len(document.content)
+        yield Document(document.content, open_splits[0])
+        later = len(open_splits) - 1
+        if later and (filled >= quota or place >= count - later):
+            del open_splits[0]
+            filled = 0
+
+
+def require_enough(counts: Mapping[str, int], drawn: Sequence[str]) -> None:
+    """Raise :class:`CorpusError` unless each split can have a document.
+
+    ``counts``: distinct documents by the split whose files held them; ``drawn`` are taken from training's.
+    """
+    needed = [*drawn, "train"]
+    if counts["train"] < len(needed):
         raise CorpusError(
-            f"the corpus is too small: {len(documents)} distinct documents of up to {SMALLEST_LIMIT} bytes; "
-            "training, validation and test need one each"
+            f"the corpus is too small: {counts['train']} distinct documents of up to {SMALLEST_LIMIT} bytes; "
+            f"{_listed(needed)} need one each"
         )
-    ranked = sorted(documents, key=_rank)
-    quota = HELD_OUT_FRACTION * sum(len(document.content) for document in documents)
-    test_end = _fill(ranked, 0, len(ranked) - 2, quota)
-    validation_end = _fill(ranked, test_end, len(ranked) - 1, quota)
-    return {
-        "train": ranked[validation_end:],
-        "validation": ranked[test_end:validation_end],
-        "test": ranked[:test_end],
-    }
+    for name in SPLITS:
+        if name not in needed and not counts[name]:
+            raise CorpusError(f"the files of the {name} split hold no text of their own")
 
 
-def _rank(document: Document) -> bytes:
-    return hashlib.sha256(_SPLIT_SALT + bytes.fromhex(document.digest)).digest()
-
-
-def _fill(ranked: Sequence[Document], start: int, latest_end: int, quota: float) -> int:
-    """The end of the shortest run from ``start`` that holds ``quota`` bytes, but not past ``latest_end``."""
-    size = 0
-    for end in range(start, latest_end):
-        size += len(ranked[end].content)
-        if size >= quota:
-            return end + 1
-    return latest_end
+def _listed(splits: Sequence[str]) -> str:
+    names = ["training" if name == "train" else name for name in sorted(splits, key=SPLITS.index)]
+    return " and ".join(", ".join(names).rsplit(", ", 1))

@@ -1,11 +1,17 @@
-"""Where the text of a corpus comes from: each source reads its files and returns them as UTF-8 bytes."""
+"""Where the documents of a corpus come from: each source reads its files one after the other."""
 
-import glob
 import os
 import sysconfig
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from model.training.corpus_config import CorpusConfig, stored_type
+from model.training.corpus_files import Blocks, CorpusError, matching, text_blocks, text_fault
+from model.training.corpus_records import jsonl, parquet
+from model.training.corpus_shards import shards
+
+__all__ = ["SOURCES", "CorpusError", "Read", "read", "stdlib_files"]
 
 EXCLUDED_DIRECTORIES = frozenset(
     ["test", "tests", "idle_test", "idlelib", "lib2to3", "site-packages", "dist-packages", "__pycache__"]
@@ -14,33 +20,43 @@ GENERATED_PREFIXES = ("_sysconfigdata", "sitecustomize", "usercustomize", "confi
 """What the build or the machine wrote: without it, equal Python versions give equal corpora."""
 
 
-class CorpusError(ValueError):
-    """A corpus cannot be read, made or used; says which file or field, and what to do."""
-
-
 @dataclass(frozen=True)
-class SourceText:
-    """The files of a source: their bytes, all valid UTF-8, and the names of those that were left out."""
+class Read:
+    """One document as it was read: its bytes, and the split whose files held it (train: not held out)."""
 
-    texts: tuple[bytes, ...]
-    skipped: tuple[str, ...] = ()
+    blocks: Blocks
+    split: str = "train"
 
 
-def python_stdlib(_files: tuple[str, ...]) -> SourceText:
+Skip = Callable[[str], None]
+Reader = Callable[[CorpusConfig, Sequence[str], Skip], Iterator[Blocks]]
+"""The documents in the files that patterns name; what is left out is skipped by its name."""
+
+
+def read(config: CorpusConfig, skip: Skip) -> Iterator[Read]:
+    """Every document of a corpus, those of all its splits.
+
+    Raises :class:`CorpusError` for files that are missing, unreadable, or not what the source needs.
+    """
+    given = {"train": config.files, "validation": config.validation_files, "test": config.test_files}
+    for split, patterns in given.items():
+        if split == "train" or patterns:
+            for blocks in SOURCES[config.source](config, patterns, skip):
+                yield Read(blocks, split)
+
+
+def python_stdlib(_config: CorpusConfig, _patterns: Sequence[str], skip: Skip) -> Iterator[Blocks]:
     """The running interpreter's standard library, without tests, idlelib, lib2to3 and installed packages.
 
-    Files that are not UTF-8 text are skipped and named.
+    Files that are not UTF-8 text are skipped.
     """
     root = Path(sysconfig.get_paths()["stdlib"])
-    texts: list[bytes] = []
-    skipped: list[str] = []
     for path in stdlib_files(root):
         content = path.read_bytes()
         if text_fault(content):
-            skipped.append(path.relative_to(root).as_posix())
+            skip(path.relative_to(root).as_posix())
         else:
-            texts.append(content)
-    return SourceText(tuple(texts), tuple(skipped))
+            yield (content,)
 
 
 def stdlib_files(root: Path) -> list[Path]:
@@ -56,54 +72,31 @@ def _is_library(name: str) -> bool:
     return name not in EXCLUDED_DIRECTORIES and not name.startswith(GENERATED_PREFIXES)
 
 
-def text(files: tuple[str, ...]) -> SourceText:
-    """The files that the patterns name; ``**`` crosses directories.
-
-    Raises :class:`CorpusError` for a pattern that matches no file, a file that cannot be read and one
-    that is not UTF-8 text.
-    """
-    try:
-        paths = sorted({path for pattern in files for path in _matches(pattern)})
-        return SourceText(tuple(_read_text(path) for path in paths))
-    except OSError as error:
-        raise CorpusError(f"corpus file {str(error.filename)!r} cannot be read: {error.strerror}") from error
+def _text(_config: CorpusConfig, patterns: Sequence[str], _skip: Skip) -> Iterator[Blocks]:
+    """One document a file."""
+    return (text_blocks(path) for path in matching(patterns))
 
 
-def _matches(pattern: str) -> list[Path]:
-    expanded = os.path.expanduser(pattern)  # noqa: PTH111 (Path.expanduser raises for an unknown user)
-    if Path(expanded).is_file():  # a name may hold the characters [ ] * ? itself
-        return [Path(expanded)]
-    if Path(expanded).is_dir():
-        raise CorpusError(f"corpus file {pattern!r} is a directory; name its files, like {pattern}/**/*.txt")
-    paths = [Path(name) for name in glob.glob(expanded, recursive=True)]  # noqa: PTH207 (absolute patterns)
-    matches = [path for path in paths if path.is_file()]
-    if not matches:
-        raise CorpusError(
-            f"corpus file {pattern!r} does not exist; give a path or a pattern like data/**/*.txt"
-        )
-    return matches
+def _each(reader: Callable[[CorpusConfig, Path], Iterator[Blocks]]) -> Reader:
+    """A source that reads its files one by one."""
+
+    def read_all(config: CorpusConfig, patterns: Sequence[str], _skip: Skip) -> Iterator[Blocks]:
+        for path in matching(patterns):
+            yield from reader(config, path)
+
+    return read_all
 
 
-def _read_text(path: Path) -> bytes:
-    content = path.read_bytes()
-    if fault := text_fault(content):
-        raise CorpusError(f"corpus file {str(path)!r} is not UTF-8 text: {fault}; convert it or leave it out")
-    return content
+def _shards(config: CorpusConfig, path: Path) -> Iterator[Blocks]:
+    size = config.vocabulary_size
+    return shards(path, config.dtype, size, config.separator_id, stored_type(size))
 
 
-def text_fault(content: bytes) -> str | None:
-    """Why ``content`` is not UTF-8 text without NUL (the separator of byte corpora); None if it is."""
-    if (position := content.find(b"\0")) >= 0:
-        return f"a NUL byte at byte {position}"
-    try:
-        content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return f"{error.reason} at byte {error.start}"
-    return None
-
-
-SOURCES: Mapping[str, Callable[[tuple[str, ...]], SourceText]] = {
+SOURCES: Mapping[str, Reader] = {
     "python-stdlib": python_stdlib,
-    "text": text,
+    "text": _text,
+    "jsonl": _each(lambda config, path: jsonl(path, config.field)),
+    "parquet": _each(lambda config, path: parquet(path, config.field)),
+    "shards": _each(_shards),
 }
-"""Every source by name: a function of the configured ``files``."""
+"""Every source whose documents are read, by name; a synthetic corpus has none."""

@@ -7,9 +7,7 @@ the order of the data is a function of seed and step, the learning rate one of t
 
 import math
 import time
-from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,19 +15,20 @@ import torch
 
 from model import accounting
 from model.config import RunOptions, Trial
-from model.scale_vectors import vector_statistics
+from model.theory.measure import Subject
+from model.theory.measurements import Measurements
 from model.training.batches import TrainingBatches
-from model.training.checkpoints import Checkpoint, load_newest, pack, save_checkpoint, unpack
+from model.training.checkpoints import Checkpoint, load_newest, newest_step, pack, save_checkpoint, unpack
 from model.training.corpora import Corpus
 from model.training.evaluation import evaluate
+from model.training.memory import peak_memory_bytes
 from model.training.optimizers import build_optimizer, set_learning_rate
+from model.training.progress import Progress, has_diverged, stays_whole
 from model.training.schedules import learning_rate
+from model.training.trunks import TrunkState, load_trunk, save_trunk
 from model.transformer import Transformer, initialise
-
-DIVERGENCE_WINDOW = 50
-"""Steps over which the training loss is averaged before it is held against the initial loss."""
-DIVERGENCE_GRACE = 0.2
-"""Share of the steps in which a loss above the initial one is not yet divergence."""
+from model.trunks import branch_step
+from model.vector_statistics import vector_statistics
 
 EVALUATION_TOKENS = 4096
 """Evaluation takes a batch's tokens at once, or this many where that is more: small batches are slow."""
@@ -43,6 +42,12 @@ class Recorder(Protocol):
 
     def cut_back(self, step: int) -> None:
         """Forget the rows of steps after ``step``: they will be run again."""
+
+    def recorded(self) -> Sequence[Mapping[str, Any]]:
+        """All rows that are kept, in the order of training."""
+
+    def replace_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Keep these rows and no others: the run goes on from another's state."""
 
     def say(self, message: str) -> None:
         """Tell a person something that the result alone would not show."""
@@ -62,51 +67,30 @@ class Interrupted(Exception):  # noqa: N818 (not an error: the run goes on later
         self.step = step
 
 
-@dataclass
-class Progress:
-    """What a resumed run must know besides tensors; plain values, kept in the checkpoint."""
-
-    step: int = 0
-    """Optimizer steps done."""
-    loss_initial: float | None = None
-    recent_losses: deque[float] = field(default_factory=lambda: deque(maxlen=DIVERGENCE_WINDOW))
-    wall_s: float = 0.0
-    resumes: int = 0
-
-    def facts(self) -> dict[str, Any]:
-        """Everything but the step, as JSON values."""
-        return {
-            "loss_initial": self.loss_initial,
-            "recent_losses": list(self.recent_losses),
-            "wall_s": self.wall_s,
-            "resumes": self.resumes,
-        }
-
-    @classmethod
-    def resumed(cls, checkpoint: Checkpoint) -> "Progress":
-        """The progress that ``checkpoint`` holds, counted as one more resume."""
-        facts = checkpoint.facts
-        losses: deque[float] = deque(facts["recent_losses"], maxlen=DIVERGENCE_WINDOW)
-        return cls(checkpoint.step, facts["loss_initial"], losses, facts["wall_s"], facts["resumes"] + 1)
-
-
 class TrainingRun:
     """One trial in training: model, optimizer, data and progress."""
 
     def __init__(
-        self, trial: Trial, corpus: Corpus, options: RunOptions, recorder: Recorder, checkpoints: Path
+        self,
+        trial: Trial,
+        corpus: Corpus,
+        options: RunOptions,
+        recorder: Recorder,
+        checkpoints: Path,
+        trunk: Path | None = None,
     ) -> None:
         self.trial, self.corpus, self.options = trial, corpus, options
-        self.recorder, self.checkpoints = recorder, checkpoints
+        self.recorder, self.checkpoints, self.trunk = recorder, checkpoints, trunk
+        self.branch_step = branch_step(trial) if trunk is not None else 0
         self.device = torch.device(options.device)
         self.model = Transformer(trial.model)
         initialise(self.model, trial.seed)
         self.model.to(self.device)
         self.parameters = list(self.model.parameters())
         self.optimizer = build_optimizer(self.model, trial)
-        self.batches = TrainingBatches(
-            corpus.split("train"), trial.sequence_length, trial.batch_sequences, trial.seed
-        )
+        tokens = corpus.split("train")
+        self.batches = TrainingBatches(tokens, trial.sequence_length, trial.batch_sequences, trial.seed)
+        self.measurements = Measurements(options, Subject(trial, self.model, self.optimizer, tokens))
         self.progress = Progress()
 
     def run(self) -> dict[str, Any]:
@@ -116,14 +100,16 @@ class TrainingRun:
         """
         self._resume()
         last_checkpoint = started = time.monotonic()
-        wall_before = self.progress.wall_s
+        wall_before, measured_before = self.progress.wall_s, self.measurements.seconds
         while self.progress.step < self.trial.steps:
             row = self._step(self.progress.step)
             self.progress.step += 1
-            self.progress.wall_s = wall_before + time.monotonic() - started
+            measured = self.measurements.seconds - measured_before
+            self.progress.wall_s = wall_before + time.monotonic() - started - measured
             self.recorder.record(row)
             if has_diverged(self.trial, self.progress, row["loss"]):
                 return self._result("diverged")
+            self._keep_for_branches()
             stop = self.recorder.stop_requested()
             if stop or time.monotonic() - last_checkpoint >= self.options.checkpoint_s:
                 self._save()
@@ -133,35 +119,82 @@ class TrainingRun:
         return self._result("completed")
 
     def _resume(self) -> None:
+        """Go on from the furthest state there is: the trunk's, else the trial's own, else the start."""
+        if self._branch():
+            return
         checkpoint = load_newest(self.checkpoints, self.recorder.say)
         if checkpoint is not None:
             unpack(checkpoint.tensors, self.model, self.optimizer)
-            self.progress = Progress.resumed(checkpoint)
+            self.progress = Progress.kept_in(checkpoint)
+            self.progress.resumes += 1
             self.recorder.say(f"resumed from the checkpoint after step {checkpoint.step}")
         self.recorder.cut_back(self.progress.step)
 
+    def _branch(self) -> bool:
+        """Take over the newest state of the trunk that is further than the trial's own; whether there is one.
+
+        Its time and resumes count as the trial's, which would have spent them alone.
+        """
+        steps = range(newest_step(self.checkpoints) + 1, self.branch_step + 1)
+        if self.trunk is None or not steps:
+            return False
+        state = load_trunk(self.trunk, steps, self._unfit, self.recorder.say)
+        if state is None:
+            return False
+        unpack(state.checkpoint.tensors, self.model, self.optimizer)
+        self.progress = Progress.kept_in(state.checkpoint)
+        self.progress.trunk_step = self.progress.step
+        self.recorder.replace_rows(state.rows)
+        self.recorder.say(f"branched from trunk {self.trunk.name[:12]} after step {self.progress.step}")
+        return True
+
+    def _unfit(self, state: TrunkState) -> str:
+        """Why going on from ``state`` would not be this trial alone; empty where it is."""
+        facts = state.checkpoint.facts
+        if facts["micro_batch"] != self.options.micro_batch or facts["device"] != str(self.device):
+            how = f"micro_batch {facts['micro_batch']} on {facts['device']}"
+            return f"it was trained with {how}, this is {self.options.micro_batch} on {self.device}"
+        if not stays_whole(self.trial, state.rows):
+            return "this trial alone would have counted as diverged by then"
+        return ""
+
+    def _keep_for_branches(self) -> None:
+        """Put the state where the trials of this trunk look, if one of them begins its cooldown here."""
+        step = self.progress.step
+        if self.trunk is None or step > self.branch_step or step not in self.options.branch_steps:
+            return
+        self.recorder.require_ownership()
+        how = {"micro_batch": self.options.micro_batch, "device": str(self.device)}
+        checkpoint = Checkpoint(step, pack(self.model, self.optimizer), {**self.progress.facts(), **how})
+        if save_trunk(self.trunk, checkpoint, self.recorder.recorded()):
+            self.recorder.say(f"the state after step {step} is kept for other trials of the trunk")
+
     def _step(self, step: int) -> dict[str, Any]:
         """One optimizer step; returns its row of metrics (step counts from 1)."""
-        started = time.perf_counter()
+        started, measured = time.perf_counter(), self.measurements.seconds
         rate = learning_rate(self.trial, step)
         set_learning_rate(self.optimizer, rate)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._forward_and_backward(step)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.trial.optimizer.clip_norm).item()
+        self.measurements.before_step(step + 1)
         self.optimizer.step()
+        self.model.balance()
         if self.progress.loss_initial is None:
             self.progress.loss_initial = loss
         self.progress.recent_losses.append(loss)
-        row = {
+        elapsed = time.perf_counter() - started - (self.measurements.seconds - measured)
+        row: dict[str, Any] = {
             "step": step + 1,
             "tokens": (step + 1) * self.trial.batch_tokens,
             "loss": loss,
             "learning_rate": rate,
             "gradient_norm": norm,
-            "tokens_per_s": self.trial.batch_tokens / (time.perf_counter() - started),
+            "tokens_per_s": self.trial.batch_tokens / elapsed,
         }
         if (step + 1) % self.options.metrics_steps == 0 or step + 1 == self.trial.steps:
             row |= vector_statistics(self.model)
+        row |= self.measurements.after_step(step + 1)
         return row
 
     def _forward_and_backward(self, step: int) -> float:
@@ -173,8 +206,12 @@ class TrainingRun:
             part = slice(start, start + size)
             share = len(inputs[part]) / len(inputs)
             with self.autocast():
-                loss = self.model.loss(inputs[part].to(self.device), targets[part].to(self.device)) * share
-            loss.backward()  # type: ignore[no-untyped-call]
+                loss, penalty = self.model.training_loss(
+                    inputs[part].to(self.device), targets[part].to(self.device)
+                )
+            loss = loss * share
+            objective = loss if penalty is None else loss + penalty * share
+            objective.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         return total
 
@@ -220,13 +257,16 @@ class TrainingRun:
             "n_params_embedding": counts.embedding,
             "n_params_scale_vectors": counts.scale_vectors,
             "n_params_total": counts.total,
+            "n_params_active": counts.active,
             "flops": 6 * counts.matrices * trial.tokens,
             "flops_counted": accounting.flops_per_token(trial.model, trial.sequence_length) * trial.tokens,
             "wall_s": progress.wall_s,
             "tokens_per_s": tokens / progress.wall_s if progress.wall_s > 0 else None,
+            "peak_memory_bytes": peak_memory_bytes(self.device),
             "device": str(self.device),
             "micro_batch": self.options.micro_batch,
             "resumes": progress.resumes,
+            "trunk_step": progress.trunk_step,
             "precision": trial.precision,
             "test_tokens": self.corpus.tokens["test"],
             "validation_tokens": self.corpus.tokens["validation"],
@@ -234,23 +274,19 @@ class TrainingRun:
         }
 
 
-def has_diverged(trial: Trial, progress: Progress, loss: float) -> bool:
-    """Whether the run is beyond hope: a loss that is no number, or a mean above where it began.
-
-    The mean is over the last 50 steps, and counts after a fifth of all steps.
-    """
-    if not math.isfinite(loss):
-        return True
-    losses = progress.recent_losses
-    settled = progress.step > DIVERGENCE_GRACE * trial.steps and len(losses) == DIVERGENCE_WINDOW
-    return settled and sum(losses) / len(losses) > (progress.loss_initial or math.inf)
-
-
 def train(
-    trial: Trial, corpus: Corpus, options: RunOptions, recorder: Recorder, checkpoints: Path
+    trial: Trial,
+    corpus: Corpus,
+    options: RunOptions,
+    recorder: Recorder,
+    checkpoints: Path,
+    trunk: Path | None = None,
 ) -> dict[str, Any]:
-    """Train ``trial`` from its newest checkpoint (if any) to the end; returns the result's plain values.
+    """Train ``trial`` from its newest state (if any) to the end; returns the result's plain values.
+
+    ``trunk`` is the folder of its trunk, if it has one (see ``model.trunks``): where it may find its first
+    steps already done, and keeps its own for others at ``options.branch_steps``.
 
     Raises :class:`Interrupted` when asked to stop, ``OSError`` where a checkpoint cannot be written.
     """
-    return TrainingRun(trial, corpus, options, recorder, checkpoints).run()
+    return TrainingRun(trial, corpus, options, recorder, checkpoints, trunk).run()

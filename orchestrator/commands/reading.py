@@ -1,4 +1,4 @@
-"""Commands that read results: results, fit, compare, table, report."""
+"""Commands that read results: results, fit, compare, table, figures, report."""
 
 import json
 import sys
@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import Exit, Refused
+from results.files import write_atomic
 
 if TYPE_CHECKING:
     from orchestrator.sources import Source
-
-TABLES = ("main",)
 
 
 def results(source: str, runs_dir: Path, form: str) -> Exit:
@@ -71,14 +70,74 @@ def compare(
     return Exit.DONE
 
 
-def table(source: str, runs_dir: Path, name: str, form: str, reference: str | None) -> Exit:
-    """A comparison table as text."""
+def table(
+    source: str,
+    runs_dir: Path,
+    name: str,
+    form: str,
+    reference: str | None,
+    options: Mapping[str, Any],
+    *,
+    where: str | None,
+    output: Path | None,
+) -> Exit:
+    """A table of a paper as text, on standard output or in a file."""
     import analysis
+    from orchestrator.sources import open_source
 
-    if name not in TABLES:
-        raise Refused(f"table is {name!r}; allowed: {', '.join(TABLES)}")
-    comparisons, rows = _comparisons(source, runs_dir, reference, {}, None)
-    print(analysis.render(analysis.comparison_table(rows, comparisons), form), end="")
+    found = open_source(source, runs_dir)
+    _warn(found)
+    shown = analysis.table(
+        found.rows,
+        name,
+        reference=_reference(found, reference),
+        margin=found.compare.get("margin"),
+        where=where,
+        **_with_law(found, options),
+    )
+    text = analysis.render(shown, form)
+    if output is None:
+        print(text, end="")
+    else:
+        write_atomic(output, text.encode())
+        print(f"table: {output}")
+    return Exit.DONE
+
+
+def figures(
+    source: str,
+    runs_dir: Path,
+    folder: Path,
+    formats: Sequence[str],
+    only: Sequence[str],
+    reference: str | None,
+    options: Mapping[str, Any],
+    *,
+    where: str | None,
+) -> Exit:
+    """The figures of a paper as files in ``folder``."""
+    import analysis
+    from orchestrator.sources import open_source, run_statistics, training_curves, tuning_choices
+
+    found = open_source(source, runs_dir)
+    _warn(found)
+    written = analysis.write_figures(
+        found.rows,
+        folder,
+        reference=_reference(found, reference),
+        formats=formats,
+        only=only,
+        margin=found.compare.get("margin"),
+        where=where,
+        choices=tuning_choices(found),
+        curves=training_curves(found, runs_dir) if found.folder else None,
+        statistics=run_statistics(found, runs_dir) if found.folder else None,
+        **_with_law(found, options),
+    )
+    for name, reason in written.left_out.items():
+        print(f"no figure {name}: {reason}", file=sys.stderr)
+    for path in written.paths:
+        print(path)
     return Exit.DONE
 
 
@@ -109,17 +168,24 @@ def _comparisons(
     source: str, runs_dir: Path, reference: str | None, options: Mapping[str, Any], where: str | None
 ) -> tuple[Sequence[Any], Any]:
     import analysis
-    from orchestrator.sources import X_NAMES, open_source
+    from orchestrator.sources import open_source
 
     found = open_source(source, runs_dir)
     _warn(found)
-    chosen = dict(options)
-    if "law" in found.compare:
-        chosen.setdefault("law", found.compare["law"])
-        chosen.setdefault("x", X_NAMES[found.compare["x"]])
+    chosen = _with_law(found, options)
     margin = found.compare.get("margin")
     arm = _reference(found, reference)
     return analysis.compare(found.rows, reference=arm, margin=margin, where=where, **chosen), found.rows
+
+
+def _with_law(found: "Source", options: Mapping[str, Any]) -> dict[str, Any]:
+    """``options`` with the sweep's own law and variable where none is given."""
+    from orchestrator.sources import X_NAMES
+
+    own = {}
+    if "law" in found.compare:
+        own = {"law": found.compare["law"], "x": X_NAMES[found.compare["x"]]}
+    return {**own, **options}
 
 
 def _reference(found: "Source", reference: str | None) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from model.config import Trial
 from model.identity import trial_from_fields
+from model.trunks import branch_step, trunk_id
 from orchestrator.executors.base import Ended, Site
 from orchestrator.executors.simulated_runs import hold_simulations
 from orchestrator.jobs import Job, WorkerExit
@@ -29,6 +30,7 @@ from orchestrator.simulation import (
 from results.claims import AlreadyClaimed, Claim, acquire
 from results.files import AlreadyWritten, unsynced
 from results.run_directory import RunDirectory
+from results.trunk_folder import TrunkFolder
 
 KILLED = -9
 
@@ -45,6 +47,7 @@ class _Run:
     first_step: int
     began_s: float
     step_s: float
+    trunk: TrunkFolder | None
 
     @property
     def directory(self) -> RunDirectory:
@@ -67,6 +70,17 @@ class _Run:
     @property
     def ends_s(self) -> float:
         return self.began_s + self.seconds_to(self.ends_at_step)
+
+    def steps_to_keep(self) -> list[int]:
+        """The steps of this attempt after which it keeps its state for other trials."""
+        last = min(self.ends_at_step, branch_step(self.trial))
+        return [step for step in self.job.options.branch_steps if self.first_step < step <= last]
+
+    def keep(self, step: int) -> None:
+        """Keep the state after ``step`` for other trials of the trunk."""
+        if self.trunk is not None:
+            self.trunk.path.mkdir(parents=True, exist_ok=True)
+            self.trunk.state_path(step).touch()
 
     def seconds_to(self, step: int) -> float:
         """Virtual seconds of this attempt until ``step`` is done."""
@@ -94,13 +108,15 @@ class _Past:
     step: int = 0
     wall_s: float = 0.0
     resumes: int = 0
+    trunk_step: int = 0
 
 
 class SimulateExecutor:
     """At most ``site.slots`` attempts at a time by a virtual clock; ``wait`` goes to the next end at once.
 
     Claims, events and results are those of a worker. Its checkpoints are kept in memory only: where this
-    process ends, a trial's next attempt goes on from the last step that its events name.
+    process ends, a trial's next attempt goes on from the last step that its events name. The states of a
+    trunk are empty files.
     """
 
     name = "simulate"
@@ -113,10 +129,11 @@ class SimulateExecutor:
         hold_simulations(site.runs_dir)
         self._held = ExitStack()
         self._held.enter_context(unsynced())
-        self.slots, self.clock_s = site.slots, 0.0
+        self.slots, self.clock_s, self.runs_dir = site.slots, 0.0, site.runs_dir
         self._simulate = Simulate.model_validate(dict(site.simulation))
         self._running: dict[str, _Run] = {}
-        self._ends: list[tuple[float, int, str]] = []
+        self._moments: list[tuple[float, int, str, int]] = []
+        """When something happens: virtual time, order, number, and the step that is kept (0: the end)."""
         self._over: list[Ended] = []
         self._past: dict[str, _Past] = {}
         self._count, self._prefix = count(), secrets.token_hex(8)
@@ -145,26 +162,28 @@ class SimulateExecutor:
             self._over.append(Ended(number, WorkerExit.RESULT))
             return number
         run = self._running[number] = self._start(job, directory, claim)
-        heapq.heappush(self._ends, (run.ends_s, order, number))
+        heapq.heappush(self._moments, (run.ends_s, order, number, 0))
+        for step in run.steps_to_keep():
+            heapq.heappush(self._moments, (run.began_s + run.seconds_to(step), order, number, step))
         return number
 
     def _start(self, job: Job, directory: RunDirectory, claim: Claim) -> _Run:
         """Draw what will befall the attempt, and say that it runs."""
         trial = trial_from_fields(directory.trial()["semantic"])
         attempt = draw_attempt(self._simulate, job.trial_id, claim.attempt, job.avoid_nodes)
+        found = truth(self._simulate, job.arm, trial, job.trial_id)
+        step_s = training_seconds(trial, job.options.device) / trial.steps
+        name = trunk_id(trial)
+        trunk = TrunkFolder.of(self.runs_dir, name) if name else None
         past = self._past_of(directory, job.trial_id)
+        kept = _newest_kept(trunk, min(branch_step(trial), (found.diverged_at_step or trial.steps) - 1))
+        branches = kept > past.step
+        if branches:
+            past.step = past.trunk_step = kept
+            past.wall_s = kept * step_s
         slowness = self._simulate.slow_factor if attempt.is_slow else 1.0
-        run = _Run(
-            job,
-            trial,
-            claim,
-            truth(self._simulate, job.arm, trial, job.trial_id),
-            attempt,
-            past.step,
-            self.clock_s,
-            slowness * training_seconds(trial, job.options.device) / trial.steps,
-        )
-        self._say_running(run)
+        run = _Run(job, trial, claim, found, attempt, past.step, self.clock_s, slowness * step_s, trunk)
+        self._say_running(run, f"branched from a trunk after step {kept}" if branches else None)
         return run
 
     def _past_of(self, directory: RunDirectory, trial_id: str) -> _Past:
@@ -173,7 +192,7 @@ class SimulateExecutor:
             self._past[trial_id] = _Past(max(steps, default=0))
         return self._past[trial_id]
 
-    def _say_running(self, run: _Run) -> None:
+    def _say_running(self, run: _Run, note: str | None) -> None:
         node, attempt = run.attempt.node, run.claim.attempt
         run.directory.write_environment(
             {**self._environment, "attempt": attempt, "node": node, "device": DEVICE}
@@ -185,6 +204,7 @@ class SimulateExecutor:
             micro_batch=run.job.options.micro_batch,
             node=node,
             virtual_s=run.began_s,
+            **({"note": note} if note else {}),
         )
 
     @cached_property
@@ -196,14 +216,21 @@ class SimulateExecutor:
         return set(numbers) & self._running.keys()
 
     def wait(self, timeout_s: float) -> list[Ended]:
-        """The next attempt that ends in virtual time; only without any does it wait ``timeout_s``."""
+        """The next attempt that ends in virtual time; only without any does it wait ``timeout_s``.
+
+        Nothing where a state of a trunk is kept before that: then is the time to send who waits for it.
+        """
         if not self._over and not self._running:
             time.sleep(timeout_s)
-        while not self._over and self._ends:
-            at_s, _, number = heapq.heappop(self._ends)
-            if number in self._running:
-                self.clock_s = at_s
-                self._over.append(self._end(number))
+        while not self._over and self._moments:
+            at_s, _, number, step = heapq.heappop(self._moments)
+            if number not in self._running:
+                continue
+            self.clock_s = at_s
+            if step:
+                self._running[number].keep(step)
+                break
+            self._over.append(self._end(number))
         over, self._over = self._over, []
         return over
 
@@ -250,8 +277,9 @@ class SimulateExecutor:
         self._keep(run, run.last_step, run.last_step)
         past = self._past.pop(run.job.trial_id)
         result = result_fields(run.trial, run.found, past.wall_s, past.resumes, run.job.options.micro_batch)
+        result = {**result, "trunk_step": past.trunk_step}
         try:
-            run.directory.write_result(dict(result))
+            run.directory.write_result(result)
         except AlreadyWritten:
             return Ended(number, WorkerExit.NOT_OWNER, node=run.attempt.node)
         run.directory.append_event(run.found.status, virtual_s=self.clock_s)
@@ -280,9 +308,14 @@ class SimulateExecutor:
     def _keep(self, run: _Run, step: int, checkpoint: int) -> None:
         """Remember what the next attempt goes on from."""
         past = self._past[run.job.trial_id]
-        past.resumes += run.first_step > 0
+        past.resumes += run.first_step > past.trunk_step
         past.wall_s += run.seconds_to(step)
         past.step = checkpoint
+
+
+def _newest_kept(trunk: TrunkFolder | None, limit: int) -> int:
+    """The last step up to ``limit`` at which a state of ``trunk`` is kept; 0 where there is none."""
+    return max((step for step in trunk.steps() if step <= limit), default=0) if trunk is not None else 0
 
 
 def _log(job: Job, text: str) -> None:

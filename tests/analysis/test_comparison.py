@@ -344,6 +344,55 @@ def test_fewer_than_ten_clusters_carry_no_interval():
     assert "More independent clusters" in found.would_change
 
 
+def branches(table: pd.DataFrame) -> pd.DataFrame:
+    """Three token budgets of each trial, which share a trunk: their noise is one and the same, but for a part
+    of a hundred."""
+    rng = np.random.default_rng(4)
+    trunk = table["arm"] + table["rung"] + table["seed"].astype(str)
+    parts = [
+        table.assign(
+            n_tokens=table["n_tokens"] * factor,
+            loss=table["loss"] - 0.1 * factor + rng.normal(0, 1e-4, len(table)),
+            cluster=trunk,
+        )
+        for factor in (1, 2, 4)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_branches_of_one_trunk_count_as_one_pair(sweep):
+    """Three budgets know no more of the noise between seeds than one does."""
+    one = sweep(noise=0.01)
+    three = branches(one)
+    found, alone = only(three).loss_difference, only(one).loss_difference
+    assert found.df == alone.df == 4
+    assert found.interval == pytest.approx(alone.interval, rel=0.05)
+    as_if_independent = only(three.drop(columns="cluster")).loss_difference
+    assert as_if_independent.df == 3 * 4
+    widths = [high - low for low, high in (found.interval, as_if_independent.interval)]
+    assert widths[0] > 1.5 * widths[1]
+
+
+def test_a_comparison_says_that_branches_count_as_one(sweep):
+    found = only(branches(sweep({"baseline": 0.0, "unified": -0.03})))
+    assert found.verdict == "better"
+    assert "from whole clusters: pairs that are not independent count as one" in found.sentence
+    assert all(row.interval is None for row in found.by_rung)
+
+
+def test_trunks_that_lack_a_branch_are_no_repetition_of_the_others(sweep):
+    table = branches(sweep())
+    largest = table["n_tokens"] == table["n_tokens"].max()
+    found = only(table[~(largest & (table["seed"] == 0))])
+    assert found.loss_difference.interval is None
+    assert "too few independent clusters" in found.sentence
+
+
+def test_one_seed_of_each_trunk_carries_no_claim(sweep):
+    found = only(branches(sweep(seeds=(0,))))
+    assert found.loss_difference.interval is None
+
+
 def test_the_largest_rung_is_predicted_by_the_laws_of_the_others(sweep):
     found = only(sweep()).hold_out
     assert found["rung"] == "150k"

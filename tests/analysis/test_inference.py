@@ -53,6 +53,47 @@ def test_cells_count_alike_whatever_their_number_of_seeds():
     assert overall(values, np.array([0, 0, 0, 0, 1])).value == pytest.approx(1.5)
 
 
+def test_clusters_that_repeat_each_other_count_as_one_pair_each():
+    # Two rungs of two budgets, two seeds; the clusters' means are 2, 4 and 1, 5, those of the rungs 3 and 3.
+    cells = np.array([0, 1, 0, 1, 2, 3, 2, 3])
+    seeds = np.array([0, 0, 1, 1, 2, 2, 3, 3])
+    values = np.array([1.0, 3.0, 3.5, 4.5, 0.0, 2.0, 5.0, 5.0])
+    estimate = overall(values, cells, seeds)
+    assert (estimate.value, estimate.df) == (3.0, 2)
+    pooled = np.sqrt((1 + 1 + 4 + 4) / 2)
+    assert estimate.standard_error == pytest.approx(pooled / 2 * np.sqrt(1 / 2 + 1 / 2))
+
+
+def test_the_slope_along_budgets_knows_that_their_noise_is_shared():
+    # The seeds differ by 2 at both budgets alike: the slope between the budgets is known exactly.
+    cells, seeds = np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1])
+    estimate = slope(np.array([1.0, 4.0, 3.0, 6.0]), cells, cells.astype(float), seeds)
+    assert (estimate.value, estimate.df) == (pytest.approx(3.0), 1)
+    assert estimate.standard_error == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [[0, 1, 0, 2, 3, 4, 3, 4], [0, 1, 0, 1, 2, 2, 2, 2], [0, 1, 2, 0, 1, 2, 3, 4]],
+    ids=["another budget", "a cell twice", "blocks of two sizes"],
+)
+def test_clusters_that_are_not_alike_are_too_few_for_an_interval(cells):
+    clusters = [0, 0, 0, 1, 1, 1, 2, 2] if cells[2] == 2 else [0, 0, 1, 1, 2, 2, 3, 3]
+    assert overall(np.arange(8.0), np.array(cells), np.array(clusters)).df == 0
+
+
+def test_intervals_over_whole_clusters_hold_the_truth_as_often_as_they_say():
+    rng = np.random.default_rng(0)
+    budgets, seeds = np.tile(np.arange(2), 12), np.repeat(np.arange(12), 2)
+    cells = 2 * (seeds // 3) + budgets
+    covered = 0
+    for _ in range(1000):
+        values = rng.normal(0, 1, 12)[seeds] + rng.normal(0, 0.3, 24)
+        low, high = overall(values, cells, seeds).interval(0.95)
+        covered += low < 0 < high
+    assert 0.93 < covered / 1000 < 0.97
+
+
 def test_the_slope_of_cell_means_is_recovered_with_its_standard_error():
     # Means 2 and 6 one unit apart; coefficients -1 and 1; standard error sqrt(5) * sqrt(1/2 + 1/2).
     estimate = slope(DIFFERENCES, CELLS, np.array([11.0, 11.0, 12.0, 12.0]))

@@ -111,9 +111,8 @@ def _execute(url: str, statement: str) -> None:
         connection.execute(statement.encode())
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """A running server with an empty database; a test that stops it starts it again."""
+def running() -> Iterator[PostgresServer]:
+    """A running server with an empty database; what is missing skips the test, or fails it in CI."""
     programs = _programs()
     if programs is None:
         missing("PostgreSQL", INSTALL)
@@ -128,6 +127,12 @@ def postgres() -> Iterator[PostgresServer]:
             yield server
         finally:
             server.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A running server with an empty database; a test that stops it starts it again."""
+    yield from running()
 
 
 @pytest.fixture

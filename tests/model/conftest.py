@@ -1,5 +1,7 @@
 """Small models for the tests of the model."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -26,8 +28,16 @@ def tokens() -> Tensor:
 def build(tiny):
     """A float64 model of a strategy at its start, or with vectors drawn around one."""
 
-    def build(strategy: ScaleVectorStrategy, *, shape: Shape = tiny, drawn: bool = False, tied: bool = False):
-        model = Transformer(ModelConfig(shape, VOCABULARY, strategy, tied_embeddings=tied)).double()
+    def build(
+        strategy: ScaleVectorStrategy,
+        *,
+        shape: Shape = tiny,
+        drawn: bool = False,
+        tied: bool = False,
+        **options: Any,
+    ) -> Transformer:
+        config = ModelConfig(shape, VOCABULARY, strategy, tied_embeddings=tied, **options)
+        model = Transformer(config).double()
         initialise(model, seed=3)
         if drawn:
             draw_vectors(model)

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from model.accounting import ParameterCounts, count_parameters, flops_per_token, six_n_flops_per_token
-from model.config import ModelConfig, Shape
+from model.config import ARCHITECTURES, ModelConfig, Shape
 from model.strategies import (
     ALL_MAPS,
     BRANCHES,
@@ -61,10 +61,23 @@ def test_parameters_of_every_preset_are_those_of_the_model(name, shape, tied):
         dual_output_role=st.sampled_from(ROLES),
     ),
     st.sampled_from(list(SHAPES.values())),
+    st.sampled_from(ARCHITECTURES),
 )
-def test_parameters_of_any_strategy_are_those_of_the_model(strategy, shape):
-    config = ModelConfig(shape, 31, strategy)
+def test_parameters_of_any_strategy_are_those_of_the_model(strategy, shape, architecture):
+    config = ModelConfig(shape, 31, strategy, architecture)
     assert count_parameters(config) == counted_from_the_model(config)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_parameters_of_every_preset_are_those_of_a_gemma(name):
+    config = ModelConfig(SHAPES["grouped queries"], 31, PRESETS[name], "gemma")
+    assert count_parameters(config) == counted_from_the_model(config)
+
+
+def test_a_gemma_has_output_vectors_on_four_maps_of_a_layer():
+    counts = count_parameters(ModelConfig(SHAPES["grouped queries"], 31, architecture="gemma"))
+    assert counts.scale_vectors_output == 2 * (2 * 24 + 2 * 4)
+    assert counts.scale_vectors_input == 2 * 2 * 24 + 24
 
 
 def test_the_papers_llama_1b_is_met_exactly():
@@ -88,9 +101,18 @@ def test_arms_share_their_count_of_matrix_parameters():
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-@pytest.mark.parametrize("name", ["none", "baseline", "unified", "unified-dp"])
-def test_counted_flops_are_those_that_torch_counts(name, shape, tied):
-    config = ModelConfig(shape, 31, PRESETS[name], tied_embeddings=tied)
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [
+        ("none", "llama"),
+        ("baseline", "llama"),
+        ("unified", "llama"),
+        ("unified-dp", "llama"),
+        ("dp", "gemma"),
+    ],
+)
+def test_counted_flops_are_those_that_torch_counts(name, architecture, shape, tied):
+    config = ModelConfig(shape, 31, PRESETS[name], architecture, tied_embeddings=tied)
     model = Transformer(config)
     initialise(model, seed=0)
     tokens = torch.zeros(2, 12, dtype=torch.long)

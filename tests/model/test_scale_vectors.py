@@ -9,15 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model import transformer
+from model import feed_forward, transformer
 from model.scale_vectors import (
-    NEAR_ZERO,
     FoldingError,
     LinearMap,
     ScaleVector,
     joint_map,
     late_vectors,
-    vector_statistics,
 )
 from model.strategies import ALL_MAPS, PRESETS, REPARAMETERIZATIONS, ScaleVectorStrategy
 from model.transformer import Transformer, fold, parameter_roles
@@ -168,7 +166,8 @@ def test_a_vector_folded_into_the_next_map_acts_like_one_on_the_activations(buil
     model = build(replace(PRESETS["dnp"], dual_maps=ALL_MAPS), drawn=True)
     expected = model(tokens)
     reached = []
-    monkeypatch.setattr(transformer, "joint_map", partial(finished_at_once, name, reached))
+    for module in (transformer, feed_forward):
+        monkeypatch.setattr(module, "joint_map", partial(finished_at_once, name, reached))
     torch.testing.assert_close(model(tokens), expected, rtol=1e-10, atol=1e-12)
     assert len(reached) == len(model.blocks)
 
@@ -244,31 +243,3 @@ def test_gradient_descent_conserves_squared_vector_minus_squared_columns(build, 
     step(model, model.loss(tokens[:, :-1], tokens[:, 1:]), learning_rate)
     second_order = learning_rate**2 * difference(gain.grad, tuple(w.grad for w in weights))
     torch.testing.assert_close(difference(gain, weights), before + second_order, rtol=1e-12, atol=1e-13)
-
-
-# Statistics
-
-
-def test_statistics_are_taken_of_the_vectors_in_effect_by_kind(build):
-    model = build(PRESETS["or"])
-    with torch.no_grad():
-        for block in model.blocks:
-            block.attention.shared_vector.beta.fill_(2.0)
-        model.blocks[0].feed_forward.shared_vector.alpha.fill_(NEAR_ZERO / 2)
-    statistics = vector_statistics(model)
-    assert statistics["sv/attention_shared/mean"] == 2.0
-    assert statistics["sv/attention_shared/deviation"] == 0.0
-    assert statistics["sv/feed_forward_shared/near_zero"] == 0.5
-    assert statistics["sv/final/mean"] == 1.0
-
-
-def test_statistics_name_every_kind_of_vector(build):
-    kinds = {key.split("/")[1] for key in vector_statistics(build(PRESETS["unified"]))}
-    own = {
-        f"{name}_{side}" for name in ("query", "key", "value", "gate", "up") for side in ("input", "output")
-    }
-    assert kinds == own | {"final"}
-
-
-def test_a_model_without_vectors_has_no_statistics(build):
-    assert vector_statistics(build(PRESETS["none"])) == {}

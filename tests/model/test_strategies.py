@@ -8,16 +8,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.config import ModelConfig, Shape
+from model.config import ARCHITECTURES, Experts, ModelConfig, Shape
+from model.experts import Mixture
 from model.fields import ConfigurationError
 from model.scale_vectors import LinearMap
 from model.strategies import (
     ALL_MAPS,
     BRANCHES,
+    EXPERT_VECTORS,
     PLACEMENTS,
     PRESETS,
     REPARAMETERIZATIONS,
     ROLES,
+    ROUTER_VECTORS,
     WEIGHT_DECAYS,
     ScaleVectorStrategy,
     canonical,
@@ -25,6 +28,7 @@ from model.strategies import (
 from model.transformer import Transformer, parameter_roles
 
 SHAPE = Shape(width=12, layers=1, heads=3, kv_heads=3, feed_forward=7)
+
 FIELDS = [field.name for field in fields(ScaleVectorStrategy)]
 
 any_strategy = st.builds(
@@ -40,10 +44,25 @@ any_strategy = st.builds(
 )
 
 
-def trained(strategy: ScaleVectorStrategy, decays_anything: bool) -> dict[str, Any]:
+any_strategy_of_a_mixture = st.builds(
+    replace,
+    any_strategy,
+    experts=st.sampled_from(EXPERT_VECTORS),
+    router=st.sampled_from(ROUTER_VECTORS),
+)
+any_architecture = st.sampled_from(ARCHITECTURES)
+
+
+def trained(
+    strategy: ScaleVectorStrategy,
+    architecture: str,
+    decays_anything: bool,
+    experts: Experts | None = None,
+) -> dict[str, Any]:
     """All of a strategy that training sees: each vector's parameters, decay and rate, each map's norm."""
+    shape = SHAPE if experts is None else replace(SHAPE, feed_forward=experts.active * experts.feed_forward)
     with torch.device("meta"):
-        model = Transformer(ModelConfig(SHAPE, 5, strategy))
+        model = Transformer(ModelConfig(shape, 5, strategy, architecture, experts=experts))
     facts: dict[str, Any] = {}
     for name, role in parameter_roles(model).items():
         if role.startswith("scale_vector"):
@@ -51,37 +70,62 @@ def trained(strategy: ScaleVectorStrategy, decays_anything: bool) -> dict[str, A
             facts[name] = (decays, strategy.learning_rate_factor, strategy.reparameterization)
     for name, module in model.named_modules():
         if isinstance(module, LinearMap):
-            facts[name] = module.norm_width
+            facts[name] = (module.norm_width, module.output_is_folded)
+        if isinstance(module, Mixture) and module.shared_vector is not None:
+            facts[name] = (module.router_shares, module.routed_share)
     return facts
 
 
 @settings(deadline=None)
-@given(any_strategy, st.booleans())
-def test_the_canonical_strategy_trains_the_same_bits(strategy, decays_anything):
-    simplest = canonical(strategy, decays_anything=decays_anything)
-    assert trained(simplest, decays_anything) == trained(strategy, decays_anything)
+@given(any_strategy, any_architecture, st.booleans())
+def test_the_canonical_strategy_trains_the_same_bits(strategy, architecture, decays_anything):
+    place = {"architecture": architecture, "decays_anything": decays_anything}
+    assert trained(canonical(strategy, **place), **place) == trained(strategy, **place)
 
 
-@given(any_strategy, st.booleans())
-def test_the_canonical_strategy_is_its_own_canonical_strategy(strategy, decays_anything):
-    simplest = canonical(strategy, decays_anything=decays_anything)
-    assert canonical(simplest, decays_anything=decays_anything) == simplest
+@settings(deadline=None)
+@given(any_strategy_of_a_mixture, any_architecture, st.booleans(), st.integers(0, 1))
+def test_the_canonical_strategy_of_a_mixture_trains_the_same_bits(strategy, architecture, decays, shared):
+    simplest = canonical(strategy, architecture=architecture, decays_anything=decays, is_mixture=True)
+    experts = Experts(n_experts=2, top_k=1, feed_forward=3, shared_experts=shared)
+    place = {"architecture": architecture, "decays_anything": decays, "experts": experts}
+    assert trained(simplest, **place) == trained(strategy, **place)
+
+
+def test_what_experts_have_is_nothing_without_a_mixture():
+    strategy = ScaleVectorStrategy(experts="own", router="none")
+    assert canonical(strategy) == PRESETS["baseline"]
+    assert canonical(strategy, is_mixture=True) == strategy
+
+
+@given(any_strategy, any_architecture, st.booleans())
+def test_the_canonical_strategy_is_its_own_canonical_strategy(strategy, architecture, decays_anything):
+    place = {"architecture": architecture, "decays_anything": decays_anything}
+    simplest = canonical(strategy, **place)
+    assert canonical(simplest, **place) == simplest
 
 
 @settings(deadline=None, max_examples=300)
-@given(any_strategy, any_strategy, st.sets(st.sampled_from(FIELDS)), st.booleans())
+@given(any_strategy, any_strategy, st.sets(st.sampled_from(FIELDS)), any_architecture, st.booleans())
 def test_strategies_have_one_canonical_strategy_if_they_train_the_same_bits(
-    first, other, changed, decays_anything
+    first, other, changed, architecture, decays_anything
 ):
     second = replace(first, **{name: getattr(other, name) for name in changed})
-    same = trained(first, decays_anything) == trained(second, decays_anything)
-    forms = [canonical(strategy, decays_anything=decays_anything) for strategy in (first, second)]
+    place = {"architecture": architecture, "decays_anything": decays_anything}
+    same = trained(first, **place) == trained(second, **place)
+    forms = [canonical(strategy, **place) for strategy in (first, second)]
     assert (forms[0] == forms[1]) == same
 
 
 def test_decay_of_input_vectors_is_decay_of_all_without_dual_placement():
     assert canonical(PRESETS["iwd"]) == PRESETS["baseline"]
     assert canonical(PRESETS["unified"]) == PRESETS["unified"]
+
+
+def test_decay_of_input_vectors_is_a_policy_of_its_own_where_the_architecture_has_output_vectors():
+    policies = [ScaleVectorStrategy(weight_decay=policy) for policy in WEIGHT_DECAYS]
+    assert [canonical(policy, architecture="gemma") for policy in policies] == policies
+    assert canonical(policies[2], architecture="gemma", decays_anything=False) == PRESETS["baseline"]
 
 
 def test_input_vectors_on_output_and_down_need_branches():
@@ -105,6 +149,8 @@ def test_the_order_of_dual_maps_makes_no_difference():
         ("reparameterization", "both"),
         ("weight_decay", "half"),
         ("dual_output_role", "none"),
+        ("experts", "some"),
+        ("router", "own"),
         ("learning_rate_factor", 0.0),
         ("learning_rate_factor", float("nan")),
     ],

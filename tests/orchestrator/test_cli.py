@@ -23,9 +23,12 @@ COMMANDS = [
     "fit",
     "compare",
     "table",
+    "figures",
+    "theory",
     "report",
     "explain",
     "store",
+    "corpus",
     "schema",
 ]
 

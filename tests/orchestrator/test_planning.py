@@ -76,6 +76,23 @@ def test_a_plan_without_gpus_says_nothing_of_them(run_of, capsys):
     assert "GPU" not in capsys.readouterr().out
 
 
+def test_the_plan_says_that_measuring_takes_time(run_of, capsys):
+    run = run_of(measure={"what": ["preconditioner", "sharpness"], "every": 20})
+    rows = planned(run)
+    show(run, rows, 1, every_trial=False)
+    shown = capsys.readouterr().out
+    assert "preconditioner and sharpness every 20 steps take time that is not in the estimate" in shown
+    plain = planned(run_of())
+    assert rows[0]["seconds"] == plain[0]["seconds"]
+    assert rows[0]["disk_bytes"] > plain[0]["disk_bytes"]
+
+
+def test_a_worker_is_told_what_to_measure(run_of):
+    run = run_of(measure={"what": ["sharpness"], "every": 20})
+    options = run.options(next(iter(run.members())))
+    assert (options.measure, options.measure_steps) == (("sharpness",), 20)
+
+
 def test_the_json_holds_every_row(run_of):
     rows, stream = planned(run_of()), io.StringIO()
     write_json(rows, stream)

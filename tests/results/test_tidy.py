@@ -19,6 +19,7 @@ CONTRACT = [
     "n_params_embedding",
     "n_params_scale_vectors",
     "n_params_total",
+    "n_params_active",
     "n_tokens",
     "tokens_per_parameter",
     "epochs",
@@ -44,10 +45,17 @@ CONTRACT = [
     "device",
     "resumes",
     "precision",
+    "vector_branches",
+    "vector_placement",
+    "vector_reparameterization",
+    "vector_decay",
+    "matrix_decay",
+    "peak_memory_bytes",
 ]
+STRATEGY = {"branches": "shared", "placement": "dual", "reparameterization": "or", "weight_decay": "input"}
 SEMANTIC = {
-    "model": {"architecture": "llama", "shape": {"width": 64}},
-    "optimizer": {"name": "adamw", "learning_rate": 0.016},
+    "model": {"architecture": "llama", "shape": {"width": 64}, "scale_vectors": STRATEGY},
+    "optimizer": {"name": "adamw", "learning_rate": 0.016, "weight_decay": 0.1},
     "schedule": {"name": "cosine"},
     "corpus": "f" * 8,
     "tokens": 400_000,
@@ -105,6 +113,11 @@ def test_a_completed_trial_is_one_whole_row():
         "status": "completed",
         "precision": "float32",
         "tokens_per_parameter": 16.0,
+        "vector_branches": "shared",
+        "vector_placement": "dual",
+        "vector_reparameterization": "or",
+        "vector_decay": "input",
+        "matrix_decay": 0.1,
     }
     assert {name: got[name] for name in expected} == expected
 

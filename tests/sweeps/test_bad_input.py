@@ -202,7 +202,8 @@ CASES = {
         "optimizers: [adamw]",
         "optimizers: [adamw, {name: muon, beta3: 0.9}]",
         "optimizers[1].beta3: 0.9; allowed: no such option of muon; its options: learning_rate, "
-        "weight_decay, clip_norm, momentum, nesterov, newton_schulz_steps, update_scale, adamw_rate_factor",
+        "weight_decay, clip_norm, momentum, nesterov, newton_schulz_steps, update_scale, adamw_rate_factor, "
+        "beta1, beta2",
     ),
     "an option for all trials that one optimizer does not have": (
         "optimizers: [adamw]",
@@ -331,7 +332,7 @@ CASES = {
     "a tokenizer that does not exist": (
         "{bpe: 1024}",
         "words",
-        "corpus.tokenizer: 'words'; allowed: bytes, or {bpe: SIZE OF THE VOCABULARY}",
+        "corpus.tokenizer: 'words'; allowed: bytes, {bpe: SIZE OF THE VOCABULARY}, {file: tokenizer.json}",
     ),
     "a vocabulary smaller than the bytes": (
         "{bpe: 1024}",

@@ -1,10 +1,26 @@
-"""The presets are the measured ladder, and inline shapes get sensible defaults."""
+"""The presets, the defaults of inline shapes and mixtures, and the rules that make a ladder."""
+
+import itertools
+import math
 
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from model.accounting import count_parameters
-from model.config import ConfigurationError, ModelConfig
+import sweeps
+from model.accounting import ParameterCounts, count_parameters
+from model.config import ConfigurationError, Experts, ModelConfig
 from sweeps import ladders
+from sweeps.expand import CorpusFacts, expand
+
+VOCABULARY = 50_304
+NOMINAL = {"0.12b": 0.12e9, "0.25b": 0.25e9, "0.5b": 0.5e9, "1b": 1e9, "2b": 2e9}
+
+
+def counts(name: str) -> ParameterCounts:
+    size = ladders.PRESETS[name]
+    return count_parameters(ModelConfig(size.shape, VOCABULARY, experts=size.experts))
 
 
 @pytest.mark.parametrize(
@@ -18,7 +34,7 @@ from sweeps import ladders
     ],
 )
 def test_a_preset_has_the_parameters_that_were_measured(name: str, n_params: int) -> None:
-    shape = ladders.PRESETS[name]
+    shape = ladders.PRESETS[name].shape
     assert count_parameters(ModelConfig(shape, vocabulary_size=1024)).matrices == n_params
     assert shape.head_width == 16
 
@@ -42,3 +58,134 @@ def test_a_width_without_default_heads_is_refused(width: int) -> None:
 def test_given_parts_of_a_shape_are_kept() -> None:
     shape = ladders.shape(60, 2, heads=6, kv_heads=3, feed_forward=100)
     assert (shape.heads, shape.kv_heads, shape.feed_forward) == (6, 3, 100)
+
+
+# Presets
+
+
+def test_the_1b_preset_is_the_papers() -> None:
+    assert (counts("1b").total, counts("1b").scale_vectors) == (1_028_065_024, 80_640)
+
+
+@pytest.mark.parametrize("name", NOMINAL)
+def test_a_dense_preset_has_the_parameters_it_is_named_by(name: str) -> None:
+    assert counts(name).total == pytest.approx(NOMINAL[name], rel=0.03)
+    assert ladders.PRESETS[name].shape.width / ladders.PRESETS[name].shape.layers == pytest.approx(
+        80, rel=0.11
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in ladders.PRESETS if not name.startswith("moe-")])
+def test_every_dense_preset_has_a_mixture_of_like_active_size(name: str) -> None:
+    dense, mixture = counts(name), counts(f"moe-{name}")
+    assert mixture.matrices == pytest.approx(dense.matrices, rel=0.08 if "tiny" in name else 0.005)
+    assert mixture.matrices_total > 1.5 * mixture.matrices
+    assert dense.matrices_total == dense.matrices
+
+
+# Mixtures
+
+
+def test_an_expert_has_its_share_of_the_hidden_width() -> None:
+    size = ladders.mixture(64, 2, feed_forward=180, experts={"n_experts": 8, "top_k": 2, "shared_experts": 1})
+    assert (size.experts, size.shape.feed_forward) == (Experts(8, 2, 60, 1), 180)
+
+
+def test_a_default_share_is_rounded_up_to_eights() -> None:
+    size = ladders.mixture(32, 2, experts={"n_experts": 4, "top_k": 2})
+    assert (size.experts, size.shape.feed_forward) == (Experts(4, 2, 48), 96)
+
+
+def test_dense_layers_keep_their_hidden_width() -> None:
+    size = ladders.mixture(32, 2, experts={"n_experts": 4, "top_k": 2, "feed_forward": 10, "dense_layers": 1})
+    assert (size.experts, size.shape.feed_forward) == (Experts(4, 2, 10, dense_layers=1), 88)
+
+
+def test_a_hidden_width_that_the_experts_do_not_divide_is_refused() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"feed_forward is 100; allowed: a multiple of .*, 3, unless"
+    ):
+        ladders.mixture(64, 2, feed_forward=100, experts={"n_experts": 4, "top_k": 3})
+
+
+# Ladders by rule
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.floats(1e4, 1e11))
+def test_a_generated_shape_comes_near_its_target(target: float) -> None:
+    shape = ladders.shape_near(target)
+    n_params = count_parameters(ModelConfig(shape, VOCABULARY)).matrices
+    assert n_params == pytest.approx(target, rel=0.55 if target < 1e6 else 0.12)
+    if target > 1e7:
+        assert 45 < shape.width / shape.layers < 130
+
+
+def test_a_ladder_has_equal_steps_from_end_to_end() -> None:
+    rungs = ladders.generated(1e7, 2e9, 8)
+    sizes = [count_parameters(ModelConfig(rung.shape, VOCABULARY)).matrices for rung in rungs]
+    assert sizes[0] == pytest.approx(1e7, rel=0.1)
+    assert sizes[-1] == pytest.approx(2e9, rel=0.1)
+    steps = [math.log(larger / smaller) for smaller, larger in itertools.pairwise(sizes)]
+    assert steps == pytest.approx([math.log(200) / 7] * 7, rel=0.15)
+    assert [rung.name for rung in rungs][::7] == ["10.62m", "2.02b"]
+
+
+def test_the_rules_of_batch_and_rate_are_those_of_deepseek_llm_at_20_tokens_a_parameter() -> None:
+    compute = 6 * 20 * 1e9 * 1e9
+    assert ladders.rule_learning_rate(10**9) == pytest.approx(0.3118 * compute**-0.125, rel=0.05)
+    batch = ladders.rule_batch_tokens(10**9)
+    assert batch == 2**20
+    assert 0.7 < batch / (0.2920 * compute**0.3271) < 1.42
+
+
+def test_the_rules_meet_what_the_tiny_sizes_are_trained_with() -> None:
+    assert ladders.rule_batch_tokens(25_088) == 1024
+    assert 0.008 < ladders.rule_learning_rate(25_088) < 0.032
+
+
+LADDER = """
+name: x
+ladder: {from: 1.0e7, to: 2.0e9, rungs: 4}
+arms: {baseline: {}}
+"""
+CORPUS = CorpusFacts("f", VOCABULARY, 10**14)
+
+
+def test_a_sweep_file_may_give_a_rule_and_resolves_to_its_rungs() -> None:
+    sweep = sweeps.loads(LADDER)
+    assert [rung.name for rung in sweep.ladder] == ["10.62m", "59.53m", "346.8m", "2.02b"]
+    resolved = sweep.resolved()
+    assert sweeps.loads(yaml.safe_dump(resolved)).resolved() == resolved
+
+
+def test_batch_and_rate_are_the_rules_where_the_file_gives_none() -> None:
+    cell = expand(sweeps.loads(LADDER), CORPUS)[0]
+    assert (cell.template.batch_tokens, cell.template.optimizer.learning_rate) == (65_536, 0.003)
+
+
+def test_batch_and_rate_of_the_file_stand_over_the_rules() -> None:
+    given = LADDER + "trial: {batch_tokens: 4096, learning_rate: 0.5}"
+    cell = expand(sweeps.loads(given), CORPUS)[0]
+    assert (cell.template.batch_tokens, cell.template.optimizer.learning_rate) == (4096, 0.5)
+
+
+def test_a_rule_may_make_mixtures() -> None:
+    text = LADDER.replace("rungs: 4", "rungs: 4, experts: {n_experts: 8, top_k: 2, balancing: bias}")
+    dense, mixtures = (expand(sweeps.loads(one), CORPUS) for one in (LADDER, text))
+    for plain, mixture in zip(dense, mixtures, strict=True):
+        experts = mixture.template.model.experts
+        assert experts is not None
+        assert (experts.n_experts, experts.balancing) == (8, "bias")
+        assert mixture.n_params == pytest.approx(plain.n_params, rel=0.01)
+        assert mixture.n_params == count_parameters(mixture.template.model).matrices
+
+
+def test_an_inline_mixture_becomes_the_models() -> None:
+    text = (
+        "name: x\nladder: [{name: m, width: 64, layers: 3, experts: {n_experts: 4, top_k: 1}}]\narms: {a: {}}"
+    )
+    sweep = sweeps.loads(text)
+    assert expand(sweep, CORPUS)[0].template.model.experts == Experts(4, 1, 176)
+    resolved = sweep.resolved()
+    assert sweeps.loads(yaml.safe_dump(resolved)).resolved() == resolved

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
+from corpus_reference import documents_of
 
 from model.fields import ConfigurationError
 from model.training.corpora import (
@@ -24,9 +25,9 @@ from model.training.corpora import (
     open_corpus,
     prepare,
     require_batch,
-    shard_dtype,
 )
-from model.training.corpus_documents import SPLITS, documents_of
+from model.training.corpus_config import stored_type
+from model.training.corpus_documents import SPLITS
 
 
 def quiet(_message: str) -> None:
@@ -65,8 +66,7 @@ def documents_in(corpus: Corpus, name: str) -> list[bytes]:
 
 def test_every_byte_of_text_is_in_exactly_one_split(corpus: Corpus, text_file: Path) -> None:
     parts = [document for name in SPLITS for document in documents_in(corpus, name)]
-    expected = [document.content for document in documents_of([text_file.read_bytes()])]
-    assert sorted(parts) == sorted(expected)
+    assert sorted(parts) == sorted(documents_of([text_file.read_bytes()]))
     assert len(set(parts)) == len(parts)
 
 
@@ -89,7 +89,7 @@ def test_bpe_shards_decode_to_the_text_with_the_stored_tokenizer(text_file: Path
         tokenizer.decode(corpus.split(name).tolist(), skip_special_tokens=False).split("<|endoftext|>")[:-1]
         for name in SPLITS
     ]
-    expected = [document.content.decode() for document in documents_of([text_file.read_bytes()])]
+    expected = [document.decode() for document in documents_of([text_file.read_bytes()])]
     assert sorted(itertools.chain(*parts)) == sorted(expected)
     assert corpus.vocabulary_size == 300
     assert max(corpus.split("train")) < 300
@@ -103,7 +103,7 @@ def test_shards_cannot_be_written_to(corpus: Corpus) -> None:
 def test_token_ids_take_two_bytes_while_they_fit(corpus: Corpus) -> None:
     assert corpus.split("train").dtype == np.dtype("<u2")
     for size, dtype in ((2**16, "<u2"), (2**16 + 1, "<u4")):
-        assert shard_dtype(size) == dtype
+        assert stored_type(size) == dtype
         assert np.array(size - 1).astype(dtype) == size - 1
 
 

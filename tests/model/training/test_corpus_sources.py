@@ -3,7 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from model.training.corpus_sources import SOURCES, CorpusError, stdlib_files, text, text_fault
+from model.training.corpus_config import CorpusConfig
+from model.training.corpus_files import BLOCK, CorpusError, text_fault
+from model.training.corpus_sources import read, stdlib_files
+
+
+def text(patterns: tuple[str, ...]) -> list[bytes]:
+    """The documents of the source ``text``."""
+    config = CorpusConfig("text", "bytes", 256, patterns)
+    return [b"".join(document.blocks) for document in read(config, lambda _: None)]
 
 
 def write(path: Path, content: bytes = b"text\n") -> Path:
@@ -30,26 +38,27 @@ def test_a_library_file_that_is_not_utf8_is_skipped_and_named(
     write(tmp_path / "good.py", "é\n".encode())
     write(tmp_path / "old" / "latin.py", b"# caf\xe9\n")
     monkeypatch.setattr("sysconfig.get_paths", lambda: {"stdlib": str(tmp_path)})
-    source = SOURCES["python-stdlib"](())
-    assert source.texts == ("é\n".encode(),)
-    assert source.skipped == ("old/latin.py",)
+    skipped: list[str] = []
+    documents = list(read(CorpusConfig("python-stdlib", "bytes", 256), skipped.append))
+    assert [tuple(document.blocks) for document in documents] == [("é\n".encode(),)]
+    assert skipped == ["old/latin.py"]
 
 
 def test_a_pattern_reaches_into_directories(tmp_path: Path) -> None:
     write(tmp_path / "a.txt", b"a")
     write(tmp_path / "deep" / "down" / "b.txt", b"b")
     write(tmp_path / "c.md", b"c")
-    assert text((f"{tmp_path}/**/*.txt",)).texts == (b"a", b"b")
+    assert text((f"{tmp_path}/**/*.txt",)) == [b"a", b"b"]
 
 
 def test_a_name_with_pattern_characters_is_found(tmp_path: Path) -> None:
     path = write(tmp_path / "part[1].txt", b"a")
-    assert text((str(path),)).texts == (b"a",)
+    assert text((str(path),)) == [b"a"]
 
 
 def test_a_file_named_twice_is_read_once(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"a")
-    assert text((str(path), f"{tmp_path}/*.txt")).texts == (b"a",)
+    assert text((str(path), f"{tmp_path}/*.txt")) == [b"a"]
 
 
 @pytest.mark.parametrize("name", ["missing.txt", "*.nothing", "**/*.nothing"])
@@ -68,6 +77,22 @@ def test_a_directory_is_refused_with_what_to_write_instead(tmp_path: Path) -> No
 def test_a_file_that_is_not_utf8_is_named_with_the_place(tmp_path: Path) -> None:
     path = write(tmp_path / "latin.txt", b"caf\xe9 ")
     with pytest.raises(CorpusError, match=r"latin\.txt' is not UTF-8 text: .* at byte 3"):
+        text((str(path),))
+
+
+@pytest.mark.parametrize(
+    ("end", "fault"),
+    [
+        (b"\xe9 ", f"at byte {BLOCK + 1}"),
+        (b"\0", f"a NUL byte at byte {BLOCK + 1}"),
+        (b"\xe2\x82", f"unexpected end of data at byte {BLOCK + 1}"),
+    ],
+)
+def test_the_place_of_a_fault_counts_from_the_beginning_of_a_large_file(
+    tmp_path: Path, end: bytes, fault: str
+) -> None:
+    path = write(tmp_path / "large.txt", b"x" * (BLOCK - 1) + "é".encode() + end)  # é straddles two blocks
+    with pytest.raises(CorpusError, match=fault):
         text((str(path),))
 
 

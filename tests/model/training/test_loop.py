@@ -9,7 +9,8 @@ from support import STEPS, MemoryRecorder, with_strategy
 
 from model.config import RunOptions, ScheduleConfig
 from model.training.checkpoints import load_newest
-from model.training.loop import Interrupted, Progress, TrainingRun, has_diverged, train
+from model.training.loop import Interrupted, TrainingRun, train
+from model.training.progress import Progress, has_diverged
 
 ARMS = ("none", "baseline", "unified", "unified-dp")
 OUTCOME = ("status", "loss", "loss_validation", "loss_initial", "steps", "n_tokens")

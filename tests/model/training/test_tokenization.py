@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.training.corpus_sources import CorpusError
-from model.training.tokenization import SEPARATOR, BPETokenizer, ByteTokenizer
+from model.training.tokenization import SEPARATOR, ByteTokenizer, SubwordTokenizer, train_bpe
 
 TEXT = [
     f"def function_{number}(first, second):\n    return first + {number}\n".encode() for number in range(200)
@@ -17,18 +17,18 @@ TEXT = [
 
 TRAIN_AND_PRINT = f"""
 import hashlib
-from model.training.tokenization import BPETokenizer
+from model.training.tokenization import train_bpe
 documents = [line.encode() for line in {[text.decode() for text in TEXT]!r}]
-print(hashlib.sha256(BPETokenizer.train(documents, 300).serialized().encode()).hexdigest())
+print(hashlib.sha256(train_bpe(documents, 300).serialized().encode()).hexdigest())
 """
 
 
 @pytest.fixture(scope="module")
-def bpe() -> BPETokenizer:
-    return BPETokenizer.train(TEXT, 300)
+def bpe() -> SubwordTokenizer:
+    return train_bpe(TEXT, 300)
 
 
-def stored(tokenizer: BPETokenizer) -> tokenizers.Tokenizer:
+def stored(tokenizer: SubwordTokenizer) -> tokenizers.Tokenizer:
     return tokenizers.Tokenizer.from_str(tokenizer.serialized() or "")
 
 
@@ -38,26 +38,26 @@ def test_byte_tokens_are_the_bytes() -> None:
     assert ByteTokenizer().serialized() is None
 
 
-def test_the_vocabulary_has_exactly_the_asked_size(bpe: BPETokenizer) -> None:
+def test_the_vocabulary_has_exactly_the_asked_size(bpe: SubwordTokenizer) -> None:
     vocabulary = stored(bpe).get_vocab()
     assert sorted(vocabulary.values()) == list(range(300))
     assert vocabulary[SEPARATOR] == bpe.separator == 0
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=50))
-def test_any_text_survives_bpe(bpe: BPETokenizer, text: str) -> None:
+def test_any_text_survives_bpe(bpe: SubwordTokenizer, text: str) -> None:
     (ids,) = bpe.encode([text.encode()])
     assert stored(bpe).decode(ids.tolist(), skip_special_tokens=False) == text
     assert bpe.separator not in ids
 
 
-def test_a_separator_spelt_out_in_a_document_stays_text(bpe: BPETokenizer) -> None:
+def test_a_separator_spelt_out_in_a_document_stays_text(bpe: SubwordTokenizer) -> None:
     (ids,) = bpe.encode([b"before " + SEPARATOR.encode() + b" after"])
     assert bpe.separator not in ids
 
 
-def test_documents_are_encoded_in_order_and_apart(bpe: BPETokenizer) -> None:
-    documents = TEXT * 2  # more than are encoded at once
+def test_documents_are_encoded_in_order_and_apart(bpe: SubwordTokenizer) -> None:
+    documents = TEXT * 2
     together = list(bpe.encode(documents))
     assert len(together) == len(documents)
     for place in (0, 255, 256, 399):
@@ -65,7 +65,7 @@ def test_documents_are_encoded_in_order_and_apart(bpe: BPETokenizer) -> None:
         assert np.array_equal(together[place], alone)
 
 
-def test_every_process_trains_the_same_tokenizer(bpe: BPETokenizer) -> None:
+def test_every_process_trains_the_same_tokenizer(bpe: SubwordTokenizer) -> None:
     digests = set()
     for parallel in ("true", "false"):
         environment = {**os.environ, "TOKENIZERS_PARALLELISM": parallel, "PYTHONHASHSEED": "random"}
@@ -79,4 +79,4 @@ def test_a_vocabulary_that_the_text_cannot_fill_is_refused() -> None:
     with pytest.raises(
         CorpusError, match=r"vocabulary_size is 5000, but the training text gives \d+ at most"
     ):
-        BPETokenizer.train(TEXT[:3], 5000)
+        train_bpe(TEXT[:3], 5000)

@@ -1,26 +1,26 @@
-"""Paper-style tables: rows of text first, then one renderer for each format; the same bytes every time."""
+"""Each arm against the reference with its verdict, a row a rung: what the report shows."""
 
-import csv
-import io
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Sequence
 
 import pandas as pd
 
-from analysis.comparison import Comparison, RungDifference
-from analysis.data import checked, comparison_rows, require_choice, simulation_warnings
+from analysis.comparison import Comparison, RungDifference, compare
+from analysis.data import checked, comparison_rows, simulation_warnings
+from analysis.tables.content import Table
+from analysis.tables.question import Question
 from analysis.words import percent, signed, span
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of text: ``numeric`` says which columns are set flush right, ``notes`` stand below."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    numeric: tuple[bool, ...]
-    notes: tuple[str, ...] = ()
+def build(question: Question) -> Table:
+    """The table of a source, from what ``scalevec compare`` says of it."""
+    found = compare(
+        question.trials,
+        reference=question.reference,
+        margin=question.margin,
+        **dataclasses.asdict(question.settings),
+    )
+    return comparison_table(question.trials, found)
 
 
 def comparison_table(results: pd.DataFrame, comparisons: Sequence[Comparison]) -> Table:
@@ -122,72 +122,3 @@ def absences(comparisons: Sequence[Comparison]) -> list[str]:
         if said:
             found.append(f"Without a difference, {comparison.arm}: {' and '.join(said)}.")
     return found
-
-
-def _markdown(table: Table) -> str:
-    def cell(text: str) -> str:
-        escaped = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
-        return " ".join(escaped.split())
-
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell(text) for text in cells) + " |"
-
-    rule = "| " + " | ".join("---:" if right else "---" for right in table.numeric) + " |"
-    lines = [line(table.columns), rule, *(line(row) for row in table.rows)]
-    notes = [f"\n{cell(note)}" for note in table.notes]
-    return "\n".join([*lines, *notes]) + "\n"
-
-
-def _csv(table: Table) -> str:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(table.columns)
-    writer.writerows([_ascii_minus(row, table.numeric) for row in table.rows])
-    return buffer.getvalue()
-
-
-def _ascii_minus(row: Sequence[str], numeric: Sequence[bool]) -> list[str]:
-    """Numbers that programs can read; names stay as they are."""
-    return [text.replace("−", "-") if is_n else text for text, is_n in zip(row, numeric, strict=True)]
-
-
-_LATEX_SPECIAL = str.maketrans(
-    {
-        "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-        "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": r"\ensuremath{-}",
-        "<": r"\ensuremath{<}", ">": r"\ensuremath{>}", "|": r"\ensuremath{|}",
-    }
-)  # fmt: skip
-
-
-def _latex(table: Table) -> str:
-    """A ``tabular`` with the rules of the booktabs package, the notes below it."""
-
-    def line(cells: Sequence[str]) -> str:
-        return " & ".join(" ".join(cell.split()).translate(_LATEX_SPECIAL) for cell in cells) + r" \\"
-
-    alignment = "".join("r" if right else "l" for right in table.numeric)
-    lines = [
-        "% needs \\usepackage{booktabs}",
-        rf"\begin{{tabular}}{{{alignment}}}",
-        r"\toprule",
-        line(table.columns),
-        r"\midrule",
-        *(line(row) for row in table.rows),
-        r"\bottomrule",
-        r"\end{tabular}",
-        *(
-            rf"\par\smallskip\footnotesize {' '.join(n.split()).translate(_LATEX_SPECIAL)}"
-            for n in table.notes
-        ),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-FORMATS: dict[str, Callable[[Table], str]] = {"markdown": _markdown, "csv": _csv, "latex": _latex}
-
-
-def render(table: Table, form: str) -> str:
-    """``table`` in one of :data:`FORMATS`."""
-    require_choice("format", form, FORMATS)
-    return FORMATS[form](table)

@@ -1,0 +1,252 @@
+"""The mixture-of-experts sublayer: a router, stacked experts, perhaps a shared one, and their balancing.
+
+Dropless: every choice of the router is computed. For each token the router's probabilities are the softmax
+of its logits over all experts, in float32 or wider. The ``top_k`` largest are chosen (with ``balancing:
+bias``, the largest after the bias is added) and weigh their experts' outputs: renormalized to sum to one
+where ``top_k`` is 2 or more (as in Mixtral, arXiv 2401.04088), as they are for 1 (Switch, arXiv 2101.03961),
+where a renormalized weight would be one and teach the router nothing. Shared experts see every token with
+weight one (DeepSeekMoE, arXiv 2401.06066).
+
+Scale vectors, unless the strategy says otherwise (``experts``, ``router`` in ``model.strategies``): a vector
+belongs to a map of the layer and all routed experts share it; the router is one more reader of the normalized
+input. Where the architecture has a norm behind the feed-forward sublayer, it is behind the sum over experts.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from model.accounting import FEED_FORWARD_MAPS
+from model.config import Experts, ModelConfig
+from model.feed_forward import GatedUnit
+from model.functional import rms_norm, swiglu
+from model.scale_vectors import LinearMap, ScaleVector, effective, normalized, scaled_map
+from model.strategies import OUTPUT_NORMS, PRESETS, ScaleVectorStrategy
+
+_grouped_mm = getattr(torch.nn.functional, "grouped_mm", None)
+ALIGNED = 8
+"""Grouped products take rows of a multiple of 16 bytes: so many entries in bfloat16."""
+
+
+@dataclass(frozen=True)
+class Routing:
+    """How one forward pass spread its tokens over the experts of one mixture.
+
+    load: choices that fell on each expert, [n_experts] integers. penalty: what balancing adds to the
+    training loss, None where it adds nothing.
+    """
+
+    mixture: "Mixture"
+    load: Tensor
+    penalty: Tensor | None
+
+
+class RoutedExperts(nn.Module):
+    """The experts among which the router chooses: three stacks of matrices, [n_experts, out, in] each."""
+
+    def __init__(self, config: ModelConfig, experts: Experts, strategy: ScaleVectorStrategy) -> None:
+        super().__init__()
+        self.epsilon = config.norm_epsilon
+        width, head, count = config.shape.width, config.shape.head_width, experts.n_experts
+        hidden = experts.feed_forward
+        self.shared_vector: ScaleVector | None = None
+        if strategy.experts == "own" and strategy.branches == "shared":
+            self.shared_vector = ScaleVector(width, strategy.reparameterization, "input", count)
+        self.gate = scaled_map("gate", strategy, width, hidden, head, n_experts=count)
+        self.up = scaled_map("up", strategy, width, hidden, head, n_experts=count)
+        self.down = scaled_map("down", strategy, hidden, width, head, n_experts=count)
+
+    def forward(self, rows: Tensor, load: Tensor, before: Tensor | None) -> Tensor:
+        """rows [n, width], those of the first expert first, to their outputs; ``load`` counts each one's.
+
+        ``before`` [width] is the vector that the layer's readers share.
+        """
+        before = before if self.shared_vector is None else self.shared_vector()
+        gate = self._late(self.gate, self._map(self.gate, rows, load, before), load)
+        up = self._map(self.up, rows, load, before)
+        # As in a dense unit, ``down`` takes in what stands behind the norm of ``up``.
+        product = self._map(self.down, swiglu(gate, up), load, self.up.late_vector())
+        return self._late(self.down, product, load)
+
+    def _map(self, map_: LinearMap, rows: Tensor, load: Tensor, before: Tensor | None) -> Tensor:
+        product = expert_products(rows, map_.folded_weight(before), load)
+        return normalized(product, map_.norm_width, self.epsilon)
+
+    def _late(self, map_: LinearMap, rows: Tensor, load: Tensor) -> Tensor:
+        """``rows`` times the map's late vector: one for all experts, or each expert's own."""
+        vector = map_.late_vector()
+        if vector is None:
+            return rows
+        return rows * (vector if vector.ndim == 1 else torch.repeat_interleave(vector, load, dim=0))
+
+
+class Mixture(nn.Module):
+    """The feed-forward sublayer as a mixture of experts; reads the normalized residual stream."""
+
+    bias: Tensor | None
+    load: Tensor
+
+    def __init__(self, config: ModelConfig, experts: Experts) -> None:
+        super().__init__()
+        self.experts_config, self.epsilon = experts, config.norm_epsilon
+        strategy, width = config.scale_vectors, config.shape.width
+        routed = PRESETS["none"] if strategy.experts == "none" else strategy
+        self.router_shares = strategy.router == "branch"
+        self.routed_share = strategy.experts == "shared"
+        readers = [self.router_shares, self.routed_share, experts.shared_experts > 0]
+        self.shared_vector: ScaleVector | None = None
+        if strategy.branches == "shared" and any(readers):
+            self.shared_vector = ScaleVector(width, strategy.reparameterization, "input")
+        self.router = LinearMap(width, experts.n_experts, _router_vector(strategy, width))
+        self.experts = RoutedExperts(config, experts, routed)
+        hidden = experts.shared_experts * experts.feed_forward
+        self.shared_expert = GatedUnit(config, hidden, None, "llama") if hidden else None
+        self.normalizes = "down" in OUTPUT_NORMS[config.architecture]
+        self.norm_vector: ScaleVector | None = None
+        if self.normalizes and strategy.branches != "none":
+            self.norm_vector = ScaleVector(width, strategy.reparameterization, "output")
+        self.register_buffer("bias", torch.zeros(experts.n_experts) if experts.balancing == "bias" else None)
+        self.register_buffer("load", torch.zeros(experts.n_experts, dtype=torch.long), persistent=False)
+
+    def forward(self, x: Tensor, routings: list[Routing] | None = None) -> Tensor:
+        """Normalized input [batch, length, width] to the sublayer's output, the same shape.
+
+        Where ``routings`` is given, what this pass says of the balance is appended to it.
+        """
+        shared = effective(self.shared_vector)
+        probabilities = self._probabilities(x, shared)
+        weights, chosen = self._choices(probabilities)
+        if routings is not None:
+            routings.append(self._routing(probabilities, chosen))
+        result = self._routed(x, weights, chosen, shared if self.routed_share else None)
+        if self.shared_expert is not None:
+            result = result + self.shared_expert(x, shared)
+        if self.normalizes:
+            result = rms_norm(result, self.epsilon)
+        gain = effective(self.norm_vector)
+        return result if gain is None else result * gain
+
+    def _probabilities(self, x: Tensor, shared: Tensor | None) -> Tensor:
+        """Of every expert for each token, [batch, length, n_experts], in float32 or wider."""
+        with torch.autocast(x.device.type, enabled=False):
+            weight = self.router.folded_weight(shared if self.router_shares else None)
+            return linear(x.to(weight.dtype), weight).softmax(-1)
+
+    def _choices(self, probabilities: Tensor) -> tuple[Tensor, Tensor]:
+        """(weights, numbers) of the chosen experts, [batch, length, top_k] each."""
+        scores = probabilities if self.bias is None else probabilities + self.bias
+        chosen = scores.topk(self.experts_config.top_k).indices
+        weights = probabilities.gather(-1, chosen)
+        if self.experts_config.top_k > 1:
+            weights = weights / weights.sum(-1, keepdim=True)
+        return weights, chosen
+
+    def _routed(self, x: Tensor, weights: Tensor, chosen: Tensor, before: Tensor | None) -> Tensor:
+        """The weighted sum of the chosen experts' outputs.
+
+        Each token is repeated for each of its experts and the repeats are brought into the experts' order and
+        back by permutations, so that no gradient is summed in an order that threads decide.
+        """
+        top_k, width = self.experts_config.top_k, x.shape[-1]
+        order = chosen.flatten().argsort(stable=True)
+        rows = x.unsqueeze(-2).expand(*x.shape[:-1], top_k, width).reshape(-1, width)[order]
+        outputs = self.experts(rows, self._count(chosen), before)
+        by_token = outputs[order.argsort()].view(*x.shape[:-1], top_k, width)
+        result: Tensor = (by_token * weights.unsqueeze(-1)).sum(-2)
+        return result
+
+    def _count(self, chosen: Tensor) -> Tensor:
+        return torch.bincount(chosen.flatten(), minlength=self.experts_config.n_experts)
+
+    def _routing(self, probabilities: Tensor, chosen: Tensor) -> Routing:
+        penalty = None
+        if self.experts_config.balancing == "loss":
+            penalty = self.experts_config.loss_coefficient * imbalance(probabilities, chosen)
+        return Routing(self, self._count(chosen), penalty)
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Set the balance to its start."""
+        self.load.zero_()
+        if self.bias is not None:
+            self.bias.zero_()
+
+    @torch.no_grad()
+    def balance(self) -> None:
+        """Move the bias by ``bias_rate`` for each expert, up below the mean load and down above it.
+
+        (Wang et al. 2024, arXiv 2408.15664.) To be called once after every optimizer step: the load is that
+        of all its micro-batches, whole numbers whose sum knows no order. It starts anew.
+        """
+        if self.bias is not None:
+            mean = self.load.double().mean()
+            self.bias += self.experts_config.bias_rate * torch.sign(mean - self.load).to(self.bias.dtype)
+        self.load.zero_()
+
+    def maps(self) -> Iterator[tuple[str, LinearMap, Tensor | None]]:
+        """Each linear map by its name within the sublayer, with the vector that it shares with others."""
+        shared = effective(self.shared_vector)
+        yield "router", self.router, shared if self.router_shares else None
+        routed = effective(self.experts.shared_vector)
+        routed = shared if routed is None and self.routed_share else routed
+        units = {"experts": (self.experts, routed), "shared_expert": (self.shared_expert, shared)}
+        for where, (unit, vector) in units.items():
+            for name in FEED_FORWARD_MAPS if unit is not None else ():
+                yield f"{where}.{name}", getattr(unit, name), vector if name != "down" else None
+
+
+def _router_vector(strategy: ScaleVectorStrategy, width: int) -> ScaleVector | None:
+    """The router's own vector: where each reader of the normalized input has one."""
+    own = strategy.router == "branch" and strategy.branches == "heterogeneous"
+    return ScaleVector(width, strategy.reparameterization, "input") if own else None
+
+
+def imbalance(probabilities: Tensor, chosen: Tensor) -> Tensor:
+    """``n_experts * sum_i f_i P_i``, the mean over sequences: 1 at perfect balance, a scalar.
+
+    f_i is the share of a sequence's choices that fell on expert i, P_i the mean of its probability there
+    (Switch, arXiv 2101.03961, equation 4). Taken sequence by sequence, as in DeepSeek-V3 (arXiv 2412.19437,
+    section 2.1.2): a mean over sequences does not depend on how a batch is cut into micro-batches.
+    ``probabilities`` is [batch, length, n_experts], ``chosen`` [batch, length, top_k].
+    """
+    n_experts = probabilities.shape[-1]
+    chosen_by_sequence = nn.functional.one_hot(chosen.flatten(1), n_experts).to(probabilities.dtype)
+    shares = chosen_by_sequence.mean(1)
+    return n_experts * (shares * probabilities.mean(1)).sum(-1).mean()
+
+
+def expert_products(rows: Tensor, weights: Tensor, load: Tensor) -> Tensor:
+    """``rows`` [n, in], those of the first expert first, each by its expert's matrix: [n, out].
+
+    ``weights`` is [n_experts, out, in], ``load`` [n_experts] the rows of each. One grouped product where the
+    device has it (bfloat16 on CUDA, widths that are multiples of 8), else one product an expert.
+    """
+    device = rows.device.type
+    if torch.is_autocast_enabled(device):
+        narrow = torch.get_autocast_dtype(device)
+        rows, weights = rows.to(narrow), weights.to(narrow)
+    multiply = grouped_products if can_group(rows, weights) else looped_products
+    return multiply(rows, weights, load)
+
+
+def can_group(rows: Tensor, weights: Tensor) -> bool:
+    """Whether :func:`grouped_products` takes these."""
+    aligned = weights.shape[1] % ALIGNED == weights.shape[2] % ALIGNED == 0
+    return _grouped_mm is not None and rows.is_cuda and rows.dtype == torch.bfloat16 and aligned
+
+
+def grouped_products(rows: Tensor, weights: Tensor, load: Tensor) -> Tensor:
+    """As :func:`expert_products`, in one grouped matrix product."""
+    assert _grouped_mm is not None
+    ends = load.cumsum(0).to(torch.int32)
+    result: Tensor = _grouped_mm(rows, weights.transpose(1, 2), offs=ends)
+    return result
+
+
+def looped_products(rows: Tensor, weights: Tensor, load: Tensor) -> Tensor:
+    """As :func:`expert_products`, one expert after the other: the reference."""
+    parts = torch.split(rows, load.tolist())
+    return torch.cat([linear(part, weight) for part, weight in zip(parts, weights, strict=True)])

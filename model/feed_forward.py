@@ -1,0 +1,54 @@
+"""The gated feed-forward unit: a sublayer of its own, or the shared expert of a mixture."""
+
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+
+from model.config import ModelConfig
+from model.functional import swiglu
+from model.scale_vectors import LinearMap, ScaleVector, effective, joint_map, scaled_map, shared_vector
+
+
+class GatedUnit(nn.Module):
+    """SwiGLU: ``down(silu(gate(x)) * up(x))`` with ``hidden`` channels inside.
+
+    ``vector`` is one that gate and up share; ``architecture`` says whether a norm stands behind ``down``.
+    """
+
+    def __init__(
+        self, config: ModelConfig, hidden: int, vector: ScaleVector | None, architecture: str
+    ) -> None:
+        super().__init__()
+        self.epsilon = config.norm_epsilon
+        strategy, width, head = config.scale_vectors, config.shape.width, config.shape.head_width
+        self.shared_vector = vector
+        self.gate = scaled_map("gate", strategy, width, hidden, head, architecture)
+        self.up = scaled_map("up", strategy, width, hidden, head, architecture)
+        self.down = scaled_map("down", strategy, hidden, width, head, architecture)
+
+    def forward(self, x: Tensor, before: Tensor | None = None) -> Tensor:
+        """Normalized input [batch, length, width] to the unit's output, the same shape.
+
+        ``before`` [width] is a vector on the input that others own; only a unit without one may be given it.
+        """
+        own = effective(self.shared_vector)
+        before = before if own is None else own
+        # Not one product: the halves of a joint result are not contiguous, which costs more than it saves.
+        gate = self.gate(x, self.epsilon, before)
+        up = joint_map((self.up,), x, self.epsilon, before)
+        # The product with the gate commutes with a vector on ``up``, so ``down`` can take it in.
+        result: Tensor = self.down(swiglu(gate, up), self.epsilon, self.up.late_vector())
+        return result
+
+    def maps(self) -> Iterator[tuple[str, LinearMap, Tensor | None]]:
+        """Each linear map by its name, with the vector that it shares with others."""
+        shared = effective(self.shared_vector)
+        yield from (("gate", self.gate, shared), ("up", self.up, shared), ("down", self.down, None))
+
+
+class FeedForward(GatedUnit):
+    """The feed-forward sublayer of a dense layer; reads the normalized residual stream."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        vector = shared_vector(config.scale_vectors, config.shape.width, readers=2)
+        super().__init__(config, config.shape.feed_forward, vector, config.architecture)

@@ -1,0 +1,76 @@
+"""How far a run has come, and whether it is beyond hope."""
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from model.config import Trial
+from model.training.checkpoints import Checkpoint
+
+DIVERGENCE_WINDOW = 50
+"""Steps over which the training loss is averaged before it is held against the initial loss."""
+DIVERGENCE_GRACE = 0.2
+"""Share of the steps in which a loss above the initial one is not yet divergence."""
+
+
+@dataclass
+class Progress:
+    """What a resumed run must know besides tensors; plain values, kept in the checkpoint."""
+
+    step: int = 0
+    """Optimizer steps done."""
+    loss_initial: float | None = None
+    recent_losses: deque[float] = field(default_factory=lambda: deque(maxlen=DIVERGENCE_WINDOW))
+    wall_s: float = 0.0
+    """Of all these steps, whoever took them."""
+    resumes: int = 0
+    trunk_step: int = 0
+    """How many of the first steps were taken from a trunk."""
+
+    def facts(self) -> dict[str, Any]:
+        """Everything but the step, as JSON values."""
+        return {
+            "loss_initial": self.loss_initial,
+            "recent_losses": list(self.recent_losses),
+            "wall_s": self.wall_s,
+            "resumes": self.resumes,
+            "trunk_step": self.trunk_step,
+        }
+
+    @classmethod
+    def kept_in(cls, checkpoint: Checkpoint) -> "Progress":
+        """The progress that ``checkpoint`` holds."""
+        facts = checkpoint.facts
+        losses: deque[float] = deque(facts["recent_losses"], maxlen=DIVERGENCE_WINDOW)
+        trunk_step = facts.get("trunk_step", 0)  # not there in checkpoints from before there were trunks
+        return cls(
+            checkpoint.step, facts["loss_initial"], losses, facts["wall_s"], facts["resumes"], trunk_step
+        )
+
+
+def has_diverged(trial: Trial, progress: Progress, loss: float) -> bool:
+    """Whether the run is beyond hope: a loss that is no number, or a mean above where it began.
+
+    The mean is over the last 50 steps, and counts after a fifth of all steps.
+    """
+    if not math.isfinite(loss):
+        return True
+    losses = progress.recent_losses
+    settled = progress.step > DIVERGENCE_GRACE * trial.steps and len(losses) == DIVERGENCE_WINDOW
+    return settled and sum(losses) / len(losses) > (progress.loss_initial or math.inf)
+
+
+def stays_whole(trial: Trial, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether ``trial`` would not have counted as diverged at any of ``rows``, those of its first steps.
+
+    Trials of other budgets share them, but not the share of the steps after which a loss counts.
+    """
+    progress = Progress(loss_initial=rows[0]["loss"])
+    for row in rows:
+        progress.step = row["step"]
+        progress.recent_losses.append(row["loss"])
+        if has_diverged(trial, progress, row["loss"]):
+            return False
+    return True

@@ -1,0 +1,69 @@
+"""The corpus of a sweep: from the section of its file to what is prepared under RUNS_DIR."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from model.fields import ConfigurationError
+from model.training.corpora import CorpusConfig, Process, prepare
+from orchestrator.errors import Refused
+from sweeps import CorpusFacts, corpus_files
+
+if TYPE_CHECKING:
+    from sweeps.corpus import Corpus
+    from sweeps.schema import Sweep
+
+RECORDS = ("jsonl", "parquet")
+ENDLESS = 10**15
+"""Training tokens of a corpus that is not there: no trial sees text twice."""
+_BYTES_A_MEGABYTE = 10**6
+
+
+def configuration(sweep: "Sweep") -> CorpusConfig:
+    """The corpus that the file of ``sweep`` describes. Raises ``Refused`` for what cannot work."""
+    section = sweep.corpus
+    tokenizer = section.tokenizer
+    kind = "ids" if section.source == "synthetic" else tokenizer.kind
+    name = str((sweep.source.folder / tokenizer.file).resolve()) if tokenizer.file else tokenizer.hub or ""
+    process = Process(**section.process.model_dump()) if section.process else Process()
+    try:
+        return CorpusConfig(
+            section.source,
+            kind,
+            0 if kind in ("file", "hub") and tokenizer.size is None else section.vocabulary,
+            files=_paths(sweep, "files"),
+            validation_files=_paths(sweep, "validation"),
+            test_files=_paths(sweep, "test"),
+            field=(section.field or "text") if section.source in RECORDS else "",
+            tokenizer_name=name,
+            separator=tokenizer.separator or "" if kind in ("file", "hub") else "",
+            separator_id=tokenizer.separator or 0 if section.source == "shards" else 0,
+            dtype=section.shard_type if section.source == "shards" else "",
+            sample_bytes=_sample_bytes(section) if kind == "bpe" else 0,
+            process=process if section.source == "synthetic" else None,
+        )
+    except ConfigurationError as error:
+        raise Refused(f"corpus: {error}") from error
+
+
+def _paths(sweep: "Sweep", listed: str) -> tuple[str, ...]:
+    return tuple(str(path.resolve()) for path in corpus_files(sweep, listed))
+
+
+def _sample_bytes(section: "Corpus") -> int:
+    """Sources that were there before samples were learn from all of their training text."""
+    from sweeps.corpus import SAMPLE_MB
+
+    default = SAMPLE_MB if section.source in RECORDS else 0
+    return round((section.tokenizer.sample_mb or default) * _BYTES_A_MEGABYTE)
+
+
+def unprepared_facts(sweep: "Sweep") -> CorpusFacts:
+    """A corpus that nobody has looked at: of the vocabulary that the file says, and without an end."""
+    return CorpusFacts("not prepared", sweep.corpus.vocabulary, ENDLESS)
+
+
+def prepared_facts(sweep: "Sweep", runs_dir: Path, say: Callable[[str], None]) -> CorpusFacts:
+    """What expansion needs to know of the corpus, materialised under RUNS_DIR if it is not there yet."""
+    facts = prepare(configuration(sweep), runs_dir / "corpora", say).facts
+    return CorpusFacts(facts.fingerprint, facts.config.vocabulary_size, facts.train.tokens)

@@ -1,0 +1,110 @@
+"""What the trunks of a sweep save: in its plan, before anything is spent."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from model.config import Trial
+from model.trunks import COURSES, branch_step, trunk_id
+from orchestrator.estimates import KEPT_BYTES_PER_PARAMETER, START_S
+from orchestrator.progress import duration
+
+if TYPE_CHECKING:
+    from orchestrator.sweep_run import Member
+
+Row = dict[str, Any]
+DONE = ("completed", "diverged")
+_NOTHING = {
+    "n_tokens_from_trunk": 0,
+    "flops_from_trunk": 0,
+    "seconds_from_trunk": 0.0,
+    "trunk_bytes": 0,
+}
+
+
+def with_savings(rows: Sequence[Row], trials: Sequence[Trial]) -> list[Row]:
+    """``rows`` of a plan, each with its trunk and with what it need not train because another trial does.
+
+    Of the trials of one trunk that are not done, the one that goes furthest before its cooldown trains the
+    trunk; the others begin with its states. ``trunk_id`` is None for a trial that shares its trunk with none;
+    ``trunk_bytes`` is the size of a state, counted once, while it is kept.
+    """
+    shared = _shared(rows, trials)
+    trunks = {rows[place]["trial_id"]: name for name, places in shared.items() for place in places}
+    found = [{**row, **_NOTHING, "trunk_id": trunks.get(row["trial_id"])} for row in rows]
+    for places in shared.values():
+        missing = [place for place in places if rows[place]["state"] not in DONE]
+        branches = {place: branch_step(trials[place]) for place in missing}
+        leader = max(missing, key=lambda place: branches[place], default=None)
+        kept: set[int] = set()
+        for place, step in branches.items():
+            if place != leader:
+                found[place] |= _spared(rows[place], trials[place], step, is_kept=step in kept)
+                kept.add(step)
+    return found
+
+
+def _shared(rows: Sequence[Row], trials: Sequence[Trial]) -> dict[str, list[int]]:
+    """Trunk -> the places of its trials, each trial once, where there are several."""
+    first: dict[str, int] = {}
+    for place, row in enumerate(rows):
+        if row["trial_id"] is not None:
+            first.setdefault(row["trial_id"], place)
+    groups: dict[str, list[int]] = {}
+    for place in first.values():
+        if name := trunk_id(trials[place]):
+            groups.setdefault(name, []).append(place)
+    return {name: places for name, places in groups.items() if len(places) > 1}
+
+
+def _spared(row: Mapping[str, Any], trial: Trial, step: int, *, is_kept: bool) -> Row:
+    share = step / trial.steps
+    return {
+        "n_tokens_from_trunk": step * trial.batch_tokens,
+        "flops_from_trunk": round(row["flops"] * share),
+        "seconds_from_trunk": (row["seconds"] - START_S) * share,
+        "trunk_bytes": 0 if is_kept else KEPT_BYTES_PER_PARAMETER["all"] * row["n_params_total"],
+    }
+
+
+def independent(rows: Sequence[Row]) -> list[Row]:
+    """``rows`` without those that share a trunk with a larger token budget."""
+    largest: dict[str, int] = {}
+    for row in rows:
+        largest[row["trunk_id"]] = max(row["n_tokens"], largest.get(row["trunk_id"], 0))
+    return [row for row in rows if not row["trunk_id"] or row["n_tokens"] == largest[row["trunk_id"]]]
+
+
+def savings_text(rows: Sequence[Row]) -> str:
+    """What the trunks of a plan save, in words; empty where they save nothing."""
+    spared = [row for row in rows if row["n_tokens_from_trunk"]]
+    if not spared:
+        return ""
+    tokens, flops, seconds, size = (
+        sum(row[name] for row in spared)
+        for name in ("n_tokens_from_trunk", "flops_from_trunk", "seconds_from_trunk", "trunk_bytes")
+    )
+    trunks = len({row["trunk_id"] for row in spared})
+    return (
+        f"trunks: {len(spared)} trials branch off {trunks} trunks that other trials train; that saves "
+        f"{tokens:,} tokens, {flops:.3g} FLOPs, about {duration(seconds)} of one trial at a time; "
+        f"their states take up to {size / 1e6:,.1f} MB meanwhile"
+    )
+
+
+def warmup_hint(members: Sequence["Member"]) -> str:
+    """Says that budgets would share trunks, were it not for warm-ups that are a share of the tokens."""
+    groups: dict[str, set[int]] = {}
+    for member in members:
+        trial = member.trial
+        if trial.schedule.name not in COURSES or "warmup_tokens" in member.cell.values:
+            continue
+        unwarmed = replace(trial, schedule=replace(trial.schedule, warmup_tokens=0))
+        if name := trunk_id(unwarmed):
+            groups.setdefault(name, set()).add(trial.schedule.warmup_tokens)
+    if not any(len(warmups) > 1 for warmups in groups.values()):
+        return ""
+    return (
+        "the token budgets of one setting would share a trunk if their warm-up were the same: give "
+        "warmup_tokens in place of a share of the tokens"
+    )

@@ -1,0 +1,364 @@
+"""What each table of a paper shows, what it refuses, and that it comes out the same every time."""
+
+import csv
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import analysis
+from analysis import DataError, render, table
+
+STRATEGIES = {
+    "baseline": ("shared", "input", "none", "all"),
+    "none": ("none", "input", "none", "all"),
+    "unified": ("heterogeneous", "dual-normalized", "or", "input"),
+    "no-decay": ("shared", "input", "none", "none"),
+    "or-norm": ("shared", "input", "or-normalized", "all"),
+}
+FIELDS = ("vector_branches", "vector_placement", "vector_reparameterization", "vector_decay")
+FEW = {"baseline": 0.0, "unified": -0.03, "no-decay": 0.002}
+EFFECTS = {"baseline": 0.0, "none": 0.04, "unified": -0.03, "no-decay": 0.002, "or-norm": 0.001}
+
+
+@pytest.fixture
+def source(sweep):
+    """A sweep's rows with everything that a table may ask for."""
+
+    def make(effects: dict[str, float] = EFFECTS, **options) -> pd.DataFrame:
+        rows = sweep(effects, **options)
+        strategies = pd.DataFrame([STRATEGIES[arm] for arm in rows["arm"]], columns=list(FIELDS))
+        rows = pd.concat([rows, strategies], axis=1).assign(
+            optimizer="adamw",
+            schedule="cosine",
+            architecture="llama",
+            learning_rate=np.where(rows["arm"] == "none", 0.008, 0.016),
+            matrix_decay=0.1,
+            device="cuda",
+            micro_batch=0,
+            steps=100,
+            peak_memory_bytes=2.0**30,
+            n_params_total=rows["n_params"] + 1000,
+            n_params_scale_vectors=np.where(rows["arm"] == "none", 0, 160),
+        )
+        slow = np.where(rows["arm"] == "unified", 1.1, 1.0) * (1 + 0.01 * rows["seed"].astype(float))
+        return rows.assign(wall_s=10.0 * slow, tokens_per_s=rows["n_tokens"] / (10.0 * slow))
+
+    return make
+
+
+def shown(results: pd.DataFrame, name: str, **options) -> analysis.Table:
+    return table(results, name, **{"reference": "baseline", "bootstrap": 20, **options})
+
+
+def column(found: analysis.Table, name: str, group: str = "") -> list[str]:
+    headings = list(zip(found.groups or [""] * len(found.columns), found.columns, strict=True))
+    place = headings.index((group, name))
+    return [row[place] for row in found.rows]
+
+
+def records(found: analysis.Table) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(render(found, "csv"))))
+
+
+@pytest.mark.parametrize("name", list(analysis.TABLES))
+def test_every_table_is_the_same_bytes_whatever_the_order_of_an_arms_rows(source, name: str):
+    rows = source(FEW)
+    first = shown(rows, name)
+    again = shown(pd.concat([part.iloc[::-1] for _, part in rows.groupby("arm", sort=False)]), name)
+    for form in ("markdown", "latex", "csv"):
+        assert render(first, form) == render(again, form)
+
+
+@pytest.mark.parametrize("name", list(analysis.TABLES))
+def test_every_table_states_its_conventions_and_has_whole_rows(source, name: str):
+    found = shown(source(FEW), name)
+    assert found.rows
+    assert {len(row) for row in found.rows} == {len(found.columns)} == {len(found.numeric)}
+    assert any(note.startswith("N: ") for note in found.notes)
+
+
+@pytest.mark.parametrize("name", list(analysis.TABLES))
+def test_latex_is_balanced_and_escaped(source, name: str):
+    rows = source(FEW).replace({"arm": {"unified": "uni_fied & 100%"}})
+    text = render(shown(rows, name), "latex")
+    width = len(text.split(r"\begin{tabular}{")[1].split("}")[0])
+    body = text.split(r"\toprule")[1].split(r"\bottomrule")[0]
+    lines = [line for line in body.splitlines() if line.endswith(r"\\") and r"\multicolumn" not in line]
+    assert {line.replace(r"\&", "").count("&") for line in lines} == {width - 1}
+    assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
+    assert r"uni\_fied \& 100\%" in text
+    assert text.isascii()
+
+
+# main
+
+
+def test_main_has_the_arms_side_by_side_and_a_row_for_each_rung(source):
+    found = shown(source(), "main")
+    assert column(found, "rung") == ["25k", "55k", "83k", "150k"]
+    assert column(found, "N") == ["25.1k", "55.3k", "82.9k", "151k"]
+    assert column(found, "seeds") == ["2"] * 4
+    assert all(text.startswith("−0.0") and "±" in text for text in column(found, "difference", "unified"))
+    assert column(found, "multiplier", "unified")[0].startswith("1.")
+
+
+def test_main_agrees_with_compare(source):
+    rows = source({"baseline": 0.0, "none": 0.04})
+    (compared,) = analysis.compare(rows, reference="baseline", bootstrap=0)
+    got = [record for record in records(shown(rows, "main")) if record["arm"] == "none"]
+    assert [float(record["difference"]) for record in got] == [cell.mean for cell in compared.by_rung]
+    assert [float(record["difference_low"]) for record in got] == [c.interval[0] for c in compared.by_rung]
+
+
+def test_the_multiplier_of_a_rung_is_that_of_its_compute(source):
+    rows = source({"baseline": 0.0, "unified": -0.03}, noise=1e-4)
+    (compared,) = analysis.compare(rows, reference="baseline", bootstrap=20)
+    got = [record for record in records(shown(rows, "main")) if record["arm"] == "unified"]
+    largest = compared.compute_multipliers[1]
+    assert float(got[-1]["at_flops"]) == largest.at_flops
+    assert float(got[-1]["multiplier"]) == pytest.approx(largest.estimate)
+    assert float(got[-1]["multiplier_low"]) == pytest.approx(largest.interval[0])
+
+
+def test_bold_is_the_lowest_mean_and_a_star_says_that_it_is_separated(source):
+    clear = shown(source({"baseline": 0.0, "unified": -0.05}, noise=1e-3), "main")
+    assert {clear.columns[place] for _, place in clear.best} == {"loss"}
+    assert all(text.endswith("*") for text in column(clear, "loss", "unified"))
+    close = shown(source({"baseline": 0.0, "unified": -1e-5}, noise=2e-2), "main")
+    assert len(close.best) == 4
+    assert not any(text.endswith("*") for row in close.rows for text in row)
+
+
+def test_one_seed_may_be_bold_but_never_separated(source):
+    found = shown(source({"baseline": 0.0, "unified": -0.05}, seeds=(0,)), "main")
+    assert len(found.best) == 4
+    assert not any("*" in text or "±" in text for row in found.rows for text in row)
+
+
+def test_an_arm_that_diverged_in_a_row_is_not_its_best(source, diverge):
+    rows = diverge(source({"baseline": 0.0, "none": 0.02, "unified": -0.05}), "unified", "55k", 1)
+    found = shown(rows, "main")
+    place = {row: found.groups[at] for row, at in found.best}
+    assert place == {0: "unified", 1: "baseline", 2: "unified", 3: "unified"}
+    assert column(found, "seeds")[1] == "1–2"
+    assert "Without a difference, unified: diverged at 55k, seed 1." in found.notes
+
+
+def test_a_cell_whose_trials_all_diverged_says_so(source, diverge):
+    rows = source({"baseline": 0.0, "unified": -0.05}, seeds=(0,))
+    found = shown(diverge(rows, "unified", "55k", 0), "main")
+    assert column(found, "loss", "unified")[1] == "diverged"
+
+
+def test_a_censored_rate_is_marked(source):
+    rows = source()
+    rows.loc[(rows["arm"] == "none") & (rows["rung"] == "25k"), "lr_status"] = "censored"
+    found = shown(rows, "main")
+    assert "†" in column(found, "loss", "none")[0]
+    assert any(note.startswith("†: learning rate censored") for note in found.notes)
+    assert "censored at 25k, tuned at 55k, 83k and 150k" in " ".join(found.notes)
+
+
+def test_the_decay_convention_of_every_arm_is_said(source):
+    notes = " ".join(shown(source(), "main").notes)
+    assert (
+        "Weight decay: 0.1 on matrices; of the scale vectors decay: all in baseline and or-norm; "
+        "no vectors in none; input in unified; none in no-decay." in notes
+    )
+
+
+def test_several_settings_have_rows_and_multipliers_of_their_own(source):
+    rows = source({"baseline": 0.0, "unified": -0.03})
+    both = pd.concat([rows, rows.assign(optimizer="muon", loss=rows["loss"] - 0.1)])
+    found = shown(both, "main")
+    assert column(found, "optimizer") == ["adamw"] * 4 + ["muon"] * 4
+    assert found.breaks == {4}
+    assert all(column(found, "multiplier", "unified"))
+
+
+def test_without_a_line_in_compute_the_reason_stands_in_place_of_multipliers(source):
+    rows = source({"baseline": 0.0, "unified": -0.03}, rungs={"25k": 25_088})
+    found = shown(rows, "main")
+    assert "multiplier" not in found.columns
+    assert "No compute multipliers: unified: no multiplier from one rung." in found.notes
+
+
+# ablation
+
+
+def test_ablation_marks_what_each_arm_has_and_tests_the_family(source):
+    rows = source()
+    found = shown(rows, "ablation")
+    assert column(found, "arm")[0] == "baseline"
+    marks = {row[0]: dict(zip(found.columns, row, strict=True)) for row in found.rows}
+    assert [marks["unified"][name] for name in ("HG", "DP", "DNP", "OR", "ER", "decay")] == [
+        "✓",
+        "",
+        "✓",
+        "✓",
+        "",
+        "input",
+    ]
+    assert marks["none"]["vectors"] == marks["none"]["decay"] == ""
+    assert marks["or-norm"]["OR"] == "or-normalized"
+    compared = {
+        one.arm: one.loss_difference for one in analysis.compare(rows, reference="baseline", bootstrap=0)
+    }
+    got = {record["arm"]: record for record in records(found) if record["cell"] == "all"}
+    for arm, difference in compared.items():
+        assert float(got[arm]["difference"]) == difference.mean
+        assert float(got[arm]["p_holm"]) == difference.p_holm
+
+
+def test_ablation_says_whether_the_best_arm_is_separated_from_the_next(source):
+    found = shown(source(noise=1e-3), "ablation")
+    ((row, place),) = found.best
+    assert (found.rows[row][0], found.columns[place]) == ("unified", "all")
+    assert any("unified is separated from the next, or-norm" in note for note in found.notes)
+
+
+def test_an_arm_that_lacks_a_cell_is_not_ranked(source):
+    rows = source({"baseline": 0.0, "unified": -0.03, "or-norm": -0.01})
+    found = shown(rows[~((rows["arm"] == "unified") & (rows["rung"] == "150k"))], "ablation")
+    ((row, _),) = found.best
+    assert found.rows[row][0] == "or-norm"
+    assert "Not over all cells, so not to be ranked beside the others: unified." in found.notes
+
+
+def test_no_arm_below_the_reference_is_bold(source):
+    found = shown(source({"baseline": 0.0, "none": 0.04}), "ablation")
+    assert found.best == frozenset()
+    assert any("No arm lies below the reference" in note for note in found.notes)
+
+
+def test_ablation_of_a_plain_table_has_no_check_marks(sweep):
+    found = shown(sweep(), "ablation")
+    assert found.columns == ("arm", "25k", "55k", "83k", "150k", "all", "Holm p", "pairs")
+
+
+# decay
+
+
+def test_decay_has_a_row_for_each_architecture_and_policy(source):
+    rows = source({"baseline": 0.0, "no-decay": 0.01, "unified": -0.03})
+    both = pd.concat([rows, rows.assign(architecture="gemma")])
+    found = shown(both, "decay")
+    assert column(found, "architecture") == ["gemma"] * 3 + ["llama"] * 3
+    assert column(found, "decayed vectors")[:3] == ["all", "none", "input"]
+    assert any("Holm over the 4 rows" in note for note in found.notes)
+
+
+def test_decay_shows_norms_where_the_source_has_them(source):
+    rows = source({"baseline": 0.0, "no-decay": 0.01}).assign(vector_rms_query_input=0.5)
+    assert column(shown(rows, "decay"), "query_input", "root mean square of the vectors") == ["0.500"] * 2
+
+
+def test_arms_that_are_the_same_trials_are_said_to_be(source):
+    rows = source({"baseline": 0.0, "no-decay": 0.0})
+    rows["trial_id"] = rows["rung"] + rows["seed"].astype(str)
+    rows["loss"] = rows.groupby("trial_id")["loss"].transform("first")
+    assert column(shown(rows, "decay"), "Holm p")[1] == "same trials"
+
+
+# overhead
+
+
+def test_overhead_is_a_median_of_paired_ratios_with_their_range(source):
+    found = shown(source({"baseline": 0.0, "unified": -0.03}), "overhead")
+    first = [dict(zip(found.columns, row, strict=True)) for row in found.rows[:2]]
+    assert first[0]["step time"] == "100 ms"
+    assert first[1]["step time"] == "1.10× [1.10, 1.10]"
+    assert first[1]["tokens/s"] == "0.91× [0.91, 0.91]"
+    assert first[0]["peak memory"] == "1024 MiB"
+    assert (first[1]["scale vectors"], first[1]["share"]) == ("160", "6.13e-03")
+
+
+def test_overhead_compares_no_trials_of_different_devices(source):
+    rows = source({"baseline": 0.0, "unified": -0.03})
+    rows.loc[(rows["arm"] == "unified") & (rows["rung"] == "25k"), "device"] = "cpu"
+    found = shown(rows, "overhead")
+    assert column(found, "rung")[:3] == ["25k", "55k", "55k"]
+    assert any("Left out: 2 pairs" in note for note in found.notes)
+
+
+def test_overhead_says_what_was_not_recorded(source):
+    rows = source({"baseline": 0.0, "unified": -0.03}).drop(columns=["peak_memory_bytes", "n_params_total"])
+    assert "Not recorded in this source: peak memory, parameters." in shown(rows, "overhead").notes
+
+
+# optimizers
+
+
+def test_optimizers_has_the_rates_and_an_overall_row_for_each(source):
+    rows = source({"baseline": 0.0, "unified": -0.03})
+    both = pd.concat([rows, rows.assign(optimizer="muon", schedule="wsd")])
+    found = shown(both, "optimizers")
+    assert column(found, "cell") == ["25k", "55k", "83k", "150k", "all"] * 2
+    assert column(found, "rate", "baseline")[:5] == ["0.016"] * 4 + [""]
+    assert all(", p " in text for text in column(found, "difference", "unified")[4::5])
+
+
+# scaling
+
+
+def test_scaling_is_what_fit_and_compare_say(source):
+    rows = source({"baseline": 0.0, "unified": -0.03})
+    got = {record["arm"]: record for record in records(shown(rows, "scaling"))}
+    for fit in analysis.fit(rows, bootstrap=20):
+        assert float(got[fit.arm]["alpha"]) == fit.parameters["alpha"]
+        assert float(got[fit.arm]["alpha_low"]) == fit.intervals["alpha"][0]
+        assert float(got[fit.arm]["hold_out_relative_error"]) == fit.hold_out["relative_error"]
+    (compared,) = analysis.compare(rows, reference="baseline", bootstrap=20)
+    assert float(got["unified"]["multiplier_middle"]) == compared.compute_multipliers[0].estimate
+    assert got["baseline"]["multiplier_middle"] == ""
+
+
+def test_scaling_takes_any_law(source):
+    found = shown(source({"baseline": 0.0, "unified": -0.03}), "scaling", law="power-floor", x="N")
+    assert "E" in found.columns
+    assert "L = E + A/N^alpha" in found.groups
+
+
+# refusals: what is missing, never an empty table
+
+
+@pytest.mark.parametrize(
+    ("name", "drop", "message"),
+    [
+        ("decay", ["vector_decay"], "table 'decay' needs vector_decay"),
+        ("optimizers", ["optimizer", "schedule"], "table 'optimizers' needs optimizer, schedule"),
+        (
+            "overhead",
+            ["steps", "tokens_per_s", "peak_memory_bytes"],
+            "'overhead' needs wall_s and steps; or tokens_per_s",
+        ),
+    ],
+)
+def test_a_source_that_lacks_what_a_table_needs_is_refused(source, name: str, drop: list[str], message: str):
+    with pytest.raises(DataError, match=message):
+        shown(source().drop(columns=drop), name)
+
+
+@pytest.mark.parametrize("name", list(analysis.TABLES))
+def test_no_table_is_made_of_trials_that_have_not_finished(source, name: str):
+    rows = source({"baseline": 0.0, "no-decay": 0.0}).assign(status="pending", loss=np.nan)
+    with pytest.raises(DataError, match="needs completed comparison trials; none of 16 is"):
+        shown(rows, name)
+
+
+def test_one_decay_policy_is_no_decay_table(source):
+    with pytest.raises(DataError, match="needs arms with different decay policies; found: all"):
+        shown(source({"baseline": 0.0, "or-norm": 0.0}), "decay")
+
+
+def test_one_rung_is_no_scaling_table(source):
+    rows = source({"baseline": 0.0, "unified": -0.03}, rungs={"25k": 25_088})
+    with pytest.raises(DataError, match="table 'scaling' has no law to show: arm 'baseline': all points"):
+        shown(rows, "scaling")
+
+
+def test_an_unknown_table_is_refused_with_the_nearest_name(source):
+    with pytest.raises(DataError, match="table is 'mian'; nearest: 'main'"):
+        shown(source(), "mian")

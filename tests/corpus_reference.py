@@ -1,0 +1,49 @@
+"""How documents and splits were made when all text was held in memory: what streaming has to agree with."""
+
+import hashlib
+from collections.abc import Iterable
+
+from model.training.corpus_documents import SPLITS
+
+
+def documents_of(texts: Iterable[bytes]) -> list[bytes]:
+    """The distinct pieces of the distinct texts, in their order."""
+    whole = list(dict.fromkeys(content for content in texts if content))
+    limit = max(512, sum(map(len, whole)) // 512)
+    return list(dict.fromkeys(piece for content in whole for piece in pieces(content, limit)))
+
+
+def pieces(content: bytes, limit: int) -> list[bytes]:
+    """``content`` cut after its last line end within ``limit``, or between two characters."""
+    found = []
+    while len(content) > limit:
+        end = content.rfind(b"\n", 0, limit) + 1 or limit
+        while content[end] & 0xC0 == 0x80:
+            end -= 1
+        found.append(content[:end])
+        content = content[end:]
+    return [*found, content]
+
+
+def splits_of(texts: Iterable[bytes]) -> dict[str, list[bytes]]:
+    """The documents of each split, in the order in which they are stored."""
+    ranked = sorted(documents_of(texts), key=rank)
+    quota = 0.02 * sum(map(len, ranked))
+    test = _until(ranked[:-2], quota)
+    validation = _until(ranked[len(test) : -1], quota)
+    train = ranked[len(test) + len(validation) :]
+    return dict(zip(SPLITS, (train, validation, test), strict=True))
+
+
+def rank(content: bytes) -> bytes:
+    """A salted hash of the hash of the content."""
+    return hashlib.sha256(b"scalevec split 1" + hashlib.sha256(content).digest()).digest()
+
+
+def _until(documents: list[bytes], quota: float) -> list[bytes]:
+    size = 0
+    for place, document in enumerate(documents):
+        size += len(document)
+        if size >= quota:
+            return documents[: place + 1]
+    return documents
