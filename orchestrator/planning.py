@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from model.accounting import count_parameters
 from model.identity import trial_id
+from orchestrator.carried import RATES as CHECKED_RATES
 from orchestrator.corpora import ENDLESS
 from orchestrator.errors import Refused
 from orchestrator.estimates import FLOPS_PER_S, H100_SHARE, cost
 from orchestrator.progress import duration
-from orchestrator.sweep_run import COMPARISON, Member
+from orchestrator.sweep_run import COMPARISON, TUNING, Member
 from orchestrator.trunk_savings import DONE, independent, savings_text, warmup_hint, with_savings
 from results.run_directory import RunDirectory, trial_ids
 from sweeps import epochs
@@ -49,6 +50,10 @@ def _named(run: "SweepRun") -> Iterator[tuple[Member, str | None]]:
         if run.tuner.is_open(cell):
             for seed in cell.seeds:
                 yield Member(cell, COMPARISON, cell.trial(seed), "to be tuned"), None
+    for cell in run.tuner.to_check:
+        if run.tuner.is_open(cell) and run.sweep.tune is not None:
+            for seed in run.sweep.tune.seeds * CHECKED_RATES:
+                yield Member(cell, TUNING, cell.trial(seed), "to be tuned"), None
 
 
 def _states(run: "SweepRun") -> Callable[[str], str]:

@@ -93,7 +93,8 @@ class SweepRun:
         self.corpus_facts = corpus_facts
         self.cells = expand(sweep, self.corpus_facts)
         frozen = [] if retune else choices.from_json(self.folder.tuning())
-        self.tuner = Tuner(self.cells, frozen, sweep.tune.extend if sweep.tune else 0)
+        checked = sweep.reference if sweep.tune and sweep.tune.check_carried else None
+        self.tuner = Tuner(self.cells, frozen, sweep.tune.extend if sweep.tune else 0, checked)
         self._ids: dict[Trial, str] = {}
 
     def write_file(self) -> None:
@@ -164,7 +165,8 @@ class SweepRun:
         ]
 
     def _tuning_members(self) -> list[Member]:
-        return [Member(cell, TUNING, trial, "grid") for cell, trial in self.tuner.trials()]
+        grid = [Member(cell, TUNING, trial, "grid") for cell, trial in self.tuner.trials()]
+        return grid + [Member(cell, TUNING, trial, "check") for cell, trial in self.tuner.check_trials()]
 
     def _chosen(self, cell: Cell) -> tuple[dict[str, float], str]:
         """The tuned values of ``cell`` and the weakest status among them."""

@@ -42,10 +42,8 @@ def _tune(sweep: Sweep) -> Iterator[_Finding]:
     for name, values in lists.items():
         if len(values) < 2:
             yield ("tune", name), refused(list(values), "two values or more (three bracket an optimum)")
-        for position, value in enumerate(values):
-            if value <= 0:
-                allowed = "positive values (the optimum is sought in the logarithm)"
-                yield ("tune", name, position), refused(value, allowed)
+    if sweep.tune.check_carried and "learning_rate" not in lists:
+        yield ("tune", "check_carried"), refused(True, "false where learning_rate is not tuned")
     for position, rung in enumerate(sweep.tune.rungs or ()):
         if rung not in _rungs(sweep):
             yield ("tune", "rungs", position), not_among(rung, _rungs(sweep), "not in ladder")

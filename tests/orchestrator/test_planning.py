@@ -115,3 +115,27 @@ def test_the_files_of_a_finished_trial_are_those_that_the_plan_counts(finished_s
     assert row["disk_files"] == len(found) + without_checkpoints
     size = sum(path.stat().st_size for path in found if path.is_file())
     assert size / 2 < row["disk_bytes"] < size * 2
+
+
+def test_the_check_of_a_carried_rate_is_planned_before_the_rate_is_known(tmp_path):
+    tune = {
+        "learning_rate": [0.005, 0.01, 0.02],
+        "rungs": ["tiny-25k"],
+        "check_carried": True,
+        "seeds": [7, 8],
+    }
+    sweep = sweeps.loads(yaml.safe_dump(SWEEP | {"tune": tune}, sort_keys=False))
+    rows = planned(SweepRun(sweep, tmp_path, Progress(1), simulated=True))
+    found = [row for row in rows if (row["stage"], row["rung"]) == ("tuning", "tiny-55k")]
+    assert [(row["arm"], row["seed"], row["trial_id"]) for row in found] == [
+        ("baseline", seed, None) for seed in (7, 8) * 3
+    ]
+
+
+def test_a_member_says_its_tokens_per_parameter_whatever_the_budget(tmp_path):
+    for kind, amount in (("tokens", 2e6), ("flops", 1e12), ("tokens_per_parameter", 20)):
+        sweep = sweeps.loads(yaml.safe_dump(SWEEP | {kind: [amount]}, sort_keys=False))
+        run = SweepRun(sweep, tmp_path, Progress(1), simulated=True)
+        for member in run.members():
+            said = member.to_json("0")["tokens_per_parameter"]
+            assert said == pytest.approx(member.trial.tokens / member.cell.n_params, rel=0.05)
