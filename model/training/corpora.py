@@ -8,7 +8,7 @@ import importlib.metadata
 import json
 import platform
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model.fields import to_dict
@@ -18,6 +18,7 @@ from model.training.corpus_config import CorpusConfig, stored_type
 from model.training.corpus_documents import require_enough
 from model.training.corpus_facts import Corpus, CorpusFacts, SplitFacts, open_corpus, require_batch
 from model.training.corpus_files import CorpusError
+from model.training.corpus_memory import files_key, remembered
 from model.training.corpus_writing import drawn_splits, write_documents, write_synthetic
 from model.training.durable_files import complete_directory, partial_directories, write_synced
 from model.training.synthetic import Process
@@ -37,21 +38,34 @@ __all__ = [
 ]
 
 
-def fingerprint(config: CorpusConfig, progress: Progress = lambda _: None) -> str:
+def fingerprint(
+    config: CorpusConfig, progress: Progress = lambda _: None, corpora_dir: Path | None = None
+) -> str:
     """SHA-256 over format, tokenizer and content (64 hex digits); reads all text, tokenizes nothing.
 
+    Files that have not changed since their corpus was prepared under ``corpora_dir`` are not read.
     Raises :class:`CorpusError` for text that is missing, unreadable, not UTF-8 or empty.
     """
     if config.process is not None:
         return synthetic.fingerprint(config.process)
-    return _looked_at(config, progress)[2].fingerprint
+    request = _request(config)
+    known = remembered(corpora_dir, request.key) if corpora_dir is not None else None
+    return known or take_census(request.config, request.plan.identity, progress).fingerprint
 
 
-def _looked_at(config: CorpusConfig, progress: Progress) -> tuple[CorpusConfig, TokenizerPlan, Census]:
-    """The configuration with its vocabulary filled in, its tokenizer, and what there is to be tokenized."""
+@dataclass(frozen=True)
+class _Request:
+    """A configuration with its vocabulary filled in, its tokenizer, and what its files look like."""
+
+    config: CorpusConfig
+    plan: TokenizerPlan
+    key: str
+
+
+def _request(config: CorpusConfig) -> _Request:
     plan = TOKENIZERS[config.tokenizer](config)
     config = replace(config, vocabulary_size=plan.vocabulary_size)
-    return config, plan, take_census(config, plan.identity, progress)
+    return _Request(config, plan, files_key(config, plan.identity))
 
 
 def prepare(config: CorpusConfig, corpora_dir: Path, progress: Progress) -> Corpus:
@@ -63,18 +77,25 @@ def prepare(config: CorpusConfig, corpora_dir: Path, progress: Progress) -> Corp
     """
     if config.process is not None:
         return _prepare_synthetic(config, config.process, corpora_dir, progress)
-    config, plan, census = _looked_at(config, progress)
+    request = _request(config)
+    if (known := remembered(corpora_dir, request.key)) is not None:
+        return open_corpus(corpora_dir, known)
+    census = take_census(request.config, request.plan.identity, progress)
     final = corpora_dir / census.fingerprint
     if not final.exists():
         require_enough(census.counts, drawn_splits(config))
-        total = sum(census.sizes.values())
-        progress(f"corpus {final.name[:12]}: {sum(census.counts.values()):,} documents, {total / 1e6:.1f} MB")
-        for name in census.skipped:
-            progress(f"skipped {name}: not UTF-8 text")
-        if census.empty:
-            progress(f"skipped {census.empty:,} empty documents")
-        _make(final, progress, lambda partial: _write(partial, config, plan, census, progress))
+        _say_what_was_read(census, progress)
+        _make(final, progress, lambda partial: _write(partial, request, census, progress))
     return open_corpus(corpora_dir, final.name)
+
+
+def _say_what_was_read(census: Census, progress: Progress) -> None:
+    count, total = sum(census.counts.values()), sum(census.sizes.values())
+    progress(f"corpus {census.fingerprint[:12]}: {count:,} documents, {total / 1e6:.1f} MB")
+    for name in census.skipped:
+        progress(f"skipped {name}: not UTF-8 text")
+    if census.empty:
+        progress(f"skipped {census.empty:,} empty documents")
 
 
 def _make(final: Path, progress: Progress, write: Callable[[Path], None]) -> None:
@@ -84,11 +105,10 @@ def _make(final: Path, progress: Progress, write: Callable[[Path], None]) -> Non
         write(partial)
 
 
-def _write(
-    directory: Path, config: CorpusConfig, plan: TokenizerPlan, census: Census, progress: Progress
-) -> None:
+def _write(directory: Path, request: _Request, census: Census, progress: Progress) -> None:
+    config = request.config
     dtype = stored_type(config.vocabulary_size)
-    shards, separator = write_documents(directory, config, plan, census, dtype, progress)
+    shards, separator = write_documents(directory, config, request.plan, census, dtype, progress)
     facts = CorpusFacts(
         format_version=FORMAT_VERSION,
         fingerprint=census.fingerprint,
@@ -100,6 +120,7 @@ def _write(
         empty=census.empty,
         sample_bytes=census.sample_bytes,
         separator=separator,
+        files_key=request.key,
         train=shards["train"],
         validation=shards["validation"],
         test=shards["test"],

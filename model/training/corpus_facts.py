@@ -38,6 +38,7 @@ class CorpusFacts:
     skipped: files that were left out. empty: documents without content, left out too.
     sample_bytes: of the training split that the tokenizer was trained on, about; 0: all, or none was trained.
     separator: the id of the token that ends a document. entropy_rate: nats a token of a synthetic corpus.
+    files_key: what the files looked like when they were read (see ``corpus_memory``).
     """
 
     format_version: int
@@ -54,6 +55,7 @@ class CorpusFacts:
     sample_bytes: int = 0
     separator: int = 0
     entropy_rate: float | None = None
+    files_key: str = ""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def prepare(sweep: str | None, mapping: str | None, runs_dir: Path, *, as_json: 
 
 def fingerprint(sweep: str | None, mapping: str | None, *, as_json: bool) -> Exit:
     """What a corpus is called; all its text is read, nothing is written."""
-    name = _fingerprint(_sweep(sweep, mapping))
+    name = _fingerprint(_sweep(sweep, mapping), None)
     print(json.dumps({"fingerprint": name}) if as_json else name)
     return Exit.DONE
 
@@ -57,7 +57,7 @@ def inspect(
     if source is not None and mapping is None and re.fullmatch("[0-9a-f]+", source):
         name = _whole_name(source, corpora)
     else:
-        name = _fingerprint(_sweep(source, mapping))
+        name = _fingerprint(_sweep(source, mapping), corpora)
         if not (corpora / name).is_dir():
             raise Refused(f"corpus {name} is not under {corpora}; scalevec corpus prepare makes it")
     corpus = open_corpus(corpora, name)
@@ -78,11 +78,11 @@ def _sweep(path: str | None, mapping: str | None) -> "Sweep":
     return sweeps.loads(f"corpus: {mapping}{_REST}", OPTION, Path())
 
 
-def _fingerprint(sweep: "Sweep") -> str:
+def _fingerprint(sweep: "Sweep", corpora: Path | None) -> str:
     from model.training.corpora import fingerprint as name_of
     from orchestrator.corpora import configuration
 
-    return name_of(configuration(sweep), _say)
+    return name_of(configuration(sweep), _say, corpora)
 
 
 def _corpora(runs_dir: Path) -> Path:

@@ -2,17 +2,20 @@
 
 import gzip
 import json
+import os
 import random
+import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow
 import pytest
 from pyarrow import parquet
 
-from model.training import corpus_files, corpus_spill, corpus_writing
+from model.training import corpora, corpus_census, corpus_files, corpus_spill, corpus_writing
 from model.training.corpora import Corpus, CorpusConfig, CorpusError, fingerprint, prepare
 from model.training.corpus_documents import SPLITS
 from model.training.corpus_spill import KEY_BYTES, Spill
@@ -255,3 +258,73 @@ def test_a_sample_trains_the_tokenizer_and_is_part_of_the_fingerprint(tmp_path: 
     assert (everything[1], sampled[1]) == (0, 5_000)
     assert larger == everything
     assert sampled[0] != everything[0]
+
+
+def aged(folder: Path, seconds: int) -> None:
+    """The text files of ``folder`` as if they had been written so long ago."""
+    then = time.time_ns() - seconds * 10**9
+    for path in folder.glob("*.txt"):
+        os.utime(path, ns=(then, then))
+
+
+@pytest.fixture
+def read_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The fingerprints that were found by reading all text."""
+    found: list[str] = []
+
+    def counted(*arguments: Any) -> Any:
+        census = corpus_census.take_census(*arguments)
+        found.append(census.fingerprint)
+        return census
+
+    monkeypatch.setattr(corpora, "take_census", counted)
+    return found
+
+
+def test_files_that_did_not_change_are_not_read_again(tmp_path: Path, read_files: list[str]) -> None:
+    config = CorpusConfig("text", "bytes", 256, (write_documents(tmp_path, "text", "all", DOCUMENTS),))
+    aged(tmp_path, seconds=100)
+    first = prepare(config, tmp_path / "corpora", quiet)
+    assert prepare(config, tmp_path / "corpora", quiet) == first
+    assert fingerprint(config, quiet, tmp_path / "corpora") == first.fingerprint
+    assert read_files == [first.fingerprint]
+    assert fingerprint(config) == first.fingerprint
+    assert len(read_files) == 2
+
+
+def test_files_that_changed_are_read_again_though_their_size_is_the_same(
+    tmp_path: Path, read_files: list[str]
+) -> None:
+    config = CorpusConfig("text", "bytes", 256, (write_documents(tmp_path, "text", "all", DOCUMENTS),))
+    aged(tmp_path, seconds=100)
+    first = prepare(config, tmp_path / "corpora", quiet)
+    path = tmp_path / "all-0000.txt"
+    path.write_text(path.read_text()[::-1])
+    second = prepare(config, tmp_path / "corpora", quiet)
+    assert second.fingerprint != first.fingerprint
+    assert read_files == [first.fingerprint, second.fingerprint]
+
+
+def test_another_tokenizer_of_the_same_files_is_another_corpus(tmp_path: Path, read_files: list[str]) -> None:
+    pattern = write_documents(tmp_path, "text", "all", DOCUMENTS)
+    aged(tmp_path, seconds=100)
+    for tokenizer, size in (("bytes", 256), ("bpe", 270), ("bpe", 271)):
+        prepare(CorpusConfig("text", tokenizer, size, (pattern,)), tmp_path / "corpora", quiet)
+    assert len(set(read_files)) == 3
+
+
+def test_files_that_were_just_written_are_read_each_time(tmp_path: Path, read_files: list[str]) -> None:
+    config = CorpusConfig("text", "bytes", 256, (write_documents(tmp_path, "text", "all", DOCUMENTS),))
+    aged(tmp_path, seconds=-100)
+    for _ in range(2):
+        prepare(config, tmp_path / "corpora", quiet)
+    assert len(read_files) == 2
+
+
+def test_preparing_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus_census, "SECONDS_BETWEEN", -1.0)
+    config = CorpusConfig("text", "bytes", 256, (write_documents(tmp_path, "text", "all", DOCUMENTS[:30]),))
+    messages: list[str] = []
+    prepare(config, tmp_path / "corpora", messages.append)
+    for step in ("read: 30 documents", "sorted: 30 documents", "tokenized: 30 documents, 0 of 0 MB so far"):
+        assert any(message.startswith(step) for message in messages), messages
