@@ -11,6 +11,7 @@ from model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Tr
 from model.identity import trial_id
 from model.scale_vectors import FoldingError, ScaleVector
 from model.strategies import ALL_MAPS, PRESETS, WEIGHT_DECAYS, ScaleVectorStrategy
+from model.theory.effective import effective_matrices
 from model.training.optimizers import parameter_groups
 from model.transformer import Block, Transformer, fold, parameter_roles
 from model.vector_statistics import vector_statistics
@@ -210,3 +211,14 @@ def test_input_vectors_fold_while_the_norms_keep_theirs(build, tokens):
 def test_folding_refuses_vectors_behind_norms(build):
     with pytest.raises(FoldingError, match="norms behind query, key, output, down cannot be folded"):
         fold(build(PRESETS["baseline"], **GEMMA))
+
+
+# The effective matrices
+
+
+def test_an_output_vector_in_front_of_a_norm_is_part_of_the_effective_matrix(build):
+    strategy = replace(PRESETS["dp"], branches="heterogeneous", dual_maps=("query",))
+    model = build(strategy, drawn=True, **GEMMA)
+    query = model.blocks[0].attention.query
+    (found,) = (one for one in effective_matrices(model) if (one.kind, one.layer) == ("query", 0))
+    torch.testing.assert_close(found.values().effective(), query.folded_weight(), rtol=1e-12, atol=0)
