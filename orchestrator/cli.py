@@ -50,7 +50,6 @@ app.add_typer(store, name="store")
 app.add_typer(corpus_cli.app, name="corpus")
 
 
-
 @app.callback()
 def _global(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
