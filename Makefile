@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-cluster faults lint readme bench bench-cluster bench-store clean
+.PHONY: demo test test-cluster faults lint readme bench bench-cluster bench-store paper-small paper-smoke clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/scalevec demo
@@ -31,6 +31,13 @@ lint: $(VENV)/dev.stamp
 
 readme: $(VENV)/run.stamp
 	$(BIN)/python docs/regenerate.py
+
+# The small siblings of the paper's experiments; paper-small-NAME runs one of sweeps/small, paper-smoke a cut of each.
+paper-small paper-smoke: paper-%: $(VENV)/run.stamp
+	$(BIN)/python docs/paper.py $*
+
+paper-small-%: $(VENV)/run.stamp
+	$(BIN)/python docs/paper.py small $*
 
 bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/training_step.py

@@ -54,6 +54,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from analysis.comparison import Comparison, compare
     from analysis.data import DataError, read_table
+    from analysis.figures import FIGURES, write_figures
     from analysis.fitting import Fit, FitSettings, fit
     from analysis.laws import LAWS, Law
     from analysis.power import NoiseFigure, PlannedRung, detectable, pilot_noise
@@ -70,6 +71,8 @@ _HOMES = {
     "compare": "comparison",
     "DataError": "data",
     "read_table": "data",
+    "FIGURES": "figures",
+    "write_figures": "figures",
     "Fit": "fitting",
     "FitSettings": "fitting",
     "fit": "fitting",
@@ -91,6 +94,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "FIGURES",
     "LAWS",
     "TABLES",
     "Comparison",
@@ -112,6 +116,7 @@ __all__ = [
     "render",
     "select",
     "table",
+    "write_figures",
     "write_report",
 ]
 

@@ -1,7 +1,5 @@
 """One self-contained HTML page: verdict, table, figures, tuning, fits, and how it was done."""
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from analysis import figures
 from analysis.comparison import Comparison, compare
 from analysis.data import (
     C_CONVENTIONS,
@@ -21,6 +18,9 @@ from analysis.data import (
     completed_rows,
     require_column,
 )
+from analysis.figures import page as figures
+from analysis.figures.style import ArmStyle, arm_styles
+from analysis.files import write_atomically
 from analysis.fitting import Fit, FitSettings, comparison_arms, fit_arm
 from analysis.laws import law_named
 from analysis.multipliers import Multiplier
@@ -53,7 +53,7 @@ class _Subject:
     reference: str
     settings: FitSettings
     comparisons: list[Comparison]
-    styles: dict[str, figures.ArmStyle]
+    styles: dict[str, ArmStyle]
     choices: Sequence[Mapping[str, Any]]
     curves: pd.DataFrame | None
 
@@ -89,7 +89,7 @@ def write_report(
         n_convention=n_convention,
         c_convention=c_convention,
     )
-    _write_atomically(Path(path), page)
+    write_atomically(Path(path), page.encode())
 
 
 def render_report(
@@ -116,12 +116,12 @@ def render_report(
         n_convention=n_convention,
         c_convention=c_convention,
     )
-    styles = figures.arm_styles(comparison_arms(table), reference)
+    styles = arm_styles(comparison_arms(table), reference)
     subject = _Subject(table, reference, settings, comparisons, styles, choices, _usable(curves, styles))
     return _environment().get_template("report.html.jinja").render(_context(subject, name, facts or {}))
 
 
-def _usable(curves: pd.DataFrame | None, styles: Mapping[str, figures.ArmStyle]) -> pd.DataFrame | None:
+def _usable(curves: pd.DataFrame | None, styles: Mapping[str, ArmStyle]) -> pd.DataFrame | None:
     """The curves of the compared arms; None where there are none."""
     if curves is None or curves.empty:
         return None
@@ -303,17 +303,3 @@ def _environment() -> "Environment":
     )
     environment.filters.update(digits=_digits, signed=signed, span=span, percent=percent)
     return environment
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    """Write beside ``path``, then rename: a reader sees the old page or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", text=True)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

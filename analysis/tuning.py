@@ -33,13 +33,21 @@ def setting_text(choice: Mapping[str, Any], choices: Sequence[Mapping[str, Any]]
     return ", ".join(f"{key} {value}" for key, value in differing)
 
 
+def _field_text(choice: Mapping[str, Any], choices: Sequence[Mapping[str, Any]]) -> str:
+    """The tuned field, where there are several or its parabola is not in its logarithm."""
+    axis, field = str(choice.get("axis", "log")), _words(choice)
+    if axis != "log":
+        return f"{field} (parabola in {field if axis == 'linear' else axis.replace('x', field)})"
+    return field if len({other["field"] for other in choices}) > 1 else ""
+
+
 def tuning_rows(choices: Sequence[Mapping[str, Any]]) -> list[TuningRow]:
     """One row for each choice of tuning.json, in its order."""
     return [
         TuningRow(
             arm=str(choice["arm"]),
             rung=str(choice["rung"]),
-            setting=setting_text(choice, choices),
+            setting=", ".join(filter(None, [_field_text(choice, choices), setting_text(choice, choices)])),
             grid=tuple(
                 (f"{rate:g}", "diverged" if loss is None else f"{loss:.4f}")
                 for rate, loss in zip(choice["grid"], choice["losses"], strict=True)
@@ -83,13 +91,16 @@ def tuning_verdict(choices: Sequence[Mapping[str, Any]], reference: str) -> str:
             f"No: at {joined(censored)} the best rate of {reference} lies at the edge of its grid "
             "(censored). It may be under-tuned there, so no arm whose pairs use that rate is called better."
         )
-    return " ".join(["Yes:", _grids_sentence(choices, tuned, reference), _carried_sentence(own)]).strip()
+    if beyond := [choice for choice in own if choice.get("check") and choice["check"]["status"] != "inside"]:
+        return "No: " + " ".join(_beyond_sentence(choice, choices, reference) for choice in beyond)
+    grids = _grids_sentence(choices, tuned, reference)
+    return " ".join(filter(None, ["Yes:", grids, _carried_sentence(own), _check_sentence(own, choices)]))
 
 
 def _grids_sentence(
     choices: Sequence[Mapping[str, Any]], tuned: Sequence[Mapping[str, Any]], reference: str
 ) -> str:
-    field = str(tuned[0]["field"]).replace("_", " ")
+    field = joined(list(dict.fromkeys(_words(choice) for choice in tuned)))
     rungs = joined(list(dict.fromkeys(str(choice["rung"]) for choice in tuned)))
     start = f"at {rungs} the {field} of {reference} was tuned to an optimum inside its grid"
     for column, what in (("grid", "on another grid"), ("seeds", "on other seeds")):
@@ -107,17 +118,66 @@ def _unequal(
         str(other["arm"])
         for choice in tuned
         for other in choices
-        if (other["rung"], other["setting"]) == (choice["rung"], choice["setting"])
+        if all(other[name] == choice[name] for name in ("rung", "setting", "field"))
         if other[column] != choice[column]
     ]
     return list(dict.fromkeys(arms))
 
 
 def _carried_sentence(own: Sequence[Mapping[str, Any]]) -> str:
-    carried = [str(choice["rung"]) for choice in own if choice["status"] == "carried"]
+    carried = [choice for choice in own if choice["status"] == "carried"]
     if not carried:
         return ""
+    rungs, fields = (
+        joined(list(dict.fromkeys(names)))
+        for names in ((str(choice["rung"]) for choice in carried), map(_words, carried))
+    )
     return (
-        f"At {joined(carried)} the rate was carried by one power law in N with a slope that the arms share; "
+        f"At {rungs} the {fields} was carried by one power law in N with a slope that the arms share; "
         "it was not tuned there."
     )
+
+
+def _words(choice: Mapping[str, Any]) -> str:
+    return str(choice["field"]).replace("_", " ")
+
+
+def _check_sentence(own: Sequence[Mapping[str, Any]], choices: Sequence[Mapping[str, Any]]) -> str:
+    """Whether a carried learning rate was checked, and what a step to each side of it came to."""
+    carried = [choice for choice in own if not choice["grid"] and choice["field"] == "learning_rate"]
+    if not carried:
+        return ""
+    checked = [choice for choice in carried if choice.get("check")]
+    if not checked:
+        return "Nor was it checked by a step to each side (tune: check_carried)."
+    found = (f"{_place(choice, choices)} ({_worse(choice['check'])})" for choice in checked)
+    return f"A step to each side of it, on the tuning seeds, is worse at {joined(list(found))}."
+
+
+def _worse(check: Mapping[str, Any]) -> str:
+    """How much worse each side is: ``0.0125: +0.0040, 0.05: diverged``."""
+    below, centre, above = check["losses"]
+    sides = ((check["grid"][0], below), (check["grid"][2], above))
+    return ", ".join(
+        f"{rate:.3g}: " + ("diverged" if loss is None else f"{loss - centre:+.4f}") for rate, loss in sides
+    )
+
+
+def _beyond_sentence(choice: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], reference: str) -> str:
+    check = choice["check"]
+    start = f"at {_place(choice, choices)} the carried learning rate of {reference}, {choice['chosen']:.3g},"
+    if check["status"] == "diverged":
+        return f"{start} diverged, as did a step to each side of it."
+    rate = check["grid"][0 if check["status"] == "below" else 2]
+    if check["gain"] is None:
+        return f"{start} diverged on the tuning seeds, where {rate:.3g} did not."
+    return (
+        f"{start} is not the best there: a step {check['status']} it, {rate:.3g}, is better by "
+        f"{check['gain']:.4f} nats a token on the tuning seeds. The optimum lies beyond; {reference} is "
+        "under-tuned there by that much at least."
+    )
+
+
+def _place(choice: Mapping[str, Any], choices: Sequence[Mapping[str, Any]]) -> str:
+    """The rung, and the settings in which the choices differ."""
+    return ", ".join(filter(None, [str(choice["rung"]), setting_text(choice, choices)]))

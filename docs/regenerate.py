@@ -10,9 +10,10 @@ import json
 from pathlib import Path
 
 import analysis
-from analysis import figures
 from analysis.comparison import Comparison
 from analysis.data import checked, completed_rows
+from analysis.figures import page as figures
+from analysis.figures.style import arm_styles
 from analysis.fitting import FitSettings, comparison_arms
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -56,7 +57,7 @@ def block() -> str:
 def drawings() -> dict[str, str]:
     """Name -> SVG of the README's figures."""
     table = checked(analysis.read_table(KEPT / "results.csv"))
-    styles = figures.arm_styles(comparison_arms(table), REFERENCE)
+    styles = arm_styles(comparison_arms(table), REFERENCE)
     rows, _ = completed_rows(table)
     choices = json.loads((KEPT / "tuning.json").read_text(encoding="utf-8"))["choices"]
     drawn = {

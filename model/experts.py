@@ -153,9 +153,10 @@ class Mixture(nn.Module):
         top_k, width = self.experts_config.top_k, x.shape[-1]
         order = chosen.flatten().argsort(stable=True)
         rows = x.unsqueeze(-2).expand(*x.shape[:-1], top_k, width).reshape(-1, width)[order]
-        result = self.experts(rows, self._count(chosen), before)
-        by_token = result[order.argsort()].view(*x.shape[:-1], top_k, width)
-        return (by_token * weights.to(by_token.dtype).unsqueeze(-1)).sum(-2)
+        outputs = self.experts(rows, self._count(chosen), before)
+        by_token = outputs[order.argsort()].view(*x.shape[:-1], top_k, width)
+        result: Tensor = (by_token * weights.unsqueeze(-1)).sum(-2)
+        return result
 
     def _count(self, chosen: Tensor) -> Tensor:
         return torch.bincount(chosen.flatten(), minlength=self.experts_config.n_experts)

@@ -104,9 +104,9 @@ class Block(nn.Module):
         """
         x = x + self.attention(rms_norm(x, self.epsilon))
         normalized = rms_norm(x, self.epsilon)
-        if isinstance(self.feed_forward, Mixture):
-            return x + self.feed_forward(normalized, routings)
-        result: Tensor = x + self.feed_forward(normalized)
+        mixing = isinstance(self.feed_forward, Mixture)
+        change = self.feed_forward(normalized, routings) if mixing else self.feed_forward(normalized)
+        result: Tensor = x + change
         return result
 
 

@@ -10,11 +10,33 @@ import numpy as np
 from model.identity import digest, semantic_fields
 from orchestrator.errors import Refused
 from sweeps import Cell
+from sweeps.axes import LINEAR, LOG, SHARES, is_whole, place, rounded, value_at
 from sweeps.fields import place_of
 
-ROUNDING = 4
-"""Choices are rounded to powers of 2^(1/4)."""
 TUNING_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a step to each side of a carried value came to, at the rung it was carried to.
+
+    ``grid`` is (below, the carried value, above); ``losses`` are as in :class:`Choice`. ``status`` is
+    ``inside`` where neither side is better, else the side that is best, ``below`` or ``above``, or
+    ``diverged`` where all three are. ``gain`` is how much better that side is, nats a token; None where the
+    carried value diverged.
+    """
+
+    grid: tuple[float, ...]
+    losses: tuple[float | None, ...]
+    seeds: tuple[int, ...]
+    vertex: float | None
+    status: str
+    gain: float | None
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Check":
+        """The check as :func:`to_json` wrote it."""
+        return cls(**{**values, **{name: tuple(values[name]) for name in ("grid", "losses", "seeds")}})
 
 
 @dataclass(frozen=True)
@@ -24,7 +46,9 @@ class Choice:
     ``key`` identifies the arm's trial without the tuned fields and the seed. ``losses`` are mean
     validation losses (nats a token) over ``seeds`` along ``grid``, None where a seed diverged; where
     several fields are tuned, along the line through the best point. ``vertex`` is the unrounded
-    optimum. ``status`` is tuned, censored (the optimum is at the edge: a bound) or carried.
+    optimum. ``status`` is tuned, censored (the optimum is at the edge: a bound) or carried; an optimum at the
+    end of what the field can be, such as no decay, is tuned. ``axis`` is where the parabola was fitted
+    (``sweeps.axes``). ``check`` is there where a carried value was checked.
     """
 
     key: str
@@ -40,12 +64,20 @@ class Choice:
     chosen: float
     status: str
     extensions: int
+    axis: str = LOG
+    check: Check | None = None
+
+    @property
+    def is_carried(self) -> bool:
+        """Whether nothing was tuned at this rung."""
+        return not self.grid
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Choice":
         """The choice as :func:`to_json` wrote it."""
         sequences = {name: tuple(values[name]) for name in ("grid", "losses", "seeds")}
-        return cls(**{**values, **sequences})
+        check = None if values.get("check") is None else Check.from_dict(values["check"])
+        return cls(**{**values, **sequences, "check": check})
 
 
 def to_json(choices: Sequence[Choice]) -> dict[str, Any]:
@@ -76,39 +108,45 @@ def choice_key(cell: Cell) -> str:
     return digest({**semantic, "tuned": sorted(cell.tune_grid)})
 
 
-def vertex(values: Sequence[float], losses: Sequence[float]) -> float | None:
-    """Where a parabola through three (log value, loss) points is least; the middle loss is the smallest.
+def vertex(values: Sequence[float], losses: Sequence[float], axis: str = LOG) -> float | None:
+    """Where a parabola through three (value on ``axis``, loss) points is least; the middle loss is least.
 
     None where a neighbour diverged (no parabola) or all three are equal (no minimum).
     """
     if not all(math.isfinite(loss) for loss in losses):
         return None
-    low, middle, high = (math.log(value) for value in values)
+    low, middle, high = (place(axis, value) for value in values)
     falling = (losses[1] - losses[0]) / (middle - low)
     rising = (losses[2] - losses[1]) / (high - middle)
     curvature = (rising - falling) / (high - low)
     if curvature <= 0:
         return None
-    return math.exp((low + middle) / 2 - falling / (2 * curvature))
+    return value_at(axis, (low + middle) / 2 - falling / (2 * curvature))
 
 
-def rounded(value: float) -> float:
-    """``value`` to the nearest power of 2^(1/4)."""
-    return float(2.0 ** (round(ROUNDING * math.log2(value)) / ROUNDING))
+def settled(field: str, axis: str, value: float, grid: Sequence[float]) -> float:
+    """``value`` as it is chosen: rounded, or for a whole number the nearest value of ``grid``."""
+    if is_whole(field):
+        return min(grid, key=lambda tried: abs(place(axis, tried) - place(axis, value)))
+    return min(rounded(axis, value, grid), 1.0) if field in SHARES else rounded(axis, value, grid)
 
 
 def carry(cell: Cell, field: str, sources: Sequence[Choice]) -> Choice:
     """The choice for an untuned rung: a power law in N, its slope shared by the arms, a level for each.
 
-    One tuned rung alone carries its value unchanged. A censored source makes the carried one censored.
+    The law is of what the field's axis holds: of 1 - beta for a beta; on a linear axis the value itself goes
+    linearly in log N. One tuned rung alone carries its value unchanged. A censored source makes the carried
+    one censored.
     """
     own = [choice for choice in sources if choice.arm == cell.arm]
     if not own:
         raise Refused(f"tune: arm {cell.arm} has no tuned rung to carry {field} from to {cell.rung}")
+    axis = common_axis(sources)
     slope = shared_slope(sources)
-    levels = [math.log(choice.chosen) - slope * math.log(choice.n_params) for choice in own]
-    value = math.exp(math.fsum(levels) / len(levels) + slope * math.log(cell.n_params))
+    levels = [place(axis, choice.chosen) - slope * math.log(choice.n_params) for choice in own]
+    value = value_at(axis, math.fsum(levels) / len(levels) + slope * math.log(cell.n_params))
     censored = any(choice.status == "censored" for choice in own)
+    tried = sorted({value for choice in own for value in choice.grid})
     return Choice(
         key=choice_key(cell),
         arm=cell.arm,
@@ -120,19 +158,29 @@ def carry(cell: Cell, field: str, sources: Sequence[Choice]) -> Choice:
         losses=(),
         seeds=(),
         vertex=None,
-        chosen=rounded(value),
+        chosen=settled(field, axis, value, tried),
         status="censored" if censored else "carried",
         extensions=0,
+        axis=axis,
     )
 
 
+def common_axis(choices: Sequence[Choice]) -> str:
+    """The axis on which all ``choices`` have a place: linear as soon as one of them needs it."""
+    return LINEAR if any(choice.axis == LINEAR for choice in choices) else choices[0].axis
+
+
 def shared_slope(choices: Sequence[Choice]) -> float:
-    """Slope of log(choice) in log(N) over all arms, each with a level of its own; 0 with one rung."""
+    """Slope in log(N) of the choices on their axis, over all arms, each with a level of its own.
+
+    0 with one rung.
+    """
+    axis = common_axis(choices)
     x, y = [], []
     for arm in {choice.arm for choice in choices}:
         own = [choice for choice in choices if choice.arm == arm]
-        logs = np.log([[choice.n_params, choice.chosen] for choice in own])
-        centred = logs - logs.mean(axis=0)
+        places = np.array([[math.log(choice.n_params), place(axis, choice.chosen)] for choice in own])
+        centred = places - places.mean(axis=0)
         x.extend(centred[:, 0])
         y.extend(centred[:, 1])
     spread = float(np.dot(x, x))

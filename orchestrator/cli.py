@@ -89,6 +89,9 @@ def plan(
     pilot: Annotated[
         str | None, typer.Option("--pilot", help="Results (sweep or table) to take the noise from.")
     ] = None,
+    without_corpus: Annotated[
+        bool, typer.Option("--without-corpus", help="Before the text is there: epochs are not counted.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show every trial of a sweep and what it will cost, and what exists already."""
@@ -96,7 +99,17 @@ def plan(
 
     jobs = jobs or os.cpu_count() or 1
     known = looking.KnownNoise(noise, pilot)
-    _finish(looking.plan(sweep, runs, jobs, every_trial=trials, as_json=as_json, known=known))
+    _finish(
+        looking.plan(
+            sweep,
+            runs,
+            jobs,
+            every_trial=trials,
+            as_json=as_json,
+            known=known,
+            without_corpus=without_corpus,
+        )
+    )
 
 
 @app.command()
@@ -279,6 +292,31 @@ def table(
 
     options = _estimation(n_convention, c_convention, bootstrap, seed, cluster, law, x)
     _finish(reading.table(source, runs, name, form, reference, options, where=where, output=output))
+
+
+@app.command()
+def figures(
+    source: SourceName,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to.")],
+    runs: Runs = RUNS,
+    form: Annotated[str, typer.Option("--format", help="Any of pdf, svg, png, with commas.")] = "pdf,svg,png",
+    only: Annotated[list[str] | None, typer.Option(help="A figure by name; may be repeated.")] = None,
+    reference: Reference = None,
+    where: Where = None,
+    law: Law = None,
+    x: X = None,
+    n_convention: NConvention = "matrices",
+    c_convention: CConvention = "6nd",
+    bootstrap: Bootstrap = 1000,
+    seed: Seed = 0,
+    cluster: Cluster = "cluster",
+) -> None:
+    """Write the figures of a paper, each that the source has the data for, as PDF, SVG and PNG."""
+    from orchestrator.commands import reading
+
+    options = _estimation(n_convention, c_convention, bootstrap, seed, cluster, law, x)
+    formats = [name.strip() for name in form.split(",") if name.strip()]
+    _finish(reading.figures(source, runs, output, formats, only or [], reference, options, where=where))
 
 
 @app.command()

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from sweeps.schema import Sweep
 
 RECORDS = ("jsonl", "parquet")
+ENDLESS = 10**15
+"""Training tokens of a corpus that is not there: no trial sees text twice."""
 _BYTES_A_MEGABYTE = 10**6
 
 
@@ -54,6 +56,11 @@ def _sample_bytes(section: "Corpus") -> int:
 
     default = SAMPLE_MB if section.source in RECORDS else 0
     return round((section.tokenizer.sample_mb or default) * _BYTES_A_MEGABYTE)
+
+
+def unprepared_facts(sweep: "Sweep") -> CorpusFacts:
+    """A corpus that nobody has looked at: of the vocabulary that the file says, and without an end."""
+    return CorpusFacts("not prepared", sweep.corpus.vocabulary, ENDLESS)
 
 
 def prepared_facts(sweep: "Sweep", runs_dir: Path, say: Callable[[str], None]) -> CorpusFacts:

@@ -11,6 +11,8 @@ START_S = 5.0
 FLOPS_PER_S = {"cpu": 3.5e10, "cuda": 1.5e14}
 """Counted FLOPs a second of one trial. One CPU thread: seen at widths 32 to 64; a GPU: a rough figure, a
 fifth of what a large card reaches in bf16."""
+H100_SHARE = FLOPS_PER_S["cuda"] / 9.89e14
+"""Of the dense bf16 peak that the vendor states."""
 BYTES_PER_PARAMETER = 16
 """float32 weight, gradient and two moments."""
 FIXED_BYTES = 12_000

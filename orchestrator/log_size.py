@@ -5,12 +5,14 @@ from model.strategies import NORMED_MAPS, ScaleVectorStrategy
 
 BYTES_PER_STEP = 170
 """One row of metrics.jsonl without statistics."""
-BYTES_PER_VALUE = 8
+BYTES_PER_VALUE = 10
 """One of a list of values by layer."""
-BYTES_PER_NAME = 110
-"""The two names of a statistic, its value over all layers, and what stands around its list."""
+BYTES_PER_STATISTIC = 70
+"""The two names of a statistic, and its value over all layers."""
 STATISTICS = 3
 """Of each kind of scale vector: mean, deviation, share near zero."""
+BYTES_PER_QUANTITY = 30
+"""The name of a quantity."""
 QUANTITIES = 12
 """Of each kind of effective matrix: movement, eigenvalues, what is conserved."""
 SHARPNESS_BYTES = 180
@@ -18,14 +20,15 @@ SHARPNESS_BYTES = 180
 
 def log_bytes(trial: Trial, options: RunOptions) -> int:
     """Bytes of metrics.jsonl when ``trial`` is done."""
-    strategy, layers = trial.model.scale_vectors, trial.model.shape.layers
-    by_layer = BYTES_PER_NAME + BYTES_PER_VALUE * layers
-    statistics = (trial.steps // options.metrics_steps + 1) * STATISTICS * _kinds_of_vectors(strategy)
-    measured = trial.steps // options.measure_steps + 2
-    moved, sharp = ("preconditioner" in options.measure), ("sharpness" in options.measure)
-    quantities = moved * measured * QUANTITIES * _kinds_of_matrices(strategy)
-    sharpness = sharp * measured * SHARPNESS_BYTES
-    return BYTES_PER_STEP * trial.steps + (statistics + quantities) * by_layer + sharpness
+    strategy, values = trial.model.scale_vectors, BYTES_PER_VALUE * trial.model.shape.layers
+    n_statistics = (trial.steps // options.metrics_steps + 1) * STATISTICS * _kinds_of_vectors(strategy)
+    n_measured = trial.steps // options.measure_steps + 2
+    size = BYTES_PER_STEP * trial.steps + n_statistics * (BYTES_PER_STATISTIC + values)
+    if "preconditioner" in options.measure:
+        size += n_measured * QUANTITIES * _kinds_of_matrices(strategy) * (BYTES_PER_QUANTITY + values)
+    if "sharpness" in options.measure:
+        size += n_measured * SHARPNESS_BYTES
+    return size
 
 
 def _kinds_of_vectors(strategy: ScaleVectorStrategy) -> int:

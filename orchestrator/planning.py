@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from model.accounting import count_parameters
 from model.identity import trial_id
+from orchestrator.carried import RATES as CHECKED_RATES
+from orchestrator.corpora import ENDLESS
 from orchestrator.errors import Refused
-from orchestrator.estimates import cost
+from orchestrator.estimates import FLOPS_PER_S, H100_SHARE, cost
 from orchestrator.progress import duration
-from orchestrator.sweep_run import COMPARISON, Member
+from orchestrator.sweep_run import COMPARISON, TUNING, Member
 from orchestrator.trunk_savings import DONE, independent, savings_text, warmup_hint, with_savings
 from results.run_directory import RunDirectory, trial_ids
 from sweeps import epochs
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
     from analysis import NoiseFigure
     from model.config import RunOptions
     from orchestrator.sweep_run import SweepRun
+    from sweeps import CorpusFacts
 
 Row = dict[str, Any]
+WEEK_S = 7 * 24 * 3600
 PIPED_WIDTH = 160
 """Columns of the table where no terminal says how wide it is."""
 
@@ -46,6 +50,10 @@ def _named(run: "SweepRun") -> Iterator[tuple[Member, str | None]]:
         if run.tuner.is_open(cell):
             for seed in cell.seeds:
                 yield Member(cell, COMPARISON, cell.trial(seed), "to be tuned"), None
+    for cell in run.tuner.to_check:
+        if run.tuner.is_open(cell) and run.sweep.tune is not None:
+            for seed in run.sweep.tune.seeds * CHECKED_RATES:
+                yield Member(cell, TUNING, cell.trial(seed), "to be tuned"), None
 
 
 def _states(run: "SweepRun") -> Callable[[str], str]:
@@ -208,12 +216,13 @@ def _total(run: "SweepRun", trials: Sequence[Row], jobs: int) -> str:
         f"{len(trials)} trials, {len(trials) - len(left)} of them done; {flops:.3g} FLOPs and about "
         f"{duration(seconds / jobs)} left with {jobs} at a time (an estimate; a run corrects it)",
         f"disk: {megabytes:,.1f} MB in {files:,} files and folders with keep: {run.sweep.keep}",
-        f"corpus {run.corpus_facts.fingerprint[:12]}: "
-        f"{run.corpus_facts.training_tokens:,} training tokens, at most {most:.2f} epochs",
+        _corpus(run.corpus_facts, most),
     ]
     lines += [text for text in (savings_text(trials), warmup_hint(run.members())) if text]
     if hours := gpu_hours(trials):
-        lines.append(f"{hours:,.3g} GPU hours left{_beyond(hours, run.sweep.max_gpu_hours)}")
+        rate = f"at {FLOPS_PER_S['cuda']:.3g} FLOPs a second, {H100_SHARE:.0%} of an H100's bf16 peak"
+        lines.append(f"{hours:,.3g} H100-hours left {rate}{_beyond(hours, run.sweep.max_gpu_hours)}")
+    lines += _long_ones(left)
     if most > 1:
         lines.append("warning: some trials see text more than once; their losses are not those of fresh text")
     if run.sweep.measure:
@@ -224,6 +233,28 @@ def _total(run: "SweepRun", trials: Sequence[Row], jobs: int) -> str:
             f"tuning may extend its grid by {run.sweep.tune.extend} steps; comparison follows its choices"
         )
     return "\n".join(lines)
+
+
+def _corpus(facts: "CorpusFacts", most_epochs: float) -> str:
+    if facts.training_tokens == ENDLESS:
+        return "corpus: not looked at; epochs are not counted, and no trial has its identity yet"
+    return (
+        f"corpus {facts.fingerprint[:12]}: {facts.training_tokens:,} training tokens, "
+        f"at most {most_epochs:.2f} epochs"
+    )
+
+
+def _long_ones(left: Sequence[Row]) -> list[str]:
+    """A warning of trials that one GPU would train for more than a week."""
+    long = [row for row in left if 0 < row["gpus"] <= 1 and row["seconds"] > WEEK_S]
+    if not long:
+        return []
+    rungs = ", ".join(dict.fromkeys(row["rung"] for row in long))
+    longest = max(row["seconds"] for row in long)
+    return [
+        f"warning: {len(long)} trials ({rungs}) would each keep one GPU busy for more than a week, "
+        f"the longest for {duration(longest)}"
+    ]
 
 
 def _beyond(hours: float, limit: float | None) -> str:

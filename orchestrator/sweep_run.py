@@ -20,7 +20,7 @@ from orchestrator.simulation import nominal_corpus
 from orchestrator.tuner import Losses, Tuner
 from results.run_directory import RunDirectory
 from results.sweep_folder import SweepFolder
-from sweeps import Cell, epochs
+from sweeps import Cell, CorpusFacts, epochs
 from sweeps.expand import expand
 
 if TYPE_CHECKING:
@@ -81,17 +81,20 @@ class SweepRun:
         *,
         retune: bool = False,
         simulated: bool = False,
+        corpus_facts: CorpusFacts | None = None,
         where: str | None = None,
     ) -> None:
         self.where = where
         self.sweep, self.runs_dir, self.progress = sweep, runs_dir, progress
         self.folder = SweepFolder.of(runs_dir, sweep.name)
-        self.corpus_facts = (
-            nominal_corpus(sweep) if simulated else prepared_facts(sweep, runs_dir, progress.message)
-        )
+        if corpus_facts is None:
+            say = progress.message
+            corpus_facts = nominal_corpus(sweep) if simulated else prepared_facts(sweep, runs_dir, say)
+        self.corpus_facts = corpus_facts
         self.cells = expand(sweep, self.corpus_facts)
         frozen = [] if retune else choices.from_json(self.folder.tuning())
-        self.tuner = Tuner(self.cells, frozen, sweep.tune.extend if sweep.tune else 0)
+        checked = sweep.reference if sweep.tune and sweep.tune.check_carried else None
+        self.tuner = Tuner(self.cells, frozen, sweep.tune.extend if sweep.tune else 0, checked)
         self._ids: dict[Trial, str] = {}
 
     def write_file(self) -> None:
@@ -162,7 +165,8 @@ class SweepRun:
         ]
 
     def _tuning_members(self) -> list[Member]:
-        return [Member(cell, TUNING, trial, "grid") for cell, trial in self.tuner.trials()]
+        grid = [Member(cell, TUNING, trial, "grid") for cell, trial in self.tuner.trials()]
+        return grid + [Member(cell, TUNING, trial, "check") for cell, trial in self.tuner.check_trials()]
 
     def _chosen(self, cell: Cell) -> tuple[dict[str, float], str]:
         """The tuned values of ``cell`` and the weakest status among them."""

@@ -2,18 +2,20 @@
 
 At each tuned rung every arm is trained on the same grid and its own seeds. An optimum at the edge
 extends the grid of *all* arms, a limited number of times; then it is censored. The choice is the vertex
-of a parabola in the logarithm of the field, rounded, and larger rungs get it by a power law in N with a
-slope that the arms share. Only the validation loss is looked at.
+of a parabola on the field's axis (``sweeps.axes``), rounded, and larger rungs get it by a power law in N
+with a slope that the arms share. Only the validation loss is looked at.
 """
 
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from model.config import Trial
-from orchestrator.choices import Choice, carry, choice_key, rounded, vertex
+from model.config import ConfigurationError, Trial
+from orchestrator import carried
+from orchestrator.choices import Choice, carry, choice_key, settled, vertex
 from sweeps import Cell
+from sweeps.axes import axis_of, beyond
 
 Losses = Callable[[Trial], float]
 """The validation loss of a finished trial; infinite where it diverged."""
@@ -37,11 +39,21 @@ def points(grid: Grid) -> list[dict[str, float]]:
 
 
 class Tuner:
-    """Finds the choices that are missing; ``frozen`` ones are kept as they are."""
+    """Finds the choices that are missing; ``frozen`` ones are kept as they are.
 
-    def __init__(self, cells: Sequence[Cell], frozen: Sequence[Choice], extend: int) -> None:
+    ``checked_arm`` is the arm whose carried learning rate is checked at its largest rung, if any.
+    """
+
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        frozen: Sequence[Choice],
+        extend: int,
+        checked_arm: str | None = None,
+    ) -> None:
         self.cells = [cell for cell in cells if cell.tune_grid]
         self.extend = extend
+        self.to_check = carried.largest(self.cells, checked_arm)
         self.choices = {(choice.key, choice.field): choice for choice in frozen}
         self._keys: dict[int, tuple[Cell, str]] = {}
         self.groups = self._groups()
@@ -55,11 +67,36 @@ class Tuner:
             for cell in self._open(group):
                 self._keep(tuned_choices(group, cell, losses))
         self._carry()
+        if unchecked := [cell for cell in self.to_check if not self._is_checked(cell)]:
+            losses = train([pair for cell in unchecked for pair in self._check_trials(cell)])
+            for cell in unchecked:
+                self._keep_check(cell, losses)
         return [choice for cell in self.cells for choice in self.of(cell).values()]
 
     def trials(self) -> list[tuple[Cell, Trial]]:
         """Every tuning trial, on the grids as they are now."""
         return [pair for group in self.groups for pair in self._trials(group)]
+
+    def check_trials(self) -> list[tuple[Cell, Trial]]:
+        """The trials that check a carried learning rate, as far as they can be named yet."""
+        return [pair for cell in self.to_check if not self.is_open(cell) for pair in self._check_trials(cell)]
+
+    def _check_trials(self, cell: Cell) -> list[tuple[Cell, Trial]]:
+        return [(cell, trial) for trial in carried.trials(cell, self.of(cell), self._tuning_seeds(cell))]
+
+    def _is_checked(self, cell: Cell) -> bool:
+        choice = self.of(cell)[carried.FIELD]
+        return choice.check is not None or not choice.is_carried
+
+    def _keep_check(self, cell: Cell, losses: Losses) -> None:
+        made = self.of(cell)
+        check = carried.check(cell, made, self._tuning_seeds(cell), losses)
+        self.choices[self._key(cell), carried.FIELD] = replace(made[carried.FIELD], check=check)
+
+    def _tuning_seeds(self, cell: Cell) -> tuple[int, ...]:
+        """The seeds of the rungs from which the choice for ``cell`` was carried."""
+        own = (choice for choice in self._sources(cell, carried.FIELD) if choice.arm == cell.arm)
+        return next((choice.seeds for choice in own), ())
 
     def _trials(self, group: Group) -> Iterator[tuple[Cell, Trial]]:
         """What ``group`` trains: its grid for open cells; for frozen ones what their choice was made from."""
@@ -118,8 +155,8 @@ class Tuner:
         for cell in self._open(group):
             best, _ = best_point(group, cell, losses)
             for field, values in group.grid.items():
-                if best[field] in (values[0], values[-1]):
-                    grown[field] = tuple(sorted({*grown[field], one_step_beyond(values, best[field])}))
+                wider = {**grown, field: with_next(field, values, best[field], grown[field])}
+                grown = wider if can_be_trained(group.cells, wider) else grown
         if grown == group.grid:
             return False
         group.grid, group.extensions = grown, group.extensions + 1
@@ -150,11 +187,22 @@ def best_point(group: Group, cell: Cell, losses: Losses) -> tuple[dict[str, floa
     return point, loss
 
 
-def one_step_beyond(values: Sequence[float], edge: float) -> float:
-    """The next value outside an ascending grid at its ``edge``, one geometric step further."""
-    if edge == values[0]:
-        return values[0] * values[0] / values[1]
-    return values[-1] * values[-1] / values[-2]
+def with_next(
+    field: str, values: Sequence[float], best: float, grown: tuple[float, ...]
+) -> tuple[float, ...]:
+    """``grown`` with the next value where ``best`` is at an edge of ``values``, if the field goes further."""
+    further = beyond(field, values, best) if best in (values[0], values[-1]) else None
+    return grown if further is None else tuple(sorted({*grown, further}))
+
+
+def can_be_trained(cells: Iterable[Cell], grid: Grid) -> bool:
+    """Whether every point of ``grid`` is a trial of every one of ``cells``."""
+    try:
+        for cell, point in itertools.product(cells, points(grid)):
+            cell.trial(0, **point)
+    except ConfigurationError:
+        return False
+    return True
 
 
 def tuned_choices(group: Group, cell: Cell, losses: Losses) -> list[Choice]:
@@ -167,8 +215,10 @@ def _tuned_choice(group: Group, cell: Cell, field: str, best: dict[str, float], 
     values = group.grid[field]
     line = [mean_loss(cell, {**best, field: value}, losses) for value in values]
     place = values.index(best[field])
+    axis = axis_of(field, values)
     inside = 0 < place < len(values) - 1
-    peak = vertex(values[place - 1 : place + 2], line[place - 1 : place + 2]) if inside else None
+    peak = vertex(values[place - 1 : place + 2], line[place - 1 : place + 2], axis) if inside else None
+    is_bracketed = inside or beyond(field, values, best[field]) is None
     return Choice(
         key=choice_key(cell),
         arm=cell.arm,
@@ -180,7 +230,8 @@ def _tuned_choice(group: Group, cell: Cell, field: str, best: dict[str, float], 
         losses=tuple(loss if math.isfinite(loss) else None for loss in line),
         seeds=cell.tune_seeds,
         vertex=peak,
-        chosen=best[field] if peak is None else rounded(peak),
-        status="tuned" if inside and math.isfinite(line[place]) else "censored",
+        chosen=best[field] if peak is None else settled(field, axis, peak, values),
+        status="tuned" if is_bracketed and math.isfinite(line[place]) else "censored",
         extensions=group.extensions,
+        axis=axis,
     )

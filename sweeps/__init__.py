@@ -28,11 +28,11 @@ __all__ = [
 ]
 
 
-def load(path: str | Path) -> "Sweep":
+def load(path: str | Path, *, look_for_files: bool = True) -> "Sweep":
     """The valid sweep in the file at ``path``. Raises :class:`SweepError` with everything that is wrong."""
     from sweeps import loading  # pydantic takes longer to import than the command line may take to answer
 
-    return loading.load(path)
+    return loading.load(path, look_for_files=look_for_files)
 
 
 def loads(text: str, name: str = "<text>", folder: Path = Path()) -> "Sweep":

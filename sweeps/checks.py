@@ -12,11 +12,11 @@ from sweeps.schema import Sweep
 _Finding = tuple[Path, str]
 
 
-def problems_of(sweep: Sweep) -> list[Problem]:
+def problems_of(sweep: Sweep, *, look_for_files: bool = True) -> list[Problem]:
     """Every problem between the sections of ``sweep``, with its line."""
-    of_names = (_ladder, _tune, _seeds, _compare, _resources, _simulate, _exclude, missing_files)
+    of_names = (_ladder, _tune, _seeds, _compare, _resources, _simulate, _exclude)
     of_fields = (_budgets, _zip, _given_once, _warm_up)
-    checks = (*of_names, *of_fields)
+    checks = (*of_names, *((missing_files,) if look_for_files else ()), *of_fields)
     return [sweep.source.problem(path, message) for check in checks for path, message in check(sweep)]
 
 
@@ -42,10 +42,8 @@ def _tune(sweep: Sweep) -> Iterator[_Finding]:
     for name, values in lists.items():
         if len(values) < 2:
             yield ("tune", name), refused(list(values), "two values or more (three bracket an optimum)")
-        for position, value in enumerate(values):
-            if value <= 0:
-                allowed = "positive values (the optimum is sought in the logarithm)"
-                yield ("tune", name, position), refused(value, allowed)
+    if sweep.tune.check_carried and "learning_rate" not in lists:
+        yield ("tune", "check_carried"), refused(True, "false where learning_rate is not tuned")
     for position, rung in enumerate(sweep.tune.rungs or ()):
         if rung not in _rungs(sweep):
             yield ("tune", "rungs", position), not_among(rung, _rungs(sweep), "not in ladder")

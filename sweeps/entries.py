@@ -196,6 +196,11 @@ class TuneLists(Given):
     rungs: Items[str] | None = None
     seeds: Items[Seed] = (100,)
     extend: Annotated[int, Field(ge=0, le=20)] = 2
+    check_carried: bool = False
+    """Whether the reference arm's carried learning rate is checked at its largest rung, a step to each side.
+
+    That costs three trials there for each tuning seed and setting, so it is not done unasked.
+    """
 
     def lists(self) -> dict[str, tuple[Any, ...]]:
         """The tuned fields with their values, in the order of the file."""

@@ -194,15 +194,19 @@ def _problem(sweep: "Sweep", rung: int, choices: list[_Choice], error: Configura
 
 
 def _tuning_problems(sweep: "Sweep", cells: list[Cell]) -> set[Problem]:
-    """Values of the tuning grid that no trial can have, tried on one cell of every arm."""
+    """Points of the tuning grid that no trial can have, tried on one cell of every arm and recipe."""
     found: set[Problem] = set()
-    for cell in {cell.arm: cell for cell in cells if cell.tune_grid}.values():
-        for name, values in cell.tune_grid.items():
-            for value in values:
-                try:
-                    cell.trial(0, **{name: value})
-                except ConfigurationError as error:
-                    found.add(sweep.source.problem(("tune", name), refused(error.value, error.allowed)))
+    recipes = ("optimizer", "schedule")
+    tuned = {(cell.arm, *(cell.setting[name] for name in recipes)): cell for cell in cells if cell.tune_grid}
+    for cell in tuned.values():
+        for point in itertools.product(*cell.tune_grid.values()):
+            try:
+                cell.trial(0, **dict(zip(cell.tune_grid, point, strict=True)))
+            except ConfigurationError as error:
+                name = error.field if error.field in cell.tune_grid else next(iter(cell.tune_grid))
+                prefix = "" if name == error.field else f"{error.field}: "
+                message = prefix + refused(error.value, error.allowed)
+                found.add(sweep.source.problem(("tune", name), message))
     return found
 
 

@@ -22,8 +22,11 @@ _PATTERNS = {
 }
 
 
-def read(source: Source) -> Sweep:
-    """The sweep that ``source`` describes. Raises :class:`SweepError` with all that is wrong."""
+def read(source: Source, *, look_for_files: bool = True) -> Sweep:
+    """The sweep that ``source`` describes. Raises :class:`SweepError` with all that is wrong.
+
+    Files of the corpus that are not there are wrong too, unless nobody shall look for them.
+    """
     if not isinstance(source.data, dict):
         allowed = "a mapping of fields (name, ladder, arms)"
         raise SweepError([source.problem((), refused(source.data, allowed))])
@@ -32,15 +35,15 @@ def read(source: Source) -> Sweep:
     except ValidationError as error:
         raise SweepError(_problem(source, details) for details in error.errors(include_url=False)) from None
     sweep._source = source
-    if problems := problems_of(sweep):
+    if problems := problems_of(sweep, look_for_files=look_for_files):
         raise SweepError(problems)
     expand(sweep, _any_corpus(sweep))
     return sweep
 
 
-def load(path: str | FilePath) -> Sweep:
+def load(path: str | FilePath, *, look_for_files: bool = True) -> Sweep:
     """The sweep in the file at ``path``, its corpus files looked up beside it. Raises :class:`SweepError`."""
-    return read(read_file(FilePath(path)))
+    return read(read_file(FilePath(path)), look_for_files=look_for_files)
 
 
 def loads(text: str, name: str = "<text>", folder: FilePath = FilePath()) -> Sweep:

@@ -1,7 +1,7 @@
 """The ladder of a sweep file: presets by name, inline shapes, mixtures, or a rule that makes the rungs."""
 
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
@@ -169,12 +169,15 @@ def _rungs(value: Any) -> tuple[Rung, ...]:
     return rungs
 
 
-Ladder = Annotated[
-    Annotated[
-        Items[Annotated[Rung, BeforeValidator(_preset, json_schema_input_type=str | Rung)]], Tag(LISTED)
+if TYPE_CHECKING:
+    Ladder = tuple[Rung, ...]
+else:
+    Ladder = Annotated[
+        Annotated[
+            Items[Annotated[Rung, BeforeValidator(_preset, json_schema_input_type=str | Rung)]], Tag(LISTED)
+        ]
+        | Annotated[Generator, Tag(GENERATED)],
+        Discriminator(_form),
+        AfterValidator(_rungs),
     ]
-    | Annotated[Generator, Tag(GENERATED)],
-    Discriminator(_form),
-    AfterValidator(_rungs),
-]
 """A list of rungs, or the rule that makes it; a loaded sweep holds the rungs."""

@@ -20,9 +20,7 @@ def build(question: Question) -> Table:
     why = "which scale vectors decay"
     question.require("decay", "vector_decay", why=why)
     parts = question.split(["architecture"] if question.has("architecture") else [])
-    policies = {
-        phrases.decay_of(part.trials[part.trials["arm"] == arm]) for _, part in parts for arm in part.arms
-    }
+    policies = {_policy(part, arm) for _, part in parts for arm in part.arms} - {phrases.NO_VECTORS}
     if len(policies) < 2:
         found = ", ".join(policies) or f"none that shares an architecture with {question.reference}"
         raise DataError(f"table 'decay' needs arms with different decay policies; found: {found}")

@@ -10,6 +10,7 @@ from analysis.pairs import ARM_DIVERGED, BOTH_DIVERGED, MISSING, REFERENCE_DIVER
 from analysis.tables.question import Key, Mean, Question
 from analysis.words import joined, percent, signed
 
+NO_VECTORS = "no vectors"
 SEPARATED, CENSORED, EXTRAPOLATED = "*", "†", "‡"
 
 
@@ -106,7 +107,7 @@ def decay_of(trials: pd.DataFrame) -> str:
     if "vector_branches" in trials and set(trials["vector_branches"]) == {"none"}:
         placed = set(trials["vector_placement"]) if "vector_placement" in trials else {"input"}
         if placed == {"input"}:
-            return "no vectors"
+            return NO_VECTORS
     return ", ".join(sorted({str(policy) for policy in trials["vector_decay"].dropna()})) or "not recorded"
 
 

@@ -19,7 +19,6 @@ from analysis.data import (
     checked,
     comparison_rows,
     compute_of,
-    nearest,
     parameters_of,
 )
 from analysis.inference import Estimate
@@ -78,9 +77,9 @@ class Question:
         """Raise :class:`DataError` that names every column of ``columns`` that the source lacks."""
         absent = [name for name in columns if not self.has(name)]
         if absent:
-            known = f"; {nearest(absent[0], self.trials.columns)}" if len(absent) == 1 else ""
             raise DataError(
-                f"table {table!r} needs {', '.join(absent)} ({why}), which this source does not hold{known}"
+                f"table {table!r} needs {', '.join(absent)} ({why}), which this source does not hold; its "
+                f"columns: {', '.join(sorted(map(str, self.trials.columns)))}"
             )
 
     def has(self, column: str) -> bool:

@@ -56,3 +56,13 @@ def n_choices(fields: Fields) -> int:
 def record(fields: Fields) -> dict[str, Any]:
     """The fields and the choices that they make, as values."""
     return {**fields, **{name: has(fields) for name, has in CHOICES.items()}}
+
+
+DOTS = ("HG", "DP", "DNP", "OR", "ER", "IWD")
+"""The design choices that a figure shows as dots; IWD: only input-norm vectors decay."""
+
+
+def dots(fields: Fields) -> tuple[bool, ...]:
+    """Which of :data:`DOTS` an arm has."""
+    decays_input = fields["vector_decay"] == "input" and CHOICES["vectors"](fields)
+    return (*(CHOICES[name](fields) for name in DOTS[:-1]), decays_input)

@@ -90,5 +90,5 @@ def _of_sublayer(sublayer_name: str, layer: int, sublayer: nn.Module) -> Iterato
 def _stacked(
     kind: str, layer: int, maps: Sequence[LinearMap], input_vector: ScaleVector | None
 ) -> EffectiveMatrix:
-    outputs = tuple(None if map_.norm_width else map_.output_vector for map_ in maps)
+    outputs = tuple(map_.output_vector if map_.output_is_folded else None for map_ in maps)
     return EffectiveMatrix(kind, layer, tuple(map_.weight for map_ in maps), outputs, input_vector)

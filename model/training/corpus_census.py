@@ -22,7 +22,7 @@ Progress = Callable[[str], None]
 
 FORMAT_VERSION = 1
 """Raised whenever equal text would give other tokens, splits or order."""
-SECONDS_BETWEEN = 5.0
+SECONDS_BETWEEN = 10.0
 """Between two messages on how far the reading is."""
 _ORIGINS = ("test", "validation", "train")
 """The first keeps a document that several hold: what is held out is never trained on."""
@@ -87,11 +87,14 @@ def _count_whole(config: CorpusConfig, found: Spill, progress: Progress) -> _Cou
             else:
                 empty += 1
             ticker(size)
-    sizes = [_size(entry) for _, entry in found]
-    if not sizes:
+    total = longest = 0
+    for _, entry in found:
+        total += _size(entry)
+        longest = max(longest, _size(entry))
+    if not total:
         where = ", ".join(config.files) or config.source
         raise CorpusError(f"the corpus is empty: no text in {where}")
-    return _Counted(found, sum(sizes), max(sizes), empty, tuple(skipped))
+    return _Counted(found, total, longest, empty, tuple(skipped))
 
 
 def _digest(document: Read) -> tuple[bytes, int]:
@@ -157,8 +160,12 @@ def origin_of(payload: bytes) -> str:
 
 
 @contextmanager
-def said(progress: Progress, did: str) -> Iterator[Callable[[int], None]]:
-    """Gives a function that counts a document of so many bytes, and says now and then how many there were."""
+def said(progress: Progress, did: str, total: int = 0) -> Iterator[Callable[[int], None]]:
+    """Gives a function that counts a document of so many bytes, and says now and then how many there were.
+
+    ``total``: the bytes of all, where they are known.
+    """
+    of_all = f" of {total / 1e6:,.0f}" if total else ""
     documents = size = 0
     next_at = time.monotonic() + SECONDS_BETWEEN
 
@@ -168,6 +175,6 @@ def said(progress: Progress, did: str) -> Iterator[Callable[[int], None]]:
         size += n_bytes
         if time.monotonic() >= next_at:
             next_at = time.monotonic() + SECONDS_BETWEEN
-            progress(f"{did}: {documents:,} documents, {size / 1e6:,.0f} MB so far")
+            progress(f"{did}: {documents:,} documents, {size / 1e6:,.0f}{of_all} MB so far")
 
     yield count

@@ -89,7 +89,7 @@ def _sampled(census: Census) -> str:
 
 def _gather(spill: Spill, config: CorpusConfig, census: Census, progress: Progress) -> None:
     """Every document into ``spill``, under its rank."""
-    with said(progress, "sorted") as ticker:
+    with said(progress, "sorted", sum(census.sizes.values())) as ticker:
         for piece in pieces(config, census.limit):
             key = rank(hashlib.sha256(piece.content).digest())
             spill.add(key, origin_byte(piece.split) + piece.content)
@@ -107,6 +107,7 @@ class _Documents:
     def __init__(self, spill: Spill, config: CorpusConfig, census: Census) -> None:
         self._spill, self._census = spill, census
         self._drawn = drawn_splits(config)
+        self.size = sum(census.sizes.values())
 
     def __iter__(self) -> Iterator[Document]:
         documents = (Document(payload[1:], origin_of(payload)) for _, payload in self._spill)
@@ -125,14 +126,14 @@ def drawn_splits(config: CorpusConfig) -> list[str]:
 
 def _write_shards(
     directory: Path,
-    documents: Iterable[Document],
+    documents: _Documents,
     tokenizer: Tokenizer,
     dtype: str,
     progress: Progress,
     *,
     is_text: bool,
 ) -> dict[str, SplitFacts]:
-    with ExitStack() as stack, said(progress, "tokenized") as ticker:
+    with ExitStack() as stack, said(progress, "tokenized", documents.size) as ticker:
         writers = {
             name: stack.enter_context(ShardWriter(directory / f"{name}.bin", dtype)) for name in SPLITS
         }

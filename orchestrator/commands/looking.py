@@ -28,16 +28,26 @@ class KnownNoise:
 
 
 def plan(
-    path: str, runs_dir: Path, jobs: int, *, every_trial: bool, as_json: bool, known: KnownNoise
+    path: str,
+    runs_dir: Path,
+    jobs: int,
+    *,
+    every_trial: bool,
+    as_json: bool,
+    known: KnownNoise,
+    without_corpus: bool = False,
 ) -> Exit:
     """Every trial of a sweep with what it will cost, what exists already, and what it can detect."""
     import sweeps
+    from orchestrator.corpora import unprepared_facts
     from orchestrator.planning import noise_figure, planned, write_json
     from orchestrator.progress import Progress
     from orchestrator.sweep_run import SweepRun
 
     with _no_garbage_collection():
-        run = SweepRun(sweeps.load(path), runs_dir, Progress(jobs))
+        sweep = sweeps.load(path, look_for_files=not without_corpus)
+        corpus_facts = unprepared_facts(sweep) if without_corpus else None
+        run = SweepRun(sweep, runs_dir, Progress(jobs), corpus_facts=corpus_facts)
         noise = noise_figure(known.sd, known.pilot, run.sweep.reference, runs_dir)
         for warning in sweeps.identical_arms(run.cells):
             run.progress.message(f"warning: {warning}")

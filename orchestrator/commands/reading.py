@@ -1,4 +1,4 @@
-"""Commands that read results: results, fit, compare, table, report."""
+"""Commands that read results: results, fit, compare, table, figures, report."""
 
 import json
 import sys
@@ -101,6 +101,43 @@ def table(
     else:
         write_atomic(output, text.encode())
         print(f"table: {output}")
+    return Exit.DONE
+
+
+def figures(
+    source: str,
+    runs_dir: Path,
+    folder: Path,
+    formats: Sequence[str],
+    only: Sequence[str],
+    reference: str | None,
+    options: Mapping[str, Any],
+    *,
+    where: str | None,
+) -> Exit:
+    """The figures of a paper as files in ``folder``."""
+    import analysis
+    from orchestrator.sources import open_source, run_statistics, training_curves, tuning_choices
+
+    found = open_source(source, runs_dir)
+    _warn(found)
+    written = analysis.write_figures(
+        found.rows,
+        folder,
+        reference=_reference(found, reference),
+        formats=formats,
+        only=only,
+        margin=found.compare.get("margin"),
+        where=where,
+        choices=tuning_choices(found),
+        curves=training_curves(found, runs_dir) if found.folder else None,
+        statistics=run_statistics(found, runs_dir) if found.folder else None,
+        **_with_law(found, options),
+    )
+    for name, reason in written.left_out.items():
+        print(f"no figure {name}: {reason}", file=sys.stderr)
+    for path in written.paths:
+        print(path)
     return Exit.DONE
 
 

@@ -4,11 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import FitSettings, compare, figures
+from analysis import FitSettings, compare
 from analysis.data import checked
+from analysis.figures import page as figures
+from analysis.figures.style import INK, arm_styles
+from analysis.figures.tuning import bowl
 
 ARMS = ["baseline", "none", "unified"]
-STYLES = figures.arm_styles(ARMS, "baseline")
+STYLES = arm_styles(ARMS, "baseline")
 
 
 def comparisons(sweep, **options):
@@ -80,7 +83,7 @@ def test_two_figures_share_no_id(sweep, choice):
 def test_an_arm_may_have_any_name(sweep, name: str):
     table = sweep({"baseline": 0.0, name: -0.03})
     found = compare(table, reference="baseline", bootstrap=50)
-    svg = figures.difference_figure(found, figures.arm_styles(["baseline", name], "baseline"))
+    svg = figures.difference_figure(found, arm_styles(["baseline", name], "baseline"))
     texts = {"".join(node.itertext()).strip() for node in ElementTree.fromstring(svg).iter()}
     assert name in texts
     assert "<script" not in svg
@@ -88,14 +91,14 @@ def test_an_arm_may_have_any_name(sweep, name: str):
 
 def test_arms_differ_in_colour_and_marker_and_the_reference_is_ink():
     arms = [f"arm{i}" for i in range(6)]
-    styles = figures.arm_styles(["reference", *arms], "reference")
-    assert styles["reference"].colour == figures.INK
+    styles = arm_styles(["reference", *arms], "reference")
+    assert styles["reference"].colour == INK
     assert len({style.colour for style in styles.values()}) == 7
     assert len({style.marker for style in styles.values()}) == 7
 
 
 def test_more_arms_than_colours_still_differ():
-    styles = figures.arm_styles([f"arm{i}" for i in range(20)], "arm0")
+    styles = arm_styles([f"arm{i}" for i in range(20)], "arm0")
     assert len({(style.colour, style.marker) for style in styles.values()}) == 20
 
 
@@ -107,9 +110,9 @@ def test_a_design_without_an_interval_draws_no_bar(sweep):
 
 def test_the_bowl_is_the_parabola_through_the_lowest_point_and_its_neighbours():
     rates = np.array([1e-3, 2e-3, 4e-3, 8e-3])
-    parabola = figures.bowl(rates, 3.0 + 0.1 * (np.log(rates) - np.log(3e-3)) ** 2)
+    parabola = bowl(rates, 3.0 + 0.1 * (np.log(rates) - np.log(3e-3)) ** 2)
     assert parabola(np.log(3e-3)) == pytest.approx(3.0)
-    assert figures.bowl(rates[:2], rates[:2]) is None
+    assert bowl(rates[:2], rates[:2]) is None
 
 
 def test_diverged_and_censored_tuning_is_drawn(choice):

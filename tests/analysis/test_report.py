@@ -119,7 +119,8 @@ def test_a_tuned_baseline_answers_that_it_was(tmp_path, sweep, choice):
     found = page(tmp_path / "r.html", sweep(), choices=choices)
     assert "Yes: at 25k the learning rate of baseline was tuned to an optimum inside its grid" in found.text
     assert "every arm was given the same grid and the same tuning seeds" in found.text
-    assert "At 150k the rate was carried" in found.text
+    assert "At 150k the learning rate was carried" in found.text
+    assert "Nor was it checked by a step to each side" in found.text
     assert "+0.0500 / +0.0300" in found.text
 
 

@@ -23,6 +23,7 @@ COMMANDS = [
     "fit",
     "compare",
     "table",
+    "figures",
     "theory",
     "report",
     "explain",

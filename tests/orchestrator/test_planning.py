@@ -76,6 +76,23 @@ def test_a_plan_without_gpus_says_nothing_of_them(run_of, capsys):
     assert "GPU" not in capsys.readouterr().out
 
 
+def test_the_plan_says_that_measuring_takes_time(run_of, capsys):
+    run = run_of(measure={"what": ["preconditioner", "sharpness"], "every": 20})
+    rows = planned(run)
+    show(run, rows, 1, every_trial=False)
+    shown = capsys.readouterr().out
+    assert "preconditioner and sharpness every 20 steps take time that is not in the estimate" in shown
+    plain = planned(run_of())
+    assert rows[0]["seconds"] == plain[0]["seconds"]
+    assert rows[0]["disk_bytes"] > plain[0]["disk_bytes"]
+
+
+def test_a_worker_is_told_what_to_measure(run_of):
+    run = run_of(measure={"what": ["sharpness"], "every": 20})
+    options = run.options(next(iter(run.members())))
+    assert (options.measure, options.measure_steps) == (("sharpness",), 20)
+
+
 def test_the_json_holds_every_row(run_of):
     rows, stream = planned(run_of()), io.StringIO()
     write_json(rows, stream)
@@ -98,3 +115,27 @@ def test_the_files_of_a_finished_trial_are_those_that_the_plan_counts(finished_s
     assert row["disk_files"] == len(found) + without_checkpoints
     size = sum(path.stat().st_size for path in found if path.is_file())
     assert size / 2 < row["disk_bytes"] < size * 2
+
+
+def test_the_check_of_a_carried_rate_is_planned_before_the_rate_is_known(tmp_path):
+    tune = {
+        "learning_rate": [0.005, 0.01, 0.02],
+        "rungs": ["tiny-25k"],
+        "check_carried": True,
+        "seeds": [7, 8],
+    }
+    sweep = sweeps.loads(yaml.safe_dump(SWEEP | {"tune": tune}, sort_keys=False))
+    rows = planned(SweepRun(sweep, tmp_path, Progress(1), simulated=True))
+    found = [row for row in rows if (row["stage"], row["rung"]) == ("tuning", "tiny-55k")]
+    assert [(row["arm"], row["seed"], row["trial_id"]) for row in found] == [
+        ("baseline", seed, None) for seed in (7, 8) * 3
+    ]
+
+
+def test_a_member_says_its_tokens_per_parameter_whatever_the_budget(tmp_path):
+    for kind, amount in (("tokens", 2e6), ("flops", 1e12), ("tokens_per_parameter", 20)):
+        sweep = sweeps.loads(yaml.safe_dump(SWEEP | {kind: [amount]}, sort_keys=False))
+        run = SweepRun(sweep, tmp_path, Progress(1), simulated=True)
+        for member in run.members():
+            said = member.to_json("0")["tokens_per_parameter"]
+            assert said == pytest.approx(member.trial.tokens / member.cell.n_params, rel=0.05)

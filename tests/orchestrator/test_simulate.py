@@ -245,3 +245,20 @@ def test_what_is_made_of_simulated_results_says_so(simulate, scalevec, tmp_path)
     assert "6 of 6 results follow a planted law" in scalevec("fit", "simulated", "--json").stdout
     assert scalevec("report", "simulated", "-o", "report.html").returncode == 0
     assert said in (tmp_path / "report.html").read_text()
+
+
+def test_a_carried_rate_that_is_checked_has_its_trials_and_its_place_in_the_record(simulate):
+    tune = {"learning_rate": [0.005, 0.01, 0.02], "rungs": ["small"], "check_carried": True}
+    made = simulate(tune=tune)
+    assert not made.outcome.failed
+    members = made.run.folder.members()
+    checked = [member for member in members if member["lr_status"] == "check"]
+    assert {(m["arm"], m["rung"], m["stage"], m["seed"]) for m in checked} == {
+        ("baseline", "large", "tuning", 100)
+    }
+    choices = made.run.folder.tuning()["choices"]
+    (found,) = [choice for choice in choices if choice["check"]]
+    assert (found["arm"], found["rung"], found["status"]) == ("baseline", "large", "carried")
+    assert found["check"]["grid"] == sorted(member["learning_rate"] for member in checked)
+    validation = [made.results()[member["trial_id"]]["loss_validation"] for member in checked]
+    assert found["check"]["losses"] == validation

@@ -159,6 +159,36 @@ def test_the_markdown_table_is_the_same_every_time(sweep, scalevec):
     assert first.stdout.startswith("|")
 
 
+@pytest.mark.parametrize("name", ["ablation", "overhead"])
+def test_a_table_of_a_sweep_knows_its_strategies_and_its_costs(sweep, scalevec, name):
+    done = scalevec("table", "small", name, "--format", "csv", "-o", "table.csv", "--bootstrap", 10)
+    assert done.returncode == 0, done.stderr
+    found = pd.read_csv(sweep / "table.csv")
+    assert set(found["arm"]) >= {"none"}
+    if name == "ablation":
+        assert set(found["vector_branches"]) == {"none"}
+        assert not found["vectors"].any()
+    else:
+        assert (found["peak_memory_median"] > 1e7).all()
+        assert (found["step_time_median"] > 0).all()
+
+
+def test_a_table_that_the_sweep_cannot_carry_is_refused_and_nothing_written(sweep, scalevec):
+    done = scalevec("table", "small", "decay", "-o", "table.md")
+    assert done.returncode == 2
+    assert "needs arms with different decay policies; found: all" in done.stderr
+    assert not (sweep / "table.md").exists()
+
+
+def test_the_figures_of_a_sweep_hold_what_its_runs_recorded(sweep, scalevec):
+    done = scalevec("figures", "small", "-o", "figures", "--format", "svg,png", "--bootstrap", 10)
+    assert done.returncode == 0, done.stderr
+    names = {path.stem for path in (sweep / "figures").glob("*.svg")}
+    assert names >= {"loss", "differences", "ablation", "tuning", "curves", "vectors-mean"}
+    assert names == {path.stem for path in (sweep / "figures").glob("*.png")}
+    assert "no figure theory: no run measured anything of the theory" in done.stderr
+
+
 class References(HTMLParser):
     """Whatever a page would load from elsewhere."""
 

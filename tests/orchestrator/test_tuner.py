@@ -1,7 +1,8 @@
 """Tuning decided on planted bowls: no training, only what the tuner asks for and what it concludes."""
 
+import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -151,6 +152,154 @@ def test_two_fields_are_tuned_along_the_lines_through_the_best_point(sweep_text)
     choices = Tuner(cells, [], extend=0).run(lambda trials: loss)
     found = {c.field: c.vertex for c in choices if (c.arm, c.rung) == ("none", "a")}
     assert found == {"learning_rate": pytest.approx(0.02), "weight_decay": pytest.approx(0.11)}
+
+
+def tuned_on(sweep_text, field, values, loss, extend=0):
+    """The choices of a sweep that tunes ``field`` over ``values``, where ``loss`` is of that field."""
+    text = sweep_text.replace("learning_rate: [0.01, 0.02, 0.04]", f"{field}: {values}")
+    cells = expand(sweeps.loads(text), FACTS)
+    asked = []
+
+    def train(trials):
+        asked.extend(trial for _, trial in trials)
+        return lambda trial: 3 + loss(trial)
+
+    return Tuner(cells, [], extend=extend).run(train), asked
+
+
+def test_decay_is_tuned_with_zero_in_its_grid(sweep_text):
+    def loss(trial):
+        return (trial.optimizer.weight_decay - 0.12) ** 2
+
+    choices, _ = tuned_on(sweep_text, "weight_decay", "[0.0, 0.1, 0.2]", loss)
+    found = chosen(choices, "baseline", "a")
+    assert (found.status, found.axis) == ("tuned", "linear")
+    assert found.vertex == pytest.approx(0.12)
+    assert found.chosen == 0.125
+    assert chosen(choices, "baseline", "b").chosen == 0.125
+
+
+def test_no_decay_at_all_is_the_end_of_its_range_and_not_censored(sweep_text):
+    choices, asked = tuned_on(
+        sweep_text, "weight_decay", "[0.0, 0.1, 0.2]", lambda trial: trial.optimizer.weight_decay, extend=2
+    )
+    found = chosen(choices, "baseline", "a")
+    assert (found.status, found.chosen, found.vertex, found.extensions) == ("tuned", 0.0, None, 0)
+    assert {trial.optimizer.weight_decay for trial in asked} == {0.0, 0.1, 0.2}
+
+
+def test_a_beta_is_tuned_by_what_it_lacks_of_one(sweep_text):
+    def loss(trial):
+        return math.log2((1 - trial.optimizer.beta2) / 0.012) ** 2
+
+    choices, asked = tuned_on(sweep_text, "beta2", "[0.9, 0.95, 0.975]", loss, extend=1)
+    found = chosen(choices, "none", "a")
+    assert sorted({trial.optimizer.beta2 for trial in asked}) == [0.9, 0.95, 0.975, 0.9875]
+    assert (found.status, found.axis) == ("censored", "log(1-x)")
+    choices, _ = tuned_on(sweep_text, "beta2", "[0.9, 0.95, 0.975]", loss, extend=2)
+    found = chosen(choices, "none", "a")
+    assert (found.status, found.vertex) == ("tuned", pytest.approx(1 - 0.012))
+    assert math.log2(1 - found.chosen) * 4 == pytest.approx(round(math.log2(0.012) * 4))
+
+
+def test_a_warm_up_grows_no_further_than_the_run(sweep_text):
+    """From 0.4 the next step is 0.8, and then the whole run."""
+    choices, asked = tuned_on(
+        sweep_text, "warmup_fraction", "[0.2, 0.4]", lambda trial: -trial.schedule.warmup_tokens, extend=9
+    )
+    found = chosen(choices, "baseline", "a")
+    assert (found.status, found.chosen, found.extensions) == ("tuned", 1.0, 2)
+    assert max(trial.schedule.warmup_tokens / trial.tokens for trial in asked) == 1.0
+
+
+def test_a_grid_does_not_grow_to_what_no_trial_can_have(sweep_text):
+    """A warm-up of more than the cooldown leaves: the optimum is at the edge, and censored."""
+    text = sweep_text.replace("seeds: [0, 1]", "seeds: [0, 1]\nschedules: [wsd]")
+    choices, _ = tuned_on(
+        text, "warmup_fraction", "[0.3, 0.6]", lambda trial: -trial.schedule.warmup_tokens, extend=9
+    )
+    found = chosen(choices, "baseline", "a")
+    assert (found.status, found.chosen, found.grid) == ("censored", 0.6, (0.3, 0.6))
+
+
+def test_a_whole_number_is_chosen_among_those_that_were_tried(sweep_text):
+    def loss(trial):
+        return math.log2(trial.batch_tokens / 300) ** 2
+
+    choices, _ = tuned_on(sweep_text, "batch_tokens", "[128, 256, 512]", loss)
+    found = chosen(choices, "baseline", "a")
+    assert (found.chosen, found.vertex) == (256, pytest.approx(300))
+    assert chosen(choices, "baseline", "b").chosen == 256
+
+
+class AtRungs:
+    """A bowl for each rung, by the width; keeps what was asked of the larger one."""
+
+    def __init__(self, **optima):
+        self.optima = {16: optima["a"], 32: optima["b"]}
+        self.diverges_above = optima.get("diverges_above", math.inf)
+        self.asked = []
+
+    def train(self, trials):
+        self.asked += [(cell.arm, trial) for cell, trial in trials if trial.model.shape.width == 32]
+        return self.loss
+
+    def loss(self, trial):
+        width, rate = trial.model.shape.width, trial.optimizer.learning_rate
+        if width == 32 and rate > self.diverges_above:
+            return math.inf
+        return 3 + 0.1 * math.log2(rate / self.optima[width]) ** 2
+
+
+def test_a_carried_rate_is_checked_by_a_step_to_each_side(cells):
+    bowls = AtRungs(a=0.02, b=0.022)
+    found = chosen(Tuner(cells, [], extend=1, checked_arm="baseline").run(bowls.train), "baseline", "b")
+    rates = [trial.optimizer.learning_rate for _, trial in bowls.asked]
+    assert rates == pytest.approx([found.chosen / 2, found.chosen, 2 * found.chosen])
+    assert {(arm, trial.seed) for arm, trial in bowls.asked} == {("baseline", 100)}
+    assert found.check is not None
+    assert (found.check.status, found.check.gain, found.check.grid[1]) == ("inside", 0.0, found.chosen)
+    assert found.check.vertex == pytest.approx(0.022)
+    assert found.status == "carried"
+
+
+@pytest.mark.parametrize(("optimum", "side"), [(0.005, "below"), (0.08, "above")])
+def test_an_optimum_beyond_a_carried_rate_is_said_with_what_it_is_worth(optimum, side, cells):
+    bowls = AtRungs(a=0.02, b=optimum)
+    found = chosen(Tuner(cells, [], extend=1, checked_arm="baseline").run(bowls.train), "baseline", "b")
+    low, centre, high = found.check.losses
+    assert found.check.status == side
+    assert found.check.gain == centre - min(low, high) > 0
+    assert found.check.vertex is None
+
+
+@pytest.mark.parametrize(
+    ("diverges_above", "status", "gain"),
+    [(0.015, "below", None), (0.03, "inside", 0.0), (0, "diverged", None)],
+)
+def test_a_check_that_diverges_is_not_a_number(diverges_above, status, gain, cells):
+    bowls = AtRungs(a=0.02, b=0.02, diverges_above=diverges_above)
+    found = chosen(Tuner(cells, [], extend=1, checked_arm="baseline").run(bowls.train), "baseline", "b")
+    assert (found.check.status, found.check.gain, found.check.losses[2]) == (status, gain, None)
+    assert json.dumps(asdict(found.check), allow_nan=False)
+
+
+def test_a_check_is_frozen_with_its_choice_and_asked_for_later_changes_none(cells):
+    unchecked = Tuner(cells, [], extend=1).run(AtRungs(a=0.02, b=0.05).train)
+    bowls = AtRungs(a=0.02, b=0.05)
+    checked = Tuner(cells, unchecked, extend=1, checked_arm="baseline").run(bowls.train)
+    assert [choice.chosen for choice in checked] == [choice.chosen for choice in unchecked]
+    assert len(bowls.asked) == 3
+    again = Tuner(cells, checked, extend=1, checked_arm="baseline")
+    later = AtRungs(a=0.02, b=0.001)
+    assert again.run(later.train) == checked
+    assert later.asked == []
+    assert len(again.check_trials()) == 3
+
+
+def test_a_largest_rung_that_was_tuned_needs_no_check(sweep_text):
+    cells = expand(sweeps.loads(sweep_text.replace("rungs: [a]", "rungs: [a, b]")), FACTS)
+    assert Tuner(cells, [], extend=1, checked_arm="baseline").to_check == []
 
 
 def test_an_arm_without_a_tuned_rung_is_refused(cells):

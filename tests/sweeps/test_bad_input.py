@@ -77,9 +77,9 @@ CASES = {
     "a tuned learning rate of zero": (
         "[8.0e-3,",
         "[0,",
-        "tune.learning_rate[0]: 0.0; allowed: positive values",
+        "tune.learning_rate: 0.0; allowed: a positive number",
     ),
-    "a negative learning rate": ("[8.0e-3,", "[-1,", "tune.learning_rate[0]: -1.0; allowed: positive values"),
+    "a negative learning rate": ("[8.0e-3,", "[-1,", "tune.learning_rate: -1.0; allowed: a positive number"),
     "a learning rate that is no number": (
         "[8.0e-3,",
         "[.nan,",
@@ -192,6 +192,11 @@ CASES = {
         "optimizers: [adamw]",
         "optimizers: [adam]",
         "optimizers[0]: optimizer: 'adam'; allowed: adafactor, adamw, ademamix, adopt, lion, muon, sgd, soap",
+    ),
+    "a check of a carried rate that is not tuned": (
+        "learning_rate: [8.0e-3, 2.0e-2, 5.0e-2]",
+        "weight_decay: [0, 0.1]\n  check_carried: true",
+        "tune.check_carried: true; allowed: false where learning_rate is not tuned",
     ),
     "an option that the optimizer does not have": (
         "optimizers: [adamw]",

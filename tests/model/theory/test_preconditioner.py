@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.config import Shape
+from model.config import Experts, Shape
 from model.strategies import ALL_MAPS, PRESETS, ScaleVectorStrategy
 from model.theory.effective import EffectiveMatrix, effective_matrices
 from model.theory.preconditioner import (
@@ -43,7 +43,7 @@ def step(model: Transformer, learning_rate: float, decay: float = 0.0) -> None:
     """Gradient descent with weight decay, the vectors at their strategy's factor of the rate."""
     factor = model.config.scale_vectors.learning_rate_factor
     for parameter in model.parameters():
-        rate = learning_rate * (1.0 if parameter.dim() == 2 else factor)
+        rate = learning_rate * (1.0 if parameter.dim() > 1 else factor)
         parameter -= rate * (parameter.grad + decay * parameter)
 
 
@@ -62,6 +62,31 @@ def predictions(model: Transformer) -> list[tuple[EffectiveMatrix, Tensor, Tenso
 def test_small_steps_of_gradient_descent_move_as_predicted(name, build, tokens):
     model = with_gradients(build(STRATEGIES[name], drawn=True), tokens)
     before = predictions(model)
+    step(model, 1e-7)
+    for matrix, V, predicted in before:
+        moved = (matrix.values().effective() - V) / 1e-7
+        torch.testing.assert_close(moved, -predicted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["baseline", "dp", "unified"])
+def test_maps_before_a_norm_of_the_architecture_move_as_predicted(name, build, tokens):
+    model = with_gradients(build(STRATEGIES[name], drawn=True, architecture="gemma"), tokens)
+    before = predictions(model)
+    assert any(matrix.has_output_vector for matrix, _, _ in before) == (name == "dp")
+    step(model, 1e-7)
+    for matrix, V, predicted in before:
+        moved = (matrix.values().effective() - V) / 1e-7
+        torch.testing.assert_close(moved, -predicted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["baseline", "hg"])
+def test_of_a_mixture_the_experts_and_what_shares_their_vector_are_left_out(name, build, tokens):
+    experts = Experts(n_experts=3, top_k=2, feed_forward=8, dense_layers=1)
+    model = with_gradients(build(STRATEGIES[name], drawn=True, experts=experts), tokens)
+    before = predictions(model)
+    kinds = {(matrix.kind, matrix.layer) for matrix, _, _ in before}
+    assert (("router", 1) in kinds) == (name == "hg")
+    assert not any(kind in ("gate", "up", "feed_forward_shared") for kind, layer in kinds if layer == 1)
     step(model, 1e-7)
     for matrix, V, predicted in before:
         moved = (matrix.values().effective() - V) / 1e-7

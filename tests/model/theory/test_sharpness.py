@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from model.config import Shape
+from model.config import Experts, Shape
 from model.strategies import PRESETS, ScaleVectorStrategy
 from model.theory.sharpness import batch_loss, hessian_product, sharpness
 from model.transformer import Transformer
@@ -70,3 +70,23 @@ def test_parameters_that_the_loss_does_not_see_count_as_zero():
     seen, unseen = torch.nn.Parameter(torch.tensor([1.0, 2.0])), torch.nn.Parameter(torch.ones(3))
     product = hessian_product(lambda: (seen**3).sum(), [seen, unseen])
     assert product(torch.ones(5)).tolist() == [6.0, 12.0, 0.0, 0.0, 0.0]
+
+
+def test_the_loss_of_a_mixture_is_differentiated_twice(build, tokens):
+    """Against the difference of gradients on both sides, where no token changes its experts."""
+    experts = Experts(n_experts=3, top_k=2, feed_forward=1)
+    model = build(PRESETS["baseline"], shape=MINI, drawn=True, experts=experts)
+    parameters = list(model.parameters())
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    flat = torch.nn.utils.parameters_to_vector(parameters).detach()
+    direction = torch.randn(len(flat), dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+
+    def gradient_at(place: torch.Tensor) -> torch.Tensor:
+        torch.nn.utils.vector_to_parameters(place, parameters)
+        gradients = torch.autograd.grad(batch_loss(model, inputs, targets), parameters)
+        return torch.cat([gradient.flatten() for gradient in gradients])
+
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        product = hessian_product(lambda: batch_loss(model, inputs, targets), parameters)(direction)
+        ahead, behind = (gradient_at(flat + sign * 1e-5 * direction) for sign in (1, -1))
+    torch.testing.assert_close(product, (ahead - behind) / 2e-5, rtol=1e-4, atol=1e-6)

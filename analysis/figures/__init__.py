@@ -1,0 +1,220 @@
+"""The figures of a paper, by name, as files; a new one is a function that draws and a line in a registry."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.comparison import Comparison, compare
+from analysis.data import DataError, completed_rows, require_choice, require_column
+from analysis.figures.curves import draw_curves, draw_theory, draw_vectors, largest_rung
+from analysis.figures.differences import LatticePoint, draw_forest, draw_lattice
+from analysis.figures.laws import draw_loss, draw_multipliers
+from analysis.figures.output import FORMATS, file_bytes, require_formats
+from analysis.figures.style import PAPER, ArmStyle, Medium, arm_styles
+from analysis.figures.tuning import draw_tuning
+from analysis.files import write_atomically
+from analysis.multipliers import line_problem
+from analysis.settings import settings_from
+from analysis.tables import strategies
+from analysis.tables.question import Question, question
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["FIGURES", "FORMATS", "Written", "write_figures"]
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What figures are drawn from; see :func:`write_figures`."""
+
+    question: Question
+    choices: Sequence[Mapping[str, Any]]
+    curves: pd.DataFrame | None
+    statistics: pd.DataFrame | None
+
+    @cached_property
+    def styles(self) -> dict[str, ArmStyle]:
+        """The style of each arm."""
+        return arm_styles(self.question.arms, self.question.reference)
+
+    @cached_property
+    def comparisons(self) -> list[Comparison]:
+        """Every arm against the reference. Raises :class:`DataError` where no pair is complete."""
+        asked = self.question
+        found = compare(asked.trials, reference=asked.reference, margin=asked.margin, **vars(asked.settings))
+        if not any(comparison.by_rung for comparison in found):
+            raise DataError("no arm has a completed pair with the reference")
+        return found
+
+    @property
+    def rungs(self) -> list[str]:
+        """Smallest first."""
+        return list(dict.fromkeys(self.question.trials.sort_values("n_params", kind="stable")["rung"]))
+
+    def recorded(self) -> pd.DataFrame:
+        """The statistics of the compared arms. Raises :class:`DataError` where there are none."""
+        if self.statistics is None or self.statistics.empty:
+            raise DataError("what runs recorded along the way is kept with a sweep, not in a table")
+        return self.statistics[self.statistics["arm"].isin(self.question.arms)]
+
+
+def _loss(subject: Subject, medium: Medium) -> "Figure":
+    rows, _ = completed_rows(subject.question.trials)
+    if rows.empty:
+        raise DataError("no trial is completed")
+    asked = subject.question
+    one_line = not any(line_problem(asked.pairs(arm), asked.settings.law) for arm in asked.others)
+    return draw_loss(medium, rows, asked.settings, subject.styles, asked.arms if one_line else ())
+
+
+def _differences(subject: Subject, medium: Medium) -> "Figure":
+    return draw_forest(medium, subject.comparisons, subject.styles)
+
+
+def _ablation(subject: Subject, medium: Medium) -> "Figure":
+    asked = subject.question
+    if not strategies.is_known(asked):
+        raise DataError(f"the source lacks {', '.join(strategies.FIELDS)}")
+    fields = {arm: strategies.fields_of(asked, arm) for arm in asked.arms}
+    found = {one.arm: one.loss_difference for one in subject.comparisons}
+    order = sorted(found, key=lambda arm: (strategies.n_choices(fields[arm]), arm))
+    points = [LatticePoint(asked.reference, strategies.dots(fields[asked.reference]), 0.0, None)]
+    for arm in order:
+        mean = found[arm].mean
+        if mean is not None:
+            points.append(LatticePoint(arm, strategies.dots(fields[arm]), mean, found[arm].interval))
+    return draw_lattice(medium, points, strategies.DOTS, asked.reference)
+
+
+def _multipliers(subject: Subject, medium: Medium) -> "Figure":
+    asked = subject.question
+    pairs = {arm: asked.pairs(arm) for arm in asked.others}
+    return draw_multipliers(medium, pairs, asked.settings, subject.styles)
+
+
+def _tuning(subject: Subject, medium: Medium) -> "Figure":
+    if not subject.choices:
+        raise DataError("the record of tuning is kept with a sweep, not in a table")
+    known = [choice for choice in subject.choices if choice["arm"] in subject.styles]
+    return draw_tuning(medium, known, subject.styles)
+
+
+def _curves(subject: Subject, medium: Medium) -> "Figure":
+    curves = subject.curves
+    if curves is None or curves.empty:
+        raise DataError("training curves are kept with a sweep, not in a table")
+    for column in ("trial_id", "arm", "rung", "tokens", "loss"):
+        require_column(curves, column, "the training curves")
+    kept = curves[curves["arm"].isin(subject.question.arms) & np.isfinite(curves["loss"])]
+    rungs = [rung for rung in subject.rungs if rung in set(kept["rung"])]
+    if not rungs:
+        raise DataError("no compared run has a training curve")
+    return draw_curves(medium, kept, rungs, subject.styles)
+
+
+def _vectors(statistic: str) -> "Callable[[Subject, Medium], Figure]":
+    def draw(subject: Subject, medium: Medium) -> "Figure":
+        recorded = subject.recorded()
+        of_vectors = recorded[recorded["key"].str.startswith("sv/")]
+        if of_vectors.empty:
+            raise DataError("no run recorded statistics of its scale vectors")
+        rung = largest_rung(of_vectors, subject.rungs)
+        return draw_vectors(medium, of_vectors[of_vectors["rung"] == rung], statistic, subject.question.arms)
+
+    return draw
+
+
+def _theory(subject: Subject, medium: Medium) -> "Figure":
+    recorded = subject.recorded()
+    measured = recorded[recorded["key"].str.startswith("theory/")]
+    if measured.empty:
+        raise DataError("no run measured anything of the theory; ask for it with measure: in the sweep file")
+    rung = largest_rung(measured, subject.rungs)
+    return draw_theory(medium, measured[measured["rung"] == rung], subject.styles)
+
+
+FIGURES: "dict[str, Callable[[Subject, Medium], Figure]]" = {
+    "loss": _loss,
+    "differences": _differences,
+    "ablation": _ablation,
+    "multipliers": _multipliers,
+    "tuning": _tuning,
+    "curves": _curves,
+    "vectors-mean": _vectors("mean"),
+    "vectors-deviation": _vectors("deviation"),
+    "vectors-near-zero": _vectors("near_zero"),
+    "theory": _theory,
+}
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files that were written, and the figures that could not be drawn with the reason for each."""
+
+    paths: tuple[Path, ...]
+    left_out: dict[str, str]
+
+
+def write_figures(
+    results: pd.DataFrame,
+    folder: Path | str,
+    *,
+    reference: str,
+    formats: Sequence[str] = FORMATS,
+    only: Sequence[str] = (),
+    margin: float | None = None,
+    where: str | None = None,
+    choices: Sequence[Mapping[str, Any]] = (),
+    curves: pd.DataFrame | None = None,
+    statistics: pd.DataFrame | None = None,
+    **fit_settings: Any,
+) -> Written:
+    """Write the figures of ``results`` (tidy rows) to ``folder``, each as NAME.FORMAT at a paper's width.
+
+    ``only`` names some of :data:`FIGURES`, and then all of them must be possible; else every figure is drawn
+    that the source has the data for. ``choices`` are those of tuning.json; ``curves`` has trial_id, arm,
+    rung, seed, tokens, loss; ``statistics`` has trial_id, arm, rung, seed, tokens, key (``sv/KIND/NAME``,
+    ``theory/...``), value, low, high. ``fit_settings`` are fields of :class:`analysis.FitSettings`; ``x`` is
+    the horizontal axis of the figure ``loss``. Nothing is written unless all can be drawn. Raises
+    :class:`analysis.DataError`.
+    """
+    require_formats(tuple(formats))
+    for name in only:
+        require_choice("figure", name, FIGURES)
+    asked = question(
+        results, reference=reference, settings=settings_from(fit_settings), margin=margin, where=where
+    )
+    drawn, left_out = _drawn(
+        Subject(asked, choices, curves, statistics), only or list(FIGURES), tuple(formats)
+    )
+    if left_out and (only or not drawn):
+        reasons = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
+        raise DataError(f"figures that cannot be drawn from this source: {reasons}")
+    paths = []
+    for (name, form), content in drawn.items():
+        paths.append(Path(folder, f"{name}.{form}"))
+        write_atomically(paths[-1], content)
+    return Written(tuple(paths), left_out)
+
+
+def _drawn(
+    subject: Subject, names: Sequence[str], formats: tuple[str, ...]
+) -> tuple[dict[tuple[str, str], bytes], dict[str, str]]:
+    """The content of each file, and why a figure could not be drawn."""
+    drawn: dict[tuple[str, str], bytes] = {}
+    left_out = {}
+    with PAPER.style():
+        for name in names:
+            try:
+                figure = FIGURES[name](subject, PAPER)
+            except DataError as error:
+                left_out[name] = str(error)
+                continue
+            drawn |= {(name, form): file_bytes(figure, form, name) for form in dict.fromkeys(formats)}
+    return drawn, left_out

@@ -1,0 +1,170 @@
+"""One look for all figures: the reference in ink, each arm with a colour, a marker and a dash of its own.
+
+The colours are those of Okabe and Ito (https://jfly.uni-koeln.de/color), which the colour-blind can tell
+apart; marker and dash say the same again, so that a figure stays legible in grey.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from analysis.data import FloatArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SHEETS = Path(__file__).parents[1]
+INK, FAINT = "#111112", "#222223"
+"""Stand-ins that a page replaces by its own colours, and a paper by black and grey."""
+OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("s", "^", "D", "v", "P", "X")
+Dash = Literal["solid"] | tuple[float, tuple[float, ...]]
+SOLID: Dash = "solid"
+DASHES: tuple[Dash, ...] = (
+    (0, (5, 1.6)),
+    (0, (1.4, 1.2)),
+    (0, (5, 1.4, 1.2, 1.4)),
+    (0, (8, 2)),
+    (0, (3, 1.2, 1, 1.2, 1, 1.2)),
+    (0, (2.6, 1.2)),
+)
+
+
+@dataclass(frozen=True)
+class Medium:
+    """Where figures stand: style sheets, widths in inches of a column and of the page, ink and grey.
+
+    ``squeeze`` is the height of a figure over that on the page of a report, in a column and across the page.
+    """
+
+    sheets: tuple[str, ...]
+    widths: tuple[float, float]
+    squeeze: tuple[float, float]
+    ink: str
+    faint: str
+
+    def style(self) -> AbstractContextManager[None]:
+        """The context in which figures are drawn and written."""
+        from matplotlib import style
+
+        return style.context([SHEETS / name for name in self.sheets])
+
+    def figure(
+        self, rows: int = 1, columns: int = 1, *, height: float = 4.1, wide: bool = False, **options: Any
+    ) -> tuple["Figure", Any]:
+        """A figure with its axes [rows, columns]; ``height`` in inches is that on the page of a report."""
+        from matplotlib.figure import Figure
+
+        size = (self.widths[wide], height * self.squeeze[wide])
+        figure = Figure(figsize=size, layout="constrained")
+        return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+PAGE = Medium(("scalevec.mplstyle",), (7.6, 7.6), (1.0, 1.0), INK, FAINT)
+"""The report: a browser's page, light or dark."""
+PAPER = Medium(("scalevec.mplstyle", "paper.mplstyle"), (3.3, 6.9), (0.6, 0.72), "#000000", "#555555")
+"""A two-column paper."""
+
+
+@dataclass(frozen=True)
+class ArmStyle:
+    """How an arm is drawn in all figures; ``colour`` may be the stand-in :data:`INK`."""
+
+    colour: str
+    marker: str
+    dash: Dash = SOLID
+
+    def on(self, medium: Medium) -> str:
+        """The colour on ``medium``."""
+        return medium.ink if self.colour == INK else self.colour
+
+
+def arm_styles(arms: Sequence[str], reference: str) -> dict[str, ArmStyle]:
+    """Style of each arm: the reference ink, round and solid, the others by their order."""
+    others = [arm for arm in arms if arm != reference]
+    return {reference: ArmStyle(INK, "o"), **{arm: nth_style(place) for place, arm in enumerate(others)}}
+
+
+def nth_style(place: int) -> ArmStyle:
+    """The style of the arm at ``place`` beside the reference; from six on colours meet other markers."""
+    shift = place // len(OKABE_ITO)
+    return ArmStyle(
+        OKABE_ITO[place % len(OKABE_ITO)],
+        MARKERS[(place + shift) % len(MARKERS)],
+        DASHES[(place + 2 * shift) % len(DASHES)],
+    )
+
+
+def label_of(name: str) -> str:
+    """Legends skip names with a leading underscore, so it gets a blank."""
+    return f" {name}" if name.startswith("_") else name
+
+
+def panels(n_panels: int) -> tuple[int, int]:
+    """Rows and columns of small multiples: two or three a row, and no panel alone where that can be."""
+    columns = 2 if n_panels in (2, 4) else min(3, n_panels)
+    return -(-n_panels // columns), columns
+
+
+def hide_unused(axes: Any, n_used: int) -> None:
+    """Panels beyond the first ``n_used`` are not shown."""
+    for axis in list(axes.flat)[n_used:]:
+        axis.set_visible(False)
+
+
+def _powers(value: float, _position: object = None) -> str:
+    """A tick of a logarithmic axis, 3x10^11 in superscripts (mathtext is off: arm names may hold dollars)."""
+    exponent = int(np.floor(np.log10(value) + 1e-9))
+    digits = value / 10.0**exponent
+    raised = f"10{str(exponent).translate(str.maketrans('0123456789-', '⁰¹²³⁴⁵⁶⁷⁸⁹⁻'))}"
+    return raised if abs(digits - 1) < 1e-6 else f"{digits:.2g}×{raised}"
+
+
+def log_axis(axis: Any, low: float, high: float, *, crowded: bool = False) -> None:
+    """Ticks of a logarithmic axis: 1, 2, 5 in each decade, fewer over many decades or where it is narrow."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    fewest = 3 if crowded else 30
+    digits = (1, 2, 5) if high < fewest * low else (1, 3) if high < 33 * fewest * low else (1,)
+    decades = range(int(np.floor(np.log10(low))) - 1, int(np.ceil(np.log10(high))) + 1)
+    axis.set_major_locator(FixedLocator([d * 10.0**k for k in decades for d in digits]))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(_powers))
+
+
+def plain_ticks(axis: Any, n_ticks: int = 6) -> None:
+    """At most ``n_ticks`` round numbers with the same number of decimals, also on a logarithmic axis."""
+    from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
+
+    axis.set_major_locator(MaxNLocator(n_ticks, steps=[1, 2, 5, 10]))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(ScalarFormatter(useOffset=False))
+
+
+def legend(owner: Any, entries: Iterable[tuple[str, ArmStyle]], medium: Medium, **placement: Any) -> None:
+    """A legend of ``owner`` (axes or a figure) that shows every entry with its marker and its dash."""
+    from matplotlib.lines import Line2D
+
+    handles, labels = [], []
+    for name, style in entries:
+        handles.append(Line2D([], [], color=style.on(medium), marker=style.marker, linestyle=style.dash))
+        labels.append(label_of(name))
+    owner.legend(handles, labels, **placement)
+
+
+def legend_below(
+    figure: "Figure", entries: Sequence[tuple[str, ArmStyle]], medium: Medium, n_columns: int
+) -> None:
+    """One legend for all panels, below them."""
+    columns = max(1, min(n_columns, len(entries)))
+    legend(figure, entries, medium, loc="outside lower center", ncols=columns)
+
+
+def band_between(axis: "Axes", x: FloatArray, low: FloatArray, high: FloatArray, colour: str) -> None:
+    """A pale band without an edge."""
+    axis.fill_between(x, low, high, color=colour, alpha=0.14, linewidth=0)

@@ -1,0 +1,174 @@
+"""Figures as files for a paper: which there are, what they refuse, and that their bytes do not change."""
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis import DataError, write_figures
+from analysis.figures import FIGURES
+from analysis.figures.style import PAPER
+
+ARMS = {"baseline": 0.0, "none": 0.04, "unified": -0.03}
+STRATEGIES = {
+    "baseline": ("shared", "input", "none", "all"),
+    "none": ("none", "input", "none", "all"),
+    "unified": ("heterogeneous", "dual-normalized", "or", "input"),
+}
+FIELDS = ["vector_branches", "vector_placement", "vector_reparameterization", "vector_decay"]
+
+
+@pytest.fixture
+def results(sweep) -> pd.DataFrame:
+    rows = sweep(ARMS)
+    return pd.concat([rows, pd.DataFrame([STRATEGIES[arm] for arm in rows["arm"]], columns=FIELDS)], axis=1)
+
+
+def curves() -> pd.DataFrame:
+    tokens = np.arange(1, 200) * 1024
+    runs = [(arm, rung) for arm in ARMS for rung in ("25k", "55k")]
+    parts = [
+        pd.DataFrame(
+            {"trial_id": arm + rung, "arm": arm, "rung": rung, "seed": 0, "tokens": tokens, "loss": 5.0}
+        )
+        for arm, rung in runs
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def statistics() -> pd.DataFrame:
+    keys = [
+        f"sv/{kind}/{name}"
+        for kind in ("query_input", "final")
+        for name in ("mean", "deviation", "near_zero")
+    ]
+    rows = [
+        {"trial_id": arm, "arm": arm, "rung": "55k", "seed": 0, "tokens": tokens, "key": key}
+        for arm in ("baseline", "unified")
+        for tokens in (1024, 2048, 4096)
+        for key in (*keys, "theory/sharpness", "theory/sharpness_residual")
+    ]
+    return pd.DataFrame(rows).assign(value=1.0, low=0.9, high=1.2)
+
+
+@pytest.fixture
+def everything(choice) -> dict[str, object]:
+    return {"choices": [choice(arm) for arm in ARMS], "curves": curves(), "statistics": statistics()}
+
+
+def draw(results: pd.DataFrame, folder, **options):
+    return write_figures(
+        results, folder, **{"reference": "baseline", "bootstrap": 20, "margin": 0.005, **options}
+    )
+
+
+def test_every_figure_can_be_drawn(results, everything, tmp_path):
+    found = draw(results, tmp_path, formats=["svg"], **everything)
+    assert found.left_out == {}
+    assert [path.name for path in found.paths] == [f"{name}.svg" for name in FIGURES]
+
+
+def test_a_figure_is_the_same_bytes_every_time_in_every_format(results, everything, tmp_path):
+    only = ["differences", "vectors-mean"]
+    first, second = (draw(results, tmp_path / name, only=only, **everything) for name in ("a", "b"))
+    assert {path.suffix for path in first.paths} == {".pdf", ".svg", ".png"}
+    for one, other in zip(first.paths, second.paths, strict=True):
+        assert one.read_bytes() == other.read_bytes(), one.name
+
+
+SCRIPT = """
+import sys, pandas as pd
+from analysis import write_figures
+rows = pd.read_csv(sys.argv[1])
+write_figures(rows, sys.argv[2], reference="baseline", only=["ablation"], bootstrap=0)
+"""
+
+
+@pytest.mark.slow
+def test_another_process_with_another_hash_seed_writes_the_same_bytes(results, tmp_path):
+    results.to_csv(tmp_path / "rows.csv", index=False)
+    written = []
+    for seed in ("1", "2"):
+        command = [sys.executable, "-c", SCRIPT, str(tmp_path / "rows.csv"), str(tmp_path / seed)]
+        subprocess.run(command, check=True, env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)})
+        written.append({path.name: path.read_bytes() for path in (tmp_path / seed).iterdir()})
+    assert written[0] == written[1]
+    assert set(written[0]) == {"ablation.pdf", "ablation.svg", "ablation.png"}
+
+
+def test_a_file_holds_no_date_and_no_version(results, tmp_path):
+    draw(results, tmp_path, only=["differences"])
+    content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    for word in (b"CreationDate", b"ModDate", b"dc:date", b"Matplotlib v", b"Software"):
+        assert word not in content
+
+
+def test_figures_have_the_widths_of_a_paper_and_its_fonts(results, everything, tmp_path):
+    draw(results, tmp_path, formats=["svg"], only=["loss", "curves"], **everything)
+    widths = set()
+    for path in tmp_path.iterdir():
+        root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
+        widths.add(round(float(root.get("width").removesuffix("pt")) / 72, 1))
+    assert widths == {3.3, 6.9}
+    with PAPER.style():
+        import matplotlib as mpl
+
+        sizes = [
+            mpl.rcParams[name]
+            for name in ("font.size", "axes.labelsize", "xtick.labelsize", "legend.fontsize")
+        ]
+    assert all(7 <= size <= 8 for size in sizes)
+
+
+def test_a_plain_table_has_the_figures_that_it_can_have_and_says_which_it_cannot(sweep, tmp_path):
+    found = draw(sweep(ARMS), tmp_path, formats=["svg"])
+    assert {path.stem for path in found.paths} == {"loss", "differences", "multipliers"}
+    assert set(found.left_out) == set(FIGURES) - {"loss", "differences", "multipliers"}
+    assert found.left_out["tuning"] == "the record of tuning is kept with a sweep, not in a table"
+    assert found.left_out["ablation"].startswith("the source lacks vector_branches")
+
+
+def test_a_figure_that_was_asked_for_and_cannot_be_drawn_is_refused_and_nothing_written(sweep, tmp_path):
+    with pytest.raises(
+        DataError, match="cannot be drawn from this source: 'curves': training curves are kept"
+    ):
+        draw(sweep(ARMS), tmp_path / "new", only=["loss", "curves"])
+    assert not (tmp_path / "new").exists()
+
+
+def test_trials_that_have_not_finished_make_no_figure(sweep, tmp_path):
+    with pytest.raises(DataError, match="'loss': no trial is completed"):
+        draw(sweep(ARMS).assign(status="pending", loss=np.nan), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"only": ["los"]}, "figure is 'los'; nearest: 'loss'"),
+        ({"formats": ["gif"]}, "format is 'gif'; allowed: one or more of pdf, svg, png"),
+        ({"formats": []}, "format is empty"),
+        ({"reference": "basline"}, "reference is 'basline'"),
+    ],
+)
+def test_bad_options_are_refused(sweep, tmp_path, options, message: str):
+    with pytest.raises(DataError, match=message):
+        draw(sweep(ARMS), tmp_path, **options)
+
+
+def test_several_settings_have_no_common_law_and_no_multiplier(sweep, tmp_path):
+    rows = sweep(ARMS)
+    both = pd.concat([rows.assign(optimizer="adamw"), rows.assign(optimizer="muon")])
+    found = draw(both, tmp_path, formats=["svg"])
+    assert "several values of optimizer" in found.left_out["multipliers"]
+    assert "loss" in {path.stem for path in found.paths}
+
+
+def test_theory_leaves_out_how_a_measure_was_computed(results, everything, tmp_path):
+    draw(results, tmp_path, formats=["svg"], only=["theory"], **everything)
+    # Text is drawn as paths; the comment before each says what it is.
+    text = (tmp_path / "theory.svg").read_text(encoding="utf-8")
+    assert "<!-- sharpness -->" in text
+    assert "residual" not in text

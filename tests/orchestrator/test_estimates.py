@@ -1,0 +1,62 @@
+"""What a trial is expected to cost: a mixture holds all its experts and computes what a token passes."""
+
+from dataclasses import replace
+
+import pytest
+
+from model.accounting import count_parameters, flops_per_token
+from model.config import Experts, ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
+from orchestrator.estimates import BYTES_PER_PARAMETER, cost
+
+SHAPE = Shape(width=64, layers=4, heads=4, kv_heads=4, feed_forward=176)
+DENSE = Trial(
+    model=ModelConfig(SHAPE, 1024),
+    optimizer=OptimizerConfig(),
+    schedule=ScheduleConfig(),
+    corpus="c0" * 32,
+    sequence_length=128,
+    batch_tokens=1024,
+    tokens=102_400,
+    seed=0,
+)
+
+
+def mixture(experts: Experts) -> Trial:
+    return replace(DENSE, model=replace(DENSE.model, experts=experts))
+
+
+def activations(trial: Trial) -> int:
+    return cost(trial).memory_bytes - BYTES_PER_PARAMETER * count_parameters(trial.model).total
+
+
+def test_a_mixture_takes_the_time_of_what_a_token_passes() -> None:
+    dense, mixed = cost(DENSE), cost(mixture(Experts(8, 2, 88)))
+    router = 6 * 4 * 8 * 64 * DENSE.tokens
+    assert mixed.flops == dense.flops + router
+    assert mixed.seconds == pytest.approx(dense.seconds, rel=0.05)
+
+
+def test_a_mixture_takes_the_memory_and_the_disk_of_all_its_experts() -> None:
+    few, many = mixture(Experts(4, 2, 88)), mixture(Experts(16, 2, 88))
+    added = 4 * 12 * (3 * 88 * 64 + 64)
+    routing = activations(many) - activations(few)
+    assert cost(many).memory_bytes - cost(few).memory_bytes == BYTES_PER_PARAMETER * added + routing
+    kept = [cost(trial, keep="weights").disk_bytes for trial in (few, many)]
+    assert kept[1] - kept[0] == 4 * added
+
+
+def test_a_token_that_passes_more_experts_leaves_more_behind() -> None:
+    shape = replace(SHAPE, feed_forward=352)
+    one = mixture(Experts(8, 2, 88))
+    two = replace(one, model=replace(one.model, shape=shape, experts=Experts(8, 4, 88)))
+    assert activations(DENSE) < activations(one) < activations(two)
+
+
+def test_a_micro_batch_shrinks_what_lives_on_the_way() -> None:
+    whole, parts = cost(DENSE), cost(DENSE, micro_batch=2)
+    parameters = BYTES_PER_PARAMETER * count_parameters(DENSE.model).total
+    assert (parts.memory_bytes - parameters) * 4 == whole.memory_bytes - parameters
+
+
+def test_flops_are_those_that_are_counted() -> None:
+    assert cost(DENSE).flops == flops_per_token(DENSE.model, 128) * DENSE.tokens

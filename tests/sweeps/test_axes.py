@@ -1,0 +1,70 @@
+"""The axes of tuned fields: where values are, how they are rounded, and where a grid goes on."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sweeps.axes import LINEAR, LOG, LOG_ONE_MINUS, axis_of, beyond, place, rounded, value_at
+
+
+@pytest.mark.parametrize(
+    ("field", "grid", "axis"),
+    [
+        ("learning_rate", (0.01, 0.02), LOG),
+        ("weight_decay", (0.05, 0.1), LOG),
+        ("weight_decay", (0.0, 0.1), LINEAR),
+        ("beta2", (0.9, 0.99), LOG_ONE_MINUS),
+        ("momentum", (0.0, 0.9), LOG_ONE_MINUS),
+        ("warmup_tokens", (0, 1024), LINEAR),
+        ("warmup_fraction", (0.02, 0.08), LOG),
+    ],
+)
+def test_the_axis_follows_from_the_field_and_a_zero_in_its_grid(field, grid, axis):
+    assert axis_of(field, grid) == axis
+
+
+@given(value=st.floats(1e-6, 0.999), axis=st.sampled_from([LOG, LOG_ONE_MINUS, LINEAR]))
+def test_the_way_to_a_place_and_back_changes_nothing(value, axis):
+    assert value_at(axis, place(axis, value)) == pytest.approx(value, rel=1e-9)
+
+
+@given(st.floats(1e-6, 10))
+def test_rounding_is_to_the_nearest_quarter_power_of_two(value):
+    steps = 4 * math.log2(rounded(LOG, value, ()))
+    assert steps == pytest.approx(round(steps), abs=1e-9)
+    assert abs(math.log2(value) - math.log2(rounded(LOG, value, ()))) <= 1 / 8 + 1e-12
+
+
+@given(st.floats(0, 0.9999))
+def test_a_beta_is_rounded_by_what_it_lacks_of_one(beta):
+    found = rounded(LOG_ONE_MINUS, beta, ())
+    assert 0 <= found < 1
+    assert abs(math.log2(1 - beta) - math.log2(1 - found)) <= 1 / 8 + 1e-9
+
+
+def test_a_linear_value_is_rounded_to_a_quarter_of_the_smallest_step():
+    assert rounded(LINEAR, 0.11, (0.0, 0.1, 0.3)) == 0.1
+    assert rounded(LINEAR, 0.114, (0.0, 0.1, 0.3)) == 0.125
+
+
+@pytest.mark.parametrize(
+    ("field", "grid", "edge", "further"),
+    [
+        ("learning_rate", (0.01, 0.02, 0.04), 0.04, 0.08),
+        ("learning_rate", (0.01, 0.02, 0.04), 0.01, 0.005),
+        ("weight_decay", (0.0, 0.1, 0.3), 0.3, 0.5),
+        ("weight_decay", (0.0, 0.1, 0.3), 0.0, None),
+        ("beta2", (0.9, 0.95, 0.975), 0.975, 0.9875),
+        ("beta2", (0.9, 0.95, 0.975), 0.9, 0.8),
+        ("momentum", (0.5, 0.8), 0.5, 0.0),
+        ("momentum", (0.0, 0.5), 0.0, None),
+        ("warmup_fraction", (0.4, 0.8), 0.8, 1.0),
+        ("warmup_fraction", (0.5, 1.0), 1.0, None),
+        ("batch_tokens", (256, 512), 512, 1024),
+    ],
+)
+def test_a_grid_goes_on_by_its_last_step_as_far_as_the_field_does(field, grid, edge, further):
+    found = beyond(field, grid, edge)
+    assert found == (None if further is None else pytest.approx(further, abs=1e-12))
