@@ -1,6 +1,6 @@
 """Clusters that repeat each other: the token budgets of a trunk, once for each seed.
 
-Points of one cluster are not independent, but the clusters of a block cover the same cells and differ by
+Points of one cluster are not independent, but the clusters of a block are in the same cells and differ by
 their seed alone. So whole clusters are the repetitions from which the noise, and how it is shared, is known.
 """
 
@@ -17,36 +17,63 @@ IntArray = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Blocks:
-    """``points`` [clusters, size]: each cluster's, in the order of cells; ``block`` [clusters]."""
+    """``cluster`` and ``place`` of each point [points], ``block`` of each cluster [clusters].
 
-    points: IntArray
+    A block is all cells that clusters have in common; a place is the order of a cell in its block (the
+    smallest token budget, the next), and what blocks have alike. ``whole`` [clusters] are those of which the
+    noise is measured: in every cell of a block of the largest size.
+    """
+
+    cluster: IntArray
+    place: IntArray
     block: IntArray
+    whole: npt.NDArray[np.bool_]
+
+    def table(self, values: FloatArray) -> FloatArray:
+        """``values`` [points] by cluster and place [clusters, places], zero where a cluster has no point."""
+        found = np.zeros((len(self.block), int(self.place.max()) + 1))
+        found[self.cluster, self.place] = values
+        return found
 
     def covariance(self, values: FloatArray) -> tuple[FloatArray, int]:
-        """Of ``values`` [points] between a cluster's places [size, size], pooled within blocks; its df."""
-        return within_cells(values[self.points].T, self.block.astype(float))
+        """Of ``values`` [points] between places [places, places], pooled within blocks; and its df."""
+        return within_cells(self.table(values)[self.whole].T, self.block[self.whole].astype(float))
 
     def redraw(self, values: FloatArray, draws: int, rng: np.random.Generator) -> tuple[FloatArray, int]:
         """Noise [draws, points] as ``values`` [points] have it, normal; and its degrees of freedom."""
         covariance, df = self.covariance(values)
-        shape = (draws, len(self.points))
+        shape = (draws, len(self.block))
         drawn = rng.multivariate_normal(np.zeros(len(covariance)), covariance, shape, method="svd")
-        noise = np.empty((draws, len(values)))
-        noise[:, self.points.ravel()] = drawn.reshape(draws, -1)
-        return noise, df
+        return np.asarray(drawn[:, self.cluster, self.place]), df
 
 
 def blocks_of(cells: FloatArray, clusters: npt.NDArray[np.generic]) -> Blocks | None:
     """The blocks of points with these ``cells`` and ``clusters`` (both [points]).
 
-    None unless all clusters have as many points, each in a cell of its own, those that share one cell share
-    all, and some block holds two clusters.
+    None where a cluster has two points in one cell, and where no two whole clusters are of one block.
     """
-    labels, index, counts = np.unique(clusters, return_inverse=True, return_counts=True)
-    if counts.min() != counts.max():
+    cell = np.unique(cells, return_inverse=True)[1].ravel()
+    cluster = np.unique(clusters, return_inverse=True)[1].ravel()
+    if len(np.unique(np.stack([cell, cluster]), axis=1).T) < len(cell):
         return None
-    points = np.lexsort((cells, index)).reshape(len(labels), -1)
-    covered, block = np.unique(cells[points], axis=0, return_inverse=True)
-    if covered.size != len(np.unique(cells)) or len(covered) == len(labels):
+    block_of_cluster, block_of_cell = _connected(cluster, cell)
+    sizes = np.bincount(block_of_cell)
+    in_order = np.lexsort((np.arange(len(block_of_cell)), block_of_cell))
+    place_of_cell = np.empty_like(in_order)
+    place_of_cell[in_order] = np.arange(len(in_order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    whole = np.bincount(cluster) == sizes.max()
+    if np.sum(whole) == len(np.unique(block_of_cluster[whole])):
         return None
-    return Blocks(points, np.asarray(block, np.intp).ravel())
+    return Blocks(cluster, place_of_cell[cell], block_of_cluster, whole)
+
+
+def _connected(cluster: IntArray, cell: IntArray) -> tuple[IntArray, IntArray]:
+    """A number for each cluster and for each cell, equal where points [points] join them."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    n_clusters, n_cells = int(cluster.max()) + 1, int(cell.max()) + 1
+    size = n_clusters + n_cells
+    graph = coo_array((np.ones(len(cell)), (cluster, n_clusters + cell)), shape=(size, size))
+    labels = np.asarray(connected_components(graph, directed=False)[1], np.intp)
+    return labels[:n_clusters], labels[n_clusters:]

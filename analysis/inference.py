@@ -5,8 +5,8 @@ A cell is a rung (and setting); its pairs differ by seed. Any contrast of cell m
 pair enters the mean and adds no degree of freedom. The interval is about these very rungs under new seeds,
 not about rungs that were not run. Where pairs are not independent, whole clusters are what varies. If they
 repeat each other (``analysis.blocks``: token budgets that share a trunk, once for each seed), the noise is
-that between them, with clusters less blocks degrees of freedom. Else (checkpoints of one run, variants of one
-shape) the standard error is the jackknife's over whole clusters, with clusters less one degree of freedom.
+that between them, with whole clusters less blocks degrees of freedom. Else (checkpoints of one run, variants
+of one shape) the standard error is the jackknife's over clusters, with clusters less one degree of freedom.
 """
 
 from collections.abc import Callable, Sequence
@@ -115,7 +115,7 @@ def _contrast_of_clusters(
     _, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
     weights = (coefficients / counts)[index]
     covariance, df = blocks.covariance(values)
-    each = weights[blocks.points]
+    each = blocks.table(weights)
     error = float(np.sqrt(np.einsum("ci,ij,cj->", each, covariance, each)))
     return Estimate(float(weights @ values), error, df, between="seeds of clusters")
 

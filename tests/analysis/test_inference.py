@@ -72,14 +72,29 @@ def test_the_slope_along_budgets_knows_that_their_noise_is_shared():
     assert estimate.standard_error == pytest.approx(0.0, abs=1e-12)
 
 
+def test_clusters_with_fewer_budgets_take_the_noise_of_whole_ones():
+    # The last rung lacks a budget and a second seed: it enters the mean and adds no degree of freedom.
+    cells = np.array([0, 1, 0, 1, 2])
+    seeds = np.array([0, 0, 1, 1, 2])
+    estimate = overall(np.array([1.0, 3.0, 3.5, 4.5, 9.0]), cells, seeds)
+    assert (estimate.value, estimate.df) == (pytest.approx((2.25 + 3.75 + 9.0) / 3), 1)
+    # Deviations from the cells' means: -+1.25 and -+0.75; a pair weighs 1/6 of two seeds, 1/3 alone.
+    noise = 2 * np.array([[1.25 * 1.25, 1.25 * 0.75], [1.25 * 0.75, 0.75 * 0.75]])
+    variance = 2 * noise.sum() / 36 + noise[0, 0] / 9
+    assert estimate.standard_error == pytest.approx(np.sqrt(variance))
+
+
 @pytest.mark.parametrize(
-    "cells",
-    [[0, 1, 0, 2, 3, 4, 3, 4], [0, 1, 0, 1, 2, 2, 2, 2], [0, 1, 2, 0, 1, 2, 3, 4]],
-    ids=["another budget", "a cell twice", "blocks of two sizes"],
+    ("cells", "clusters"),
+    [
+        ([0, 0, 1, 0, 0, 1], [0, 0, 0, 1, 1, 1]),  # two points of a cluster in one cell
+        ([0, 1, 0, 2, 1, 2], [0, 0, 1, 1, 2, 2]),  # each lacks another budget
+        ([0, 1, 2, 3], [0, 0, 1, 1]),  # one seed
+    ],
 )
-def test_clusters_that_are_not_alike_are_too_few_for_an_interval(cells):
-    clusters = [0, 0, 0, 1, 1, 1, 2, 2] if cells[2] == 2 else [0, 0, 1, 1, 2, 2, 3, 3]
-    assert overall(np.arange(8.0), np.array(cells), np.array(clusters)).df == 0
+def test_clusters_that_do_not_repeat_each_other_are_too_few_for_an_interval(cells, clusters):
+    values = np.arange(float(len(cells)))
+    assert overall(values, np.array(cells), np.array(clusters)).df == 0
 
 
 def test_intervals_over_whole_clusters_hold_the_truth_as_often_as_they_say():
