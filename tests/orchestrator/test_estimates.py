@@ -1,12 +1,14 @@
 """What a trial is expected to cost: a mixture holds all its experts and computes what a token passes."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from model.accounting import count_parameters, flops_per_token
-from model.config import Experts, ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
-from orchestrator.estimates import BYTES_PER_PARAMETER, cost
+from model.config import Experts, ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
+from orchestrator.estimates import BYTES_PER_PARAMETER, Cost
+from orchestrator.estimates import cost as cost_of
 
 SHAPE = Shape(width=64, layers=4, heads=4, kv_heads=4, feed_forward=176)
 DENSE = Trial(
@@ -19,6 +21,10 @@ DENSE = Trial(
     tokens=102_400,
     seed=0,
 )
+
+
+def cost(trial: Trial, **options: Any) -> Cost:
+    return cost_of(trial, RunOptions(**options))
 
 
 def mixture(experts: Experts) -> Trial:

@@ -67,7 +67,8 @@ def test_the_plan_says_bytes_files_gpu_hours_and_that_they_are_too_many(run_of, 
     show(run, planned(run), 1, every_trial=False)
     shown = capsys.readouterr().out
     assert "files and folders with keep: weights" in shown
-    assert "GPU hours left: more than max_gpu_hours, 0.001; nothing will be submitted" in shown
+    assert "H100-hours left at 1.5e+14 FLOPs a second, 15% of an H100's bf16 peak: more than" in shown
+    assert "more than max_gpu_hours, 0.001; nothing will be submitted" in shown
 
 
 def test_a_plan_without_gpus_says_nothing_of_them(run_of, capsys):

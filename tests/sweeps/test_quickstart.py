@@ -91,7 +91,8 @@ def test_the_schema_lists_every_trial_field_where_it_may_stand() -> None:
     definitions = schema["$defs"]
     assert set(definitions["TrialFields"]["properties"]) == set(FIELD_TYPES)
     assert set(definitions["FieldLists"]["properties"]) == set(FIELD_TYPES)
-    assert set(definitions["Tune"]["properties"]) == {*NUMERIC_FIELDS, "rungs", "seeds", "extend"}
+    others = {"rungs", "seeds", "extend", "check_carried"}
+    assert set(definitions["Tune"]["properties"]) == {*NUMERIC_FIELDS, *others}
     assert definitions["StrategyFields"]["properties"]["branches"]["enum"] == [
         "none",
         "shared",
