@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def _small(name: str) -> int:
-    return _experiment(SMALL / f"{name}.yaml", name, KEPT / name)
+    return _experiment(SMALL / f"{name}.yaml", name, KEPT / name, "pdf,svg,png")
 
 
 def _smoke(name: str) -> int:
@@ -65,10 +65,10 @@ def _smoke(name: str) -> int:
     SMOKE.mkdir(parents=True, exist_ok=True)
     path = SMOKE / f"{name}.yaml"
     path.write_text(yaml.safe_dump(fields, sort_keys=False), encoding="utf-8")
-    return _experiment(path, name, SMOKE / name)
+    return _experiment(path, name, SMOKE / name, "svg")
 
 
-def _experiment(path: Path, name: str, folder: Path) -> int:
+def _experiment(path: Path, name: str, folder: Path, pictures: str) -> int:
     """Train what is missing of the sweep at ``path``, then write its results, tables and figures."""
     if code := _scalevec("run", str(path)):
         return code
@@ -84,7 +84,7 @@ def _experiment(path: Path, name: str, folder: Path) -> int:
     ]
     if name == "theory":
         steps.append(lambda: _scalevec("theory", source, to=folder / "theory.md"))
-    steps.append(lambda: _scalevec("figures", source, "-o", str(folder / "figures")))
+    steps.append(lambda: _scalevec("figures", source, "-o", str(folder / "figures"), "--format", pictures))
     return next((code for step in steps if (code := step())), 0)
 
 
