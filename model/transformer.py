@@ -171,9 +171,9 @@ class Transformer(nn.Module):
 
     def balance(self) -> None:
         """What the balancing of experts does after an optimizer step, outside of the gradient."""
-        for module in self.modules():
-            if isinstance(module, Mixture):
-                module.balance()
+        for block in self.blocks:
+            if isinstance(block.feed_forward, Mixture):
+                block.feed_forward.balance()
 
 
 def parameter_roles(model: Transformer) -> dict[str, str]:

@@ -46,9 +46,10 @@ def expand(sweep: "Sweep", corpus: CorpusFacts) -> list[Cell]:
     base = [_Choice({"sequence_length": sweep.corpus.sequence_length}, {}, {}), _given(sweep.trial, "trial")]
     places = itertools.product(enumerate(sweep.ladder), sweep.budgets)
     for (position, rung), amount in places:
+        of_rung = _of_rung(position, rung)
         for point in itertools.product(*axes):
             for arm, fields in arms:
-                choices = [_of_rung(position, rung), *base, *point, fields]
+                choices = [of_rung, *base, *point, fields]
                 try:
                     cells.append(_cell(sweep, arm, rung, amount, choices, corpus))
                 except ConfigurationError as error:

@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -189,3 +191,9 @@ def test_an_inline_mixture_becomes_the_models() -> None:
     assert expand(sweep, CORPUS)[0].template.model.experts == Experts(4, 1, 176)
     resolved = sweep.resolved()
     assert sweeps.loads(yaml.safe_dump(resolved)).resolved() == resolved
+
+
+def test_the_examples_of_the_page_on_models_are_valid() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "models.md"
+    examples = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert [sweeps.loads(example).name for example in examples] == ["mixture", "by-rule"]
