@@ -20,7 +20,7 @@ MEASURED = ("trial_id", "seed", "step", "tokens", "kind", "quantity", "layer", "
 
 
 def theory_summary(measured: "pd.DataFrame") -> list[Row]:
-    """One row for each rung, optimizer, schedule, arm and further setting, in the order of the table.
+    """One row for each rung, optimizer, schedule, arm and further setting; rungs and arms as in the table.
 
     Movement: medians over trials, steps and effective matrices. Eigenvalues of the preconditioner: least,
     median and greatest over everything, the median condition of one matrix, and how many greatest ones did
@@ -37,7 +37,8 @@ def theory_summary(measured: "pd.DataFrame") -> list[Row]:
         row |= {"trials": int(group["trial_id"].nunique()), "steps": int(group["step"].nunique())}
         row |= {name: _number(of[name]["value"].median()) for name in MEDIANS if name in of}
         rows.append(row | _eigenvalues(of) | _drift(of) | _sharpness(of))
-    return rows
+    rungs = [row["rung"] for row in rows]
+    return sorted(rows, key=lambda row: (rungs.index(row["rung"]), row["optimizer"], row["schedule"]))
 
 
 def _eigenvalues(of: Quantities) -> Row:

@@ -1,6 +1,6 @@
 """The largest eigenvalue of a symmetric matrix that is known only by its products with vectors."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,33 +31,34 @@ def largest_eigenvalue(
     """The largest (not: largest in magnitude) eigenvalue of the symmetric A that ``product`` multiplies by.
 
     Lanczos with full reorthogonalization (Golub & Van Loan, Matrix Computations, section 10.3), from
-    ``start`` [n], until the residual is at most ``tolerance``. Keeps up to ``most_products`` vectors like
-    ``start``. A product that is not finite ends it, not converged, with a residual that is no number.
+    ``start`` [n], until the residual is at most ``tolerance``. Keeps a vector like ``start`` for each
+    product, ``most_products`` at most. A product that is not finite ends it, not converged, with a residual
+    that is no number.
     """
     most = min(most_products, start.numel())
-    basis = start.new_empty(most, start.numel())
-    basis[0] = start / start.norm()
+    basis = [start / start.norm()]
     diagonal: list[float] = []
     beside: list[float] = []
     found = LargestEigenvalue(float("nan"), float("nan"), 0, converged=False)
     for step in range(most):
-        image = product(basis[step])
-        diagonal.append(torch.dot(basis[step], image).item())
-        rest = _orthogonal(image, basis[: step + 1])
+        image = product(basis[-1])
+        diagonal.append(torch.dot(basis[-1], image).item())
+        rest = _orthogonal(image, basis)
         length = rest.norm().item()
         found = _ritz(diagonal, beside, length, tolerance)
         if found.converged or found.residual != found.residual or step + 1 == most:
             break
         beside.append(length)
-        basis[step + 1] = rest / length
+        basis.append(rest / length)
     return found
 
 
-def _orthogonal(image: Tensor, basis: Tensor) -> Tensor:
-    """``image`` [n] without its part in the span of the rows of ``basis``; once would leave rounding."""
-    for _ in range(2):
-        image = image - basis.T @ (basis @ image)
-    return image
+def _orthogonal(image: Tensor, basis: Sequence[Tensor]) -> Tensor:
+    """``image`` [n] without its part in the span of ``basis``; taken away once, rounding would leave some."""
+    rest = image.clone()
+    for vector in (*basis, *basis):
+        rest.sub_(vector * torch.dot(vector, rest))
+    return rest
 
 
 def _ritz(diagonal: list[float], beside: list[float], length: float, tolerance: float) -> LargestEigenvalue:

@@ -19,6 +19,10 @@ MEASURES: dict[str, Callable[[Subject], Measure]] = {
 }
 
 
+class MeasurementError(RuntimeError):
+    """A measurement cannot be made; the run could go on without it."""
+
+
 class Measurements:
     """The measures that a run was asked for, every so many steps, at its first step and at its last."""
 
@@ -53,7 +57,15 @@ class Measurements:
     def _timed(self, work: Callable[[], T]) -> T:
         self._finish_queued_work()
         started = time.monotonic()
-        result = work()
+        try:
+            result = work()
+        except (
+            torch.OutOfMemoryError
+        ) as error:  # A smaller micro-batch, the cure for training, would not help.
+            message = (
+                "measuring along the run takes more memory than the device has; see measure in the sweep file"
+            )
+            raise MeasurementError(message) from error
         self._finish_queued_work()
         self.seconds += time.monotonic() - started
         return result

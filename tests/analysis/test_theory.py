@@ -89,6 +89,12 @@ def test_further_settings_tell_groups_apart():
     assert "weight_decay" in theory_text(rows).splitlines()[0]
 
 
+def test_arms_of_one_optimizer_stand_together():
+    rows = theory_summary(pd.concat([long_table(optimizer=name) for name in ("sgd", "adamw")]))
+    places = [(row["optimizer"], row["arm"]) for row in rows]
+    assert places == [(name, arm) for name in ("adamw", "sgd") for arm in ("baseline", "unified")]
+
+
 def test_what_was_not_measured_is_no_column():
     table = long_table()
     rows = theory_summary(table[table["quantity"] == "sharpness"])

@@ -24,7 +24,9 @@ from model.theory.movement import Preconditioner
 from model.theory.sharpness import Sharpness
 from model.training.corpora import Corpus, CorpusConfig, prepare
 from model.training.loop import Interrupted, train
+from model.training.optimizers import build_optimizer, set_learning_rate
 from model.transformer import Transformer, initialise
+from orchestrator.worker import is_out_of_memory
 
 EVERY = RunOptions(measure=NAMES, measure_steps=12)
 OUTCOME = ("loss", "loss_validation", "loss_initial")
@@ -99,21 +101,23 @@ def test_the_time_that_measuring_takes_is_not_training_time(trial, corpus, tmp_p
     assert all(row["tokens_per_s"] > BATCH_TOKENS for row in recorder.rows)
 
 
-def moved(trial: Trial, optimizer_of, learning_rate: float = 1e-3) -> dict[str, list[float]]:
-    """What the preconditioner measure finds around one step in float64."""
+def moved(trial: Trial, optimizer: str) -> dict[str, list[float]]:
+    """What the preconditioner measure finds around the first step of ``optimizer``, in float64."""
+    trial = replace(trial, optimizer=OptimizerConfig(optimizer, learning_rate=1e-3))
     model = Transformer(trial.model).double()
     initialise(model, trial.seed)
     tokens = torch.randint(256, (2, SEQUENCE + 1), generator=torch.Generator().manual_seed(1))
     model.loss(tokens[:, :-1], tokens[:, 1:]).backward()
-    optimizer = optimizer_of(model.parameters(), lr=learning_rate, weight_decay=0.1)
-    measure = Preconditioner(Subject(trial, model, optimizer, tokens.flatten().numpy()))
+    built = build_optimizer(model, trial)
+    set_learning_rate(built, 1e-3)
+    measure = Preconditioner(Subject(trial, model, built, tokens.flatten().numpy()))
     measure.before_step()
-    optimizer.step()
+    built.step()
     return measure.after_step()
 
 
 def test_gradient_descent_moves_as_predicted_with_its_decay_set_apart(trial):
-    found = moved(trial, torch.optim.SGD)
+    found = moved(trial, "sgd")
     for name in ("query", "gate", "head"):
         assert max(found[f"theory/{name}/relative_error"]) < 0.01
         assert min(found[f"theory/{name}/cosine_predicted"]) > 0.9999
@@ -122,8 +126,9 @@ def test_gradient_descent_moves_as_predicted_with_its_decay_set_apart(trial):
     assert found["theory/query/conserved_drift"] == pytest.approx([0, 0], abs=1e-3)
 
 
-def test_adamw_moves_otherwise_than_predicted(trial):
-    found = moved(trial, torch.optim.AdamW)
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_other_optimizers_move_otherwise_than_predicted(optimizer, trial):
+    found = moved(trial, optimizer)
     assert min(found["theory/query/relative_error"]) > 0.5
     assert 0 < max(found["theory/query/cosine_gradient"]) < 0.95
 
@@ -166,6 +171,20 @@ def test_arms_are_measured_on_one_batch(trial, corpus):
         measure = Sharpness(Subject(other, model, torch.optim.SGD(model.parameters()), corpus.split("train")))
         batches.append(measure._inputs)
     assert torch.equal(*batches)
+
+
+def test_a_measurement_that_needs_too_much_memory_is_no_cause_for_smaller_micro_batches(
+    trial, corpus, tmp_path, monkeypatch
+):
+    def no_memory(subject):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setitem(measurements.MEASURES, "sharpness", no_memory)
+    with pytest.raises(
+        measurements.MeasurementError, match="takes more memory than the device has"
+    ) as caught:
+        train(trial, corpus, RunOptions(measure=("sharpness",)), MemoryRecorder(), tmp_path)
+    assert not is_out_of_memory(caught.value)
 
 
 def test_a_measure_that_does_not_exist_is_refused():
