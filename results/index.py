@@ -5,6 +5,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -158,7 +159,11 @@ class ResultsIndex:
             if wanted is None:
                 return list(connection.execute(query).all())
             if len(wanted) > MOST_ASKED_ONE_BY_ONE:
-                return [row for row in connection.execute(query).all() if row[0] in wanted]
+                rows = list(connection.execute(query).all())
+                # Most often all are wanted, and to see that takes a quarter of the time of picking.
+                if not wanted.issuperset(map(itemgetter(0), rows)):
+                    rows = [row for row in rows if row[0] in wanted]
+                return rows
             parts = [query.where(trials.c.trial_id.in_(chunk)) for chunk in _chunks(sorted(wanted))]
             return [row for part in parts for row in connection.execute(part)]
 
