@@ -106,18 +106,6 @@ def test_the_json_of_no_rows_is_an_empty_list():
     assert json.loads(stream.getvalue()) == []
 
 
-@pytest.mark.slow
-def test_the_files_of_a_finished_trial_are_those_that_the_plan_counts(finished_sweep, scalevec):
-    directory = next(path.parent for path in finished_sweep.glob("runs/trials/*/*/result.json"))
-    plan = scalevec("plan", finished_sweep / "small.yaml", "--runs", finished_sweep / "runs", "--json")
-    (row,) = [row for row in json.loads(plan.stdout) if row["trial_id"] == directory.name]
-    found = [directory, *directory.rglob("*")]
-    without_checkpoints = 0 if directory.joinpath("checkpoints").exists() else 1
-    assert row["disk_files"] == len(found) + without_checkpoints
-    size = sum(path.stat().st_size for path in found if path.is_file())
-    assert size / 2 < row["disk_bytes"] < size * 2
-
-
 def test_the_check_of_a_carried_rate_is_planned_before_the_rate_is_known(tmp_path):
     tune = {
         "learning_rate": [0.005, 0.01, 0.02],
