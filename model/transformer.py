@@ -237,6 +237,9 @@ def fold(model: Transformer) -> Transformer:
     with torch.device("meta"):
         folded = Transformer(config)
     folded.load_state_dict(_folded_state(model, tied), assign=True)
+    for block in folded.blocks:
+        if isinstance(block.feed_forward, Mixture):  # what is in no state is still without memory
+            block.feed_forward.load = torch.zeros_like(block.feed_forward.load, device=model.embedding.device)
     return folded
 
 

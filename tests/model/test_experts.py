@@ -295,6 +295,8 @@ def test_folding_leaves_the_logits_the_same(build, tokens, name):
     folded = fold(model)
     assert not any(role.startswith("scale_vector") for role in parameter_roles(folded).values())
     torch.testing.assert_close(folded(tokens), model(tokens), rtol=1e-10, atol=1e-12)
+    losses = [one.training_loss(*pairs(tokens))[0] for one in (folded, model)]
+    torch.testing.assert_close(*losses, rtol=1e-10, atol=0)
 
 
 @pytest.mark.parametrize("name", [name for name, s in STRATEGIES.items() if s.placement != "dual-normalized"])
