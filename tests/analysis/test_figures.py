@@ -125,3 +125,25 @@ def test_diverged_and_censored_tuning_is_drawn(choice):
 
 def test_without_a_tuned_rung_there_is_no_tuning_figure(choice):
     assert figures.tuning_figure([choice("baseline", grid=[], losses=[], status="carried")], STYLES) is None
+
+
+def test_fields_that_are_tuned_together_have_panels_and_axes_of_their_own(choice):
+    """A decay of zero has no logarithm, and a beta counts by what it lacks of one."""
+    fields = {
+        "weight_decay": {"axis": "linear", "grid": [0.0, 0.1, 0.2], "chosen": 0.125},
+        "beta2": {"axis": "log(1-x)", "grid": [0.9, 0.95, 0.975], "chosen": 0.95},
+    }
+    choices = [choice("baseline"), *(choice("baseline", field=name, **how) for name, how in fields.items())]
+    drawn = figures.tuning_figure(choices, STYLES)
+    assert drawn is not None
+    for name in ("learning rate", "weight decay", "beta2"):
+        assert f"25k, {name}" in drawn
+
+
+@pytest.mark.parametrize("axis", ["linear", "log(1-x)"])
+def test_the_parabola_is_drawn_on_the_axis_on_which_it_was_fitted(axis):
+    values = np.array([0.0, 0.5, 0.8])
+    place = {"linear": values, "log(1-x)": -np.log1p(-values)}[axis]
+    parabola = bowl(values, 3 + 2 * (place - 0.4) ** 2, axis)
+    assert parabola is not None
+    assert parabola.deriv().roots() == pytest.approx([0.4])
