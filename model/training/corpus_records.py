@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from model.training.corpus_files import Blocks, CorpusError, damaged, opened, text_fault
+from model.training.corpus_files import BLOCK, Blocks, CorpusError, damaged, opened
 
 LONGEST_LINE = 1 << 28
 """Bytes; a longer one is no JSON line but a whole file, which would not fit into memory."""
@@ -13,9 +13,10 @@ RECORDS_AT_ONCE = 256
 """Of a Parquet file; its pages are read one after the other."""
 
 
-def jsonl(path: Path, field: str) -> Iterator[Blocks]:
+def jsonl(path: Path, field: str, *, nul_separates: bool) -> Iterator[Blocks]:
     """The text in ``field`` of each line's JSON object; blank lines hold none, null is an empty document.
 
+    nul_separates: the byte 0 ends a document, so that no text may hold it.
     Raises :class:`CorpusError` with the file and the line of what is none.
     """
     with opened(path) as file:
@@ -27,12 +28,13 @@ def jsonl(path: Path, field: str) -> Iterator[Blocks]:
                     f"{path}:{number}: longer than {LONGEST_LINE:,} bytes; this is no JSON line"
                 )
             if not line.isspace():
-                yield (_text_of(line, f"{path}:{number}", position, field),)
+                text = _text_of(line, f"{path}:{number}", position, field)
+                yield (_encoded(text, f"{path}:{number}: the field {field!r}", nul_separates=nul_separates),)
             position += len(line)
 
 
-def _text_of(line: bytes, where: str, position: int, field: str) -> bytes:
-    """The text of one line, which begins at byte ``position``."""
+def _text_of(line: bytes, where: str, position: int, field: str) -> Any:
+    """What ``field`` holds in one line, which begins at byte ``position``."""
     try:
         record = json.loads(line.decode("utf-8-sig" if position == 0 else "utf-8"))
     except UnicodeDecodeError as error:
@@ -47,7 +49,7 @@ def _text_of(line: bytes, where: str, position: int, field: str) -> bytes:
     if field not in record:
         fields = ", ".join(record) or "none"
         raise CorpusError(f"{where}: no field {field!r}; its fields: {fields}")
-    return _encoded(record[field], f"{where}: the field {field!r}")
+    return record[field]
 
 
 def _kind(value: object) -> str:
@@ -55,7 +57,7 @@ def _kind(value: object) -> str:
     return names.get(type(value), "null" if value is None else "an object")
 
 
-def _encoded(text: Any, what: str) -> bytes:
+def _encoded(text: Any, what: str, *, nul_separates: bool) -> bytes:
     """``text`` as UTF-8. Raises :class:`CorpusError` unless it is text or nothing, and may be stored."""
     if text is None:
         return b""
@@ -65,14 +67,18 @@ def _encoded(text: Any, what: str) -> bytes:
         content = text.encode()
     except UnicodeEncodeError as error:
         raise CorpusError(f"{what} holds half a character (a lone surrogate) at {error.start}") from error
-    if fault := text_fault(content):
-        raise CorpusError(f"{what} holds {fault}, which separates documents; take it out")
+    if nul_separates and (position := content.find(b"\0")) >= 0:
+        raise CorpusError(
+            f"{what} holds a NUL byte at byte {position}, which separates documents of bytes; take it out, "
+            "or take another tokenizer"
+        )
     return content
 
 
-def parquet(path: Path, field: str) -> Iterator[Blocks]:
+def parquet(path: Path, field: str, *, nul_separates: bool) -> Iterator[Blocks]:
     """The text in the column ``field`` of each row; null is an empty document.
 
+    nul_separates: the byte 0 ends a document, so that no text may hold it.
     Raises :class:`CorpusError` for a file that is none or has no such column of text.
     """
     import pyarrow
@@ -80,12 +86,13 @@ def parquet(path: Path, field: str) -> Iterator[Blocks]:
 
     row = 0
     try:
-        with opened(path) as source, ParquetFile(source, pre_buffer=False) as file:
+        with opened(path) as source, ParquetFile(source, buffer_size=BLOCK, pre_buffer=False) as file:
             _check_column(path, file.schema_arrow, field)
             for batch in file.iter_batches(batch_size=RECORDS_AT_ONCE, columns=[field], use_threads=False):
                 for value in batch.column(0):
                     row += 1
-                    yield (_encoded(value.as_py(), f"{path}: row {row}: the column {field!r}"),)
+                    what = f"{path}: row {row}: the column {field!r}"
+                    yield (_encoded(value.as_py(), what, nul_separates=nul_separates),)
     except UnicodeDecodeError as error:
         fault = f"{error.reason} at byte {error.start} of its text"
         raise CorpusError(

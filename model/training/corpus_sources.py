@@ -5,6 +5,7 @@ import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from model.training.corpus_config import CorpusConfig, stored_type
 from model.training.corpus_files import Blocks, CorpusError, matching, text_blocks, text_fault
@@ -87,6 +88,14 @@ def _each(reader: Callable[[CorpusConfig, Path], Iterator[Blocks]]) -> Reader:
     return read_all
 
 
+class _Records(Protocol):
+    def __call__(self, path: Path, field: str, *, nul_separates: bool) -> Iterator[Blocks]: ...
+
+
+def _of_records(reader: _Records) -> Callable[[CorpusConfig, Path], Iterator[Blocks]]:
+    return lambda config, path: reader(path, config.field, nul_separates=config.tokenizer == "bytes")
+
+
 def _shards(config: CorpusConfig, path: Path) -> Iterator[Blocks]:
     size = config.vocabulary_size
     return shards(path, config.dtype, size, config.separator_id, stored_type(size))
@@ -95,8 +104,8 @@ def _shards(config: CorpusConfig, path: Path) -> Iterator[Blocks]:
 SOURCES: Mapping[str, Reader] = {
     "python-stdlib": python_stdlib,
     "text": _text,
-    "jsonl": _each(lambda config, path: jsonl(path, config.field)),
-    "parquet": _each(lambda config, path: parquet(path, config.field)),
+    "jsonl": _each(_of_records(jsonl)),
+    "parquet": _each(_of_records(parquet)),
     "shards": _each(_shards),
 }
 """Every source whose documents are read, by name; a synthetic corpus has none."""

@@ -3,7 +3,7 @@ import random
 
 import pytest
 from corpus_reference import documents_of, pieces, rank, splits_of
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.training.corpus_documents import (
@@ -48,6 +48,7 @@ def test_pieces_are_whole_text_and_together_the_document(content: bytes, limit: 
         piece.decode("utf-8")
 
 
+@settings(max_examples=50)
 @given(texts, st.integers(4, 40), st.lists(st.integers(0, 300), max_size=6))
 def test_a_document_that_comes_in_blocks_is_cut_as_if_it_came_whole(
     content: bytes, limit: int, ends: list[int]
@@ -82,6 +83,7 @@ def test_one_large_file_gives_all_three_splits() -> None:
     assert sum(sizes.values()) == len(content)
 
 
+@settings(max_examples=50)
 @given(st.lists(texts, min_size=3, max_size=12))
 def test_documents_are_split_as_they_were_when_all_were_in_memory(all_texts: list[bytes]) -> None:
     if len(documents_of(all_texts)) < 3:

@@ -163,6 +163,17 @@ def test_a_nul_in_a_parquet_row_is_refused(tmp_path: Path) -> None:
     assert "row 2: the column 'text' holds a NUL byte at byte 1" in refusal(path)
 
 
+@pytest.mark.parametrize("source", ["jsonl", "parquet"])
+def test_a_nul_is_text_where_it_separates_nothing(tmp_path: Path, source: str) -> None:
+    path = tmp_path / f"a.{source}"
+    if source == "jsonl":
+        path.write_bytes(lines({"text": "b\0"}))
+    else:
+        write_parquet(path, text=["b\0"])
+    config = CorpusConfig(source, "bpe", 300, (str(path),), field="text")
+    assert [b"".join(document.blocks) for document in read(config, lambda _: None)] == [b"b\0"]
+
+
 def test_gzip_of_the_standard_library_is_read_too(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress(lines(*RECORDS)) + gzip.compress(lines({"text": "three"})))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.fields import ConfigurationError
@@ -41,6 +41,7 @@ def test_ids_above_65535_are_kept_whole(tmp_path: Path) -> None:
     assert documents(path, "uint32", 100_000, separator=1) == [[70_000], [99_999, 70_001]]
 
 
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 3), max_size=60), st.sampled_from([8, 16, 24]))
 def test_documents_do_not_depend_on_the_blocks_in_which_they_are_read(
     tmp_path_factory: pytest.TempPathFactory, ids: list[int], block: int
