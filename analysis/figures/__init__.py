@@ -11,21 +11,23 @@ import pandas as pd
 
 from analysis.comparison import Comparison, compare
 from analysis.data import DataError, completed_rows, require_choice, require_column
-from analysis.figures.curves import draw_curves, draw_theory, draw_vectors, largest_rung
+from analysis.figures.curves import draw_curves, draw_theory, draw_vectors
 from analysis.figures.differences import LatticePoint, draw_forest, draw_lattice
 from analysis.figures.laws import draw_loss, draw_multipliers
 from analysis.figures.output import FORMATS, file_bytes, require_formats
 from analysis.figures.style import PAPER, ArmStyle, Medium, arm_styles
 from analysis.figures.tuning import draw_tuning
 from analysis.files import write_atomically
-from analysis.multipliers import line_problem
 from analysis.settings import settings_from
 from analysis.tables import strategies
-from analysis.tables.question import Question, question
+from analysis.tables.question import Cell, Question, question
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MOST_PANELS = 12
+MOST_SETTINGS = 4
+"""Columns of a figure that shows settings side by side."""
 __all__ = ["FIGURES", "FORMATS", "Written", "write_figures"]
 
 
@@ -52,25 +54,61 @@ class Subject:
             raise DataError("no arm has a completed pair with the reference")
         return found
 
-    @property
-    def rungs(self) -> list[str]:
-        """Smallest first."""
-        return list(dict.fromkeys(self.question.trials.sort_values("n_params", kind="stable")["rung"]))
+    @cached_property
+    def cells(self) -> dict[str, Cell]:
+        """The cell of each trial by its id; empty for a table without ids."""
+        trials = self.question.trials
+        if "trial_id" not in trials:
+            return {}
+        cells = {cell.key: cell for cell in self.question.cells()}
+        return {
+            name: cells[key] for name, key in zip(trials["trial_id"], self.question.keys(trials), strict=True)
+        }
 
-    def recorded(self) -> pd.DataFrame:
-        """The statistics of the compared arms. Raises :class:`DataError` where there are none."""
+    def setting_of(self, trial_id: str) -> str:
+        """The settings of a trial that vary, as text."""
+        return ", ".join(self.cells[trial_id].setting.values()) if trial_id in self.cells else ""
+
+    def recorded(self, prefix: str, absent: str) -> pd.DataFrame:
+        """The statistics under ``prefix`` of the largest rung and budget, with their setting.
+
+        Raises :class:`DataError` where there are none (``absent`` says so), and for too many settings.
+        """
         if self.statistics is None or self.statistics.empty:
             raise DataError("what runs recorded along the way is kept with a sweep, not in a table")
-        return self.statistics[self.statistics["arm"].isin(self.question.arms)]
+        found = self.statistics[self.statistics["arm"].isin(self.question.arms)]
+        found = found[found["key"].str.startswith(prefix)]
+        if found.empty:
+            raise DataError(absent)
+        sizes = found["rung"].map(self.question.trials.groupby("rung")["n_params"].max())
+        found = found[sizes == sizes.max()]
+        found = found.assign(setting=found["trial_id"].map(self.setting_of))
+        budgets = found["trial_id"].map(lambda name: self.cells[name].n_tokens if name in self.cells else 0)
+        found = found[budgets == budgets.groupby(found["setting"]).transform("max")]
+        n_settings = found["setting"].nunique()
+        if n_settings > MOST_SETTINGS:
+            raise DataError(f"{n_settings} settings side by side; choose at most {MOST_SETTINGS} with where")
+        return found
 
 
 def _loss(subject: Subject, medium: Medium) -> "Figure":
-    rows, _ = completed_rows(subject.question.trials)
+    asked = subject.question
+    rows, _ = completed_rows(asked.trials)
     if rows.empty:
         raise DataError("no trial is completed")
-    asked = subject.question
-    one_line = not any(line_problem(asked.pairs(arm), asked.settings.law) for arm in asked.others)
-    return draw_loss(medium, rows, asked.settings, subject.styles, asked.arms if one_line else ())
+    lines = asked.lines()
+    parts = {_name(setting): completed_rows(part.trials)[0] for setting, part in lines}
+    parts = {name: own for name, own in parts.items() if len(own)}
+    if len(parts) > MOST_PANELS or sum(map(len, parts.values())) < len(rows):
+        return draw_loss(medium, {"": rows}, asked.settings, subject.styles, ())
+    in_one_variable = asked.settings.functional_form.variables == ("x",)
+    return draw_loss(medium, parts, asked.settings, subject.styles, asked.arms if in_one_variable else ())
+
+
+def _name(setting: Mapping[str, str]) -> str:
+    """Settings as the title of a panel; a number says what it is."""
+    shown = {"tokens_per_parameter": "D/N "}
+    return ", ".join(f"{shown.get(name, '')}{value}" for name, value in setting.items())
 
 
 def _differences(subject: Subject, medium: Medium) -> "Figure":
@@ -94,8 +132,13 @@ def _ablation(subject: Subject, medium: Medium) -> "Figure":
 
 def _multipliers(subject: Subject, medium: Medium) -> "Figure":
     asked = subject.question
-    pairs = {arm: asked.pairs(arm) for arm in asked.others}
-    return draw_multipliers(medium, pairs, asked.settings, subject.styles)
+    lines = asked.lines()
+    if len(lines) > MOST_PANELS:
+        raise DataError(
+            f"{len(lines)} settings or budgets side by side; choose at most {MOST_PANELS} with where"
+        )
+    parts = {_name(setting): {arm: part.pairs(arm) for arm in part.others} for setting, part in lines}
+    return draw_multipliers(medium, parts, asked.settings, subject.styles)
 
 
 def _tuning(subject: Subject, medium: Medium) -> "Figure":
@@ -112,31 +155,30 @@ def _curves(subject: Subject, medium: Medium) -> "Figure":
     for column in ("trial_id", "arm", "rung", "tokens", "loss"):
         require_column(curves, column, "the training curves")
     kept = curves[curves["arm"].isin(subject.question.arms) & np.isfinite(curves["loss"])]
-    rungs = [rung for rung in subject.rungs if rung in set(kept["rung"])]
-    if not rungs:
+    if kept.empty:
         raise DataError("no compared run has a training curve")
-    return draw_curves(medium, kept, rungs, subject.styles)
+    settings = kept["trial_id"].map(subject.setting_of)
+    kept = kept.assign(rung=kept["rung"].where(settings == "", kept["rung"] + ", " + settings))
+    order = [", ".join([cell.rung, *cell.setting.values()]) for cell in subject.question.cells()]
+    names = [name for name in dict.fromkeys(order) if name in set(kept["rung"])]
+    if len(names) > MOST_PANELS:
+        raise DataError(
+            f"{len(names)} rungs and settings side by side; choose at most {MOST_PANELS} with where"
+        )
+    return draw_curves(medium, kept, names, subject.styles)
 
 
 def _vectors(statistic: str) -> "Callable[[Subject, Medium], Figure]":
     def draw(subject: Subject, medium: Medium) -> "Figure":
-        recorded = subject.recorded()
-        of_vectors = recorded[recorded["key"].str.startswith("sv/")]
-        if of_vectors.empty:
-            raise DataError("no run recorded statistics of its scale vectors")
-        rung = largest_rung(of_vectors, subject.rungs)
-        return draw_vectors(medium, of_vectors[of_vectors["rung"] == rung], statistic, subject.question.arms)
+        found = subject.recorded("sv/", "no run recorded statistics of its scale vectors")
+        return draw_vectors(medium, found, statistic, subject.question.arms)
 
     return draw
 
 
 def _theory(subject: Subject, medium: Medium) -> "Figure":
-    recorded = subject.recorded()
-    measured = recorded[recorded["key"].str.startswith("theory/")]
-    if measured.empty:
-        raise DataError("no run measured anything of the theory; ask for it with measure: in the sweep file")
-    rung = largest_rung(measured, subject.rungs)
-    return draw_theory(medium, measured[measured["rung"] == rung], subject.styles)
+    absent = "no run measured anything of the theory; ask for it with measure: in the sweep file"
+    return draw_theory(medium, subject.recorded("theory/", absent), subject.styles)
 
 
 FIGURES: "dict[str, Callable[[Subject, Medium], Figure]]" = {

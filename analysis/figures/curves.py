@@ -35,26 +35,38 @@ STATISTICS = {
 """What is recorded of the scale vectors of a kind (``sv/KIND/NAME``), and the axis it stands on."""
 WIDE = 50
 """Values that span more than this factor stand on a logarithmic axis."""
-LEAST_SHOWN = ("residual", "products")
-"""Measurements whose names end so say how another was computed; they are not drawn."""
+QUANTITIES = {
+    "sharpness": "sharpness",
+    "relative_error": "relative error of\nthe predicted step",
+    "cosine_predicted": "cosine, actual and\npredicted step",
+    "cosine_gradient": "cosine, actual step\nand gradient",
+    "eigenvalue_max": "largest eigenvalue of\nthe preconditioner",
+    "conserved_drift": "drift of the\nconserved quantity",
+}
+"""What is shown of what was measured (``theory/KIND/QUANTITY`` or ``theory/QUANTITY``), and its axis."""
 
 
 def draw_curves(
-    medium: Medium, curves: pd.DataFrame, rungs: Sequence[str], styles: Mapping[str, ArmStyle]
+    medium: Medium, curves: pd.DataFrame, names: Sequence[str], styles: Mapping[str, ArmStyle]
 ) -> "Figure":
-    """Smoothed training loss against tokens, a panel a rung, one thin line a seed."""
-    rows, columns = panels(len(rungs))
-    figure, axes = medium.figure(rows, columns, height=2.7 * rows + 0.4, wide=columns > 1)
-    for axis, rung in zip(axes.flat, rungs, strict=False):
-        _draw_losses(axis, curves[curves["rung"] == rung], styles, medium)
-        axis.set_title(rung)
+    """Smoothed training loss against tokens, a panel for each of ``names`` (of ``rung``), a line a run."""
+    rows, columns = panels(len(names))
+    figure, axes = medium.figure(rows, columns, height=_height(rows, columns), wide=columns > 1)
+    for axis, name in zip(axes.flat, names, strict=False):
+        _draw_losses(axis, curves[curves["rung"] == name], styles, medium)
+        axis.set_title(name)
         axis.set_xlabel("tokens")
-    hide_unused(axes, len(rungs))
+    hide_unused(axes, len(names))
     for row in axes:
         row[0].set_ylabel("training loss, nats a token")
     arms = set(curves["arm"])
     legend_below(figure, [(arm, style) for arm, style in styles.items() if arm in arms], medium, 6)
     return figure
+
+
+def _height(rows: int, columns: int) -> float:
+    """Of panels with a legend below; a narrow single panel needs room for its labels."""
+    return 4.3 if columns == 1 else 2.7 * rows + 0.4
 
 
 def _draw_losses(axis: "Axes", curves: pd.DataFrame, styles: Mapping[str, ArmStyle], medium: Medium) -> None:
@@ -81,36 +93,27 @@ def smoothed(curve: pd.DataFrame, n_points: int = 150) -> tuple[FloatArray, Floa
     return ordered["tokens"].to_numpy(float)[kept], loss[kept]
 
 
-def largest_rung(statistics: pd.DataFrame, rungs: Sequence[str]) -> str:
-    """The last of ``rungs`` (smallest first) at which anything was recorded."""
-    seen = set(statistics["rung"])
-    return [rung for rung in rungs if rung in seen][-1]
-
-
-def draw_vectors(
-    medium: Medium,
-    statistics: pd.DataFrame,
-    name: str,
-    arms: Sequence[str],
-) -> "Figure":
+def draw_vectors(medium: Medium, statistics: pd.DataFrame, name: str, arms: Sequence[str]) -> "Figure":
     """One statistic of the scale vectors along the run, a panel an arm, a line a kind, a band over layers.
 
-    ``statistics`` holds key, tokens, value, low, high and arm of one rung; seeds are averaged. Raises
-    :class:`DataError` where the statistic was not recorded.
+    ``statistics`` holds key, tokens, value, low, high, arm and setting; seeds are averaged, several settings
+    stand side by side. Raises :class:`DataError` where the statistic was not recorded.
     """
     own = statistics[statistics["key"].str.fullmatch(f"sv/[^/]+/{name}")]
-    shown = [arm for arm in arms if arm in set(own["arm"])]
+    seen = set(own["arm"])
+    settings = sorted(set(own["setting"]))
+    shown = [(arm, setting) for arm in arms if arm in seen for setting in settings]
     if not shown:
         raise DataError(f"no run recorded {name} of its scale vectors")
-    kinds = sorted({key.split("/")[1] for key in own["key"]})
-    styles = kind_styles(kinds)
-    rows, columns = panels(len(shown))
-    figure, axes = medium.figure(rows, columns, height=2.7 * rows + 0.9, wide=columns > 1, sharey=True)
-    for axis, arm in zip(axes.flat, shown, strict=False):
-        of_arm = own[own["arm"] == arm]
+    styles = kind_styles(sorted({key.split("/")[1] for key in own["key"]}))
+    rows, columns = panels(len(shown)) if len(settings) == 1 else (len(shown) // len(settings), len(settings))
+    height = _height(rows, columns) + 0.5
+    figure, axes = medium.figure(rows, columns, height=height, wide=columns > 1, sharey=True)
+    for axis, (arm, setting) in zip(axes.flat, shown, strict=False):
+        here = own[(own["arm"] == arm) & (own["setting"] == setting)]
         for kind, style in styles.items():
-            _draw_line(axis, of_arm[of_arm["key"] == f"sv/{kind}/{name}"], style, medium)
-        axis.set_title(arm)
+            _draw_line(axis, here[here["key"] == f"sv/{kind}/{name}"], style, medium)
+        axis.set_title(", ".join(filter(None, [arm, setting])))
         axis.set_xlabel("tokens")
         _token_axis(axis)
         plain_ticks(axis.yaxis, 5)
@@ -151,26 +154,28 @@ def _draw_line(axis: "Axes", rows: pd.DataFrame, style: ArmStyle, medium: Medium
 
 
 def draw_theory(medium: Medium, statistics: pd.DataFrame, styles: Mapping[str, ArmStyle]) -> "Figure":
-    """Every quantity under ``theory/``, a panel each, a line an arm: mean over kinds and layers, and range.
+    """The :data:`QUANTITIES` measured, a panel each, a line an arm: mean over kinds and layers, and range.
 
-    Raises :class:`DataError` where nothing was measured.
+    Several settings stand side by side, a column each. Raises :class:`DataError` where none was measured.
     """
-    own = statistics[statistics["key"].str.startswith("theory/")]
-    own = own.assign(quantity=own["key"].str.rpartition("/")[2])
-    quantities = [q for q in dict.fromkeys(sorted(own["quantity"])) if not q.endswith(LEAST_SHOWN)]
+    own = statistics.assign(quantity=statistics["key"].str.rpartition("/")[2])
+    quantities = [name for name in QUANTITIES if name in set(own["quantity"])]
+    settings = sorted(set(own["setting"]))
     if not quantities:
-        raise DataError("no run measured anything of the theory; ask for it with measure: in the sweep file")
-    rows, columns = panels(len(quantities))
-    figure, axes = medium.figure(rows, columns, height=2.5 * rows + 0.4, wide=columns > 1)
-    for axis, quantity in zip(axes.flat, quantities, strict=False):
-        of_quantity = own[own["quantity"] == quantity]
+        raise DataError(f"no run measured any of {', '.join(QUANTITIES)}")
+    shown = [(quantity, setting) for quantity in quantities for setting in settings]
+    rows, columns = panels(len(shown)) if len(settings) == 1 else (len(quantities), len(settings))
+    figure, axes = medium.figure(rows, columns, height=2.4 * rows + 0.4, wide=columns > 1)
+    for axis, (quantity, setting) in zip(axes.flat, shown, strict=False):
+        here = own[(own["quantity"] == quantity) & (own["setting"] == setting)]
         for arm, style in styles.items():
-            _draw_line(axis, _over_kinds(of_quantity[of_quantity["arm"] == arm]), style, medium)
-        axis.set_title(quantity.replace("_", " "))
-        axis.set_xlabel("tokens")
+            _draw_line(axis, _over_kinds(here[here["arm"] == arm]), style, medium)
+        axis.set_title(setting)
+        axis.set(xlabel="tokens", ylabel=QUANTITIES[quantity])
         _token_axis(axis)
-        _value_axis(axis, of_quantity)
-    hide_unused(axes, len(quantities))
+        if len(here):
+            _value_axis(axis, here)
+    hide_unused(axes, len(shown))
     arms = set(own["arm"])
     legend_below(figure, [(arm, style) for arm, style in styles.items() if arm in arms], medium, 6)
     return figure

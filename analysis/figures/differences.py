@@ -111,10 +111,10 @@ def draw_forest(
     lines = {one.arm: _forest_lines(one, cells) for one in comparisons}
     shown = [one for one in comparisons if lines[one.arm]]
     if sum(map(len, lines.values())) <= MOST_LINES:
-        figure, axes = medium.figure(height=0.24 * sum(map(len, lines.values())) + 1.1)
+        figure, axes = medium.figure(height=0.24 * sum(map(len, lines.values())) + 1.4)
         _draw_forest(axes[0, 0], [line for one in shown for line in lines[one.arm]], styles, medium)
         _name_lines(axes[0, 0], [line for one in shown for line in lines[one.arm]], medium)
-        axes[0, 0].set_xlabel(f"loss less that of {comparisons[0].reference}, nats a token")
+        axes[0, 0].set_xlabel(f"loss less that of\n{comparisons[0].reference}, nats a token")
     else:
         rows, columns = panels(len(shown))
         height = (0.22 * (len(cells) + 1) + 0.5) * rows + 0.9

@@ -1,7 +1,7 @@
 """Loss against size or compute with the fitted laws, and multipliers against compute."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -13,9 +13,11 @@ from analysis.figures.style import (
     ArmStyle,
     Medium,
     band_between,
+    hide_unused,
     legend,
     legend_below,
     log_axis,
+    panels,
     plain_ticks,
 )
 from analysis.multipliers import Lines, line_problem
@@ -34,33 +36,45 @@ MOST_INSIDE = 5
 
 def draw_loss(
     medium: Medium,
-    rows: pd.DataFrame,
+    parts: Mapping[str, pd.DataFrame],
     settings: FitSettings,
     styles: Mapping[str, ArmStyle],
     fitted: Sequence[str],
 ) -> "Figure":
-    """Loss of completed trials against N, D or C (``settings.x``), with law and band for ``fitted`` arms."""
-    figure, axes = medium.figure()
-    axis = axes[0, 0]
-    for arm, style in styles.items():
-        own = rows[rows["arm"] == arm]
-        if len(own):
-            _draw_arm(axis, own, settings, style, medium, with_law=arm in fitted)
-    axis.set(xscale="log", yscale="log", xlabel=AXES[settings.x], ylabel="test loss, nats a token")
-    values = settings.variable(settings.x, rows)
-    log_axis(axis.xaxis, values.min(), values.max(), crowded=medium is PAPER)
-    plain_ticks(axis.yaxis)
-    with_points = set(rows["arm"])
-    _legend(figure, axis, [(arm, style) for arm, style in styles.items() if arm in with_points], medium)
+    """Loss of completed trials against N, D or C (``settings.x``), with law and band for ``fitted`` arms.
+
+    ``parts`` are the rows of each setting by its name: a panel each.
+    """
+    rows, columns = panels(len(parts))
+    figure, axes = _law_figure(medium, rows, columns)
+    for axis, (name, trials) in zip(axes.flat, parts.items(), strict=False):
+        for arm, style in styles.items():
+            own = trials[trials["arm"] == arm]
+            if len(own):
+                _draw_arm(axis, own, settings, style, medium, with_law=arm in fitted)
+        axis.set(xscale="log", yscale="log", xlabel=AXES[settings.x], title=name)
+        values = settings.variable(settings.x, trials)
+        log_axis(axis.xaxis, values.min(), values.max(), crowded=medium is PAPER)
+        plain_ticks(axis.yaxis)
+    hide_unused(axes, len(parts))
+    for row in axes:
+        row[0].set_ylabel("test loss, nats a token")
+    seen = {arm for trials in parts.values() for arm in trials["arm"]}
+    _legend(figure, axes, [(arm, style) for arm, style in styles.items() if arm in seen], medium)
     return figure
 
 
-def _legend(figure: "Figure", axis: "Axes", entries: Sequence[tuple[str, ArmStyle]], medium: Medium) -> None:
-    """Inside the axes where there is room, beside them for many arms."""
-    if len(entries) <= MOST_INSIDE:
-        legend(axis, entries, medium)
+def _law_figure(medium: Medium, rows: int, columns: int) -> tuple["Figure", Any]:
+    height = 4.1 if columns == 1 else 3.1 * rows + 0.4
+    return medium.figure(rows, columns, height=height, wide=columns > 1)
+
+
+def _legend(figure: "Figure", axes: Any, entries: Sequence[tuple[str, ArmStyle]], medium: Medium) -> None:
+    """Inside a single panel where there is room, below the panels otherwise."""
+    if axes.size == 1 and len(entries) <= MOST_INSIDE:
+        legend(axes[0, 0], entries, medium)
     else:
-        legend_below(figure, entries, medium, 3)
+        legend_below(figure, entries, medium, 3 if axes.shape[1] == 1 else 6)
 
 
 def _draw_arm(
@@ -91,29 +105,35 @@ def _arm_band(rows: pd.DataFrame, settings: FitSettings) -> Band | None:
 
 def draw_multipliers(
     medium: Medium,
-    pairs: Mapping[str, Pairs],
+    parts: Mapping[str, Mapping[str, Pairs]],
     settings: FitSettings,
     styles: Mapping[str, ArmStyle],
 ) -> "Figure":
     """Compute multiplier of each arm against compute; thin where the reference's law is extrapolated.
 
-    Raises :class:`DataError` with the reasons where no arm has one.
+    ``parts`` are the pairs of each arm by the name of their setting: a panel each. Raises
+    :class:`DataError` with the reasons where no arm has a multiplier.
     """
-    lines, reasons = _lines(pairs, settings)
+    found = {name: _lines(pairs, settings) for name, pairs in parts.items()}
+    lines = {name: own for name, (own, _) in found.items() if own}
     if not lines:
-        raise DataError("; ".join(dict.fromkeys(reasons)))
-    figure, axes = medium.figure()
-    axis = axes[0, 0]
-    axis.axhline(1, color=medium.ink, linewidth=0.8)
-    low, high = np.inf, 0.0
-    for arm, line in lines.items():
-        own = _shared_range(pairs[arm])
-        low, high = min(low, own[0]), max(high, own[1])
-        _draw_multiplier(axis, line, own, settings, styles[arm], medium)
-    axis.set(xscale="log", yscale="log", xlabel=AXES["C"], ylabel="compute multiplier")
-    log_axis(axis.xaxis, low, high, crowded=medium is PAPER)
-    plain_ticks(axis.yaxis)
-    _legend(figure, axis, [(arm, styles[arm]) for arm in lines], medium)
+        raise DataError("; ".join(dict.fromkeys(reason for _, own in found.values() for reason in own)))
+    rows, columns = panels(len(lines))
+    figure, axes = _law_figure(medium, rows, columns)
+    for axis, (name, own) in zip(axes.flat, lines.items(), strict=False):
+        axis.axhline(1, color=medium.ink, linewidth=0.8)
+        spans = [_shared_range(parts[name][arm]) for arm in own]
+        for span, (arm, line) in zip(spans, own.items(), strict=True):
+            _draw_multiplier(axis, line, span, settings, styles[arm], medium)
+        axis.set(xscale="log", yscale="log", xlabel=AXES["C"], title=name)
+        low, high = min(low for low, _ in spans), max(high for _, high in spans)
+        log_axis(axis.xaxis, low, high, crowded=medium is PAPER)
+        plain_ticks(axis.yaxis)
+    hide_unused(axes, len(lines))
+    for row in axes:
+        row[0].set_ylabel("compute multiplier")
+    seen = {arm for own in lines.values() for arm in own}
+    _legend(figure, axes, [(arm, style) for arm, style in styles.items() if arm in seen], medium)
     return figure
 
 

@@ -21,7 +21,7 @@ Styles = Mapping[str, ArmStyle]
 def loss_figure(rows: pd.DataFrame, settings: FitSettings, styles: Styles, fitted: Sequence[str]) -> str:
     """Loss of completed trials against compute, with law and band for each arm of ``fitted``."""
     with PAGE.style():
-        figure = draw_loss(PAGE, rows, settings, styles, fitted)
+        figure = draw_loss(PAGE, {"": rows}, settings, styles, fitted)
         return page_svg(figure, "loss", "Test loss against compute for each arm, with fitted laws")
 
 

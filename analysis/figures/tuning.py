@@ -37,7 +37,9 @@ def draw_tuning(
     if not names:
         raise DataError("no rung was tuned")
     rows, columns = panels(len(names))
-    figure, axes = medium.figure(rows, columns, height=3.1 * rows + 0.4, wide=columns > 1)
+    figure, axes = medium.figure(
+        rows, columns, height=3.1 * rows + 0.4 if columns > 1 else 4.3, wide=columns > 1
+    )
     for axis, name in zip(axes.flat, names, strict=False):
         own = [choice for choice in tuned if _panel_name(choice, tuned) == name]
         _draw_panel(axis, own, styles, medium)

@@ -48,7 +48,7 @@ def build(question: Question) -> Table:
         numeric=tuple(n >= n_before for n in range(len(columns) + len(norms))),
         notes=(
             *phrases.loss_notes(question),
-            holm_note(len(rows)),
+            holm_note(len(rows), "Difference"),
             *(
                 ["Norms: root mean square of the vectors in effect at the end, mean over trials."]
                 if norms

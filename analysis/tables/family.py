@@ -73,11 +73,12 @@ def overall(questions: list[Question]) -> list[Overall]:
     return found
 
 
-def holm_note(n_members: int) -> str:
+def holm_note(n_members: int, column: str = "All") -> str:
     """What the overall column and its p-value are."""
+    rows = "row" if n_members == 1 else "rows"
     return (
-        "All: the mean over cells with the same weight for each; p: two-sided t test of it against zero, "
-        f"corrected by Holm over the {n_members} {'row' if n_members == 1 else 'rows'} that have a reference."
+        f"{column}: the mean over cells with the same weight for each; p: two-sided t test of it against "
+        f"zero, corrected by Holm over the {n_members} {rows} that have a reference."
     )
 
 

@@ -158,15 +158,27 @@ def test_bad_options_are_refused(sweep, tmp_path, options, message: str):
         draw(sweep(ARMS), tmp_path, **options)
 
 
-def test_several_settings_have_no_common_law_and_no_multiplier(sweep, tmp_path):
+def test_several_settings_stand_side_by_side(sweep, everything, tmp_path):
     rows = sweep(ARMS)
-    both = pd.concat([rows.assign(optimizer="adamw"), rows.assign(optimizer="muon")])
-    found = draw(both, tmp_path, formats=["svg"])
-    assert "several values of optimizer" in found.left_out["multipliers"]
-    assert "loss" in {path.stem for path in found.paths}
+    rows["trial_id"] = rows["arm"] + rows["rung"] + rows["seed"].astype(str)
+    both = pd.concat(
+        [rows.assign(optimizer="adamw"), rows.assign(optimizer="muon", trial_id="m" + rows["trial_id"])]
+    )
+    found = draw(both, tmp_path, formats=["svg"], only=["loss", "multipliers"])
+    for path in found.paths:
+        text = path.read_text(encoding="utf-8")
+        assert "<!-- adamw -->" in text
+        assert "<!-- muon -->" in text
 
 
-def test_theory_leaves_out_how_a_measure_was_computed(results, everything, tmp_path):
+def test_more_settings_than_fit_are_refused_with_what_to_do(sweep, tmp_path):
+    rows = sweep({"baseline": 0.0, "none": 0.04})
+    many = pd.concat([rows.assign(optimizer=f"o{number}") for number in range(13)])
+    with pytest.raises(DataError, match="13 settings or budgets side by side; choose at most 12 with where"):
+        draw(many, tmp_path, only=["multipliers"])
+
+
+def test_theory_shows_what_was_measured_and_not_how_it_was_computed(results, everything, tmp_path):
     draw(results, tmp_path, formats=["svg"], only=["theory"], **everything)
     # Text is drawn as paths; the comment before each says what it is.
     text = (tmp_path / "theory.svg").read_text(encoding="utf-8")
