@@ -44,8 +44,9 @@ class Choice:
     """The frozen value of one tuned field for one arm at one rung, with what it was chosen from.
 
     ``key`` identifies the arm's trial without the tuned fields and the seed. ``losses`` are mean
-    validation losses (nats a token) over ``seeds`` along ``grid``, None where a seed diverged; where
-    several fields are tuned, along the line through the best point. ``vertex`` is the unrounded
+    validation losses (nats a token) over ``seeds`` (and the token budgets that could share a trunk) along
+    ``grid``, None where a trial diverged; where several fields are tuned, along the line through the best
+    point. ``vertex`` is the unrounded
     optimum. ``status`` is tuned, censored (the optimum is at the edge: a bound) or carried; an optimum at the
     end of what the field can be, such as no decay, is tuned. ``axis`` is where the parabola was fitted
     (``sweeps.axes``). ``check`` is there where a carried value was checked.

@@ -27,16 +27,20 @@ def with_savings(rows: Sequence[Row], trials: Sequence[Trial]) -> list[Row]:
 
     Of the trials of one trunk that are not done, the one that goes furthest before its cooldown trains the
     trunk; the others begin with its states. ``trunk_id`` is None for a trial that shares its trunk with none;
-    ``trunk_bytes`` is the size of a state, counted once, while it is kept.
+    where a tuned field is open it only says with which trials. ``trunk_bytes`` is the size of a state that is
+    kept meanwhile, counted once.
     """
     shared = _shared(rows, trials)
-    trunks = {rows[place]["trial_id"]: name for name, places in shared.items() for place in places}
-    found = [{**row, **_NOTHING, "trunk_id": trunks.get(row["trial_id"])} for row in rows]
-    for places in shared.values():
+    named = {rows[place]["trial_id"]: name for (name, _), places in shared.items() for place in places}
+    named.pop(None, None)
+    found = [{**row, **_NOTHING, "trunk_id": named.get(row["trial_id"])} for row in rows]
+    for (name, _), places in shared.items():
         missing = [place for place in places if rows[place]["state"] not in DONE]
         branches = {place: branch_step(trials[place]) for place in missing}
         leader = max(missing, key=lambda place: branches[place], default=None)
         kept: set[int] = set()
+        for place in places:
+            found[place]["trunk_id"] = name
         for place, step in branches.items():
             if place != leader:
                 found[place] |= _spared(rows[place], trials[place], step, is_kept=step in kept)
@@ -44,16 +48,19 @@ def with_savings(rows: Sequence[Row], trials: Sequence[Trial]) -> list[Row]:
     return found
 
 
-def _shared(rows: Sequence[Row], trials: Sequence[Trial]) -> dict[str, list[int]]:
-    """Trunk -> the places of its trials, each trial once, where there are several."""
-    first: dict[str, int] = {}
+def _shared(rows: Sequence[Row], trials: Sequence[Trial]) -> dict[tuple[str, str], list[int]]:
+    """Trunk -> the places of its trials, each trial once, where there are several.
+
+    A trial with an open field has no name yet; those of one arm and trunk will get the same choice.
+    """
+    first: dict[Any, int] = {}
     for place, row in enumerate(rows):
-        if row["trial_id"] is not None:
-            first.setdefault(row["trial_id"], place)
-    groups: dict[str, list[int]] = {}
+        first.setdefault(row["trial_id"] or place, place)
+    groups: dict[tuple[str, str], list[int]] = {}
     for place in first.values():
         if name := trunk_id(trials[place]):
-            groups.setdefault(name, []).append(place)
+            arm = "" if rows[place]["trial_id"] else rows[place]["arm"]
+            groups.setdefault((name, arm), []).append(place)
     return {name: places for name, places in groups.items() if len(places) > 1}
 
 
@@ -69,10 +76,14 @@ def _spared(row: Mapping[str, Any], trial: Trial, step: int, *, is_kept: bool) -
 
 def independent(rows: Sequence[Row]) -> list[Row]:
     """``rows`` without those that share a trunk with a larger token budget."""
-    largest: dict[str, int] = {}
+    largest: dict[tuple[str, str], int] = {}
     for row in rows:
-        largest[row["trunk_id"]] = max(row["n_tokens"], largest.get(row["trunk_id"], 0))
-    return [row for row in rows if not row["trunk_id"] or row["n_tokens"] == largest[row["trunk_id"]]]
+        largest[_of(row)] = max(row["n_tokens"], largest.get(_of(row), 0))
+    return [row for row in rows if not row["trunk_id"] or row["n_tokens"] == largest[_of(row)]]
+
+
+def _of(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["trunk_id"], row["arm"]
 
 
 def savings_text(rows: Sequence[Row]) -> str:

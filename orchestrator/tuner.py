@@ -4,18 +4,24 @@ At each tuned rung every arm is trained on the same grid and its own seeds. An o
 extends the grid of *all* arms, a limited number of times; then it is censored. The choice is the vertex
 of a parabola on the field's axis (``sweeps.axes``), rounded, and larger rungs get it by a power law in N
 with a slope that the arms share. Only the validation loss is looked at.
+
+Token budgets that could share a trunk (``model.trunks``) have one choice, by the mean of their losses: with a
+learning rate each they would have nothing to share.
 """
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from model.config import ConfigurationError, Trial
+from model.config import ConfigurationError, ScheduleConfig, Trial
+from model.trunks import trunk_id
 from orchestrator import carried
 from orchestrator.choices import Choice, carry, choice_key, settled, vertex
 from sweeps import Cell
 from sweeps.axes import axis_of, beyond
+from sweeps.budgets import BUDGETS, setting_name
 
 Losses = Callable[[Trial], float]
 """The validation loss of a finished trial; infinite where it diverged."""
@@ -26,11 +32,24 @@ Grid = dict[str, tuple[float, ...]]
 
 @dataclass
 class Group:
-    """The cells of one rung and setting, which differ in their arm only, and the grid that they share."""
+    """The cells of one rung and setting, and the grid that they share.
+
+    They differ in their arm, and in their token budget where budgets could share a trunk.
+    """
 
     cells: list[Cell]
     grid: Grid
     extensions: int = 0
+
+
+BUDGET_SETTINGS = tuple(setting_name(kind) for kind in BUDGETS)
+Family = tuple[str, str, str, ScheduleConfig]
+
+
+def family(cell: Cell) -> Family | None:
+    """What the cells have in common that differ in their budget and could share a trunk; None without one."""
+    trunk = trunk_id(cell.template)
+    return None if trunk is None else (cell.arm, cell.rung, trunk, cell.template.schedule)
 
 
 def points(grid: Grid) -> list[dict[str, float]]:
@@ -56,6 +75,7 @@ class Tuner:
         self.to_check = carried.largest(self.cells, checked_arm)
         self.choices = {(choice.key, choice.field): choice for choice in frozen}
         self._keys: dict[int, tuple[Cell, str]] = {}
+        self._families = {id(cell): family(cell) for cell in self.cells if cell.tune_seeds}
         self.groups = self._groups()
 
     def run(self, train: Train) -> list[Choice]:
@@ -64,8 +84,9 @@ class Tuner:
         while growing := [group for group in self.groups if self._extend(group, losses)]:
             losses = train([pair for group in growing for pair in self._trials(group)])
         for group in self.groups:
-            for cell in self._open(group):
-                self._keep(tuned_choices(group, cell, losses))
+            for budgets in self._open_budgets(group):
+                for cell in budgets:
+                    self._keep(tuned_choices(group, cell, budgets, losses))
         self._carry()
         if unchecked := [cell for cell in self.to_check if not self._is_checked(cell)]:
             losses = train([pair for cell in unchecked for pair in self._check_trials(cell)])
@@ -129,17 +150,30 @@ class Tuner:
     def _open(self, group: Group) -> list[Cell]:
         return [cell for cell in group.cells if self.is_open(cell)]
 
+    def _open_budgets(self, group: Group) -> list[list[Cell]]:
+        """The open cells of ``group``, those together that have one choice."""
+        found: dict[Hashable, list[Cell]] = {}
+        for cell in self._open(group):
+            found.setdefault(self._families[id(cell)] or id(cell), []).append(cell)
+        return list(found.values())
+
     def _keep(self, choices: Iterable[Choice]) -> None:
         for choice in choices:
             self.choices.setdefault((choice.key, choice.field), choice)
 
     def _groups(self) -> list[Group]:
         """The tuned cells by rung and setting, on the grid of the file or the one that froze with them."""
+        tuned = [cell for cell in self.cells if cell.tune_seeds]
+        sizes = Counter(self._families[id(cell)] for cell in tuned)
+        together = {
+            _place(cell): _place(cell, but=BUDGET_SETTINGS)
+            for cell in tuned
+            if (own := self._families[id(cell)]) and sizes[own] > 1
+        }
         found: dict[str, Group] = {}
-        for cell in self.cells:
-            if cell.tune_seeds:
-                name = f"{cell.rung} {sorted(cell.setting.items())}"
-                found.setdefault(name, Group([], dict(cell.tune_grid))).cells.append(cell)
+        for cell in tuned:
+            name = together.get(_place(cell), _place(cell))
+            found.setdefault(name, Group([], dict(cell.tune_grid))).cells.append(cell)
         for group in found.values():
             frozen = [choice for cell in group.cells for choice in self.of(cell).values() if choice.grid]
             for choice in frozen:
@@ -152,8 +186,8 @@ class Tuner:
         if group.extensions >= self.extend:
             return False
         grown = dict(group.grid)
-        for cell in self._open(group):
-            best, _ = best_point(group, cell, losses)
+        for budgets in self._open_budgets(group):
+            best, _ = best_point(group, budgets, losses)
             for field, values in group.grid.items():
                 wider = {**grown, field: with_next(field, values, best[field], grown[field])}
                 grown = wider if can_be_trained(group.cells, wider) else grown
@@ -174,15 +208,22 @@ class Tuner:
         return [choice for choice in others if choice is not None and choice.grid]
 
 
-def mean_loss(cell: Cell, point: Mapping[str, float], losses: Losses) -> float:
-    """Mean over the tuning seeds; infinite as soon as one seed diverged."""
-    found = [losses(cell.trial(seed, **point)) for seed in cell.tune_seeds]
+def _place(cell: Cell, but: Sequence[str] = ()) -> str:
+    setting = {name: value for name, value in cell.setting.items() if name not in but}
+    return f"{cell.rung} {sorted(setting.items())}"
+
+
+def mean_loss(budgets: Sequence[Cell], point: Mapping[str, float], losses: Losses) -> float:
+    """Mean over the tuning seeds of all ``budgets``; infinite as soon as one trial diverged."""
+    found = [losses(cell.trial(seed, **point)) for cell in budgets for seed in cell.tune_seeds]
     return math.fsum(found) / len(found)
 
 
-def best_point(group: Group, cell: Cell, losses: Losses) -> tuple[dict[str, float], float]:
-    """The point of least loss for ``cell``; of equals (all diverged) the smallest values."""
-    scored = [(mean_loss(cell, point, losses), tuple(point.values()), point) for point in points(group.grid)]
+def best_point(group: Group, budgets: Sequence[Cell], losses: Losses) -> tuple[dict[str, float], float]:
+    """The point of least loss for ``budgets``; of equals (all diverged) the smallest values."""
+    scored = [
+        (mean_loss(budgets, point, losses), tuple(point.values()), point) for point in points(group.grid)
+    ]
     loss, _, point = min(scored, key=lambda entry: entry[:2])
     return point, loss
 
@@ -205,15 +246,17 @@ def can_be_trained(cells: Iterable[Cell], grid: Grid) -> bool:
     return True
 
 
-def tuned_choices(group: Group, cell: Cell, losses: Losses) -> list[Choice]:
-    """The choice of every tuned field of ``cell``, along the line through the best point."""
-    best, _ = best_point(group, cell, losses)
-    return [_tuned_choice(group, cell, field, best, losses) for field in group.grid]
+def tuned_choices(group: Group, cell: Cell, budgets: Sequence[Cell], losses: Losses) -> list[Choice]:
+    """The choice of every tuned field of ``cell``, one of ``budgets``, on the line through the best point."""
+    best, _ = best_point(group, budgets, losses)
+    return [_tuned_choice(group, cell, budgets, field, best, losses) for field in group.grid]
 
 
-def _tuned_choice(group: Group, cell: Cell, field: str, best: dict[str, float], losses: Losses) -> Choice:
+def _tuned_choice(
+    group: Group, cell: Cell, budgets: Sequence[Cell], field: str, best: dict[str, float], losses: Losses
+) -> Choice:
     values = group.grid[field]
-    line = [mean_loss(cell, {**best, field: value}, losses) for value in values]
+    line = [mean_loss(budgets, {**best, field: value}, losses) for value in values]
     place = values.index(best[field])
     axis = axis_of(field, values)
     inside = 0 < place < len(values) - 1

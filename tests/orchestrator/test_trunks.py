@@ -85,6 +85,16 @@ def test_what_a_trunk_saves_needs_no_gpu_hours(tmp_path):
     assert gpu_hours(rows) == pytest.approx((sum(row["seconds"] for row in rows) - spared) / 3600)
 
 
+def test_trials_whose_rate_is_still_to_be_chosen_are_counted_too(tmp_path):
+    tune = {"learning_rate": [0.01, 0.02], "rungs": ["small"], "seeds": [100]}
+    rows = planned(sweep_run(tmp_path, tune=tune))
+    compared = [row for row in rows if row["trial_id"] is None]
+    plain = planned(sweep_run(tmp_path))
+    for name in ("n_tokens_from_trunk", "trunk_bytes"):
+        assert [row[name] for row in compared] == [row[name] for row in plain]
+    assert sum(row["n_tokens_from_trunk"] > 0 for row in rows) == len(compared) * 2 // 3 + 2 * 2 * 2
+
+
 def test_one_trial_that_is_left_saves_nothing(tmp_path):
     done = simulated(tmp_path, **WSD | ONE_TRUNK)
     trial = done.run.members()[0].trial

@@ -232,6 +232,57 @@ def test_a_whole_number_is_chosen_among_those_that_were_tried(sweep_text):
     assert chosen(choices, "baseline", "b").chosen == 256
 
 
+BRANCHES = """\
+tokens_per_parameter: [4, 8]
+schedules: [wsd]
+"""
+
+
+class OfBudgets(Bowls):
+    """A larger budget has a lower best rate: 0.04 for 4 tokens per parameter, 0.01 for 8, of all arms."""
+
+    def loss(self, trial):
+        shortest = min(one.tokens for asked in self.asked for one in asked)
+        optimum = 0.04 if trial.tokens == shortest else 0.01
+        return 3 + 0.1 * math.log2(trial.optimizer.learning_rate / optimum) ** 2
+
+
+def budgets_of(sweep_text, warmup):
+    text = sweep_text.replace("tokens_per_parameter: [4]\n", BRANCHES)
+    text = text.replace("batch_tokens: 256", f"batch_tokens: 256, {warmup}")
+    return [cell for cell in expand(sweeps.loads(text), FACTS) if cell.rung == "a"]
+
+
+def test_budgets_that_could_share_a_trunk_have_one_choice(sweep_text):
+    bowls = OfBudgets()
+    choices = Tuner(budgets_of(sweep_text, "warmup_tokens: 512"), [], extend=0).run(bowls.train)
+    assert {choice.chosen for choice in choices} == {2 ** (round(4 * math.log2(0.02)) / 4)}
+    assert {choice.status for choice in choices} == {"tuned"}
+    losses = [
+        3 + 0.05 * (math.log2(rate / 0.04) ** 2 + math.log2(rate / 0.01) ** 2) for rate in (0.01, 0.02, 0.04)
+    ]
+    assert choices[0].losses == pytest.approx(losses)
+    assert len(choices) == 4
+
+
+def test_budgets_without_a_common_trunk_have_a_choice_each(sweep_text):
+    choices = Tuner(budgets_of(sweep_text, "warmup_fraction: 0.25"), [], extend=0).run(OfBudgets().train)
+    assert {(choice.setting["tokens_per_parameter"], choice.chosen) for choice in choices} == {
+        (4.0, 0.04),
+        (8.0, 0.01),
+    }
+
+
+def test_a_new_budget_is_tuned_beside_frozen_ones(sweep_text):
+    both = budgets_of(sweep_text, "warmup_tokens: 512")
+    short = [cell for cell in both if cell.setting["tokens_per_parameter"] == 4]
+    frozen = Tuner(short, [], extend=0).run(OfBudgets().train)
+    bowls = OfBudgets()
+    choices = Tuner(both, frozen, extend=0).run(bowls.train)
+    assert frozen[0] in choices
+    assert len(choices) == 4
+
+
 class AtRungs:
     """A bowl for each rung, by the width; keeps what was asked of the larger one."""
 
