@@ -76,7 +76,7 @@ class Subject:
         """
         if self.statistics is None or self.statistics.empty:
             raise DataError("what runs recorded along the way is kept with a sweep, not in a table")
-        found = self.statistics[self.statistics["arm"].isin(self.question.arms)]
+        found: pd.DataFrame = self.statistics[self.statistics["arm"].isin(self.question.arms)]
         found = found[found["key"].str.startswith(prefix)]
         if found.empty:
             raise DataError(absent)
@@ -84,7 +84,7 @@ class Subject:
         found = found[sizes == sizes.max()]
         found = found.assign(setting=found["trial_id"].map(self.setting_of))
         budgets = found["trial_id"].map(lambda name: self.cells[name].n_tokens if name in self.cells else 0)
-        found = found[budgets == budgets.groupby(found["setting"]).transform("max")]
+        found = found.loc[budgets == budgets.groupby(found["setting"]).transform("max")]
         n_settings = found["setting"].nunique()
         if n_settings > MOST_SETTINGS:
             raise DataError(f"{n_settings} settings side by side; choose at most {MOST_SETTINGS} with where")
