@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,12 @@ if os.environ.get("CI"):
     settings.load_profile("same")
 
 MODULES = ("argparse", "ast", "calendar", "cmd", "configparser", "csv", "difflib", "doctest")
+
+
+def pytest_configure() -> None:
+    """A shell that starts tests in the background has them ignore Ctrl-C, and with them all they start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
