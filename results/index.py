@@ -115,20 +115,16 @@ class ResultsIndex:
         found = self._select(_key(runs_dir), ids, columns)
         return sorted((dict(row._mapping) for row in found), key=lambda row: str(row["trial_id"]))
 
-    def current_states(
-        self, runs_dir: Path, ids: Iterable[str], stored: dict[str, str] | None = None
-    ) -> tuple[dict[str, str], dict[str, str]]:
+    def current_states(self, runs_dir: Path, ids: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
         """The state of each of these trials as it is now, and what could not be read (id to reason).
 
         Of a trial whose result the index holds, it is only asked whether that file, which is written once,
         is still there; the others are collected. A trial without a directory is pending; one that cannot be
-        read is in the second part alone. Who has :meth:`states` of all trials already hands them over as
-        ``stored``; then other trials are in the first part too.
+        read is in the second part alone.
         """
         wanted = set(ids)
-        if stored is None:
-            stored = self.states(runs_dir, wanted)
-        settled = [name for name in wanted if stored.get(name) in RESULT_STATES]
+        stored = self.states(runs_dir, wanted)
+        settled = [name for name, state in stored.items() if state in RESULT_STATES]
         again = wanted.difference(settled).union(without_result(runs_dir, settled))
         if not again:
             return stored, {}

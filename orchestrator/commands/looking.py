@@ -6,7 +6,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,10 +112,10 @@ def _statuses(names: Sequence[str], runs_dir: Path) -> list[Record]:
 
     if not names:
         return []
-    with _no_garbage_collection(), open_index(runs_dir) as index, ThreadPoolExecutor(1) as beside:
-        stored = beside.submit(index.states, runs_dir)  # A server looks for them while we read the members.
+    with _no_garbage_collection():
         members = _members(names, runs_dir)
-        found, problems = index.current_states(runs_dir, set().union(*members.values()), stored.result())
+        with open_index(runs_dir) as index:
+            found, problems = index.current_states(runs_dir, set().union(*members.values()))
         states = found | dict.fromkeys(problems, UNREADABLE)
         return [_status(sweep, members[sweep], states, problems, runs_dir) for sweep in names]
 
