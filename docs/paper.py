@@ -74,7 +74,8 @@ def _experiment(path: Path, name: str, folder: Path, pictures: str) -> int:
         return code
     folder.mkdir(parents=True, exist_ok=True)
     source = str(path)
-    steps: list[Callable[[], int]] = [lambda: _scalevec("results", source, to=folder / "results.csv")]
+    rows = folder / "results.csv"
+    steps: list[Callable[[], int]] = [lambda: _scalevec("results", source, "--vector-norms", to=rows)]
     steps += [
         lambda table=table, form=form, ending=ending: _scalevec(
             "table", source, table, "--format", form, to=folder / f"{table}.{ending}"
@@ -121,8 +122,8 @@ def cut(fields: Mapping[str, Any]) -> Fields:
         small["tune"] = {**tune, "learning_rate": rates, "rungs": small["ladder"], "extend": 0}
     if "warmup_tokens" in fields["trial"]:
         small["trial"] = {**fields["trial"], "warmup_tokens": 4096}
-    for name in ("exclude",) if is_curve else ():
-        small.pop(name, None)
+    if is_curve:
+        small.pop("exclude", None)
     return {name: value for name, value in small.items() if value != {}}
 
 

@@ -37,11 +37,14 @@ def results(
     source: SourceName,
     runs: Runs = RUNS,
     form: Annotated[str, typer.Option("--format", help="csv, parquet or json.")] = "csv",
+    vector_norms: Annotated[
+        bool, typer.Option("--vector-norms", help="With the final size of the scale vectors, by kind.")
+    ] = False,
 ) -> None:
     """Print the tidy table, one row a trial."""
     from orchestrator.commands import reading
 
-    _finish(reading.results(source, runs, form))
+    _finish(reading.results(source, runs, form, vector_norms=vector_norms))
 
 
 @app.command()

@@ -8,14 +8,15 @@ from model.fields import ConfigurationError
 from model.training.corpora import CorpusConfig, Process, prepare
 from orchestrator.errors import Refused
 from sweeps import CorpusFacts, corpus_files
+from sweeps.trials import ENDLESS
 
 if TYPE_CHECKING:
     from sweeps.corpus import Corpus
     from sweeps.schema import Sweep
 
 RECORDS = ("jsonl", "parquet")
-ENDLESS = 10**15
-"""Training tokens of a corpus that is not there: no trial sees text twice."""
+NOT_PREPARED = "not prepared"
+"""The fingerprint of a corpus that nobody has looked at."""
 _BYTES_A_MEGABYTE = 10**6
 
 
@@ -60,7 +61,7 @@ def _sample_bytes(section: "Corpus") -> int:
 
 def unprepared_facts(sweep: "Sweep") -> CorpusFacts:
     """A corpus that nobody has looked at: of the vocabulary that the file says, and without an end."""
-    return CorpusFacts("not prepared", sweep.corpus.vocabulary, ENDLESS)
+    return CorpusFacts(NOT_PREPARED, sweep.corpus.vocabulary, ENDLESS)
 
 
 def prepared_facts(sweep: "Sweep", runs_dir: Path, say: Callable[[str], None]) -> CorpusFacts:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from model.accounting import count_parameters
 from model.identity import trial_id
 from orchestrator.carried import RATES as CHECKED_RATES
-from orchestrator.corpora import ENDLESS
+from orchestrator.corpora import NOT_PREPARED
 from orchestrator.errors import Refused
 from orchestrator.estimates import FLOPS_PER_S, H100_SHARE, cost
 from orchestrator.progress import duration
@@ -236,7 +236,7 @@ def _total(run: "SweepRun", trials: Sequence[Row], jobs: int) -> str:
 
 
 def _corpus(facts: "CorpusFacts", most_epochs: float) -> str:
-    if facts.training_tokens == ENDLESS:
+    if facts.fingerprint == NOT_PREPARED:
         return "corpus: not looked at; epochs are not counted, and no trial has its identity yet"
     return (
         f"corpus {facts.fingerprint[:12]}: {facts.training_tokens:,} training tokens, "

@@ -16,14 +16,13 @@ from model.config import RunOptions, Trial
 from model.identity import digest
 from orchestrator.estimates import cost
 from sweeps import CorpusFacts
+from sweeps.trials import ENDLESS
 
 if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
     from sweeps.schema import Sweep
     from sweeps.simulation import RateBowl, Simulate
 
 DEVICE = "simulated"
-NOMINAL_TOKENS = 10**15
-"""Training tokens of the nominal corpus: no trial sees text twice."""
 DECISIVE = ("law", "arms", "seed_noise", "pair_noise", "learning_rate", "seed")
 """The parts of ``simulate`` on which results hang."""
 ATTEMPT_FAULTS = ("preempted", "killed", "error", "out_of_memory", "node_failure")
@@ -64,7 +63,7 @@ def nominal_corpus(sweep: "Sweep") -> CorpusFacts:
     planted = sweep.simulation()
     decisive = {name: planted[name] for name in DECISIVE} | {"nan": planted["faults"]["nan"]}
     fingerprint = digest({**decisive, "corpus": sweep.corpus.model_dump(mode="json")})
-    return CorpusFacts(f"simulated-{fingerprint}", sweep.corpus.vocabulary, NOMINAL_TOKENS)
+    return CorpusFacts(f"simulated-{fingerprint}", sweep.corpus.vocabulary, ENDLESS)
 
 
 def uniform(*drawn: object) -> float:
@@ -157,7 +156,7 @@ def result_fields(
         "loss_initial": math.log(trial.model.vocabulary_size),
         "steps": steps,
         "n_tokens": trial.tokens,
-        "epochs": trial.tokens / NOMINAL_TOKENS,
+        "epochs": trial.tokens / ENDLESS,
         "n_params": counts.matrices,
         "n_params_embedding": counts.embedding,
         "n_params_scale_vectors": counts.scale_vectors,
@@ -171,7 +170,7 @@ def result_fields(
         "micro_batch": micro_batch,
         "resumes": resumes,
         "precision": trial.precision,
-        "test_tokens": NOMINAL_TOKENS,
-        "validation_tokens": NOMINAL_TOKENS,
+        "test_tokens": ENDLESS,
+        "validation_tokens": ENDLESS,
         "bytes_per_token": None,
     }

@@ -1,7 +1,7 @@
 """SOURCE of the reading commands: a sweep (file or name) with its results, or a table from elsewhere."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 TABLES = (".csv", ".parquet")
 SWEEP_FILES = (".yaml", ".yml")
-STATISTICS = ("sv/", "theory/")
-LAYERS = "/layers"
-MOST_STATISTICS = 100
 X_NAMES = {"n_params": "N", "n_tokens": "D", "flops": "C"}
 
 
@@ -144,65 +141,3 @@ def tuning_choices(source: Source) -> list[dict[str, Any]]:
 
     content = source.folder.tuning() if source.folder else None
     return choices.to_json(choices.from_json(content))["choices"] if content else []
-
-
-def training_curves(source: Source, runs_dir: Path) -> "pd.DataFrame":
-    """Training loss against tokens of the comparison trials: trial_id, arm, rung, seed, tokens, loss."""
-    import pandas as pd
-
-    columns = ["trial_id", "arm", "rung", "seed", "tokens", "loss"]
-    frames = [
-        pd.DataFrame(metrics, columns=["tokens", "loss"]).assign(**names)
-        for names, metrics in _compared_metrics(source, runs_dir)
-    ]
-    return pd.concat(frames)[columns] if frames else pd.DataFrame(columns=columns)
-
-
-def run_statistics(source: Source, runs_dir: Path) -> "pd.DataFrame":
-    """What the comparison trials recorded of scale vectors (``sv/``) and theory (``theory/``) along the way.
-
-    Columns: trial_id, arm, rung, seed, tokens, key, value, low, high: mean and range over the layers of a
-    kind where there are several. At most :data:`MOST_STATISTICS` rows of each trial, evenly spread.
-    """
-    import pandas as pd
-
-    rows = [
-        {**names, "tokens": row["tokens"], "key": key, **figures}
-        for names, metrics in _compared_metrics(source, runs_dir)
-        for row in _spread([row for row in metrics if any(key.startswith(STATISTICS) for key in row)])
-        for key, figures in _statistics_of(row)
-    ]
-    columns = ["trial_id", "arm", "rung", "seed", "tokens", "key", "value", "low", "high"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def _compared_metrics(
-    source: Source, runs_dir: Path
-) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """What names each comparison trial that has begun, with its metrics."""
-    from results.run_directory import RunDirectory
-
-    compared = source.rows[(source.rows["stage"] == "comparison") & (source.rows["status"] != "pending")]
-    for row in compared.to_dict("records"):
-        metrics = RunDirectory.of(runs_dir, row["trial_id"]).metrics()
-        yield {name: row[name] for name in ("trial_id", "arm", "rung", "seed")}, metrics
-
-
-def _spread(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most :data:`MOST_STATISTICS` of ``rows``, the first and the last among them."""
-    if len(rows) <= MOST_STATISTICS:
-        return rows
-    last = len(rows) - 1
-    return [rows[round(place * last / (MOST_STATISTICS - 1))] for place in range(MOST_STATISTICS)]
-
-
-def _statistics_of(row: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, float]]]:
-    """Each statistic of one row of metrics: its value, and the range over layers where they are kept."""
-    for key, value in row.items():
-        if not key.startswith(STATISTICS) or key.endswith(LAYERS):
-            continue
-        layers = value if isinstance(value, list) else row.get(f"{key}{LAYERS}", [value])
-        known = [float(one) for one in layers if one is not None]
-        if known:
-            mean = float(value) if isinstance(value, int | float) else sum(known) / len(known)
-            yield key, {"value": mean, "low": min(known), "high": max(known)}

@@ -22,6 +22,9 @@ from sweeps.fields import (
     WARMUP_FRACTION,
 )
 
+ENDLESS = 10**15
+"""Training tokens of a corpus that is only named: no trial sees its text twice."""
+
 
 @dataclass(frozen=True)
 class CorpusFacts:

@@ -143,7 +143,7 @@ def _multipliers(subject: Subject, medium: Medium) -> "Figure":
 
 def _tuning(subject: Subject, medium: Medium) -> "Figure":
     if not subject.choices:
-        raise DataError("the record of tuning is kept with a sweep, not in a table")
+        raise DataError("nothing was tuned, or the source is a table, which keeps no record of tuning")
     known = [choice for choice in subject.choices if choice["arm"] in subject.styles]
     return draw_tuning(medium, known, subject.styles)
 

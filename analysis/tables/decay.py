@@ -12,7 +12,6 @@ from analysis.tables.family import Overall, holm_note, overall
 from analysis.tables.question import Question
 
 POLICIES = ("all", "none", "input", "output")
-NORMS_NOTE = "Norms: root mean square of the scale vectors in effect at the end, mean over trials."
 
 
 def build(question: Question) -> Table:

@@ -12,9 +12,13 @@ from results.files import write_atomic
 if TYPE_CHECKING:
     from orchestrator.sources import Source
 
+SHOW_VECTOR_NORMS = ("decay",)
+"""Tables that show how large the scale vectors became, which the runs themselves have."""
 
-def results(source: str, runs_dir: Path, form: str) -> Exit:
-    """The tidy table, one row a trial."""
+
+def results(source: str, runs_dir: Path, form: str, *, vector_norms: bool = False) -> Exit:
+    """The tidy table, one row a trial; on request with the norms of its scale vectors."""
+    from orchestrator.measured import with_vector_norms
     from orchestrator.sources import open_source
     from results.tidy import write_table
 
@@ -22,6 +26,8 @@ def results(source: str, runs_dir: Path, form: str) -> Exit:
         raise Refused(f"--format is {form!r}; allowed: csv, parquet, json")
     found = open_source(source, runs_dir)
     _warn(found)
+    if vector_norms:
+        found = with_vector_norms(found, runs_dir)
     write_table(found.rows, form, sys.stdout.buffer)
     return Exit.DONE
 
@@ -61,8 +67,11 @@ def compare(
 ) -> Exit:
     """Compare each arm with the reference."""
     import analysis
+    from orchestrator.sources import open_source
 
-    comparisons, _ = _comparisons(source, runs_dir, reference, options, where)
+    found = open_source(source, runs_dir)
+    _warn(found)
+    comparisons = analysis.compare(found.rows, where=where, **_question(found, reference, options))
     if as_json:
         _print_json([one.to_dict() for one in comparisons])
         return Exit.DONE
@@ -83,18 +92,14 @@ def table(
 ) -> Exit:
     """A table of a paper as text, on standard output or in a file."""
     import analysis
+    from orchestrator.measured import with_vector_norms
     from orchestrator.sources import open_source
 
     found = open_source(source, runs_dir)
     _warn(found)
-    shown = analysis.table(
-        found.rows,
-        name,
-        reference=_reference(found, reference),
-        margin=found.compare.get("margin"),
-        where=where,
-        **_with_law(found, options),
-    )
+    if name in SHOW_VECTOR_NORMS:
+        found = with_vector_norms(found, runs_dir)
+    shown = analysis.table(found.rows, name, where=where, **_question(found, reference, options))
     text = analysis.render(shown, form)
     if output is None:
         print(text, end="")
@@ -117,22 +122,21 @@ def figures(
 ) -> Exit:
     """The figures of a paper as files in ``folder``."""
     import analysis
-    from orchestrator.sources import open_source, run_statistics, training_curves, tuning_choices
+    from orchestrator.measured import run_statistics, training_curves
+    from orchestrator.sources import open_source, tuning_choices
 
     found = open_source(source, runs_dir)
     _warn(found)
     written = analysis.write_figures(
         found.rows,
         folder,
-        reference=_reference(found, reference),
         formats=formats,
         only=only,
-        margin=found.compare.get("margin"),
         where=where,
         choices=tuning_choices(found),
         curves=training_curves(found, runs_dir) if found.folder else None,
         statistics=run_statistics(found, runs_dir) if found.folder else None,
-        **_with_law(found, options),
+        **_question(found, reference, options),
     )
     for name, reason in written.left_out.items():
         print(f"no figure {name}: {reason}", file=sys.stderr)
@@ -144,7 +148,8 @@ def figures(
 def write_report(source: str, runs_dir: Path, output: Path | None, reference: str | None = None) -> Exit:
     """One HTML file that opens offline."""
     import analysis
-    from orchestrator.sources import open_source, training_curves, tuning_choices
+    from orchestrator.measured import training_curves
+    from orchestrator.sources import open_source, tuning_choices
 
     found = open_source(source, runs_dir)
     _warn(found)
@@ -164,27 +169,13 @@ def write_report(source: str, runs_dir: Path, output: Path | None, reference: st
     return Exit.DONE
 
 
-def _comparisons(
-    source: str, runs_dir: Path, reference: str | None, options: Mapping[str, Any], where: str | None
-) -> tuple[Sequence[Any], Any]:
-    import analysis
-    from orchestrator.sources import open_source
-
-    found = open_source(source, runs_dir)
-    _warn(found)
-    chosen = _with_law(found, options)
-    margin = found.compare.get("margin")
-    arm = _reference(found, reference)
-    return analysis.compare(found.rows, reference=arm, margin=margin, where=where, **chosen), found.rows
-
-
-def _with_law(found: "Source", options: Mapping[str, Any]) -> dict[str, Any]:
-    """``options`` with the sweep's own law and variable where none is given."""
+def _question(found: "Source", reference: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Reference, margin, and ``options`` with the sweep's own law and variable where none is given."""
     from orchestrator.sources import X_NAMES
 
-    own = {}
+    own = {"reference": _reference(found, reference), "margin": found.compare.get("margin")}
     if "law" in found.compare:
-        own = {"law": found.compare["law"], "x": X_NAMES[found.compare["x"]]}
+        own |= {"law": found.compare["law"], "x": X_NAMES[found.compare["x"]]}
     return {**own, **options}
 
 

@@ -127,7 +127,10 @@ def test_a_plain_table_has_the_figures_that_it_can_have_and_says_which_it_cannot
     found = draw(sweep(ARMS), tmp_path, formats=["svg"])
     assert {path.stem for path in found.paths} == {"loss", "differences", "multipliers"}
     assert set(found.left_out) == set(FIGURES) - {"loss", "differences", "multipliers"}
-    assert found.left_out["tuning"] == "the record of tuning is kept with a sweep, not in a table"
+    assert (
+        found.left_out["tuning"]
+        == "nothing was tuned, or the source is a table, which keeps no record of tuning"
+    )
     assert found.left_out["ablation"].startswith("the source lacks vector_branches")
 
 
