@@ -106,6 +106,19 @@ def test_a_changed_trial_is_updated_and_the_others_are_not(index, runs_dir):
     assert index.states(runs_dir, [identity(3)]) == {identity(3): "diverged"}
 
 
+@pytest.mark.parametrize("most_one_by_one", [0, 100])
+def test_the_states_of_many_trials_are_those_of_each(index, runs_dir, monkeypatch, most_one_by_one):
+    monkeypatch.setattr("results.index.MOST_ASKED_ONE_BY_ONE", most_one_by_one)
+    make_trial(runs_dir, 3, done=False)
+    index.collect(runs_dir)
+    completed = dict.fromkeys(map(identity, range(3)), "completed")
+    assert index.states(runs_dir) == completed | {identity(3): "running"}
+    assert index.states(runs_dir, map(identity, (1, 3, 77))) == {
+        identity(1): "completed",
+        identity(3): "running",
+    }
+
+
 @pytest.mark.parametrize("stamp", [1, 2**32])
 def test_a_change_counts_whatever_the_clock_of_another_machine_says(index, runs_dir, stamp):
     index.collect(runs_dir)
