@@ -38,6 +38,7 @@ lint: $(VENV)/dev.stamp
 
 readme: $(VENV)/run.stamp
 	$(BIN)/python docs/regenerate.py
+	$(BIN)/python docs/small_results.py
 
 # The small siblings of the paper's experiments; paper-small-NAME runs one of sweeps/small, paper-smoke a cut of each.
 paper-small paper-smoke: paper-%: $(VENV)/run.stamp

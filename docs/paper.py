@@ -11,7 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ TABLES: dict[str, tuple[str, ...]] = {
 """The tables of each small sweep."""
 
 Fields = dict[str, Any]
+Output = tuple[tuple[str, ...], Path | None]
 
 
 def main() -> int:
@@ -73,20 +74,19 @@ def _experiment(path: Path, name: str, folder: Path, pictures: str) -> int:
     if code := _scalevec("run", str(path)):
         return code
     folder.mkdir(parents=True, exist_ok=True)
-    source = str(path)
-    rows = folder / "results.csv"
-    steps: list[Callable[[], int]] = [lambda: _scalevec("results", source, "--vector-norms", to=rows)]
-    steps += [
-        lambda table=table, form=form, ending=ending: _scalevec(
-            "table", source, table, "--format", form, to=folder / f"{table}.{ending}"
-        )
-        for table in TABLES[name]
-        for form, ending in FORMATS.items()
-    ]
+    outputs = _outputs(str(path), name, folder, pictures)
+    return next((code for arguments, to in outputs if (code := _scalevec(*arguments, to=to))), 0)
+
+
+def _outputs(source: str, name: str, folder: Path, pictures: str) -> Iterator[Output]:
+    """The commands that read the sweep ``source``, and the file of ``folder`` for what each prints."""
+    yield ("results", source, "--vector-norms"), folder / "results.csv"
+    for table in TABLES[name]:
+        for form, ending in FORMATS.items():
+            yield ("table", source, table, "--format", form), folder / f"{table}.{ending}"
     if name == "theory":
-        steps.append(lambda: _scalevec("theory", source, to=folder / "theory.md"))
-    steps.append(lambda: _scalevec("figures", source, "-o", str(folder / "figures"), "--format", pictures))
-    return next((code for step in steps if (code := step())), 0)
+        yield ("theory", source), folder / "theory.md"
+    yield ("figures", source, "-o", str(folder / "figures"), "--format", pictures), None
 
 
 def _scalevec(*arguments: str, to: Path | None = None) -> int:

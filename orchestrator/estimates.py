@@ -13,15 +13,25 @@ FLOPS_PER_S = {"cpu": 3.5e10, "cuda": 1.5e14}
 fifth of what a large card reaches in bf16."""
 H100_SHARE = FLOPS_PER_S["cuda"] / 9.89e14
 """Of the dense bf16 peak that the vendor states."""
-BYTES_PER_PARAMETER = 16
-"""float32 weight, gradient and two moments."""
+FLOAT_BYTES = 4
+"""Of a weight, a gradient and an entry of the optimizer's state."""
+STATE_PER_PARAMETER: dict[str, tuple[float, float]] = {
+    "adamw": (2, 2),
+    "sgd": (0, 0),
+    "muon": (1, 2),
+    "soap": (7.5, 2),
+    "lion": (1, 1),
+    "adafactor": (1, 1),
+    "ademamix": (3, 3),
+    "adopt": (2, 2),
+}
+"""Entries of the optimizer's state for each parameter of a block's matrices, and for each other parameter:
+moments, and with SOAP the preconditioners of matrices whose sides are 1 to 1 or 3 to 8."""
 FIXED_BYTES = 12_000
 """trial.json, environment.json, result.json, job.json, events, the claim and the log."""
 FIXED_FILES = 13
 """Of a trial that ran undisturbed: seven files, three of the claim, three folders (that of the
 checkpoints only where one was written)."""
-KEPT_BYTES_PER_PARAMETER = {"none": 0, "weights": 4, "all": 12}
-"""Of the one checkpoint that stays: float32 weights, and two moments."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +48,7 @@ class Cost:
 
 
 def cost(trial: Trial, options: RunOptions) -> Cost:
-    """The estimated cost of ``trial``; memory is parameters, optimizer and activations.
+    """The estimated cost of ``trial``; memory is parameters, gradients, optimizer and activations.
 
     A mixture holds the parameters of all its experts and computes those that a token passes. What
     ``options`` measures along the way counts in bytes but not in seconds.
@@ -47,14 +57,23 @@ def cost(trial: Trial, options: RunOptions) -> Cost:
     flops = flops_per_token(trial.model, trial.sequence_length) * trial.tokens
     sequences = options.micro_batch or trial.batch_sequences
     activations = sequences * trial.sequence_length * _activation_bytes(trial.model)
-    checkpoint = KEPT_BYTES_PER_PARAMETER[options.keep] * counts.total
+    kept = {"none": 0, "weights": FLOAT_BYTES * counts.total, "all": checkpoint_bytes(trial)}
     return Cost(
         flops=flops,
         seconds=START_S + flops / FLOPS_PER_S[options.device],
-        memory_bytes=counts.total * BYTES_PER_PARAMETER + activations,
-        disk_bytes=FIXED_BYTES + log_bytes(trial, options) + checkpoint,
+        memory_bytes=checkpoint_bytes(trial) + FLOAT_BYTES * counts.total + activations,
+        disk_bytes=FIXED_BYTES + log_bytes(trial, options) + kept[options.keep],
         disk_files=FIXED_FILES + (options.keep != "none"),
     )
+
+
+def checkpoint_bytes(trial: Trial) -> int:
+    """Of one checkpoint: the weights and the optimizer's state."""
+    counts = count_parameters(trial.model)
+    matrices = counts.matrices_total
+    of_matrix, of_other = STATE_PER_PARAMETER[trial.optimizer.name]
+    state = of_matrix * matrices + of_other * (counts.total - matrices)
+    return round(FLOAT_BYTES * (counts.total + state))
 
 
 def _activation_bytes(model: ModelConfig) -> int:

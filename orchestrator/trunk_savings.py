@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from model.config import Trial
 from model.trunks import COURSES, branch_step, trunk_id
-from orchestrator.estimates import KEPT_BYTES_PER_PARAMETER, START_S
+from orchestrator.estimates import START_S, checkpoint_bytes
 from orchestrator.progress import duration
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _spared(row: Mapping[str, Any], trial: Trial, step: int, *, is_kept: bool) -
         "n_tokens_from_trunk": step * trial.batch_tokens,
         "flops_from_trunk": round(row["flops"] * share),
         "seconds_from_trunk": (row["seconds"] - START_S) * share,
-        "trunk_bytes": 0 if is_kept else KEPT_BYTES_PER_PARAMETER["all"] * row["n_params_total"],
+        "trunk_bytes": 0 if is_kept else checkpoint_bytes(trial),
     }
 
 

@@ -4,10 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from model.accounting import count_parameters, flops_per_token
 from model.config import Experts, ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
-from orchestrator.estimates import BYTES_PER_PARAMETER, Cost
+from model.training.optimizers import OPTIMIZERS, build_optimizer, set_learning_rate
+from model.transformer import Transformer, initialise
+from orchestrator.estimates import FLOAT_BYTES, STATE_PER_PARAMETER, Cost, checkpoint_bytes
 from orchestrator.estimates import cost as cost_of
 
 SHAPE = Shape(width=64, layers=4, heads=4, kv_heads=4, feed_forward=176)
@@ -21,6 +24,10 @@ DENSE = Trial(
     tokens=102_400,
     seed=0,
 )
+
+
+BYTES_PER_PARAMETER = 4 * FLOAT_BYTES
+"""Weight, gradient and the two moments of AdamW."""
 
 
 def cost(trial: Trial, **options: Any) -> Cost:
@@ -49,6 +56,32 @@ def test_a_mixture_takes_the_memory_and_the_disk_of_all_its_experts() -> None:
     assert cost(many).memory_bytes - cost(few).memory_bytes == BYTES_PER_PARAMETER * added + routing
     kept = [cost(trial, keep="weights").disk_bytes for trial in (few, many)]
     assert kept[1] - kept[0] == 4 * added
+
+
+@pytest.mark.parametrize("name", STATE_PER_PARAMETER)
+def test_a_checkpoint_is_the_weights_and_the_state_of_its_optimizer(name: str) -> None:
+    trial = replace(DENSE, optimizer=OptimizerConfig(name))
+    model = Transformer(trial.model)
+    initialise(model, seed=0)
+    optimizer = build_optimizer(model, trial)
+    set_learning_rate(optimizer, 1e-3)
+    tokens = torch.arange(33).unsqueeze(0)
+    for _ in range(2):
+        model.loss(tokens[:, :-1], tokens[:, 1:]).backward()
+        optimizer.step()
+    kept = [model.state_dict(), optimizer.state_dict()["state"]]
+    assert checkpoint_bytes(trial) == pytest.approx(sum(map(tensor_bytes, kept)), rel=0.02)
+
+
+def tensor_bytes(kept: Any) -> int:
+    if torch.is_tensor(kept):
+        return kept.nbytes
+    parts = kept.values() if isinstance(kept, dict) else kept if isinstance(kept, list | tuple) else ()
+    return sum(map(tensor_bytes, parts))
+
+
+def test_every_optimizer_has_its_estimate() -> None:
+    assert set(STATE_PER_PARAMETER) == set(OPTIMIZERS)
 
 
 def test_a_token_that_passes_more_experts_leaves_more_behind() -> None:
