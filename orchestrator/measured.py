@@ -113,7 +113,9 @@ def with_vector_norms(source: Source, runs_dir: Path) -> Source:
 
 def _vector_norms(metrics: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
     """Each kind of scale vector with the root mean square of its entries in the last row that has them."""
-    last = next((row for row in reversed(metrics) if any(key.startswith(VECTORS) for key in row)), {})
+    last: Mapping[str, Any] = next(
+        (row for row in reversed(metrics) if any(key.startswith(VECTORS) for key in row)), {}
+    )
     for key, mean in last.items():
         if key.startswith(VECTORS) and key.endswith(_MEAN):
             deviation = last[key.removesuffix(_MEAN) + "/deviation"]
