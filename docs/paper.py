@@ -27,10 +27,11 @@ TABLES: dict[str, tuple[str, ...]] = {
     "removal-tuned": ("main",),
     "decay": ("decay",),
     "ablation": ("ablation",),
-    "main": ("main", "overhead"),
-    "mixture": ("main", "overhead"),
+    "main": ("main",),
+    "mixture": ("main",),
     "optimizers": ("optimizers",),
     "scaling": ("scaling",),
+    "overhead": ("overhead",),
     "theory": (),
 }
 """The tables of each small sweep."""

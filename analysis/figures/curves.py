@@ -113,7 +113,7 @@ def draw_vectors(medium: Medium, statistics: pd.DataFrame, name: str, arms: Sequ
         here = own[(own["arm"] == arm) & (own["setting"] == setting)]
         for kind, style in styles.items():
             _draw_line(axis, here[here["key"] == f"sv/{kind}/{name}"], style, medium)
-        axis.set_title(", ".join(filter(None, [arm, setting])))
+        axis.set_title("\n".join(filter(None, [arm, setting])))
         axis.set_xlabel("tokens")
         _token_axis(axis)
         plain_ticks(axis.yaxis, 5)

@@ -1,0 +1,58 @@
+"""Regenerates the tables of docs/small-results.md from the kept results of the small sweeps: ``make readme``.
+
+The results are those of real runs (``make paper-small``), kept in ``benchmarks/reference/small``. What stands
+between the page's marks is made here; the account around them is written by people.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import paper
+import yaml
+
+import analysis
+
+PAGE = Path(__file__).with_name("small-results.md")
+
+
+def with_blocks(text: str) -> str:
+    """The page ``text`` with the tables of every small sweep as the kept results have them."""
+    said: set[str] = set()
+    for name in paper.TABLES:
+        before, begin, rest = text.partition(f"<!-- {name}: begin (make readme) -->")
+        _, end, after = rest.partition(f"<!-- {name}: end -->")
+        if not (begin and end):
+            raise ValueError(f"{PAGE.name} has no marks for {name}")
+        text = f"{before}{begin}\n{_block(name, said)}\n{end}{after}"
+    return text
+
+
+def _block(name: str, said: set[str]) -> str:
+    """The tables of one sweep; a note that stands higher up on the page is not repeated."""
+    if name == "theory":
+        return (paper.KEPT / name / "theory.md").read_text(encoding="utf-8").strip()
+    return "\n\n".join(_tables(name, said))
+
+
+def _tables(name: str, said: set[str]) -> Iterator[str]:
+    compare = _compare(name)
+    rows = analysis.read_table(paper.KEPT / name / "results.csv")
+    for table in paper.TABLES[name]:
+        shown = analysis.table(rows, table, reference=compare["reference"], margin=compare.get("margin"))
+        new = tuple(note for note in shown.notes if note not in said)
+        said.update(new)
+        yield analysis.render(replace(shown, notes=new), "markdown").strip()
+
+
+@cache
+def _compare(name: str) -> dict[str, Any]:
+    fields = yaml.safe_load((paper.SMALL / f"{name}.yaml").read_text(encoding="utf-8"))
+    compare: dict[str, Any] = fields["compare"]
+    return compare
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_blocks(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
