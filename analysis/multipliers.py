@@ -70,6 +70,14 @@ def line_problem(pairs: Pairs, law: str) -> str:
     return ""
 
 
+def line_to_show_problem(pairs: Pairs, law: str) -> str:
+    """The same for tables and figures, where a number stands alone: few rungs make no line."""
+    n_rungs = pairs.complete["compute_reference"].nunique()
+    if 1 < n_rungs < FEWEST_RUNGS:
+        return f"no multiplier from {n_rungs} rungs, which cannot check the law"
+    return line_problem(pairs, law)
+
+
 class Lines:
     """The laws of reference and arm in one variable, and of repetitions of the noise, ``settings.bootstrap``.
 

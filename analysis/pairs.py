@@ -140,7 +140,7 @@ def make_pairs(
     rows = comparison_rows(table)
     further = setting_columns(table, settings)
     cell_columns = [name for name in CELL_COLUMNS if name in rows.columns] + further
-    cell_columns += _run_as_a_grid(rows[rows["arm"].isin([reference, arm])], cell_columns)
+    cell_columns += run_as_a_grid(rows[rows["arm"].isin([reference, arm])], cell_columns)
     key = [*cell_columns, "seed"]
     size = parameters_of(rows, conventions.get("n_convention", "matrices"))
     rows = rows.assign(compute=compute_of(rows, **conventions), size=size)
@@ -154,7 +154,7 @@ def make_pairs(
     return Pairs(merged, tuple(cell_columns), cluster)
 
 
-def _run_as_a_grid(rows: pd.DataFrame, cell_columns: Sequence[str]) -> list[str]:
+def run_as_a_grid(rows: pd.DataFrame, cell_columns: Sequence[str]) -> list[str]:
     """Those of :data:`GRID_COLUMNS` without which an arm would have two rows of one key; never tuned ones."""
     found: list[str] = []
     for name in GRID_COLUMNS:

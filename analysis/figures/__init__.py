@@ -1,6 +1,7 @@
 """The figures of a paper, by name, as files; a new one is a function that draws and a line in a registry."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 MOST_PANELS = 12
 MOST_SETTINGS = 4
-"""Columns of a figure that shows settings side by side."""
+"""Columns of a figure that shows settings side by side; what is more goes onto a further page."""
 __all__ = ["FIGURES", "FORMATS", "Written", "write_figures"]
 
 
@@ -69,10 +70,10 @@ class Subject:
         """The settings of a trial that vary, as text."""
         return ", ".join(self.cells[trial_id].setting.values()) if trial_id in self.cells else ""
 
-    def recorded(self, prefix: str, absent: str) -> pd.DataFrame:
-        """The statistics under ``prefix`` of the largest rung and budget, with their setting.
+    def recorded(self, prefix: str, absent: str) -> list[pd.DataFrame]:
+        """The statistics under ``prefix`` of the largest rung and budget, with their setting, by page.
 
-        Raises :class:`DataError` where there are none (``absent`` says so), and for too many settings.
+        Raises :class:`DataError` where there are none (``absent`` says so).
         """
         if self.statistics is None or self.statistics.empty:
             raise DataError("what runs recorded along the way is kept with a sweep, not in a table")
@@ -85,13 +86,17 @@ class Subject:
         found = found.assign(setting=found["trial_id"].map(self.setting_of))
         budgets = found["trial_id"].map(lambda name: self.cells[name].n_tokens if name in self.cells else 0)
         found = found.loc[budgets == budgets.groupby(found["setting"]).transform("max")]
-        n_settings = found["setting"].nunique()
-        if n_settings > MOST_SETTINGS:
-            raise DataError(f"{n_settings} settings side by side; choose at most {MOST_SETTINGS} with where")
-        return found
+        return [found[found["setting"].isin(page)] for page in _pages(found["setting"], MOST_SETTINGS)]
 
 
-def _loss(subject: Subject, medium: Medium) -> "Figure":
+def _pages(names: Iterable[str], most: int) -> list[list[str]]:
+    """The distinct ``names`` in their order, as many on each page, at most ``most``."""
+    distinct = list(dict.fromkeys(names))
+    n_pages = max(1, math.ceil(len(distinct) / most))
+    return [list(page) for page in np.array_split(np.array(distinct, object), n_pages)]
+
+
+def _loss(subject: Subject, medium: Medium) -> "list[Figure]":
     asked = subject.question
     rows, _ = completed_rows(asked.trials)
     if rows.empty:
@@ -99,10 +104,13 @@ def _loss(subject: Subject, medium: Medium) -> "Figure":
     lines = asked.lines()
     parts = {_name(setting): completed_rows(part.trials)[0] for setting, part in lines}
     parts = {name: own for name, own in parts.items() if len(own)}
-    if len(parts) > MOST_PANELS or sum(map(len, parts.values())) < len(rows):
-        return draw_loss(medium, {"": rows}, asked.settings, subject.styles, ())
-    in_one_variable = asked.settings.functional_form.variables == ("x",)
-    return draw_loss(medium, parts, asked.settings, subject.styles, asked.arms if in_one_variable else ())
+    if sum(map(len, parts.values())) < len(rows):
+        return [draw_loss(medium, {"": rows}, asked.settings, subject.styles, ())]
+    fitted = asked.arms if asked.settings.functional_form.variables == ("x",) else ()
+    return [
+        draw_loss(medium, {name: parts[name] for name in page}, asked.settings, subject.styles, fitted)
+        for page in _pages(parts, MOST_PANELS)
+    ]
 
 
 def _name(setting: Mapping[str, str]) -> str:
@@ -111,11 +119,11 @@ def _name(setting: Mapping[str, str]) -> str:
     return ", ".join(f"{shown.get(name, '')}{value}" for name, value in setting.items())
 
 
-def _differences(subject: Subject, medium: Medium) -> "Figure":
-    return draw_forest(medium, subject.comparisons, subject.styles)
+def _differences(subject: Subject, medium: Medium) -> "list[Figure]":
+    return [draw_forest(medium, subject.comparisons, subject.styles)]
 
 
-def _ablation(subject: Subject, medium: Medium) -> "Figure":
+def _ablation(subject: Subject, medium: Medium) -> "list[Figure]":
     asked = subject.question
     if not strategies.is_known(asked):
         raise DataError(f"the source lacks {', '.join(strategies.FIELDS)}")
@@ -127,28 +135,26 @@ def _ablation(subject: Subject, medium: Medium) -> "Figure":
         mean = found[arm].mean
         if mean is not None:
             points.append(LatticePoint(arm, strategies.dots(fields[arm]), mean, found[arm].interval))
-    return draw_lattice(medium, points, strategies.DOTS, asked.reference)
+    return [draw_lattice(medium, points, strategies.DOTS, asked.reference)]
 
 
-def _multipliers(subject: Subject, medium: Medium) -> "Figure":
+def _multipliers(subject: Subject, medium: Medium) -> "list[Figure]":
     asked = subject.question
-    lines = asked.lines()
-    if len(lines) > MOST_PANELS:
-        raise DataError(
-            f"{len(lines)} settings or budgets side by side; choose at most {MOST_PANELS} with where"
-        )
-    parts = {_name(setting): {arm: part.pairs(arm) for arm in part.others} for setting, part in lines}
-    return draw_multipliers(medium, parts, asked.settings, subject.styles)
+    parts = {_name(setting): {arm: part.pairs(arm) for arm in part.others} for setting, part in asked.lines()}
+    return [
+        draw_multipliers(medium, {name: parts[name] for name in page}, asked.settings, subject.styles)
+        for page in _pages(parts, MOST_PANELS)
+    ]
 
 
-def _tuning(subject: Subject, medium: Medium) -> "Figure":
+def _tuning(subject: Subject, medium: Medium) -> "list[Figure]":
     if not subject.choices:
         raise DataError("nothing was tuned, or the source is a table, which keeps no record of tuning")
     known = [choice for choice in subject.choices if choice["arm"] in subject.styles]
-    return draw_tuning(medium, known, subject.styles)
+    return [draw_tuning(medium, known, subject.styles)]
 
 
-def _curves(subject: Subject, medium: Medium) -> "Figure":
+def _curves(subject: Subject, medium: Medium) -> "list[Figure]":
     curves = subject.curves
     if curves is None or curves.empty:
         raise DataError("training curves are kept with a sweep, not in a table")
@@ -161,27 +167,23 @@ def _curves(subject: Subject, medium: Medium) -> "Figure":
     kept = kept.assign(rung=kept["rung"].where(settings == "", kept["rung"] + ", " + settings))
     order = [", ".join([cell.rung, *cell.setting.values()]) for cell in subject.question.cells()]
     names = [name for name in dict.fromkeys(order) if name in set(kept["rung"])]
-    if len(names) > MOST_PANELS:
-        raise DataError(
-            f"{len(names)} rungs and settings side by side; choose at most {MOST_PANELS} with where"
-        )
-    return draw_curves(medium, kept, names, subject.styles)
+    return [draw_curves(medium, kept, page, subject.styles) for page in _pages(names, MOST_PANELS)]
 
 
-def _vectors(statistic: str) -> "Callable[[Subject, Medium], Figure]":
-    def draw(subject: Subject, medium: Medium) -> "Figure":
+def _vectors(statistic: str) -> "Callable[[Subject, Medium], list[Figure]]":
+    def draw(subject: Subject, medium: Medium) -> "list[Figure]":
         found = subject.recorded("sv/", "no run recorded statistics of its scale vectors")
-        return draw_vectors(medium, found, statistic, subject.question.arms)
+        return [draw_vectors(medium, page, statistic, subject.question.arms) for page in found]
 
     return draw
 
 
-def _theory(subject: Subject, medium: Medium) -> "Figure":
+def _theory(subject: Subject, medium: Medium) -> "list[Figure]":
     absent = "no run measured anything of the theory; ask for it with measure: in the sweep file"
-    return draw_theory(medium, subject.recorded("theory/", absent), subject.styles)
+    return [draw_theory(medium, page, subject.styles) for page in subject.recorded("theory/", absent)]
 
 
-FIGURES: "dict[str, Callable[[Subject, Medium], Figure]]" = {
+FIGURES: "dict[str, Callable[[Subject, Medium], list[Figure]]]" = {
     "loss": _loss,
     "differences": _differences,
     "ablation": _ablation,
@@ -219,6 +221,8 @@ def write_figures(
 ) -> Written:
     """Write the figures of ``results`` (tidy rows) to ``folder``, each as NAME.FORMAT at a paper's width.
 
+    A figure of many panels is several pages, NAME-1.FORMAT and so on.
+
     ``only`` names some of :data:`FIGURES`, and then all of them must be possible; else every figure is drawn
     that the source has the data for. ``choices`` are those of tuning.json; ``curves`` has trial_id, arm,
     rung, seed, tokens, loss; ``statistics`` has trial_id, arm, rung, seed, tokens, key (``sv/KIND/NAME``,
@@ -254,9 +258,15 @@ def _drawn(
     with PAPER.style():
         for name in names:
             try:
-                figure = FIGURES[name](subject, PAPER)
+                pages = FIGURES[name](subject, PAPER)
             except DataError as error:
                 left_out[name] = str(error)
                 continue
-            drawn |= {(name, form): file_bytes(figure, form, name) for form in dict.fromkeys(formats)}
+            for page, figure in zip(_page_names(name, len(pages)), pages, strict=True):
+                drawn |= {(page, form): file_bytes(figure, form, page) for form in dict.fromkeys(formats)}
     return drawn, left_out
+
+
+def _page_names(name: str, n_pages: int) -> list[str]:
+    """The figure's own name where it is one page, else with numbers."""
+    return [name] if n_pages == 1 else [f"{name}-{place}" for place in range(1, n_pages + 1)]

@@ -20,7 +20,7 @@ from analysis.figures.style import (
     panels,
     plain_ticks,
 )
-from analysis.multipliers import Lines, line_problem
+from analysis.multipliers import Lines, line_to_show_problem
 from analysis.pairs import Pairs
 from analysis.settings import FitSettings
 
@@ -141,7 +141,7 @@ def _lines(pairs: Mapping[str, Pairs], settings: FitSettings) -> tuple[dict[str,
     found: dict[str, Lines] = {}
     reasons = []
     for arm, own in pairs.items():
-        problem = line_problem(own, settings.law)
+        problem = line_to_show_problem(own, settings.law)
         if problem:
             reasons.append(f"{arm}: {problem}")
             continue

@@ -22,7 +22,7 @@ from analysis.data import (
     parameters_of,
 )
 from analysis.inference import Estimate
-from analysis.pairs import CELL_COLUMNS, Pairs, make_pairs, setting_columns, varying
+from analysis.pairs import CELL_COLUMNS, Pairs, make_pairs, run_as_a_grid, setting_columns, varying
 from analysis.settings import FitSettings
 from analysis.where import select
 
@@ -65,7 +65,9 @@ class Question:
         self.trials, self.reference, self.settings, self.margin = trials, reference, settings, margin
         self.others = other_arms(trials, reference)
         columns = [name for name in CELL_COLUMNS if name in trials.columns]
-        self.cell_columns = [*columns, *setting_columns(trials, None)]
+        further = setting_columns(trials, None)
+        self.further = [*further, *run_as_a_grid(trials, [*columns, *further])]
+        self.cell_columns = [*columns, *self.further]
         self._pairs: dict[tuple[str, str], Pairs] = {}
 
     @property
@@ -157,7 +159,7 @@ class Question:
             self._pairs[names] = make_pairs(
                 self.trials,
                 *names,
-                None,
+                self.further,
                 cluster=self.settings.cluster,
                 n_convention=self.settings.n_convention,
                 c_convention=self.settings.c_convention,

@@ -6,7 +6,7 @@ from typing import Any
 
 from analysis.data import DataError
 from analysis.fitting import Fit, fit
-from analysis.multipliers import Multiplier, multipliers
+from analysis.multipliers import Multiplier, line_to_show_problem, multipliers
 from analysis.tables import phrases
 from analysis.tables.content import Table
 from analysis.tables.question import Question
@@ -62,10 +62,17 @@ def _rows(question: Question) -> tuple[list[_Row], list[str]]:
     problems: list[str] = []
     for setting, part in parts:
         for found in _fits(part, problems):
-            own = multipliers(part.pairs(found.arm), part.settings) if found.arm in part.others else None
-            at = {one.at: one for one in own.compute} if own else {}
-            rows.append(_Row(setting, found.arm, found, at, own.reason if own else ""))
+            at, reason = _multipliers(part, found.arm) if found.arm in part.others else ({}, "")
+            rows.append(_Row(setting, found.arm, found, at, reason))
     return rows, list(dict.fromkeys(problems))
+
+
+def _multipliers(part: Question, arm: str) -> tuple[dict[str, Multiplier], str]:
+    """The multipliers of ``arm`` by the point of the range, or none and why."""
+    if problem := line_to_show_problem(part.pairs(arm), part.settings.law):
+        return {}, problem
+    found = multipliers(part.pairs(arm), part.settings)
+    return {one.at: one for one in found.compute}, found.reason
 
 
 def _fits(part: Question, problems: list[str]) -> list[Fit]:

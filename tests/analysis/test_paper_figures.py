@@ -174,11 +174,24 @@ def test_several_settings_stand_side_by_side(sweep, everything, tmp_path):
         assert "<!-- muon -->" in text
 
 
-def test_more_settings_than_fit_are_refused_with_what_to_do(sweep, tmp_path):
-    rows = sweep({"baseline": 0.0, "none": 0.04})
-    many = pd.concat([rows.assign(optimizer=f"o{number}") for number in range(13)])
-    with pytest.raises(DataError, match="13 settings or budgets side by side; choose at most 12 with where"):
-        draw(many, tmp_path, only=["multipliers"])
+def test_more_settings_than_fit_on_a_page_go_onto_further_pages(sweep, tmp_path):
+    rows = sweep({"baseline": 0.0, "none": 0.04}, seeds=(0,))
+    names = rows["arm"] + rows["rung"] + rows["seed"].astype(str)
+    many = pd.concat([rows.assign(optimizer=f"o{n}", trial_id=f"{n}" + names) for n in range(13)])
+    recorded = many[["trial_id", "arm", "rung", "seed"]].assign(
+        tokens=100, key="sv/final/mean", value=1.0, low=1.0, high=1.0
+    )
+    found = draw(many, tmp_path, formats=["svg"], only=["multipliers", "vectors-mean"], statistics=recorded)
+    names = [path.stem for path in found.paths]
+    assert names == ["multipliers-1", "multipliers-2", *(f"vectors-mean-{page}" for page in range(1, 5))]
+    pages = [path.read_text(encoding="utf-8") for path in found.paths[:2]]
+    assert [sum(f"<!-- o{n} -->" in page for n in range(13)) for page in pages] == [7, 6]
+
+
+def test_two_rungs_make_no_line_of_multipliers(sweep, tmp_path):
+    rows = sweep({"baseline": 0.0, "none": 0.04}, rungs={"25k": 25_088, "55k": 55_296})
+    with pytest.raises(DataError, match="no multiplier from 2 rungs, which cannot check the law"):
+        draw(rows, tmp_path, only=["multipliers"])
 
 
 def test_theory_shows_what_was_measured_and_not_how_it_was_computed(results, everything, tmp_path):

@@ -95,13 +95,34 @@ def test_latex_is_balanced_and_escaped(source, name: str):
 # main
 
 
-def test_main_has_the_arms_side_by_side_and_a_row_for_each_rung(source):
-    found = shown(source(), "main")
+def test_main_has_few_arms_side_by_side_and_a_row_for_each_rung(source):
+    found = shown(source(FEW), "main")
     assert column(found, "rung") == ["25k", "55k", "83k", "150k"]
     assert column(found, "N") == ["25.1k", "55.3k", "82.9k", "151k"]
     assert column(found, "seeds") == ["2"] * 4
     assert all(text.startswith("−0.0") and "±" in text for text in column(found, "difference", "unified"))
     assert column(found, "multiplier", "unified")[0].startswith("1.")
+
+
+def test_main_has_many_arms_one_below_the_other(source):
+    found = shown(source(), "main")
+    assert column(found, "rung")[:6] == ["25k", "", "", "", "", "55k"]
+    assert column(found, "arm") == list(EFFECTS) * 4
+    assert column(found, "difference")[0] == "reference"
+    assert all("±" in text for text in column(found, "difference")[1:5])
+    assert found.breaks == {5, 10, 15}
+    assert {found.rows[row][found.columns.index("arm")] for row, _ in found.best} == {"unified"}
+
+
+def test_a_grid_of_rates_is_not_taken_for_seeds(source):
+    rows = source({"baseline": 0.0, "unified": -0.03}).assign(lr_status="fixed", learning_rate=0.01)
+    both = pd.concat([rows, rows.assign(learning_rate=0.02, loss=rows["loss"] + 0.5)])
+    found = shown(both, "main")
+    assert column(found, "learning_rate") == ["0.01"] * 4 + ["0.02"] * 4
+    assert column(found, "seeds") == ["2"] * 8
+    (compared,) = analysis.compare(both, reference="baseline", bootstrap=0)
+    got = [record for record in records(found) if record["arm"] == "unified"]
+    assert sorted(float(one["difference"]) for one in got) == sorted(cell.mean for cell in compared.by_rung)
 
 
 def test_main_agrees_with_compare(source):
@@ -156,7 +177,8 @@ def test_a_censored_rate_is_marked(source):
     rows = source()
     rows.loc[(rows["arm"] == "none") & (rows["rung"] == "25k"), "lr_status"] = "censored"
     found = shown(rows, "main")
-    assert "†" in column(found, "loss", "none")[0]
+    (marked,) = [row for row in found.rows if "†" in row[found.columns.index("loss")]]
+    assert marked[found.columns.index("arm")] == "none"
     assert any(note.startswith("†: learning rate censored") for note in found.notes)
     assert "censored at 25k, tuned at 55k, 83k and 150k" in " ".join(found.notes)
 
@@ -183,6 +205,12 @@ def test_without_a_line_in_compute_the_reason_stands_in_place_of_multipliers(sou
     found = shown(rows, "main")
     assert "multiplier" not in found.columns
     assert "No compute multipliers: unified: no multiplier from one rung." in found.notes
+
+
+def test_two_rungs_give_no_multiplier(source):
+    found = shown(source(FEW, rungs={"25k": 25_088, "55k": 55_296}), "main")
+    assert "multiplier" not in found.columns
+    assert any("no multiplier from 2 rungs, which cannot check the law" in note for note in found.notes)
 
 
 # ablation
