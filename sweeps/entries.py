@@ -1,5 +1,6 @@
 """What the sections of a sweep file share: the trial fields, alone and in lists, as pydantic models."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -21,6 +22,7 @@ from pydantic_core import PydanticCustomError
 from model.config import ConfigurationError
 from model.strategies import PRESETS as STRATEGIES
 from model.strategies import ScaleVectorStrategy
+from sweeps.axes import beyond
 from sweeps.errors import not_among, refused, shown
 from sweeps.fields import (
     FIELD_CHOICES,
@@ -210,6 +212,17 @@ class TuneLists(Given):
     def grids(self) -> dict[str, tuple[Any, ...]]:
         """The tuned fields with their values, ascending."""
         return {name: tuple(sorted(values)) for name, values in self.lists().items()}
+
+    @cached_property
+    def batch_unit(self) -> int:
+        """Tokens that each batch to be tried divides, those of an extended grid too; 1 if none is tuned.
+
+        With budgets in whole units, trials of different batches train on the same number of tokens.
+        """
+        tried = list(self.grids.get("batch_tokens", ()))
+        for _ in range(self.extend if tried else 0):
+            tried.append(round(beyond("batch_tokens", tried, tried[-1]) or tried[-1]))
+        return math.lcm(*tried)
 
 
 class _Lists(Given):

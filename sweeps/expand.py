@@ -1,6 +1,7 @@
 """From a sweep to its trials: a pure function of the file and three facts about the corpus."""
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -12,7 +13,7 @@ from model.identity import trial_id
 from sweeps.budgets import BUDGETS, setting_name
 from sweeps.errors import Path, Problem, SweepError, refused
 from sweeps.exclusion import Exclusion
-from sweeps.trials import Budget, Cell, CorpusFacts, build_trial, merged
+from sweeps.trials import Budget, Cell, CorpusFacts, batch_tokens, build_trial, merged
 
 if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
     from sweeps.rungs import Rung
@@ -124,7 +125,10 @@ def _cell(
     values = merged(choice.values for choice in choices)
     n_params = _n_params(rung.shape, rung.mixture, values.get("architecture"))
     ratio = BUDGETS[sweep.budget_kind](amount, n_params)
-    budget = Budget(rung.shape, n_params, ratio, corpus, rung.mixture)
+    unit = sweep.tune.batch_unit if sweep.tune is not None else 1
+    if unit > 1:
+        unit = math.lcm(unit, batch_tokens(values))
+    budget = Budget(rung.shape, n_params, ratio, corpus, rung.mixture, unit)
     template = build_trial(budget, values, seed=0)
     setting = {
         "optimizer": template.optimizer.name,

@@ -22,6 +22,8 @@ from sweeps.fields import (
     WARMUP_FRACTION,
 )
 
+MOST_ROUNDED = 0.05
+"""Of a budget, by which it may be changed so that all tuned batches divide it."""
 ENDLESS = 10**15
 """Training tokens of a corpus that is only named: no trial sees its text twice."""
 
@@ -37,13 +39,17 @@ class CorpusFacts:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a cell fixes beside the trial fields: the shape, N, tokens over N, the corpus, the experts."""
+    """What a cell fixes beside the trial fields: the shape, N, tokens over N, the corpus, the experts.
+
+    unit: tokens come in whole units; 1 where the batch alone decides.
+    """
 
     shape: Shape
     n_params: int
     tokens_per_parameter: float
     corpus: CorpusFacts
     experts: Experts | None = None
+    unit: int = 1
 
 
 @dataclass(frozen=True)
@@ -105,8 +111,8 @@ def build_trial(budget: Budget, values: Mapping[str, Any], seed: int) -> Trial:
         if name != WARMUP_FRACTION:
             group, _, field = TRIAL_FIELDS[name].rpartition(".")
             groups[group][field] = value
-    batch = _batch_tokens(values)
-    tokens = whole_batches(budget.tokens_per_parameter * budget.n_params, batch, least=1)
+    batch = batch_tokens(values)
+    tokens = _tokens(budget, batch)
     if "warmup_tokens" not in values:
         groups["schedule"]["warmup_tokens"] = _warmup(values, tokens, batch)
     return Trial(
@@ -126,12 +132,29 @@ def build_trial(budget: Budget, values: Mapping[str, Any], seed: int) -> Trial:
     )
 
 
-def _batch_tokens(values: Mapping[str, Any]) -> int:
+def batch_tokens(values: Mapping[str, Any]) -> int:
+    """The batch of the flat ``values``. Raises ``ConfigurationError``."""
     for name in ("sequence_length", "batch_tokens"):
         if values.get(name, 1) <= 0:
             raise ConfigurationError(name, values[name], "a positive number")
     batch: int = values.get("batch_tokens", DEFAULT_BATCH_SEQUENCES * values["sequence_length"])
     return batch
+
+
+def _tokens(budget: Budget, batch: int) -> int:
+    """The budget in whole batches; where batches are tuned, the same for all of them."""
+    wanted = budget.tokens_per_parameter * budget.n_params
+    if budget.unit == 1:
+        return whole_batches(wanted, batch, least=1)
+    tokens = whole_batches(wanted, budget.unit)
+    if abs(tokens - wanted) > MOST_ROUNDED * wanted or tokens % batch:
+        raise ConfigurationError(
+            "batch_tokens",
+            batch,
+            f"batches of which a whole number makes up the budget of {wanted:,.0f} tokens "
+            f"(those to be tried have the least common multiple {budget.unit:,})",
+        )
+    return tokens
 
 
 def _warmup(values: Mapping[str, Any], tokens: int, batch: int) -> int:

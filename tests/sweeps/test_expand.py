@@ -136,9 +136,17 @@ def test_a_trial_of_a_cell_has_its_seed_and_its_tuned_fields(cells_of: Cells) ->
     assert trial.model == cell.template.model
 
 
-def test_a_tuned_batch_changes_the_tokens_to_its_own_whole_batches(cells_of: Cells) -> None:
-    trial = cells_of()[0].trial(0, batch_tokens=4096.0)
-    assert (trial.batch_tokens, trial.tokens % 4096) == (4096, 0)
+def test_trials_of_all_tuned_batches_train_on_the_same_tokens(cells_of: Cells) -> None:
+    tune = {"batch_tokens": [512, 1024, 3072], "seeds": [100], "extend": 1}
+    cell = cells_of(tune=tune, trial={"batch_tokens": 1024})[0]
+    trials = [cell.trial(0, batch_tokens=batch) for batch in (512, 1024, 3072, 9216)]
+    assert {trial.tokens for trial in (*trials, cell.template)} == {cell.template.tokens}
+    assert [trial.batch_tokens for trial in trials] == [512, 1024, 3072, 9216]
+
+
+def test_batches_that_no_budget_can_be_whole_ones_of_are_refused(cells_of: Cells) -> None:
+    with pytest.raises(sweeps.SweepError, match="have the least common multiple 1,280,000"):
+        cells_of(tune={"batch_tokens": [12800, 1280000], "seeds": [100], "extend": 0}, seeds=[0])
 
 
 def test_a_tuned_field_that_cannot_be_is_refused(cells_of: Cells) -> None:
