@@ -51,14 +51,16 @@ def with_savings(rows: Sequence[Row], trials: Sequence[Trial]) -> list[Row]:
 def _shared(rows: Sequence[Row], trials: Sequence[Trial]) -> dict[tuple[str, str], list[int]]:
     """Trunk -> the places of its trials, each trial once, where there are several.
 
-    A trial with an open field has no name yet; those of one arm and trunk will get the same choice.
+    A trial with an open field has no name yet; those of one arm and trunk will get the same choice, but for
+    the trials that check a carried rate: each has a rate of its own.
     """
     first: dict[Any, int] = {}
     for place, row in enumerate(rows):
         first.setdefault(row["trial_id"] or place, place)
     groups: dict[tuple[str, str], list[int]] = {}
     for place in first.values():
-        if name := trunk_id(trials[place]):
+        is_check = rows[place]["trial_id"] is None and rows[place]["stage"] == "tuning"
+        if (name := trunk_id(trials[place])) and not is_check:
             arm = "" if rows[place]["trial_id"] else rows[place]["arm"]
             groups.setdefault((name, arm), []).append(place)
     return {name: places for name, places in groups.items() if len(places) > 1}

@@ -95,6 +95,17 @@ def test_trials_whose_rate_is_still_to_be_chosen_are_counted_too(tmp_path):
     assert sum(row["n_tokens_from_trunk"] > 0 for row in rows) == len(compared) * 2 // 3 + 2 * 2 * 2
 
 
+def test_checks_of_a_carried_rate_share_no_trunk(tmp_path):
+    ladder = [
+        {"name": name, "width": 32, "layers": layers, "heads": 2} for name, layers in (("a", 1), ("b", 2))
+    ]
+    tune = {"learning_rate": [0.01, 0.02], "rungs": ["a"], "seeds": [100], "check_carried": True}
+    rows = planned(sweep_run(tmp_path, ladder=ladder, tune=tune))
+    checks = [row for row in rows if row["trial_id"] is None and row["stage"] == "tuning"]
+    assert len(checks) >= 3
+    assert {row["trunk_id"] for row in checks} == {None}
+
+
 def test_one_trial_that_is_left_saves_nothing(tmp_path):
     done = simulated(tmp_path, **WSD | ONE_TRUNK)
     trial = done.run.members()[0].trial
