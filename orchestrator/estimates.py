@@ -15,6 +15,8 @@ H100_SHARE = FLOPS_PER_S["cuda"] / 9.89e14
 """Of the dense bf16 peak that the vendor states."""
 FLOAT_BYTES = 4
 """Of a weight, a gradient and an entry of the optimizer's state."""
+BYTES_OF = {"float32": 4, "bfloat16": 2}
+"""Of an activation, by the precision of the trial."""
 STATE_PER_PARAMETER: dict[str, tuple[float, float]] = {
     "adamw": (2, 2),
     "sgd": (0, 0),
@@ -56,7 +58,8 @@ def cost(trial: Trial, options: RunOptions) -> Cost:
     counts = count_parameters(trial.model)
     flops = flops_per_token(trial.model, trial.sequence_length) * trial.tokens
     sequences = options.micro_batch or trial.batch_sequences
-    activations = sequences * trial.sequence_length * _activation_bytes(trial.model)
+    width = BYTES_OF[trial.precision]
+    activations = sequences * trial.sequence_length * width * _activation_entries(trial.model)
     kept = {"none": 0, "weights": FLOAT_BYTES * counts.total, "all": checkpoint_bytes(trial)}
     return Cost(
         flops=flops,
@@ -76,12 +79,12 @@ def checkpoint_bytes(trial: Trial) -> int:
     return round(FLOAT_BYTES * (counts.total + state))
 
 
-def _activation_bytes(model: ModelConfig) -> int:
-    """Of one token in float32. A mixture repeats a token for each expert it passes, before and behind it."""
+def _activation_entries(model: ModelConfig) -> int:
+    """What one token leaves behind for the backward pass. A mixture repeats a token for each expert it passes, before and behind it."""
     shape, experts = model.shape, model.experts
     entries = shape.layers * (14 * shape.width + 4 * shape.feed_forward)
     if experts is not None:
         mixtures = shape.layers - experts.dense_layers
         hidden = experts.active * experts.feed_forward - shape.feed_forward
         entries += mixtures * (4 * hidden + 3 * experts.top_k * shape.width + 2 * experts.n_experts)
-    return 4 * entries
+    return entries

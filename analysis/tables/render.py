@@ -107,7 +107,9 @@ def _bold(table: Table, number: int, cells: list[str]) -> list[str]:
 
 
 def _latex_line(cells: Sequence[str]) -> str:
-    return " & ".join(cells) + r" \\"
+    # A bracket at the start of a row would be the optional argument of what ends the row above.
+    first = f"{{{cells[0]}}}" if cells[0].startswith("[") else cells[0]
+    return " & ".join([first, *cells[1:]]) + r" \\"
 
 
 def _group_lines(groups: Sequence[str]) -> list[str]:

@@ -79,6 +79,11 @@ def test_every_table_states_its_conventions_and_has_whole_rows(source, name: str
     assert any(note.startswith("N: ") for note in found.notes)
 
 
+def test_a_row_of_latex_that_begins_with_a_bracket_is_no_argument():
+    one = analysis.Table("t", ("arm", "loss"), (("a", "1"), ("[b]", "2")), (False, True))
+    assert r"{[b]} & 2 \\".replace("\\\\", "\\") in render(one, "latex")
+
+
 @pytest.mark.parametrize("name", list(analysis.TABLES))
 def test_latex_is_balanced_and_escaped(source, name: str):
     rows = source(FEW).replace({"arm": {"unified": "uni_fied & 100%"}})
