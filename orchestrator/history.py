@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from orchestrator.policy import Event, is_fault
+from results.files import CorruptRecord
+from results.run_directory import RunDirectory
 
 
 def was_called_off(events: Sequence[Event]) -> bool:
@@ -23,6 +25,12 @@ def was_sent_again(events: Sequence[Event], job: str, attempt: int) -> bool:
     later = events[own[-1] + 1 if own else 0 :]
     faults = [place for place, event in enumerate(later) if is_fault(event)]
     return bool(faults) and any(event["state"] == "queued" for event in later[faults[0] :])
+
+
+def unreadable(directory: RunDirectory, problem: CorruptRecord) -> str:
+    """What a person can do where nobody can tell what became of a trial."""
+    aside = f"move {directory.path} out of the runs, and scalevec run trains the trial anew"
+    return f"{problem}; mend that file, or {aside}"
 
 
 def _is_begin_of(event: Event, job: str, attempt: int) -> bool:

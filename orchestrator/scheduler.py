@@ -3,14 +3,15 @@
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from model.identity import semantic_fields
 from orchestrator.executors.base import Ended, Executor
-from orchestrator.history import was_called_off, was_sent_again
+from orchestrator.history import unreadable, was_called_off, was_sent_again
 from orchestrator.jobs import Job, Task, WorkerExit, worker_command
 from orchestrator.nodes import NodeWatch
 from orchestrator.policy import decide
@@ -106,7 +107,9 @@ class Scheduler:
                 return
             for ended in self.executor.wait(POLL_S):
                 self._asked_to_end.discard(ended.number)
-                self._settle(self._running.pop(ended.number), ended)
+                running = self._running.pop(ended.number)
+                with self._sparing_the_others(running.task):
+                    self._settle(running, ended)
             self._look_at_foreign()
             self._look_for_cancellations()
             self.progress.tick()
@@ -116,11 +119,27 @@ class Scheduler:
             self._stops_passed_on = self._stop_requests
             self.executor.stop(hard=self._stop_requests > 1)
 
+    @contextmanager
+    def _sparing_the_others(self, task: Task) -> Iterator[None]:
+        """A trial whose records nobody can read counts as failed, and the sweep goes on without it."""
+        try:
+            yield
+        except CorruptRecord as problem:
+            self._give_up(task, unreadable(self._directory(task), problem))
+
     def _begin(self, task: Task) -> str | None:
-        """The state of a trial that is to be run, None for one that needs nothing more.
+        """The state of a trial that is to be run, None for one that needs nothing more, or cannot be run.
 
         Makes the run directory if there is none.
         """
+        try:
+            return self._state_at_begin(task)
+        except CorruptRecord as problem:
+            self._note_failure(task, unreadable(self._directory(task), problem))
+            self.progress.message(self._outcome.failed[task.trial_id])
+            return None
+
+    def _state_at_begin(self, task: Task) -> str | None:
         directory = self._directory(task)
         directory.create(semantic_fields(task.trial), task.descriptive)
         result = self._result(directory)
@@ -141,9 +160,10 @@ class Scheduler:
         """Watch the jobs of an earlier scheduler that still wait or run; the ids of their trials."""
         found = {}
         for task in tasks:
-            job = self._directory(task).job()
-            if job is not None and job["executor"] == self.executor.name:
-                found[job["job"]] = _Running(task, job["token"])
+            with suppress(CorruptRecord):  # then its claim must say whether somebody has it
+                job = self._directory(task).job()
+                if job is not None and job["executor"] == self.executor.name:
+                    found[job["job"]] = _Running(task, job["token"])
         for number in self.executor.adopt(found.keys()) if found else ():
             self._running[number] = found[number]
             self.progress.started(found[number].task)
@@ -166,9 +186,11 @@ class Scheduler:
             task = self._waiting.popleft()
             if self.trunks.waits(task):
                 held.append(task)
-            elif self._may_start(task):
-                batch.append(task)
-                self.trunks.sent(task)
+                continue
+            with self._sparing_the_others(task):
+                if self._may_start(task):
+                    batch.append(task)
+                    self.trunks.sent(task)
         self._waiting.extendleft(reversed(held))
         if batch:
             self._submit(batch)
@@ -309,15 +331,17 @@ class Scheduler:
         if not self._foreign or time.monotonic() - self._looked_at_foreign < FOREIGN_POLL_S:
             return
         self._looked_at_foreign = time.monotonic()
-        for task in list(self._foreign):
+        foreign, self._foreign = self._foreign, []
+        for task in foreign:
             directory = self._directory(task)
-            result = self._result(directory)
-            if result is not None:
-                self._foreign.remove(task)
-                self._finish(task, result)
-            elif not self.observer.is_alive(directory):
-                self._foreign.remove(task)
-                self._waiting.appendleft(task)
+            with self._sparing_the_others(task):
+                result = self._result(directory)
+                if result is not None:
+                    self._finish(task, result)
+                elif self.observer.is_alive(directory):
+                    self._foreign.append(task)
+                else:
+                    self._waiting.appendleft(task)
 
     def _look_for_cancellations(self) -> None:
         """Another process may cancel a trial whose job only this one can reach; each is asked to end once."""
@@ -328,10 +352,15 @@ class Scheduler:
         called_off = {
             number
             for number, running in self._running.items()
-            if number not in self._asked_to_end and was_called_off(self._directory(running.task).events())
+            if number not in self._asked_to_end and self._is_called_off(running.task)
         }
         self._asked_to_end |= called_off
         self.executor.cancel(called_off)
+
+    def _is_called_off(self, task: Task) -> bool:
+        with suppress(CorruptRecord):  # to be said when it has ended
+            return was_called_off(self._directory(task).events())
+        return False
 
     def _finish(self, task: Task, result: dict[str, Any]) -> None:
         self.trunks.settled(task)
