@@ -58,17 +58,29 @@ def _with_less_memory(micro_batch: int) -> Decision:
 
 
 def _repeated(events: Sequence[Event]) -> bool:
+    """The last two; of a process that died before it could say anything there is no traceback to compare."""
     traces = [event.get("traceback") for event in events if event.get("cause") == "error"]
-    return len(traces) >= 2 and traces[-1] == traces[-2]
+    return len(traces) >= 2 and traces[-1] is not None and traces[-1] == traces[-2]
 
 
 def _faults_without_progress(events: Sequence[Event]) -> int:
-    """Those since the last new checkpoint; an interruption that wrote one is itself progress."""
+    """Those since the last new checkpoint; an interruption that wrote one is itself progress.
+
+    A scheduler names the job of whose end it speaks: two that watched it may have spoken at once.
+    """
     furthest = faults = 0
+    jobs = set[str]()
     for event in events:
-        step = event.get("step")
+        step, is_end = event.get("step"), is_fault(event)
         if isinstance(step, int) and step > furthest:
             furthest, faults = step, 0
-        elif event["state"] == "pending" and event.get("cause") in FAULTS:
+        elif is_end and event.get("job") not in jobs:
             faults += 1
+        if is_end and (job := event.get("job")):
+            jobs.add(job)
     return faults
+
+
+def is_fault(event: Event) -> bool:
+    """Whether it is the end of an attempt without a result."""
+    return event["state"] == "pending" and event.get("cause") in FAULTS

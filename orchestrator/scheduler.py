@@ -3,13 +3,15 @@
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from model.identity import semantic_fields
 from orchestrator.executors.base import Ended, Executor
+from orchestrator.history import unreadable, was_called_off, was_sent_again
 from orchestrator.jobs import Job, Task, WorkerExit, worker_command
 from orchestrator.nodes import NodeWatch
 from orchestrator.policy import decide
@@ -105,7 +107,9 @@ class Scheduler:
                 return
             for ended in self.executor.wait(POLL_S):
                 self._asked_to_end.discard(ended.number)
-                self._settle(self._running.pop(ended.number), ended)
+                running = self._running.pop(ended.number)
+                with self._sparing_the_others(running.task):
+                    self._settle(running, ended)
             self._look_at_foreign()
             self._look_for_cancellations()
             self.progress.tick()
@@ -115,11 +119,27 @@ class Scheduler:
             self._stops_passed_on = self._stop_requests
             self.executor.stop(hard=self._stop_requests > 1)
 
+    @contextmanager
+    def _sparing_the_others(self, task: Task) -> Iterator[None]:
+        """A trial whose records nobody can read counts as failed, and the sweep goes on without it."""
+        try:
+            yield
+        except CorruptRecord as problem:
+            self._give_up(task, unreadable(self._directory(task), problem))
+
     def _begin(self, task: Task) -> str | None:
-        """The state of a trial that is to be run, None for one that needs nothing more.
+        """The state of a trial that is to be run, None for one that needs nothing more, or cannot be run.
 
         Makes the run directory if there is none.
         """
+        try:
+            return self._state_at_begin(task)
+        except CorruptRecord as problem:
+            self._note_failure(task, unreadable(self._directory(task), problem))
+            self.progress.message(self._outcome.failed[task.trial_id])
+            return None
+
+    def _state_at_begin(self, task: Task) -> str | None:
         directory = self._directory(task)
         directory.create(semantic_fields(task.trial), task.descriptive)
         result = self._result(directory)
@@ -129,8 +149,7 @@ class Scheduler:
         self.nodes.learn(task.trial_id, events)
         state = state_of(events, None)
         if state.state == "failed":
-            reason = f"{state.cause}; see {directory.log_path}"
-            self._outcome.failed[task.trial_id] = f"{task.label}: {reason}"
+            self._note_failure(task, str(state.cause))
             return None
         if state.state == "cancelled":
             directory.append_event("pending", cause="asked for again")
@@ -141,9 +160,10 @@ class Scheduler:
         """Watch the jobs of an earlier scheduler that still wait or run; the ids of their trials."""
         found = {}
         for task in tasks:
-            job = self._directory(task).job()
-            if job is not None and job["executor"] == self.executor.name:
-                found[job["job"]] = _Running(task, job["token"])
+            with suppress(CorruptRecord):  # then its claim must say whether somebody has it
+                job = self._directory(task).job()
+                if job is not None and job["executor"] == self.executor.name:
+                    found[job["job"]] = _Running(task, job["token"])
         for number in self.executor.adopt(found.keys()) if found else ():
             self._running[number] = found[number]
             self.progress.started(found[number].task)
@@ -166,22 +186,26 @@ class Scheduler:
             task = self._waiting.popleft()
             if self.trunks.waits(task):
                 held.append(task)
-            elif self._may_start(task):
-                batch.append(task)
-                self.trunks.sent(task)
+                continue
+            with self._sparing_the_others(task):
+                if self._may_start(task):
+                    batch.append(task)
+                    self.trunks.sent(task)
         self._waiting.extendleft(reversed(held))
         if batch:
             self._submit(batch)
 
     def _may_start(self, task: Task) -> bool:
-        """Whether nobody has done it, does it, or has called it off; else it is put where it belongs."""
+        """Whether nobody has done it, does it, or has given it up; else it is put where it belongs."""
         directory = self._directory(task)
         # In this order: an owner lets go of the trial only after its result is there.
         has_owner, result = self._has_owner(directory), self._result(directory)
         if result is not None:
             self._finish(task, result)
-        elif _is_cancelled(events := directory.events()):
+        elif (state := state_of(events := directory.events(), None)).state == "cancelled":
             self._call_off(task, events)
+        elif state.state == "failed":
+            self._give_up(task, str(state.cause))
         elif has_owner:
             self._foreign.append(task)
             self.trunks.sent(task)
@@ -192,8 +216,8 @@ class Scheduler:
     def _submit(self, tasks: Sequence[Task]) -> None:
         tokens = [secrets.token_hex(8) for _ in tasks]
         jobs = [self._job(task, token) for task, token in zip(tasks, tokens, strict=True)]
-        for task in tasks:
-            self._directory(task).append_event("queued", executor=self.executor.name)
+        for task, token in zip(tasks, tokens, strict=True):
+            self._directory(task).append_event("queued", executor=self.executor.name, job=token)
         try:
             numbers = self.executor.submit(jobs)
         except BaseException:
@@ -237,8 +261,9 @@ class Scheduler:
     def _settle(self, running: _Running, ended: Ended) -> None:
         """Decide what follows the end of one attempt."""
         task, directory = running.task, self._directory(running.task)
-        if ended.exit_code != WorkerExit.NOT_OWNER:
-            _end_claim_of(directory, running.token)
+        attempt = _attempt_of(directory, running.token)
+        if attempt and ended.exit_code != WorkerExit.NOT_OWNER:
+            end_claim(directory, attempt, "its job has ended")
         result = self._result(directory)
         events = directory.events()
         self.nodes.learn(task.trial_id, events)  # where trials succeed is known too
@@ -249,12 +274,20 @@ class Scheduler:
         elif ended.exit_code == WorkerExit.NO_SPACE:
             self._outcome.no_space = True
             self._stop_requests = self._stop_requests or 1
+        elif was_sent_again(events, running.token, attempt):
+            self._follow(task)
         elif ended.cause == "cancelled" or was_called_off(events):
             self._call_off(task, events)
         elif not self._stopping:
-            self._after_fault(task, events, ended)
+            self._after_fault(running, events, ended)
         else:
             self.progress.interrupted(task)
+
+    def _follow(self, task: Task) -> None:
+        """Another scheduler has counted the fault and sent the trial again: watch its job, or its claim."""
+        self.progress.interrupted(task)
+        if self._stopping or task.trial_id not in self._adopt([task]):
+            self._foreign.append(task)
 
     def _call_off(self, task: Task, events: Events) -> None:
         if not _is_cancelled(events):
@@ -263,11 +296,16 @@ class Scheduler:
         self.trunks.settled(task)
         self.progress.ended(task, "cancelled", None)
 
-    def _after_fault(self, task: Task, events: Events, ended: Ended) -> None:
-        directory = self._directory(task)
-        if state_of(events, None).state != "pending":  # the worker had no time to say anything
+    def _after_fault(self, running: _Running, events: Events, ended: Ended) -> None:
+        task, directory = running.task, self._directory(running.task)
+        state = state_of(events, None)
+        if state.state == "failed":  # another scheduler watched the job too
+            self._give_up(task, str(state.cause))
+            return
+        if state.state != "pending":  # the worker had no time to say anything
             said = _what_the_executor_says(ended)
-            directory.append_event("pending", step=directory.checkpoint_step(), **said)
+            step = directory.checkpoint_step()
+            directory.append_event("pending", step=step, job=running.token, **said)
             events = directory.events()
             self.nodes.learn(task.trial_id, events)
         decision = decide(events, task.trial.batch_sequences)
@@ -277,24 +315,33 @@ class Scheduler:
             self.progress.interrupted(task)
             return
         directory.append_event("failed", cause=decision.cause, reason=decision.reason)
-        self._outcome.failed[task.trial_id] = f"{task.label}: {decision.reason}; see {directory.log_path}"
+        self._give_up(task, decision.reason)
+
+    def _give_up(self, task: Task, reason: str) -> None:
+        self._note_failure(task, reason)
         self.trunks.settled(task)
         self.progress.ended(task, "failed", None)
+
+    def _note_failure(self, task: Task, reason: str) -> None:
+        log = self._directory(task).log_path
+        self._outcome.failed[task.trial_id] = f"{task.label}: {reason}; see {log}"
 
     def _look_at_foreign(self) -> None:
         """Results of trials that others own; those whose owner has died are run here."""
         if not self._foreign or time.monotonic() - self._looked_at_foreign < FOREIGN_POLL_S:
             return
         self._looked_at_foreign = time.monotonic()
-        for task in list(self._foreign):
+        foreign, self._foreign = self._foreign, []
+        for task in foreign:
             directory = self._directory(task)
-            result = self._result(directory)
-            if result is not None:
-                self._foreign.remove(task)
-                self._finish(task, result)
-            elif not self.observer.is_alive(directory):
-                self._foreign.remove(task)
-                self._waiting.appendleft(task)
+            with self._sparing_the_others(task):
+                result = self._result(directory)
+                if result is not None:
+                    self._finish(task, result)
+                elif self.observer.is_alive(directory):
+                    self._foreign.append(task)
+                else:
+                    self._waiting.appendleft(task)
 
     def _look_for_cancellations(self) -> None:
         """Another process may cancel a trial whose job only this one can reach; each is asked to end once."""
@@ -305,10 +352,15 @@ class Scheduler:
         called_off = {
             number
             for number, running in self._running.items()
-            if number not in self._asked_to_end and was_called_off(self._directory(running.task).events())
+            if number not in self._asked_to_end and self._is_called_off(running.task)
         }
         self._asked_to_end |= called_off
         self.executor.cancel(called_off)
+
+    def _is_called_off(self, task: Task) -> bool:
+        with suppress(CorruptRecord):  # to be said when it has ended
+            return was_called_off(self._directory(task).events())
+        return False
 
     def _finish(self, task: Task, result: dict[str, Any]) -> None:
         self.trunks.settled(task)
@@ -322,25 +374,16 @@ def _is_cancelled(events: Events) -> bool:
     return state_of(events, None).state == "cancelled"
 
 
-def was_called_off(events: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether somebody has cancelled the trial since it was last queued."""
-    for event in reversed(events):
-        if event["state"] in ("queued", "cancelled"):
-            return bool(event["state"] == "cancelled")
-    return False
-
-
 def _what_the_executor_says(ended: Ended) -> dict[str, Any]:
     cause = ended.cause or ("error" if (ended.exit_code or 0) > 0 else "killed")
     said = {"cause": cause, "exit_code": ended.exit_code, "node": ended.node, "note": ended.message or None}
     return {name: value for name, value in said.items() if value is not None}
 
 
-def _end_claim_of(directory: RunDirectory, token: str) -> None:
-    """A job that is gone holds its claim no longer; another's claim is left alone."""
+def _attempt_of(directory: RunDirectory, token: str) -> int:
+    """The newest attempt, if the job ``token`` has claimed it; else 0."""
     attempt = newest_attempt(directory)
-    if attempt and claim_record(directory, attempt).get("job") == token:
-        end_claim(directory, attempt, "its job has ended")
+    return attempt if attempt and claim_record(directory, attempt).get("job") == token else 0
 
 
 def _distinct(tasks: Iterable[Task]) -> list[Task]:

@@ -29,6 +29,7 @@ from model.training.checkpoints import newest_step, prune
 from model.training.corpora import open_corpus
 from model.training.loop import Interrupted, train
 from model.trunks import trunk_id
+from orchestrator.history import was_called_off
 from orchestrator.jobs import WorkerExit
 from orchestrator.provenance import CHECKOUT, environment
 from results.claims import AlreadyClaimed, Claim, acquire
@@ -42,6 +43,7 @@ LOOK_S = 1.0
 """Seconds without a look at the claim after which the next row waits for one: a process that was stopped
 past its lease was stopped for longer."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Superseded(Exception):  # noqa: N818 (not an error of this worker)
@@ -106,9 +108,17 @@ def run_attempt(runs_dir: Path, trial_id: str, options: RunOptions, token: str) 
     except AlreadyClaimed as owner:
         print(f"left alone: {owner}")
         return WorkerExit.NOT_OWNER
+    except OSError as problem:
+        if problem.errno not in NO_SPACE:
+            raise
+        print(f"no space left for a claim: {problem}", file=sys.stderr)
+        return WorkerExit.NO_SPACE
     try:
         if directory.result() is not None:  # finished between the scheduler's look and our claim
             return WorkerExit.RESULT
+        if was_called_off(directory.events()):  # and nobody knew of this job, to end it
+            print("this trial was cancelled; scalevec run asks for it again")
+            return WorkerExit.STOPPED
         recorder = RunDirectoryRecorder(directory, claim)
         for number in STOP_SIGNALS:
             signal.signal(number, recorder.request_stop)
@@ -165,7 +175,7 @@ def _record_failure(directory: RunDirectory, problem: Exception) -> WorkerExit:
     """Keep the cause and a digest of the traceback (the same one twice is not tried a third time)."""
     trace = traceback.format_exc()
     print(trace, file=sys.stderr)
-    if isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(problem, OSError) and problem.errno in NO_SPACE:
         return WorkerExit.NO_SPACE
     cause = "out_of_memory" if is_out_of_memory(problem) else "error"
     digest = hashlib.sha256(trace.encode()).hexdigest()

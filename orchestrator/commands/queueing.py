@@ -1,12 +1,15 @@
 """Commands on sweeps that run elsewhere: ``submit``, ``cancel`` and ``retry``."""
 
+import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.commands.looking import UNREADABLE
 from orchestrator.errors import Exit, Refused
+from results.files import CorruptRecord
 
 if TYPE_CHECKING:
     from orchestrator.commands.running import Place
@@ -51,11 +54,12 @@ def submit(path: str, runs_dir: Path, place: "Place") -> Exit:
 
 def retry(source: str, runs_dir: Path) -> Exit:
     """Give the failed trials of a sweep a clean slate; the next run trains them."""
-    failed = [directory for directory, state in _states(source, runs_dir) if state == "failed"]
+    states = _states(source, runs_dir)
+    failed = [directory for directory, state in states if state == "failed"]
     for directory in failed:
         directory.append_event("pending", cause="retry")
     print(f"{len(failed)} failed trials will run again: scalevec run {source}")
-    return Exit.DONE
+    return _exit_after(states)
 
 
 def cancel(source: str, runs_dir: Path, profile: str | None, *, removed: bool) -> Exit:
@@ -69,16 +73,22 @@ def cancel(source: str, runs_dir: Path, profile: str | None, *, removed: bool) -
     called_off = [(directory, state) for directory, state in states if state in OPEN_STATES]
     for directory, _ in called_off:
         directory.append_event("cancelled", cause="cancelled")
-    with_jobs = [directory for directory, state in called_off if state != "pending"]
+    with_jobs = [directory for directory, state in states if state in ("queued", "running", UNREADABLE)]
     sweep = _sweep_name(source, runs_dir)
     directories = with_jobs if removed else [directory_of(runs_dir, sweep), *with_jobs]
     left = _end_jobs(sweep, runs_dir, directories, profile, Path(source).parent)
     trials = "1 trial" if len(called_off) == 1 else f"{len(called_off)} trials"
-    print(f"{trials} cancelled, {len(with_jobs)} of them had been sent")
+    sent = sum(state != "pending" for _, state in called_off)
+    print(f"{trials} cancelled, {sent} of them had been sent")
     if left:
         print(f"{len(left)} jobs have not ended yet; scalevec status {source} shows them")
     print(f"results and checkpoints are kept; scalevec run {source} would go on")
-    return Exit.DONE
+    return _exit_after(states)
+
+
+def _exit_after(states: "Sequence[tuple[RunDirectory, str]]") -> Exit:
+    """What was asked for is not done where nobody can tell what became of a trial."""
+    return Exit.SOME_FAILED if any(state == UNREADABLE for _, state in states) else Exit.DONE
 
 
 def _end_jobs(
@@ -101,7 +111,11 @@ def _end_jobs(
 def _by_executor(directories: "Iterable[RunDirectory]") -> "Mapping[str, dict[str, RunDirectory]]":
     found: defaultdict[str, dict[str, RunDirectory]] = defaultdict(dict)
     for directory in directories:
-        job = directory.job()
+        try:
+            job = directory.job()
+        except CorruptRecord as problem:
+            print(f"{problem}; if this job still runs, it cannot be ended from here", file=sys.stderr)
+            continue
         if job is not None:
             found[job["executor"]][job["job"]] = directory
     return found
@@ -120,7 +134,11 @@ def _end_on(executor: "Executor", jobs: "dict[str, RunDirectory]") -> set[str]:
 
 def _mark(directory: "RunDirectory") -> None:
     """The worker's last word was that it stopped; ours is why. (A controller has no states.)"""
-    if directory.trial_path.exists() and directory.state().state in OPEN_STATES:
+    try:
+        state = directory.state().state
+    except CorruptRecord:  # that was said
+        return
+    if directory.trial_path.exists() and state in OPEN_STATES:
         directory.append_event("cancelled", cause="cancelled")
 
 
@@ -130,7 +148,18 @@ def _states(source: str, runs_dir: Path) -> "list[tuple[RunDirectory, str]]":
 
     members = sweep_folder(source, runs_dir).members() or []
     directories = [RunDirectory.of(runs_dir, name) for name in sorted({m["trial_id"] for m in members})]
-    return [(directory, directory.state().state) for directory in directories if directory.path.is_dir()]
+    return [(directory, _state(directory)) for directory in directories if directory.path.is_dir()]
+
+
+def _state(directory: "RunDirectory") -> str:
+    """``UNREADABLE``, and a word on it, where its records are: the other trials do not wait for that."""
+    from orchestrator.history import unreadable
+
+    try:
+        return directory.state().state
+    except CorruptRecord as problem:
+        print(f"{directory.trial_id[:12]}: {unreadable(directory, problem)}", file=sys.stderr)
+        return UNREADABLE
 
 
 def _left_behind(source: str, runs_dir: Path) -> "list[tuple[RunDirectory, str]]":

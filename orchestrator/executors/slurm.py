@@ -4,6 +4,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.errors import Lacking
@@ -156,7 +157,8 @@ class SlurmExecutor:
         if record is not None and record["final"]:
             return _as_recorded(place, record)
         if row is not None and row.is_stuck:
-            slurm_queue.end([place.job], hard=True)
+            with suppress(Lacking):  # where it cannot be ended now, it is held all the same
+                slurm_queue.end([place.job], hard=True)
             return self._without_record(place, row, record)
         if row is not None and row.is_active:
             self._silent.pop(place.number, None)

@@ -17,6 +17,7 @@ from submitit.core.utils import DelayedSubmission
 from model.identity import trial_from_fields
 from orchestrator.executors import bound
 from orchestrator.executors.environment import worker_environment
+from orchestrator.history import was_called_off
 from orchestrator.policy import Decision, decide
 from results.claims import claim_record, end_claim, newest_attempt
 from results.files import CorruptRecord, names_in, read_json, utc_now, write_json
@@ -155,11 +156,11 @@ class Bundle:
         if earlier is not None and earlier["final"]:
             return None
         directory = RunDirectory(Path(entry.directory))
-        if records.is_cancelled(job, place):
-            records.write(job, place, None, "cancelled")
-            return None
         if _has_result(directory):
             records.write(job, place, 0, None)
+            return None
+        if records.is_cancelled(job, place) or _is_called_off(directory):
+            records.write(job, place, None, "cancelled")
             return None
         refusal = _look_back(directory, entry)
         if refusal is not None:
@@ -239,6 +240,14 @@ def _has_result(directory: RunDirectory) -> bool:
     """A result that cannot be read is the worker's to refuse and the scheduler's to set aside."""
     try:
         return directory.result() is not None
+    except CorruptRecord:
+        return False
+
+
+def _is_called_off(directory: RunDirectory) -> bool:
+    """Whoever cancelled the trial may not have known of this job. Events that nobody can read say nothing."""
+    try:
+        return was_called_off(directory.events())
     except CorruptRecord:
         return False
 

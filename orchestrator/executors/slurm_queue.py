@@ -31,6 +31,7 @@ CAUSES = {
 UNREACHABLE = re.compile(
     r"Unable to contact|timed out|Connection refused|Zero Bytes|Communication|configuration source"
 )
+DENIED = re.compile(r"denied|not permitted", re.IGNORECASE)
 _SQUEUE_FIELDS = ("JobArrayID", "Name", "State", "exit_code", "NodeList", "Reason")
 _SACCT_FIELDS = ("JobID", "JobName", "State", "ExitCode", "NodeList")
 _OF_A_JOB = ("SLURM_", "SLURMD_", "SRUN_", "SUBMITIT_")
@@ -204,23 +205,25 @@ def _node(text: str) -> str | None:
 def end(jobs: Collection[str], *, hard: bool) -> None:
     """Take those that wait out of the queue; ask those that run to checkpoint and end, or end them.
 
-    Raises ``Lacking`` where SLURM does not answer.
+    Raises ``Lacking`` where SLURM does not answer, or (after those of this user) for jobs of somebody else.
     """
     names = sorted(jobs)
     if not names:
         return
     if hard:
-        _scancel("--signal=KILL", "--full", "--state=RUNNING", *names)
-        _scancel(*names)
+        commands: list[list[str]] = [["--signal=KILL", "--full", "--state=RUNNING"], []]
     else:
-        _scancel("--state=PENDING", *names)
-        _scancel("--signal=TERM", "--state=RUNNING", *names)
+        commands = [["--state=PENDING"], ["--signal=TERM", "--state=RUNNING"]]
+    if refusals := [said for options in commands if (said := _scancel(*options, *names))]:
+        raise Lacking(f"SLURM does not let you end jobs of somebody else, who can do it: {refusals[0]}")
 
 
-def _scancel(*arguments: str) -> None:
-    """A job that has ended already is no failure."""
+def _scancel(*arguments: str) -> str | None:
+    """What SLURM says of jobs that this user may not end. A job that has ended already is no failure."""
     try:
         call("scancel", *arguments)
     except SlurmFailed as problem:
         if UNREACHABLE.search(str(problem)):
             raise Lacking(f"SLURM does not answer: {problem}") from None
+        return str(problem) if DENIED.search(str(problem)) else None
+    return None

@@ -1,6 +1,5 @@
 """From jobs to what SLURM is given: arrays of jobs that ask for the same, in a fresh folder each."""
 
-import json
 import math
 import re
 import secrets
@@ -23,6 +22,7 @@ from orchestrator.executors.slurm_payload import Bundle, Entry
 from orchestrator.jobs import Job
 from orchestrator.profiles import LEAST_MINUTES, Profile
 from results.files import CorruptRecord, read_json, write_json
+from results.run_directory import RunDirectory
 
 MANY_TIMEOUTS = 1_000_000
 """How often a job may reach its time limit: the policy decides, by the checkpoints."""
@@ -157,7 +157,9 @@ class Submitter:
         write_json(folder / PLACES, {"name": job_name(self.site.sweep, token), "jobs": record})
         script = sent[0].paths.submission_file.read_text()
         for number, bundle in zip(numbers, bundles, strict=True):
-            for job in bundle:
+            for job, place in zip(bundle, places[number], strict=True):
+                # Now, not when all arrays are out: who dies before that leaves no job that nobody can find.
+                RunDirectory(job.directory).write_job("slurm", place.number, job.token)
                 _keep_script(job, number, script)
         return Submission(folder, places)
 
@@ -227,7 +229,7 @@ def minutes_of(profile: Profile, bundle: Sequence[Job]) -> int:
 def _keep_script(job: Job, number: str, script: str) -> None:
     """What was sent, with a word on how one trial of it is run by hand."""
     where = f"# This trial was in job {number} of this array. To run it alone, give this command:"
-    note = f"\n{where}\n# {json.dumps(job.command)}\n"
+    note = f"\n{where}\n# {shlex.join(job.command)}\n"
     (job.directory / "submit.sh").write_text(script + note)
 
 

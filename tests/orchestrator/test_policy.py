@@ -49,6 +49,11 @@ def test_the_same_traceback_twice_is_the_end():
     assert "KeyError" in decision.reason
 
 
+def test_two_early_deaths_without_a_traceback_are_not_the_same_error():
+    events = [running(), fault("error", exit_code=3), running(), fault("error", exit_code=4)]
+    assert decide(events, SEQUENCES).again
+
+
 def test_out_of_memory_halves_the_micro_batch_down_to_one_sequence():
     events, sizes = [], []
     micro_batch = 0

@@ -292,6 +292,21 @@ def test_a_trial_that_was_cancelled_is_not_run(in_a_job, directory, folder):
     assert Records(folder).read("7", 0)["cause"] == "cancelled"
 
 
+def test_a_trial_that_was_cancelled_without_its_job_being_known_is_not_run(in_a_job, directory, folder):
+    directory.append_event("queued", executor="slurm")
+    directory.append_event("cancelled", cause="cancelled")
+    Bundle(str(folder), (entry(directory),))()
+    assert ran(directory) == 0
+    assert Records(folder).read("7", 0)["cause"] == "cancelled"
+
+
+def test_a_trial_that_was_asked_for_again_is_run(in_a_job, directory, folder):
+    for state, cause in [("cancelled", "cancelled"), ("pending", "asked for again"), ("queued", None)]:
+        directory.append_event(state, cause)
+    Bundle(str(folder), (entry(directory),))()
+    assert ran(directory) == 1
+
+
 def claimed_elsewhere(directory: RunDirectory, token: str, monkeypatch) -> None:
     """A worker on another machine claimed the trial and was lost without a word."""
     with monkeypatch.context() as context:
