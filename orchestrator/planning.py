@@ -103,11 +103,21 @@ def _row(
     }
 
 
+def not_done(trials: Sequence[Row]) -> list[Row]:
+    """The rows of what is not done yet, each trial once."""
+    left = {row["trial_id"] or place: row for place, row in enumerate(trials) if row["state"] not in DONE}
+    return list(left.values())
+
+
 def gpu_hours(trials: Sequence[Row]) -> float:
     """GPU hours of what is not done yet: GPUs times the estimated time, each trial and trunk once."""
-    left = {row["trial_id"] or place: row for place, row in enumerate(trials) if row["state"] not in DONE}
-    seconds = (row["gpus"] * (row["seconds"] - row["seconds_from_trunk"]) for row in left.values())
+    seconds = (row["gpus"] * (row["seconds"] - row["seconds_from_trunk"]) for row in not_done(trials))
     return float(sum(seconds)) / 3600
+
+
+def bytes_to_come(trials: Sequence[Row]) -> int:
+    """Bytes that what is not done yet will leave on the disk, with the states of trunks meanwhile."""
+    return sum(row["disk_bytes"] + row["trunk_bytes"] for row in not_done(trials))
 
 
 def write_json(trials: Sequence[Row], stream: TextIO) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from orchestrator.errors import Exit, Lacking, Refused
 
 if TYPE_CHECKING:
     from orchestrator.executors import Executor, Site
+    from orchestrator.jobs import Request
     from orchestrator.profiles import Profile
     from orchestrator.sweep_run import StageIncomplete, SweepRun
     from sweeps.schema import Sweep
@@ -52,20 +53,20 @@ def run_sweep(
     check_named_store(runs_dir)
     name, site = site_of(sweep, path, runs_dir, place)
     progress = progress_for(site.slots)
-    run = SweepRun(
-        sweep,
-        site.runs_dir,
-        progress,
-        retune=retune,
-        simulated=name == SIMULATE,
-        where=where,
-        profile=site.profile,
-    )
-    for warning in sweeps.identical_arms(run.cells):
-        progress.message(f"warning: {warning}")
-    require_budget(run)
     try:
-        with _executor(name, site) as executor:
+        with _executor(name, site) as executor:  # asked before the corpus is prepared: that may take long
+            run = SweepRun(
+                sweep,
+                site.runs_dir,
+                progress,
+                retune=retune,
+                simulated=name == SIMULATE,
+                where=where,
+                profile=site.profile,
+            )
+            for warning in sweeps.identical_arms(run.cells):
+                progress.message(f"warning: {warning}")
+            require_budget(run)
             if executor.sends_away:
                 check_machines(executor, site, run)
             scheduler = Scheduler(site.runs_dir, executor, progress)
@@ -141,29 +142,50 @@ def require_budget(run: "SweepRun") -> None:
 
 
 def check_machines(executor: "Executor", site: "Site", run: "SweepRun") -> None:
-    """A small job for each kind of machine that trials will be sent to, before any of them goes out."""
+    """A small job for each kind of machine that trials will be sent to, before any of them goes out.
+
+    Trials whose rate is still open count too: their machines are looked at before the tuning, not after it.
+    """
+    from orchestrator.planning import bytes_to_come, not_done, planned
     from orchestrator.preflight import preflight
 
-    missing = [member for member in run.members() if run.directory(member.trial).result() is None]
-    for member in {run.request(member.cell.rung): member for member in missing}.values():
+    rows = planned(run)
+    first: dict[tuple[Request, str], str] = {}
+    for row in not_done(rows):
+        first.setdefault(_kind_of_machine(run, row["rung"]), row["rung"])
+    for rung in first.values():
         preflight(
             executor,
             site,
-            rung=member.cell.rung,
-            request=run.request(member.cell.rung),
+            rung=rung,
+            request=run.request(rung),
             corpora=[run.corpus_facts.fingerprint],
+            free_bytes=bytes_to_come(rows),
         )
+
+
+def _kind_of_machine(run: "SweepRun", rung: str) -> "tuple[Request, str]":
+    """What decides where the trials of ``rung`` come to: the same for rungs that one look serves."""
+    where = {"partition", "account", "qos", "constraint", "exclude", "setup", "flags"}
+    settings = run.profile.for_rung(rung).model_dump_json(include=where)
+    return replace(run.request(rung), time_s=None), settings
 
 
 @contextmanager
 def _executor(name: str, site: "Site") -> Iterator["Executor"]:
+    """The executor; raises ``Lacking`` where the cluster that it sends to does not answer."""
     from orchestrator.executors import EXECUTORS
 
     executor = EXECUTORS[name](site)
     try:
+        _require_an_answer(executor)
         yield executor
     finally:
         executor.close()
+
+
+def _require_an_answer(executor: "Executor") -> int:
+    return executor.free_slots if executor.sends_away else 0
 
 
 @contextmanager

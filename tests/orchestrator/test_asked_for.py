@@ -85,9 +85,52 @@ def test_preflight_looks_for_the_gpus_that_the_profile_asks_for(run_with):
     assert json.loads(command[command.index("--expect") + 1])["gpus"] is True
 
 
+@pytest.fixture
+def looked_at(run_with, monkeypatch):
+    """The rungs whose machines are looked at on a site with these settings, and the space looked for."""
+
+    def look(profile: Profile, **sections: Any) -> tuple[list[str], set[int]]:
+        seen: list[dict[str, Any]] = []
+        monkeypatch.setattr("orchestrator.preflight.preflight", lambda *_, **asked: seen.append(asked))
+        run = run_with(profile, **sections)
+        check_machines(Recording(), Site(run.runs_dir, "simulated", 1, profile), run)
+        return [asked["rung"] for asked in seen], {asked["free_bytes"] for asked in seen}
+
+    return look
+
+
+GPU_LONG = Profile(partition="cpu", rungs={"large": RungProfile(partition="gpu-long")})
+TUNED_SMALL = {"learning_rate": [0.005, 0.01, 0.02], "rungs": ["small"]}
+
+
+def test_rungs_of_one_kind_of_machine_are_looked_at_once(looked_at):
+    assert looked_at(Profile())[0] == ["small"]
+    resources = {"small": {"time": 10, "checkpoint_s": 5}, "large": {"time": 90}}
+    assert looked_at(Profile(), resources=resources)[0] == ["small"]
+
+
+def test_rungs_that_the_profile_sends_elsewhere_are_looked_at_too(looked_at):
+    assert looked_at(GPU_LONG)[0] == ["small", "large"]
+
+
+def test_rungs_whose_rate_is_still_open_are_looked_at_before_the_tuning(looked_at):
+    assert looked_at(GPU_LONG, tune=TUNED_SMALL)[0] == ["small", "large"]
+
+
+def test_the_space_that_the_plan_counts_is_looked_for(looked_at, run_with):
+    _, space = looked_at(GPU_LONG, tune=TUNED_SMALL)
+    rows = planned(run_with(GPU_LONG, tune=TUNED_SMALL))
+    assert space == {sum(row["disk_bytes"] for row in rows)}
+
+
+def test_what_is_done_is_looked_at_no_more(looked_at, tmp_path):
+    simulated(tmp_path / "runs")
+    assert looked_at(GPU_LONG) == ([], set())
+
+
 def test_the_plan_says_what_the_profile_asks_for(run_with, capsys):
     large = RungProfile(gpus=8, memory_gb=64, partition="gpu-long")
-    run = run_with(Profile(cpus=4, max_gpu_hours=1e-7, rungs={"large": large}))
+    run = run_with(Profile(cpus=4, max_gpu_hours=1e-7, rungs={"large": large}), arms={"baseline": {}})
     show(run, planned(run), 1, every_trial=False)
     shown = capsys.readouterr().out
     assert "each trial of small asks for 4 CPUs, 0 GPUs\n" in shown
