@@ -67,6 +67,8 @@ def plan(
     sweep: SweepFile,
     runs: Runs = RUNS,
     jobs: Jobs = 0,
+    executor: ExecutorName = None,
+    profile: ProfileName = None,
     trials: Annotated[bool, typer.Option("--trials", help="A line for every trial.")] = False,
     noise: Annotated[
         float | None, typer.Option("--noise", help="sd of a pair's difference, nats a token, for the power.")
@@ -80,15 +82,14 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show every trial of a sweep and what it will cost, and what exists already."""
-    from orchestrator.commands import looking
+    from orchestrator.commands import looking, running
 
-    jobs = jobs or os.cpu_count() or 1
     known = looking.KnownNoise(noise, pilot)
     _finish(
         looking.plan(
             sweep,
             runs,
-            jobs,
+            running.Place(executor, profile, jobs),
             every_trial=trials,
             as_json=as_json,
             known=known,

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +14,8 @@ from orchestrator.carried import RATES as CHECKED_RATES
 from orchestrator.corpora import NOT_PREPARED
 from orchestrator.errors import Refused
 from orchestrator.estimates import FLOPS_PER_S, H100_SHARE, cost
+from orchestrator.jobs import Request
+from orchestrator.profiles import Profile
 from orchestrator.progress import duration
 from orchestrator.sweep_run import COMPARISON, TUNING, Member
 from orchestrator.trunk_savings import DONE, independent, savings_text, warmup_hint, with_savings
@@ -66,14 +69,14 @@ def _states(run: "SweepRun") -> Callable[[str], str]:
     return state
 
 
-def _on_machine(run: "SweepRun", rung: str) -> tuple["RunOptions", float]:
-    """How the trials of a rung run, and on how many GPUs."""
+def _on_machine(run: "SweepRun", rung: str) -> tuple["RunOptions", Request]:
+    """How the trials of a rung run, and what each asks for."""
     cell = next(cell for cell in run.cells if cell.rung == rung)
-    return run.options(Member(cell, COMPARISON, cell.template, "")), run.sweep.resources_for(rung).gpus
+    return run.options(Member(cell, COMPARISON, cell.template, "")), run.request(rung)
 
 
 def _row(
-    run: "SweepRun", member: Member, name: str | None, state: str, options: "RunOptions", gpus: float
+    run: "SweepRun", member: Member, name: str | None, state: str, options: "RunOptions", request: Request
 ) -> Row:
     trial = member.trial
     counts = count_parameters(trial.model)
@@ -92,16 +95,29 @@ def _row(
         "n_tokens": trial.tokens,
         "epochs": epochs(trial, run.corpus_facts),
         "state": state,
-        "gpus": gpus,
+        "device": options.device,
+        "cpus": request.cpus,
+        "gpus": request.gpus,
+        "memory_gb": request.memory_gb,
         **vars(cost(trial, options)),
     }
 
 
+def not_done(trials: Sequence[Row]) -> list[Row]:
+    """The rows of what is not done yet, each trial once."""
+    left = {row["trial_id"] or place: row for place, row in enumerate(trials) if row["state"] not in DONE}
+    return list(left.values())
+
+
 def gpu_hours(trials: Sequence[Row]) -> float:
     """GPU hours of what is not done yet: GPUs times the estimated time, each trial and trunk once."""
-    left = {row["trial_id"] or place: row for place, row in enumerate(trials) if row["state"] not in DONE}
-    seconds = (row["gpus"] * (row["seconds"] - row["seconds_from_trunk"]) for row in left.values())
+    seconds = (row["gpus"] * (row["seconds"] - row["seconds_from_trunk"]) for row in not_done(trials))
     return float(sum(seconds)) / 3600
+
+
+def bytes_to_come(trials: Sequence[Row]) -> int:
+    """Bytes that what is not done yet will leave on the disk, with the states of trunks meanwhile."""
+    return sum(row["disk_bytes"] + row["trunk_bytes"] for row in not_done(trials))
 
 
 def write_json(trials: Sequence[Row], stream: TextIO) -> None:
@@ -221,7 +237,8 @@ def _total(run: "SweepRun", trials: Sequence[Row], jobs: int) -> str:
     lines += [text for text in (savings_text(trials), warmup_hint(run.members())) if text]
     if hours := gpu_hours(trials):
         rate = f"at {FLOPS_PER_S['cuda']:.3g} FLOPs a second, {H100_SHARE:.0%} of an H100's bf16 peak"
-        lines.append(f"{hours:,.3g} H100-hours left {rate}{_beyond(hours, run.sweep.max_gpu_hours)}")
+        lines.append(f"{hours:,.3g} H100-hours left {rate}{_beyond(hours, run.max_gpu_hours)}")
+    lines += _asked_for(run)
     lines += _long_ones(left)
     if most > 1:
         lines.append("warning: some trials see text more than once; their losses are not those of fresh text")
@@ -242,6 +259,23 @@ def _corpus(facts: "CorpusFacts", most_epochs: float) -> str:
         f"corpus {facts.fingerprint[:12]}: {facts.training_tokens:,} training tokens, "
         f"at most {most_epochs:.2f} epochs"
     )
+
+
+def _asked_for(run: "SweepRun") -> list[str]:
+    """What a profile makes of the sweep's resources: a line for each kind of machine."""
+    if run.profile == Profile():
+        return []
+    rungs: defaultdict[str, list[str]] = defaultdict(list)
+    for rung in dict.fromkeys(cell.rung for cell in run.cells):
+        rungs[_machine(run, rung)].append(rung)
+    return [f"each trial of {', '.join(names)} asks for {machine}" for machine, names in rungs.items()]
+
+
+def _machine(run: "SweepRun", rung: str) -> str:
+    request, partition = run.request(rung), run.profile.for_rung(rung).partition
+    memory = f", {request.memory_gb:g} GB" if request.memory_gb else ""
+    where = f" in partition {partition}" if partition else ""
+    return f"{request.cpus} CPUs, {request.gpus:g} GPUs{memory}{where}"
 
 
 def _long_ones(left: Sequence[Row]) -> list[str]:

@@ -14,7 +14,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,17 +67,17 @@ def preflight(
     """Send the job, wait for it, and raise ``Lacking`` with a list of what is wrong.
 
     It asks for what trials of ``rung`` get, so that it comes to the same kind of machine. One that found
-    nothing wrong is not repeated for the same code, profile and corpora. To be called while ``executor``
-    has no other jobs.
+    nothing wrong is not repeated for the same code, profile and corpora, unless more space is needed now. To
+    be called while ``executor`` has no other jobs.
     """
     request = request or Request()
     folder = site.runs_dir.resolve() / "sweeps" / site.sweep / "preflight"
     ask = {"executor": executor.name, "profile": site.profile.model_dump(mode="json"), "rung": rung}
     expected = _expected(corpora, gpus=request.gpus > 0, free_bytes=free_bytes)
-    digest = _digest({**ask, "request": asdict(request), "expected": asdict(expected)})
+    digest = _digest({**ask, "request": asdict(request), "expected": asdict(replace(expected, free_bytes=0))})
     directory = folder / digest[:16]
     report = directory / "report.json"
-    if _passed(report):
+    if _passed(report, free_bytes):
         return
     directory.mkdir(parents=True, exist_ok=True)
     token = secrets.token_hex(8)
@@ -111,9 +111,10 @@ def _digest(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def _passed(report: Path) -> bool:
+def _passed(report: Path, free_bytes: int) -> bool:
     try:
-        return bool(read_json(report)["ok"])
+        found = read_json(report)
+        return bool(found["ok"] and found["free_bytes"] >= free_bytes)
     except (FileNotFoundError, CorruptRecord, KeyError):
         return False
 
@@ -237,7 +238,8 @@ def main(
     for check in checks:
         say(f"{check.name}: {check.problem or 'good'}")
     machine = {"host": socket.gethostname(), "node": os.environ.get("SLURMD_NODENAME")}
-    write_json(values.report, {"ok": ok, **machine, "checks": [asdict(check) for check in checks]})
+    found = {"ok": ok, "free_bytes": expected.free_bytes, **machine}
+    write_json(values.report, {**found, "checks": [asdict(check) for check in checks]})
     return 0 if ok else 1
 
 

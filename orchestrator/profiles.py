@@ -2,8 +2,9 @@
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import platformdirs
 from pydantic import (
@@ -19,9 +20,13 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from orchestrator.errors import Refused
+from orchestrator.jobs import Request
 from sweeps.errors import ALLOWED_BY_KIND, Problem, SweepError, refused, shown, unknown
 from sweeps.errors import Path as FieldPath
 from sweeps.yaml_source import Source, read_file
+
+if TYPE_CHECKING:
+    from sweeps.schema import Sweep
 
 FILE_NAME = "profiles.yaml"
 VARIABLE = "SCALEVEC_PROFILES"
@@ -147,6 +152,26 @@ class Profile(RungProfile):
         if own is None:
             return self
         return self.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
+
+    def request(self, rung: str, asked: Request) -> Request:
+        """What an attempt at a trial of ``rung`` asks for: the word of this profile, else ``asked``."""
+        own = self.for_rung(rung)
+        return replace(
+            asked,
+            cpus=own.cpus or asked.cpus,
+            gpus=asked.gpus if own.gpus is None else own.gpus,
+            memory_gb=own.memory_gb or asked.memory_gb,
+        )
+
+
+def request_for(sweep: "Sweep", profile: Profile, rung: str) -> Request:
+    """What one attempt at a trial of ``rung`` asks of a machine: the profile counts before the sweep file.
+
+    Whoever needs to know it (the worker's device, the plan, the executors) asks here or has it from here.
+    """
+    resources = sweep.resources_for(rung)
+    time_s = None if resources.time == "auto" else 60.0 * resources.time
+    return profile.request(rung, Request(resources.cpus, resources.gpus, resources.memory_gb, time_s))
 
 
 def load_profile(name: str | None, beside: Path | None) -> Profile:

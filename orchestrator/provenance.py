@@ -5,10 +5,12 @@ import platform
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+STORE_OPTION, HIDDEN = "--store", "***"
 PACKAGES = ("scalevec", "torch", "numpy", "tokenizers", "safetensors")
 
 
@@ -18,10 +20,21 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "host": socket.gethostname(),
-        "command": sys.argv,
+        "command": list(_without_store(sys.argv)),
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
         **code_state(),
     }
+
+
+def _without_store(command: Sequence[str]) -> Iterator[str]:
+    """``command`` with the store's URL, which may hold a password, left out."""
+    before = ""
+    for word in command:
+        if before == STORE_OPTION:
+            yield HIDDEN
+        else:
+            yield f"{STORE_OPTION}={HIDDEN}" if word.startswith(f"{STORE_OPTION}=") else word
+        before = word
 
 
 def code_state() -> dict[str, Any]:

@@ -14,6 +14,7 @@ from orchestrator import choices
 from orchestrator.corpora import prepared_facts
 from orchestrator.estimates import cost
 from orchestrator.jobs import Request, Task
+from orchestrator.profiles import Profile, request_for
 from orchestrator.progress import Progress
 from orchestrator.scheduler import Outcome, Scheduler
 from orchestrator.simulation import nominal_corpus
@@ -71,7 +72,10 @@ class Member:
 
 
 class SweepRun:
-    """A sweep on one RUNS_DIR. ``cells`` are its grid; ``tuner`` holds the choices made so far."""
+    """A sweep on one RUNS_DIR. ``cells`` are its grid; ``tuner`` holds the choices made so far.
+
+    ``profile`` is that of the site where it runs, or would.
+    """
 
     def __init__(
         self,
@@ -83,8 +87,9 @@ class SweepRun:
         simulated: bool = False,
         corpus_facts: CorpusFacts | None = None,
         where: str | None = None,
+        profile: Profile | None = None,
     ) -> None:
-        self.where = where
+        self.where, self.profile = where, profile or Profile()
         self.sweep, self.runs_dir, self.progress = sweep, runs_dir, progress
         self.folder = SweepFolder.of(runs_dir, sweep.name)
         if corpus_facts is None:
@@ -203,9 +208,8 @@ class SweepRun:
     def options(self, member: Member) -> RunOptions:
         """How the trial is run on this machine."""
         resources = self.sweep.resources_for(member.cell.rung)
-        device = "cuda" if resources.gpus else "cpu"
         return RunOptions(
-            device=device,
+            device="cuda" if self.request(member.cell.rung).gpus else "cpu",
             micro_batch=resources.micro_batch,
             checkpoint_s=resources.checkpoint_s,
             keep=self.sweep.keep,
@@ -230,14 +234,18 @@ class SweepRun:
             self._descriptive(member),
             member.cell.arm,
             member.cell.rung,
-            self.request(member),
+            self.request(member.cell.rung),
         )
 
-    def request(self, member: Member) -> Request:
-        """What one attempt asks of a machine."""
-        resources = self.sweep.resources_for(member.cell.rung)
-        time_s = None if resources.time == "auto" else 60.0 * resources.time
-        return Request(resources.cpus, resources.gpus, resources.memory_gb, time_s)
+    def request(self, rung: str) -> Request:
+        """What one attempt at a trial of ``rung`` asks of a machine."""
+        return request_for(self.sweep, self.profile, rung)
+
+    @property
+    def max_gpu_hours(self) -> float | None:
+        """The smaller of the limits that the sweep and the profile set; None where neither does."""
+        limits = (self.sweep.max_gpu_hours, self.profile.max_gpu_hours)
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def _descriptive(self, member: Member) -> dict[str, Any]:
         """What trial.json says beside the semantic fields; the first sweep that holds the trial says it."""

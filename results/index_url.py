@@ -26,6 +26,7 @@ _DRIVERS = {
     "postgresql": "postgresql+psycopg",
     "postgresql+psycopg": "postgresql+psycopg",
 }
+_SHOWN_PARAMETERS = ("host", "port", "user", "dbname", "sslmode", "connect_timeout")
 _OF_THE_MACHINE = (OperationalError, InterfaceError, ProgrammingError, PoolTimeout)
 
 
@@ -79,8 +80,8 @@ def parse_url(text: str) -> sa.URL:
 
 
 def shown(url: sa.URL) -> str:
-    """``url`` with its password hidden, also where it is given as a parameter."""
-    hidden = {name: "***" for name in url.query if _is_secret(name)}
+    """``url`` with its password and every parameter hidden but those of which we know that they hold none."""
+    hidden = {name: "***" for name in url.query if _may_be_secret(name)}
     # The three stars would be rendered as %2A%2A%2A.
     return url.update_query_dict(hidden).render_as_string(hide_password=True).replace("%2A", "*")
 
@@ -90,13 +91,14 @@ def shown_store(text: str) -> str:
     return shown(parse_url(text))
 
 
-def _is_secret(name: str) -> bool:
-    return "password" in name.lower()
+def _may_be_secret(name: str) -> bool:
+    return name not in _SHOWN_PARAMETERS
 
 
 def masked(said: str, url: sa.URL) -> str:
-    """``said`` without the passwords of ``url``, on one line."""
-    secrets = [url.password, *(value for name, value in url.query.items() if _is_secret(name))]
+    """``said`` without the password and the hidden parameters of ``url``, on one line."""
+    given = url.normalized_query.items()
+    secrets = [url.password, *(value for name, values in given if _may_be_secret(name) for value in values)]
     for secret in filter(None, secrets):
         said = said.replace(str(secret), "***")
     return "; ".join(line.strip() for line in said.splitlines() if line.strip())

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import os
 import sys
 import time
 from collections import Counter
@@ -9,9 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import Exit
+
+if TYPE_CHECKING:
+    from orchestrator.commands.running import Place
 
 WATCH_S = 2.0
 UNREADABLE = "unreadable"
@@ -30,24 +34,38 @@ class KnownNoise:
 def plan(
     path: str,
     runs_dir: Path,
-    jobs: int,
+    place: "Place",
     *,
     every_trial: bool,
     as_json: bool,
     known: KnownNoise,
     without_corpus: bool = False,
 ) -> Exit:
-    """Every trial of a sweep with what it will cost, what exists already, and what it can detect."""
+    """Every trial of a sweep with what it will cost, what exists already, and what it can detect.
+
+    Where ``place`` names the executor that simulates, or ``runs_dir`` holds simulations and nobody names
+    another, it is the plan of the simulation.
+    """
     import sweeps
+    from orchestrator.commands.running import SIMULATE, executor_of, runs_dir_of
     from orchestrator.corpora import unprepared_facts
+    from orchestrator.executors.simulated_runs import is_simulated
     from orchestrator.planning import noise_figure, planned, write_json
     from orchestrator.progress import Progress
     from orchestrator.sweep_run import SweepRun
 
     with _no_garbage_collection():
         sweep = sweeps.load(path, look_for_files=not without_corpus)
-        corpus_facts = unprepared_facts(sweep) if without_corpus else None
-        run = SweepRun(sweep, runs_dir, Progress(jobs), corpus_facts=corpus_facts)
+        name, profile = executor_of(path, place, SIMULATE if is_simulated(runs_dir) else "local")
+        simulated, jobs = name == SIMULATE, place.jobs or os.cpu_count() or 1
+        run = SweepRun(
+            sweep,
+            runs_dir_of(runs_dir, simulated=simulated),
+            Progress(jobs),
+            simulated=simulated,
+            corpus_facts=unprepared_facts(sweep) if without_corpus and not simulated else None,
+            profile=profile,
+        )
         noise = noise_figure(known.sd, known.pilot, run.sweep.reference, runs_dir)
         for warning in sweeps.identical_arms(run.cells):
             run.progress.message(f"warning: {warning}")

@@ -36,8 +36,8 @@ def submit(path: str, runs_dir: Path, place: "Place") -> Exit:
     try:
         if not executor.keeps_jobs:
             raise Refused(f"executor {name} has no queue that goes on without us; use scalevec run, or slurm")
-        run = SweepRun(sweep, site.runs_dir, Progress(site.slots))
-        require_budget(run, site.profile)
+        run = SweepRun(sweep, site.runs_dir, Progress(site.slots), profile=site.profile)
+        require_budget(run)
         already = controller.submitted(executor, site)
         if not already:
             run.write_file()

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from orchestrator.errors import Exit, Lacking, Refused
 
 if TYPE_CHECKING:
     from orchestrator.executors import Executor, Site
+    from orchestrator.jobs import Request
     from orchestrator.profiles import Profile
     from orchestrator.sweep_run import StageIncomplete, SweepRun
     from sweeps.schema import Sweep
@@ -52,12 +53,20 @@ def run_sweep(
     check_named_store(runs_dir)
     name, site = site_of(sweep, path, runs_dir, place)
     progress = progress_for(site.slots)
-    run = SweepRun(sweep, site.runs_dir, progress, retune=retune, simulated=name == SIMULATE, where=where)
-    for warning in sweeps.identical_arms(run.cells):
-        progress.message(f"warning: {warning}")
-    require_budget(run, site.profile)
     try:
-        with _executor(name, site) as executor:
+        with _executor(name, site) as executor:  # asked before the corpus is prepared: that may take long
+            run = SweepRun(
+                sweep,
+                site.runs_dir,
+                progress,
+                retune=retune,
+                simulated=name == SIMULATE,
+                where=where,
+                profile=site.profile,
+            )
+            for warning in sweeps.identical_arms(run.cells):
+                progress.message(f"warning: {warning}")
+            require_budget(run)
             if executor.sends_away:
                 check_machines(executor, site, run)
             scheduler = Scheduler(site.runs_dir, executor, progress)
@@ -73,25 +82,33 @@ def run_sweep(
 
 def site_of(sweep: "Sweep", path: str, runs_dir: Path, place: Place) -> tuple[str, "Site"]:
     """The name of the executor and what it is built from. Raises ``Refused``."""
-    from orchestrator.executors import EXECUTORS, Site
-    from orchestrator.profiles import load_profile
+    from orchestrator.executors import Site
 
-    profile = load_profile(place.profile, Path(path).parent)
-    name = place.executor or profile.executor or "local"
-    if name not in EXECUTORS:
-        raise Refused(f"executor is {name!r}; allowed: {', '.join(EXECUTORS)}")
+    name, profile = executor_of(path, place, "local")
     simulated = name == SIMULATE
     site = Site(
-        _runs_dir(runs_dir, simulated=simulated),
+        runs_dir_of(runs_dir, simulated=simulated),
         sweep.name,
-        place.jobs or (sweep.simulate.nodes if simulated else _slots(sweep)),
+        place.jobs or (sweep.simulate.nodes if simulated else _slots(sweep, profile)),
         profile,
         sweep.simulation() if simulated else {},
     )
     return name, site
 
 
-def _runs_dir(runs_dir: Path, *, simulated: bool) -> Path:
+def executor_of(path: str, place: Place, otherwise: str) -> tuple[str, "Profile"]:
+    """The executor's name (``otherwise`` where nobody names one) and the profile. Raises ``Refused``."""
+    from orchestrator.executors import EXECUTORS
+    from orchestrator.profiles import load_profile
+
+    profile = load_profile(place.profile, Path(path).parent)
+    name = place.executor or profile.executor or otherwise
+    if name not in EXECUTORS:
+        raise Refused(f"executor is {name!r}; allowed: {', '.join(EXECUTORS)}")
+    return name, profile
+
+
+def runs_dir_of(runs_dir: Path, *, simulated: bool) -> Path:
     """Real and simulated trials are kept apart. Raises ``Refused`` where they would not be."""
     from orchestrator.executors import simulated_runs
 
@@ -101,52 +118,74 @@ def _runs_dir(runs_dir: Path, *, simulated: bool) -> Path:
     return simulated_runs.simulated_runs_dir(runs_dir)
 
 
-def _slots(sweep: "Sweep") -> int:
+def _slots(sweep: "Sweep", profile: "Profile") -> int:
     """As many trials at a time as this machine has cores for, or GPUs where the trials need them."""
     from orchestrator.executors.local import visible_gpus
+    from orchestrator.profiles import request_for
 
-    resources = [sweep.resources_for(rung.name) for rung in sweep.ladder]
-    slots = (os.cpu_count() or 1) // max(one.cpus for one in resources)
-    gpus = max(one.gpus for one in resources)
+    requests = [request_for(sweep, profile, rung.name) for rung in sweep.ladder]
+    slots = (os.cpu_count() or 1) // max(one.cpus for one in requests)
+    gpus = max(one.gpus for one in requests)
     return max(1, min(slots, int(len(visible_gpus()) / gpus)) if gpus else slots)
 
 
-def require_budget(run: "SweepRun", profile: "Profile") -> None:
+def require_budget(run: "SweepRun") -> None:
     """Raise ``Refused`` where the plan needs more GPU hours than the sweep or the profile allows."""
-    limits = [limit for limit in (run.sweep.max_gpu_hours, profile.max_gpu_hours) if limit is not None]
-    if not limits:
+    limit = run.max_gpu_hours
+    if limit is None:
         return
     from orchestrator.planning import gpu_hours, planned
 
-    hours, limit = gpu_hours(planned(run)), min(limits)
+    hours = gpu_hours(planned(run))
     if hours > limit:
         raise Refused(f"max_gpu_hours is {limit:g}; what is left needs about {hours:.3g}. Nothing was sent")
 
 
 def check_machines(executor: "Executor", site: "Site", run: "SweepRun") -> None:
-    """A small job for each kind of machine that trials will be sent to, before any of them goes out."""
+    """A small job for each kind of machine that trials will be sent to, before any of them goes out.
+
+    Trials whose rate is still open count too: their machines are looked at before the tuning, not after it.
+    """
+    from orchestrator.planning import bytes_to_come, not_done, planned
     from orchestrator.preflight import preflight
 
-    missing = [member for member in run.members() if run.directory(member.trial).result() is None]
-    for member in {run.request(member): member for member in missing}.values():
+    rows = planned(run)
+    first: dict[tuple[Request, str], str] = {}
+    for row in not_done(rows):
+        first.setdefault(_kind_of_machine(run, row["rung"]), row["rung"])
+    for rung in first.values():
         preflight(
             executor,
             site,
-            rung=member.cell.rung,
-            request=run.request(member),
+            rung=rung,
+            request=run.request(rung),
             corpora=[run.corpus_facts.fingerprint],
+            free_bytes=bytes_to_come(rows),
         )
+
+
+def _kind_of_machine(run: "SweepRun", rung: str) -> "tuple[Request, str]":
+    """What decides where the trials of ``rung`` come to: the same for rungs that one look serves."""
+    where = {"partition", "account", "qos", "constraint", "exclude", "setup", "flags"}
+    settings = run.profile.for_rung(rung).model_dump_json(include=where)
+    return replace(run.request(rung), time_s=None), settings
 
 
 @contextmanager
 def _executor(name: str, site: "Site") -> Iterator["Executor"]:
+    """The executor; raises ``Lacking`` where the cluster that it sends to does not answer."""
     from orchestrator.executors import EXECUTORS
 
     executor = EXECUTORS[name](site)
     try:
+        _require_an_answer(executor)
         yield executor
     finally:
         executor.close()
+
+
+def _require_an_answer(executor: "Executor") -> int:
+    return executor.free_slots if executor.sends_away else 0
 
 
 @contextmanager

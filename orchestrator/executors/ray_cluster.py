@@ -92,11 +92,9 @@ class RayExecutor:
         return options
 
     def _wanted(self, job: Job) -> dict[str, float]:
-        """The resources of one trial, by Ray's names; the profile counts before the sweep file."""
-        profile, request = self.site.profile.for_rung(job.rung), job.request
-        gpus = request.gpus if profile.gpus is None else profile.gpus
-        memory = (profile.memory_gb or request.memory_gb or 0.0) * GIGABYTE
-        return {"CPU": profile.cpus or request.cpus, "GPU": gpus, "memory": memory}
+        """The resources of one trial, by Ray's names."""
+        request = self.site.profile.request(job.rung, job.request)
+        return {"CPU": request.cpus, "GPU": request.gpus, "memory": (request.memory_gb or 0.0) * GIGABYTE}
 
     def _send(self, job: Job, options: Mapping[str, Any]) -> str:
         number = secrets.token_hex(8)

@@ -126,15 +126,9 @@ class Submitter:
         return dict(groups)
 
     def ask(self, job: Job) -> Ask:
-        """What ``job`` asks for: the profile's word, else its own; a fraction of a GPU is rounded up."""
-        profile, request = self.site.profile.for_rung(job.rung), job.request
-        return Ask(
-            job.rung,
-            profile.cpus or request.cpus,
-            math.ceil(request.gpus if profile.gpus is None else profile.gpus),
-            profile.memory_gb or request.memory_gb,
-            job.avoid_nodes,
-        )
+        """What ``job`` asks for; a fraction of a GPU is rounded up."""
+        request = self.site.profile.request(job.rung, job.request)
+        return Ask(job.rung, request.cpus, math.ceil(request.gpus), request.memory_gb, job.avoid_nodes)
 
     def _send(self, ask: Ask, bundles: Sequence[Sequence[Job]]) -> Submission:
         token = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"

@@ -32,6 +32,7 @@ class ProcessBench:
     """Makes executors of one name and jobs for them in ``folder``."""
 
     outlives_its_scheduler = True
+    crash_code = 3
 
     def __init__(self, name: str, folder: Path, profile: Profile | None = None) -> None:
         self.name, self.folder, self.profile = name, folder, profile or Profile()

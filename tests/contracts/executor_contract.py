@@ -1,7 +1,8 @@
 """What every executor owes. Each executor's test module imports these tests and brings its own ``site``.
 
-``bench`` makes executors and jobs of a kind: ``completes``, ``crashes`` (exit code 3), ``dies`` (a signal),
-``listens`` (runs on until it is told to stop, then ends with 75), ``deaf`` (runs on and does not listen).
+``bench`` makes executors and jobs of a kind: ``completes``, ``crashes`` (exit code ``bench.crash_code``),
+``dies`` (a signal), ``listens`` (runs on until it is told to stop, then ends with 75), ``deaf`` (runs on and
+does not listen).
 """
 
 import time
@@ -33,7 +34,7 @@ def test_numbers_come_in_the_order_of_the_jobs(bench):
     numbers = executor.submit([bench.job("completes"), bench.job("crashes"), bench.job("completes")])
     assert len(set(numbers)) == 3
     found = collect(executor, 3)
-    assert [found[number].exit_code for number in numbers] == [0, 3, 0]
+    assert [found[number].exit_code for number in numbers] == [0, bench.crash_code, 0]
 
 
 def test_the_death_of_a_job_is_told_from_its_success(bench):

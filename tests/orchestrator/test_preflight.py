@@ -102,6 +102,29 @@ def test_a_good_machine_lets_the_grid_go_out_and_is_asked_once(tmp_path):
     assert report.stat().st_mtime_ns == written
 
 
+class Here:
+    """An executor that does the job at once, in this process."""
+
+    name = "here"
+
+    def __init__(self) -> None:
+        self.n_jobs = 0
+
+    def submit(self, jobs):
+        self.n_jobs += len(jobs)
+        return [str(module.main(list(job.command[4:]), lambda _: None)) for job in jobs]
+
+    def wait(self, timeout_s):
+        return [Ended("0", 0)]
+
+
+def test_only_more_space_than_was_found_is_looked_for_again(tmp_path):
+    executor = Here()
+    for n_bytes, n_jobs in ((10, 1), (5, 1), (11, 2), (11, 2)):
+        preflight(executor, site(tmp_path), free_bytes=n_bytes)
+        assert executor.n_jobs == n_jobs
+
+
 def test_a_bad_machine_is_lacking_with_a_list(tmp_path):
     executor = EXECUTORS["local"](site(tmp_path))
     with pytest.raises(Lacking) as lacking:

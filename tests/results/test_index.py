@@ -10,7 +10,7 @@ from sqlalchemy import URL
 from results import index_looks
 from results.files import names_in
 from results.index import RUNS_ID, ResultsIndex, StoreError, StoreUnavailable, default_url, store_url
-from results.index_url import STORE_VARIABLE, parse_url, shown_store
+from results.index_url import STORE_VARIABLE, masked, parse_url, shown_store
 from results.run_directory import RunDirectory
 
 
@@ -87,6 +87,19 @@ def test_no_password_is_shown(password):
     url = URL.create("postgresql", "someone", password, "host", None, "name").render_as_string(False)
     assert parse_url(url).password == password
     assert password not in shown_store(url)
+
+
+@pytest.mark.parametrize("name", ["passwd", "options", "sslpassword", "Password", "service"])
+def test_no_parameter_is_shown_but_those_that_hold_no_secret(name):
+    shown = shown_store(f"postgresql://me@host:5/name?sslmode=require&{name}=secret1&connect_timeout=2")
+    place, _, parameters = shown.partition("?")
+    assert place == "postgresql+psycopg://me@host:5/name"
+    assert set(parameters.split("&")) == {"sslmode=require", f"{name}=***", "connect_timeout=2"}
+
+
+def test_what_the_database_says_of_a_hidden_parameter_is_hidden_too():
+    url = parse_url("postgresql://me:one-secret@host/name?passwd=two-secret&passwd=three-secret")
+    assert masked("one-secret, two-secret, three-secret", url) == "***, ***, ***"
 
 
 def test_a_store_is_named_by_option_then_variable_then_cache(tmp_path, monkeypatch):

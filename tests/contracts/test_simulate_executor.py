@@ -1,0 +1,106 @@
+"""The executor that simulates keeps the contract too, on faults of its own section ``simulate``."""
+
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+from contracts.executor_contract import *  # noqa: F403
+
+from model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
+from model.identity import semantic_fields, trial_id
+from orchestrator.executors import Site
+from orchestrator.executors.simulate import SimulateExecutor
+from orchestrator.jobs import Job, WorkerExit
+from orchestrator.simulation import draw_attempt
+from results.run_directory import RunDirectory
+from sweeps.simulation import Simulate
+
+SIMULATE = Simulate.model_validate({"faults": {"error": 0.3, "killed": 0.3}})
+FAULTS = {"completes": None, "crashes": "error", "dies": "killed", "listens": None, "deaf": None}
+TRIAL = Trial(
+    model=ModelConfig(Shape(32, 2, heads=2, kv_heads=2, feed_forward=88), vocabulary_size=1024),
+    optimizer=OptimizerConfig(),
+    schedule=ScheduleConfig(),
+    corpus="simulated",
+    sequence_length=128,
+    batch_tokens=1024,
+    tokens=102_400,
+    seed=0,
+)
+
+
+class Watched(SimulateExecutor):
+    """One that knows again under which number it was given a job."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self.numbers: dict[Path, str] = {}
+
+    def submit(self, jobs):
+        numbers = super().submit(jobs)
+        self.numbers |= {job.directory: number for job, number in zip(jobs, numbers, strict=True)}
+        return numbers
+
+
+class SimulateBench:
+    """Trials whose first attempt is drawn the end that the kind of job asks for, by the choice of their seed.
+
+    All of the contract is kept, with three words read otherwise, since no process runs: a crash is a worker's
+    (``WorkerExit.ERROR``); time passes in ``wait`` alone, so a job runs as soon as it is submitted, and until
+    then; and none can be ``deaf``, so a hard stop is asked of one that would have listened.
+    """
+
+    outlives_its_scheduler = False
+    crash_code = WorkerExit.ERROR
+
+    def __init__(self, folder: Path) -> None:
+        self.runs_dir = folder / "runs"
+        self._made: list[Watched] = []
+        self._seeds = count()
+
+    def executor(self, slots: int) -> Watched:
+        simulation = SIMULATE.model_dump(mode="json", exclude_none=True)
+        self._made.append(Watched(Site(self.runs_dir, "contract", slots, simulation=simulation)))
+        return self._made[-1]
+
+    def job(self, kind: str) -> Job:
+        trials = (replace(TRIAL, seed=seed) for seed in self._seeds)
+        drawn = ((trial, trial_id(trial)) for trial in trials)
+        trial, name = next(
+            one for one in drawn if draw_attempt(SIMULATE, one[1], 1, ()).fault == FAULTS[kind]
+        )
+        directory = RunDirectory.of(self.runs_dir, name)
+        directory.create(semantic_fields(trial), {})
+        return Job(name, (), directory.path, label=kind, arm="baseline")
+
+    def wait_until_it_runs(self, job: Job, executor: Watched) -> None:
+        assert self.is_running(job)
+
+    def wait_until_it_is_gone(self, job: Job) -> None:
+        assert not self.is_running(job)
+
+    def is_running(self, job: Job) -> bool:
+        numbers = ((made, made.numbers.get(job.directory, "")) for made in self._made)
+        return any(made.adopt([number]) for made, number in numbers)
+
+    def heard(self, job: Job) -> bool:
+        said = RunDirectory(job.directory).events()[-1]
+        return (said["state"], said["cause"]) == ("pending", "preempted")
+
+    def kill_the_scheduler(self, executor: Watched) -> None:
+        """With its process all that it simulates is gone."""
+        self._made.remove(executor)
+        executor.close()
+
+    def close(self) -> None:
+        for executor in self._made:
+            executor.stop(hard=True)
+            executor.close()
+
+
+@pytest.fixture
+def bench(tmp_path):
+    made = SimulateBench(tmp_path)
+    yield made
+    made.close()
