@@ -25,7 +25,7 @@ import model
 from model.config import RunOptions, Trial
 from model.fields import from_dict
 from model.identity import trial_from_fields
-from model.training.checkpoints import newest_step, prune
+from model.training.checkpoint_files import newest_step, prune
 from model.training.corpora import open_corpus
 from model.training.loop import Interrupted, train
 from model.trunks import trunk_id
@@ -70,12 +70,16 @@ class RunDirectoryRecorder:
         self.directory.cut_metrics(step)
 
     def recorded(self) -> list[dict[str, Any]]:
-        """Everything in metrics.jsonl."""
-        return self.directory.metrics()
+        """Everything in metrics.jsonl that is whole."""
+        return self.directory.metrics_before_damage()
 
     def replace_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Make metrics.jsonl hold ``rows`` alone."""
         self.directory.replace_metrics([dict(row) for row in rows])
+
+    def sync(self) -> None:
+        """Make metrics and events survive a loss of power."""
+        self.directory.sync_records()
 
     def say(self, message: str) -> None:
         """Print to the log, and keep as an event."""

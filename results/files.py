@@ -9,7 +9,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
@@ -132,9 +132,19 @@ def names_in(folder: Path) -> list[str]:
 
 def sync_folder(folder: Path) -> None:
     """Make the names in ``folder`` survive a loss of power."""
+    _sync_path(folder)
+
+
+def sync_file(path: Path) -> None:
+    """Make what has been written to ``path`` so far, by whomever, survive a loss of power, if it is there."""
+    with suppress(FileNotFoundError):
+        _sync_path(path)
+
+
+def _sync_path(path: Path) -> None:
     if _unsynced:
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -241,8 +251,23 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         content = _content_of(path)
     except FileNotFoundError:
         return []
-    lines = content.split(b"\n")[:-1]
-    return [_parsed(path, line, dict, f"line {number} ") for number, line in enumerate(lines, 1)]
+    return list(_parsed_lines(path, content))
+
+
+def read_lines_before_damage(path: Path) -> list[dict[str, Any]]:
+    """As :func:`read_lines`, but only up to the first line that is no JSON object.
+
+    For files whose end a loss of power may have damaged, where what is missing can be made again.
+    """
+    whole: list[dict[str, Any]] = []
+    with suppress(FileNotFoundError, CorruptRecord):
+        whole.extend(_parsed_lines(path, _content_of(path)))
+    return whole
+
+
+def _parsed_lines(path: Path, content: bytes) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(content.split(b"\n")[:-1], 1):
+        yield _parsed(path, line, dict, f"line {number} ")
 
 
 def read_last_line(path: Path) -> dict[str, Any] | None:
@@ -264,8 +289,8 @@ def read_last_line(path: Path) -> dict[str, Any] | None:
 def append_line(path: Path, record: dict[str, Any]) -> None:
     """Append ``record`` to a JSON-lines file with a single write, after cutting back a torn last line.
 
-    The line survives the end of this process, not a loss of power: it is not synced. Raises ``OSError``
-    that names ``path``; on a full device the file is as it was before.
+    The line survives the end of this process; a loss of power only after :func:`sync_file`. Raises
+    ``OSError`` that names ``path``; on a full device the file is as it was before.
     """
     line = to_json(record) + b"\n"
     with _naming(path):

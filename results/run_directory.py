@@ -17,6 +17,9 @@ from results.files import (
     read_json,
     read_last_line,
     read_lines,
+    read_lines_before_damage,
+    sync_file,
+    sync_folder,
     to_json,
     utc_now,
     write_json,
@@ -226,9 +229,13 @@ class RunDirectory:
         return found
 
     def write_result(self, result: dict[str, Any]) -> None:
-        """Link the result into place. Raises ``AlreadyWritten`` where another writer was first."""
+        """Link the result into place, once all rows and events are on the disk.
+
+        Raises ``AlreadyWritten`` where another writer was first.
+        """
         if result.get("status") not in RESULT_STATES:
             raise ValueError(f"result status {result.get('status')!r}: expected completed or diverged")
+        self.sync_records()
         write_once(self.result_path, to_json(result, indent=1) + b"\n")
 
     def result(self) -> dict[str, Any] | None:
@@ -264,10 +271,19 @@ class RunDirectory:
         """Add a row of metrics; it holds its ``step``."""
         append_line(self.metrics_path, row)
 
+    def sync_records(self) -> None:
+        """Make the rows of metrics and the events survive a loss of power.
+
+        To be called before a checkpoint is written: one that outlived its rows would leave a gap in them.
+        """
+        sync_file(self.metrics_path)
+        sync_file(self.events_path)
+        sync_folder(self.path)
+
     def cut_metrics(self, step: int) -> None:
-        """Drop the rows after ``step``, atomically, so that a resumed run has neither a gap nor a double."""
-        rows = self.metrics()
-        if rows:
+        """Drop the rows after ``step``, and damaged ones, atomically: a resumed run has no double."""
+        if self.metrics_path.exists():
+            rows = self.metrics_before_damage()
             write_lines(self.metrics_path, [row for row in rows if row["step"] <= step])
 
     def replace_metrics(self, rows: list[dict[str, Any]]) -> None:
@@ -276,7 +292,13 @@ class RunDirectory:
 
     def metrics(self) -> list[dict[str, Any]]:
         """All rows of metrics in the order of training; a torn last line is left out."""
-        rows = read_lines(self.metrics_path)
+        return self._with_steps(read_lines(self.metrics_path))
+
+    def metrics_before_damage(self) -> list[dict[str, Any]]:
+        """The rows up to the first damaged one, as by a loss of power: what a resumed run goes on from."""
+        return self._with_steps(read_lines_before_damage(self.metrics_path))
+
+    def _with_steps(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for number, row in enumerate(rows, 1):
             if not isinstance(row.get("step"), int):
                 raise CorruptRecord(self.metrics_path, f"line {number} has no integer 'step'")

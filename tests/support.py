@@ -40,6 +40,7 @@ class MemoryRecorder:
         self.rows: list[dict[str, Any]] = []
         self.said: list[str] = []
         self.stop_after = stop_after
+        self.synced = 0
 
     def record(self, row: dict[str, Any]) -> None:
         self.rows.append(dict(row))
@@ -52,6 +53,9 @@ class MemoryRecorder:
 
     def replace_rows(self, rows: list[dict[str, Any]]) -> None:
         self.rows = [dict(row) for row in rows]
+
+    def sync(self) -> None:
+        self.synced = len(self.rows)
 
     def say(self, message: str) -> None:
         self.said.append(message)

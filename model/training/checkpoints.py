@@ -17,11 +17,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from model.training.checkpoint_files import checkpoint_path, drop_old, newest_first, set_aside, temporary_path
 from model.training.optimizer_state import pack_state, unpack_state
 from model.transformer import Transformer
-
-KEPT = 2
-"""How many checkpoints stay: the newest, and the one before in case the newest is damaged."""
 
 OPTIMIZER = "optimizer."
 """What the names of an optimizer's tensors begin with."""
@@ -44,8 +42,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     Raises ``OSError`` where the disk refuses; then the folder is as it was.
     """
     path = write_checkpoint(folder, checkpoint)
-    for old in _newest_first(folder)[KEPT:]:
-        old.unlink()
+    drop_old(folder)
     return path
 
 
@@ -59,31 +56,15 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     return path
 
 
-def checkpoint_path(folder: Path, step: int) -> Path:
-    """Where the checkpoint after ``step`` is kept."""
-    return folder / f"step-{step:09d}.safetensors"
-
-
 def load_newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """The newest checkpoint of ``folder`` that is whole; ``say`` is told of each one that is not."""
-    for path in _newest_first(folder):
+    """The newest checkpoint of ``folder`` that is whole; others are set aside, and ``say`` is told."""
+    for path in newest_first(folder):
         try:
             return read_checkpoint(path)
         except (SafetensorError, ValueError, KeyError, OSError) as problem:
             say(f"checkpoint {path.name} is damaged ({problem}); trying the one before")
+            set_aside(path)
     return None
-
-
-def newest_step(folder: Path) -> int:
-    """The step of the newest checkpoint of ``folder`` by its name, unread; 0 where there is none."""
-    names = _newest_first(folder)
-    return int(names[0].stem.removeprefix("step-")) if names else 0
-
-
-def prune(folder: Path, keep: str) -> None:
-    """What stays of a completed trial's checkpoints: nothing for ``none``, else the last one."""
-    for path in _newest_first(folder)[0 if keep == "none" else 1 :]:
-        path.unlink()
 
 
 def pack(model: Transformer, optimizer: torch.optim.Optimizer | None) -> Tensors:
@@ -112,10 +93,6 @@ def unpack(tensors: Tensors, model: Transformer, optimizer: torch.optim.Optimize
     unpack_state({name.removeprefix(OPTIMIZER): tensor for name, tensor in own.items()}, optimizer)
 
 
-def _newest_first(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step-*.safetensors"), reverse=True)
-
-
 def read_checkpoint(path: Path) -> Checkpoint:
     """The checkpoint in ``path``; one of safetensors' errors, ``ValueError`` or ``KeyError`` if damaged."""
     with safe_open(path, framework="pt") as file:
@@ -137,7 +114,7 @@ def _digest(tensors: Tensors, facts: str) -> str:
 
 
 def _write_atomically(path: Path, tensors: Tensors, header: dict[str, str]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_path(path)
     try:
         save_file(tensors, temporary, metadata=header)
         _sync(temporary)

@@ -18,12 +18,13 @@ from model.config import RunOptions, Trial
 from model.theory.measure import Subject
 from model.theory.measurements import Measurements
 from model.training.batches import TrainingBatches
-from model.training.checkpoints import Checkpoint, load_newest, newest_step, pack, save_checkpoint, unpack
+from model.training.checkpoint_files import drop_leftovers, newest_step, set_aside_after
+from model.training.checkpoints import Checkpoint, load_newest, pack, save_checkpoint, unpack
 from model.training.corpora import Corpus
 from model.training.evaluation import evaluate
 from model.training.memory import peak_memory_bytes
 from model.training.optimizers import build_optimizer, set_learning_rate
-from model.training.progress import Progress, has_diverged, stays_whole
+from model.training.progress import Progress, has_diverged, stays_whole, unbroken
 from model.training.schedules import learning_rate
 from model.training.trunks import TrunkState, load_trunk, save_trunk
 from model.transformer import Transformer, initialise
@@ -44,10 +45,13 @@ class Recorder(Protocol):
         """Forget the rows of steps after ``step``: they will be run again."""
 
     def recorded(self) -> Sequence[Mapping[str, Any]]:
-        """All rows that are kept, in the order of training."""
+        """All rows that are kept, in the order of training, up to the first that is damaged."""
 
     def replace_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Keep these rows and no others: the run goes on from another's state."""
+
+    def sync(self) -> None:
+        """Make all that was recorded survive a loss of power."""
 
     def say(self, message: str) -> None:
         """Tell a person something that the result alone would not show."""
@@ -120,6 +124,9 @@ class TrainingRun:
 
     def _resume(self) -> None:
         """Go on from the furthest state there is: the trunk's, else the trial's own, else the start."""
+        self.recorder.require_ownership()
+        drop_leftovers(self.checkpoints)
+        self._set_aside_without_rows()
         if self._branch():
             return
         checkpoint = load_newest(self.checkpoints, self.recorder.say)
@@ -129,6 +136,12 @@ class TrainingRun:
             self.progress.resumes += 1
             self.recorder.say(f"resumed from the checkpoint after step {checkpoint.step}")
         self.recorder.cut_back(self.progress.step)
+
+    def _set_aside_without_rows(self) -> None:
+        """A checkpoint whose rows were lost, as with a machine's power, would leave a gap in the metrics."""
+        reached = unbroken(self.recorder.recorded())
+        for name in set_aside_after(self.checkpoints, reached):
+            self.recorder.say(f"checkpoint {name} is not used: the metrics are whole only to step {reached}")
 
     def _branch(self) -> bool:
         """Take over the newest state of the trunk that is further than the trial's own; whether there is one.
@@ -154,6 +167,8 @@ class TrainingRun:
         if facts["micro_batch"] != self.options.micro_batch or facts["device"] != str(self.device):
             how = f"micro_batch {facts['micro_batch']} on {facts['device']}"
             return f"it was trained with {how}, this is {self.options.micro_batch} on {self.device}"
+        if unbroken(state.rows) != state.checkpoint.step:
+            return "its metrics have a gap"
         if not stays_whole(self.trial, state.rows):
             return "this trial alone would have counted as diverged by then"
         return ""
@@ -222,6 +237,7 @@ class TrainingRun:
 
     def _save(self) -> None:
         self.recorder.require_ownership()
+        self.recorder.sync()
         finished = self.progress.step == self.trial.steps
         weights_only = finished and self.options.keep == "weights"
         tensors = pack(self.model, None if weights_only else self.optimizer)

@@ -74,3 +74,8 @@ def stays_whole(trial: Trial, rows: Sequence[Mapping[str, Any]]) -> bool:
         if has_diverged(trial, progress, row["loss"]):
             return False
     return True
+
+
+def unbroken(rows: Sequence[Mapping[str, Any]]) -> int:
+    """The step up to which ``rows`` hold a row for each step, in order; training records every step."""
+    return next((step for step, row in enumerate(rows) if row["step"] != step + 1), len(rows))

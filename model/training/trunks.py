@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from model.training.checkpoints import Checkpoint, checkpoint_path, read_checkpoint, write_checkpoint
+from model.training.checkpoint_files import checkpoint_path
+from model.training.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
 
 _ROWS = "metrics"
 """The name under which a file holds the rows of metrics, as the bytes of their JSON."""

@@ -12,7 +12,7 @@ import pytest
 from cluster.slurm_daemons import until
 from support import SCALEVEC, finished
 
-from model.training.checkpoints import newest_step
+from model.training.checkpoint_files import newest_step
 from results.run_directory import RunDirectory, trial_ids
 
 pytestmark = pytest.mark.slow

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -250,3 +251,39 @@ def test_the_newest_checkpoint_is_known_by_its_name(tmp_path):
     for name in ("step-000000007.safetensors", "step-000000040.safetensors", "step-000000099.partial"):
         (directory.checkpoints_path / name).touch()
     assert directory.checkpoint_step() == 40
+
+
+def synced_paths(monkeypatch) -> list[str]:
+    """The names of what is forced to the disk from now on, in order."""
+    found: list[str] = []
+
+    def note(descriptor: int) -> None:
+        found.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+
+    monkeypatch.setattr(os, "fsync", note)
+    return found
+
+
+def test_rows_and_events_are_on_the_disk_before_the_result(run_directory, monkeypatch):
+    run_directory.append_metrics({"step": 1})
+    run_directory.append_event("running", attempt=1)
+    synced = synced_paths(monkeypatch)
+    run_directory.write_result({"status": "completed"})
+    assert synced[:3] == ["metrics.jsonl", "events.jsonl", run_directory.path.name]
+    assert synced[3].startswith(".result.json")
+
+
+def test_a_row_alone_costs_no_wait_for_the_disk(run_directory, monkeypatch):
+    synced = synced_paths(monkeypatch)
+    run_directory.append_metrics({"step": 1})
+    assert synced == []
+
+
+def test_rows_after_a_damaged_one_are_cut_on_resume(run_directory):
+    for step in (1, 2):
+        run_directory.append_metrics({"step": step})
+    with run_directory.metrics_path.open("ab") as stream:
+        stream.write(b"\0" * 100 + b"\n" + b'{"step": 4}\n')
+    assert [row["step"] for row in run_directory.metrics_before_damage()] == [1, 2]
+    run_directory.cut_metrics(9)
+    assert [row["step"] for row in run_directory.metrics()] == [1, 2]

@@ -9,7 +9,8 @@ import torch
 
 from model.config import ModelConfig, Shape
 from model.training import checkpoints
-from model.training.checkpoints import Checkpoint, load_newest, newest_step, pack, prune, save_checkpoint
+from model.training.checkpoint_files import newest_step, prune
+from model.training.checkpoints import Checkpoint, load_newest, pack, save_checkpoint
 from model.transformer import Transformer, initialise
 
 
@@ -111,3 +112,30 @@ def test_prune_leaves_what_keep_says(keep, left, tmp_path):
     prune(tmp_path, keep)
     assert len(list(tmp_path.iterdir())) == left
     assert newest_step(tmp_path) == 2 * left
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_checkpoint(tmp_path):
+    (tmp_path / ".step-000000002.safetensors.4711.tmp").write_bytes(b"half")
+    save_checkpoint(tmp_path, checkpoint(3))
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000003.safetensors"]
+
+
+def test_what_a_killed_writer_left_goes_at_the_end(tmp_path):
+    save_checkpoint(tmp_path, checkpoint(3))
+    (tmp_path / ".step-000000004.safetensors.4711.tmp").write_bytes(b"half")
+    prune(tmp_path, "none")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_writers_of_one_process_number_on_two_machines_do_not_share_a_file(monkeypatch, tmp_path):
+    names: list[str] = []
+    write = checkpoints.save_file
+
+    def noting(tensors, path, metadata):
+        names.append(path.name)
+        write(tensors, path, metadata=metadata)
+
+    monkeypatch.setattr(checkpoints, "save_file", noting)
+    for _ in range(2):
+        save_checkpoint(tmp_path, checkpoint(3))
+    assert len(set(names)) == 2

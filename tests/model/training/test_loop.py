@@ -8,6 +8,7 @@ import torch
 from support import STEPS, MemoryRecorder, with_strategy
 
 from model.config import RunOptions, ScheduleConfig
+from model.training import loop
 from model.training.checkpoints import load_newest
 from model.training.loop import Interrupted, TrainingRun, train
 from model.training.progress import Progress, has_diverged
@@ -89,6 +90,45 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(tr
     assert result["loss"] == undisturbed["loss"]
     assert any(newest.name in line and "damaged" in line for line in recorder.said)
     assert any("after step 5" in line for line in recorder.said)
+
+
+def test_a_checkpoint_whose_rows_were_lost_is_not_used_and_that_is_said(trial, corpus, tmp_path):
+    undisturbed, _ = run(trial, corpus, tmp_path / "undisturbed")
+    recorder = MemoryRecorder()
+    for stop in (5, 9):
+        recorder.stop_after = stop
+        with pytest.raises(Interrupted):
+            train(trial, corpus, RunOptions(), recorder, tmp_path / "lost")
+    del recorder.rows[6:]  # as a loss of power may leave them
+    recorder.stop_after = None
+    result = train(trial, corpus, RunOptions(), recorder, tmp_path / "lost")
+    assert [row["step"] for row in recorder.rows] == list(range(1, STEPS + 1))
+    assert result["loss"] == undisturbed["loss"]
+    assert any("step-000000009" in line and "whole only to step 6" in line for line in recorder.said)
+    assert any("after step 5" in line for line in recorder.said)
+
+
+def test_rows_are_on_the_disk_before_a_checkpoint_is_written(monkeypatch, trial, corpus, tmp_path):
+    recorder = MemoryRecorder(stop_after=6)
+    synced: list[int] = []
+    monkeypatch.setattr(loop, "save_checkpoint", lambda *_: synced.append(recorder.synced))
+    with pytest.raises(Interrupted):
+        train(trial, corpus, RunOptions(), recorder, tmp_path)
+    assert synced == [6]
+
+
+def test_a_run_that_starts_over_keeps_its_new_checkpoints(trial, corpus, tmp_path):
+    recorder = MemoryRecorder()
+    for stop in (5, 9):
+        recorder.stop_after = stop
+        with pytest.raises(Interrupted):
+            train(trial, corpus, RunOptions(), recorder, tmp_path)
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"damaged")
+    recorder.stop_after = 3
+    with pytest.raises(Interrupted):
+        train(trial, corpus, RunOptions(), recorder, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000003.safetensors"]
 
 
 @pytest.mark.parametrize("micro_batch", [1, 2, 3])

@@ -22,7 +22,8 @@ from model.config import (
 )
 from model.identity import semantic_fields, trial_id
 from model.training import checkpoints
-from model.training.checkpoints import Checkpoint, checkpoint_path, read_checkpoint
+from model.training.checkpoint_files import checkpoint_path
+from model.training.checkpoints import Checkpoint, read_checkpoint
 from model.training.loop import Interrupted, train
 from model.training.progress import stays_whole
 from model.training.schedules import learning_rate
