@@ -5,7 +5,7 @@ import pandas as pd
 from analysis import inference
 from analysis.data import comparison_rows, simulation_warnings, unit_warnings
 from analysis.lack_of_fit import lack_of_fit
-from analysis.noise import floor_profile
+from analysis.noise import are_copies, floor_profile
 from analysis.pairs import Pairs, disagreements
 from analysis.settings import FitSettings
 from analysis.verdict import Evidence
@@ -47,6 +47,7 @@ def comparison_warnings(evidence: Evidence, pairs: Pairs) -> list[str]:
     if micro_batch:
         found.append(f"{micro_batch} pairs differ in micro-batch: the same sums in another order")
     found += _carried(pairs)
+    found += _copies(evidence, pairs)
     testable = evidence.n_pairs and not pairs.dependent
     p = inference.heterogeneity(pairs.differences, pairs.cells) if testable else None
     if p is not None and p < evidence.alpha:
@@ -56,6 +57,17 @@ def comparison_warnings(evidence: Evidence, pairs: Pairs) -> list[str]:
             f"{evidence.estimate.df} degrees of freedom: the interval is wide because little is known"
         )
     return found
+
+
+def _copies(evidence: Evidence, pairs: Pairs) -> list[str]:
+    """The sides whose repeated seeds are one result written twice."""
+    sides = ((evidence.reference, "loss_reference"), (evidence.arm, "loss_arm"))
+    complete = pairs.complete
+    return [
+        f"{name}: its repeated seeds are exact copies, which carry no noise and count as one seed"
+        for name, column in sides
+        if len(complete) and are_copies(complete[column].to_numpy(float), pairs.cells)
+    ]
 
 
 def misfit_warnings(evidence: Evidence, pairs: Pairs, law: str) -> list[str]:

@@ -40,6 +40,9 @@ C_CONVENTIONS = {
     "counted": "FLOPs counted from the architecture, attention and head included",
     "given": "the column flops as it is",
 }
+SMALLEST_LIKELY = {"n_params": 20_000, "n_tokens": 100_000}
+"""Below these the largest trial is smaller than the smallest rung shipped (25,088 parameters, 200,704 tokens)
+and no larger than a large model in millions (10,000), so that the unit is in doubt."""
 LARGEST_FILE_BYTES = 100_000_000
 
 FloatArray = npt.NDArray[np.float64]
@@ -126,7 +129,7 @@ def _with_defaults(table: pd.DataFrame) -> pd.DataFrame:
         size = next((name for name in ("n_params", "n_tokens", "flops") if name in table.columns), None)
         table["rung"] = table[size].map("{:.6g}".format) if size else ""
     if "cluster" not in table.columns:
-        own = table["trial_id"] if "trial_id" in table.columns else table.index
+        own = table["trial_id"] if "trial_id" in table.columns else _first_copies(table)
         table["cluster"] = own.astype(str)
     for name, value in (("arm", "all"), ("status", "completed"), ("stage", "comparison"), ("seed", 0)):
         if name not in table.columns:
@@ -138,6 +141,18 @@ def _with_defaults(table: pd.DataFrame) -> pd.DataFrame:
             table[name] = table[name].astype(object).where(table[name].notna(), "")
             table[name] = table[name].map(str).astype(object)
     return table
+
+
+def _first_copies(table: pd.DataFrame) -> "pd.Series[int]":
+    """A number for each row, the same for rows that are equal in every column."""
+    return table.groupby(_plain(table), sort=False, dropna=False).ngroup()
+
+
+def _plain(table: pd.DataFrame) -> list[str]:
+    """The columns of plain values: two lists or dictionaries cannot be told equal by their hash."""
+    objects = [name for name in table.columns if table[name].dtype == object]
+    odd = {name for name in objects if not table[name].map(pd.api.types.is_hashable).all()}
+    return [name for name in table.columns if name not in odd]
 
 
 def _check_values(table: pd.DataFrame, required: Sequence[str]) -> None:
@@ -162,12 +177,18 @@ def comparison_rows(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def completed_rows(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Completed comparison trials, and how many rows were left out for which reason."""
+    """Completed comparison trials, and how many rows were left out for which reason.
+
+    A row that equals another in every column is no second trial: copies are left out as ``duplicate``.
+    """
     excluded = {"tuning": int((table["stage"] == "tuning").sum())}
     rows = comparison_rows(table)
     others = rows.loc[rows["status"] != "completed", "status"].value_counts()
     excluded.update({str(status): int(count) for status, count in others.sort_index().items()})
-    kept = rows[rows["status"] == "completed"].reset_index(drop=True)
+    kept = rows[rows["status"] == "completed"]
+    copies = kept.duplicated(_plain(kept))
+    excluded["duplicate"] = int(copies.sum())
+    kept = kept[~copies].reset_index(drop=True)
     return kept, {reason: count for reason, count in excluded.items() if count}
 
 
@@ -200,8 +221,8 @@ def unit_warnings(table: pd.DataFrame) -> list[str]:
     """A warning for each count that looks as if it were given in thousands or millions."""
     return [
         f"the largest {name} is {table[name].max():g}: is it in thousands or millions? Give plain counts."
-        for name in ("n_params", "n_tokens")
-        if name in table.columns and len(table) and table[name].max() < 2_000
+        for name, smallest in SMALLEST_LIKELY.items()
+        if name in table.columns and len(table) and table[name].max() < smallest
     ]
 
 

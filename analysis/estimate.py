@@ -38,6 +38,11 @@ class Estimated:
         return float(self.solution.decrement[0] / (self.objective + rounding(len(self.y))))
 
     @property
+    def optimal(self) -> bool:
+        """Whether the best theta is a verified optimum."""
+        return bool(self.solution.optimal[0])
+
+    @property
     def starts_agreeing(self) -> int:
         """How many starts reached the best objective."""
         best = self.objective * (1 + AGREEMENT) + 1e-24

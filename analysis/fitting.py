@@ -21,14 +21,17 @@ from analysis.data import (
 )
 from analysis.estimate import Estimated, best_solution, estimated
 from analysis.hold_out import hold_out as held_out
+from analysis.hold_out import joint_hold_outs
 from analysis.lack_of_fit import lack_of_fit
 from analysis.laws import law_named
 from analysis.noise import floor_profile
 from analysis.optima import Optimum, optima
+from analysis.pairs import pooled_settings
 from analysis.parametrisation import Parametrisation, require_identifiable
 from analysis.profile import prediction_profile, profile, refusal
 from analysis.settings import FitSettings, settings_from
 from analysis.where import select
+from analysis.words import joined
 
 __all__ = ["Fit", "FitSettings", "best_solution", "comparison_arms", "fit", "fit_arm", "settings_from"]
 
@@ -115,6 +118,11 @@ class _Subject:
     optima: tuple[Optimum, ...] = ()
 
     @property
+    def independent(self) -> bool:
+        """Whether every point is a cluster of its own."""
+        return self.clusters.nunique() == len(self.y)
+
+    @property
     def clusters(self) -> "pd.Series[str]":
         if self.optima:
             return pd.Series([str(i) for i in range(len(self.y))])
@@ -155,7 +163,7 @@ def fit_arm(table: pd.DataFrame, settings: FitSettings, *, hold_out: bool | str 
     subject = _subject(table, settings)
     require_identifiable(subject.points, subject.arm, settings.x)
     found = estimated(subject.points, subject.y, subject.settings.options)
-    return _result(subject, found, 0, hold_out)
+    return _result(subject, found, 0, _uncertainty(subject, found), _held_out(subject, hold_out))
 
 
 def _subject(table: pd.DataFrame, settings: FitSettings) -> _Subject:
@@ -183,7 +191,8 @@ def _joint_fits(parts: list[pd.DataFrame], settings: FitSettings, hold_out: bool
     data = [(subject.points.variables, subject.y) for subject in subjects]
     law, options = settings.functional_form, settings.options
     found = joint.joint_fit(data, law, options)
-    against = joint.likelihood_comparison(data, law, options)
+    independent = all(subject.independent for subject in subjects)
+    against = joint.likelihood_comparison(data, law, options, independent=independent)
     whole = dataclasses.replace(
         subjects[0],
         rows=pd.concat([subject.rows for subject in subjects], ignore_index=True),
@@ -191,10 +200,10 @@ def _joint_fits(parts: list[pd.DataFrame], settings: FitSettings, hold_out: bool
         y=found.y,
     )
     made = _uncertainty(whole, found)
+    rows = [subject.rows for subject in subjects]
+    held = joint_hold_outs(rows, settings, hold_out) if hold_out is not False else [{} for _ in subjects]
     return [
-        dataclasses.replace(
-            _result(subject, found, arm, hold_out, made), joint=against, n_points=len(subject.y)
-        )
+        dataclasses.replace(_result(subject, found, arm, made, held[arm]), joint=against)
         for arm, subject in enumerate(subjects)
     ]
 
@@ -212,28 +221,15 @@ _Uncertainty = intervals.Redraws | _Profiled | str
 def _uncertainty(subject: _Subject, found: Estimated) -> _Uncertainty:
     """Where the intervals come from, or the reason why there are none, as a sentence."""
     settings = subject.settings
+    if several := pooled_settings(subject.rows):
+        return f"no interval: values of {joined(several)} differ at one rung, by more than seed noise"
     if settings.interval != "profile":
-        return intervals.redraws(found, _cells(found.points), subject.clusters, settings)
+        return intervals.redraws(found, found.points.cells, subject.clusters, settings)
     return refusal(found, subject.clusters.nunique()) or _Profiled()
 
 
-def _cells(points: Parametrisation) -> FloatArray:
-    """A number for each point, equal where all variables (and the arm) are."""
-    columns = [np.round(np.log(values), 9) for values in points.variables.values()]
-    if points.groups is not None:
-        columns.append(points.groups.astype(float))
-    return np.unique(np.stack(columns), axis=1, return_inverse=True)[1].ravel().astype(float)
-
-
-def _result(
-    subject: _Subject,
-    found: Estimated,
-    arm: int,
-    hold_out: bool | str,
-    made: _Uncertainty | None = None,
-) -> Fit:
+def _result(subject: _Subject, found: Estimated, arm: int, made: _Uncertainty, held: dict[str, Any]) -> Fit:
     settings = subject.settings
-    made = _uncertainty(subject, found) if made is None else made
     bounds, note = _intervals(found, made, settings, arm)
     if subject.optima and bounds:
         note += f"; {OPTIMA_NOTE}"
@@ -244,7 +240,7 @@ def _result(
         intervals=bounds,
         interval_method="none" if isinstance(made, str) else made.method,
         interval_note=note,
-        n_bootstrap=settings.bootstrap if isinstance(made, intervals.Redraws) else 0,
+        n_bootstrap=made.draws if isinstance(made, intervals.Redraws) else 0,
         objective=found.objective,
         optimality=found.optimality,
         starts_agreeing=found.starts_agreeing,
@@ -253,10 +249,10 @@ def _result(
         n_points=len(subject.y),
         n_clusters=int(subject.clusters.nunique()),
         excluded=subject.excluded,
-        hold_out=_held_out(subject, hold_out),
+        hold_out=held,
         prediction=_prediction(subject, found, made, arm),
         optima=subject.optima,
-        warnings=tuple(_warnings(subject, found, arm)),
+        warnings=(*_warnings(subject, found, arm), *_hold_out_warning(held)),
         **{name: getattr(settings, name) for name in _COPIED},
     )
 
@@ -294,8 +290,6 @@ def _held_out(subject: _Subject, which: bool | str) -> dict[str, Any]:
         # As a plain power law in C, whose y is N*.
         settings = dataclasses.replace(settings, law="power", x="C", y="n_star", c_convention="given")
         return held_out(rows, settings, True, subject.arm)
-    if settings.functional_form.own:
-        settings = dataclasses.replace(settings, law="chinchilla")
     return held_out(subject.rows, settings, which, subject.arm)
 
 
@@ -319,9 +313,11 @@ def _prediction(subject: _Subject, found: Estimated, made: _Uncertainty, arm: in
 
 def _warnings(subject: _Subject, found: Estimated, arm: int) -> list[str]:
     rows, settings = subject.rows, subject.settings
-    said = simulation_warnings(rows) + unit_warnings(rows)
+    said = simulation_warnings(rows) + unit_warnings(rows) + _rate_warning(rows)
+    if several := pooled_settings(rows):
+        said.append(f"one law through several values of {joined(several)}: choose one with where")
     law = found.points.law
-    if not found.solution.optimal[0]:
+    if not found.optimal:
         said.append("the best solution is not a verified optimum: read no digit of the parameters")
     if found.starts_agreeing == 1 and len(found.solution.objective) > 1:
         said.append("only one start reached the best objective")
@@ -333,15 +329,31 @@ def _warnings(subject: _Subject, found: Estimated, arm: int) -> list[str]:
         profiled = floor_profile(found.points.variables["x"], found.y)
         if not profiled.identified:
             said.append(profiled.warning)
-        independent = subject.clusters.nunique() == len(found.y)
-        test = lack_of_fit(law.name, dict(found.points.variables), found.y) if independent else None
+        test = lack_of_fit(law.name, dict(found.points.variables), found.y) if subject.independent else None
         said += [test.warning] if test and test.warning else []
     if found.parameters(arm).get("E", np.inf) < NO_FLOOR * found.y.min():
         said.append("the best fit has no irreducible loss: E lies at its bound of zero")
     columns = [name for name in ("arm", "rung", "n_tokens", "seed", settings.y) if name in rows]
     if not subject.optima and rows.duplicated(columns).any():
-        said.append("some rows are exact duplicates; each counts as a point")
+        said.append("some rows differ in neither rung, tokens, seed nor loss; each counts as a point")
     return said + _optima_warnings(subject) + _delta_warning(found)
+
+
+def _hold_out_warning(held: dict[str, Any]) -> list[str]:
+    if held.get("optimal", True):
+        return []
+    return ["the law that predicts the hold-out is not a verified optimum"]
+
+
+def _rate_warning(rows: pd.DataFrame) -> list[str]:
+    """Where the learning rates were not tuned, or their optimum lies at the edge of its grid."""
+    meanings = {
+        "fixed": "fixed, not tuned",
+        "censored": "censored at the edge of the grid: losses are bounds",
+    }
+    counts = dict(rows["lr_status"].value_counts()) if "lr_status" in rows else {}
+    found = [f"{counts[status]} {said}" for status, said in meanings.items() if status in counts]
+    return [f"learning rates of {len(rows)} trials: {'; '.join(found)}"] if found else []
 
 
 def _optima_warnings(subject: _Subject) -> list[str]:

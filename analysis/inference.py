@@ -19,7 +19,7 @@ import numpy.typing as npt
 from analysis.blocks import Blocks, blocks_of
 from analysis.data import BoolArray, FloatArray
 from analysis.intervals import FEWEST_CLUSTERS
-from analysis.noise import pooled_noise, t_quantile
+from analysis.noise import NO_NOISE, are_copies, pooled_noise, t_quantile
 
 FEWEST_RUNGS_WITHOUT_SEEDS = 8
 """With one seed a rung, the spread between this many rungs or more is the noise: the weaker interval."""
@@ -38,28 +38,36 @@ class Estimate:
     df: int
     between: str = ""
 
+    @property
+    def has_noise(self) -> bool:
+        """Whether there is a noise figure: values that never differ are copies, which carry none."""
+        return self.df > 0 and self.standard_error > 0
+
     def interval(self, level: float) -> tuple[float, float] | None:
-        """The t interval at ``level``; None without a degree of freedom."""
-        if self.df == 0:
+        """The t interval at ``level``; None without a degree of freedom or without noise."""
+        if not self.has_noise:
             return None
         half = t_quantile(level, self.df) * self.standard_error
         return self.value - half, self.value + half
 
     def p_value(self) -> float | None:
-        """Two-sided, against zero; None without a degree of freedom."""
-        if self.df == 0:
+        """Two-sided, against zero; None without a degree of freedom or without noise."""
+        if not self.has_noise:
             return None
-        if self.standard_error == 0:
-            return 1.0 if self.value == 0 else 0.0
         from scipy.special import stdtr
 
         return float(2 * stdtr(self.df, -abs(self.value) / self.standard_error))
 
 
 def contrast(values: FloatArray, cells: FloatArray, coefficients: FloatArray) -> Estimate:
-    """``sum_k coefficients_k * mean of cell k``. values, cells [pairs]; coefficients [cells, in order]."""
+    """``sum_k coefficients_k * mean of cell k``. values, cells [pairs]; coefficients [cells, in order].
+
+    Values that never differ within cells are copies of one seed: no degree of freedom.
+    """
     _, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
     means = np.bincount(index, values) / counts
+    if are_copies(values, cells):
+        return Estimate(float(means @ coefficients), float("nan"), 0)
     noise = pooled_noise(values, cells)
     error = noise.sd * float(np.sqrt(np.sum(coefficients**2 / counts)))
     return Estimate(float(means @ coefficients), error, noise.df)
@@ -102,7 +110,7 @@ def overall(values: FloatArray, cells: FloatArray, clusters: npt.NDArray[Any] | 
             return float(np.mean(_means(values[keep], cells[keep])))
 
         return jackknife(mean, clusters, 1)
-    if n_cells == len(values) and n_cells >= FEWEST_RUNGS_WITHOUT_SEEDS:
+    if n_cells == len(values) >= FEWEST_RUNGS_WITHOUT_SEEDS and not are_copies(values, np.zeros(n_cells)):
         error = float(np.std(values, ddof=1) / np.sqrt(n_cells))
         return Estimate(float(values.mean()), error, n_cells - 1, between="rungs")
     return contrast(values, cells, even)
@@ -115,6 +123,8 @@ def _contrast_of_clusters(
     _, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
     weights = (coefficients / counts)[index]
     covariance, df = blocks.covariance(values)
+    if np.sqrt(np.trace(covariance)) <= NO_NOISE * np.max(np.abs(values)):
+        df = 0
     each = blocks.table(weights)
     error = float(np.sqrt(np.einsum("ci,ij,cj->", each, covariance, each)))
     return Estimate(float(weights @ values), error, df, between="seeds of clusters")
@@ -154,7 +164,7 @@ def heterogeneity(values: FloatArray, cells: FloatArray) -> float | None:
 
     _, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
     noise = pooled_noise(values, cells)
-    if noise.df == 0 or len(counts) < 2 or noise.sd == 0:
+    if noise.df == 0 or len(counts) < 2 or are_copies(values, cells):
         return None
     means = np.bincount(index, values) / counts
     between = float(np.sum(counts * (means - values.mean()) ** 2)) / (len(counts) - 1)
@@ -173,11 +183,9 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def equivalence_p(estimate: Estimate, margin: float) -> float | None:
-    """p-value of two one-sided t tests that the value lies within +-margin; None without freedom."""
-    if estimate.df == 0:
+    """p-value of two one-sided t tests that the value lies within +-margin; None without noise."""
+    if not estimate.has_noise:
         return None
-    if estimate.standard_error == 0:
-        return 0.0 if abs(estimate.value) < margin else 1.0
     from scipy.special import stdtr
 
     distance = (margin - abs(estimate.value)) / estimate.standard_error
@@ -197,7 +205,7 @@ def seeds_needed(estimate: Estimate, sd: float, n_cells: int, level: float) -> i
 
     None where there is no noise figure or 100 seeds would not do.
     """
-    if estimate.df == 0 or estimate.between:
+    if not estimate.has_noise or estimate.between:
         return None
     for seeds in range(2, 101):
         half = t_quantile(level, n_cells * (seeds - 1)) * sd / np.sqrt(n_cells * seeds)

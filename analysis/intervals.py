@@ -18,15 +18,19 @@ import pandas as pd
 from analysis.blocks import Blocks, blocks_of
 from analysis.data import FloatArray
 from analysis.estimate import Estimated, estimated
-from analysis.noise import pooled_noise, t_quantile
+from analysis.noise import are_copies, pooled_noise, t_quantile
 from analysis.settings import FitSettings
 from analysis.solver import Solution
 
 FEWEST_CLUSTERS = 10
 """With fewer independent clusters an interval from clusters covers far less than it says: none is given."""
 FEWEST_RESIDUAL_FREEDOM = 3
+MOST_FAILED = 0.05
+"""The share of redraws without a verified optimum above which there is no interval."""
 MANY_POINTS = 200
 """From this many independent points on, resampling them needs no assumption on their noise."""
+BLOCK_ELEMENTS = 4_000_000
+"""Redraws x points of what is drawn and fitted at once, so that a long table does not exhaust memory."""
 LOGARITHMIC = ("A", "B", "G", "Nc", "Dc")
 """Coefficients, whose intervals are symmetric in the logarithm."""
 
@@ -39,6 +43,11 @@ class Redraws:
     df: float
     solution: Solution
     note: str
+
+    @property
+    def draws(self) -> int:
+        """How many redraws are used."""
+        return len(self.solution.theta)
 
     def interval(self, estimate: float, values: FloatArray, level: float) -> tuple[float, float] | None:
         """The interval of a quantity whose redraws are ``values`` [draws]; None where they overflow."""
@@ -107,14 +116,19 @@ def redraws(
     rng = np.random.default_rng(settings.seed)
     made = _MAKERS[method](_Design(fit, cells, codes, blocks, settings.bootstrap, rng))
     failed = int(np.sum(~made.solution.optimal))
-    if failed > 0.05 * settings.bootstrap:
+    if failed > MOST_FAILED * settings.bootstrap:
         return f"no interval: {failed} of the {settings.bootstrap} redraws leave a parameter free"
-    return replace(made, solution=made.solution.rows(made.solution.optimal))
+    note = made.note
+    if failed:
+        note += f"; {failed} of the {settings.bootstrap} redraws, of no verified optimum, are left out"
+    return replace(made, solution=made.solution.rows(made.solution.optimal), note=note)
 
 
 def _refusal(method: str, fit: Estimated, cells: FloatArray, n_clusters: int, blocks: Blocks | None) -> str:
     """Why the design cannot carry the method that was asked for; empty where it can."""
-    n_points, n_free = len(fit.y), len(fit.points.free)
+    n_points, n_free, n_cells = len(fit.y), len(fit.points.free), len(np.unique(cells))
+    if n_cells <= n_free:
+        return f"{n_cells} distinct points for {n_free} parameters cannot check the law"
     if method in ("percentile", "cluster-t") and n_clusters < FEWEST_CLUSTERS:
         return (
             f"{n_clusters} independent runs; a bootstrap of fewer than {FEWEST_CLUSTERS} covers far less "
@@ -122,8 +136,10 @@ def _refusal(method: str, fit: Estimated, cells: FloatArray, n_clusters: int, bl
         )
     if method == "cluster-t" and n_clusters < n_free + FEWEST_RESIDUAL_FREEDOM:
         return f"{n_clusters} independent runs for {n_free} parameters"
-    if method == "seed-t" and n_points == len(np.unique(cells)):
+    if method == "seed-t" and n_points == n_cells:
         return "no rung has two seeds"
+    if method == "seed-t" and _repeats_are_copies(fit, cells, blocks):
+        return "repeated points are exact copies, which carry no noise"
     if method == "residual-t" and n_points - n_free < FEWEST_RESIDUAL_FREEDOM:
         return f"{n_points} points for {n_free} parameters"
     if method == "seed-t" and blocks is not None:
@@ -131,6 +147,12 @@ def _refusal(method: str, fit: Estimated, cells: FloatArray, n_clusters: int, bl
     if method in ("seed-t", "residual-t") and n_clusters < n_points:
         return f"{n_clusters} runs hold {n_points} points, which are not independent; use cluster-t"
     return ""
+
+
+def _repeats_are_copies(fit: Estimated, cells: FloatArray, blocks: Blocks | None) -> bool:
+    """Whether the points that seed noise is measured on never differ from each other."""
+    measured = np.ones(len(fit.y), bool) if blocks is None else blocks.whole[blocks.cluster]
+    return are_copies(_scale(fit, fit.y)[measured], cells[measured])
 
 
 @dataclass(frozen=True)
@@ -151,6 +173,24 @@ class _Design:
     def n_clusters(self) -> int:
         return int(self.codes.max()) + 1
 
+    def refitted(self, noise: Callable[[int], FloatArray]) -> Solution:
+        """The fits to the law's values plus ``noise(rows)`` [rows, points], the next rows at each call."""
+        return self._in_blocks(lambda rows: self.fit.redone(y=_shifted(self.fit, noise(rows))))
+
+    def resampled(self, copies: Callable[[int], FloatArray]) -> Solution:
+        """The fits to ``copies(rows)`` [rows, points] of each point."""
+        return self._in_blocks(lambda rows: self.fit.redone(weights=copies(rows)))
+
+    def _in_blocks(self, fitted: Callable[[int], Solution]) -> Solution:
+        """``fitted(rows)`` for all draws, a block at a time; the generator goes on where it was."""
+        return Solution.joined([fitted(rows) for rows in _block_sizes(self.draws, len(self.fit.y))])
+
+
+def _block_sizes(n_rows: int, n_points: int) -> list[int]:
+    """``n_rows`` in parts of at most :data:`BLOCK_ELEMENTS` elements (one row at least)."""
+    most = max(1, BLOCK_ELEMENTS // n_points)
+    return [min(most, n_rows - first) for first in range(0, n_rows, most)]
+
 
 def _shifted(fit: Estimated, noise: FloatArray) -> FloatArray:
     """The law's values plus ``noise`` [draws, points] on the scale of the residual."""
@@ -166,16 +206,23 @@ def _scale(fit: Estimated, y: FloatArray) -> FloatArray:
 
 def _seed_t(design: _Design) -> Redraws:
     fit = design.fit
-    if design.blocks is not None:
-        drawn, df = design.blocks.redraw(_scale(fit, fit.y), design.draws, design.rng)
+    values = _scale(fit, fit.y)
+    if (blocks := design.blocks) is not None:
+        df = blocks.covariance(values)[1]
         note = (
             f"t with {df} degrees of freedom, from seed noise of {design.n_clusters} whole clusters of points"
         )
-        return Redraws("seed-t", df, fit.redone(y=_shifted(fit, drawn)), note)
-    noise = pooled_noise(_scale(fit, fit.y), design.cells)
-    drawn = _shifted(fit, noise.sd * design.rng.standard_normal((design.draws, len(fit.y))))
+        found = design.refitted(lambda rows: blocks.redraw(values, rows, design.rng)[0])
+        return Redraws("seed-t", df, found, note)
+    noise = pooled_noise(values, design.cells)
     note = f"t with {noise.df} degrees of freedom, from seed noise pooled within rungs (sd {noise.sd:.2g})"
-    return Redraws("seed-t", noise.df, fit.redone(y=drawn), note)
+    return Redraws("seed-t", noise.df, _normal(design, noise.sd), note)
+
+
+def _normal(design: _Design, sd: float) -> Solution:
+    """The fits to the law with independent normal noise."""
+    n_points = len(design.fit.y)
+    return design.refitted(lambda rows: sd * design.rng.standard_normal((rows, n_points)))
 
 
 def _least_squares(fit: Estimated) -> Estimated:
@@ -197,37 +244,49 @@ def residual_noise(fit: Estimated) -> tuple[float, int]:
 
 def _residual_t(design: _Design) -> Redraws:
     sd, df = residual_noise(design.fit)
-    drawn = _shifted(design.fit, sd * design.rng.standard_normal((design.draws, len(design.fit.y))))
     note = f"t with {df} degrees of freedom, from the residuals (sd {sd:.2g}), since no seed repeats"
-    return Redraws("residual-t", df, design.fit.redone(y=drawn), note)
+    return Redraws("residual-t", df, _normal(design, sd), note)
 
 
 def _cluster_t(design: _Design) -> Redraws:
     """Each run's residuals, from a least-squares fit without that run, with one random sign a run."""
     fit, n_clusters = design.fit, design.n_clusters
     df = n_clusters - len(fit.points.free)
-    signs = design.rng.choice([-1.0, 1.0], (design.draws, n_clusters))[:, design.codes]
-    noise = signs * residuals_left_out(fit, design.codes)
-    note = f"t with {df} degrees of freedom, from the residuals of {n_clusters} whole runs"
-    return Redraws("cluster-t", df, fit.redone(y=_shifted(fit, noise)), note)
+    residuals, unverified = residuals_left_out(fit, design.codes)
+    note = f"t with {df} degrees of freedom, from the residuals of {n_clusters} whole runs{unverified}"
+
+    def noise(rows: int) -> FloatArray:
+        return residuals * design.rng.choice([-1.0, 1.0], (rows, n_clusters))[:, design.codes]
+
+    return Redraws("cluster-t", df, design.refitted(noise), note)
 
 
-def residuals_left_out(fit: Estimated, codes: npt.NDArray[np.intp]) -> FloatArray:
-    """Residual of each point from the least-squares fit to all other runs [points]."""
+def residuals_left_out(fit: Estimated, codes: npt.NDArray[np.intp]) -> tuple[FloatArray, str]:
+    """Residual of each point from the least-squares fit to all other runs [points].
+
+    With how many of those fits are no verified optima, as the end of a sentence; empty where all are.
+    """
     squares = _least_squares(fit)
-    others = (codes[None] != np.arange(codes.max() + 1)[:, None]).astype(float)
-    found = squares.redone(weights=others)
+    n_runs, first, parts = int(codes.max()) + 1, 0, []
+    for rows in _block_sizes(n_runs, len(codes)):
+        runs = np.arange(first, first + rows)
+        parts.append(squares.redone(weights=(codes[None] != runs[:, None]).astype(float)))
+        first += rows
+    found = Solution.joined(parts)
     result = np.empty(len(fit.y))
     for run, theta in enumerate(found.theta):
         own = codes == run
         result[own] = squares.at(theta).residuals()[own]
-    return result
+    failed = int(np.sum(~found.optimal))
+    return result, f" ({failed} of the {n_runs} fits without one are no verified optimum)" if failed else ""
 
 
 def _percentile(design: _Design) -> Redraws:
     n = design.n_clusters
-    copies = design.rng.multinomial(n, np.full(n, 1 / n), design.draws)
-    found = design.fit.redone(weights=copies[:, design.codes].astype(float))
+    chances = np.full(n, 1 / n)
+    found = design.resampled(
+        lambda rows: design.rng.multinomial(n, chances, rows)[:, design.codes].astype(float)
+    )
     return Redraws("percentile", np.inf, found, f"percentile bootstrap over {n} independent runs")
 
 

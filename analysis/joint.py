@@ -50,9 +50,12 @@ def separate_fits(arms: Sequence[ArmData], law: Law, options: Options) -> list[E
 
 
 def likelihood_comparison(
-    arms: Sequence[ArmData], law: Law, options: Options, x: str = "C"
+    arms: Sequence[ArmData], law: Law, options: Options, x: str = "C", *, independent: bool = True
 ) -> dict[str, Any]:
-    """Joint against separate: objectives, F, its degrees of freedom and p; ``reason`` where there is none."""
+    """Joint against separate: objectives, F, its degrees of freedom and p; ``reason`` where there is none.
+
+    ``independent`` says whether the points of each arm are: else F would count each of them as one.
+    """
     if options.loss == "l1":
         return {"reason": "loss l1 has no noise scale for a test"}
     try:
@@ -72,6 +75,10 @@ def likelihood_comparison(
     }
     if df < 1 or min(len(fit.y) - fit.theta.size for fit in separate) < 1:
         return {**result, "reason": f"not tested: {len(joint.y)} points for {n_free} parameters"}
+    if not independent:
+        return {**result, "reason": "not tested: points of one cluster are not independent"}
+    if not all(fit.optimal for fit in (joint, *separate)):
+        return {**result, "reason": "not tested: one of the fits is not a verified optimum"}
     from scipy.special import fdtrc
 
     scale = float(np.average([noise_scale(f) for f in separate], weights=[len(f.y) for f in separate]))

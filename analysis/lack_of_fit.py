@@ -12,7 +12,7 @@ import numpy as np
 from analysis.data import FloatArray
 from analysis.estimate import estimated
 from analysis.laws import law_named
-from analysis.noise import pooled_noise
+from analysis.noise import are_copies, pooled_noise
 from analysis.parametrisation import Options, Parametrisation
 
 SIGNIFICANT = 0.01
@@ -26,6 +26,7 @@ class LackOfFit:
     f: float
     df: tuple[int, int]
     p: float
+    optimal: bool = True
 
     @property
     def warning(self) -> str:
@@ -34,10 +35,11 @@ class LackOfFit:
             return ""
         p = "< 0.001" if self.p < 1e-3 else f"{self.p:.2g}"
         other = " (--law power-floor has a floor)" if self.law == "power" else ""
+        doubt = "" if self.optimal else "; the fit is not a verified optimum"
         return (
             f"the law {self.law} misses the means of the seeds by more than their noise (lack of fit: "
             f"F {self.f:.3g} with [{self.df[0]}, {self.df[1]}] degrees of freedom, p {p}); intervals of "
-            f"predictions and multipliers cover the noise alone, not a law of the wrong form{other}"
+            f"predictions and multipliers cover the noise alone, not a law of the wrong form{other}{doubt}"
         )
 
 
@@ -52,9 +54,9 @@ def lack_of_fit(law: str, variables: dict[str, FloatArray], loss: FloatArray) ->
     fit = estimated(Parametrisation(law_named(law), variables), loss, Options("l2", 1.0, "log"))
     noise = pooled_noise(np.log(loss), cells.astype(float))
     between = len(np.unique(cells)) - fit.theta.size
-    if noise.df == 0 or between <= 0 or noise.sd == 0:
+    if noise.df == 0 or between <= 0 or are_copies(np.log(loss), cells.astype(float)):
         return None
     within = noise.sd**2 * noise.df
     missed = max(float(np.sum(fit.residuals() ** 2)) - within, 0.0)
     f = (missed / between) / noise.sd**2
-    return LackOfFit(law, f, (between, noise.df), float(fdtrc(between, noise.df, f)))
+    return LackOfFit(law, f, (between, noise.df), float(fdtrc(between, noise.df, f)), fit.optimal)

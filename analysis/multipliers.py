@@ -21,9 +21,9 @@ import pandas as pd
 from analysis.data import DataError, FloatArray
 from analysis.estimate import Estimated, estimated
 from analysis.inference import FEWEST_RUNGS_WITHOUT_SEEDS
-from analysis.intervals import FEWEST_CLUSTERS, FEWEST_RESIDUAL_FREEDOM, residuals_left_out
+from analysis.intervals import FEWEST_CLUSTERS, FEWEST_RESIDUAL_FREEDOM, MOST_FAILED, residuals_left_out
 from analysis.laws import law_named
-from analysis.noise import pooled_noise, redraw, t_quantile, within_cells
+from analysis.noise import are_copies, pooled_noise, redraw, t_quantile, within_cells
 from analysis.pairs import Pairs, varying
 from analysis.parametrisation import Options, Parametrisation, require_identifiable
 from analysis.settings import FitSettings
@@ -99,10 +99,24 @@ class Lines:
         drawn, self.df, self.remark = self._redrawn(pairs, settings)
         self.drawn = self.parameters
         if self.df:
-            self.drawn = [
-                fit.points.parameters(fit.redone(y=noisy).theta)
-                for fit, noisy in zip(self.fits, drawn, strict=True)
-            ]
+            self._refit(drawn)
+        if not all(fit.optimal for fit in self.fits):
+            self.remark = "; ".join(filter(None, ["not from verified optima", self.remark]))
+
+    def _refit(self, drawn: list[FloatArray]) -> None:
+        """Fit the redrawn losses; redraws of which a side has no verified optimum are left out and said."""
+        found = [fit.redone(y=noisy) for fit, noisy in zip(self.fits, drawn, strict=True)]
+        verified = found[0].optimal & found[1].optimal
+        failed, draws = int(np.sum(~verified)), len(verified)
+        if failed > MOST_FAILED * draws:
+            self.df, self.remark = 0, f"no interval: {failed} of {draws} redraws leave a parameter free"
+            return
+        if failed:
+            said = f"{failed} of {draws} redraws, of no verified optimum, are left out"
+            self.remark = "; ".join(filter(None, [self.remark, said]))
+        self.drawn = [
+            fit.points.parameters(side.theta[verified]) for fit, side in zip(self.fits, found, strict=True)
+        ]
 
     def _redrawn(self, pairs: Pairs, settings: FitSettings) -> tuple[list[FloatArray], int, str]:
         """Losses drawn anew [draws, points] of each side, degrees of freedom (0: none), and a remark."""
@@ -111,7 +125,10 @@ class Lines:
         bases = [fit.predicted() for fit in self.fits]
         if pairs.dependent:
             return self._redrawn_clusters(bases, pairs.clusters, settings)
-        covariance, df = within_cells(np.log(np.stack([fit.y for fit in self.fits])), pairs.cells)
+        logs = np.log(np.stack([fit.y for fit in self.fits]))
+        if any(are_copies(side, pairs.cells) for side in logs):
+            return [], 0, "no interval: seeds are exact copies, which carry no noise"
+        covariance, df = within_cells(logs, pairs.cells)
         remark = ""
         if df == 0 and len(np.unique(pairs.cells)) >= FEWEST_RUNGS_WITHOUT_SEEDS:
             fits = self._squares(settings)
@@ -132,8 +149,10 @@ class Lines:
         rng = np.random.default_rng(settings.seed)
         signs = rng.choice([-1.0, 1.0], (settings.bootstrap, n_clusters))[:, codes]
         noise = [residuals_left_out(fit, codes) for fit in self._squares(settings)]
-        drawn = [base * np.exp(signs * own) for base, own in zip(bases, noise, strict=True)]
-        return drawn, n_clusters - n_free, f"noise from the residuals of {n_clusters} whole clusters"
+        drawn = [base * np.exp(signs * own) for base, (own, _) in zip(bases, noise, strict=True)]
+        unverified = "".join(said for _, said in noise)
+        remark = f"noise from the residuals of {n_clusters} whole clusters{unverified}"
+        return drawn, n_clusters - n_free, remark
 
     def _squares(self, settings: FitSettings) -> list[Estimated]:
         """Both laws by least squares on log loss: a fit with a small delta passes through points."""

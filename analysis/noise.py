@@ -13,6 +13,10 @@ HIGH_FLOOR = 0.9
 """The high irreducible loss that is tried, as a share of the lowest loss seen."""
 
 
+NO_NOISE = 1e-12
+"""A spread below this share of the values is a rounding error: the repeats are copies of each other."""
+
+
 @dataclass(frozen=True)
 class Pooled:
     """A standard deviation pooled within cells, and its degrees of freedom (values minus cells)."""
@@ -61,6 +65,12 @@ def pooled_noise(values: FloatArray, cells: FloatArray) -> Pooled:
         return Pooled(float("nan"), 0)
     means = np.bincount(index, values) / counts
     return Pooled(float(np.sqrt(np.sum((values - means[index]) ** 2) / df)), df)
+
+
+def are_copies(values: FloatArray, cells: FloatArray) -> bool:
+    """Whether ``values`` [points] repeat within ``cells`` [points] and never differ there."""
+    noise = pooled_noise(values, cells)
+    return noise.df > 0 and noise.sd <= NO_NOISE * float(np.max(np.abs(values)))
 
 
 def within_cells(logs: FloatArray, cells: FloatArray) -> tuple[FloatArray, int]:

@@ -191,6 +191,18 @@ def varying(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     return [name for name in columns if table[name].nunique(dropna=False) > 1]
 
 
+def pooled_settings(rows: pd.DataFrame) -> list[str]:
+    """Settings (optimizer, schedule, a grid's field) of which an arm has several values at one rung.
+
+    They differ by more than a seed. One value a rung is a recipe, and tokens are what a law is about.
+    """
+    known = [name for name in CELL_COLUMNS if name in rows.columns] + setting_columns(rows, None)
+    known += _run_as_a_grid(rows, known)
+    rungs = rows.groupby(["arm", "rung"], sort=False)
+    settings = [name for name in known if name not in ("rung", "n_tokens")]
+    return [name for name in settings if (rungs[name].nunique(dropna=False) > 1).any()]
+
+
 def disagreements(pairs: Pairs, column: str) -> int:
     """In how many complete pairs the two sides differ in ``column`` (0 where the column is not there)."""
     left, right = f"{column}_reference", f"{column}_arm"

@@ -64,6 +64,14 @@ class Parametrisation:
         """Number of points."""
         return len(next(iter(self.variables.values())))
 
+    @property
+    def cells(self) -> FloatArray:
+        """A number for each point, equal where all variables (and the arm) are."""
+        columns = [np.round(np.log(values), 9) for values in self.variables.values()]
+        if self.groups is not None:
+            columns.append(self.groups.astype(float))
+        return np.unique(np.stack(columns), axis=1, return_inverse=True)[1].ravel().astype(float)
+
     def centre(self, variable: str) -> float:
         """Mean of ln variable over the points."""
         return float(np.mean(np.log(self.variables[variable])))

@@ -96,6 +96,9 @@ def _exponential(found: Profile) -> Profile:
 def refusal(fit: Estimated, n_clusters: int) -> str:
     """Why the design cannot carry a profile, as a sentence; empty where it can."""
     n_points, n_free = len(fit.y), fit.theta.size
+    n_cells = len(np.unique(fit.points.cells))
+    if n_cells <= n_free:
+        return f"no interval: {n_cells} distinct points for {n_free} parameters cannot check the law"
     if n_clusters < n_points:
         return (
             f"no interval: {n_clusters} runs hold {n_points} points, which are not independent, as a profile "

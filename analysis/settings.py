@@ -31,6 +31,8 @@ INTERVALS = {
     "profile": "profile of the objective",
     "none": "no interval",
 }
+FEWEST_REDRAWS = 20
+"""The spread of fewer redraws is known to no better than a fifth; that of one is zero."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,12 @@ class FitSettings:
         for name, value, good, allowed in (
             ("delta", self.delta, 0 < self.delta < np.inf, "a number above zero"),
             ("level", self.level, 0 < self.level < 1, "a number between 0 and 1"),
-            ("bootstrap", self.bootstrap, 0 <= self.bootstrap <= 1_000_000, "0 (none) to 1000000"),
+            (
+                "bootstrap",
+                self.bootstrap,
+                _enough(self.bootstrap),
+                f"0 (none) or {FEWEST_REDRAWS} to 1000000",
+            ),
         ):
             if not good:
                 raise DataError(f"{name} is {value!r}; allowed: {allowed}")
@@ -135,6 +142,10 @@ class FitSettings:
     def values(self, rows: pd.DataFrame) -> FloatArray:
         """y of each row."""
         return rows[self.y].to_numpy(float)
+
+
+def _enough(redraws: int) -> bool:
+    return redraws == 0 or FEWEST_REDRAWS <= redraws <= 1_000_000
 
 
 def settings_from(settings: Mapping[str, Any]) -> FitSettings:

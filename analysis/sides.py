@@ -26,7 +26,8 @@ def joint_against_separate(pairs: Pairs, settings: FitSettings) -> dict[str, Any
         ({"x": _values(complete, settings.x, side)}, complete[f"loss_{side}"].to_numpy(float))
         for side in SIDES
     ]
-    return likelihood_comparison(arms, law_named(settings.law), settings.options)
+    law = law_named(settings.law)
+    return likelihood_comparison(arms, law, settings.options, independent=not pairs.dependent)
 
 
 def held_out_difference(pairs: Pairs, settings: FitSettings, which: bool | str) -> dict[str, Any]:

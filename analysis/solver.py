@@ -50,6 +50,12 @@ class Solution:
         parts = self.theta[which], self.objective[which], self.decrement[which], self.optimal[which]
         return Solution(*parts)
 
+    @classmethod
+    def joined(cls, parts: "list[Solution]") -> "Solution":
+        """The rows of all ``parts``, in their order."""
+        fields = ("theta", "objective", "decrement", "optimal")
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in fields))
+
     def best_first(self) -> "Solution":
         """The rows by objective; among equal ones a verified optimum goes first."""
         return self.rows(np.lexsort((~self.optimal, self.objective)))

@@ -34,6 +34,8 @@ def explain(error: Exception) -> tuple[str, Exit]:
         return _operating_system(error), Exit.LACKING
     if isinstance(error, ValueError) and type(error).__module__.partition(".")[0] in OUR_PACKAGES:
         return str(error), Exit.REFUSED
+    if isinstance(error, MemoryError):
+        return f"not enough memory ({error}): a smaller table or fewer redraws need less", Exit.LACKING
     where = traceback.extract_tb(error.__traceback__)[-1]
     what = f"{type(error).__name__}: {error} ({where.name} in {where.filename}:{where.lineno})"
     return (

@@ -161,7 +161,7 @@ def test_the_markdown_table_is_the_same_every_time(sweep, scalevec):
 
 @pytest.mark.parametrize("name", ["ablation", "overhead"])
 def test_a_table_of_a_sweep_knows_its_strategies_and_its_costs(sweep, scalevec, name):
-    done = scalevec("table", "small", name, "--format", "csv", "-o", "table.csv", "--bootstrap", 10)
+    done = scalevec("table", "small", name, "--format", "csv", "-o", "table.csv", "--bootstrap", 20)
     assert done.returncode == 0, done.stderr
     found = pd.read_csv(sweep / "table.csv")
     assert set(found["arm"]) >= {"none"}
@@ -181,7 +181,7 @@ def test_a_table_that_the_sweep_cannot_carry_is_refused_and_nothing_written(swee
 
 
 def test_the_figures_of_a_sweep_hold_what_its_runs_recorded(sweep, scalevec):
-    done = scalevec("figures", "small", "-o", "figures", "--format", "svg,png", "--bootstrap", 10)
+    done = scalevec("figures", "small", "-o", "figures", "--format", "svg,png", "--bootstrap", 20)
     assert done.returncode == 0, done.stderr
     names = {path.stem for path in (sweep / "figures").glob("*.svg")}
     assert names >= {"loss", "differences", "ablation", "tuning", "curves", "vectors-mean"}

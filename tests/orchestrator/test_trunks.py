@@ -286,7 +286,7 @@ def test_analysis_does_not_take_the_branches_of_a_trunk_for_independent(monkeypa
     assert rows["cluster"].nunique() == 4
     (found,) = compare(rows, reference="baseline", bootstrap=0)
     assert (found.pairs, found.loss_difference.df) == (6, 1)  # two seeds at one rung, whatever the budgets
-    fitted = fit(rows, law="power", bootstrap=10)[0]
+    fitted = fit(rows, law="power", bootstrap=20)[0]
     assert fitted.n_clusters == 2
     assert "1 degrees of freedom, from seed noise of 2 whole clusters" in fitted.interval_note
 

@@ -1,0 +1,117 @@
+"""Designs that carry no interval: copies, two rungs, several settings at one rung; and what is said there."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis import DataError, compare, fit, fit_text
+from analysis.inference import equivalence_p, overall
+
+
+def copied(table: pd.DataFrame, seeds: int = 2) -> pd.DataFrame:
+    """The trials of seed 0 with the same losses under several seeds."""
+    once = table[table["seed"] == 0]
+    return pd.concat([once.assign(seed=seed) for seed in range(seeds)], ignore_index=True)
+
+
+def test_rows_that_are_copies_are_left_out_and_said(sweep):
+    table = sweep({"baseline": 0.0}, seeds=(0, 1, 2))
+    (once,) = fit(table, bootstrap=20)
+    (twice,) = fit(pd.concat([table, table]), bootstrap=20)
+    assert twice.excluded == {"duplicate": len(table)}
+    assert twice.intervals == once.intervals
+    assert f"left out: {len(table)} duplicate" in fit_text(twice)
+
+
+def test_rows_that_agree_in_all_but_a_name_are_no_copies(sweep):
+    table = sweep({"baseline": 0.0}).assign(loss=lambda t: t["loss"].round(1))
+    named = pd.concat([table.assign(run="a"), table.assign(run="b")])
+    assert fit(named, bootstrap=0)[0].n_points == 2 * len(table)
+
+
+def test_copies_with_values_that_have_no_hash_are_read(sweep):
+    table = sweep({"baseline": 0.0}).assign(shape=lambda t: [[8, 64]] * len(t))
+    assert fit(pd.concat([table, table]), bootstrap=0)[0].n_points == len(table)
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_seeds_that_are_copies_carry_no_interval_of_a_law(sweep, seeds: int):
+    (found,) = fit(copied(sweep({"baseline": 0.0}), seeds))
+    assert (found.intervals, found.prediction["interval"]) == ({}, None)
+    assert found.interval_note == "no interval: repeated points are exact copies, which carry no noise"
+
+
+def test_trunks_that_are_copies_carry_no_interval_either(sweep):
+    once = sweep({"baseline": 0.0}, seeds=(0,))
+    budgets = pd.concat([once, once.assign(n_tokens=2 * once["n_tokens"], loss=0.97 * once["loss"])])
+    table = copied(budgets).assign(cluster=lambda t: t["rung"] + "-" + t["seed"].astype(str))
+    assert "exact copies" in fit(table)[0].interval_note
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_seeds_that_are_copies_carry_no_verdict(sweep, seeds: int):
+    (found,) = compare(copied(sweep(), seeds), reference="baseline", margin=0.1, bootstrap=20)
+    assert found.verdict == "undecided"
+    difference = found.loss_difference
+    assert (difference.interval, difference.p_value, difference.df) == (None, None, 0)
+    assert "which carries no interval and no claim" in found.sentence
+    middle = found.compute_multipliers[0]
+    assert middle.interval is None
+    assert "seeds are exact copies" in middle.note
+    assert sum("exact copies" in warning for warning in found.warnings) == 2
+
+
+@pytest.mark.parametrize("cells", [np.repeat(range(4), 3), np.arange(12)])
+def test_differences_without_noise_have_no_p_value(cells):
+    estimate = overall(np.full(12, -0.03), cells)
+    assert estimate.df == 0
+    assert (estimate.interval(0.95), estimate.p_value(), equivalence_p(estimate, 0.1)) == (None, None, None)
+
+
+@pytest.mark.parametrize("redraws", [1, 19, -1])
+def test_too_few_redraws_are_refused(sweep, redraws: int):
+    with pytest.raises(DataError, match=rf"bootstrap is {redraws}; allowed: 0 \(none\) or 20 to 1000000"):
+        fit(sweep(), bootstrap=redraws)
+
+
+def two_optimizers(table: pd.DataFrame) -> pd.DataFrame:
+    worse = table.assign(optimizer="sgd", loss=1.3 * table["loss"])
+    return pd.concat([table.assign(optimizer="adamw"), worse], ignore_index=True)
+
+
+@pytest.mark.parametrize("interval", ["auto", "profile"])
+def test_the_difference_of_two_optimizers_is_no_seed_noise(sweep, interval: str):
+    (found,) = fit(two_optimizers(sweep({"baseline": 0.0})), interval=interval)
+    assert found.intervals == {}
+    assert "values of optimizer differ at one rung" in found.interval_note
+    assert "one law through several values of optimizer: choose one with where" in found.warnings
+
+
+def test_one_of_two_optimizers_is_fitted_as_if_alone(sweep):
+    table = sweep({"baseline": 0.0})
+    (found,) = fit(two_optimizers(table), where="optimizer == 'adamw'", bootstrap=20)
+    assert found.intervals == fit(table, bootstrap=20)[0].intervals
+    assert not any("several values" in warning for warning in found.warnings)
+
+
+def test_a_grid_over_fixed_rates_is_said_and_tuned_rates_are_not(sweep):
+    table = sweep({"baseline": 0.0}, seeds=(0,))
+    rates = pd.concat([table.assign(learning_rate=rate, loss=table["loss"] + rate) for rate in (0.01, 0.02)])
+    (found,) = fit(rates.drop(columns="lr_status"))
+    assert "several values of learning_rate" in found.warnings[0]
+    tuned = table.assign(learning_rate=[0.04, 0.03, 0.02, 0.01])
+    assert not any("several values" in warning for warning in fit(tuned)[0].warnings)
+
+
+def test_a_setting_with_one_value_a_rung_is_a_recipe_of_one_law(sweep):
+    (found,) = fit(sweep({"baseline": 0.0}).assign(architecture=lambda t: "d" + t["rung"]), bootstrap=20)
+    assert found.intervals
+    assert not any("several values" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize("options", [{}, {"interval": "profile", "loss": "l2"}])
+def test_two_rungs_cannot_check_a_law(sweep, options):
+    table = sweep({"baseline": 0.0}, rungs={"25k": 25_088, "55k": 55_296}, seeds=(0, 1, 2))
+    (found,) = fit(table, **options)
+    assert found.intervals == {}
+    assert found.interval_note == "no interval: 2 distinct points for 2 parameters cannot check the law"
