@@ -9,6 +9,7 @@ from analysis.noise import are_copies, floor_profile
 from analysis.pairs import Pairs, disagreements
 from analysis.settings import FitSettings
 from analysis.verdict import Evidence
+from analysis.words import is_loss
 
 
 def reference_warnings(table: pd.DataFrame, reference: str, chosen: FitSettings) -> list[str]:
@@ -16,7 +17,7 @@ def reference_warnings(table: pd.DataFrame, reference: str, chosen: FitSettings)
     rows = comparison_rows(table)
     found = simulation_warnings(rows) + unit_warnings(rows)
     rows = rows[(rows["arm"] == reference) & (rows["status"] == "completed")]
-    if len(rows) and rows["n_tokens"].nunique() > 1:
+    if len(rows) and rows["n_tokens"].nunique() > 1 and is_loss(chosen.y):
         compute = 6.0 * rows["n_params"].to_numpy(float) * rows["n_tokens"].to_numpy(float)
         profile = floor_profile(compute, rows["loss"].to_numpy(float))
         if not profile.identified and chosen.law != "chinchilla":

@@ -16,6 +16,14 @@ from analysis.data import (
     nearest,
     require_column,
 )
+from analysis.differences import (
+    LossDifference,
+    RungDifference,
+    equivalence_test,
+    overall_difference,
+    rung_differences,
+    trend_per_decade,
+)
 from analysis.fitting import FitSettings, comparison_arms, settings_from
 from analysis.inference import Estimate
 from analysis.multipliers import Multiplier, multipliers, pair_noise
@@ -26,45 +34,11 @@ from analysis.pairs import (
     REFERENCE_DIVERGED,
     Pairs,
     make_pairs,
-    varying,
 )
 from analysis.sides import held_out_difference, joint_against_separate
 from analysis.verdict import Evidence, decide, sentence, would_change
 from analysis.where import select
-
-EQUIVALENCE_LEVEL = 0.90
-"""Two one-sided tests at 5 % are a 90 % interval inside the margin."""
-
-
-@dataclass(frozen=True)
-class LossDifference:
-    """Arm minus reference over all complete pairs, nats a token, equal weight for each cell."""
-
-    mean: float | None
-    interval: tuple[float, float] | None
-    p_value: float | None
-    p_holm: float | None
-    df: int
-    pair_sd: float | None
-    """Noise of one pair's difference, pooled within cells."""
-
-
-@dataclass(frozen=True)
-class RungDifference:
-    """One cell, descriptive: ``sd`` of its own pairs, ``interval`` from the pooled noise."""
-
-    rung: str
-    n_params: int
-    n_tokens: int
-    setting: dict[str, Any]
-    differences: tuple[float, ...]
-    """One for each complete pair; their number is ``n``."""
-    n: int
-    loss_reference: float
-    loss_arm: float
-    mean: float
-    sd: float | None
-    interval: tuple[float, float] | None
+from analysis.words import is_loss
 
 
 @dataclass(frozen=True)
@@ -129,7 +103,8 @@ def compare(
     ``margin`` (nats a token) is the difference below which arms count as equivalent; ``settings`` names
     further columns in which a pair must agree; ``hold_out`` is as in :func:`analysis.fitting.fit`;
     ``fit_settings`` are fields of :class:`analysis.fitting.FitSettings`, of which ``y`` names the column that
-    is compared, ``cluster`` says which trials are not independent and ``bootstrap`` is the number of redraws
+    is compared (judged, by the margin too, only if its name starts with loss), ``cluster`` says which trials
+    are not independent and ``bootstrap`` is the number of redraws
     for the multipliers' intervals. Raises :class:`DataError`.
     """
     chosen = settings_from(fit_settings)
@@ -163,7 +138,13 @@ def other_arms(table: pd.DataFrame, reference: str) -> list[str]:
 def _compared_column(results: pd.DataFrame, y: str) -> pd.DataFrame:
     """The checked table with the compared column under the name loss."""
     require_column(results, y)
-    return checked(results.assign(loss=results[y]) if y != "loss" else results)
+    table = checked(results, ("n_params", "n_tokens", y))
+    return table.assign(loss=table[y])
+
+
+def _no_margin(margin: float | None, y: str) -> str:
+    """Why no margin is applied."""
+    return "no margin was given" if margin is None else f"the margin is in nats a token, {y} is not"
 
 
 def _require_common_cells(all_pairs: list[Pairs], reference: str) -> None:
@@ -210,25 +191,25 @@ def _comparison(
     notes: list[str],
 ) -> Comparison:
     pairs = part.pairs
-    evidence = _evidence(part, reference, p_holm, n_arms, margin, chosen.level)
+    evidence = _evidence(part, reference, p_holm, n_arms, margin if is_loss(chosen.y) else None, chosen)
     verdict, reasons = decide(evidence)
     found = multipliers(pairs, chosen)
     warnings = [*notes, *comparison_warnings(evidence, pairs)]
     if found.reason:
         warnings.append(found.reason)
-    elif not pairs.dependent:
+    elif not pairs.dependent and is_loss(chosen.y):
         warnings += misfit_warnings(evidence, pairs, chosen.law)
     return Comparison(
         reference=reference,
         arm=part.arm,
         pairs=evidence.n_pairs,
-        loss_difference=_loss_difference(part, p_holm, chosen.level),
-        by_rung=tuple(_by_rung(pairs, chosen.level)),
+        loss_difference=overall_difference(pairs, part.estimate, p_holm, chosen.level),
+        by_rung=tuple(rung_differences(pairs, chosen.level)),
         compute_multipliers=tuple(found.compute),
         token_multipliers=tuple(found.token),
         time_multipliers=tuple(found.time),
-        trend={**_trend(pairs, chosen.level), "multiplier_per_decade": found.per_decade},
-        equivalence=_equivalence(part.estimate, margin),
+        trend={**trend_per_decade(pairs, chosen.level), "multiplier_per_decade": found.per_decade},
+        equivalence=equivalence_test(part.estimate, evidence.margin, _no_margin(margin, chosen.y)),
         joint=joint_against_separate(pairs, chosen),
         hold_out=held_out_difference(pairs, chosen, hold_out),
         verdict=verdict,
@@ -248,9 +229,9 @@ def _comparison(
 
 
 def _evidence(
-    part: _Part, reference: str, p_holm: float | None, n_arms: int, margin: float | None, level: float
+    part: _Part, reference: str, p_holm: float | None, n_arms: int, margin: float | None, chosen: FitSettings
 ) -> Evidence:
-    pairs, estimate = part.pairs, part.estimate
+    pairs, estimate, level = part.pairs, part.estimate, chosen.level
     return Evidence(
         reference=reference,
         arm=part.arm,
@@ -260,6 +241,7 @@ def _evidence(
         n_pairs=len(pairs.complete),
         n_cells=len(np.unique(pairs.cells)),
         level=level,
+        y=chosen.y,
         margin=margin,
         equivalence_p=inference.equivalence_p(estimate, margin) if estimate and margin else None,
         arm_diverged=tuple(pairs.names(ARM_DIVERGED)),
@@ -301,62 +283,3 @@ def _fragile(pairs: Pairs, estimate: Estimate | None, level: float) -> list[str]
         if rest is None or rest[0] <= 0 <= rest[1]:
             names.append(str(rung))
     return names
-
-
-def _loss_difference(part: _Part, p_holm: float | None, level: float) -> LossDifference:
-    estimate = part.estimate
-    if estimate is None:
-        return LossDifference(None, None, None, None, 0, None)
-    sd = pair_noise(part.pairs) if estimate.df else None
-    return LossDifference(
-        estimate.value, estimate.interval(level), estimate.p_value(), p_holm, estimate.df, sd
-    )
-
-
-def _by_rung(pairs: Pairs, level: float) -> list[RungDifference]:
-    complete, differences, cells = pairs.complete, pairs.differences, pairs.cells
-    labels = np.unique(cells)
-    settings = varying(complete, [c for c in pairs.cell_columns if c not in ("rung", "n_tokens")])
-    rows = []
-    for position, label in enumerate(labels):
-        own = complete[cells == label]
-        values = differences[cells == label]
-        estimate = inference.contrast(differences, cells, np.eye(len(labels))[position])
-        rows.append(
-            RungDifference(
-                rung=str(own["rung"].iloc[0]),
-                n_params=int(own["n_params_reference"].iloc[0]),
-                n_tokens=int(own["n_tokens"].iloc[0]),
-                setting={name: str(own[name].iloc[0]) for name in settings},
-                differences=tuple(values.tolist()),
-                n=len(own),
-                loss_reference=float(own["loss_reference"].mean()),
-                loss_arm=float(own["loss_arm"].mean()),
-                mean=float(values.mean()),
-                sd=float(np.std(values, ddof=1)) if len(values) > 1 else None,
-                interval=None if pairs.dependent else estimate.interval(level),
-            )
-        )
-    return rows
-
-
-def _trend(pairs: Pairs, level: float) -> dict[str, Any]:
-    """How the difference changes with each decade of the reference's compute, nats a token a decade."""
-    decades = np.log10(pairs.complete["compute_reference"].to_numpy(float))
-    found = inference.slope(pairs.differences, pairs.cells, decades, pairs.clusters) if len(decades) else None
-    if found is None:
-        return {"per_decade": None, "interval": None, "p_value": None}
-    return {"per_decade": found.value, "interval": found.interval(level), "p_value": found.p_value()}
-
-
-def _equivalence(estimate: Estimate | None, margin: float | None) -> dict[str, Any]:
-    if margin is None:
-        return {"margin": None, "note": "no margin was given"}
-    if estimate is None or estimate.df == 0:
-        return {"margin": margin, "p_value": None, "interval": None, "note": "no degree of freedom"}
-    return {
-        "margin": margin,
-        "p_value": inference.equivalence_p(estimate, margin),
-        "interval": estimate.interval(EQUIVALENCE_LEVEL),
-        "level": EQUIVALENCE_LEVEL,
-    }

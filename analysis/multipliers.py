@@ -31,6 +31,8 @@ from analysis.settings import FitSettings
 ONE_LINE = 1.1
 """Tokens per parameter may vary by this factor (whole batches) and still be one line."""
 FEWEST_RUNGS = 3
+LARGEST_FACTOR = 1e6
+"""Beyond this factor, up or down, a multiplier or the end of its interval says nothing."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class Lines:
         complete = pairs.complete
         names = ("reference", "arm")
         self.law = law_named(settings.law)
+        self.beyond = f"the reference's law never reaches this {settings.y}"
         self.x = [complete[f"compute_{s}" if x == "C" else "n_tokens"].to_numpy(float) for s in names]
         losses = [complete[f"loss_{side}"].to_numpy(float) for side in names]
         self.fits: list[Estimated] = []
@@ -175,8 +178,8 @@ class Lines:
         low, high = self.range()
         value = float(needed[0])
         outside = not low * (1 - 1e-9) <= value <= high * (1 + 1e-9)
-        if not np.isfinite(value):
-            return Multiplier(name, at_flops, None, None, True, "the reference's law never reaches this loss")
+        if not 1 / LARGEST_FACTOR <= value / at <= LARGEST_FACTOR:
+            return Multiplier(name, at_flops, None, None, True, self.beyond)
         interval, note = self.interval(np.log(value / at), redrawn / at, level)
         return Multiplier(name, at_flops, value / at, interval, outside, note or self.remark)
 
@@ -193,7 +196,7 @@ class Lines:
         with np.errstate(invalid="ignore"):
             value = float((np.log(last / high) - np.log(first / low))[0]) / decades
             redrawn = np.exp((np.log(last_drawn / high) - np.log(first_drawn / low)) / decades)
-        if not np.isfinite(value):
+        if not abs(value) <= np.log(LARGEST_FACTOR):
             return None
         interval, note = self.interval(value, redrawn, level)
         return {"estimate": float(np.exp(value)), "interval": interval, "note": note or self.remark}
@@ -209,7 +212,7 @@ class Lines:
         if not np.all(np.isfinite(redrawn) & (redrawn > 0)):
             return None, "no interval: within the noise the reference may never reach this loss"
         half = t_quantile(level, self.df) * float(np.std(np.log(redrawn)))
-        if half > np.log(1e6):
+        if half > np.log(LARGEST_FACTOR):
             return None, "no interval: the noise leaves more than six orders of magnitude open"
         low, high = np.exp([log_value - half, log_value + half])
         return (float(low), float(high)), ""
@@ -320,7 +323,7 @@ def _time_multipliers(
     result = []
     for name, at, _ in points:
         needed, redrawn = lines.needed(at)
-        if not np.isfinite(needed[0]):
+        if not 1 / LARGEST_FACTOR <= needed[0] / at <= LARGEST_FACTOR:
             continue
         value = float(times.ratio(needed, at, times.best)[0])
         interval, note = None, "no interval: wall times without a second seed have no noise figure"

@@ -2,20 +2,21 @@
 
 A difference is claimed only where its interval (and Holm's p-value over the arms) carries it. Nothing that
 flatters an arm follows from what was not measured: a diverged arm is never ``better``, a reference whose
-learning rate was censored makes no arm ``better``, a censored arm is never ``worse``.
+learning rate was censored makes no arm ``better``, a censored arm is never ``worse``. A column
+that is no loss is described, not judged: whether less of it is better, nobody said.
 """
 
 from dataclasses import dataclass, field
 
 from analysis.inference import Estimate, seeds_needed
-from analysis.words import p_value, percent, span
+from analysis.words import is_loss, p_value, percent, span
 
 VERDICTS = ("better", "worse", "equivalent", "undecided", "invalid")
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a verdict is written from. Differences are arm minus reference in nats a token."""
+    """What a verdict is written from. Differences are arm minus reference, in nats a token if y is a loss."""
 
     reference: str
     arm: str
@@ -25,6 +26,8 @@ class Evidence:
     n_pairs: int
     n_cells: int
     level: float
+    y: str = "loss"
+    """The column that is compared."""
     margin: float | None = None
     equivalence_p: float | None = None
     arm_diverged: tuple[str, ...] = ()
@@ -73,6 +76,8 @@ def decide(evidence: Evidence) -> tuple[str, list[str]]:
         return "equivalent", []
     if evidence.n_pairs == 0 and not evidence.arm_diverged:
         return "invalid", []
+    if not is_loss(evidence.y):
+        return "undecided", []
     verdict = raw_verdict(evidence)
     often_diverged = evidence.arm_diverged and evidence.sign_p_holm < evidence.alpha
     if often_diverged and not evidence.arm_censored:
@@ -88,6 +93,8 @@ def sentence(evidence: Evidence, verdict: str, reasons: list[str]) -> str:
         return f"{arm} and {reference} are the same trials: identical by construction."
     if verdict == "invalid":
         return f"No verdict on {arm}: no pair with {reference} has two finished trials."
+    if not is_loss(evidence.y):
+        return f"{arm} against {reference} has no verdict: {_size(evidence)}."
     opening = {
         "better": f"{arm} is better than {reference}: {_size(evidence)}.",
         "worse": f"{arm} is worse than {reference}: {_size(evidence)}.",
@@ -114,7 +121,8 @@ def _size(evidence: Evidence) -> str:
     interval = evidence.estimate.interval(evidence.level)
     direction = "lower" if evidence.estimate.value < 0 else "higher"
     rungs = "rung" if evidence.n_cells == 1 else "rungs"
-    start = f"its loss is {abs(evidence.estimate.value):.4f} nats a token {direction}"
+    unit = " nats a token" if is_loss(evidence.y) else ""
+    start = f"its {evidence.y} is {abs(evidence.estimate.value):.4f}{unit} {direction}"
     start += f" on average over {evidence.n_cells} {rungs}" if evidence.n_cells > 1 else " at one rung"
     if interval is None:
         lack = "too few independent clusters" if evidence.estimate.between else "one seed a rung"
@@ -138,6 +146,8 @@ def would_change(evidence: Evidence, verdict: str, reasons: list[str]) -> str:
         return "Nothing: the two arms describe one training job."
     if verdict == "invalid":
         return "Completed trials of both arms at the same rung and seed."
+    if not is_loss(evidence.y):
+        return f"A verdict needs a column of losses (a name that starts with loss); {evidence.y} is none."
     parts = [_when_blocked(evidence)] if reasons else []
     if not reasons:
         parts.append(_when_free(evidence, verdict))

@@ -34,3 +34,8 @@ def p_value(p: float | None) -> str:
 def joined(names: tuple[str, ...] | list[str]) -> str:
     """``a``, ``a and b``, ``a, b and c``."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def is_loss(y: str) -> bool:
+    """Whether the column ``y`` holds losses by its name: in nats a token, of which the lower is better."""
+    return y.startswith("loss")

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.comparison import Comparison, RungDifference
+from analysis.comparison import Comparison
+from analysis.differences import RungDifference
 from analysis.figures.style import ArmStyle, Medium, hide_unused, label_of, panels, plain_ticks
 from analysis.words import count
 

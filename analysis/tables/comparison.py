@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from analysis.comparison import Comparison, RungDifference, compare
+from analysis.comparison import Comparison, compare
 from analysis.data import checked, comparison_rows, simulation_warnings
+from analysis.differences import RungDifference
 from analysis.tables.content import Table
 from analysis.tables.question import Question
 from analysis.words import percent, signed, span

@@ -408,6 +408,33 @@ def test_another_column_is_compared_on_demand(sweep):
     assert found.loss_difference.interval == pytest.approx(only(table).loss_difference.interval)
 
 
+def scored(table: pd.DataFrame) -> pd.DataFrame:
+    """With an accuracy that is lower by 0.1 under the arm."""
+    noise = np.random.default_rng(5).normal(0, 0.001, len(table))
+    return table.assign(accuracy=0.5 - 0.1 * (table["arm"] == "unified") + noise)
+
+
+def test_a_column_that_is_no_loss_is_described_without_unit_margin_or_verdict(sweep):
+    found = only(scored(sweep()), y="accuracy", margin=0.5)
+    assert found.verdict == "undecided"
+    assert "its accuracy is 0.1" in found.sentence
+    assert not any(word in found.sentence + found.would_change for word in ("nats", "better", "worse"))
+    assert found.equivalence == {"margin": None, "note": "the margin is in nats a token, accuracy is not"}
+    assert not any("irreducible" in warning for warning in found.warnings)
+
+
+def test_a_multiplier_of_more_than_a_million_is_none_and_says_so(sweep):
+    found = only(scored(sweep()), y="accuracy")
+    for multiplier in (*found.compute_multipliers, *found.token_multipliers):
+        assert multiplier.estimate is None
+        assert multiplier.note == "the reference's law never reaches this accuracy"
+
+
+def test_a_bad_value_of_the_compared_column_is_named_by_that_column(sweep):
+    with pytest.raises(DataError, match="column 'accuracy', row 1: -1"):
+        only(scored(sweep()).assign(accuracy=-1.0), y="accuracy")
+
+
 def test_learning_rates_that_were_carried_are_said(sweep):
     table = sweep()
     table.loc[table["rung"] == "150k", "lr_status"] = "carried"
