@@ -197,7 +197,7 @@ def pooled_settings(rows: pd.DataFrame) -> list[str]:
     They differ by more than a seed. One value a rung is a recipe, and tokens are what a law is about.
     """
     known = [name for name in CELL_COLUMNS if name in rows.columns] + setting_columns(rows, None)
-    known += _run_as_a_grid(rows, known)
+    known += run_as_a_grid(rows, known)
     rungs = rows.groupby(["arm", "rung"], sort=False)
     settings = [name for name in known if name not in ("rung", "n_tokens")]
     return [name for name in settings if (rungs[name].nunique(dropna=False) > 1).any()]

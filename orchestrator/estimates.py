@@ -80,7 +80,10 @@ def checkpoint_bytes(trial: Trial) -> int:
 
 
 def _activation_entries(model: ModelConfig) -> int:
-    """What one token leaves behind for the backward pass. A mixture repeats a token for each expert it passes, before and behind it."""
+    """What one token leaves behind for the backward pass.
+
+    A mixture repeats a token for each expert it passes, before and behind it.
+    """
     shape, experts = model.shape, model.experts
     entries = shape.layers * (14 * shape.width + 4 * shape.feed_forward)
     if experts is not None:
