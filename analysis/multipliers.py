@@ -328,7 +328,9 @@ def _time_multipliers(
         value = float(times.ratio(needed, at, times.best)[0])
         interval, note = None, "no interval: wall times without a second seed have no noise figure"
         if times.df and not pairs.dependent:
-            ratios = times.ratio(redrawn, at, times.drawn if lines.df else times.best)
+            # Wall times are noise of their own: as many repetitions as there are of the laws.
+            drawn = [side[: len(redrawn)] for side in times.drawn]
+            ratios = times.ratio(redrawn, at, drawn if lines.df else times.best)
             interval, note = lines.interval(float(np.log(value)), ratios, settings.level)
             note = note or "from noise between seeds; a machine's load that favours one arm is not in it"
         outside = not low * (1 - 1e-9) <= float(needed[0]) <= high * (1 + 1e-9)
