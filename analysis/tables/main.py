@@ -8,7 +8,7 @@ from analysis.tables.content import Table
 from analysis.tables.question import Cell, Key, Question
 from analysis.words import count
 
-MOST_SIDE_BY_SIDE = 3
+MOST_SIDE_BY_SIDE = 2
 """With more arms than these a row would not fit on a page: each arm has a row of its own."""
 
 
