@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from sweeps import CorpusFacts
 
 Row = dict[str, Any]
+CARD_BYTES = 80 * 10**9
+"""The memory of an H100."""
 WEEK_S = 7 * 24 * 3600
 PIPED_WIDTH = 160
 """Columns of the table where no terminal says how wide it is."""
@@ -216,7 +218,7 @@ def _cells(rows: Sequence[Row]) -> tuple[str, ...]:
         f"{first['n_tokens']:,}",
         f"{first['epochs']:.2f}",
         f"{first['flops']:.2g}",
-        f"{first['memory_bytes'] / 1e6:,.0f} MB",
+        f"{max(row['memory_bytes'] for row in rows) / 1e6:,.0f} MB",
         duration(first["seconds"]),
     )
 
@@ -231,7 +233,7 @@ def _total(run: "SweepRun", trials: Sequence[Row], jobs: int) -> str:
     lines = [
         f"{len(trials)} trials, {len(trials) - len(left)} of them done; {flops:.3g} FLOPs and about "
         f"{duration(seconds / jobs)} left with {jobs} at a time (an estimate; a run corrects it)",
-        f"disk: {megabytes:,.1f} MB in {files:,} files and folders with keep: {run.sweep.keep}",
+        f"disk: {megabytes:,.1f} MB of results in {files:,} files and folders with keep: {run.sweep.keep}",
         _corpus(run.corpus_facts, most),
     ]
     lines += [text for text in (savings_text(trials), warmup_hint(run.members())) if text]
@@ -239,7 +241,7 @@ def _total(run: "SweepRun", trials: Sequence[Row], jobs: int) -> str:
         rate = f"at {FLOPS_PER_S['cuda']:.3g} FLOPs a second, {H100_SHARE:.0%} of an H100's bf16 peak"
         lines.append(f"{hours:,.3g} H100-hours left {rate}{_beyond(hours, run.max_gpu_hours)}")
     lines += _asked_for(run)
-    lines += _long_ones(left)
+    lines += _long_ones(left) + _large_ones(left)
     if most > 1:
         lines.append("warning: some trials see text more than once; their losses are not those of fresh text")
     if run.sweep.measure:
@@ -288,6 +290,19 @@ def _long_ones(left: Sequence[Row]) -> list[str]:
     return [
         f"warning: {len(long)} trials ({rungs}) would each keep one GPU busy for more than a week, "
         f"the longest for {duration(longest)}"
+    ]
+
+
+def _large_ones(left: Sequence[Row]) -> list[str]:
+    """A warning of trials that would fill the memory of a usual card."""
+    large = [row for row in left if 0 < row["gpus"] <= 1 and row["memory_bytes"] > CARD_BYTES]
+    if not large:
+        return []
+    rungs = ", ".join(dict.fromkeys(row["rung"] for row in large))
+    most = max(row["memory_bytes"] for row in large)
+    return [
+        f"warning: {len(large)} trials ({rungs}) would need up to {most / 1e9:,.0f} GB, more than the "
+        f"{CARD_BYTES / 1e9:.0f} GB of an H100: a smaller micro_batch needs less, a larger card has more"
     ]
 
 

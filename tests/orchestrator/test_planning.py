@@ -55,6 +55,23 @@ def test_trials_whose_tuned_field_is_open_are_counted_too(run_of):
     assert gpu_hours(rows) == pytest.approx(gpu_hours(waiting) + sum(r["seconds"] for r in rows[:2]) / 3600)
 
 
+def test_the_plan_warns_of_what_one_gpu_cannot_hold_or_would_train_for_weeks(run_of, capsys):
+    trial = {"batch_tokens": 524_288, "precision": "bfloat16"}
+    run = run_of(ladder=["2b"], trial=trial, resources={"default": {"gpus": 1, "micro_batch": 4096}})
+    show(run, planned(run), 1, every_trial=False)
+    shown = capsys.readouterr().out
+    assert "trials (2b) would each keep one GPU busy for more than a week" in shown
+    assert "more than the 80 GB of an H100" in shown
+
+
+def test_the_memory_of_a_line_is_that_of_its_largest_trial(run_of, capsys):
+    run = run_of(optimizers=["sgd", "soap"], ladder=["tiny-25k"])
+    rows = planned(run)
+    show(run, rows, 1, every_trial=False)
+    largest = max(row["memory_bytes"] for row in rows) / 1e6
+    assert f" {largest:,.0f} MB " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("keep", "bytes_per_parameter"), [("none", 0), ("weights", 4), ("all", 12)])
 def test_disk_follows_what_is_kept(run_of, keep, bytes_per_parameter):
     kept, none = planned(run_of(keep=keep))[0], planned(run_of(keep="none"))[0]
