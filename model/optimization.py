@@ -60,7 +60,11 @@ OPTION_CHOICES: dict[str, tuple[str, ...]] = {
 }
 """The options that are names, and what they may be."""
 
-_COMMON = {"optimizer": ("learning_rate", "weight_decay", "clip_norm"), "schedule": ("warmup_tokens",)}
+COMMON_OPTIONS = {
+    "optimizer": ("learning_rate", "weight_decay", "clip_norm"),
+    "schedule": ("warmup_tokens",),
+}
+"""What every optimizer and every schedule takes."""
 _RANGES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
     (
         "a positive number",
@@ -91,7 +95,7 @@ def _fill_in(part: str, config: object, names: Mapping[str, Mapping[str, Option]
         if option in takes and value is None:
             object.__setattr__(config, option, takes[option])
         if option not in takes and value is not None:
-            known = ", ".join([*_COMMON[part], *takes])
+            known = ", ".join([*COMMON_OPTIONS[part], *takes])
             raise ConfigurationError(option, value, f"no such option of {name}; its options: {known}")
 
 

@@ -1,21 +1,29 @@
 """From a file to a valid sweep: everything is checked, and every problem has its line."""
 
+from collections.abc import Mapping
 from pathlib import Path as FilePath
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import ValidationError
 
+from model.optimization import COMMON_OPTIONS, OPTIMIZERS, SCHEDULES
 from sweeps.checks import problems_of
 from sweeps.entries import LABEL_PATTERN, Section
 from sweeps.errors import ALLOWED_BY_KIND, Path, Problem, SweepError, refused, unknown
 from sweeps.expand import expand
+from sweeps.fields import WARMUP_FRACTION
 from sweeps.rungs import GENERATED, LISTED
 from sweeps.schema import NAME_PATTERN, Sweep
 from sweeps.trials import CorpusFacts
 from sweeps.yaml_source import Source, read_file, read_text
 
 _NO_PLACES = ("[key]", LISTED, GENERATED)
+_NAMED_LISTS: dict[str, tuple[tuple[str, ...], Mapping[str, Mapping[str, Any]]]] = {
+    "optimizers": (COMMON_OPTIONS["optimizer"], OPTIMIZERS),
+    "schedules": ((*COMMON_OPTIONS["schedule"], WARMUP_FRACTION), SCHEDULES),
+}
+"""Lists whose entries have a name that says which further fields they take."""
 _PATTERNS = {
     LABEL_PATTERN: "1 to 40 letters, digits or signs of . _ + -",
     NAME_PATTERN: "1 to 80 letters, digits or signs of . _ -",
@@ -65,11 +73,21 @@ def _problem(source: Source, details: Any) -> Problem:
     if kind == "missing":
         return source.problem(path, "missing; the field has no default")
     if kind == "extra_forbidden":
-        return source.problem(path, unknown(path[-1], _fields_beside(path), "unknown key"))
+        known = _options_of_the_named(source.data, path) or _fields_beside(path)
+        return source.problem(path, unknown(path[-1], known, "unknown key"))
     if kind == "string_pattern_mismatch":
         return source.problem(path, refused(details["input"], _PATTERNS[context["pattern"]]))
     allowed = ALLOWED_BY_KIND.get(kind, details["msg"].removeprefix("Input should be ")).format(**context)
     return source.problem(path, refused(details["input"], allowed))
+
+
+def _options_of_the_named(data: Any, path: Path) -> list[str]:
+    """The fields of the optimizer or schedule that is named beside ``path``; empty anywhere else."""
+    if len(path) != 3 or path[0] not in _NAMED_LISTS:
+        return []
+    common, registry = _NAMED_LISTS[str(path[0])]
+    name = data[path[0]][path[1]].get("name")
+    return ["name", *common, *registry[name]] if isinstance(name, str) and name in registry else []
 
 
 def _fields_beside(path: Path) -> list[str]:

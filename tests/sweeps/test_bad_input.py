@@ -210,6 +210,11 @@ CASES = {
         "optimizers: [adamw, sgd]\ngrid: {beta2: [0.9, 0.95]}",
         "grid.beta2[0]: 0.9; allowed: no such option of sgd; its options: learning_rate, weight_decay, clip",
     ),
+    "an option that no optimizer has, nor one like it": (
+        "optimizers: [adamw]",
+        "optimizers: [{name: lion, foo: 0.9}]",
+        "optimizers[0].foo: unknown key (allowed: name, learning_rate, weight_decay, clip_norm, beta1, beta2)",
+    ),
     "an option that no optimizer has": (
         "optimizers: [adamw]",
         "optimizers: [{name: muon, momentun: 0.9}]",
