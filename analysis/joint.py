@@ -1,11 +1,12 @@
 """Arms fitted together, with exponents and floor in common, and whether that is worse than separate fits.
 
-The statistic is the rise of the objective from separate to joint fits in units of the noise scale of
-:mod:`analysis.profile` (for least squares the classical F statistic; for Huber's loss the robust likelihood
-ratio), judged by F. Residuals count as independent: arms that share seeds make it conservative.
+The statistic is the classical F of nested models, from least squares whatever the loss of the fit itself:
+absolute deviations (and Huber's loss with a delta far below the residuals) are flat between few points, and
+say nothing of a common exponent. Residuals count as independent: arms that share seeds make it conservative.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from analysis.data import DataError, FloatArray
 from analysis.estimate import Estimated, estimated
 from analysis.laws import Law
 from analysis.parametrisation import Options, Parametrisation, require_identifiable
-from analysis.profile import noise_scale
 
 ArmData = tuple[Mapping[str, FloatArray], FloatArray]
 """One arm's variables (name -> [points]) and losses [points]."""
@@ -52,12 +52,11 @@ def separate_fits(arms: Sequence[ArmData], law: Law, options: Options) -> list[E
 def likelihood_comparison(
     arms: Sequence[ArmData], law: Law, options: Options, x: str = "C", *, independent: bool = True
 ) -> dict[str, Any]:
-    """Joint against separate: objectives, F, its degrees of freedom and p; ``reason`` where there is none.
+    """Joint against separate: sums of squares, F, degrees of freedom and p; ``reason`` where there is none.
 
     ``independent`` says whether the points of each arm are: else F would count each of them as one.
     """
-    if options.loss == "l1":
-        return {"reason": "loss l1 has no noise scale for a test"}
+    options = replace(options, loss="l2")
     try:
         joint = joint_fit(arms, law, options, x)
         separate = separate_fits(arms, law, options)
@@ -69,8 +68,8 @@ def likelihood_comparison(
     shared = [name for name in law.inner if name not in coefficients(law)]
     result = {
         "shared": shared,
-        "objective_joint": joint.objective,
-        "objective_separate": together,
+        "squares_joint": 2 * joint.objective,
+        "squares_separate": 2 * together,
         "df": [extra, df],
     }
     if df < 1 or min(len(fit.y) - fit.theta.size for fit in separate) < 1:
@@ -81,6 +80,7 @@ def likelihood_comparison(
         return {**result, "reason": "not tested: one of the fits is not a verified optimum"}
     from scipy.special import fdtrc
 
-    scale = float(np.average([noise_scale(f) for f in separate], weights=[len(f.y) for f in separate]))
-    statistic = max(2 * (joint.objective - together) / extra / scale, 0.0)
+    if together <= 0:
+        return {**result, "reason": "not tested: the separate fits leave no residuals"}
+    statistic = max((joint.objective - together) / extra / (together / df), 0.0)
     return {**result, "statistic": statistic, "p_value": float(fdtrc(extra, df, statistic))}

@@ -180,6 +180,18 @@ def test_arms_of_one_exponent_are_told_from_arms_of_two():
     assert likelihood_comparison(two_arms(alpha=0.4), law, L2)["p_value"] < 1e-3
 
 
+def test_the_test_of_joint_against_separate_is_of_squares_whatever_the_loss():
+    law = LAWS["power"]
+    sizes = np.repeat([1e10, 1e11, 1e12], 2)
+    noise = np.tile([1.002, 0.998], 3)
+    arms = [({"x": sizes}, 30 * sizes**-exponent * noise) for exponent in (0.09, 0.10)]
+    found = [likelihood_comparison(arms, law, Options(loss)) for loss in ("l1", "huber", "l2")]
+    assert found[0] == found[1] == found[2]
+    assert found[0]["p_value"] < 0.01
+    residuals = np.log(noise)
+    assert found[0]["squares_separate"] == pytest.approx(2 * np.sum(residuals**2), rel=1e-3)
+
+
 @pytest.mark.slow
 def test_the_test_of_joint_against_separate_errs_as_often_as_it_says():
     law = LAWS["chinchilla-shared"]
