@@ -10,7 +10,7 @@ from simulations import SWEEP, Silent, simulated
 
 import sweeps
 from orchestrator.commands.looking import KnownNoise, plan
-from orchestrator.commands.running import Place, check_machines, require_budget
+from orchestrator.commands.running import Place, check_machines, require_budget, site_of
 from orchestrator.errors import Lacking, Refused
 from orchestrator.executors import Ended, Site
 from orchestrator.planning import gpu_hours, planned, show
@@ -136,6 +136,14 @@ def test_the_plan_says_what_the_profile_asks_for(run_with, capsys):
     assert "each trial of small asks for 4 CPUs, 0 GPUs\n" in shown
     assert "each trial of large asks for 4 CPUs, 8 GPUs, 64 GB in partition gpu-long\n" in shown
     assert "more than max_gpu_hours, 1e-07; nothing will be submitted" in shown
+
+
+def test_slots_follow_what_the_profile_asks_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    (tmp_path / "profiles.yaml").write_text("site: {cpus: 3}")
+    sweep = sweeps.loads(yaml.safe_dump(SWEEP, sort_keys=False))
+    _, site = site_of(sweep, str(tmp_path / "my.yaml"), tmp_path / "runs", Place("local", "site"))
+    assert (site.slots, site.cpus) == (2, 3)
 
 
 def rows_of_plan(folder: Path, place: Place, capsys, runs: str = "runs") -> list[dict[str, Any]]:
