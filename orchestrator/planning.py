@@ -275,7 +275,8 @@ def _machine(run: "SweepRun", rung: str) -> str:
     request, partition = run.request(rung), run.profile.for_rung(rung).partition
     memory = f", {request.memory_gb:g} GB" if request.memory_gb else ""
     where = f" in partition {partition}" if partition else ""
-    return f"{request.cpus} CPUs, {request.gpus:g} GPUs{memory}{where}"
+    cpus, gpus = (f"{n:g} {of}{'s' * (n != 1)}" for n, of in ((request.cpus, "CPU"), (request.gpus, "GPU")))
+    return f"{cpus}, {gpus}{memory}{where}"
 
 
 def _long_ones(left: Sequence[Row]) -> list[str]:

@@ -130,11 +130,11 @@ def test_what_is_done_is_looked_at_no_more(looked_at, tmp_path):
 
 def test_the_plan_says_what_the_profile_asks_for(run_with, capsys):
     large = RungProfile(gpus=8, memory_gb=64, partition="gpu-long")
-    run = run_with(Profile(cpus=4, max_gpu_hours=1e-7, rungs={"large": large}), arms={"baseline": {}})
+    run = run_with(Profile(cpus=1, max_gpu_hours=1e-7, rungs={"large": large}), arms={"baseline": {}})
     show(run, planned(run), 1, every_trial=False)
     shown = capsys.readouterr().out
-    assert "each trial of small asks for 4 CPUs, 0 GPUs\n" in shown
-    assert "each trial of large asks for 4 CPUs, 8 GPUs, 64 GB in partition gpu-long\n" in shown
+    assert "each trial of small asks for 1 CPU, 0 GPUs\n" in shown
+    assert "each trial of large asks for 1 CPU, 8 GPUs, 64 GB in partition gpu-long\n" in shown
     assert "more than max_gpu_hours, 1e-07; nothing will be submitted" in shown
 
 
