@@ -38,15 +38,16 @@ def planned(run: "SweepRun") -> list[Row]:
     """One row a trial; ``trial_id`` is None where a tuned field is still to be chosen."""
     state_of = _states(run)
     on_machine = lru_cache(lambda rung: _on_machine(run, rung))
-    named = list(_named(run))
+    members = list(named(run))
     rows = [
         _row(run, member, name, state_of(name) if name else "pending", *on_machine(member.cell.rung))
-        for member, name in named
+        for member, name in members
     ]
-    return with_savings(rows, [member.trial for member, _ in named])
+    return with_savings(rows, [member.trial for member, _ in members])
 
 
-def _named(run: "SweepRun") -> Iterator[tuple[Member, str | None]]:
+def named(run: "SweepRun") -> Iterator[tuple[Member, str | None]]:
+    """Every trial of the sweep with its id; None where a tuned field is still to be chosen."""
     for member in run.members():
         yield member, trial_id(member.trial)
     for cell in run.cells:

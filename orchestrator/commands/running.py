@@ -147,10 +147,11 @@ def check_machines(executor: "Executor", site: "Site", run: "SweepRun") -> None:
 
     Trials whose rate is still open count too: their machines are looked at before the tuning, not after it.
     """
-    from orchestrator.planning import bytes_to_come, not_done, planned
+    from orchestrator.planning import bytes_to_come, named, not_done, planned
     from orchestrator.preflight import preflight
 
-    rows = planned(run)
+    asked = {member.cell.rung for member in run.asked_for([member for member, _ in named(run)])}
+    rows = [row for row in planned(run) if row["rung"] in asked]
     first: dict[tuple[Request, str], str] = {}
     for row in not_done(rows):
         first.setdefault(_kind_of_machine(run, row["rung"]), row["rung"])

@@ -22,9 +22,9 @@ from orchestrator.sweep_run import SweepRun
 def run_with(tmp_path: Path):
     """The sweep's run on a site with these settings, some of its sections changed."""
 
-    def run(profile: Profile, **sections: Any) -> SweepRun:
+    def run(profile: Profile, where: str | None = None, **sections: Any) -> SweepRun:
         sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections, sort_keys=False))
-        return SweepRun(sweep, tmp_path / "runs", Silent(1), simulated=True, profile=profile)
+        return SweepRun(sweep, tmp_path / "runs", Silent(1), simulated=True, where=where, profile=profile)
 
     return run
 
@@ -121,6 +121,10 @@ def test_the_space_that_the_plan_counts_is_looked_for(looked_at, run_with):
     _, space = looked_at(GPU_LONG, tune=TUNED_SMALL)
     rows = planned(run_with(GPU_LONG, tune=TUNED_SMALL))
     assert space == {sum(row["disk_bytes"] for row in rows)}
+
+
+def test_rungs_that_where_leaves_out_are_not_looked_at(looked_at):
+    assert looked_at(GPU_LONG, tune=TUNED_SMALL, where="rung == 'small'")[0] == ["small"]
 
 
 def test_what_is_done_is_looked_at_no_more(looked_at, tmp_path):
