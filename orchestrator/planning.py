@@ -40,15 +40,16 @@ def planned(run: "SweepRun") -> list[Row]:
     """One row a trial; ``trial_id`` is None where a tuned field is still to be chosen."""
     state_of = _states(run)
     on_machine = lru_cache(lambda rung: _on_machine(run, rung))
-    named = list(_named(run))
+    members = list(named(run))
     rows = [
         _row(run, member, name, state_of(name) if name else "pending", *on_machine(member.cell.rung))
-        for member, name in named
+        for member, name in members
     ]
-    return with_savings(rows, [member.trial for member, _ in named])
+    return with_savings(rows, [member.trial for member, _ in members])
 
 
-def _named(run: "SweepRun") -> Iterator[tuple[Member, str | None]]:
+def named(run: "SweepRun") -> Iterator[tuple[Member, str | None]]:
+    """Every trial of the sweep with its id; None where a tuned field is still to be chosen."""
     for member in run.members():
         yield member, trial_id(member.trial)
     for cell in run.cells:
@@ -277,7 +278,8 @@ def _machine(run: "SweepRun", rung: str) -> str:
     request, partition = run.request(rung), run.profile.for_rung(rung).partition
     memory = f", {request.memory_gb:g} GB" if request.memory_gb else ""
     where = f" in partition {partition}" if partition else ""
-    return f"{request.cpus} CPUs, {request.gpus:g} GPUs{memory}{where}"
+    cpus, gpus = (f"{n:g} {of}{'s' * (n != 1)}" for n, of in ((request.cpus, "CPU"), (request.gpus, "GPU")))
+    return f"{cpus}, {gpus}{memory}{where}"
 
 
 def _long_ones(left: Sequence[Row]) -> list[str]:

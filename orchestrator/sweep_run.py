@@ -135,6 +135,10 @@ class SweepRun:
         if outcome.failed or outcome.stopped or outcome.cancelled or outcome.left_out:
             raise StageIncomplete(outcome)
 
+    def asked_for(self, members: list[Member]) -> list[Member]:
+        """Those of ``members`` that this run is for."""
+        return self._split(members)[0]
+
     def _split(self, members: list[Member]) -> tuple[list[Member], list[Member]]:
         """Those that ``where`` asks for, and the others."""
         if self.where is None:

@@ -5,7 +5,7 @@ import shlex
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,15 +83,18 @@ def run_sweep(
 def site_of(sweep: "Sweep", path: str, runs_dir: Path, place: Place) -> tuple[str, "Site"]:
     """The name of the executor and what it is built from. Raises ``Refused``."""
     from orchestrator.executors import Site
+    from orchestrator.profiles import request_for
 
     name, profile = executor_of(path, place, "local")
     simulated = name == SIMULATE
+    requests = [request_for(sweep, profile, rung.name) for rung in sweep.ladder]
     site = Site(
         runs_dir_of(runs_dir, simulated=simulated),
         sweep.name,
-        place.jobs or (sweep.simulate.nodes if simulated else _slots(sweep, profile)),
+        place.jobs or (sweep.simulate.nodes if simulated else _slots(requests)),
         profile,
         sweep.simulation() if simulated else {},
+        max(one.cpus for one in requests),
     )
     return name, site
 
@@ -118,12 +121,10 @@ def runs_dir_of(runs_dir: Path, *, simulated: bool) -> Path:
     return simulated_runs.simulated_runs_dir(runs_dir)
 
 
-def _slots(sweep: "Sweep", profile: "Profile") -> int:
+def _slots(requests: "Sequence[Request]") -> int:
     """As many trials at a time as this machine has cores for, or GPUs where the trials need them."""
     from orchestrator.executors.local import visible_gpus
-    from orchestrator.profiles import request_for
 
-    requests = [request_for(sweep, profile, rung.name) for rung in sweep.ladder]
     slots = (os.cpu_count() or 1) // max(one.cpus for one in requests)
     gpus = max(one.gpus for one in requests)
     return max(1, min(slots, int(len(visible_gpus()) / gpus)) if gpus else slots)
@@ -146,10 +147,11 @@ def check_machines(executor: "Executor", site: "Site", run: "SweepRun") -> None:
 
     Trials whose rate is still open count too: their machines are looked at before the tuning, not after it.
     """
-    from orchestrator.planning import bytes_to_come, not_done, planned
+    from orchestrator.planning import bytes_to_come, named, not_done, planned
     from orchestrator.preflight import preflight
 
-    rows = planned(run)
+    asked = {member.cell.rung for member in run.asked_for([member for member, _ in named(run)])}
+    rows = [row for row in planned(run) if row["rung"] in asked]
     first: dict[tuple[Request, str], str] = {}
     for row in not_done(rows):
         first.setdefault(_kind_of_machine(run, row["rung"]), row["rung"])

@@ -37,6 +37,8 @@ class Site:
     profile: Profile = field(default_factory=Profile)
     simulation: Mapping[str, Any] = field(default_factory=dict)
     """The sweep's section ``simulate``."""
+    cpus: int = 1
+    """The most that one trial asks for."""
 
 
 class Executor(Protocol):

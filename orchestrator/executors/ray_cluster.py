@@ -47,7 +47,7 @@ class RayExecutor:
         """Raises ``Lacking`` where Ray is not installed."""
         require_ray()
         self.site = site
-        self._connection = Connection(site.profile.address, site.slots)
+        self._connection = Connection(site.profile.address, site.slots * site.cpus)
         self._folder = site.runs_dir / "sweeps" / site.sweep / "ray"
         self._tasks: dict[str, _Sent] = {}
         self._called_off: set[str] = set()

@@ -33,14 +33,14 @@ def require_ray() -> None:
 
 
 class Connection:
-    """Opened when first asked for. Without an ``address`` a cluster of ``slots`` processors is started on
+    """Opened when first asked for. Without an ``address`` a cluster of ``cpus`` processors is started on
     this machine, which listens on loopback only; :meth:`close` stops it and removes its files.
 
     A connection that this process has already is shared, and left to who opened it.
     """
 
-    def __init__(self, address: str | None, slots: int) -> None:
-        self.address, self.slots = address, slots
+    def __init__(self, address: str | None, cpus: int) -> None:
+        self.address, self.cpus = address, cpus
         self._is_open = self._owns = False
         self._folder: str | None = None
 
@@ -77,7 +77,7 @@ class Connection:
         if self.address is None:
             # A path of a socket has 107 characters at most: not the system's own, often longer, folder.
             self._folder = tempfile.mkdtemp(prefix="scalevec-", dir=os.environ.get("RAY_TMPDIR", "/tmp"))
-            options |= {"num_cpus": self.slots, "include_dashboard": False, "_temp_dir": self._folder}
+            options |= {"num_cpus": self.cpus, "include_dashboard": False, "_temp_dir": self._folder}
         return options
 
     def close(self) -> None:

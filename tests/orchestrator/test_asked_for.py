@@ -10,7 +10,7 @@ from simulations import SWEEP, Silent, simulated
 
 import sweeps
 from orchestrator.commands.looking import KnownNoise, plan
-from orchestrator.commands.running import Place, check_machines, require_budget
+from orchestrator.commands.running import Place, check_machines, require_budget, site_of
 from orchestrator.errors import Lacking, Refused
 from orchestrator.executors import Ended, Site
 from orchestrator.planning import gpu_hours, planned, show
@@ -22,9 +22,9 @@ from orchestrator.sweep_run import SweepRun
 def run_with(tmp_path: Path):
     """The sweep's run on a site with these settings, some of its sections changed."""
 
-    def run(profile: Profile, **sections: Any) -> SweepRun:
+    def run(profile: Profile, where: str | None = None, **sections: Any) -> SweepRun:
         sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections, sort_keys=False))
-        return SweepRun(sweep, tmp_path / "runs", Silent(1), simulated=True, profile=profile)
+        return SweepRun(sweep, tmp_path / "runs", Silent(1), simulated=True, where=where, profile=profile)
 
     return run
 
@@ -123,6 +123,10 @@ def test_the_space_that_the_plan_counts_is_looked_for(looked_at, run_with):
     assert space == {sum(row["disk_bytes"] for row in rows)}
 
 
+def test_rungs_that_where_leaves_out_are_not_looked_at(looked_at):
+    assert looked_at(GPU_LONG, tune=TUNED_SMALL, where="rung == 'small'")[0] == ["small"]
+
+
 def test_what_is_done_is_looked_at_no_more(looked_at, tmp_path):
     simulated(tmp_path / "runs")
     assert looked_at(GPU_LONG) == ([], set())
@@ -130,12 +134,20 @@ def test_what_is_done_is_looked_at_no_more(looked_at, tmp_path):
 
 def test_the_plan_says_what_the_profile_asks_for(run_with, capsys):
     large = RungProfile(gpus=8, memory_gb=64, partition="gpu-long")
-    run = run_with(Profile(cpus=4, max_gpu_hours=1e-7, rungs={"large": large}), arms={"baseline": {}})
+    run = run_with(Profile(cpus=1, max_gpu_hours=1e-7, rungs={"large": large}), arms={"baseline": {}})
     show(run, planned(run), 1, every_trial=False)
     shown = capsys.readouterr().out
-    assert "each trial of small asks for 4 CPUs, 0 GPUs\n" in shown
-    assert "each trial of large asks for 4 CPUs, 8 GPUs, 64 GB in partition gpu-long\n" in shown
+    assert "each trial of small asks for 1 CPU, 0 GPUs\n" in shown
+    assert "each trial of large asks for 1 CPU, 8 GPUs, 64 GB in partition gpu-long\n" in shown
     assert "more than max_gpu_hours, 1e-07; nothing will be submitted" in shown
+
+
+def test_slots_follow_what_the_profile_asks_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    (tmp_path / "profiles.yaml").write_text("site: {cpus: 3}")
+    sweep = sweeps.loads(yaml.safe_dump(SWEEP, sort_keys=False))
+    _, site = site_of(sweep, str(tmp_path / "my.yaml"), tmp_path / "runs", Place("local", "site"))
+    assert (site.slots, site.cpus) == (2, 3)
 
 
 def rows_of_plan(folder: Path, place: Place, capsys, runs: str = "runs") -> list[dict[str, Any]]:

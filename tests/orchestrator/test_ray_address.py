@@ -80,6 +80,12 @@ def test_an_executor_that_is_only_made_connects_to_nothing(executor_at, nobody):
     executor.close()
 
 
+def test_a_cluster_of_our_own_has_room_for_as_many_trials_as_there_are_slots(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    executor = EXECUTORS["ray"](Site(tmp_path, "small", 2, cpus=3))
+    assert executor._connection._options()["num_cpus"] == 6
+
+
 def test_without_ray_the_line_that_installs_it_is_said(monkeypatch):
     monkeypatch.setattr("orchestrator.executors.ray_connection.find_spec", lambda name: None)
     with pytest.raises(Lacking, match=r"pip install 'scalevec\[ray\]'"):
