@@ -284,6 +284,7 @@ class TrainingRun:
             "resumes": progress.resumes,
             "trunk_step": progress.trunk_step,
             "precision": trial.precision,
+            "keep": self.options.keep,
             "test_tokens": self.corpus.tokens["test"],
             "validation_tokens": self.corpus.tokens["validation"],
             "bytes_per_token": self.corpus.bytes_per_token,
