@@ -79,10 +79,18 @@ class RunDirectoryRecorder:
         """Make metrics and events survive a loss of power."""
         self.directory.sync_records()
 
-    def say(self, message: str) -> None:
+    def say(self, message: str, **details: Any) -> None:
         """Print to the log, and keep as an event."""
         print(message, flush=True)
-        self.directory.append_event("running", note=message)
+        self.directory.append_event("running", note=message, **details)
+
+    def origin(self) -> dict[str, Any]:
+        """The trial and the attempt, and the code that the attempt began with."""
+        attempt = self.claim.attempt
+        records = (record for record in self.directory.environments() if record.get("attempt") == attempt)
+        code = next(records, {})
+        known = {name: code.get(name) for name in ("commit", "dirty")}
+        return {"trial_id": self.directory.trial_id, "attempt": attempt, **known}
 
     def require_ownership(self) -> None:
         """Raise :class:`Superseded` where a later claim exists."""
