@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from model.identity import semantic_fields
+from model.training.checkpoint_files import prune_finished
 from orchestrator.executors.base import Ended, Executor
 from orchestrator.history import unreadable, was_called_off, was_sent_again
 from orchestrator.jobs import Job, Task, WorkerExit, worker_command
@@ -144,6 +145,7 @@ class Scheduler:
         directory.create(semantic_fields(task.trial), task.descriptive)
         result = self._result(directory)
         if result is not None:
+            prune_finished(directory.checkpoints_path, result)
             return None
         events = directory.events()
         self.nodes.learn(task.trial_id, events)
@@ -363,6 +365,7 @@ class Scheduler:
         return False
 
     def _finish(self, task: Task, result: dict[str, Any]) -> None:
+        prune_finished(self._directory(task).checkpoints_path, result)
         self.trunks.settled(task)
         self.progress.ended(task, result["status"], result.get("loss_validation"))
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from model.trunks import branch_step, trunk_id
 from orchestrator.jobs import Task
+from orchestrator.trunk_needs import TrunkNeeds
 from results.files import CorruptRecord
 from results.run_directory import RunDirectory
 from results.trunk_folder import TrunkFolder, has_trunks
@@ -36,6 +37,7 @@ class TrunkBook:
 
     def __init__(self, runs_dir: Path, look_every_s: float = 0.0) -> None:
         self.runs_dir, self.look_every_s = runs_dir, look_every_s
+        self._needs = TrunkNeeds(runs_dir)
         self._branches: dict[str, Branch] = {}
         self._missing: dict[str, set[str]] = {}
         self._ahead: dict[str, list[Task]] = {}
@@ -44,7 +46,7 @@ class TrunkBook:
     def begin(self, tasks: Sequence[Task], missing: Sequence[Task]) -> list[Task]:
         """Those of ``tasks`` that are ``missing``, each told at which steps it keeps its state for others.
 
-        Trunks of which none is missing are deleted, if a trial ended while no scheduler was there.
+        Trunks that nobody needs are deleted, if a trial ended while no scheduler was there.
         """
         self._branches, self._missing, self._looks = {}, {}, {}
         for task in missing:
@@ -53,7 +55,7 @@ class TrunkBook:
                 self._missing.setdefault(name, set()).add(task.trial_id)
         if has_trunks(self.runs_dir):
             for name in {trunk_id(task.trial) for task in tasks} - self._missing.keys() - {None}:
-                TrunkFolder.of(self.runs_dir, str(name)).remove()
+                self._remove(str(name))
         return [self._told(task) for task in missing]
 
     def _told(self, task: Task) -> Task:
@@ -104,14 +106,19 @@ class TrunkBook:
         return found
 
     def settled(self, task: Task) -> None:
-        """``task`` has its result or is given up; a trunk that no other one needs is deleted."""
+        """``task`` has its result or is given up; a trunk that no trial of any sweep needs is deleted."""
         branch = self._branches.get(task.trial_id)
         if branch is None:
             return
         left = self._missing[branch.trunk]
         left.discard(task.trial_id)
         if not left:
-            TrunkFolder.of(self.runs_dir, branch.trunk).remove()
+            self._remove(branch.trunk)
+
+    def _remove(self, trunk: str) -> None:
+        folder = TrunkFolder.of(self.runs_dir, trunk)
+        if folder.path.is_dir() and not self._needs.is_needed(trunk):
+            folder.remove()
 
 
 def _last_step(directory: RunDirectory) -> int:

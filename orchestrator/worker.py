@@ -13,8 +13,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,7 +25,7 @@ import model
 from model.config import RunOptions, Trial
 from model.fields import from_dict
 from model.identity import trial_from_fields
-from model.training.checkpoint_files import newest_step, prune
+from model.training.checkpoint_files import newest_step, prune_finished
 from model.training.corpora import open_corpus
 from model.training.loop import Interrupted, train
 from model.trunks import trunk_id
@@ -57,11 +57,11 @@ class RunDirectoryRecorder:
         self.directory, self.claim = directory, claim
         self._stop = threading.Event()
         self.stop_cause = "preempted"
-        self._looked = time.monotonic()
+        self._looked = _now()
 
     def record(self, row: Mapping[str, Any]) -> None:
         """Append ``row`` to metrics.jsonl; a process that was stopped for long looks at its claim first."""
-        if time.monotonic() - self._looked > LOOK_S:
+        if _now() - self._looked > LOOK_S:
             self.require_ownership()
         self.directory.append_metrics(dict(row))
 
@@ -81,16 +81,24 @@ class RunDirectoryRecorder:
         """Make metrics and events survive a loss of power."""
         self.directory.sync_records()
 
-    def say(self, message: str) -> None:
+    def say(self, message: str, **details: Any) -> None:
         """Print to the log, and keep as an event."""
         print(message, flush=True)
-        self.directory.append_event("running", note=message)
+        self.directory.append_event("running", note=message, **details)
+
+    def origin(self) -> dict[str, Any]:
+        """The trial and the attempt, and the code that the attempt began with."""
+        attempt = self.claim.attempt
+        records = (record for record in self.directory.environments() if record.get("attempt") == attempt)
+        code = next(records, {})
+        known = {name: code.get(name) for name in ("commit", "dirty")}
+        return {"trial_id": self.directory.trial_id, "attempt": attempt, **known}
 
     def require_ownership(self) -> None:
         """Raise :class:`Superseded` where a later claim exists."""
         if not self.claim.is_current():
             raise Superseded
-        self._looked = time.monotonic()
+        self._looked = _now()
 
     def stop_requested(self) -> bool:
         """Whether a signal asked this process to stop."""
@@ -101,6 +109,11 @@ class RunDirectoryRecorder:
         if number == signal.SIGUSR2:
             self.stop_cause = "timeout"
         self._stop.set()
+
+
+def _now() -> float:
+    """Seconds that also pass while the machine is suspended, where the system has such a clock."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def run_attempt(runs_dir: Path, trial_id: str, options: RunOptions, token: str) -> WorkerExit:
@@ -118,7 +131,9 @@ def run_attempt(runs_dir: Path, trial_id: str, options: RunOptions, token: str) 
         print(f"no space left for a claim: {problem}", file=sys.stderr)
         return WorkerExit.NO_SPACE
     try:
-        if directory.result() is not None:  # finished between the scheduler's look and our claim
+        result = directory.result()
+        if result is not None:  # finished between the scheduler's look and our claim
+            prune_finished(directory.checkpoints_path, result)
             return WorkerExit.RESULT
         if was_called_off(directory.events()):  # and nobody knew of this job, to end it
             print("this trial was cancelled; scalevec run asks for it again")
@@ -126,8 +141,8 @@ def run_attempt(runs_dir: Path, trial_id: str, options: RunOptions, token: str) 
         recorder = RunDirectoryRecorder(directory, claim)
         for number in STOP_SIGNALS:
             signal.signal(number, recorder.request_stop)
-        _start_beating(claim)
-        return _train_and_record(runs_dir, trial, options, recorder)
+        with _beating(claim):
+            return _train_and_record(runs_dir, trial, options, recorder)
     finally:
         with suppress(OSError):  # a full disk cannot take the mark; our death will show that we are gone
             claim.release()
@@ -144,16 +159,22 @@ def _train_and_record(
         recorder.require_ownership()
         directory.write_result(result)
         directory.append_event(result["status"])
-        prune(directory.checkpoints_path, options.keep)
+        prune_finished(directory.checkpoints_path, result)
     except Interrupted as stop:
         directory.append_event("pending", cause=recorder.stop_cause, step=stop.step)
         return WorkerExit.STOPPED
     except (Superseded, AlreadyWritten):
-        print("another worker has taken over this trial; nothing more is written here")
-        return WorkerExit.NOT_OWNER
+        return _taken_over()
     except Exception as problem:  # noqa: BLE001 (whatever it is, it must be on record)
+        if not recorder.claim.is_current():  # a successor removes what this worker was writing
+            return _taken_over()
         return _record_failure(directory, problem)
     return WorkerExit.RESULT
+
+
+def _taken_over() -> WorkerExit:
+    print("another worker has taken over this trial; nothing more is written here")
+    return WorkerExit.NOT_OWNER
 
 
 def _trunk(runs_dir: Path, trial: Trial) -> Path | None:
@@ -194,13 +215,23 @@ def is_out_of_memory(problem: Exception) -> bool:
     return cpu or isinstance(problem, torch.OutOfMemoryError | MemoryError)
 
 
-def _start_beating(claim: Claim) -> None:
+@contextmanager
+def _beating(claim: Claim) -> Iterator[None]:
+    """Within it the claim beats in the background."""
+
     def beat() -> None:
         while not finished.wait(BEAT_S):
-            claim.beat()
+            try:
+                claim.beat()
+            except OSError as problem:  # a file server's bad moment; the lease outlasts several beats
+                print(f"a beat of the claim failed ({problem}); the next is in {BEAT_S:g} s", flush=True)
 
     finished = threading.Event()
     threading.Thread(target=beat, daemon=True, name="beat").start()
+    try:
+        yield
+    finally:
+        finished.set()
 
 
 def _require_own_packages() -> None:

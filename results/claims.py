@@ -43,8 +43,9 @@ class Claim:
         path = _beat_path(self.run_directory, self.attempt)
         descriptor = os.open(path, os.O_RDWR)
         try:
-            beats = int(os.pread(descriptor, _BEAT_DIGITS, 0) or b"0") + 1
-            os.pwrite(descriptor, _beat_content(beats), 0)
+            beats = os.pread(descriptor, _BEAT_DIGITS, 0)
+            # A loss of power may have left anything there; every change of it is a beat.
+            os.pwrite(descriptor, _beat_content(int(beats) + 1 if beats.isdigit() else 1), 0)
         finally:
             os.close(descriptor)
 
@@ -234,7 +235,10 @@ class ClaimObserver:
         return self._beats(_beat_path(run_directory, attempt))
 
     def _beats(self, path: Path) -> bool:
-        content = path.read_bytes()
+        try:
+            content = path.read_bytes()
+        except OSError:  # lost with a machine's power, or a file server's bad moment: not a beat that counts
+            content = b""
         now = self.clock()
         last, since = self._seen.get(path, (None, now))
         if content != last:

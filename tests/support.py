@@ -40,6 +40,7 @@ class MemoryRecorder:
         self.rows: list[dict[str, Any]] = []
         self.said: list[str] = []
         self.stop_after = stop_after
+        self.details: list[dict[str, Any]] = []
         self.synced = 0
 
     def record(self, row: dict[str, Any]) -> None:
@@ -57,8 +58,12 @@ class MemoryRecorder:
     def sync(self) -> None:
         self.synced = len(self.rows)
 
-    def say(self, message: str) -> None:
+    def say(self, message: str, **details: Any) -> None:
         self.said.append(message)
+        self.details.append(details)
+
+    def origin(self) -> dict[str, Any]:
+        return {"trial_id": "ab12" * 16, "commit": "c0ffee" * 6}
 
     def require_ownership(self) -> None:
         """Nobody else wants the trial."""

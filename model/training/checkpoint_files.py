@@ -1,9 +1,10 @@
 """The files of a folder of checkpoints: their names, their order, and which of them stay; none is read."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 KEPT = 2
 """How many checkpoints stay: the newest, and the one before in case the newest is damaged."""
@@ -60,6 +61,16 @@ def prune(folder: Path, keep: str) -> None:
     """What stays of a completed trial's checkpoints: nothing for ``none``, else the last one."""
     _drop(newest_first(folder)[0 if keep == "none" else 1 :])
     drop_leftovers(folder)
+
+
+def prune_finished(folder: Path, result: Mapping[str, Any]) -> None:
+    """Prune as the attempt with this ``result`` was to do, which may have been killed before it came to that.
+
+    Nothing happens where the result does not say what is kept. Who may not delete the files leaves them.
+    """
+    if keep := result.get("keep"):
+        with suppress(PermissionError):
+            prune(folder, keep)
 
 
 def drop_leftovers(folder: Path) -> None:

@@ -53,8 +53,11 @@ class Recorder(Protocol):
     def sync(self) -> None:
         """Make all that was recorded survive a loss of power."""
 
-    def say(self, message: str) -> None:
-        """Tell a person something that the result alone would not show."""
+    def say(self, message: str, **details: Any) -> None:
+        """Tell a person something that the result alone would not show, and programs the ``details``."""
+
+    def origin(self) -> Mapping[str, Any]:
+        """Who trains: plain values that tell trial and code, for those who take over the state."""
 
     def require_ownership(self) -> None:
         """Raise if another worker has taken over this trial."""
@@ -158,8 +161,17 @@ class TrainingRun:
         self.progress = Progress.kept_in(state.checkpoint)
         self.progress.trunk_step = self.progress.step
         self.recorder.replace_rows(state.rows)
-        self.recorder.say(f"branched from trunk {self.trunk.name[:12]} after step {self.progress.step}")
+        self._say_branched(self.trunk.name, state.checkpoint.facts.get("origin", {}))
         return True
+
+    def _say_branched(self, trunk: str, origin: Mapping[str, Any]) -> None:
+        """``origin`` is empty in states from before it was kept."""
+        known = (f"{name} {str(origin[name])[:12]}" for name in ("trial_id", "commit") if origin.get(name))
+        who = "".join(f", {words}" for words in known)
+        self.recorder.say(
+            f"branched from trunk {trunk[:12]} after step {self.progress.step}{who}",
+            trunk={"trunk_id": trunk, "step": self.progress.step, **origin},
+        )
 
     def _unfit(self, state: TrunkState) -> str:
         """Why going on from ``state`` would not be this trial alone; empty where it is."""
@@ -180,7 +192,8 @@ class TrainingRun:
             return
         self.recorder.require_ownership()
         how = {"micro_batch": self.options.micro_batch, "device": str(self.device)}
-        checkpoint = Checkpoint(step, pack(self.model, self.optimizer), {**self.progress.facts(), **how})
+        facts = {**self.progress.facts(), **how, "origin": dict(self.recorder.origin())}
+        checkpoint = Checkpoint(step, pack(self.model, self.optimizer), facts)
         if save_trunk(self.trunk, checkpoint, self.recorder.recorded()):
             self.recorder.say(f"the state after step {step} is kept for other trials of the trunk")
 
@@ -284,6 +297,7 @@ class TrainingRun:
             "resumes": progress.resumes,
             "trunk_step": progress.trunk_step,
             "precision": trial.precision,
+            "keep": self.options.keep,
             "test_tokens": self.corpus.tokens["test"],
             "validation_tokens": self.corpus.tokens["validation"],
             "bytes_per_token": self.corpus.bytes_per_token,

@@ -4,6 +4,7 @@ Each is one safetensors file, written whole and once. They only save time: whoev
 or trained in another way goes on from an older one or from the start, and ends with the same bits.
 """
 
+import errno
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +21,9 @@ from model.training.checkpoints import Checkpoint, read_checkpoint, write_checkp
 _ROWS = "metrics"
 """The name under which a file holds the rows of metrics, as the bytes of their JSON."""
 
+_DELETED = (errno.ENOENT, errno.ESTALE)
+"""What a system says, and a file server, where a folder was deleted under a writer."""
+
 Rows = list[dict[str, Any]]
 
 
@@ -32,16 +36,22 @@ class TrunkState:
 
 
 def save_trunk(folder: Path, checkpoint: Checkpoint, rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Keep ``checkpoint`` with ``rows`` in ``folder``; False where one of its step is there already.
+    """Keep ``checkpoint`` with ``rows`` in ``folder``; False where it is not kept.
 
-    Raises ``OSError`` where the disk refuses.
+    That is where one of its step is there already, or where the folder is deleted meanwhile: it only saves
+    time. Raises ``OSError`` where the disk refuses.
     """
     path = checkpoint_path(folder, checkpoint.step)
     if path.exists():
         return False
     text = json.dumps(rows).encode()
     tensors = {**checkpoint.tensors, _ROWS: torch.frombuffer(bytearray(text), dtype=torch.uint8)}
-    write_checkpoint(folder, Checkpoint(checkpoint.step, tensors, checkpoint.facts))
+    try:
+        write_checkpoint(folder, Checkpoint(checkpoint.step, tensors, checkpoint.facts))
+    except OSError as problem:
+        if problem.errno not in _DELETED:
+            raise
+        return False
     return True
 
 
@@ -60,7 +70,7 @@ def load_trunk(
             continue
         except (SafetensorError, ValueError, KeyError, OSError) as problem:
             say(f"trunk {folder.name[:12]}: {path.name} is damaged ({problem}); it is set aside")
-            with suppress(FileNotFoundError):
+            with suppress(OSError):  # it is passed over all the same
                 path.rename(path.with_name(f"{path.name}.corrupt"))
             continue
         if reason := unfit(state):

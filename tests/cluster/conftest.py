@@ -8,6 +8,7 @@ from cluster.needs import missing, only_loopback
 from cluster.postgres_daemon import postgres, postgres_url  # noqa: F401 (fixtures)
 from cluster.ray_daemons import ray_cluster  # noqa: F401 (fixture)
 from cluster.slurm_daemons import slurm, slurm_commands, slurm_without_accounting  # noqa: F401 (fixtures)
+from cluster.trunk_sweep import trunk_sweep, trunks_on_this_machine  # noqa: F401 (fixtures)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from cluster.slurm_daemons import until
+from cluster.trunk_sweep import outcomes, states_left
 from support import SCALEVEC, finished
 
 from model.training.checkpoint_files import newest_step
@@ -128,6 +129,17 @@ def test_slurm_gives_the_losses_of_this_machine(start, tmp_path, undisturbed, pr
     end_of(start(profile))
     assert_whole(tmp_path, undisturbed)
     assert not causes(tmp_path)
+
+
+@pytest.mark.parametrize("profile", ["plain", "shared"])
+def test_budgets_branch_off_their_trunk_on_slurm_as_on_this_machine(
+    start, tmp_path, trunk_sweep, trunks_on_this_machine, profile
+):
+    (tmp_path / "small.yaml").write_text(trunk_sweep)
+    end_of(start(profile))
+    assert outcomes(tmp_path) == trunks_on_this_machine
+    assert not causes(tmp_path)
+    assert not states_left(tmp_path)
 
 
 def test_requeue_changes_no_bit(start, slurm, tmp_path, undisturbed):

@@ -3,6 +3,7 @@
 import pytest
 from simulations import simulated
 
+from model.training.checkpoint_files import checkpoint_path
 from orchestrator import scheduler as scheduling
 from orchestrator.executors.simulate import SimulateExecutor
 
@@ -41,3 +42,16 @@ def slow(monkeypatch):
 def test_a_trial_that_was_called_off_is_asked_once_to_end(slow, tmp_path):
     simulated(tmp_path / "runs", slots=8)
     assert len(slow[0].asked) == len(set(slow[0].asked)) == 8
+
+
+@pytest.mark.parametrize(("keep", "left"), [("none", 0), ("weights", 1)])
+def test_what_a_worker_killed_after_its_result_left_is_pruned_by_the_next_run(keep, left, tmp_path):
+    directory = simulated(tmp_path).directories()[0]
+    result = directory.result()
+    directory.result_path.unlink()
+    directory.write_result({**result, "keep": keep})
+    directory.checkpoints_path.mkdir(exist_ok=True)
+    for step in (1, 2):
+        checkpoint_path(directory.checkpoints_path, step).write_bytes(b"state")
+    simulated(tmp_path)
+    assert len(list(directory.checkpoints_path.iterdir())) == left

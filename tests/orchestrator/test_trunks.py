@@ -22,6 +22,7 @@ from orchestrator.planning import gpu_hours, planned, show
 from orchestrator.simulation import Attempt
 from orchestrator.sources import open_sweep
 from orchestrator.sweep_run import SweepRun
+from orchestrator.trunk_needs import TrunkNeeds
 from results.run_directory import RunDirectory, trial_ids
 from results.trunk_folder import TrunkFolder, has_trunks
 
@@ -192,6 +193,26 @@ def test_trunks_are_gone_when_nobody_needs_them(tmp_path):
 
 
 # When the trial that trains the trunk fails
+
+
+def test_a_trunk_that_another_sweep_needs_stays_until_that_has_ended_too(tmp_path):
+    other = sweep_run(tmp_path, **ONE_TRUNK | {"name": "other", "tokens_per_parameter": [5, 40]})
+    other.write_members(other.members())
+    folder = TrunkFolder.of(tmp_path, str(trunk_id(other.members()[0].trial)))
+    simulated(tmp_path, **WSD | ONE_TRUNK)
+    assert folder.steps() != []
+    simulated(tmp_path, **WSD | ONE_TRUNK | {"name": "other", "tokens_per_parameter": [5, 40]})
+    assert not folder.path.exists()
+
+
+@pytest.mark.parametrize(("state", "stays"), [("queued", True), ("failed", False), ("cancelled", False)])
+def test_a_trial_that_is_given_up_needs_no_trunk(state, stays, tmp_path):
+    run = sweep_run(tmp_path, **ONE_TRUNK)
+    run.write_members(run.members())
+    for member in run.members():
+        run.directory(member.trial).path.mkdir(parents=True)
+        run.directory(member.trial).append_event(state)
+    assert TrunkNeeds(tmp_path).is_needed(str(trunk_id(run.members()[0].trial))) == stays
 
 
 @pytest.fixture

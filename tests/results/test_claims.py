@@ -266,3 +266,22 @@ def test_of_processes_that_race_for_an_attempt_exactly_one_wins(tmp_path):
         process.join()
     wins = [(number, attempt) for number, attempt in found if attempt is not None]
     assert sorted(wins) == [(number, 1) for number in range(rounds)]
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 21, b"garbage"])
+def test_a_counter_that_was_damaged_beats_again(content, run_directory):
+    claim = acquire(run_directory, {})
+    path = run_directory.claims_path / "0001.beat"
+    path.write_bytes(content)
+    claim.beat()
+    assert path.read_bytes() != content
+
+
+def test_a_claim_whose_counter_is_lost_is_stale_after_a_lease(run_directory, clock):
+    acquire(run_directory, {})
+    make_foreign(run_directory)
+    (run_directory.claims_path / "0001.beat").unlink()
+    observer = ClaimObserver(clock=clock)
+    assert observer.is_alive(run_directory)
+    clock.seconds += 181
+    assert not observer.is_alive(run_directory)

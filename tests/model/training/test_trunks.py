@@ -1,6 +1,8 @@
 """Trunks: a run that branches off another one's trunk ends with the same bits as the run alone."""
 
+import errno
 import os
+import shutil
 import signal
 from dataclasses import replace
 
@@ -298,3 +300,43 @@ def test_a_writer_that_is_killed_leaves_nothing_that_is_read(tmp_path):
     said = []
     assert load_trunk(tmp_path, range(1, 9), lambda _: "", said.append) is None
     assert said == []
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before the file is written", "after"])
+def test_a_trunk_that_is_deleted_meanwhile_is_not_kept(before, monkeypatch, tmp_path):
+    write, trunk = checkpoints.save_file, tmp_path / "trunk"
+
+    def racing(tensors, path, metadata):
+        if not before:
+            write(tensors, path, metadata=metadata)
+        shutil.rmtree(trunk)
+        if before:
+            write(tensors, path, metadata=metadata)
+
+    monkeypatch.setattr(checkpoints, "save_file", racing)
+    assert not save_trunk(trunk, Checkpoint(3, {"model.weight": torch.zeros(2)}, {}), [{"step": 3}])
+    assert not trunk.exists()
+
+
+def test_a_disk_that_refuses_a_state_of_a_trunk_is_not_passed_over(monkeypatch, tmp_path):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoints, "save_file", full)
+    with pytest.raises(OSError, match="No space"):
+        save_trunk(tmp_path, Checkpoint(3, {"model.weight": torch.zeros(2)}, {}), [{"step": 3}])
+
+
+def test_a_state_whose_rows_have_a_gap_is_not_used(of_steps, corpus, tmp_path):
+    state = checkpoints.Checkpoint(4, {"model.weight": torch.zeros(2)}, {"micro_batch": 0, "device": "cpu"})
+    save_trunk(tmp_path / "trunk", state, [{"step": 1, "loss": 5.0}, {"step": 4, "loss": 5.0}])
+    result, recorder = run(of_steps(10), corpus, tmp_path / "branch", tmp_path / "trunk")
+    assert result["trunk_step"] == 0
+    assert any("metrics have a gap" in line for line in recorder.said)
+
+
+def test_a_branch_says_which_trial_at_which_commit_took_its_first_steps(trunk, of_steps, corpus, tmp_path):
+    _, recorder = run(of_steps(10), corpus, tmp_path / "branch", trunk)
+    place = next(n for n, line in enumerate(recorder.said) if line.startswith("branched from trunk"))
+    assert recorder.said[place].endswith("after step 8, trial_id ab12ab12ab12, commit c0ffeec0ffee")
+    assert recorder.details[place]["trunk"] == {"trunk_id": "trunk", "step": 8, **recorder.origin()}
