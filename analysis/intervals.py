@@ -256,8 +256,8 @@ def _cluster_t(design: _Design) -> Redraws:
     note = f"t with {df} degrees of freedom, from the residuals of {n_clusters} whole runs{unverified}"
 
     def noise(rows: int) -> FloatArray:
-        signs: FloatArray = design.rng.choice([-1.0, 1.0], (rows, n_clusters))
-        return residuals * signs[:, design.codes]
+        signs = design.rng.choice([-1.0, 1.0], (rows, n_clusters))
+        return np.asarray(signs[:, design.codes] * residuals)
 
     return Redraws("cluster-t", df, design.refitted(noise), note)
 

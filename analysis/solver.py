@@ -68,8 +68,9 @@ def _blocks(problem: Problem, n_rows: int) -> list[Rows]:
 
 def objective(problem: Problem, theta: FloatArray) -> FloatArray:
     """The weighted sum over points of the loss of the residuals [rows]; infinite where it overflows."""
-    parts = [evaluate(Block.of(problem, rows), theta[rows]) for rows in _blocks(problem, len(theta))]
-    return np.concatenate([part.objective for part in parts])
+    # Only the objective is kept: the states of a whole grid of starts would be rows x points again.
+    blocks = _blocks(problem, len(theta))
+    return np.concatenate([evaluate(Block.of(problem, rows), theta[rows]).objective for rows in blocks])
 
 
 def _ridge(majoriser: FloatArray) -> FloatArray:

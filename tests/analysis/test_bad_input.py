@@ -148,9 +148,22 @@ def test_a_table_of_200_megabytes_is_refused_before_it_is_read(
     assert_refused(run(good(), command), "has 200000000 bytes")
 
 
+def test_too_little_memory_is_what_the_machine_lacks(run: Run, monkeypatch: pytest.MonkeyPatch):
+    def exhausted(*points: object) -> None:
+        raise MemoryError("Unable to allocate 9 GiB")
+
+    monkeypatch.setattr("analysis.fitting.estimated", exhausted)
+    code, out, err = run(good(), "fit")
+    assert (code, out) == (3, "")
+    assert err == (
+        "scalevec: not enough memory (Unable to allocate 9 GiB): a smaller table or fewer redraws need less\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (("--bootstrap", "1"), "bootstrap is 1; allowed: 0 (none) or 20 to 1000000"),
         (("--law", "chinchila"), "nearest: 'chinchilla'"),
         (("--delta", "0"), "delta is 0.0"),
         (("--cluster", "runs"), "no column 'runs'"),

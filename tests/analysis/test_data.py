@@ -6,7 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.data import DataError, checked, completed_rows, compute_of, parameters_of, read_table
+from analysis.data import (
+    DataError,
+    checked,
+    completed_rows,
+    compute_of,
+    parameters_of,
+    read_table,
+    unit_warnings,
+)
 
 
 def small() -> pd.DataFrame:
@@ -129,6 +137,16 @@ def test_importing_analysis_loads_nothing_heavy():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[] []"
+
+
+def test_sizes_and_tokens_in_millions_are_questioned_up_to_large_models():
+    table = pd.DataFrame({"n_params": [70, 160, 410, 1400, 6900], "n_tokens": 3e5})
+    assert [warning.split(" is ")[0] for warning in unit_warnings(table)] == ["the largest n_params"]
+    assert len(unit_warnings(table.assign(n_tokens=20 * table["n_params"] / 2))) == 2
+
+
+def test_the_smallest_rung_shipped_is_not_questioned():
+    assert unit_warnings(pd.DataFrame({"n_params": [25_088], "n_tokens": [200_704]})) == []
 
 
 def test_the_nullable_columns_of_a_sweep_are_read():

@@ -205,6 +205,14 @@ def test_counts_that_look_like_millions_are_questioned():
     assert any("thousands or millions" in warning for warning in found.warnings)
 
 
+@pytest.mark.parametrize("status", ["fixed", "censored"])
+def test_rates_that_were_not_tuned_are_said(sweep, status: str):
+    table = sweep({"baseline": 0.0})
+    some = fit(table.assign(lr_status=["tuned", status] * 4), bootstrap=0)[0].warnings
+    assert any(f"learning rates of 8 trials: 4 {status}" in warning for warning in some)
+    assert not any("learning rates" in warning for warning in fit(table, bootstrap=0)[0].warnings)
+
+
 def test_rows_that_agree_in_all_that_counts_are_said(sweep):
     table = sweep({"baseline": 0.0})
     (found,) = fit(pd.concat([table.assign(run=0), table.iloc[[0]].assign(run=1)]))

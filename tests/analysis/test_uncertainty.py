@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import DataError, fit
+from analysis import DataError, fit, intervals
 from analysis.estimate import estimated
 from analysis.intervals import choose
 from analysis.joint import joint_fit, likelihood_comparison
@@ -213,6 +213,33 @@ def test_the_joint_law_gives_one_result_for_each_arm():
 def test_the_joint_law_of_one_arm_is_refused():
     with pytest.raises(DataError, match="joins several arms"):
         fit(points(), law="chinchilla-shared")
+
+
+def test_the_joint_law_predicts_the_hold_out_from_the_joint_fit_of_the_rest():
+    table = pd.concat([points(1e-3).assign(arm="a"), points(1e-3, random_seed=1, A=300.0).assign(arm="b")])
+    largest = table["n_params"] == table["n_params"].max()
+    without = fit(table[~largest], law="chinchilla-shared", bootstrap=0, hold_out=False)
+    for found, rest in zip(fit(table, law="chinchilla-shared", bootstrap=0), without, strict=True):
+        rows = table[largest & (table["arm"] == found.arm)]
+        predicted = rest.predict(N=rows["n_params"].to_numpy(), D=rows["n_tokens"].to_numpy())
+        assert found.hold_out["predicted"] == pytest.approx(float(np.mean(predicted)), rel=1e-9)
+
+
+@pytest.mark.parametrize("method", ["seed-t", "residual-t", "cluster-t", "percentile"])
+def test_redraws_in_blocks_are_those_drawn_at_once(method: str, monkeypatch: pytest.MonkeyPatch):
+    table = points(seeds=2).assign(run=np.repeat(range(20), 2))
+    options = {"interval": method, "bootstrap": 30, "cluster": "run" if method == "cluster-t" else "cluster"}
+    at_once = fit(table, law="chinchilla", hold_out=False, **options)[0].intervals
+    monkeypatch.setattr(intervals, "BLOCK_ELEMENTS", 7 * len(table))
+    in_blocks = fit(table, law="chinchilla", hold_out=False, **options)[0].intervals
+    for name, bounds in at_once.items():
+        assert in_blocks[name] == pytest.approx(bounds, rel=1e-6), name
+
+
+def test_no_block_of_redraws_is_larger_than_its_bound(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(intervals, "BLOCK_ELEMENTS", 100)
+    assert intervals._block_sizes(8, 33) == [3, 3, 2]
+    assert intervals._block_sizes(2, 1000) == [1, 1]
 
 
 QUANTITIES = ("mean difference", "log multiplier, middle", "prediction at 2 C")
