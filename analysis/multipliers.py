@@ -61,7 +61,7 @@ def line_problem(pairs: Pairs, law: str) -> str:
     settings = [name for name in pairs.cell_columns if name not in ("rung", "n_tokens")]
     several = varying(complete, settings)
     if law_named(law).variables != ("x",):
-        return f"multipliers need a law in one variable, not {law}"
+        return f"no multiplier: multipliers need a law in one variable, not {law}"
     if several:
         return f"no multiplier across several values of {', '.join(several)}: choose one with where"
     if complete["compute_reference"].nunique() < 2:
@@ -70,6 +70,21 @@ def line_problem(pairs: Pairs, law: str) -> str:
     if len(ratio) and ratio.max() > ONE_LINE * ratio.min():
         return "no multiplier across several numbers of tokens per parameter: choose one with where"
     return ""
+
+
+def described(side: str, x: str, found: Estimated) -> dict[str, Any]:
+    """A fitted law as plain JSON values; ``objective`` is a sum over points."""
+    return {
+        "side": side,
+        "x": x,
+        "parameters": found.parameters(),
+        "n_points": len(found.y),
+        "objective": found.objective,
+        "optimality": found.optimality,
+        "verified": bool(found.solution.optimal[0]),
+        "starts_agreeing": found.starts_agreeing,
+        "n_starts": len(found.solution.objective),
+    }
 
 
 class Lines:
@@ -208,6 +223,7 @@ class Multipliers:
     token: list[Multiplier] = field(default_factory=list)
     time: list[Multiplier] = field(default_factory=list)
     per_decade: dict[str, Any] | None = None
+    laws: list[dict[str, Any]] = field(default_factory=list)
     reason: str = ""
 
 
@@ -231,6 +247,11 @@ def multipliers(pairs: Pairs, settings: FitSettings) -> Multipliers:
         [tokens.multiplier(name, d, c, settings.level) for name, c, d in points],
         _time_multipliers(pairs, compute, points, settings),
         compute.change(low, high, settings.level),
+        [
+            described(side, x, fit)
+            for x, lines in (("C", compute), ("D", tokens))
+            for side, fit in zip(("reference", "arm"), lines.fits, strict=True)
+        ],
     )
 
 
