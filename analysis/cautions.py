@@ -38,12 +38,7 @@ def comparison_warnings(evidence: Evidence, pairs: Pairs) -> list[str]:
     ):
         if names:
             found.append(f"{label}: {'; '.join(names)}; no number enters the mean difference")
-    for name, censored in (
-        (evidence.reference, evidence.reference_censored),
-        (evidence.arm, evidence.arm_censored),
-    ):
-        if censored:
-            found.append(f"{name}: a learning rate is censored at the edge of its grid")
+    found += [f"{name}: a learning rate is censored at the edge of its grid" for name in evidence.censored]
     micro_batch = disagreements(pairs, "micro_batch")
     if micro_batch:
         found.append(f"{micro_batch} pairs differ in micro-batch: the same sums in another order")
@@ -53,10 +48,10 @@ def comparison_warnings(evidence: Evidence, pairs: Pairs) -> list[str]:
     p = inference.heterogeneity(pairs.differences, pairs.cells) if testable else None
     if p is not None and p < evidence.alpha:
         found.append("the difference is not the same at all rungs: the mean speaks of these rungs only")
-    if evidence.estimate is not None and 0 < evidence.estimate.df < 3:
-        found.append(
-            f"{evidence.estimate.df} degrees of freedom: the interval is wide because little is known"
-        )
+    estimate = evidence.estimate
+    interval = estimate.interval(evidence.level) if estimate else None
+    if estimate and interval and estimate.df < 3 and interval[0] <= 0 <= interval[1]:
+        found.append(f"{estimate.df} degrees of freedom: the interval is wide because little is known")
     return found
 
 

@@ -35,9 +35,9 @@ from analysis.pairs import (
     Pairs,
     make_pairs,
 )
-from analysis.sides import held_out_difference, joint_against_separate
+from analysis.sides import fitted_laws, held_out_difference, joint_against_separate
 from analysis.verdict import Evidence, decide, sentence, would_change
-from analysis.where import select
+from analysis.where import rows_left_out, select
 from analysis.words import is_loss
 
 
@@ -69,9 +69,21 @@ class Comparison:
     missing: tuple[str, ...]
     level: float
     law: str
+    x: str
     y: str
+    loss: str
+    delta: float
+    residual: str
+    n_bootstrap: int
+    seed: int
+    cluster: str
     n_convention: str
     c_convention: str
+    laws: tuple[dict[str, Any], ...]
+    """The fitted law of each side in each variable that was needed, with its optimality and its starts."""
+    where: str | None
+    excluded: dict[str, int]
+    """Rows of these arms that ``where`` leaves out."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -118,10 +130,17 @@ def compare(
     _require_common_cells([part.pairs for part in parts], reference)
     p_values = [part.estimate.p_value() if part.estimate else None for part in parts]
     notes = reference_warnings(table, reference, chosen)
-    return [
+    found = [
         _comparison(part, reference, p, len(parts), margin, hold_out, chosen, notes)
         for part, p in zip(parts, inference.holm(p_values), strict=True)
     ]
+    return [_of_chosen_rows(one, results, where) for one in found]
+
+
+def _of_chosen_rows(found: Comparison, results: pd.DataFrame, where: str | None) -> Comparison:
+    """The comparison with the expression that chose its rows, and how many it left out."""
+    left_out = rows_left_out(results, where, [found.reference, found.arm])
+    return dataclasses.replace(found, where=where, excluded={"where": left_out} if left_out else {})
 
 
 def other_arms(table: pd.DataFrame, reference: str) -> list[str]:
@@ -199,15 +218,16 @@ def _comparison(
         warnings.append(found.reason)
     elif not pairs.dependent and is_loss(chosen.y):
         warnings += misfit_warnings(evidence, pairs, chosen.law)
+    laws = [*found.laws, *fitted_laws(pairs, chosen, known=[law["x"] for law in found.laws])]
     return Comparison(
         reference=reference,
         arm=part.arm,
         pairs=evidence.n_pairs,
         loss_difference=overall_difference(pairs, part.estimate, p_holm, chosen.level),
         by_rung=tuple(rung_differences(pairs, chosen.level)),
-        compute_multipliers=tuple(found.compute),
-        token_multipliers=tuple(found.token),
-        time_multipliers=tuple(found.time),
+        compute_multipliers=tuple(_noted(found.compute, evidence)),
+        token_multipliers=tuple(_noted(found.token, evidence)),
+        time_multipliers=tuple(_noted(found.time, evidence)),
         trend={**trend_per_decade(pairs, chosen.level), "multiplier_per_decade": found.per_decade},
         equivalence=equivalence_test(part.estimate, evidence.margin, _no_margin(margin, chosen.y)),
         joint=joint_against_separate(pairs, chosen),
@@ -215,23 +235,44 @@ def _comparison(
         verdict=verdict,
         sentence=sentence(evidence, verdict, reasons),
         would_change=would_change(evidence, verdict, reasons),
-        warnings=tuple(warnings),
+        warnings=(*warnings, *_unverified(laws)),
         arm_diverged=evidence.arm_diverged,
         reference_diverged=evidence.reference_diverged,
         both_diverged=evidence.both_diverged,
         missing=evidence.missing,
         level=chosen.level,
-        law=chosen.law,
-        y=chosen.y,
-        n_convention=chosen.n_convention,
-        c_convention=chosen.c_convention,
+        n_bootstrap=chosen.bootstrap,
+        laws=tuple(laws),
+        where=None,
+        excluded={},
+        **{name: getattr(chosen, name) for name in _COPIED},
     )
+
+
+_COPIED = ("law", "x", "y", "loss", "delta", "residual", "seed", "cluster", "n_convention", "c_convention")
+
+
+def _noted(found: list[Multiplier], evidence: Evidence) -> list[Multiplier]:
+    """Multipliers that say what the trials they rest on leave out."""
+    remarks = ["complete pairs only"] if evidence.diverged else []
+    remarks += [f"a learning rate of {name} is censored" for name in evidence.censored]
+    return [dataclasses.replace(one, note="; ".join(filter(None, [one.note, *remarks]))) for one in found]
+
+
+def _unverified(laws: list[dict[str, Any]]) -> list[str]:
+    """A warning for each law whose fit is no verified optimum."""
+    return [
+        f"the law of the {law['side']} in {law['x']} is not a verified optimum: read no multiplier from it"
+        for law in laws
+        if not law["verified"]
+    ]
 
 
 def _evidence(
     part: _Part, reference: str, p_holm: float | None, n_arms: int, margin: float | None, chosen: FitSettings
 ) -> Evidence:
     pairs, estimate, level = part.pairs, part.estimate, chosen.level
+    corrected = inference.level_of_holm(level, estimate.p_value() if estimate else None, p_holm, n_arms)
     return Evidence(
         reference=reference,
         arm=part.arm,
@@ -252,7 +293,7 @@ def _evidence(
         arm_censored=_censored(pairs, "arm"),
         same_trials=_same_trials(pairs),
         sign_p_holm=min(1.0, part.sign_p * n_arms),
-        fragile=tuple(_fragile(pairs, estimate, level)),
+        fragile=tuple(_fragile(pairs, estimate, corrected)),
     )
 
 
@@ -269,7 +310,7 @@ def _same_trials(pairs: Pairs) -> bool:
 
 
 def _fragile(pairs: Pairs, estimate: Estimate | None, level: float) -> list[str]:
-    """The rungs without which an interval that excludes zero would include it."""
+    """The rungs without which the interval at ``level`` excludes zero no longer, or on the other side."""
     interval = estimate.interval(level) if estimate else None
     if interval is None or interval[0] <= 0 <= interval[1]:
         return []
@@ -280,6 +321,6 @@ def _fragile(pairs: Pairs, estimate: Estimate | None, level: float) -> list[str]
         if not keep.any():
             continue
         rest = inference.overall(differences[keep], cells[keep], clusters[keep]).interval(level)
-        if rest is None or rest[0] <= 0 <= rest[1]:
+        if rest is None or rest[0] <= 0 <= rest[1] or rest[0] * interval[0] < 0:
             names.append(str(rung))
     return names

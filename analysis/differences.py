@@ -24,7 +24,7 @@ class LossDifference:
     p_holm: float | None
     df: int
     pair_sd: float | None
-    """Noise of one pair's difference, pooled within cells."""
+    """Noise of one pair's difference, pooled within cells; None where no seed repeats."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def overall_difference(
     """The mean difference over all complete pairs as it is shown."""
     if estimate is None:
         return LossDifference(None, None, None, None, 0, None)
-    sd = pair_noise(pairs) if estimate.df else None
+    sd = pair_noise(pairs) if len(pairs.complete) > len(np.unique(pairs.cells)) else None
     return LossDifference(
         estimate.value, estimate.interval(level), estimate.p_value(), p_holm, estimate.df, sd
     )
@@ -90,8 +90,15 @@ def trend_per_decade(pairs: Pairs, level: float) -> dict[str, Any]:
     decades = np.log10(pairs.complete["compute_reference"].to_numpy(float))
     found = inference.slope(pairs.differences, pairs.cells, decades, pairs.clusters) if len(decades) else None
     if found is None:
-        return {"per_decade": None, "interval": None, "p_value": None}
-    return {"per_decade": found.value, "interval": found.interval(level), "p_value": found.p_value()}
+        return {"per_decade": None, "interval": None, "p_value": None, "df": 0, "note": "one value of C"}
+    note = "noise from the spread between rungs: one seed each" if found.between == "rungs" else ""
+    return {
+        "per_decade": found.value,
+        "interval": found.interval(level),
+        "p_value": found.p_value(),
+        "df": found.df,
+        "note": note,
+    }
 
 
 def equivalence_test(estimate: Estimate | None, margin: float | None, note: str) -> dict[str, Any]:

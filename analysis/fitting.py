@@ -23,15 +23,15 @@ from analysis.estimate import Estimated, best_solution, estimated
 from analysis.hold_out import hold_out as held_out
 from analysis.hold_out import joint_hold_outs
 from analysis.lack_of_fit import lack_of_fit
-from analysis.laws import law_named
+from analysis.laws import VARIABLES, law_named
 from analysis.noise import floor_profile
 from analysis.optima import Optimum, optima
 from analysis.pairs import pooled_settings
 from analysis.parametrisation import Parametrisation, require_identifiable
 from analysis.profile import prediction_profile, profile, refusal
 from analysis.settings import FitSettings, settings_from
-from analysis.where import select
-from analysis.words import joined
+from analysis.where import rows_left_out, select
+from analysis.words import is_loss, joined
 
 __all__ = ["Fit", "FitSettings", "best_solution", "comparison_arms", "fit", "fit_arm", "settings_from"]
 
@@ -89,6 +89,8 @@ class Fit:
     joint: dict[str, Any] = field(default_factory=dict)
     optima: tuple[Optimum, ...] = ()
     warnings: tuple[str, ...] = ()
+    where: str | None = None
+    units: dict[str, str] = field(default_factory=dict)
 
     def predict(self, **variables: FloatArray) -> FloatArray:
         """Loss in nats a token (N* in parameters) at the law's variables (``x=``, or ``N=`` and ``D=``)."""
@@ -149,8 +151,27 @@ def fit(
     arms = comparison_arms(table)
     parts = [table[table["arm"] == arm] for arm in arms]
     if chosen.functional_form.own:
-        return _joint_fits(parts, chosen, hold_out)
-    return [fit_arm(part, chosen, hold_out=hold_out) for part in parts]
+        fits = _joint_fits(parts, chosen, hold_out)
+    else:
+        fits = [fit_arm(part, chosen, hold_out=hold_out) for part in parts]
+    return [_of_chosen_rows(one, results, where) for one in fits]
+
+
+def _of_chosen_rows(found: Fit, results: pd.DataFrame, where: str | None) -> Fit:
+    """The fit with the expression that chose its rows, and how many it left out."""
+    left_out = rows_left_out(results, where, [found.arm])
+    excluded = {"where": left_out, **found.excluded} if left_out else found.excluded
+    return dataclasses.replace(found, where=where, excluded=excluded)
+
+
+def _units(settings: FitSettings) -> dict[str, str]:
+    """The unit of each parameter with the chosen x and y."""
+    y = "nats a token" if is_loss(settings.y) else f"unit of {settings.y}"
+    named = {"unit of x": VARIABLES[settings.x], "nats a token": y}
+    units = dict(settings.functional_form.units)
+    for old, new in named.items():
+        units = {name: unit.replace(old, new) for name, unit in units.items()}
+    return units
 
 
 def comparison_arms(table: pd.DataFrame) -> list[str]:
@@ -253,6 +274,7 @@ def _result(subject: _Subject, found: Estimated, arm: int, made: _Uncertainty, h
         prediction=_prediction(subject, found, made, arm),
         optima=subject.optima,
         warnings=(*_warnings(subject, found, arm), *_hold_out_warning(held)),
+        units=_units(settings),
         **{name: getattr(settings, name) for name in _COPIED},
     )
 

@@ -139,13 +139,19 @@ def _means(values: FloatArray, cells: FloatArray) -> FloatArray:
 def slope(
     values: FloatArray, cells: FloatArray, x: FloatArray, clusters: npt.NDArray[Any] | None = None
 ) -> Estimate | None:
-    """Least-squares slope of the cell means on ``x`` [pairs], equal weights; None where x is constant."""
+    """Least-squares slope of the cell means on ``x`` [pairs], equal weights; None where x is constant.
+
+    Where no seed repeats and there are many cells, the noise is the cells' spread around the line, as that of
+    :func:`overall` is their spread around the mean.
+    """
     at = _means(x, cells)
     centred = at - at.mean()
     spread = float(centred @ centred)
     if spread < 1e-12:
         return None
     if clusters is None or not dependent(clusters):
+        if len(at) == len(values) and len(at) >= FEWEST_RUNGS_WITHOUT_SEEDS:
+            return _slope_between(_means(values, cells), centred)
         return contrast(values, cells, centred / spread)
     if blocks := blocks_of(cells, clusters):
         return _contrast_of_clusters(values, cells, centred / spread, blocks)
@@ -156,6 +162,14 @@ def slope(
         return float(centred @ _means(values[keep], cells[keep]) / (centred @ centred))
 
     return jackknife(fitted, clusters, 2)
+
+
+def _slope_between(means: FloatArray, centred: FloatArray) -> Estimate:
+    """The slope of ``means`` on ``centred`` (mean zero; both [cells]); the noise is around the line."""
+    spread, df = float(centred @ centred), len(means) - 2
+    value = float(means @ centred) / spread
+    rest = means - means.mean() - value * centred
+    return Estimate(value, float(np.sqrt(rest @ rest / df / spread)), df, between="rungs")
 
 
 def heterogeneity(values: FloatArray, cells: FloatArray) -> float | None:
@@ -180,6 +194,12 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
         largest = max(largest, min(1.0, p * (len(p_values) - rank)))
         adjusted[index] = largest
     return adjusted
+
+
+def level_of_holm(level: float, p: float | None, p_holm: float | None, n_arms: int) -> float:
+    """The level at which an arm's own interval says what its p-value says after :func:`holm` at ``level``."""
+    factor = p_holm / p if p and p_holm and p_holm < 1 else float(n_arms)
+    return 1 - (1 - level) / factor
 
 
 def equivalence_p(estimate: Estimate, margin: float) -> float | None:

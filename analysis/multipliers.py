@@ -61,7 +61,7 @@ def line_problem(pairs: Pairs, law: str) -> str:
     settings = [name for name in pairs.cell_columns if name not in ("rung", "n_tokens")]
     several = varying(complete, settings)
     if law_named(law).variables != ("x",):
-        return f"multipliers need a law in one variable, not {law}"
+        return f"no multiplier: multipliers need a law in one variable, not {law}"
     if several:
         return f"no multiplier across several values of {', '.join(several)}: choose one with where"
     if complete["compute_reference"].nunique() < 2:
@@ -78,6 +78,21 @@ def line_to_show_problem(pairs: Pairs, law: str) -> str:
     if 1 < n_rungs < FEWEST_RUNGS:
         return f"no multiplier from {n_rungs} rungs, which cannot check the law"
     return line_problem(pairs, law)
+
+
+def described(side: str, x: str, found: Estimated) -> dict[str, Any]:
+    """A fitted law as plain JSON values; ``objective`` is a sum over points."""
+    return {
+        "side": side,
+        "x": x,
+        "parameters": found.parameters(),
+        "n_points": len(found.y),
+        "objective": found.objective,
+        "optimality": found.optimality,
+        "verified": bool(found.solution.optimal[0]),
+        "starts_agreeing": found.starts_agreeing,
+        "n_starts": len(found.solution.objective),
+    }
 
 
 class Lines:
@@ -235,6 +250,7 @@ class Multipliers:
     token: list[Multiplier] = field(default_factory=list)
     time: list[Multiplier] = field(default_factory=list)
     per_decade: dict[str, Any] | None = None
+    laws: list[dict[str, Any]] = field(default_factory=list)
     reason: str = ""
 
 
@@ -258,6 +274,11 @@ def multipliers(pairs: Pairs, settings: FitSettings) -> Multipliers:
         [tokens.multiplier(name, d, c, settings.level) for name, c, d in points],
         _time_multipliers(pairs, compute, points, settings),
         compute.change(low, high, settings.level),
+        [
+            described(side, x, fit)
+            for x, lines in (("C", compute), ("D", tokens))
+            for side, fit in zip(("reference", "arm"), lines.fits, strict=True)
+        ],
     )
 
 

@@ -1,8 +1,9 @@
 """What a sweep can detect before it is run, as a difference and as a multiplier, and what more would buy.
 
-The test is the one of :func:`analysis.compare`: the mean of paired differences over rungs, with the noise
-pooled within rungs, judged by t; its power is that of the noncentral t. Several arms are corrected for as
-Holm's first step does, which is the strictest. Plain numbers in, plain numbers out.
+The test is the one of :func:`analysis.compare`: the mean of paired differences over rungs, judged by t, with
+the noise pooled within rungs or, at one seed and many rungs, that between rungs; its power is that of the
+noncentral t. Several arms are corrected for as Holm's first step does, which is the strictest. Plain numbers
+in, plain numbers out.
 """
 
 import dataclasses
@@ -13,10 +14,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.data import DataError, checked, comparison_rows, compute_of, nearest
+from analysis.data import (
+    C_CONVENTIONS,
+    N_CONVENTIONS,
+    BoolArray,
+    DataError,
+    checked,
+    comparison_rows,
+    compute_of,
+    nearest,
+)
 from analysis.fitting import comparison_arms
+from analysis.inference import FEWEST_RUNGS_WITHOUT_SEEDS
 from analysis.noise import pooled_noise, t_quantile
-from analysis.pairs import make_pairs
+from analysis.pairs import Pairs, make_pairs
 
 POWER = 0.8
 
@@ -68,6 +79,8 @@ class Detectable:
     df: int
     difference: float | None
     multiplier: float | None
+    between: str = ""
+    """"rungs" where their spread is the noise, since no seed repeats."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -94,17 +107,25 @@ class PowerAnalysis:
         """A few lines for people."""
         lines = [f"with {100 * self.power:.0f} % power this design detects {_words(self.design)}"]
         lines += [
-            f"  {one.what}: {_words(one)}, for {one.flops / self.design.flops:.2g} times the FLOPs"
+            f"  {one.what}: detects {_words(one)}, for {one.flops / self.design.flops:.2g} times the FLOPs"
             for one in self.more
         ]
+        if self.noise.slope:
+            convention = f"C: {C_CONVENTIONS['6nd']}, N: {N_CONVENTIONS['matrices']}"
+            lines.append(f"  multiplier: {self.noise.slope:.2g} nats a token for e times the C; {convention}")
         return "\n".join([*lines, f"  noise: sd {self.noise.sd:.2g} a pair, {self.noise.source}"])
 
 
 def _words(found: Detectable) -> str:
     if found.difference is None:
-        return "nothing: without a second seed there is no noise figure of its own"
+        return (
+            "nothing: without a second seed, or one seed at "
+            f"{FEWEST_RUNGS_WITHOUT_SEEDS} rungs or more, there is no noise figure of its own"
+        )
     multiplier = f", a compute multiplier of {found.multiplier:.3f}" if found.multiplier else ""
-    return f"a difference of {found.difference:.4f} nats a token{multiplier} ({found.df} degrees of freedom)"
+    basis = ", from the spread between rungs: one seed each, equal gain at all" if found.between else ""
+    freedom = f"{found.df} degrees of freedom{basis}"
+    return f"a difference of {found.difference:.4f} nats a token{multiplier} ({freedom})"
 
 
 def detectable(
@@ -169,7 +190,9 @@ def _detectable(
     power: float,
 ) -> Detectable:
     seeds = np.array([rung.seeds for rung in rungs])
-    df = int(np.sum(seeds - 1))
+    df, between = int(np.sum(seeds - 1)), ""
+    if df == 0 and len(rungs) >= FEWEST_RUNGS_WITHOUT_SEEDS:
+        df, between = len(rungs) - 1, "rungs"
     trials = int(seeds.sum()) * (n_arms + 1)
     flops = float(sum(rung.flops * rung.seeds for rung in rungs)) * (n_arms + 1)
     if df == 0:
@@ -177,7 +200,7 @@ def _detectable(
     error = noise.sd * float(np.sqrt(np.sum(1 / seeds))) / len(rungs)
     difference = noncentrality(df, alpha, power) * error
     multiplier = float(np.exp(min(difference / noise.slope, 700))) if noise.slope else None
-    return Detectable(what, trials, flops, df, difference, multiplier)
+    return Detectable(what, trials, flops, df, difference, multiplier, between)
 
 
 def noncentrality(df: int, alpha: float, power: float) -> float:
@@ -192,7 +215,8 @@ def noncentrality(df: int, alpha: float, power: float) -> float:
 def pilot_noise(results: pd.DataFrame, reference: str) -> NoiseFigure:
     """The noise figure of pilot rows: pairs of every arm with ``reference``, pooled within rungs.
 
-    The slope is that of the reference's loss on ln C. Raises :class:`DataError` where no rung has two seeds.
+    Of pairs that share a cluster the one with the most tokens counts. The slope is that of the reference's
+    loss on ln C. Raises :class:`DataError` where no rung has two seeds.
     """
     table = checked(results)
     known = comparison_arms(table)
@@ -202,8 +226,9 @@ def pilot_noise(results: pd.DataFrame, reference: str) -> NoiseFigure:
     pairs = [make_pairs(table, reference, arm, None) for arm in arms]
     offset, values, cells = 0.0, [], []
     for one in pairs:
-        values.append(one.differences)
-        cells.append(one.cells + offset)
+        alone = _independent(one)
+        values.append(one.differences[alone])
+        cells.append(one.cells[alone] + offset)
         offset += len(one.table) + 1
     joined = np.concatenate(values) if values else np.zeros(0)
     found = pooled_noise(joined, np.concatenate(cells) if cells else joined)
@@ -216,3 +241,13 @@ def pilot_noise(results: pd.DataFrame, reference: str) -> NoiseFigure:
     if np.ptp(compute) > 0:
         slope = max(-float(np.polyfit(compute, own["loss"].to_numpy(float), 1)[0]), 0.0) or None
     return NoiseFigure(found.sd, slope, f"a pilot with {found.df} degrees of freedom")
+
+
+def _independent(pairs: Pairs) -> BoolArray:
+    """Of the complete pairs of each cluster the one with the most tokens."""
+    tokens, clusters = pairs.complete["n_tokens"].to_numpy(float), pairs.clusters
+    order = np.lexsort((-tokens, clusters))
+    _, first = np.unique(clusters[order], return_index=True)
+    kept = np.zeros(len(tokens), bool)
+    kept[order[first]] = True
+    return kept

@@ -1,5 +1,6 @@
 """One self-contained HTML page: verdict, table, figures, tuning, fits, and how it was done."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from analysis.data import (
 from analysis.figures import page as figures
 from analysis.figures.style import ArmStyle, arm_styles
 from analysis.files import write_atomically
-from analysis.fitting import Fit, FitSettings, comparison_arms, fit_arm
+from analysis.fitting import Fit, FitSettings, comparison_arms, fit_arm, settings_from
 from analysis.laws import law_named
 from analysis.multipliers import Multiplier
 from analysis.tables.comparison import absences, comparison_table
@@ -64,30 +65,30 @@ def write_report(
     *,
     name: str,
     reference: str,
-    law: str = "power",
     margin: float | None = None,
     choices: Sequence[Mapping[str, Any]] = (),
     curves: pd.DataFrame | None = None,
     facts: Mapping[str, object] | None = None,
-    n_convention: str = "matrices",
-    c_convention: str = "6nd",
+    **fit_settings: Any,
 ) -> None:
     """Write the report of ``results`` (tidy rows) to ``path``, in one piece or not at all.
 
     ``choices`` are those of tuning.json; ``curves`` has trial_id, arm, rung, seed, tokens, loss; ``facts``
-    are shown as provenance. Raises :class:`DataError` for a table that cannot be compared.
+    are shown as provenance; ``fit_settings`` are fields of :class:`analysis.FitSettings` (the page is about
+    the column loss). Raises :class:`DataError` for a table that cannot be compared.
     """
+    settings = settings_from(fit_settings)
+    if settings.y != "loss":
+        raise DataError(f"y is {settings.y!r}; a report is about the column 'loss'")
     page = render_report(
         results,
         name=name,
         reference=reference,
-        law=law,
         margin=margin,
         choices=choices,
         curves=curves,
         facts=facts,
-        n_convention=n_convention,
-        c_convention=c_convention,
+        settings=settings,
     )
     write_atomically(Path(path), page.encode())
 
@@ -97,25 +98,15 @@ def render_report(
     *,
     name: str,
     reference: str,
-    law: str,
     margin: float | None,
     choices: Sequence[Mapping[str, Any]],
     curves: pd.DataFrame | None,
     facts: Mapping[str, object] | None,
-    n_convention: str,
-    c_convention: str,
+    settings: FitSettings,
 ) -> str:
     """The page of :func:`write_report` as text."""
-    settings = FitSettings(law=law, n_convention=n_convention, c_convention=c_convention)
     table = checked(results)
-    comparisons = compare(
-        results,
-        reference=reference,
-        margin=margin,
-        law=law,
-        n_convention=n_convention,
-        c_convention=c_convention,
-    )
+    comparisons = compare(results, reference=reference, margin=margin, **dataclasses.asdict(settings))
     styles = arm_styles(comparison_arms(table), reference)
     subject = _Subject(table, reference, settings, comparisons, styles, choices, _usable(curves, styles))
     return _environment().get_template("report.html.jinja").render(_context(subject, name, facts or {}))
@@ -221,7 +212,7 @@ def _loss_caption(subject: _Subject, rows: pd.DataFrame) -> str:
     seeds = rows["seed"].nunique()
     return (
         f"Test loss of {len(rows)} trials ({seeds} {'seed' if seeds == 1 else 'seeds'}). Lines: "
-        f"{law_named(settings.law).formula.replace('x', 'C')} for each arm; bands: {percent(settings.level)} "
+        f"{settings.formula} for each arm; bands: {percent(settings.level)} "
         "t interval of the law from seed noise, given the form of the law. "
         f"C: {C_CONVENTIONS[settings.c_convention]}; N: {N_CONVENTIONS[settings.n_convention]}."
     )

@@ -6,8 +6,9 @@ from typing import Any
 from analysis.comparison import Comparison
 from analysis.data import C_CONVENTIONS, N_CONVENTIONS
 from analysis.fitting import Fit
+from analysis.laws import law_named
 from analysis.multipliers import Multiplier
-from analysis.words import p_value, percent, signed, span
+from analysis.words import chosen_rows, count, p_value, percent, signed, span
 
 
 def fit_text(fit: Fit) -> str:
@@ -16,21 +17,29 @@ def fit_text(fit: Fit) -> str:
     for name, value in fit.parameters.items():
         interval = fit.intervals.get(name)
         shown = f" ({interval[0]:.6g} to {interval[1]:.6g}, {percent(fit.level)})" if interval else ""
-        lines.append(f"  {name} {value:.6g}{shown}")
+        unit = "" if fit.units[name] == "none" else f" {fit.units[name]}"
+        lines.append(f"  {name} {value:.6g}{shown}{unit}")
     lines.append(f"  interval: {fit.interval_note}")
-    delta = f" with delta {fit.delta:g}" if fit.loss == "huber" else ""
     lines.append(
-        f"  {fit.n_points} points, {fit.n_clusters} independent runs; {fit.loss}{delta} on {fit.residual} "
-        f"residuals; objective {fit.objective:.10g} (sum), optimality {fit.optimality:.1e}, "
+        f"  {fit.n_points} points, {fit.n_clusters} independent runs; {_criterion(fit)}; objective "
+        f"{fit.objective:.10g} (sum), optimality {fit.optimality:.1e}, "
         f"{fit.starts_agreeing} of {fit.n_starts} starts agree, condition {fit.condition:.1e}"
     )
-    if fit.excluded:
-        lines.append("  left out: " + ", ".join(f"{count} {why}" for why, count in fit.excluded.items()))
+    lines += [f"  {line}" for line in chosen_rows(fit.where, fit.excluded.get("where", 0))]
+    others = {why: count for why, count in fit.excluded.items() if why != "where"}
+    if others:
+        lines.append("  left out: " + ", ".join(f"{count} {why}" for why, count in others.items()))
     for optimum in fit.optima:
         found = f"N* {optimum.n_star:.4g}" if optimum.n_star else f"censored: {optimum.censored}"
         lines.append(f"  C {optimum.budget:.4g}: {found}")
     lines += [f"  {line}" for line in (*_hold_out(fit), *_prediction(fit), *_joint(fit.joint))]
     return "\n".join([*lines, f"  {fit.conventions}", *(f"  warning: {warning}" for warning in fit.warnings)])
+
+
+def _criterion(what: Fit | Comparison) -> str:
+    """What a fit minimises."""
+    delta = f" with delta {what.delta:g}" if what.loss == "huber" else ""
+    return f"{what.loss}{delta} on {what.residual} residuals"
 
 
 def _hold_out(fit: Fit) -> list[str]:
@@ -70,7 +79,7 @@ def comparison_text(comparisons: Sequence[Comparison]) -> str:
     """Each arm against the reference: the sentence, multipliers, trend, what would change it, warnings."""
     parts = []
     for one in comparisons:
-        lines = [one.sentence, f"  {one.would_change}"]
+        lines = [one.sentence, f"  {one.would_change}", *_by_rung(one)]
         for kind, found in (
             ("compute", one.compute_multipliers),
             ("tokens", one.token_multipliers),
@@ -80,15 +89,45 @@ def comparison_text(comparisons: Sequence[Comparison]) -> str:
         if one.trend["per_decade"] is not None:
             interval = one.trend["interval"]
             shown = f" ({span(interval)})" if interval else " (no interval)"
-            lines.append(f"  trend per decade of C: {signed(one.trend['per_decade'])}{shown}")
+            note = f" [{one.trend['note']}]" if one.trend["note"] else ""
+            lines.append(f"  trend per decade of C: {signed(one.trend['per_decade'])}{shown}{note}")
         lines += [f"  {line}" for line in (*_change(one.trend), *_equivalence(one), *_held_difference(one))]
         lines += [f"  {line}" for line in _joint(one.joint)]
-        lines.append(
-            f"  compared: {one.y}; law {one.law}; N: {N_CONVENTIONS[one.n_convention]}; "
-            f"C: {C_CONVENTIONS[one.c_convention]}"
-        )
+        lines += [f"  {line}" for line in (*map(_law, one.laws), *_settings(one))]
         parts.append("\n".join([*lines, *(f"  warning: {warning}" for warning in one.warnings)]))
     return "\n".join(parts)
+
+
+def _by_rung(one: Comparison) -> list[str]:
+    """The difference in each cell, which is descriptive: no claim is made of one rung."""
+    lines = []
+    for cell in one.by_rung:
+        interval = f" ({span(cell.interval)})" if cell.interval else ""
+        name = ", ".join([cell.rung, *cell.setting.values()])
+        size = f"N {count(cell.n_params)}, {count(cell.n_tokens)} tokens"
+        pairs = "pair" if cell.n == 1 else "pairs"
+        lines.append(f"  by rung, {name} ({size}): {signed(cell.mean)}{interval}, {cell.n} {pairs}")
+    return lines
+
+
+def _law(law: Mapping[str, Any]) -> str:
+    """One fitted law with what it says of itself."""
+    found = ", ".join(f"{name} {value:.6g}" for name, value in law["parameters"].items())
+    return (
+        f"law of the {law['side']} in {law['x']}: {found}; objective {law['objective']:.10g} (sum), "
+        f"optimality {law['optimality']:.1e}, {law['starts_agreeing']} of {law['n_starts']} starts agree"
+    )
+
+
+def _settings(one: Comparison) -> list[str]:
+    """What was asked, and by which conventions."""
+    x = f" in {one.x}" if "x" in law_named(one.law).variables else ""
+    return [
+        *chosen_rows(one.where, one.excluded.get("where", 0)),
+        f"compared: {one.y}; law {one.law}{x}; {_criterion(one)}; {one.n_bootstrap} redraws, "
+        f"seed {one.seed}; independent by {one.cluster}; N: {N_CONVENTIONS[one.n_convention]}; "
+        f"C: {C_CONVENTIONS[one.c_convention]}",
+    ]
 
 
 def _change(trend: Mapping[str, Any]) -> list[str]:
@@ -96,7 +135,8 @@ def _change(trend: Mapping[str, Any]) -> list[str]:
     if found is None:
         return []
     interval = found["interval"]
-    shown = f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval else f" [{found['note']}]"
+    shown = f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval else ""
+    shown += f" [{found['note']}]" if found["note"] else ""
     return [f"the compute multiplier changes by a factor of {found['estimate']:.3f} per decade of C{shown}"]
 
 

@@ -39,7 +39,18 @@ class Evidence:
     same_trials: bool = False
     sign_p_holm: float = 1.0
     fragile: tuple[str, ...] = field(default=())
-    """Rungs without which the interval would include zero."""
+    """Rungs without which the interval, at the level that Holm leaves the arm, would include zero."""
+
+    @property
+    def diverged(self) -> bool:
+        """Whether a pair has no difference because a side diverged."""
+        return bool(self.arm_diverged or self.reference_diverged or self.both_diverged)
+
+    @property
+    def censored(self) -> list[str]:
+        """The sides with a learning rate at the edge of its grid."""
+        sides = ((self.reference, self.reference_censored), (self.arm, self.arm_censored))
+        return [name for name, is_censored in sides if is_censored]
 
     @property
     def alpha(self) -> float:
@@ -160,15 +171,14 @@ def _when_blocked(evidence: Evidence) -> str:
     wanted = []
     if evidence.arm_diverged:
         wanted.append(f"a setting at which {evidence.arm} does not diverge")
-    censored = [(evidence.reference, evidence.reference_censored), (evidence.arm, evidence.arm_censored)]
-    wanted += [f"a wider learning-rate grid for {name}" for name, is_censored in censored if is_censored]
+    wanted += [f"a wider learning-rate grid for {name}" for name in evidence.censored]
     return f"What would settle it: {' and '.join(wanted)}."
 
 
 def _when_free(evidence: Evidence, verdict: str) -> str:
     if verdict in ("better", "worse"):
         if evidence.fragile:
-            return f"It rests on {', '.join(evidence.fragile)}: without that rung the interval includes zero."
+            return f"It rests on {', '.join(evidence.fragile)}: without that rung it is undecided."
         robust = evidence.n_cells > 1 and evidence.estimate is not None and evidence.estimate.df > 0
         if robust and not evidence.arm_diverged:
             return "It holds when any one rung is left out; rungs outside this range could still change it."

@@ -2,7 +2,7 @@
 
 import ast
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,16 @@ def select(table: pd.DataFrame, expression: str | None) -> pd.DataFrame:
     if rows.empty:
         raise DataError(f"where {expression!r} leaves none of the {len(table)} rows")
     return rows
+
+
+def rows_left_out(table: pd.DataFrame, expression: str | None, arms: Sequence[str]) -> int:
+    """How many rows of ``arms`` (of the table, if it names none) ``expression`` leaves out."""
+    if expression is None:
+        return 0
+    out = ~holds(table, expression)
+    if "arm" in table.columns:
+        out &= table["arm"].astype(str).isin(arms)
+    return int(out.sum())
 
 
 def holds(table: pd.DataFrame, expression: str) -> "pd.Series[bool]":

@@ -36,6 +36,11 @@ def joined(names: tuple[str, ...] | list[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
+def chosen_rows(where: str | None, left_out: int) -> list[str]:
+    """The expression that chose rows and what it left out, as one line; none where nothing was chosen."""
+    return [] if where is None else [f"rows: where {where} ({left_out} left out)"]
+
+
 def is_loss(y: str) -> bool:
     """Whether the column ``y`` holds losses by its name: in nats a token, of which the lower is better."""
     return y.startswith("loss")

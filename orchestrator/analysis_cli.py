@@ -123,6 +123,10 @@ def table(
     where: Where = None,
     law: Law = None,
     x: X = None,
+    loss: Loss = "huber",
+    delta: Delta = 1e-3,
+    residual: Residual = "log",
+    y: Y = "loss",
     n_convention: NConvention = "matrices",
     c_convention: CConvention = "6nd",
     bootstrap: Bootstrap = 1000,
@@ -132,7 +136,8 @@ def table(
     """Print a table of a paper: Markdown, LaTeX (booktabs) or CSV with every digit."""
     from orchestrator.commands import reading
 
-    options = _estimation(n_convention, c_convention, bootstrap, seed, cluster, law, x)
+    how = {"loss": loss, "delta": delta, "residual": residual, "y": y}
+    options = {**how, **_estimation(n_convention, c_convention, bootstrap, seed, cluster, law, x)}
     _finish(reading.table(source, runs, name, form, reference, options, where=where, output=output))
 
 
@@ -175,11 +180,19 @@ def report_command(
     runs: Runs = RUNS,
     output: Output = None,
     reference: Reference = None,
+    law: Law = None,
+    x: X = None,
+    n_convention: NConvention = "matrices",
+    c_convention: CConvention = "6nd",
+    bootstrap: Bootstrap = 1000,
+    seed: Seed = 0,
+    cluster: Cluster = "cluster",
 ) -> None:
     """Write the report: one HTML file that opens offline."""
     from orchestrator.commands import reading
 
-    _finish(reading.write_report(source, runs, output, reference))
+    options = _estimation(n_convention, c_convention, bootstrap, seed, cluster, law, x)
+    _finish(reading.write_report(source, runs, output, reference, options))
 
 
 def _held_out(name: str) -> bool | str:

@@ -79,6 +79,9 @@ def plan(
     without_corpus: Annotated[
         bool, typer.Option("--without-corpus", help="Before the text is there: epochs are not counted.")
     ] = False,
+    power: Annotated[
+        bool, typer.Option("--power", help="Only what the comparison can detect; with --json as an object.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show every trial of a sweep and what it will cost, and what exists already."""
@@ -94,6 +97,7 @@ def plan(
             as_json=as_json,
             known=known,
             without_corpus=without_corpus,
+            only_power=power,
         )
     )
 

@@ -24,6 +24,7 @@ from sweeps import epochs
 
 if TYPE_CHECKING:
     from analysis import NoiseFigure
+    from analysis.power import PowerAnalysis
     from model.config import RunOptions
     from orchestrator.sweep_run import SweepRun
     from sweeps import CorpusFacts
@@ -180,10 +181,25 @@ def noise_figure(sd: float | None, pilot: str | None, reference: str, runs_dir: 
 
 
 def detectable(run: "SweepRun", trials: Sequence[Row], noise: "NoiseFigure | None" = None) -> str:
+    """What difference the comparison can find, as text, or why that cannot be said."""
+    from analysis import DataError
+
+    try:
+        return power(run, trials, noise).text
+    except DataError as problem:
+        return f"what this design can detect: {problem}"
+
+
+def power(run: "SweepRun", trials: Sequence[Row], noise: "NoiseFigure | None" = None) -> "PowerAnalysis":
     """What difference the comparison can find, at ``noise`` or what ``analysis`` takes for typical.
 
-    Token budgets that share a trunk are not independent: of them the largest counts.
+    Token budgets that share a trunk are not independent: of them the largest counts. Raises
+    :class:`Refused` for a sweep of one arm, ``DataError`` for a design of which nothing can be said.
     """
+    if len(run.sweep.arms) < 2:
+        raise Refused(
+            f"sweep {run.sweep.name} has one arm; there is nothing that its comparison could detect"
+        )
     import analysis
     from analysis.power import TYPICAL
 
@@ -192,10 +208,7 @@ def detectable(run: "SweepRun", trials: Sequence[Row], noise: "NoiseFigure | Non
         if row["stage"] == COMPARISON and row["arm"] == run.sweep.reference:
             seeds.setdefault((row["rung"], row["n_params"], row["n_tokens"]), set()).add(row["seed"])
     rungs = [analysis.PlannedRung(*place, seeds=len(found)) for place, found in seeds.items()]
-    try:
-        return analysis.detectable(rungs, noise or TYPICAL, n_arms=len(run.sweep.arms) - 1).text
-    except analysis.DataError as problem:
-        return f"what this design can detect: {problem}"
+    return analysis.detectable(rungs, noise or TYPICAL, n_arms=len(run.sweep.arms) - 1)
 
 
 def _grouped(trials: Sequence[Row]) -> list[list[Row]]:

@@ -1,6 +1,7 @@
 """The tables of a paper, by name. A new one is a small file with ``build`` and one line in :data:`TABLES`."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -10,6 +11,8 @@ from analysis.settings import settings_from
 from analysis.tables import ablation, comparison, decay, main, optimizers, overhead, scaling
 from analysis.tables.content import Table
 from analysis.tables.question import Question, question
+from analysis.where import rows_left_out
+from analysis.words import chosen_rows
 
 TABLES: dict[str, Callable[[Question], Table]] = {
     "main": main.build,
@@ -42,4 +45,6 @@ def table(
     asked = question(results, reference=reference, settings=settings, margin=margin, where=where)
     if not (asked.trials["status"] == "completed").any():
         raise DataError(f"table {name!r} needs completed comparison trials; none of {len(asked.trials)} is")
-    return TABLES[name](asked)
+    made = TABLES[name](asked)
+    chosen = chosen_rows(where, rows_left_out(results, where, asked.arms))
+    return replace(made, notes=(*made.notes, *(f"{line[0].upper()}{line[1:]}." for line in chosen)))

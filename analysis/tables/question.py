@@ -25,6 +25,7 @@ from analysis.inference import Estimate
 from analysis.pairs import CELL_COLUMNS, Pairs, make_pairs, run_as_a_grid, setting_columns, varying
 from analysis.settings import FitSettings
 from analysis.where import select
+from analysis.words import is_loss
 
 _ORDER = ("n_params", "rung", "n_tokens", "learning_rate", "seed", "trial_id", "optimizer", "schedule")
 Key = tuple[Any, ...]
@@ -248,9 +249,19 @@ def question(
     Trials are put in the order of a sweep's tidy table, so that no digit hangs on the order of the rows; arms
     keep the order in which the table names them.
     """
-    trials = comparison_rows(checked(select(results, where)))
+    trials = comparison_rows(_of_column(checked(select(results, where)), settings.y))
     place = {arm: number for number, arm in enumerate(dict.fromkeys(trials["arm"]))}
     order = [name for name in _ORDER if name in trials]
     ordered = trials.sort_values(order, kind="stable")
     ordered = ordered.sort_values("arm", key=lambda arms: arms.map(place), kind="stable", ignore_index=True)
     return Question(ordered, reference, settings, margin)
+
+
+def _of_column(table: pd.DataFrame, y: str) -> pd.DataFrame:
+    """The checked table with the losses of column ``y`` under the name loss."""
+    if y == "loss":
+        return table
+    if not is_loss(y):
+        raise DataError(f"y is {y!r}; a table shows losses: allowed is a column whose name starts with loss")
+    table = checked(table, ("n_params", "n_tokens", y))
+    return table.assign(loss=table[y])

@@ -40,17 +40,19 @@ def plan(
     as_json: bool,
     known: KnownNoise,
     without_corpus: bool = False,
+    only_power: bool = False,
 ) -> Exit:
     """Every trial of a sweep with what it will cost, what exists already, and what it can detect.
 
     Where ``place`` names the executor that simulates, or ``runs_dir`` holds simulations and nobody names
     another, it is the plan of the simulation.
+    With ``only_power`` the last alone; as JSON an object, where the trials are a list.
     """
     import sweeps
     from orchestrator.commands.running import SIMULATE, executor_of, runs_dir_of
     from orchestrator.corpora import unprepared_facts
     from orchestrator.executors.simulated_runs import is_simulated
-    from orchestrator.planning import noise_figure, planned, write_json
+    from orchestrator.planning import noise_figure, planned, power, write_json
     from orchestrator.progress import Progress
     from orchestrator.sweep_run import SweepRun
 
@@ -70,6 +72,10 @@ def plan(
         for warning in sweeps.identical_arms(run.cells):
             run.progress.message(f"warning: {warning}")
         trials = planned(run)
+    if only_power:
+        found = power(run, trials, noise)
+        print(json.dumps(found.to_dict(), indent=1, allow_nan=False) if as_json else found.text)
+        return Exit.DONE
     if as_json:
         write_json(trials, sys.stdout)
         return Exit.DONE

@@ -145,7 +145,13 @@ def figures(
     return Exit.DONE
 
 
-def write_report(source: str, runs_dir: Path, output: Path | None, reference: str | None = None) -> Exit:
+def write_report(
+    source: str,
+    runs_dir: Path,
+    output: Path | None,
+    reference: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Exit:
     """One HTML file that opens offline."""
     import analysis
     from orchestrator.measured import training_curves
@@ -158,12 +164,10 @@ def write_report(source: str, runs_dir: Path, output: Path | None, reference: st
         path,
         found.rows,
         name=found.name,
-        reference=_reference(found, reference),
-        law=found.compare.get("law", "power"),
-        margin=found.compare.get("margin"),
         choices=tuning_choices(found),
         curves=training_curves(found, runs_dir) if found.folder else None,
         facts=_facts(found, runs_dir),
+        **_question(found, reference, options or {}),
     )
     print(f"report: {path}")
     return Exit.DONE

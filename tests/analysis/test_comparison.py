@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import DataError, compare
+from analysis import DataError, compare, comparison_text
 
 
 def only(table: pd.DataFrame, **options):
@@ -458,3 +458,121 @@ def test_rates_that_were_tuned_are_no_grid(sweep):
     table = sweep().assign(lr_status="tuned")
     with pytest.raises(DataError, match="two rows"):
         only(pd.concat([table.assign(learning_rate=rate) for rate in (0.01, 0.02)], ignore_index=True))
+
+
+MANY = {str(n): n for n in range(20_000, 140_000, 10_000)}
+"""Twelve rungs."""
+
+
+def test_the_expression_that_chose_the_rows_and_what_it_left_out_are_said(sweep):
+    table = pd.concat([sweep(seeds=(0, 1, 2)), sweep({"other": 0.0})])
+    found = compare(table, reference="baseline", where="seed < 2 and arm != 'other'", bootstrap=0)[0]
+    assert found.where == "seed < 2 and arm != 'other'"
+    assert found.excluded == {"where": 8}
+    assert "rows: where seed < 2 and arm != 'other' (8 left out)" in comparison_text([found])
+    assert only(sweep()).excluded == {}
+
+
+def test_a_comparison_says_what_its_laws_were_fitted_with(sweep):
+    found = only(sweep(), loss="l2", residual="linear", seed=3, x="C")
+    settings = (
+        found.x,
+        found.loss,
+        found.delta,
+        found.residual,
+        found.n_bootstrap,
+        found.seed,
+        found.cluster,
+    )
+    assert settings == ("C", "l2", 1e-3, "linear", 100, 3, "cluster")
+    assert [(law["side"], law["x"]) for law in found.laws] == [
+        ("reference", "C"),
+        ("arm", "C"),
+        ("reference", "D"),
+        ("arm", "D"),
+    ]
+    for law in found.laws:
+        assert law["verified"]
+        assert law["optimality"] < 1e-9
+        assert 1 <= law["starts_agreeing"] <= law["n_starts"]
+    text = comparison_text([found])
+    assert "law power in C; l2 on linear residuals; 100 redraws, seed 3; independent by cluster" in text
+    assert f"objective {found.laws[0]['objective']:.10g} (sum)" in text
+
+
+def test_a_law_in_another_variable_is_shown_too(sweep):
+    assert {law["x"] for law in only(sweep(), x="N").laws} == {"C", "D", "N"}
+
+
+def test_the_text_has_the_difference_at_each_rung(sweep):
+    found = only(sweep())
+    text = comparison_text([found])
+    for cell in found.by_rung:
+        assert f"by rung, {cell.rung} (N " in text
+        assert f"{cell.mean:+.4f}".replace("-", "−") in text
+
+
+def budgets(sweep) -> pd.DataFrame:
+    """Four sizes at three numbers of tokens per parameter."""
+    parts = []
+    for number, factor in enumerate((1, 2, 4)):
+        one = sweep(random_seed=number)
+        parts.append(one.assign(n_tokens=one["n_tokens"] * factor, loss=one["loss"] - 0.1 * number))
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_a_law_in_two_variables_has_its_joint_test_and_its_hold_out(sweep):
+    found = only(budgets(sweep), law="chinchilla")
+    assert found.joint["p_value"] > 0
+    assert found.hold_out["rung"] == "150k"
+    assert found.hold_out["observed"] == pytest.approx(-0.03, abs=0.01)
+    assert [(law["side"], law["x"]) for law in found.laws] == [("reference", "N, D"), ("arm", "N, D")]
+    assert any("no multiplier: multipliers need a law in one variable" in text for text in found.warnings)
+
+
+def test_what_a_law_in_two_variables_lacks_is_said_in_its_own_words(sweep):
+    found = only(sweep(), law="chinchilla")
+    assert "parameters of chinchilla" in found.joint["reason"]
+    assert "multiplier" not in found.joint["reason"] + found.hold_out["reason"]
+
+
+def test_a_trend_at_one_seed_and_many_rungs_has_the_spread_between_them(sweep):
+    table = sweep(seeds=(0,), rungs=MANY)
+    found = only(table)
+    wide = table.pivot_table(index="n_params", columns="arm", values="loss")
+    decades = np.log10(6 * 16 * wide.index.to_numpy(float) ** 2)
+    line, covariance = np.polyfit(decades, wide["unified"] - wide["baseline"], 1, cov=True)
+    half = 2.228139 * covariance[0, 0] ** 0.5
+    assert found.trend["interval"] == pytest.approx((line[0] - half, line[0] + half), rel=1e-4)
+    assert found.trend["df"] == 10
+    assert "spread between rungs" in found.trend["note"]
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_multipliers_beside_a_diverged_or_censored_trial_say_what_they_rest_on(sweep, diverge):
+    diverged = only(diverge(sweep(), "unified", "55k", 1))
+    censored = only(with_rate(sweep(), "baseline", "censored"))
+    whole = only(sweep())
+    for multiplier in (*diverged.compute_multipliers, *diverged.token_multipliers):
+        assert "complete pairs only" in multiplier.note
+    assert "a learning rate of baseline is censored" in censored.compute_multipliers[0].note
+    assert "only" not in whole.compute_multipliers[0].note
+
+
+def test_what_a_gain_rests_on_is_judged_at_the_level_of_holm(sweep):
+    """Of many arms a rung carries the claim that the arm alone would keep without it."""
+    table = sweep({"baseline": 0.0, "unified": -0.014, **{f"other{i}": 0.0 for i in range(12)}}, noise=0.004)
+    crowd = {c.arm: c for c in compare(table, reference="baseline", bootstrap=0)}["unified"]
+    alone = only(table[table["arm"].isin(["baseline", "unified"])])
+    assert crowd.verdict == alone.verdict == "better"
+    assert "It holds when any one rung is left out" in alone.would_change
+    assert "It rests on" in crowd.would_change
+
+
+def test_few_degrees_of_freedom_are_blamed_only_for_an_interval_that_is_wide(sweep):
+    rungs = {"25k": 25_088, "55k": 55_296}
+    clear = only(sweep({"baseline": 0.0, "unified": -0.3}, rungs=rungs))
+    unclear = only(sweep({"baseline": 0.0, "unified": -0.002}, rungs=rungs, noise=0.02))
+    assert clear.loss_difference.df == unclear.loss_difference.df == 2
+    assert not any("little is known" in text for text in clear.warnings)
+    assert any("little is known" in text for text in unclear.warnings)

@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 
 from analysis import DataError, inference
@@ -33,6 +34,23 @@ def test_one_seed_detects_nothing_and_says_that_a_second_would():
     assert next(one for one in found.more if one.what == "one more seed").difference is not None
 
 
+def test_one_seed_at_many_rungs_has_the_verdict_that_a_comparison_gives_it():
+    found = detectable(ladder(seeds=1, n_rungs=12), NOISE)
+    assert (found.design.df, found.design.between) == (11, "rungs")
+    assert "11 degrees of freedom, from the spread between rungs" in found.text
+    rng = np.random.default_rng(0)
+    seen = 0
+    for _ in range(2000):
+        estimate = inference.overall(rng.normal(-found.design.difference, NOISE.sd, 12), np.arange(12.0))
+        assert estimate.df == found.design.df
+        seen += estimate.p_value() < 0.05
+    assert seen / 2000 == pytest.approx(0.8, abs=0.03)
+
+
+def test_the_multiplier_of_a_plan_states_its_convention():
+    assert "C: 6 x N x tokens, N: non-embedding" in detectable(ladder(), NOISE).text
+
+
 def test_more_arms_raise_the_smallest_difference():
     few, many = (detectable(ladder(), NOISE, n_arms=n).design.difference for n in (1, 5))
     assert many > few
@@ -55,6 +73,16 @@ def test_a_pilot_gives_the_noise_of_its_pairs(sweep):
     found = pilot_noise(sweep(seeds=tuple(range(40)), noise=0.004), "baseline")
     assert found.sd == pytest.approx(0.004, rel=0.15)
     assert found.slope == pytest.approx(0.09 * 3.5, rel=0.2)
+
+
+def test_pairs_of_a_pilot_that_share_a_trunk_count_once(sweep):
+    """Three budgets with the same noise know no more of it than one."""
+    one = sweep(seeds=(0, 1, 2))
+    trunk = one["arm"] + one["rung"] + one["seed"].astype(str)
+    budgets = [one.assign(n_tokens=one["n_tokens"] * factor, cluster=trunk) for factor in (1, 2, 4)]
+    alone, together = (pilot_noise(table, "baseline") for table in (one, pd.concat(budgets)))
+    assert together.sd == pytest.approx(alone.sd)
+    assert together.source == alone.source == "a pilot with 8 degrees of freedom"
 
 
 def test_a_pilot_with_one_seed_has_no_noise_figure(sweep):

@@ -395,3 +395,17 @@ def test_one_rung_is_no_scaling_table(source):
 def test_an_unknown_table_is_refused_with_the_nearest_name(source):
     with pytest.raises(DataError, match="table is 'mian'; nearest: 'main'"):
         shown(source(), "mian")
+
+
+def test_a_table_says_which_rows_were_chosen(sweep):
+    made = table(sweep(), "comparison", reference="baseline", where="seed < 1", bootstrap=0)
+    assert made.notes[-1] == "Rows: where seed < 1 (8 left out)."
+
+
+def test_a_table_shows_another_column_of_losses_and_refuses_one_of_scores(sweep):
+    trials = sweep().assign(loss_validation=lambda t: t["loss"] + 1.0, accuracy=0.5)
+    made = table(trials, "comparison", reference="baseline", y="loss_validation", bootstrap=0)
+    column = made.columns.index("reference loss")
+    assert float(made.rows[0][column]) > 4.5
+    with pytest.raises(DataError, match="y is 'accuracy'; a table shows losses"):
+        table(trials, "comparison", reference="baseline", y="accuracy")

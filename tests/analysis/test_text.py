@@ -44,6 +44,23 @@ def test_the_text_of_a_comparison_has_multipliers_trend_and_conventions(sweep):
         assert part in text
 
 
+def test_a_fit_says_which_rows_were_chosen_and_how_many_were_left_out(sweep):
+    (found,) = fit(sweep({"baseline": 0.0}), where="seed < 1", bootstrap=0)
+    assert found.where == "seed < 1"
+    assert found.excluded == {"where": 4}
+    assert "rows: where seed < 1 (4 left out)" in fit_text(found)
+
+
+def test_a_fit_states_the_units_of_its_parameters(sweep):
+    table = sweep({"baseline": 0.0})
+    (found,) = fit(table, law="power-floor", x="N", bootstrap=0)
+    units = {"E": "nats a token", "A": "nats a token x parameters^alpha", "alpha": "none"}
+    assert found.units == found.to_dict()["units"] == units
+    assert f"A {found.parameters['A']:.6g} nats a token x parameters^alpha" in fit_text(found)
+    (other,) = fit(table.assign(accuracy=table["loss"]), y="accuracy", bootstrap=0)
+    assert other.units["A"] == "unit of accuracy x FLOPs^alpha"
+
+
 def test_a_table_with_compute_alone_serves_a_law_in_compute():
     table = pd.DataFrame({"flops": np.geomspace(1e15, 1e18, 6)}).assign(loss=lambda t: 30 * t.flops**-0.06)
     (found,) = fit(table, law="power", bootstrap=0)

@@ -174,3 +174,16 @@ def test_a_plan_takes_its_noise_from_a_figure_or_a_pilot(scalevec, sweep_file, t
     assert "sd 0.071 a pair, a pilot with 1 degrees of freedom" in shown
     assert_refused(scalevec("plan", "small.yaml", "--noise", "0"), "--noise is 0.0")
     assert_refused(scalevec("plan", "small.yaml", "--noise", "1", "--pilot", "pilot.csv"), "one of them")
+
+
+def test_a_plan_gives_its_power_as_an_object_beside_the_list_of_trials(scalevec, sweep_file):
+    shown = scalevec("plan", "small.yaml", "--power", "--noise", "0.002", "--json").stdout
+    found = json.loads(shown)
+    assert found["noise"]["sd"] == 0.002
+    assert found["power"] == 0.8
+    assert {"what", "df", "between", "difference", "multiplier"} <= found["design"].keys()
+    assert [one["what"] for one in found["more"]] == [
+        "one more seed",
+        "one more rung",
+        "one more token budget",
+    ]
