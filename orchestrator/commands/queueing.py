@@ -5,7 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.commands.looking import UNREADABLE
 from orchestrator.errors import Exit, Refused
@@ -65,11 +65,15 @@ def retry(source: str, runs_dir: Path) -> Exit:
 def cancel(source: str, runs_dir: Path, profile: str | None, *, removed: bool) -> Exit:
     """Call off what a sweep has waiting or running, wherever it is; checkpoints stay.
 
-    With ``removed`` only the trials that the sweep once sent and its file no longer holds.
+    With ``removed`` only the trials that the sweep once sent and its file, as it is now, no longer holds.
     """
     from orchestrator.controller import directory_of
+    from orchestrator.removed import removed_trials
 
-    states = _left_behind(source, runs_dir) if removed else _states(source, runs_dir)
+    if removed:
+        states = [(directory, _state(directory)) for directory in removed_trials(source, runs_dir)]
+    else:
+        states = _states(source, runs_dir)
     called_off = [(directory, state) for directory, state in states if state in OPEN_STATES]
     for directory, _ in called_off:
         directory.append_event("cancelled", cause="cancelled")
@@ -160,24 +164,6 @@ def _state(directory: "RunDirectory") -> str:
     except CorruptRecord as problem:
         print(f"{directory.trial_id[:12]}: {unreadable(directory, problem)}", file=sys.stderr)
         return UNREADABLE
-
-
-def _left_behind(source: str, runs_dir: Path) -> "list[tuple[RunDirectory, str]]":
-    """Trials that this sweep made and that are a member of no sweep any more."""
-    from results.run_directory import RunDirectory, trial_ids
-    from results.sweep_folder import SweepFolder, sweep_names
-
-    sweep = _sweep_name(source, runs_dir)
-    members: Iterable[dict[str, Any]] = (
-        member for name in sweep_names(runs_dir) for member in SweepFolder.of(runs_dir, name).members() or []
-    )
-    held = {member["trial_id"] for member in members}
-    directories = (RunDirectory.of(runs_dir, name) for name in trial_ids(runs_dir) if name not in held)
-    return [
-        (directory, directory.state().state)
-        for directory in directories
-        if directory.trial()["descriptive"].get("first_sweep") == sweep
-    ]
 
 
 def _sweep_name(source: str, runs_dir: Path) -> str:
