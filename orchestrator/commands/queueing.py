@@ -1,5 +1,6 @@
 """Commands on sweeps that run elsewhere: ``submit``, ``cancel`` and ``retry``."""
 
+import shlex
 import sys
 import time
 from collections import defaultdict
@@ -48,7 +49,8 @@ def submit(path: str, runs_dir: Path, place: "Place") -> Exit:
     print(
         f"{sweep.name}: its controller {'is in the queue already' if already else 'was sent'}, job {number}"
     )
-    print(f"scalevec status {path}; scalevec collect {path}; scalevec cancel {path}")
+    named = shlex.quote(path)
+    print(f"scalevec status {named}; scalevec collect {named}; scalevec cancel {named}")
     return Exit.DONE
 
 
@@ -58,7 +60,7 @@ def retry(source: str, runs_dir: Path) -> Exit:
     failed = [directory for directory, state in states if state == "failed"]
     for directory in failed:
         directory.append_event("pending", cause="retry")
-    print(f"{len(failed)} failed trials will run again: scalevec run {source}")
+    print(f"{len(failed)} failed trials will run again: scalevec run {shlex.quote(source)}")
     return _exit_after(states)
 
 
@@ -85,8 +87,8 @@ def cancel(source: str, runs_dir: Path, profile: str | None, *, removed: bool) -
     sent = sum(state != "pending" for _, state in called_off)
     print(f"{trials} cancelled, {sent} of them had been sent")
     if left:
-        print(f"{len(left)} jobs have not ended yet; scalevec status {source} shows them")
-    print(f"results and checkpoints are kept; scalevec run {source} would go on")
+        print(f"{len(left)} jobs have not ended yet; scalevec status {shlex.quote(source)} shows them")
+    print(f"results and checkpoints are kept; scalevec run {shlex.quote(source)} would go on")
     return _exit_after(states)
 
 
