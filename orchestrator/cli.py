@@ -141,7 +141,7 @@ def cancel(
     runs: Runs = RUNS,
     profile: ProfileName = None,
     removed: Annotated[
-        bool, typer.Option("--removed", help="Only trials that the sweep file no longer holds.")
+        bool, typer.Option("--removed", help="Only trials that the sweep file, once edited, no longer holds.")
     ] = False,
 ) -> None:
     """Call off what a sweep has waiting or running; results and checkpoints stay."""

@@ -196,6 +196,16 @@ class Tuner:
         group.grid, group.extensions = grown, group.extensions + 1
         return True
 
+    def widen(self) -> None:
+        """Make every grid as wide as extensions could still make it, whatever the losses."""
+        for group in self.groups:
+            while group.extensions < self.extend:
+                group.extensions += 1
+                for field, values in list(group.grid.items()):
+                    for edge in (values[0], values[-1]):
+                        wider = {**group.grid, field: with_next(field, values, edge, group.grid[field])}
+                        group.grid = wider if can_be_trained(group.cells, wider) else group.grid
+
     def _carry(self) -> None:
         for cell in self.cells:
             for field in cell.tune_grid:

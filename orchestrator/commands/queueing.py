@@ -1,11 +1,12 @@
 """Commands on sweeps that run elsewhere: ``submit``, ``cancel`` and ``retry``."""
 
+import shlex
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.commands.looking import UNREADABLE
 from orchestrator.errors import Exit, Refused
@@ -48,7 +49,8 @@ def submit(path: str, runs_dir: Path, place: "Place") -> Exit:
     print(
         f"{sweep.name}: its controller {'is in the queue already' if already else 'was sent'}, job {number}"
     )
-    print(f"scalevec status {path}; scalevec collect {path}; scalevec cancel {path}")
+    named = shlex.quote(path)
+    print(f"scalevec status {named}; scalevec collect {named}; scalevec cancel {named}")
     return Exit.DONE
 
 
@@ -58,18 +60,22 @@ def retry(source: str, runs_dir: Path) -> Exit:
     failed = [directory for directory, state in states if state == "failed"]
     for directory in failed:
         directory.append_event("pending", cause="retry")
-    print(f"{len(failed)} failed trials will run again: scalevec run {source}")
+    print(f"{len(failed)} failed trials will run again: scalevec run {shlex.quote(source)}")
     return _exit_after(states)
 
 
 def cancel(source: str, runs_dir: Path, profile: str | None, *, removed: bool) -> Exit:
     """Call off what a sweep has waiting or running, wherever it is; checkpoints stay.
 
-    With ``removed`` only the trials that the sweep once sent and its file no longer holds.
+    With ``removed`` only the trials that the sweep once sent and its file, as it is now, no longer holds.
     """
     from orchestrator.controller import directory_of
+    from orchestrator.removed import removed_trials
 
-    states = _left_behind(source, runs_dir) if removed else _states(source, runs_dir)
+    if removed:
+        states = [(directory, _state(directory)) for directory in removed_trials(source, runs_dir)]
+    else:
+        states = _states(source, runs_dir)
     called_off = [(directory, state) for directory, state in states if state in OPEN_STATES]
     for directory, _ in called_off:
         directory.append_event("cancelled", cause="cancelled")
@@ -81,8 +87,8 @@ def cancel(source: str, runs_dir: Path, profile: str | None, *, removed: bool) -
     sent = sum(state != "pending" for _, state in called_off)
     print(f"{trials} cancelled, {sent} of them had been sent")
     if left:
-        print(f"{len(left)} jobs have not ended yet; scalevec status {source} shows them")
-    print(f"results and checkpoints are kept; scalevec run {source} would go on")
+        print(f"{len(left)} jobs have not ended yet; scalevec status {shlex.quote(source)} shows them")
+    print(f"results and checkpoints are kept; scalevec run {shlex.quote(source)} would go on")
     return _exit_after(states)
 
 
@@ -160,24 +166,6 @@ def _state(directory: "RunDirectory") -> str:
     except CorruptRecord as problem:
         print(f"{directory.trial_id[:12]}: {unreadable(directory, problem)}", file=sys.stderr)
         return UNREADABLE
-
-
-def _left_behind(source: str, runs_dir: Path) -> "list[tuple[RunDirectory, str]]":
-    """Trials that this sweep made and that are a member of no sweep any more."""
-    from results.run_directory import RunDirectory, trial_ids
-    from results.sweep_folder import SweepFolder, sweep_names
-
-    sweep = _sweep_name(source, runs_dir)
-    members: Iterable[dict[str, Any]] = (
-        member for name in sweep_names(runs_dir) for member in SweepFolder.of(runs_dir, name).members() or []
-    )
-    held = {member["trial_id"] for member in members}
-    directories = (RunDirectory.of(runs_dir, name) for name in trial_ids(runs_dir) if name not in held)
-    return [
-        (directory, directory.state().state)
-        for directory in directories
-        if directory.trial()["descriptive"].get("first_sweep") == sweep
-    ]
 
 
 def _sweep_name(source: str, runs_dir: Path) -> str:

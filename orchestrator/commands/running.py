@@ -73,7 +73,7 @@ def run_sweep(
             with _stoppable(scheduler.request_stop, progress.message, executor.keeps_jobs):
                 run.run(scheduler)
     except StageIncomplete as incomplete:
-        return _say_incomplete(incomplete, path + _runs_option(site.runs_dir))
+        return _say_incomplete(incomplete, shlex.quote(path) + _runs_option(site.runs_dir))
     finally:
         progress.close()
     _say_done(run, path)
@@ -256,7 +256,7 @@ def _say_done(run: "SweepRun", path: str) -> None:
     states, warnings = states_or_warning(run.runs_dir, ids)
     counts = Counter(state for state in states.values() if state in ("completed", "diverged"))
     said = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-    next_command = f"scalevec report {path}{_runs_option(run.runs_dir)}"
+    next_command = f"scalevec report {shlex.quote(path)}{_runs_option(run.runs_dir)}"
     print(f"{run.sweep.name}: {len(ids)} trials, {said}. Next: {next_command}")
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)

@@ -1,0 +1,105 @@
+"""``cancel --removed``: what an edit took out of the sweep file, before or after the next run."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from simulations import SWEEP, simulated
+
+from orchestrator.commands import queueing
+from orchestrator.errors import Exit
+from results.run_directory import RunDirectory, trial_ids
+from results.sweep_folder import SweepFolder
+
+ONE_ARM = {"arms": {"baseline": SWEEP["arms"]["baseline"]}}
+NAME = SWEEP["name"]
+
+
+@pytest.fixture
+def runs(tmp_path) -> Path:
+    return tmp_path / "runs"
+
+
+def sent(runs: Path, **sections) -> list[RunDirectory]:
+    """The run directories of the sweep, all of whose trials wait."""
+    simulated(runs, **sections)
+    directories = [RunDirectory.of(runs, name) for name in trial_ids(runs)]
+    for directory in directories:
+        directory.result_path.unlink(missing_ok=True)
+        directory.append_event("queued", executor="elsewhere")
+    return directories
+
+
+def cancel_removed(runs: Path, **sections) -> list[str]:
+    """The arms of the trials that were cancelled when the file has these sections."""
+    arms = {one["trial_id"]: one["arm"] for one in SweepFolder.of(runs, NAME).members() or []}
+    path = runs.parent / "my.yaml"
+    path.write_text(yaml.safe_dump(SWEEP | sections, sort_keys=False))
+    assert queueing.cancel(str(path), runs, None, removed=True) is Exit.DONE
+    return sorted(
+        arms.get(name, "of no sweep") for name in trial_ids(runs) if is_cancelled(RunDirectory.of(runs, name))
+    )
+
+
+def is_cancelled(directory: RunDirectory) -> bool:
+    return directory.state().state == "cancelled"
+
+
+def test_an_edited_file_counts_before_it_is_run(runs):
+    sent(runs)
+    assert cancel_removed(runs, **ONE_ARM) == ["unified"] * 4
+
+
+def test_a_seed_that_was_taken_out_is_cancelled(runs):
+    sent(runs)
+    assert cancel_removed(runs, seeds=[0]) == ["baseline", "baseline", "unified", "unified"]
+
+
+def test_a_file_that_was_not_edited_cancels_nothing(runs):
+    sent(runs)
+    assert cancel_removed(runs) == []
+
+
+def test_what_another_sweep_holds_is_left_alone(runs):
+    sent(runs, name="other")
+    sent(runs)
+    assert cancel_removed(runs, **ONE_ARM) == []
+
+
+def test_trials_that_another_sweep_made_first_are_found(runs):
+    sent(runs, name="other")
+    sent(runs)
+    SweepFolder.of(runs, "other").write_members([])
+    assert cancel_removed(runs, **ONE_ARM) == ["unified"] * 4
+
+
+def test_a_tuning_under_way_keeps_the_rates_by_which_it_extended_its_grid(runs):
+    tune = {"learning_rate": [0.002, 0.004, 0.008], "rungs": ["small"], "extend": 2, "check_carried": True}
+    sections = {"tune": tune, "simulate": {"learning_rate": {"optimum": 0.02, "at": 1e5}}}
+    sent(runs, **sections)
+    folder = SweepFolder.of(runs, NAME)
+    members = folder.members() or []
+    assert max(one["learning_rate"] for one in members if one["lr_status"] == "grid") > 0.008
+    assert any(one["lr_status"] == "check" for one in members)
+    tuning = [one for one in members if one["stage"] == "tuning"]
+    folder.write_members(tuning)
+    folder.tuning_path.unlink()
+    for one in members:
+        if one not in tuning:
+            RunDirectory.of(runs, one["trial_id"]).append_event("failed", cause="error")
+    assert cancel_removed(runs, **sections) == []
+    fewer = {**sections, "tune": {**tune, "learning_rate": [0.002, 0.006]}}
+    assert cancel_removed(runs, **fewer)
+
+
+def test_the_name_of_a_sweep_stands_for_what_was_last_sent(runs, capsys):
+    sent(runs)
+    sent(runs, **ONE_ARM)
+    assert queueing.cancel(NAME, runs, None, removed=True) is Exit.DONE
+    assert "4 trials cancelled" in capsys.readouterr().out
+
+
+def test_where_a_name_finds_nothing_it_says_what_it_looked_at(runs, capsys):
+    sent(runs)
+    queueing.cancel(NAME, runs, None, removed=True)
+    assert "scalevec run or submit sent last" in capsys.readouterr().err
