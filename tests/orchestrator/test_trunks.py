@@ -336,7 +336,9 @@ seeds: [0]
     trial = trial_from_fields(branched.trial()["semantic"])
     assert branched.result()["trunk_step"] == branch_step(trial) > 0
     assert leader.result()["trunk_step"] == 0
-    assert any("branched from trunk" in str(event.get("note")) for event in branched.events())
+    told = next(event["trunk"] for event in branched.events() if event.get("trunk"))
+    assert (told["trial_id"], told["step"]) == (leader.trial_id, branch_step(trial))
+    assert told["commit"] == leader.environments()[0]["commit"]
     recorder = MemoryRecorder()
     corpus = open_corpus(tmp_path / "runs" / "corpora", trial.corpus)
     alone = train(trial, corpus, RunOptions(), recorder, tmp_path / "alone")
