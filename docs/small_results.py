@@ -6,9 +6,7 @@ between the page's marks is made here; the account around them is written by peo
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import paper
 import yaml
@@ -16,6 +14,8 @@ import yaml
 import analysis
 
 PAGE = Path(__file__).with_name("small-results.md")
+WITH_VERDICTS = ("main", "scaling")
+"""Tables under which a verdict stands for each arm; the others judge a family of their own."""
 
 
 def with_blocks(text: str) -> str:
@@ -32,26 +32,24 @@ def with_blocks(text: str) -> str:
 
 def _block(name: str, said: set[str]) -> str:
     """The tables of one sweep; a note that stands higher up on the page is not repeated."""
+    if not (paper.KEPT / name).exists():
+        return "Not run yet."
     if name == "theory":
         return (paper.KEPT / name / "theory.md").read_text(encoding="utf-8").strip()
     return "\n\n".join(_tables(name, said))
 
 
 def _tables(name: str, said: set[str]) -> Iterator[str]:
-    compare = _compare(name)
+    fields = yaml.safe_load((paper.SMALL / f"{name}.yaml").read_text(encoding="utf-8"))
+    asked = {"reference": fields["compare"]["reference"], "margin": fields["compare"].get("margin")}
     rows = analysis.read_table(paper.KEPT / name / "results.csv")
     for table in paper.TABLES[name]:
-        shown = analysis.table(rows, table, reference=compare["reference"], margin=compare.get("margin"))
+        if table in WITH_VERDICTS:
+            yield "\n".join(f"- {one.sentence}" for one in analysis.compare(rows, **asked))
+        shown = analysis.table(rows, table, **asked)
         new = tuple(note for note in shown.notes if note not in said)
         said.update(new)
         yield analysis.render(replace(shown, notes=new), "markdown").strip()
-
-
-@cache
-def _compare(name: str) -> dict[str, Any]:
-    fields = yaml.safe_load((paper.SMALL / f"{name}.yaml").read_text(encoding="utf-8"))
-    compare: dict[str, Any] = fields["compare"]
-    return compare
 
 
 if __name__ == "__main__":
