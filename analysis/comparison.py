@@ -281,6 +281,7 @@ def _evidence(
         pair_sd=pair_noise(pairs) if estimate else float("nan"),
         n_pairs=len(pairs.complete),
         n_cells=len(np.unique(pairs.cells)),
+        n_rungs=pairs.complete["rung"].nunique(),
         level=level,
         y=chosen.y,
         margin=margin,

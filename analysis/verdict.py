@@ -25,6 +25,8 @@ class Evidence:
     pair_sd: float
     n_pairs: int
     n_cells: int
+    n_rungs: int
+    """Rungs of different names: fewer than cells where a rung was run in several settings or budgets."""
     level: float
     y: str = "loss"
     """The column that is compared."""
@@ -125,16 +127,22 @@ def _plural(pairs: tuple[str, ...]) -> str:
     return "pair" if len(pairs) == 1 else "pairs"
 
 
+def _cells(evidence: Evidence) -> str:
+    """The cells of the mean; they are the rungs where each was run in one setting."""
+    if evidence.n_cells == evidence.n_rungs:
+        return f"{evidence.n_rungs} rungs"
+    return f"{evidence.n_cells} cells of {evidence.n_rungs} rung{'s' * (evidence.n_rungs > 1)}"
+
+
 def _size(evidence: Evidence) -> str:
     """The mean difference with its interval, pairs and degrees of freedom."""
     if evidence.estimate is None:
         return "no pair has two completed trials"
     interval = evidence.estimate.interval(evidence.level)
     direction = "lower" if evidence.estimate.value < 0 else "higher"
-    rungs = "rung" if evidence.n_cells == 1 else "rungs"
     unit = " nats a token" if is_loss(evidence.y) else ""
     start = f"its {evidence.y} is {abs(evidence.estimate.value):.4f}{unit} {direction}"
-    start += f" on average over {evidence.n_cells} {rungs}" if evidence.n_cells > 1 else " at one rung"
+    start += f" on average over {_cells(evidence)}" if evidence.n_cells > 1 else " at one rung"
     if interval is None:
         lack = "too few independent clusters" if evidence.estimate.between else "one seed a rung"
         return f"{start}, with {lack}, which carries no interval and no claim"

@@ -126,6 +126,7 @@ def test_a_grid_of_rates_is_not_taken_for_seeds(source):
     assert column(found, "learning_rate") == ["0.01"] * 4 + ["0.02"] * 4
     assert column(found, "seeds") == ["2"] * 8
     (compared,) = analysis.compare(both, reference="baseline", bootstrap=0)
+    assert "on average over 8 cells of 4 rungs" in compared.sentence
     got = [record for record in records(found) if record["arm"] == "unified"]
     assert sorted(float(one["difference"]) for one in got) == sorted(cell.mean for cell in compared.by_rung)
 
