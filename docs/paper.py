@@ -86,7 +86,7 @@ def _outputs(source: str, name: str, folder: Path, pictures: str) -> Iterator[Ou
         for form, ending in FORMATS.items():
             yield ("table", source, table, "--format", form), folder / f"{table}.{ending}"
     if name == "theory":
-        yield ("theory", source), folder / "theory.md"
+        yield ("theory", source), folder / "theory.txt"
     yield ("figures", source, "-o", str(folder / "figures"), "--format", pictures), None
 
 

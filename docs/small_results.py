@@ -35,7 +35,7 @@ def _block(name: str, said: set[str]) -> str:
     if not (paper.KEPT / name).exists():
         return "Not run yet."
     if name == "theory":
-        return (paper.KEPT / name / "theory.md").read_text(encoding="utf-8").strip()
+        return f"```\n{(paper.KEPT / name / 'theory.txt').read_text(encoding='utf-8').strip()}\n```"
     return "\n\n".join(_tables(name, said))
 
 

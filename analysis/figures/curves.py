@@ -20,6 +20,7 @@ from analysis.figures.style import (
     nth_style,
     panels,
     plain_ticks,
+    title,
 )
 from analysis.words import count
 
@@ -54,7 +55,7 @@ def draw_curves(
     figure, axes = medium.figure(rows, columns, height=_height(rows, columns), wide=columns > 1)
     for axis, name in zip(axes.flat, names, strict=False):
         _draw_losses(axis, curves[curves["rung"] == name], styles, medium)
-        axis.set_title(name)
+        axis.set_title(title(name, columns))
         axis.set_xlabel("tokens")
     hide_unused(axes, len(names))
     for row in axes:
@@ -77,10 +78,10 @@ def _draw_losses(axis: "Axes", curves: pd.DataFrame, styles: Mapping[str, ArmSty
     _token_axis(axis)
 
 
-def _token_axis(axis: "Axes") -> None:
+def _token_axis(axis: "Axes", most: int = 4) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    axis.xaxis.set_major_locator(MaxNLocator(4))
+    axis.xaxis.set_major_locator(MaxNLocator(most))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: count(value)))
 
 
@@ -113,7 +114,7 @@ def draw_vectors(medium: Medium, statistics: pd.DataFrame, name: str, arms: Sequ
         here = own[(own["arm"] == arm) & (own["setting"] == setting)]
         for kind, style in styles.items():
             _draw_line(axis, here[here["key"] == f"sv/{kind}/{name}"], style, medium)
-        axis.set_title("\n".join(filter(None, [arm, setting])))
+        axis.set_title("\n".join(title(part, columns) for part in (arm, setting) if part))
         axis.set_xlabel("tokens")
         _token_axis(axis)
         plain_ticks(axis.yaxis, 5)
@@ -165,14 +166,18 @@ def draw_theory(medium: Medium, statistics: pd.DataFrame, styles: Mapping[str, A
         raise DataError(f"no run measured any of {', '.join(QUANTITIES)}")
     shown = [(quantity, setting) for quantity in quantities for setting in settings]
     rows, columns = panels(len(shown)) if len(settings) == 1 else (len(quantities), len(settings))
-    figure, axes = medium.figure(rows, columns, height=2.4 * rows + 0.4, wide=columns > 1)
-    for axis, (quantity, setting) in zip(axes.flat, shown, strict=False):
+    figure, axes = medium.figure(rows, columns, height=2.4 * rows + 0.6, wide=columns > 1)
+    for place, (axis, (quantity, setting)) in enumerate(zip(axes.flat, shown, strict=False)):
         here = own[(own["quantity"] == quantity) & (own["setting"] == setting)]
         for arm, style in styles.items():
             _draw_line(axis, _over_kinds(here[here["arm"] == arm]), style, medium)
-        axis.set_title(setting)
-        axis.set(xlabel="tokens", ylabel=QUANTITIES[quantity])
-        _token_axis(axis)
+        # Side by side, a row is a quantity and a column is a setting: each is named once.
+        if len(settings) == 1 or place < columns:
+            axis.set_title(title(setting, columns))
+        if len(settings) == 1 or place % columns == 0:
+            axis.set_ylabel(QUANTITIES[quantity])
+        axis.set_xlabel("tokens")
+        _token_axis(axis, 4 if columns < 3 else 2)
         if len(here):
             _value_axis(axis, here)
     hide_unused(axes, len(shown))

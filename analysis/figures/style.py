@@ -4,6 +4,7 @@ The colours are those of Okabe and Ito (https://jfly.uni-koeln.de/color), which 
 apart; marker and dash say the same again, so that a figure stays legible in grey.
 """
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+TITLE_CHARACTERS = 80
+"""Of a title over a figure of two columns; a narrow figure is half as wide."""
 SHEETS = Path(__file__).parents[1]
 INK, FAINT = "#111112", "#222223"
 """Stand-ins that a page replaces by its own colours, and a paper by black and grey."""
@@ -103,6 +106,12 @@ def nth_style(place: int) -> ArmStyle:
 def label_of(name: str) -> str:
     """Legends skip names with a leading underscore, so it gets a blank."""
     return f" {name}" if name.startswith("_") else name
+
+
+def title(text: str, columns: int) -> str:
+    """``text`` on as many lines as it needs over one of ``columns`` panels."""
+    spaced = text.replace("_", " ").replace("(", " (").replace(",", ", ").replace(",  ", ", ")
+    return textwrap.fill(spaced, TITLE_CHARACTERS // max(columns, 2), break_long_words=False)
 
 
 def panels(n_panels: int) -> tuple[int, int]:
