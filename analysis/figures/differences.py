@@ -8,7 +8,7 @@ import numpy as np
 
 from analysis.comparison import Comparison
 from analysis.differences import RungDifference
-from analysis.figures.style import ArmStyle, Medium, hide_unused, label_of, panels, plain_ticks
+from analysis.figures.style import ArmStyle, Medium, hide_unused, label_of, panels, plain_ticks, title
 from analysis.words import count
 
 if TYPE_CHECKING:
@@ -106,23 +106,25 @@ def draw_forest(
 ) -> "Figure":
     """The same as a forest: a line for each arm and cell, a diamond for the mean over all cells.
 
-    Many lines become small multiples, a panel an arm.
+    Many lines, or lines with long names, become small multiples, a panel an arm.
     """
     cells = ordered_cells(comparisons)
     lines = {one.arm: _forest_lines(one, cells) for one in comparisons}
     shown = [one for one in comparisons if lines[one.arm]]
-    if sum(map(len, lines.values())) <= MOST_LINES:
+    named = {arm: [title(_line_name(row), 3) for _, row in own] for arm, own in lines.items()}
+    lines_each = max((name.count("\n") for names in named.values() for name in names), default=0)
+    if sum(map(len, lines.values())) <= MOST_LINES and not lines_each:
         figure, axes = medium.figure(height=0.24 * sum(map(len, lines.values())) + 1.4)
         _draw_forest(axes[0, 0], [line for one in shown for line in lines[one.arm]], styles, medium)
         _name_lines(axes[0, 0], [line for one in shown for line in lines[one.arm]], medium)
         axes[0, 0].set_xlabel(f"loss less that of\n{comparisons[0].reference}, nats a token")
     else:
         rows, columns = panels(len(shown))
-        height = (0.22 * (len(cells) + 1) + 0.5) * rows + 0.9
+        height = ((0.22 + 0.13 * lines_each) * (len(cells) + 1) + 0.5) * rows + 0.9
         figure, axes = medium.figure(rows, columns, height=height, wide=True, sharex=True)
         for place, (axis, one) in enumerate(zip(axes.flat, shown, strict=False)):
             _draw_forest(axis, lines[one.arm], styles, medium)
-            names = [_line_name(row) for _, row in lines[one.arm]]
+            names = named[one.arm]
             axis.set_yticks(range(len(names)), names if place % columns == 0 else [""] * len(names))
             axis.tick_params(axis="y", length=0)
             axis.set_title(label_of(one.arm))

@@ -110,8 +110,10 @@ def label_of(name: str) -> str:
 
 def title(text: str, columns: int) -> str:
     """``text`` on as many lines as it needs over one of ``columns`` panels."""
-    spaced = text.replace("_", " ").replace("(", " (").replace(",", ", ").replace(",  ", ", ")
-    return textwrap.fill(spaced, TITLE_CHARACTERS // max(columns, 2), break_long_words=False)
+    spaced = text.replace("_", " ").replace("(", " (").replace(",", ", ")
+    return textwrap.fill(
+        " ".join(spaced.split()), TITLE_CHARACTERS // max(columns, 2), break_long_words=False
+    )
 
 
 def panels(n_panels: int) -> tuple[int, int]:
