@@ -55,10 +55,12 @@ if TYPE_CHECKING:
     from analysis.comparison import Comparison, compare
     from analysis.data import DataError, read_table
     from analysis.figures import FIGURES, write_figures
-    from analysis.fitting import Fit, FitSettings, fit
+    from analysis.fitting import Fit, fit
     from analysis.laws import LAWS, Law
     from analysis.power import NoiseFigure, PlannedRung, detectable, pilot_noise
+    from analysis.profile_curves import profiles
     from analysis.report import write_report
+    from analysis.settings import FitSettings
     from analysis.tables import TABLES, table
     from analysis.tables.comparison import comparison_table
     from analysis.tables.content import Table
@@ -74,7 +76,7 @@ _HOMES = {
     "FIGURES": "figures",
     "write_figures": "figures",
     "Fit": "fitting",
-    "FitSettings": "fitting",
+    "FitSettings": "settings",
     "fit": "fitting",
     "LAWS": "laws",
     "Law": "laws",
@@ -82,6 +84,7 @@ _HOMES = {
     "PlannedRung": "power",
     "detectable": "power",
     "pilot_noise": "power",
+    "profiles": "profile_curves",
     "write_report": "report",
     "TABLES": "tables",
     "table": "tables",
@@ -112,6 +115,7 @@ __all__ = [
     "fit",
     "fit_text",
     "pilot_noise",
+    "profiles",
     "read_table",
     "render",
     "select",

@@ -24,7 +24,6 @@ from analysis.differences import (
     rung_differences,
     trend_per_decade,
 )
-from analysis.fitting import FitSettings, comparison_arms, settings_from
 from analysis.inference import Estimate
 from analysis.multipliers import Multiplier, multipliers, pair_noise
 from analysis.pairs import (
@@ -35,7 +34,9 @@ from analysis.pairs import (
     Pairs,
     make_pairs,
 )
+from analysis.settings import FitSettings, settings_from
 from analysis.sides import fitted_laws, held_out_difference, joint_against_separate
+from analysis.subjects import comparison_arms
 from analysis.verdict import Evidence, decide, sentence, would_change
 from analysis.where import rows_left_out, select
 from analysis.words import is_loss
@@ -114,10 +115,10 @@ def compare(
 
     ``margin`` (nats a token) is the difference below which arms count as equivalent; ``settings`` names
     further columns in which a pair must agree; ``hold_out`` is as in :func:`analysis.fitting.fit`;
-    ``fit_settings`` are fields of :class:`analysis.fitting.FitSettings`, of which ``y`` names the column that
-    is compared (judged, by the margin too, only if its name starts with loss), ``cluster`` says which trials
-    are not independent and ``bootstrap`` is the number of redraws
-    for the multipliers' intervals. Raises :class:`DataError`.
+    ``fit_settings`` are fields of :class:`analysis.settings.FitSettings`, of which ``y`` names the column
+    that is compared (judged, by the margin too, only if its name starts with loss), ``cluster`` says which
+    trials are not independent and ``bootstrap`` is the number of redraws for the multipliers' intervals.
+    Raises :class:`DataError`.
     """
     chosen = settings_from(fit_settings)
     if chosen.interval != "auto":

@@ -8,29 +8,20 @@ import numpy as np
 import pandas as pd
 
 from analysis import intervals, joint
-from analysis.data import (
-    C_CONVENTIONS,
-    N_CONVENTIONS,
-    DataError,
-    FloatArray,
-    checked,
-    completed_rows,
-    require_column,
-)
-from analysis.estimate import Estimated, best_solution, estimated
+from analysis.data import C_CONVENTIONS, N_CONVENTIONS, FloatArray, checked
+from analysis.estimate import Estimated, estimated
 from analysis.fit_cautions import fit_warnings, hold_out_warning, optima_warnings
 from analysis.hold_out import hold_out as held_out
 from analysis.hold_out import joint_hold_outs
 from analysis.laws import VARIABLES, law_named
-from analysis.optima import Optimum, optima
+from analysis.optima import Optimum
 from analysis.pairs import pooled_settings
-from analysis.parametrisation import Parametrisation, require_identifiable
+from analysis.parametrisation import require_identifiable
 from analysis.profile import prediction_profile, profile, refusal
 from analysis.settings import FitSettings, settings_from
+from analysis.subjects import Subject, comparison_arms, subject_of
 from analysis.where import rows_left_out, select
 from analysis.words import is_loss, joined
-
-__all__ = ["Fit", "FitSettings", "best_solution", "comparison_arms", "fit", "fit_arm", "settings_from"]
 
 FARTHER = 2.0
 """The prediction that every fit makes is at this many times the largest compute."""
@@ -100,30 +91,6 @@ class Fit:
         return dataclasses.asdict(self)
 
 
-@dataclass(frozen=True)
-class _Subject:
-    """What is fitted for one arm: its rows, what was left out, and the points of the law."""
-
-    arm: str
-    rows: pd.DataFrame
-    excluded: dict[str, int]
-    points: Parametrisation
-    y: FloatArray
-    settings: FitSettings
-    optima: tuple[Optimum, ...] = ()
-
-    @property
-    def independent(self) -> bool:
-        """Whether every point is a cluster of its own."""
-        return self.clusters.nunique() == len(self.y)
-
-    @property
-    def clusters(self) -> "pd.Series[str]":
-        if self.optima:
-            return pd.Series([str(i) for i in range(len(self.y))])
-        return self.rows[self.settings.cluster]
-
-
 def fit(
     results: pd.DataFrame, *, where: str | None = None, hold_out: bool | str = True, **settings: Any
 ) -> list[Fit]:
@@ -167,41 +134,17 @@ def _units(settings: FitSettings) -> dict[str, str]:
     return units
 
 
-def comparison_arms(table: pd.DataFrame) -> list[str]:
-    """Names of the arms that have a comparison trial, in the order of the table."""
-    return list(dict.fromkeys(table.loc[table["stage"] != "tuning", "arm"]))
-
-
 def fit_arm(table: pd.DataFrame, settings: FitSettings, *, hold_out: bool | str = True) -> Fit:
     """Fit one arm's checked rows; see :func:`fit`."""
-    subject = _subject(table, settings)
+    subject = subject_of(table, settings)
     require_identifiable(subject.points, subject.arm, settings.x)
     found = estimated(subject.points, subject.y, subject.settings.options)
     return _result(subject, found, 0, _uncertainty(subject, found), _held_out(subject, hold_out))
 
 
-def _subject(table: pd.DataFrame, settings: FitSettings) -> _Subject:
-    arm = str(table["arm"].iloc[0])
-    rows, excluded = completed_rows(table)
-    if not len(rows):
-        raise DataError(f"arm {arm!r} has no completed trial")
-    require_column(rows, settings.cluster)
-    law = settings.functional_form
-    if law.method == "points":
-        points = Parametrisation(law, settings.variables(rows))
-        return _Subject(arm, rows, excluded, points, settings.values(rows), settings)
-    found = optima(rows, settings)
-    kept = [o for o in found if not o.censored]
-    points = Parametrisation(law, {"C": np.array([o.budget for o in kept])})
-    sizes = np.array([o.n_star for o in kept], float)
-    # Optima are few and have no outliers left: least squares on ln N*, as all published fits of them.
-    squares = dataclasses.replace(settings, loss="l2", residual="log")
-    return _Subject(arm, rows, excluded, points, sizes, squares, tuple(found))
-
-
 def _joint_fits(parts: list[pd.DataFrame], settings: FitSettings, hold_out: bool | str) -> list[Fit]:
     """One result for each arm of one joint fit."""
-    subjects = [_subject(part, settings) for part in parts]
+    subjects = [subject_of(part, settings) for part in parts]
     data = [(subject.points.variables, subject.y) for subject in subjects]
     law, options = settings.functional_form, settings.options
     found = joint.joint_fit(data, law, options)
@@ -232,7 +175,7 @@ class _Profiled:
 _Uncertainty = intervals.Redraws | _Profiled | str
 
 
-def _uncertainty(subject: _Subject, found: Estimated) -> _Uncertainty:
+def _uncertainty(subject: Subject, found: Estimated) -> _Uncertainty:
     """Where the intervals come from, or the reason why there are none, as a sentence."""
     settings = subject.settings
     if several := pooled_settings(subject.rows):
@@ -242,7 +185,7 @@ def _uncertainty(subject: _Subject, found: Estimated) -> _Uncertainty:
     return refusal(found, subject.clusters.nunique()) or _Profiled()
 
 
-def _result(subject: _Subject, found: Estimated, arm: int, made: _Uncertainty, held: dict[str, Any]) -> Fit:
+def _result(subject: Subject, found: Estimated, arm: int, made: _Uncertainty, held: dict[str, Any]) -> Fit:
     settings = subject.settings
     bounds, note = _intervals(found, made, settings, arm)
     if subject.optima and bounds:
@@ -292,7 +235,7 @@ def _intervals(
     return bounds, "; ".join(["profile of the objective", *notes])
 
 
-def _held_out(subject: _Subject, which: bool | str) -> dict[str, Any]:
+def _held_out(subject: Subject, which: bool | str) -> dict[str, Any]:
     if which is False:
         return {}
     settings = subject.settings
@@ -308,7 +251,7 @@ def _held_out(subject: _Subject, which: bool | str) -> dict[str, Any]:
     return held_out(subject.rows, settings, which, subject.arm)
 
 
-def _prediction(subject: _Subject, found: Estimated, made: _Uncertainty, arm: int) -> dict[str, Any]:
+def _prediction(subject: Subject, found: Estimated, made: _Uncertainty, arm: int) -> dict[str, Any]:
     """The law at twice the largest compute, at the same tokens per parameter, with its interval."""
     variables = dict(subject.points.variables)
     size = np.sum([np.log(values) for values in variables.values()], axis=0)
@@ -326,6 +269,6 @@ def _prediction(subject: _Subject, found: Estimated, made: _Uncertainty, arm: in
     return {"at": shown, "value": float(value[0]), "interval": interval}
 
 
-def _warnings(subject: _Subject, found: Estimated, arm: int) -> list[str]:
+def _warnings(subject: Subject, found: Estimated, arm: int) -> list[str]:
     said = fit_warnings(subject.rows, subject.settings, found, arm, independent=subject.independent)
     return said + optima_warnings(subject.optima, subject.settings)

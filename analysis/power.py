@@ -24,10 +24,10 @@ from analysis.data import (
     compute_of,
     nearest,
 )
-from analysis.fitting import comparison_arms
 from analysis.inference import FEWEST_RUNGS_WITHOUT_SEEDS
 from analysis.noise import pooled_noise, t_quantile
 from analysis.pairs import Pairs, make_pairs
+from analysis.subjects import comparison_arms
 
 POWER = 0.8
 

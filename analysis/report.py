@@ -22,9 +22,11 @@ from analysis.data import (
 from analysis.figures import page as figures
 from analysis.figures.style import ArmStyle, arm_styles
 from analysis.files import write_atomically
-from analysis.fitting import Fit, FitSettings, comparison_arms, fit_arm, settings_from
+from analysis.fitting import Fit, fit_arm
 from analysis.laws import law_named
 from analysis.multipliers import Multiplier
+from analysis.settings import FitSettings, settings_from
+from analysis.subjects import comparison_arms
 from analysis.tables.comparison import absences, comparison_table
 from analysis.tables.content import Table
 from analysis.tuning import tuning_rows, tuning_verdict

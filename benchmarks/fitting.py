@@ -26,6 +26,8 @@ from analysis.parametrisation import Options, Parametrisation
 
 DELTA = 1e-3
 CHUNKS = 4
+OURS = 7
+"""How often our global fit is repeated among the chunks of the grid; the median counts."""
 HOFFMANN = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
 # The grid of the published notebooks (Hoffmann et al. 2022, section 3.3): 6 x 6 x 5 x 5 x 5 = 4,500 starts.
 GRID = ((0, 5, 10, 15, 20, 25), (0, 5, 10, 15, 20, 25), (-1, -0.5, 0, 0.5, 1), *((0, 0.5, 1, 1.5, 2),) * 2)
@@ -120,20 +122,21 @@ def bootstrap(points: Points, n_resamples: int) -> None:
 
 
 def global_fit(points: Points, n_starts: int, with_package: bool) -> None:
-    """One fit from nothing: ours (repeated), the grid of starts, and the package ``chinchilla``."""
-    ours = [timed(lambda: np.array([points.ours().objective])) for _ in range(7)]
+    """One fit from nothing: ours before each chunk of the grid of starts, and ``chinchilla`` from PyPI."""
+    starts = list(itertools.product(*GRID))[:n_starts]
+
+    def grid(part: FloatArray) -> FloatArray:
+        return np.array([minimize(points.value, start, method="L-BFGS-B").fun for start in part])
+
+    ours, theirs = [], []
+    for part in np.array_split(np.array(starts, float), OURS):
+        ours.append(timed(lambda: np.array([points.ours().objective])))
+        theirs.append(timed(lambda part=part: grid(part)))
     rows = [("ours", float(np.median([took for took, _ in ours])), float(ours[0][1][0]))]
     if with_package:
         rows.append(_package(points))
-    starts = list(itertools.product(*GRID))[:n_starts]
-
-    def grid() -> FloatArray:
-        return np.array([minimize(points.value, np.array(s, float), method="L-BFGS-B").fun for s in starts])
-
-    took, objectives = timed(grid)
-    rows.append(
-        (f"grid of {len(starts)} starts, L-BFGS-B, finite differences", took, float(objectives.min()))
-    )
+    name = f"grid of {len(starts)} starts, L-BFGS-B, finite differences"
+    rows.append((name, sum(took for took, _ in theirs), min(float(found.min()) for _, found in theirs)))
     print("\nOne global fit\n\n| code | CPU s | times ours | objective above ours (relative) |")
     print("| --- | ---: | ---: | ---: |")
     for name, took, end in rows:

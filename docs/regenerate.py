@@ -14,7 +14,8 @@ from analysis.comparison import Comparison
 from analysis.data import checked, completed_rows
 from analysis.figures import page as figures
 from analysis.figures.style import arm_styles
-from analysis.fitting import FitSettings, comparison_arms
+from analysis.settings import FitSettings
+from analysis.subjects import comparison_arms
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 KEPT = CHECKOUT / "benchmarks" / "reference" / "quickstart"

@@ -12,7 +12,9 @@ def test_the_examples_of_the_page_on_analysis_run():
     assert failed == 0
 
 
-@pytest.mark.parametrize("name", ["analysis", "analysis.fitting", "analysis.power"])
+@pytest.mark.parametrize(
+    "name", ["analysis", "analysis.fitting", "analysis.power", "analysis.profile_curves"]
+)
 def test_the_examples_of_the_documentation_run(name: str):
     failed, attempted = doctest.testmod(importlib.import_module(name))
     assert attempted > 0

@@ -13,6 +13,7 @@ from analysis.joint import joint_fit, likelihood_comparison
 from analysis.laws import LAWS
 from analysis.parametrisation import Options, Parametrisation
 from analysis.profile import profile
+from analysis.profile_curves import profiles
 
 TRUTH = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
 L2 = Options("l2")
@@ -146,6 +147,26 @@ def test_checkpoints_of_a_run_have_no_profile():
     (found,) = fit(table, law="chinchilla", loss="l2", interval="profile", cluster="run")
     assert (found.interval_method, found.intervals, found.prediction["interval"]) == ("none", {}, None)
     assert "10 runs hold 20 points, which are not independent" in found.interval_note
+
+
+@pytest.mark.parametrize("law", ["chinchilla", "chinchilla-shared"])
+def test_the_curves_of_the_profiles_end_where_the_intervals_of_the_fits_do(law: str):
+    table = pd.concat([points().assign(arm="a"), points(random_seed=1, A=300.0).assign(arm="b")])
+    curves = profiles(table, law=law, loss="l2")
+    for one in fit(table, law=law, loss="l2", interval="profile", hold_out=False):
+        for name in ("E", "A", "alpha", "B", "beta"):
+            curve = curves[(curves.arm == one.arm) & (curves.parameter == name)]
+            assert (curve.low.iloc[0], curve.high.iloc[0]) == pytest.approx(one.intervals[name])
+            assert (np.diff(curve.value) >= 0).all()
+            inside = (curve.value > curve.low) & (curve.value < curve.high)
+            assert curve.t[inside].max() < curve.t[~inside].min()
+
+
+def test_curves_of_profiles_refuse_what_carries_none():
+    with pytest.raises(DataError, match="allowed: huber, l2"):
+        profiles(points(), law="chinchilla", loss="l1")
+    with pytest.raises(DataError, match="10 runs hold 20 points"):
+        profiles(points().assign(run=np.repeat(np.arange(10), 2)), law="chinchilla", loss="l2", cluster="run")
 
 
 @pytest.mark.parametrize("name", ["Nc", "aN", "Dc", "aD"])
