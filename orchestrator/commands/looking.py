@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,16 +88,10 @@ def plan(
 
 def status(source: str | None, runs_dir: Path, *, watch: bool, as_json: bool) -> Exit:
     """How many trials of each sweep are in which state, and how far the running ones are."""
-    names = _names(source, runs_dir)
-    if as_json:
-        print(json.dumps(_statuses(names, runs_dir), indent=1))
-        return Exit.DONE
-    if not names:
-        print(f"no sweep has been run in {runs_dir}")
-    if watch and names:
-        return _watch(names, runs_dir)
-    for found in _statuses(names, runs_dir):
-        print(_status_text(found))
+    if watch and not as_json:
+        return _watch(source, runs_dir)
+    found = _statuses(source, runs_dir)
+    print(json.dumps(found, indent=1) if as_json else _statuses_text(found, runs_dir))
     return Exit.DONE
 
 
@@ -107,14 +102,14 @@ def _names(source: str | None, runs_dir: Path) -> list[str]:
     return [sweep_folder(source, runs_dir).name] if source else sweep_names(runs_dir)
 
 
-def _watch(names: list[str], runs_dir: Path) -> Exit:
+def _watch(source: str | None, runs_dir: Path) -> Exit:
     from rich.live import Live
     from rich.text import Text
 
     with Live(auto_refresh=False) as live:
         while True:
-            found = _statuses(names, runs_dir)
-            live.update(Text("\n".join(map(_status_text, found))), refresh=True)
+            found = _statuses(source, runs_dir)
+            live.update(Text(_statuses_text(found, runs_dir)), refresh=True)
             if not any(one["running"] or one["states"].get("queued") for one in found):
                 return Exit.DONE
             time.sleep(WATCH_S)
@@ -130,16 +125,20 @@ def _members(names: Sequence[str], runs_dir: Path) -> dict[str, dict[str, Record
     }
 
 
-def _statuses(names: Sequence[str], runs_dir: Path) -> list[Record]:
+def _statuses(source: str | None, runs_dir: Path) -> list[Record]:
     """The state of each sweep, from an index that is brought up to date; running trials are looked at."""
     from orchestrator.sources import open_index
 
+    names = _names(source, runs_dir)
     if not names:
         return []
     with _no_garbage_collection():
-        members = _members(names, runs_dir)
-        with open_index(runs_dir) as index:
-            found, problems = index.current_states(runs_dir, set().union(*members.values()))
+        with open_index(runs_dir) as index, ThreadPoolExecutor(1) as beside:
+            # The database works while the members are parsed.
+            asked = None if source else beside.submit(index.states, runs_dir)
+            members = _members(names, runs_dir)
+            stored = asked.result() if asked else None
+            found, problems = index.current_states(runs_dir, set().union(*members.values()), stored)
         states = found | dict.fromkeys(problems, UNREADABLE)
         return [_status(sweep, members[sweep], states, problems, runs_dir) for sweep in names]
 
@@ -194,6 +193,10 @@ def _reached(runs_dir: Path, name: str) -> Record:
         "steps": steps,
         "worker_alive": ClaimObserver().is_alive(directory),
     }
+
+
+def _statuses_text(found: Sequence[Record], runs_dir: Path) -> str:
+    return "\n".join(map(_status_text, found)) or f"no sweep has been run in {runs_dir}"
 
 
 def _status_text(found: Record) -> str:
