@@ -130,7 +130,7 @@ def draw_forest(
             axis.set_title(label_of(one.arm))
             if place + columns >= len(shown):
                 axis.tick_params(labelbottom=True)
-                axis.set_xlabel(f"loss less that of\n{one.reference}, nats a token")
+        figure.supxlabel(f"loss less that of {comparisons[0].reference}, nats a token")
         hide_unused(axes, len(shown))
     if _margin(comparisons):
         handles, labels = axes[0, 0].get_legend_handles_labels()
@@ -142,10 +142,11 @@ _Line = tuple[Comparison, RungDifference | None]
 
 
 def _forest_lines(comparison: Comparison, cells: Mapping[tuple[str, ...], RungDifference]) -> list[_Line]:
-    """The arm's cells by size, then its mean over all (None), where it has one."""
+    """The arm's cells by size, then its mean over all (None), where it is not that of the only cell."""
     own = {cell_key(row): row for row in comparison.by_rung}
     lines: list[_Line] = [(comparison, own[key]) for key in cells if key in own]
-    return [*lines, (comparison, None)] if comparison.loss_difference.mean is not None else lines
+    has_mean = len(lines) > 1 and comparison.loss_difference.mean is not None
+    return [*lines, (comparison, None)] if has_mean else lines
 
 
 def _draw_forest(
@@ -180,12 +181,13 @@ def _line_name(row: RungDifference | None) -> str:
 
 
 def _name_lines(axis: "Axes", lines: Sequence[_Line], medium: Medium) -> None:
-    """Each line's cell; the first line of an arm begins with its name, and a rule stands above it."""
+    """Each line's cell; the first of an arm's lines begins with its name, and a rule stands above it."""
     names = []
+    several = len(lines) > len({comparison.arm for comparison, _ in lines})
     for y, (comparison, row) in enumerate(lines):
         is_first = y == 0 or lines[y - 1][0] is not comparison
         names.append(f"{comparison.arm}   {_line_name(row)}" if is_first else _line_name(row))
-        if is_first and y:
+        if is_first and y and several:
             axis.axhline(y - 0.5, color=medium.faint, linewidth=0.5)
     axis.set_yticks(range(len(lines)), names)
     axis.tick_params(axis="y", length=0)
@@ -209,7 +211,7 @@ def draw_lattice(
         1,
         2,
         height=0.26 * len(points) + 1.2,
-        gridspec_kw={"width_ratios": [0.34 * len(names), 3.0]},
+        gridspec_kw={"width_ratios": [0.27 * len(names), 3.0]},
         sharey=True,
     )
     dots, axis = axes[0]
@@ -228,6 +230,7 @@ def draw_lattice(
     dots.spines[["left", "bottom"]].set_visible(False)
     dots.tick_params(length=0)
     dots.grid(visible=False)
+    plain_ticks(axis.xaxis, 5)
     axis.tick_params(axis="y", length=0)
     axis.spines["left"].set_visible(False)
     axis.set_xlabel(f"loss less that of\n{reference}, nats a token")

@@ -69,7 +69,7 @@ def _draw_panel(
         axis.set_xscale("log")
     ticks = sorted(set(rates))
     turned: dict[str, Any] = {"rotation": 30, "ha": "right"} if len(ticks) > MOST_UPRIGHT else {}
-    axis.set_xticks(_drawn(np.array(ticks), scale), [f"{rate:g}" for rate in ticks], **turned)
+    axis.set_xticks(_drawn(np.array(ticks), scale), [f"{rate:.3g}" for rate in ticks], **turned)
     axis.minorticks_off()
     axis.set_xlabel(str(choices[0]["field"]).replace("_", " "))
     plain_ticks(axis.yaxis, 5)
