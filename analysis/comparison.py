@@ -33,6 +33,7 @@ from analysis.pairs import (
     REFERENCE_DIVERGED,
     Pairs,
     make_pairs,
+    varying,
 )
 from analysis.settings import FitSettings, settings_from
 from analysis.sides import fitted_laws, held_out_difference, joint_against_separate
@@ -274,6 +275,7 @@ def _evidence(
 ) -> Evidence:
     pairs, estimate, level = part.pairs, part.estimate, chosen.level
     corrected = inference.level_of_holm(level, estimate.p_value() if estimate else None, p_holm, n_arms)
+    parts = _parts(pairs)
     return Evidence(
         reference=reference,
         arm=part.arm,
@@ -295,7 +297,8 @@ def _evidence(
         arm_censored=_censored(pairs, "arm"),
         same_trials=_same_trials(pairs),
         sign_p_holm=min(1.0, part.sign_p * n_arms),
-        fragile=tuple(_fragile(pairs, estimate, corrected)),
+        parts=tuple(parts),
+        fragile=tuple(_fragile(pairs, parts, estimate, corrected)),
     )
 
 
@@ -311,18 +314,22 @@ def _same_trials(pairs: Pairs) -> bool:
     return bool((complete["trial_id_arm"] == complete["trial_id_reference"]).all())
 
 
-def _fragile(pairs: Pairs, estimate: Estimate | None, level: float) -> list[str]:
-    """The rungs without which the interval at ``level`` excludes zero no longer, or on the other side."""
+def _parts(pairs: Pairs) -> list[str]:
+    """The columns of which one value at a time is left out: rungs and settings, else budgets of tokens."""
+    others = [name for name in pairs.cell_columns if name not in ("rung", "n_tokens")]
+    return varying(pairs.complete, ["rung", *others]) or varying(pairs.complete, ["n_tokens"])
+
+
+def _fragile(pairs: Pairs, parts: list[str], estimate: Estimate | None, level: float) -> list[str]:
+    """The values without which the interval at ``level`` excludes zero no longer, or on the other side."""
     interval = estimate.interval(level) if estimate else None
     if interval is None or interval[0] <= 0 <= interval[1]:
         return []
     complete, differences, cells, clusters = pairs.complete, pairs.differences, pairs.cells, pairs.clusters
     names = []
-    for rung in dict.fromkeys(complete["rung"]):
-        keep = (complete["rung"] != rung).to_numpy()
-        if not keep.any():
-            continue
+    for column, value in ((name, value) for name in parts for value in complete[name].unique()):
+        keep = (complete[column] != value).to_numpy()
         rest = inference.overall(differences[keep], cells[keep], clusters[keep]).interval(level)
         if rest is None or rest[0] <= 0 <= rest[1] or rest[0] * interval[0] < 0:
-            names.append(str(rung))
+            names.append(str(value) if column == "rung" else f"{column} {value}")
     return names

@@ -6,10 +6,10 @@ learning rate was censored makes no arm ``better``, a censored arm is never ``wo
 that is no loss is described, not judged: whether less of it is better, nobody said.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from analysis.inference import Estimate, seeds_needed
-from analysis.words import is_loss, p_value, percent, span
+from analysis.words import is_loss, joined, p_value, percent, span
 
 VERDICTS = ("better", "worse", "equivalent", "undecided", "invalid")
 
@@ -40,8 +40,10 @@ class Evidence:
     arm_censored: bool = False
     same_trials: bool = False
     sign_p_holm: float = 1.0
-    fragile: tuple[str, ...] = field(default=())
-    """Rungs without which the interval, at the level that Holm leaves the arm, would include zero."""
+    parts: tuple[str, ...] = ()
+    """What was left out, one value at a time: rungs, and settings that vary."""
+    fragile: tuple[str, ...] = ()
+    """The values without which the interval, at the level that Holm leaves the arm, would include zero."""
 
     @property
     def diverged(self) -> bool:
@@ -186,10 +188,12 @@ def _when_blocked(evidence: Evidence) -> str:
 def _when_free(evidence: Evidence, verdict: str) -> str:
     if verdict in ("better", "worse"):
         if evidence.fragile:
-            return f"It rests on {', '.join(evidence.fragile)}: without that rung it is undecided."
-        robust = evidence.n_cells > 1 and evidence.estimate is not None and evidence.estimate.df > 0
+            which = "one of them" if len(evidence.fragile) > 1 else "it"
+            return f"It rests on {joined(evidence.fragile)}: it is undecided if {which} is left out."
+        robust = evidence.parts and evidence.estimate is not None and evidence.estimate.df > 0
         if robust and not evidence.arm_diverged:
-            return "It holds when any one rung is left out; rungs outside this range could still change it."
+            part = joined([name.replace("n_tokens", "budget") for name in evidence.parts], "or")
+            return f"It holds if any one {part} is left out; rungs beyond this range could still change it."
         return "More rungs and seeds; this one says nothing beyond what was run."
     if verdict == "equivalent":
         return f"A difference above {evidence.margin} at rungs outside this range."

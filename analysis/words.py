@@ -31,9 +31,9 @@ def p_value(p: float | None) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.2g}"
 
 
-def joined(names: tuple[str, ...] | list[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+def joined(names: tuple[str, ...] | list[str], last: str = "and") -> str:
+    """``a``, ``a and b``, ``a, b and c``; with another word before the last."""
+    return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def chosen_rows(where: str | None, left_out: int) -> list[str]:
