@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.errors import Lacking
-from orchestrator.executors import slurm_queue, slurm_submission
+from orchestrator.executors import slurm_limits, slurm_queue, slurm_submission
 from orchestrator.executors.base import Ended, Site
 from orchestrator.executors.slurm_payload import Records
 from orchestrator.executors.slurm_queue import Row
@@ -40,9 +40,8 @@ class SlurmExecutor:
             )
         self.site = site
         settings = slurm_queue.configuration()
-        limit = min(slurm_queue.largest_array(settings), site.profile.max_submitted or 10**9)
-        self.most_jobs = site.profile.max_submitted or int(settings.get("MaxJobCount", "10000")) // 2
-        self._submitter = Submitter(site, limit)
+        self.most_jobs = slurm_limits.most_submitted(settings, site.profile)
+        self._submitter = Submitter(site, min(slurm_limits.largest_array(settings), self.most_jobs))
         self._places: dict[str, Place] = {}
         self._submissions: dict[str, Submission] = {}
         self._silent: Counter[str] = Counter()

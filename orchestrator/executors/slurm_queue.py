@@ -130,13 +130,6 @@ def configuration() -> Mapping[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def largest_array(settings: Mapping[str, str]) -> int:
-    """How many tasks one array may have."""
-    limits = [int(settings.get("MaxArraySize", "1001"))]
-    limits += [int(n) for n in re.findall(r"max_array_tasks=(\d+)", settings.get("SchedulerParameters", ""))]
-    return max(1, min(limits))
-
-
 def node_names(partition: str | None) -> set[str]:
     """The nodes of a partition, or of all."""
     within = ["--partition", partition] if partition else []
