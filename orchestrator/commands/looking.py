@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.commands.naming import command
 from orchestrator.errors import Exit
 
 if TYPE_CHECKING:
@@ -231,13 +232,15 @@ def collect(source: str | None, runs_dir: Path, *, as_json: bool) -> Exit:
     found = {
         "collected": {name: getattr(report, name) for name in ("added", "updated", "unchanged", "removed")},
         "problems": report.problems,
-        "sweeps": [_collected(name, source or name, members[name], states) for name in names],
+        "sweeps": [_collected(name, source or name, members[name], states, runs_dir) for name in names],
     }
     print(json.dumps(found, indent=1) if as_json else _collected_text(found))
     return Exit.DONE
 
 
-def _collected(sweep: str, source: str, members: Mapping[str, Record], states: Mapping[str, str]) -> Record:
+def _collected(
+    sweep: str, source: str, members: Mapping[str, Record], states: Mapping[str, str], runs_dir: Path
+) -> Record:
     counts = Counter(states[name] for name in members)
     missing = {state: count for state, count in counts.items() if state not in ("completed", "diverged")}
     return {
@@ -245,19 +248,19 @@ def _collected(sweep: str, source: str, members: Mapping[str, Record], states: M
         "trials": len(members),
         "states": dict(counts),
         "missing": sum(missing.values()),
-        "next": _next(source, missing),
+        "next": _next(source, missing, runs_dir),
     }
 
 
-def _next(source: str, missing: Mapping[str, int]) -> str:
+def _next(source: str, missing: Mapping[str, int], runs_dir: Path) -> str:
     """The command that brings the sweep on."""
     if missing.get("queued") or missing.get("running"):
-        return f"scalevec status {source} --watch"
+        return f"{command('status', source, runs_dir)} --watch"
     if missing.get("failed"):
-        return f"scalevec retry {source}"
-    if missing:
-        return f"scalevec run {source if Path(source).suffix else 'with the sweep file of ' + source}"
-    return f"scalevec report {source}"
+        return command("retry", source, runs_dir)
+    if missing and not Path(source).suffix:
+        return f"scalevec run with the sweep file of {source}"
+    return command("run" if missing else "report", source, runs_dir)
 
 
 def _collected_text(found: Record) -> str:

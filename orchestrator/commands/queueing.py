@@ -1,6 +1,5 @@
 """Commands on sweeps that run elsewhere: ``submit``, ``cancel`` and ``retry``."""
 
-import shlex
 import sys
 import time
 from collections import defaultdict
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.commands.looking import UNREADABLE
+from orchestrator.commands.naming import command
 from orchestrator.errors import Exit, Refused
 from results.files import CorruptRecord
 
@@ -49,8 +49,7 @@ def submit(path: str, runs_dir: Path, place: "Place") -> Exit:
     print(
         f"{sweep.name}: its controller {'is in the queue already' if already else 'was sent'}, job {number}"
     )
-    named = shlex.quote(path)
-    print(f"scalevec status {named}; scalevec collect {named}; scalevec cancel {named}")
+    print("; ".join(command(verb, path, runs_dir) for verb in ("status", "collect", "cancel")))
     return Exit.DONE
 
 
@@ -60,7 +59,7 @@ def retry(source: str, runs_dir: Path) -> Exit:
     failed = [directory for directory, state in states if state == "failed"]
     for directory in failed:
         directory.append_event("pending", cause="retry")
-    print(f"{len(failed)} failed trials will run again: scalevec run {shlex.quote(source)}")
+    print(f"{len(failed)} failed trials will run again: {command('run', source, runs_dir)}")
     return _exit_after(states)
 
 
@@ -87,8 +86,8 @@ def cancel(source: str, runs_dir: Path, profile: str | None, *, removed: bool) -
     sent = sum(state != "pending" for _, state in called_off)
     print(f"{trials} cancelled, {sent} of them had been sent")
     if left:
-        print(f"{len(left)} jobs have not ended yet; scalevec status {shlex.quote(source)} shows them")
-    print(f"results and checkpoints are kept; scalevec run {shlex.quote(source)} would go on")
+        print(f"{len(left)} jobs have not ended yet; {command('status', source, runs_dir)} shows them")
+    print(f"results and checkpoints are kept; {command('run', source, runs_dir)} would go on")
     return _exit_after(states)
 
 

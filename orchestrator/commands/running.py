@@ -1,7 +1,6 @@
 """Commands that train: ``run`` and ``demo``."""
 
 import os
-import shlex
 import signal
 import sys
 from collections import Counter
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from orchestrator.commands.naming import command
 from orchestrator.errors import Exit, Lacking, Refused
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ def run_sweep(
             with _stoppable(scheduler.request_stop, progress.message, executor.keeps_jobs):
                 run.run(scheduler)
     except StageIncomplete as incomplete:
-        return _say_incomplete(incomplete, shlex.quote(path) + _runs_option(site.runs_dir))
+        again = command("run", path, runs_dir, executor=place.executor, profile=place.profile)
+        return _say_incomplete(incomplete, path, site.runs_dir, again)
     finally:
         progress.close()
     _say_done(run, path)
@@ -215,7 +216,8 @@ def _stoppable(
             signal.signal(number, handler)
 
 
-def _say_incomplete(incomplete: "StageIncomplete", path: str) -> Exit:
+def _say_incomplete(incomplete: "StageIncomplete", path: str, runs_dir: Path, again: str) -> Exit:
+    """``again`` is the command that goes on."""
     outcome = incomplete.outcome
     if outcome.no_space:
         raise Lacking(
@@ -224,13 +226,13 @@ def _say_incomplete(incomplete: "StageIncomplete", path: str) -> Exit:
         )
     if outcome.left_running:
         print(
-            f"left; {outcome.left_running} jobs go on by themselves. To follow them: scalevec run {path}; "
-            f"to end them: scalevec cancel {path}",
+            f"left; {outcome.left_running} jobs go on by themselves. To follow them: {again}; "
+            f"to end them: {command('cancel', path, runs_dir)}",
             file=sys.stderr,
         )
         return Exit.INTERRUPTED
     if outcome.stopped:
-        print(f"stopped; nothing is lost. To go on: scalevec run {path}", file=sys.stderr)
+        print(f"stopped; nothing is lost. To go on: {again}", file=sys.stderr)
         return Exit.INTERRUPTED
     if outcome.left_out and not outcome.failed and not outcome.cancelled:
         print(
@@ -239,13 +241,14 @@ def _say_incomplete(incomplete: "StageIncomplete", path: str) -> Exit:
         return Exit.DONE
     if outcome.cancelled:
         print(
-            f"{len(outcome.cancelled)} trials were cancelled; scalevec run {path} asks for them again",
+            f"{len(outcome.cancelled)} trials were cancelled; {again} asks for them again",
             file=sys.stderr,
         )
     for reason in outcome.failed.values():
         print(f"failed: {reason}", file=sys.stderr)
     if outcome.failed:
-        print(f"to try them again: scalevec retry {path}, then scalevec run {path}", file=sys.stderr)
+        retry = command("retry", path, runs_dir)
+        print(f"to try them again: {retry}, then {again}", file=sys.stderr)
     return Exit.SOME_FAILED
 
 
@@ -256,16 +259,10 @@ def _say_done(run: "SweepRun", path: str) -> None:
     states, warnings = states_or_warning(run.runs_dir, ids)
     counts = Counter(state for state in states.values() if state in ("completed", "diverged"))
     said = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-    next_command = f"scalevec report {shlex.quote(path)}{_runs_option(run.runs_dir)}"
-    print(f"{run.sweep.name}: {len(ids)} trials, {said}. Next: {next_command}")
+    report = command("report", path, run.runs_dir)
+    print(f"{run.sweep.name}: {len(ids)} trials, {said}. Next: {report}")
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
-
-
-def _runs_option(runs_dir: Path) -> str:
-    """What a command needs to find ``runs_dir``: nothing where it looks anyway."""
-    looked = Path(os.environ.get("SCALEVEC_RUNS_DIR", "runs"))
-    return "" if runs_dir == looked else f" --runs {shlex.quote(str(runs_dir))}"
 
 
 def demo(runs_dir: Path, jobs: int, output: Path | None) -> Exit:

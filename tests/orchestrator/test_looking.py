@@ -112,11 +112,12 @@ def test_collect_may_be_repeated(runs_dir, capsys):
 
 
 @pytest.mark.parametrize(
-    ("state", "command"), [("running", "scalevec status small --watch"), ("failed", "scalevec retry small")]
+    ("state", "command"),
+    [("running", "scalevec status small --runs {} --watch"), ("failed", "scalevec retry small --runs {}")],
 )
 def test_collect_names_the_command_that_brings_the_sweep_on(runs_dir, capsys, state, command):
     directory_of(runs_dir, "none", 1).append_event(state)
-    assert collected(runs_dir, capsys)["sweeps"][0]["next"] == command
+    assert collected(runs_dir, capsys)["sweeps"][0]["next"] == command.format(runs_dir)
 
 
 def test_a_complete_sweep_leads_to_its_report(runs_dir, capsys):
@@ -124,7 +125,7 @@ def test_a_complete_sweep_leads_to_its_report(runs_dir, capsys):
         for seed in (1, 2):
             complete(directory_of(runs_dir, arm, seed))
     (sweep,) = collected(runs_dir, capsys)["sweeps"]
-    assert (sweep["missing"], sweep["next"]) == (0, "scalevec report small")
+    assert (sweep["missing"], sweep["next"]) == (0, f"scalevec report small --runs {runs_dir}")
 
 
 def test_collecting_everything_takes_trials_that_no_sweep_holds(runs_dir, capsys):
