@@ -72,7 +72,9 @@ def _smoke(name: str) -> int:
 
 def _experiment(path: Path, name: str, folder: Path, pictures: str) -> int:
     """Train what is missing of the sweep at ``path``, then write its results, tables and figures."""
-    if code := _scalevec("run", str(path)):
+    # Where time is measured, trials run one by one.
+    alone = ("--jobs", "1") if name == "overhead" else ()
+    if code := _scalevec("run", str(path), *alone):
         return code
     folder.mkdir(parents=True, exist_ok=True)
     outputs = _outputs(str(path), name, folder, pictures)

@@ -81,7 +81,7 @@ class Scheduler:
         return self._stop_requests > 0
 
     def run(self, tasks: Sequence[Task]) -> Outcome:
-        """Run what is missing of ``tasks``, the longest first."""
+        """Run what is missing of ``tasks``, the longest first, those of like length seed by seed."""
         self._outcome = Outcome()
         states = {task.trial_id: self._begin(task) for task in _distinct(tasks)}
         missing = [task for task in _distinct(tasks) if states[task.trial_id] is not None]
@@ -89,7 +89,7 @@ class Scheduler:
         self.progress.begin(missing, self.executor.name)
         adopted = self._adopt([task for task in missing if states[task.trial_id] in ("queued", "running")])
         rest = (task for task in missing if task.trial_id not in adopted)
-        self._waiting = deque(sorted(rest, key=lambda task: -task.estimate_s))
+        self._waiting = deque(sorted(rest, key=_turn))
         try:
             self._work()
         except BaseException:
@@ -392,3 +392,8 @@ def _attempt_of(directory: RunDirectory, token: str) -> int:
 def _distinct(tasks: Iterable[Task]) -> list[Task]:
     """Each trial once; arms that are identical by construction share theirs."""
     return list({task.trial_id: task for task in tasks}.values())
+
+
+def _turn(task: Task) -> tuple[float, int]:
+    """Arms take turns among trials of like length: what a machine does meanwhile strikes both of a pair."""
+    return -float(f"{task.estimate_s:.2g}"), task.trial.seed

@@ -55,3 +55,17 @@ def test_what_a_worker_killed_after_its_result_left_is_pruned_by_the_next_run(ke
         checkpoint_path(directory.checkpoints_path, step).write_bytes(b"state")
     simulated(tmp_path)
     assert len(list(directory.checkpoints_path.iterdir())) == left
+
+
+def test_arms_take_turns_among_trials_of_like_length_the_longest_first(monkeypatch, tmp_path):
+    sent = []
+
+    class Noting(SimulateExecutor):
+        def submit(self, jobs):
+            sent.extend((job.rung, job.label.split("seed ")[1][0], job.arm) for job in jobs)
+            return super().submit(jobs)
+
+    monkeypatch.setattr("simulations.SimulateExecutor", Noting)
+    simulated(tmp_path, slots=1)
+    order = [(seed, arm) for seed in "01" for arm in ("baseline", "unified")]
+    assert sent == [(rung, *one) for rung in ("large", "small") for one in order]
