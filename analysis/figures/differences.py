@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Interval = tuple[float, float] | None
+_Cells = Mapping[tuple[str, ...], RungDifference]
 AXIS = "arm − reference, nats a token"
 MOST_LINES = 24
 """A forest of more lines is drawn as small multiples."""
@@ -50,7 +51,7 @@ def draw_differences(
     for index, comparison in enumerate(comparisons):
         shift = (index - (len(comparisons) - 1) / 2) * width
         _draw_arm(axis, comparison, styles[comparison.arm], medium, place, shift)
-    names = [*(_cell_name(row) for row in cells.values()), "all rungs\n(mean)"]
+    names = [*(_cell_name(row, cells) for row in cells.values()), "all rungs\n(mean)"]
     axis.set_xticks(range(len(cells) + 1), names)
     axis.set_ylabel(AXIS)
     axis.grid(visible=False, axis="x")
@@ -58,8 +59,14 @@ def draw_differences(
     return figure
 
 
-def _cell_name(row: RungDifference) -> str:
-    return "\n".join([row.rung, f"N = {count(row.n_params)}", *row.setting.values()])
+def _cell_name(row: RungDifference, cells: _Cells) -> str:
+    return "\n".join([row.rung, f"N = {count(row.n_params)}", *_budget(row, cells), *row.setting.values()])
+
+
+def _budget(row: RungDifference, cells: _Cells) -> list[str]:
+    """The tokens of a cell, where its rung was run with several numbers of them."""
+    budgets = {other.n_tokens for other in cells.values() if other.rung == row.rung}
+    return [f"{count(row.n_tokens)} tokens"] if len(budgets) > 1 else []
 
 
 def _margin(comparisons: Sequence[Comparison]) -> float:
@@ -111,12 +118,12 @@ def draw_forest(
     cells = ordered_cells(comparisons)
     lines = {one.arm: _forest_lines(one, cells) for one in comparisons}
     shown = [one for one in comparisons if lines[one.arm]]
-    named = {arm: [title(_line_name(row), 3) for _, row in own] for arm, own in lines.items()}
+    named = {arm: [title(_line_name(row, cells), 3) for _, row in own] for arm, own in lines.items()}
     lines_each = max((name.count("\n") for names in named.values() for name in names), default=0)
     if sum(map(len, lines.values())) <= MOST_LINES and not lines_each:
         figure, axes = medium.figure(height=0.24 * sum(map(len, lines.values())) + 1.4)
         _draw_forest(axes[0, 0], [line for one in shown for line in lines[one.arm]], styles, medium)
-        _name_lines(axes[0, 0], [line for one in shown for line in lines[one.arm]], medium)
+        _name_lines(axes[0, 0], [line for one in shown for line in lines[one.arm]], cells, medium)
         axes[0, 0].set_xlabel(f"loss less that of\n{comparisons[0].reference}, nats a token")
     else:
         rows, columns = panels(len(shown))
@@ -141,7 +148,7 @@ def draw_forest(
 _Line = tuple[Comparison, RungDifference | None]
 
 
-def _forest_lines(comparison: Comparison, cells: Mapping[tuple[str, ...], RungDifference]) -> list[_Line]:
+def _forest_lines(comparison: Comparison, cells: _Cells) -> list[_Line]:
     """The arm's cells by size, then its mean over all (None), where it is not that of the only cell."""
     own = {cell_key(row): row for row in comparison.by_rung}
     lines: list[_Line] = [(comparison, own[key]) for key in cells if key in own]
@@ -176,17 +183,18 @@ def _forest_point(
     return overall.mean or 0.0, overall.interval, "d"
 
 
-def _line_name(row: RungDifference | None) -> str:
-    return "all (mean)" if row is None else ", ".join([row.rung, *row.setting.values()])
+def _line_name(row: RungDifference | None, cells: _Cells) -> str:
+    return "all (mean)" if row is None else ", ".join([row.rung, *_budget(row, cells), *row.setting.values()])
 
 
-def _name_lines(axis: "Axes", lines: Sequence[_Line], medium: Medium) -> None:
+def _name_lines(axis: "Axes", lines: Sequence[_Line], cells: _Cells, medium: Medium) -> None:
     """Each line's cell; the first of an arm's lines begins with its name, and a rule stands above it."""
     names = []
     several = len(lines) > len({comparison.arm for comparison, _ in lines})
     for y, (comparison, row) in enumerate(lines):
         is_first = y == 0 or lines[y - 1][0] is not comparison
-        names.append(f"{comparison.arm}   {_line_name(row)}" if is_first else _line_name(row))
+        name = _line_name(row, cells)
+        names.append(f"{comparison.arm}   {name}" if is_first else name)
         if is_first and y and several:
             axis.axhline(y - 0.5, color=medium.faint, linewidth=0.5)
     axis.set_yticks(range(len(lines)), names)

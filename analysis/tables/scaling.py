@@ -1,6 +1,7 @@
 """The scaling table: the law fitted to each arm, its hold-out error, and the compute multipliers."""
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,12 @@ class _Row:
     multipliers: dict[str, Multiplier]
     reason: str
     """Why there is no multiplier; empty for the reference."""
+
+    @property
+    def name(self) -> str:
+        """The arm, and the setting where the table has several."""
+        setting = " ".join(f"{name} {value}" for name, value in self.setting.items())
+        return f"{self.arm} at {setting}" if setting else self.arm
 
 
 def build(question: Question) -> Table:
@@ -128,9 +135,17 @@ def _notes(question: Question, rows: list[_Row]) -> list[str]:
     ]
     if held is not None:
         said.append("Hold-out: the law of the other rungs at the largest one, predicted over seen less one.")
-    said += [f"Without a multiplier, {row.arm}: {row.reason}." for row in rows if row.reason]
-    said += [f"{row.arm}: {warning}." for row in rows for warning in row.fit.warnings]
-    return list(dict.fromkeys(said))
+    said += _of_rows((f"no multiplier: {row.reason}", row) for row in rows if row.reason)
+    said += _of_rows((warning, row) for row in rows for warning in row.fit.warnings)
+    return said
+
+
+def _of_rows(remarks: Iterable[tuple[str, _Row]]) -> list[str]:
+    """Each remark once, with the rows that it is about."""
+    rows: dict[str, dict[str, None]] = {}
+    for remark, row in remarks:
+        rows.setdefault(remark, {})[row.name] = None
+    return [f"{', '.join(names)}: {remark}." for remark, names in rows.items()]
 
 
 def _record(row: _Row) -> dict[str, Any]:
