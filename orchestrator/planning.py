@@ -18,14 +18,14 @@ from orchestrator.jobs import Request
 from orchestrator.profiles import Profile
 from orchestrator.progress import duration
 from orchestrator.sweep_run import COMPARISON, TUNING, Member
-from orchestrator.trunk_savings import DONE, independent, savings_text, warmup_hint, with_savings
+from orchestrator.trunk_savings import DONE, add_savings, independent, savings_text, warmup_hint
 from results.run_directory import RunDirectory, trial_ids
 from sweeps import epochs
 
 if TYPE_CHECKING:
     from analysis import NoiseFigure
     from analysis.power import PowerAnalysis
-    from model.config import RunOptions
+    from model.config import RunOptions, Trial
     from orchestrator.sweep_run import SweepRun
     from sweeps import CorpusFacts
 
@@ -40,13 +40,14 @@ PIPED_WIDTH = 160
 def planned(run: "SweepRun") -> list[Row]:
     """One row a trial; ``trial_id`` is None where a tuned field is still to be chosen."""
     state_of = _states(run)
-    on_machine = lru_cache(lambda rung: _on_machine(run, rung))
+    size_of = _sizes(run)
     members = list(named(run))
     rows = [
-        _row(run, member, name, state_of(name) if name else "pending", *on_machine(member.cell.rung))
+        {**_row(member, name, state_of(name) if name else "pending"), **size_of(member)}
         for member, name in members
     ]
-    return with_savings(rows, [member.trial for member, _ in members])
+    add_savings(rows, [member.trial for member, _ in members])
+    return rows
 
 
 def named(run: "SweepRun") -> Iterator[tuple[Member, str | None]]:
@@ -79,11 +80,9 @@ def _on_machine(run: "SweepRun", rung: str) -> tuple["RunOptions", Request]:
     return run.options(Member(cell, COMPARISON, cell.template, "")), run.request(rung)
 
 
-def _row(
-    run: "SweepRun", member: Member, name: str | None, state: str, options: "RunOptions", request: Request
-) -> Row:
+def _row(member: Member, name: str | None, state: str) -> Row:
+    """What tells a trial from the others of its cell."""
     trial = member.trial
-    counts = count_parameters(trial.model)
     return {
         "trial_id": name,
         "stage": member.stage,
@@ -92,13 +91,33 @@ def _row(
         "seed": trial.seed,
         "learning_rate": trial.optimizer.learning_rate if name else None,
         "lr_status": member.lr_status,
+        "state": state,
+    }
+
+
+def _sizes(run: "SweepRun") -> Callable[[Member], Row]:
+    """Tells how large a trial is: reckoned once for all of a cell, of which only the batch may be tuned."""
+    on_machine = lru_cache(lambda rung: _on_machine(run, rung))
+    found: dict[tuple[int, int, int], Row] = {}
+
+    def of(member: Member) -> Row:
+        key = (id(member.cell), member.trial.tokens, member.trial.batch_tokens)
+        if key not in found:
+            found[key] = _size(run, member.trial, *on_machine(member.cell.rung))
+        return found[key]
+
+    return of
+
+
+def _size(run: "SweepRun", trial: "Trial", options: "RunOptions", request: Request) -> Row:
+    counts = count_parameters(trial.model)
+    return {
         "n_params": counts.matrices,
         "n_params_total": counts.total,
         "n_params_active": counts.active,
         "n_params_scale_vectors": counts.scale_vectors,
         "n_tokens": trial.tokens,
         "epochs": epochs(trial, run.corpus_facts),
-        "state": state,
         "device": options.device,
         "cpus": request.cpus,
         "gpus": request.gpus,
@@ -250,7 +269,7 @@ def _total(run: "SweepRun", trials: Sequence[Row], jobs: int) -> str:
         f"disk: {megabytes:,.1f} MB of results in {files:,} files and folders with keep: {run.sweep.keep}",
         _corpus(run.corpus_facts, most),
     ]
-    lines += [text for text in (savings_text(trials), warmup_hint(run.members())) if text]
+    lines += [text for text in (savings_text(trials), warmup_hint(run.cells)) if text]
     if hours := gpu_hours(trials):
         rate = f"at {FLOPS_PER_S['cuda']:.3g} FLOPs a second, {H100_SHARE:.0%} of an H100's bf16 peak"
         lines.append(f"{hours:,.3g} H100-hours left {rate}{_beyond(hours, run.max_gpu_hours)}")

@@ -10,7 +10,7 @@ from orchestrator.estimates import START_S, checkpoint_bytes
 from orchestrator.progress import duration
 
 if TYPE_CHECKING:
-    from orchestrator.sweep_run import Member
+    from sweeps.trials import Cell
 
 Row = dict[str, Any]
 DONE = ("completed", "diverged")
@@ -22,8 +22,8 @@ _NOTHING = {
 }
 
 
-def with_savings(rows: Sequence[Row], trials: Sequence[Trial]) -> list[Row]:
-    """``rows`` of a plan, each with its trunk and with what it need not train because another trial does.
+def add_savings(rows: Sequence[Row], trials: Sequence[Trial]) -> None:
+    """Give each of the ``rows`` of a plan its trunk, and what it need not train because another trial does.
 
     Of the trials of one trunk that are not done, the one that goes furthest before its cooldown trains the
     trunk; the others begin with its states. ``trunk_id`` is None for a trial that shares its trunk with none;
@@ -33,19 +33,19 @@ def with_savings(rows: Sequence[Row], trials: Sequence[Trial]) -> list[Row]:
     shared = _shared(rows, trials)
     named = {rows[place]["trial_id"]: name for (name, _), places in shared.items() for place in places}
     named.pop(None, None)
-    found = [{**row, **_NOTHING, "trunk_id": named.get(row["trial_id"])} for row in rows]
+    for row in rows:
+        row |= {**_NOTHING, "trunk_id": named.get(row["trial_id"])}
     for (name, _), places in shared.items():
         missing = [place for place in places if rows[place]["state"] not in DONE]
         branches = {place: branch_step(trials[place]) for place in missing}
         leader = max(missing, key=lambda place: branches[place], default=None)
         kept: set[int] = set()
         for place in places:
-            found[place]["trunk_id"] = name
+            rows[place]["trunk_id"] = name
         for place, step in branches.items():
             if place != leader:
-                found[place] |= _spared(rows[place], trials[place], step, is_kept=step in kept)
+                rows[place].update(_spared(rows[place], trials[place], step, is_kept=step in kept))
                 kept.add(step)
-    return found
 
 
 def _shared(rows: Sequence[Row], trials: Sequence[Trial]) -> dict[tuple[str, str], list[int]]:
@@ -105,12 +105,12 @@ def savings_text(rows: Sequence[Row]) -> str:
     )
 
 
-def warmup_hint(members: Sequence["Member"]) -> str:
+def warmup_hint(cells: Sequence["Cell"]) -> str:
     """Says that budgets would share trunks, were it not for warm-ups that are a share of the tokens."""
     groups: dict[str, set[int]] = {}
-    for member in members:
-        trial = member.trial
-        if trial.schedule.name not in COURSES or "warmup_tokens" in member.cell.values:
+    for cell in cells:
+        trial = cell.template
+        if trial.schedule.name not in COURSES or "warmup_tokens" in cell.values:
             continue
         unwarmed = replace(trial, schedule=replace(trial.schedule, warmup_tokens=0))
         if name := trunk_id(unwarmed):
