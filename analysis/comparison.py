@@ -297,7 +297,7 @@ def _evidence(
         arm_censored=_censored(pairs, "arm"),
         same_trials=_same_trials(pairs),
         sign_p_holm=min(1.0, part.sign_p * n_arms),
-        parts=tuple(parts),
+        parts=tuple(map(_in_words, parts)),
         fragile=tuple(_fragile(pairs, parts, estimate, corrected)),
     )
 
@@ -320,6 +320,10 @@ def _parts(pairs: Pairs) -> list[str]:
     return varying(pairs.complete, ["rung", *others]) or varying(pairs.complete, ["n_tokens"])
 
 
+def _in_words(column: str) -> str:
+    return "budget" if column == "n_tokens" else column.replace("_", " ")
+
+
 def _fragile(pairs: Pairs, parts: list[str], estimate: Estimate | None, level: float) -> list[str]:
     """The values without which the interval at ``level`` excludes zero no longer, or on the other side."""
     interval = estimate.interval(level) if estimate else None
@@ -331,5 +335,5 @@ def _fragile(pairs: Pairs, parts: list[str], estimate: Estimate | None, level: f
         keep = (complete[column] != value).to_numpy()
         rest = inference.overall(differences[keep], cells[keep], clusters[keep]).interval(level)
         if rest is None or rest[0] <= 0 <= rest[1] or rest[0] * interval[0] < 0:
-            names.append(str(value) if column == "rung" else f"{column} {value}")
+            names.append(str(value) if column == "rung" else f"{_in_words(column)} {value}")
     return names

@@ -192,7 +192,7 @@ def _when_free(evidence: Evidence, verdict: str) -> str:
             return f"It rests on {joined(evidence.fragile)}: it is undecided if {which} is left out."
         robust = evidence.parts and evidence.estimate is not None and evidence.estimate.df > 0
         if robust and not evidence.arm_diverged:
-            part = joined([name.replace("n_tokens", "budget") for name in evidence.parts], "or")
+            part = joined(evidence.parts, "or")
             return f"It holds if any one {part} is left out; rungs beyond this range could still change it."
         return "More rungs and seeds; this one says nothing beyond what was run."
     if verdict == "equivalent":

@@ -49,7 +49,7 @@ def comparisons() -> list[Comparison]:
 def block() -> str:
     """Sentences and table, as ``compare`` and ``table`` print them."""
     found = comparisons()
-    sentences = "\n".join(f"- {one.sentence}" for one in found)
+    sentences = "\n".join(f"- {one.sentence} {one.would_change}" for one in found)
     rows = analysis.read_table(KEPT / "results.csv")
     table = analysis.render(analysis.comparison_table(rows, found), "markdown").strip()
     return f"{sentences}\n\n{table}"

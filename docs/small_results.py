@@ -45,7 +45,7 @@ def _tables(name: str, said: set[str]) -> Iterator[str]:
     rows = analysis.read_table(paper.KEPT / name / "results.csv")
     for table in paper.TABLES[name]:
         if table in WITH_VERDICTS:
-            yield "\n".join(f"- {one.sentence}" for one in analysis.compare(rows, **asked))
+            yield "\n".join(f"- {one.sentence} {one.would_change}" for one in analysis.compare(rows, **asked))
         shown = analysis.table(rows, table, **asked)
         new = tuple(note for note in shown.notes if note not in said)
         said.update(new)
