@@ -61,7 +61,7 @@ def draw_curves(
     for row in axes:
         row[0].set_ylabel("training loss, nats a token")
     arms = set(curves["arm"])
-    legend_below(figure, [(arm, style) for arm, style in styles.items() if arm in arms], medium, 6)
+    legend_below(figure, [(arm, style) for arm, style in styles.items() if arm in arms], medium)
     return figure
 
 
@@ -122,7 +122,7 @@ def draw_vectors(medium: Medium, statistics: pd.DataFrame, name: str, arms: Sequ
     for row in axes:
         row[0].set_ylabel(STATISTICS[name])
     entries = [(kind.replace("_", " "), style) for kind, style in styles.items()]
-    legend_below(figure, entries, medium, 4 if columns > 1 else 2)
+    legend_below(figure, entries, medium)
     return figure
 
 
@@ -182,7 +182,7 @@ def draw_theory(medium: Medium, statistics: pd.DataFrame, styles: Mapping[str, A
             _value_axis(axis, here)
     hide_unused(axes, len(shown))
     arms = set(own["arm"])
-    legend_below(figure, [(arm, style) for arm, style in styles.items() if arm in arms], medium, 6)
+    legend_below(figure, [(arm, style) for arm, style in styles.items() if arm in arms], medium)
     return figure
 
 

@@ -74,7 +74,7 @@ def _legend(figure: "Figure", axes: Any, entries: Sequence[tuple[str, ArmStyle]]
     if axes.size == 1 and len(entries) <= MOST_INSIDE:
         legend(axes[0, 0], entries, medium)
     else:
-        legend_below(figure, entries, medium, 3 if axes.shape[1] == 1 else 6)
+        legend_below(figure, entries, medium)
 
 
 def _draw_arm(

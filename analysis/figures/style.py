@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 TITLE_CHARACTERS = 80
 """Of a title over a figure of two columns; a narrow figure is half as wide."""
+MOST_COLUMNS = 6
+LEGEND_HANDLE, LEGEND_LETTER, LEGEND_LINE = 5.0, 0.62, 1.5
+"""Of a legend, in em: an entry without its text, a letter of the text, and a line."""
+ROWS_WITH_ROOM = 2
+"""Rows of a legend below the panels for which every figure has room."""
 SHEETS = Path(__file__).parents[1]
 INK, FAINT = "#111112", "#222223"
 """Stand-ins that a page replaces by its own colours, and a paper by black and grey."""
@@ -168,12 +173,24 @@ def legend(owner: Any, entries: Iterable[tuple[str, ArmStyle]], medium: Medium, 
     owner.legend(handles, labels, **placement)
 
 
-def legend_below(
-    figure: "Figure", entries: Sequence[tuple[str, ArmStyle]], medium: Medium, n_columns: int
-) -> None:
-    """One legend for all panels, below them."""
-    columns = max(1, min(n_columns, len(entries)))
+def legend_below(figure: "Figure", entries: Sequence[tuple[str, ArmStyle]], medium: Medium) -> None:
+    """One legend for all panels, below them, as wide as they are; the figure grows by its further rows."""
+    width, height = figure.get_size_inches()
+    em = _legend_size() / 72
+    longest = max((len(label_of(name)) for name, _ in entries), default=0)
+    columns = int(min(MOST_COLUMNS, len(entries), width / (em * (LEGEND_HANDLE + LEGEND_LETTER * longest))))
+    columns = max(1, columns)
+    further = -(-len(entries) // columns) - ROWS_WITH_ROOM
+    figure.set_size_inches(width, height + LEGEND_LINE * em * max(0, further))
     legend(figure, entries, medium, loc="outside lower center", ncols=columns)
+
+
+def _legend_size() -> float:
+    """Points of the legend's text."""
+    from matplotlib import rcParams
+    from matplotlib.font_manager import FontProperties
+
+    return float(FontProperties(size=rcParams["legend.fontsize"]).get_size_in_points())
 
 
 def band_between(axis: "Axes", x: FloatArray, low: FloatArray, high: FloatArray, colour: str) -> None:

@@ -47,7 +47,7 @@ def draw_tuning(
     hide_unused(axes, len(names))
     axes[0, 0].set_ylabel("validation loss, nats a token")
     arms = {choice["arm"] for choice in tuned}
-    legend_below(figure, [(arm, style) for arm, style in styles.items() if arm in arms], medium, 6)
+    legend_below(figure, [(arm, style) for arm, style in styles.items() if arm in arms], medium)
     return figure
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from analysis import DataError, write_figures
 from analysis.figures import FIGURES
-from analysis.figures.style import PAPER
+from analysis.figures.style import PAPER, arm_styles, legend_below
 
 ARMS = {"baseline": 0.0, "none": 0.04, "unified": -0.03}
 STRATEGIES = {
@@ -186,6 +186,21 @@ def test_more_settings_than_fit_on_a_page_go_onto_further_pages(sweep, tmp_path)
     assert names == ["multipliers-1", "multipliers-2", *(f"vectors-mean-{page}" for page in range(1, 5))]
     pages = [path.read_text(encoding="utf-8") for path in found.paths[:2]]
     assert [sum(f"<!-- o{n} -->" in page for n in range(13)) for page in pages] == [7, 6]
+
+
+@pytest.mark.parametrize("arms", [3, 9, 18])
+@pytest.mark.parametrize("name", ["unified", "unified-with-many-parts"])
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_legend_stays_inside_its_figure_and_leaves_room_for_the_panels(arms: int, name: str, wide: bool):
+    with PAPER.style():
+        figure, axes = PAPER.figure(height=3.9, wide=wide)
+        styles = arm_styles([f"{name}-{i}" for i in range(arms)], f"{name}-0")
+        legend_below(figure, list(styles.items()), PAPER)
+        figure.draw_without_rendering()
+        box = figure.legends[0].get_window_extent()
+        assert figure.bbox.x0 <= box.x0
+        assert box.x1 <= figure.bbox.x1
+        assert axes[0, 0].get_window_extent().height > figure.dpi
 
 
 def test_two_rungs_make_no_line_of_multipliers(sweep, tmp_path):
