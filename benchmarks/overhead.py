@@ -2,9 +2,9 @@
 
 ``python benchmarks/overhead.py [--executors local ray slurm] [--rounds R] [--trials N] [--json FILE]`` prints
 a Markdown table. In each round every executor and its peer take turns, with one job alone (how long until
-its first line) and with N trials whose process only writes a result (this process's own time for each). The
-peers run the command by ``subprocess``, in a task of Ray, and in a job array of submitit, the cluster's SLURM
-being the one whose commands are on the PATH.
+its first line, and until its first training step) and with N trials whose process only writes a result (this
+process's own time for each). The peers run the command by ``subprocess``, in a task of Ray, and in a job
+array of submitit, the cluster's SLURM being the one whose commands are on the PATH.
 """
 
 import argparse
@@ -36,6 +36,12 @@ Command = tuple[str, ...]
 Peer = Callable[[Sequence[Command]], None]
 
 SLOTS = 2
+TITLES = {
+    "first_line": "submit to first line",
+    "first_step": "submit to first step",
+    "own": "own time a trial",
+    "clock": "clock a trial",
+}
 PROFILES = {"slurm": Profile(poll_s=0.5, memory_gb=0.5, time=5)}
 PROGRAM = """
 import os, sys, time
@@ -60,9 +66,10 @@ TRIAL = Trial(
 
 @dataclass(frozen=True)
 class Figures:
-    """Seconds: from submit to a job's first line; of this process for each trial; of the clock for each."""
+    """Seconds from submit to a job's first line and first step, of this process and of the clock a trial."""
 
     first_line: float
+    first_step: float
     own: float
     clock: float
 
@@ -70,6 +77,11 @@ class Figures:
 def command_in(folder: Path) -> Command:
     """The command of one trial; ``folder`` is its run directory."""
     return (sys.executable, "-S", "-E", "-c", PROGRAM, str(folder))
+
+
+def step_in(folder: Path) -> Command:
+    """The command of a job that trains one step."""
+    return (sys.executable, str(Path(__file__).with_name("first_step.py")), str(folder))
 
 
 class Quiet(Progress):
@@ -88,10 +100,10 @@ class Ours:
         self.executor: Executor = EXECUTORS[name](site)
         self._seeds = count()
 
-    def first_line(self, folder: Path) -> float:
-        """Seconds until the job that runs in ``folder`` writes."""
+    def first(self, command: Command, folder: Path) -> float:
+        """Seconds until the job ``command``, in ``folder``, writes."""
         began = time.time()
-        self.executor.submit([Job("0" * 64, command_in(folder), folder, "first")])
+        self.executor.submit([Job("0" * 64, command, folder, "first")])
         while not self.executor.wait(0.2):
             pass
         return written(folder) - began
@@ -158,17 +170,24 @@ def timed(run: Callable[[], None], trials: int) -> tuple[float, float]:
 
 def figures_of_ours(ours: Ours, folder: Path, trials: int) -> Figures:
     """One round of an executor."""
-    first = ours.first_line(new_folders(folder, 1)[0])
-    return Figures(first, *timed(lambda: ours.run(trials), trials))
+    line, step = new_folders(folder, 2)
+    firsts = ours.first(command_in(line), line), ours.first(step_in(step), step)
+    return Figures(*firsts, *timed(lambda: ours.run(trials), trials))
 
 
 def figures_of_peer(peer: Peer, folder: Path, trials: int) -> Figures:
     """One round of its peer."""
-    (alone,) = new_folders(folder, 1)
-    began = time.time()
-    peer([command_in(alone)])
+    line, step = new_folders(folder, 2)
+    firsts = first_of_peer(peer, command_in(line), line), first_of_peer(peer, step_in(step), step)
     commands = [command_in(one) for one in new_folders(folder, trials)]
-    return Figures(written(alone) - began, *timed(lambda: peer(commands), trials))
+    return Figures(*firsts, *timed(lambda: peer(commands), trials))
+
+
+def first_of_peer(peer: Peer, command: Command, folder: Path) -> float:
+    """Seconds until ``command``, in ``folder``, writes."""
+    began = time.time()
+    peer([command])
+    return written(folder) - began
 
 
 def new_folders(folder: Path, number: int) -> list[Path]:
@@ -194,7 +213,7 @@ def measure(names: Sequence[str], rounds: int, trials: int, folder: Path) -> dic
 def summary(pairs: Sequence[tuple[Figures, Figures]]) -> dict[str, dict[str, float]]:
     """For each figure the medians of ours, of the peer's, and of their ratio within a round."""
     found = {}
-    for name in ("first_line", "own", "clock"):
+    for name in TITLES:
         values = [(getattr(ours, name), getattr(peer, name)) for ours, peer in pairs]
         own, bare = zip(*values, strict=True)
         ratio = statistics.median(one / other for one, other in values)
@@ -204,13 +223,12 @@ def summary(pairs: Sequence[tuple[Figures, Figures]]) -> dict[str, dict[str, flo
 
 def table(found: dict[str, Any]) -> str:
     """Milliseconds and ratios."""
-    titles = {"first_line": "submit to first line", "own": "own time a trial", "clock": "clock a trial"}
-    head = " | ".join(f"{title}: ours, bare (ms) | ratio" for title in titles.values())
-    lines = [f"| executor | {head} |", "|---" * (1 + 2 * len(titles)) + "|"]
+    head = " | ".join(f"{title}: ours, bare (ms) | ratio" for title in TITLES.values())
+    lines = [f"| executor | {head} |", "|---" * (1 + 2 * len(TITLES)) + "|"]
     for name, figures in found.items():
         cells = [
             f"{1e3 * one['ours']:.3g}, {1e3 * one['bare']:.3g} | {one['ratio']:.2f}"
-            for one in (figures[key] for key in titles)
+            for one in (figures[key] for key in TITLES)
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
