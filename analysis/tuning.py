@@ -92,7 +92,11 @@ def tuning_verdict(choices: Sequence[Mapping[str, Any]], reference: str) -> str:
             "(censored). It may be under-tuned there, so no arm whose pairs use that rate is called better."
         )
     if beyond := [choice for choice in own if choice.get("check") and choice["check"]["status"] != "inside"]:
-        return "No: " + " ".join(_beyond_sentence(choice, choices, reference) for choice in beyond)
+        places = "; ".join(_beyond(choice, choices, reference) for choice in beyond)
+        return (
+            f"No: {places}. The optimum lies beyond what was tried (censored), so no arm whose pairs use "
+            "that rate is called better."
+        )
     grids = _grids_sentence(choices, tuned, reference)
     return " ".join(filter(None, ["Yes:", grids, _carried_sentence(own), _check_sentence(own, choices)]))
 
@@ -163,18 +167,17 @@ def _worse(check: Mapping[str, Any]) -> str:
     )
 
 
-def _beyond_sentence(choice: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], reference: str) -> str:
+def _beyond(choice: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], reference: str) -> str:
     check = choice["check"]
     start = f"at {_place(choice, choices)} the carried learning rate of {reference}, {choice['chosen']:.3g},"
     if check["status"] == "diverged":
-        return f"{start} diverged, as did a step to each side of it."
+        return f"{start} diverged, as did a step to each side of it"
     rate = check["grid"][0 if check["status"] == "below" else 2]
     if check["gain"] is None:
-        return f"{start} diverged on the tuning seeds, where {rate:.3g} did not."
+        return f"{start} diverged on the tuning seeds, where {rate:.3g} did not"
     return (
         f"{start} is not the best there: a step {check['status']} it, {rate:.3g}, is better by "
-        f"{check['gain']:.4f} nats a token on the tuning seeds. The optimum lies beyond; {reference} is "
-        "under-tuned there by that much at least."
+        f"{check['gain']:.4f} nats a token on the tuning seeds"
     )
 
 

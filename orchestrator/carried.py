@@ -2,7 +2,7 @@
 
 That is the reference arm at the largest rung: were its rate wrong there, the arms would look better than
 they are. The check changes no choice; it says whether the carried one is kept inside, and if not, by how much
-the better side is better.
+the better side is better. Then the rate is censored there, and nothing is called better than the reference.
 """
 
 import math

@@ -73,6 +73,11 @@ class Choice:
         """Whether nothing was tuned at this rung."""
         return not self.grid
 
+    @property
+    def lr_status(self) -> str:
+        """``status``, but censored where a check found the optimum beyond the carried value."""
+        return self.status if self.check is None or self.check.status == "inside" else "censored"
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Choice":
         """The choice as :func:`to_json` wrote it."""

@@ -180,7 +180,7 @@ class SweepRun:
     def _chosen(self, cell: Cell) -> tuple[dict[str, float], str]:
         """The tuned values of ``cell`` and the weakest status among them."""
         made = self.tuner.of(cell)
-        statuses = {choice.status for choice in made.values()}
+        statuses = {choice.lr_status for choice in made.values()}
         status = next((name for name in ("censored", "carried", "tuned") if name in statuses), "fixed")
         return {field: choice.chosen for field, choice in made.items()}, status
 

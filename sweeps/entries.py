@@ -201,7 +201,8 @@ class TuneLists(Given):
     check_carried: bool = False
     """Whether the reference arm's carried learning rate is checked at its largest rung, a step to each side.
 
-    That costs three trials there for each tuning seed and setting, so it is not done unasked.
+    Where a side is better the rate counts as censored. That costs three trials there for each tuning seed and
+    setting, so it is not done unasked.
     """
 
     def lists(self) -> dict[str, tuple[Any, ...]]:

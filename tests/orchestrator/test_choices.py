@@ -45,6 +45,17 @@ def test_there_is_no_vertex_on_a_line():
     assert vertex([1, 2, 4], [2.0, 2.0, 2.0]) is None
 
 
+@pytest.mark.parametrize(
+    ("found", "status"),
+    [("inside", "carried"), ("below", "censored"), ("above", "censored"), ("diverged", "censored")],
+)
+def test_a_carried_rate_beyond_which_the_optimum_lies_is_censored(found: str, status: str):
+    carried = replace(choice("a", 3000, 0.02, "carried"), grid=(), losses=())
+    check = Check((0.01, 0.02, 0.04), (2.9, 3.0, 3.1), (100,), None, found, 0.1)
+    assert replace(carried, check=check).lr_status == status
+    assert carried.lr_status == "carried"
+
+
 @given(slope=st.floats(-1, 1), gap=st.floats(0.5, 2))
 def test_the_slope_is_shared_and_the_levels_are_not(slope, gap):
     choices = [

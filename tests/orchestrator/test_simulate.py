@@ -262,3 +262,8 @@ def test_a_carried_rate_that_is_checked_has_its_trials_and_its_place_in_the_reco
     assert found["check"]["grid"] == sorted(member["learning_rate"] for member in checked)
     validation = [made.results()[member["trial_id"]]["loss_validation"] for member in checked]
     assert found["check"]["losses"] == validation
+    of_comparison = [
+        m for m in members if (m["arm"], m["rung"], m["stage"]) == ("baseline", "large", "comparison")
+    ]
+    status = "carried" if found["check"]["status"] == "inside" else "censored"
+    assert {member["lr_status"] for member in of_comparison} == {status}
