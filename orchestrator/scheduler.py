@@ -394,6 +394,6 @@ def _distinct(tasks: Iterable[Task]) -> list[Task]:
     return list({task.trial_id: task for task in tasks}.values())
 
 
-def _turn(task: Task) -> tuple[float, int]:
+def _turn(task: Task) -> tuple[float, int, float]:
     """Arms take turns among trials of like length: what a machine does meanwhile strikes both of a pair."""
-    return -float(f"{task.estimate_s:.2g}"), task.trial.seed
+    return -float(f"{task.estimate_s:.2g}"), task.trial.seed, -task.estimate_s
