@@ -137,7 +137,8 @@ def draw_forest(
             axis.set_title(label_of(one.arm))
             if place + columns >= len(shown):
                 axis.tick_params(labelbottom=True)
-        figure.supxlabel(f"loss less that of {comparisons[0].reference}, nats a token")
+            if place // columns == rows - 1:
+                axis.set_xlabel(f"loss less that of\n{one.reference}, nats a token")
         hide_unused(axes, len(shown))
     if _margin(comparisons):
         handles, labels = axes[0, 0].get_legend_handles_labels()
