@@ -73,7 +73,8 @@ def run_sweep(
             with _stoppable(scheduler.request_stop, progress.message, executor.keeps_jobs):
                 run.run(scheduler)
     except StageIncomplete as incomplete:
-        again = command("run", path, runs_dir, executor=place.executor, profile=place.profile)
+        given = {"executor": place.executor, "profile": place.profile, "where": where}
+        again = command("run", path, runs_dir, **given)
         return _say_incomplete(incomplete, path, site.runs_dir, again)
     finally:
         progress.close()
