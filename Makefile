@@ -15,7 +15,7 @@ test: $(VENV)/dev.stamp
 
 # A real SLURM, Ray and PostgreSQL, started and stopped by the tests where the only network interface is lo. Three
 # parts that mostly wait, each with daemons of its own: make -j 3 test-cluster runs them side by side.
-CLUSTER_SLURM := $(addprefix tests/cluster/test_,slurm_contract.py slurm_executor.py submit.py)
+CLUSTER_SLURM := $(addprefix tests/cluster/test_,slurm_contract.py slurm_executor.py slurm_training.py submit.py)
 CLUSTER_RAY := $(addprefix tests/cluster/test_,ray_executor.py ray_training.py)
 test-cluster: test-cluster-slurm test-cluster-ray test-cluster-others
 
