@@ -115,7 +115,7 @@ def cut(fields: Mapping[str, Any]) -> Fields:
     small["arms"] = {arm: fields["arms"][arm] for arm in kept}
     is_curve = len(fields["tokens_per_parameter"]) > 1
     small["ladder"] = fields["ladder"][: 3 if is_curve else 1]
-    small["tokens_per_parameter"] = [2, 4] if is_curve else [1]
+    small["tokens_per_parameter"] = [1, 2] if is_curve else [1]
     small["seeds"] = fields["seeds"][:2]
     small["optimizers"] = list(fields.get("optimizers", ["adamw"]))[:4]
     small["grid"] = {name: _first_two(values) for name, values in fields.get("grid", {}).items()}
