@@ -395,5 +395,8 @@ def _distinct(tasks: Iterable[Task]) -> list[Task]:
 
 
 def _turn(task: Task) -> tuple[float, int, float]:
-    """Arms take turns among trials of like length: what a machine does meanwhile strikes both of a pair."""
+    """Arms take turns among trials of like length: what a machine does meanwhile strikes both of a pair.
+
+    Of a seed the longest still goes first: it trains the trunk that others branch off.
+    """
     return -float(f"{task.estimate_s:.2g}"), task.trial.seed, -task.estimate_s

@@ -18,6 +18,7 @@ from orchestrator.errors import Exit
 
 if TYPE_CHECKING:
     from orchestrator.commands.running import Place
+    from orchestrator.sweep_run import SweepRun
 
 WATCH_S = 2.0
 UNREADABLE = "unreadable"
@@ -51,25 +52,10 @@ def plan(
     With ``only_power`` the last alone; as JSON an object, where the trials are a list.
     """
     import sweeps
-    from orchestrator.commands.running import SIMULATE, executor_of, runs_dir_of
-    from orchestrator.corpora import unprepared_facts
-    from orchestrator.executors.simulated_runs import is_simulated
-    from orchestrator.planning import noise_figure, planned, power, write_json
-    from orchestrator.progress import Progress
-    from orchestrator.sweep_run import SweepRun
+    from orchestrator.planning import noise_figure, planned, power, show, write_json
 
     with _no_garbage_collection():
-        sweep = sweeps.load(path, look_for_files=not without_corpus)
-        name, profile = executor_of(path, place, SIMULATE if is_simulated(runs_dir) else "local")
-        simulated, jobs = name == SIMULATE, place.jobs or os.cpu_count() or 1
-        run = SweepRun(
-            sweep,
-            runs_dir_of(runs_dir, simulated=simulated),
-            Progress(jobs),
-            simulated=simulated,
-            corpus_facts=unprepared_facts(sweep) if without_corpus and not simulated else None,
-            profile=profile,
-        )
+        run, jobs = _run_to_plan(path, runs_dir, place, without_corpus=without_corpus)
         noise = noise_figure(known.sd, known.pilot, run.sweep.reference, runs_dir)
         for warning in sweeps.identical_arms(run.cells):
             run.progress.message(f"warning: {warning}")
@@ -80,11 +66,34 @@ def plan(
         return Exit.DONE
     if as_json:
         write_json(trials, sys.stdout)
-        return Exit.DONE
-    from orchestrator.planning import show
-
-    show(run, trials, jobs, noise, every_trial=every_trial)
+    else:
+        show(run, trials, jobs, noise, every_trial=every_trial)
     return Exit.DONE
+
+
+def _run_to_plan(
+    path: str, runs_dir: Path, place: "Place", *, without_corpus: bool
+) -> tuple["SweepRun", int]:
+    """The run of the sweep file, of a simulation where that is meant, and how many trials run at a time."""
+    import sweeps
+    from orchestrator.commands.running import SIMULATE, executor_of, runs_dir_of
+    from orchestrator.corpora import unprepared_facts
+    from orchestrator.executors.simulated_runs import is_simulated
+    from orchestrator.progress import Progress
+    from orchestrator.sweep_run import SweepRun
+
+    sweep = sweeps.load(path, look_for_files=not without_corpus)
+    name, profile = executor_of(path, place, SIMULATE if is_simulated(runs_dir) else "local")
+    simulated, jobs = name == SIMULATE, place.jobs or os.cpu_count() or 1
+    run = SweepRun(
+        sweep,
+        runs_dir_of(runs_dir, simulated=simulated),
+        Progress(jobs),
+        simulated=simulated,
+        corpus_facts=unprepared_facts(sweep) if without_corpus and not simulated else None,
+        profile=profile,
+    )
+    return run, jobs
 
 
 def status(source: str | None, runs_dir: Path, *, watch: bool, as_json: bool) -> Exit:
