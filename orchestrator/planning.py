@@ -96,14 +96,15 @@ def _row(member: Member, name: str | None, state: str) -> Row:
 
 
 def _sizes(run: "SweepRun") -> Callable[[Member], Row]:
-    """Tells how large a trial is: reckoned once for all of a cell, of which only the batch may be tuned."""
+    """Tells how large a trial is: reckoned once for all of a cell that have the same batches."""
     on_machine = lru_cache(lambda rung: _on_machine(run, rung))
-    found: dict[tuple[int, int, int], Row] = {}
+    found: dict[tuple[int, ...], Row] = {}
 
     def of(member: Member) -> Row:
-        key = (id(member.cell), member.trial.tokens, member.trial.batch_tokens)
+        trial = member.trial
+        key = (id(member.cell), trial.tokens, trial.batch_tokens, trial.sequence_length)
         if key not in found:
-            found[key] = _size(run, member.trial, *on_machine(member.cell.rung))
+            found[key] = _size(run, trial, *on_machine(member.cell.rung))
         return found[key]
 
     return of

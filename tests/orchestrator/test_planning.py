@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 import sweeps
+from orchestrator.estimates import cost
 from orchestrator.planning import gpu_hours, planned, show, write_json
 from orchestrator.progress import Progress
 from orchestrator.sweep_run import SweepRun
@@ -53,6 +54,17 @@ def test_trials_whose_tuned_field_is_open_are_counted_too(run_of):
     waiting = [row for row in rows if row["trial_id"] is None]
     assert len(waiting) == 8
     assert gpu_hours(rows) == pytest.approx(gpu_hours(waiting) + sum(r["seconds"] for r in rows[:2]) / 3600)
+
+
+@pytest.mark.parametrize("field", ["sequence_length", "batch_tokens", "learning_rate"])
+def test_what_is_tuned_is_in_the_cost_of_each_trial(field: str, run_of):
+    values = {"sequence_length": [128, 512], "batch_tokens": [8192, 16_384], "learning_rate": [0.01, 0.02]}
+    run = run_of(trial={"batch_tokens": 8192}, tune={field: values[field], "rungs": ["tiny-25k"]})
+    tuned = [(row, member) for row, member in zip(planned(run), run.members(), strict=False)]
+    assert len({getattr(m.trial, field, m.trial.optimizer.learning_rate) for _, m in tuned}) == 2
+    for row, member in tuned:
+        reckoned = cost(member.trial, run.options(member))
+        assert (row["flops"], row["memory_bytes"]) == (reckoned.flops, reckoned.memory_bytes)
 
 
 def test_the_plan_warns_of_what_one_gpu_cannot_hold_or_would_train_for_weeks(run_of, capsys):
