@@ -10,6 +10,9 @@ from typing import Any
 from model.config import RunOptions, Trial
 from model.fields import to_dict
 
+WORKER = (sys.executable, "-P", "-m", "orchestrator.worker")
+"""A worker's command before its arguments; ``-P`` so that a user's own ``model.py`` never shadows ours."""
+
 
 class WorkerExit(IntEnum):
     """How a worker process ends; the run directory says the rest."""
@@ -79,9 +82,9 @@ class Job:
 
 
 def worker_command(runs_dir: Path, trial_id: str, options: RunOptions, token: str) -> tuple[str, ...]:
-    """The command that runs one attempt; ``-P`` so that a user's own ``model.py`` never shadows ours.
+    """The command that runs one attempt.
 
     ``token`` goes into the worker's claim, so that whoever knows the job to be gone may end that claim.
     """
     arguments = ("--runs", str(runs_dir.resolve()), "--options", json.dumps(to_dict(options)))
-    return (sys.executable, "-P", "-m", "orchestrator.worker", *arguments, "--job", token, trial_id)
+    return (*WORKER, *arguments, "--job", token, trial_id)

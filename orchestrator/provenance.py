@@ -5,7 +5,8 @@ import platform
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,12 @@ def _without_store(command: Sequence[str]) -> Iterator[str]:
         before = word
 
 
-def code_state() -> dict[str, Any]:
-    """The commit of the checkout, and whether it had uncommitted changes; None outside a git checkout."""
+@cache
+def code_state() -> Mapping[str, Any]:
+    """The commit of the checkout, and whether it had uncommitted changes; None outside a git checkout.
+
+    As this process first found it: its code is loaded, whatever happens to the files.
+    """
     commit = _git("rev-parse", "HEAD")
     changes = _git("status", "--porcelain", "--untracked-files=no") if commit else None
     return {"commit": commit, "dirty": None if changes is None else bool(changes)}

@@ -1,18 +1,21 @@
-"""Trials as fresh processes on this machine."""
+"""Trials as processes on this machine."""
 
 import os
 import signal
-import subprocess
+import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
 from orchestrator.errors import Refused
 from orchestrator.executors.base import Ended, Site
 from orchestrator.executors.environment import worker_environment
-from orchestrator.jobs import Job
+from orchestrator.executors.forks import Forked, ForkServer, ServerGone
+from orchestrator.executors.processes import Adopted, Fresh, Watched, send
+from orchestrator.jobs import WORKER, Job
 from results.claims import process_identity, process_lives
 
 POLL_S = 0.05
@@ -20,27 +23,10 @@ _GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 @dataclass(frozen=True)
-class _Watched:
-    """A process with what tells it from a later one of the same number; ``child`` unless adopted."""
-
-    identity: dict[str, object]
-    child: "subprocess.Popen[bytes] | None" = None
+class _Running:
+    process: Watched
     gpus: tuple[str, ...] = ()
     gpu_share: float = 0.0
-
-    @property
-    def pid(self) -> int:
-        return int(str(self.identity["pid"]))
-
-    def ended(self) -> bool:
-        if self.child is not None:
-            return self.child.poll() is not None
-        return not process_lives(self.identity)
-
-    @property
-    def exit_code(self) -> int | None:
-        """Only a parent learns it."""
-        return self.child.returncode if self.child is not None else None
 
 
 class LocalExecutor:
@@ -57,12 +43,14 @@ class LocalExecutor:
     def __init__(self, site: Site) -> None:
         self.slots = site.slots
         self._gpus = visible_gpus()
-        self._watched: dict[str, _Watched] = {}
+        self._running: dict[str, _Running] = {}
+        self._servers: dict[int, ForkServer] = {}
+        """By the processors of a worker, which its variables depend on."""
 
     @property
     def free_slots(self) -> int:
         """Slots without a running process."""
-        return self.slots - len(self._watched)
+        return self.slots - len(self._running)
 
     def submit(self, jobs: Sequence[Job]) -> list[str]:
         """Start the processes; a number is the process's identity on this machine.
@@ -81,64 +69,71 @@ class LocalExecutor:
         if gpus:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         with job.log.open("ab") as log:
-            process = subprocess.Popen(
-                job.command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env=environment,
-            )
-        identity = process_identity(process.pid)
-        number = _number(identity)
-        self._watched[number] = _Watched(identity, process, gpus, min(1.0, job.request.gpus))
+            forked = self._forked(job, environment, log) if _can_be_forked(job) else None
+            process = forked or Fresh(job.command, environment, log)
+        number = _number(process.identity)
+        self._running[number] = _Running(process, gpus, min(1.0, job.request.gpus))
         return number
+
+    def _forked(self, job: Job, environment: Mapping[str, str], log: IO[bytes]) -> Forked | None:
+        """None where no server can be had: what keeps it from starting will show in the worker's log."""
+        server = self._servers.get(job.request.cpus)
+        if server is None or server.gone:
+            server = self._servers[job.request.cpus] = ForkServer(environment)
+        with suppress(ServerGone):
+            return server.fork(job.command[len(WORKER) :], log)
+        return None
 
     def _least_used_gpus(self, share: float) -> tuple[str, ...]:
         """As many GPUs as ``share`` needs, a fraction of one rounded up, those in least use."""
         used = dict.fromkeys(self._gpus, 0.0)
-        for watched in self._watched.values():
-            for gpu in watched.gpus:
-                used[gpu] += watched.gpu_share
+        for running in self._running.values():
+            for gpu in running.gpus:
+                used[gpu] += running.gpu_share
         return tuple(sorted(self._gpus, key=lambda gpu: used[gpu])[: -int(-share // 1)])
 
     def adopt(self, numbers: Collection[str]) -> set[str]:
         """Those that still run on this machine; the exit code of an adopted process stays unknown."""
-        found = {number: _identity(number) for number in numbers if number not in self._watched}
+        found = {number: _identity(number) for number in numbers if number not in self._running}
         here = {
             number: identity
             for number, identity in found.items()
             if identity is not None and _is_of_this_machine(identity) and process_lives(identity)
         }
-        self._watched |= {number: _Watched(identity) for number, identity in here.items()}
-        return set(here) | (set(numbers) & set(self._watched))
+        self._running |= {number: _Running(Adopted(identity)) for number, identity in here.items()}
+        return set(here) | (set(numbers) & set(self._running))
 
     def wait(self, timeout_s: float) -> list[Ended]:
         """The processes that ended; waits for the first one at most ``timeout_s`` seconds."""
         deadline = time.monotonic() + timeout_s
         while True:
-            ended = [number for number, watched in self._watched.items() if watched.ended()]
+            ended = [number for number, running in self._running.items() if running.process.ended()]
             if ended or time.monotonic() >= deadline:
                 break
             time.sleep(POLL_S)
-        return [Ended(number, self._watched.pop(number).exit_code) for number in ended]
+        return [Ended(number, self._running.pop(number).process.exit_code) for number in ended]
 
     def cancel(self, numbers: Collection[str]) -> None:
         """SIGTERM: the workers checkpoint and end."""
-        self._signal([self._watched[number] for number in numbers if number in self._watched], signal.SIGTERM)
+        for number in numbers:
+            if number in self._running:
+                send(self._running[number].process, signal.SIGTERM)
 
     def stop(self, *, hard: bool = False) -> None:
         """SIGTERM (the workers checkpoint and end) or SIGKILL to every process."""
-        self._signal(list(self._watched.values()), signal.SIGKILL if hard else signal.SIGTERM)
-
-    def _signal(self, processes: Sequence[_Watched], number: signal.Signals) -> None:
-        for watched in processes:
-            if not watched.ended():
-                with suppress(ProcessLookupError):
-                    os.kill(watched.pid, number)
+        for running in self._running.values():
+            send(running.process, signal.SIGKILL if hard else signal.SIGTERM)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """End the servers; what they forked goes on."""
+        for server in self._servers.values():
+            server.close()
+
+
+def _can_be_forked(job: Job) -> bool:
+    """CUDA does not survive a fork, and Linux alone tells a server of an end without a poll."""
+    is_worker = job.command[: len(WORKER)] == WORKER
+    return is_worker and job.options.device == "cpu" and sys.platform == "linux"
 
 
 def visible_gpus() -> tuple[str, ...]:
@@ -152,17 +147,17 @@ def visible_gpus() -> tuple[str, ...]:
 _PARTS = ("host", "boot_id", "pid_namespace", "pid", "process_start")
 
 
-def _number(identity: dict[str, object]) -> str:
+def _number(identity: Mapping[str, Any]) -> str:
     return "/".join(str(identity[part]) for part in _PARTS)
 
 
-def _identity(number: str) -> dict[str, object] | None:
+def _identity(number: str) -> dict[str, Any] | None:
     values = number.split("/")
     if len(values) != len(_PARTS) or not values[3].isdecimal():
         return None
     return {**dict(zip(_PARTS, values, strict=True)), "pid": int(values[3])}
 
 
-def _is_of_this_machine(identity: dict[str, object]) -> bool:
+def _is_of_this_machine(identity: Mapping[str, Any]) -> bool:
     own = process_identity(os.getpid())
     return all(str(own[part]) == identity[part] for part in _PARTS[:3])

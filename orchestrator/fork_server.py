@@ -1,0 +1,115 @@
+"""A process that has loaded what training needs, and forks a worker for each request.
+
+``python -P -m orchestrator.fork_server``, with a Unix socket for its standard input: each request is a
+message, the arguments of ``orchestrator.worker`` in JSON, and comes with the open log of the worker. The
+answers, JSON too, are ``{"identity": ...}`` of the new process at once and ``{"pid": ..., "exit_code": ...}``
+when one ends.
+
+To load torch takes seconds, as long as a tiny model trains; a fork takes none. A forked worker is as much on
+its own as a fresh one: a session, a claim and a log of its own, and it outlives this process, which ends when
+the socket's other end is gone. Where the device is a GPU, workers start fresh: CUDA does not survive a fork.
+"""
+
+import gc
+import importlib
+import json
+import os
+import selectors
+import shlex
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+
+import setproctitle
+
+from orchestrator import worker
+from orchestrator.jobs import WORKER
+from orchestrator.provenance import code_state
+from results.claims import process_identity
+
+LOADED_LATER = ("torch._dynamo",)
+"""What the first step of an optimizer imports, as slow as torch itself."""
+REQUEST_BYTES = 2**17
+"""More than any request has: paths, and the options of one trial."""
+
+
+@dataclass(frozen=True)
+class _Request:
+    arguments: list[str]
+    log: int
+    """A file descriptor."""
+
+
+def main() -> int:
+    """Serve until the other end is gone; in each forked process: be a worker."""
+    os.close(os.pidfd_open(os.getpid()))  # a system that forbids it says so before anything is forked
+    for name in LOADED_LATER:
+        importlib.import_module(name)
+    code_state()  # remembered: a worker says which code it was forked with, not what the files say by then
+    gc.freeze()  # a collection in a worker need not touch, and so copy, what all share
+    request = _serve()
+    if request is None:
+        return 0
+    _be_alone(request)
+    return worker.main(request.arguments)
+
+
+def _serve() -> _Request | None:
+    """Fork for each request; returns it in the forked process alone, and None where no more can come."""
+    with socket.socket(fileno=os.dup(0)) as connection, selectors.DefaultSelector() as selector:
+        selector.register(connection, selectors.EVENT_READ)
+        living: dict[int, int] = {}
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is not connection:
+                    selector.unregister(key.fileobj)
+                    _tell_end(connection, living, key.fd)
+                    continue
+                request = _received(connection)
+                if request is None:
+                    return None
+                pid = os.fork()
+                if pid == 0:
+                    for descriptor in living:
+                        os.close(descriptor)
+                    return request
+                os.close(request.log)
+                # Until it is waited for, its number is its own and it can be described, however soon it ends.
+                _send(connection, {"identity": process_identity(pid)})
+                ends = os.pidfd_open(pid)
+                living[ends] = pid
+                selector.register(ends, selectors.EVENT_READ)
+
+
+def _received(connection: socket.socket) -> _Request | None:
+    message, logs, _, _ = socket.recv_fds(connection, REQUEST_BYTES, 1)
+    return _Request(json.loads(message), logs[0]) if message else None
+
+
+def _tell_end(connection: socket.socket, living: dict[int, int], ends: int) -> None:
+    os.close(ends)
+    pid = living.pop(ends)
+    _, status = os.waitpid(pid, 0)
+    _send(connection, {"pid": pid, "exit_code": os.waitstatus_to_exitcode(status)})
+
+
+def _send(connection: socket.socket, answer: dict[str, object]) -> None:
+    with suppress(ConnectionError):  # nobody there: the next look at the connection ends this process
+        connection.send(json.dumps(answer).encode())
+
+
+def _be_alone(request: _Request) -> None:
+    """What a fresh process would have: a session, standard streams, arguments and a name of its own."""
+    os.setsid()
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nowhere, 0), (request.log, 1), (request.log, 2)):
+        os.dup2(source, target)
+    os.close(nowhere)
+    os.close(request.log)
+    sys.argv = [worker.__file__, *request.arguments]
+    setproctitle.setproctitle(shlex.join([*WORKER, *request.arguments]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

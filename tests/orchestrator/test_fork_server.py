@@ -1,0 +1,226 @@
+"""Workers that a server forks: as much on their own as fresh ones, without the seconds of loading torch."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from contracts.executor_contract import collect
+
+from model.config import RunOptions
+from orchestrator.executors import LocalExecutor, Site
+from orchestrator.executors.environment import worker_environment
+from orchestrator.executors.forks import ForkServer, ServerGone
+from orchestrator.jobs import WORKER, Job, Request
+from results.claims import process_lives
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are served on Linux alone")
+PATIENCE_S = 120
+
+
+@pytest.fixture
+def server():
+    made = ForkServer(worker_environment())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def log(tmp_path):
+    return tmp_path / "log.txt"
+
+
+def forked(server, log, *arguments):
+    with log.open("ab") as stream:
+        return server.fork(arguments, stream)
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+class WaitingWorker:
+    """A real worker that stands still: its log is a pipe that is full, and it prints its help."""
+
+    def __init__(self, server) -> None:
+        reader, writer = os.pipe()
+        self._ends = [os.fdopen(reader, "rb"), os.fdopen(writer, "wb", buffering=0)]
+        os.set_blocking(writer, False)
+        with suppress(BlockingIOError):
+            while True:
+                os.write(writer, b".")
+        os.set_blocking(writer, True)
+        self.process = server.fork(["--help"], self._ends[1])
+        self.identity = self.process.identity
+
+    def close(self):
+        for end in self._ends:
+            end.close()
+
+
+@pytest.fixture
+def waiting(server):
+    made = WaitingWorker(server)
+    yield made
+    made.close()
+
+
+def test_a_forked_worker_prints_into_its_log_and_its_exit_code_is_told(server, log):
+    process = forked(server, log, "--runs")
+    wait_for(process.ended)
+    assert process.exit_code == 2
+    assert "expected one argument" in log.read_text()
+
+
+def test_one_server_serves_many_and_tells_each_end_apart(server, tmp_path):
+    arguments = (["--help"], ["--nonsense"], ["--help"])
+    processes = [forked(server, tmp_path / f"{i}.txt", *given) for i, given in enumerate(arguments)]
+    wait_for(lambda: sum(process.ended() for process in processes) == 3)
+    assert [process.exit_code for process in processes] == [0, 2, 0]
+    assert len({process.identity["pid"] for process in processes}) == 3
+
+
+def test_a_killed_worker_has_the_signal_for_its_exit_code(waiting):
+    os.kill(waiting.identity["pid"], signal.SIGKILL)
+    wait_for(waiting.process.ended)
+    assert waiting.process.exit_code == -signal.SIGKILL
+
+
+def test_a_forked_worker_leads_a_session_of_its_own(waiting):
+    wait_for(lambda: os.getsid(waiting.identity["pid"]) == waiting.identity["pid"])
+
+
+def test_a_forked_worker_shows_its_own_command(waiting):
+    process = psutil.Process(waiting.identity["pid"])
+    wait_for(lambda: process.cmdline()[: len(WORKER)] == list(WORKER))
+    assert process.cmdline()[len(WORKER) :] == ["--help"]
+
+
+def test_a_forked_worker_holds_neither_the_servers_connection_nor_its_view_of_others(server, waiting):
+    other = WaitingWorker(server)
+    process = psutil.Process(other.identity["pid"])
+    wait_for(lambda: process.cmdline()[: len(WORKER)] == list(WORKER))
+    found = [str(entry.readlink()) for entry in Path(f"/proc/{process.pid}/fd").iterdir()]
+    assert not [name for name in found if name.startswith(("socket:", "anon_inode:"))]
+    other.close()
+
+
+def test_forked_workers_outlive_a_server_that_is_killed(server, waiting):
+    os.kill(server._process.pid, signal.SIGKILL)
+    wait_for(lambda: not waiting.process.ended() and server.gone)
+    assert process_lives(waiting.identity)
+    os.kill(waiting.identity["pid"], signal.SIGKILL)
+    wait_for(waiting.process.ended)
+    assert waiting.process.exit_code is None
+
+
+def test_forked_workers_outlive_a_server_that_is_closed(server, waiting):
+    server.close()
+    assert not waiting.process.ended()
+    os.kill(waiting.identity["pid"], signal.SIGKILL)
+    wait_for(waiting.process.ended)
+
+
+def test_a_server_ends_when_its_owner_is_killed():
+    owner = """
+import os
+from orchestrator.executors.environment import worker_environment
+from orchestrator.executors.forks import ForkServer
+server = ForkServer(worker_environment())
+with open(os.devnull, "ab") as log:
+    server.fork(["--help"], log)
+print(server._process.pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+    done = subprocess.run([sys.executable, "-c", owner], capture_output=True, text=True)
+    wait_for(lambda: not psutil.pid_exists(int(done.stdout)) or is_zombie(int(done.stdout)))
+
+
+def is_zombie(pid):
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_a_server_that_cannot_load_is_gone_and_says_so(log, tmp_path):
+    (tmp_path / "setproctitle.py").write_text("raise ImportError")
+    server = ForkServer(worker_environment() | {"PYTHONPATH": str(tmp_path)})
+    with pytest.raises(ServerGone):
+        forked(server, log, "--help")
+    assert server.gone
+
+
+def test_a_server_has_the_variables_that_a_worker_is_to_start_with():
+    server = ForkServer(worker_environment(cpus=2))
+    assert psutil.Process(server._process.pid).environ()["OMP_NUM_THREADS"] == "2"
+    server.close()
+
+
+class TestLocalExecutor:
+    @pytest.fixture
+    def executor(self, tmp_path):
+        made = LocalExecutor(Site(tmp_path, "sweep", 4))
+        yield made
+        made.stop(hard=True)
+        made.close()
+
+    def job(self, folder, number, *arguments, **fields):
+        directory = folder / str(number)
+        directory.mkdir()
+        return Job("0" * 64, (*WORKER, *arguments), directory, **fields)
+
+    def servers(self):
+        children = psutil.Process().children()
+        return [child for child in children if "orchestrator.fork_server" in child.cmdline()]
+
+    def ends(self, executor, count):
+        found = collect(executor, count)
+        return {number: end.exit_code for number, end in found.items()}
+
+    def test_workers_of_one_kind_share_a_server(self, executor, tmp_path):
+        numbers = executor.submit([self.job(tmp_path, i, "--nonsense") for i in range(2)])
+        assert len(self.servers()) == 1
+        assert self.ends(executor, 2) == dict.fromkeys(numbers, 2)
+
+    def test_workers_with_other_threads_have_a_server_of_their_own(self, executor, tmp_path):
+        executor.submit([self.job(tmp_path, cpus, "--help", request=Request(cpus=cpus)) for cpus in (1, 2)])
+        assert len(self.servers()) == 2
+        self.ends(executor, 2)
+
+    def test_a_worker_of_a_gpu_starts_fresh(self, executor, tmp_path):
+        executor.submit([self.job(tmp_path, 0, "--help", options=RunOptions(device="cuda"))])
+        assert not self.servers()
+        self.ends(executor, 1)
+
+    def test_after_the_kill_of_a_server_the_next_worker_has_a_new_one(self, executor, tmp_path):
+        executor.submit([self.job(tmp_path, 0, "--help")])
+        (before,) = self.servers()
+        self.ends(executor, 1)
+        before.kill()
+        before.wait()
+        (number,) = executor.submit([self.job(tmp_path, 1, "--nonsense")])
+        assert self.ends(executor, 1)[number] in (2, None)
+
+    def test_where_no_server_can_start_the_worker_starts_fresh(self, executor, tmp_path, monkeypatch):
+        (tmp_path / "shadow").mkdir()
+        (tmp_path / "shadow" / "setproctitle.py").write_text("raise ImportError")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "shadow"))
+        job = self.job(tmp_path, 0, "--nonsense")
+        (number,) = executor.submit([job])
+        assert self.ends(executor, 1) == {number: 2}
+        assert "the following arguments are required" in job.log.read_text()
+
+    def test_closing_ends_the_servers(self, executor, tmp_path):
+        executor.submit([self.job(tmp_path, 0, "--help")])
+        self.ends(executor, 1)
+        executor.close()
+        assert not self.servers()
