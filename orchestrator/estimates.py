@@ -7,7 +7,8 @@ from model.config import ModelConfig, RunOptions, Trial
 from orchestrator.log_size import log_bytes
 
 START_S = 5.0
-"""A fresh process that imports torch, and the evaluation at the end (seen on a 2-core machine)."""
+"""A fresh process that imports torch (a forked worker need not), and the evaluation at the end, as seen on a
+2-core machine."""
 FLOPS_PER_S = {"cpu": 3.5e10, "cuda": 1.5e14}
 """Counted FLOPs a second of one trial. One CPU thread: seen at widths 32 to 64; a GPU: a rough figure, a
 fifth of what a large card reaches in bf16."""

@@ -13,6 +13,7 @@ from model.trunks import trunk_id
 from orchestrator import choices
 from orchestrator.corpora import prepared_facts
 from orchestrator.estimates import cost
+from orchestrator.frozen import outdated
 from orchestrator.jobs import Request, Task
 from orchestrator.profiles import Profile, request_for
 from orchestrator.progress import Progress
@@ -21,7 +22,7 @@ from orchestrator.simulation import nominal_corpus
 from orchestrator.tuner import Losses, Tuner
 from results.run_directory import RunDirectory
 from results.sweep_folder import SweepFolder
-from sweeps import Cell, CorpusFacts, epochs
+from sweeps import Cell, CorpusFacts, epochs, identical_arms
 from sweeps.expand import expand
 
 if TYPE_CHECKING:
@@ -101,6 +102,10 @@ class SweepRun:
         checked = sweep.reference if sweep.tune and sweep.tune.check_carried else None
         self.tuner = Tuner(self.cells, frozen, sweep.tune.extend if sweep.tune else 0, checked)
         self._ids: dict[Trial, str] = {}
+
+    def warnings(self) -> list[str]:
+        """What a person should know before this runs."""
+        return identical_arms(self.cells) + outdated(self.tuner)
 
     def write_file(self) -> None:
         """Keep the sweep file, as given and resolved."""

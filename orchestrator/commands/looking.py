@@ -51,13 +51,12 @@ def plan(
     another, it is the plan of the simulation.
     With ``only_power`` the last alone; as JSON an object, where the trials are a list.
     """
-    import sweeps
     from orchestrator.planning import noise_figure, planned, power, show, write_json
 
     with _no_garbage_collection():
         run, jobs = _run_to_plan(path, runs_dir, place, without_corpus=without_corpus)
         noise = noise_figure(known.sd, known.pilot, run.sweep.reference, runs_dir)
-        for warning in sweeps.identical_arms(run.cells):
+        for warning in run.warnings():
             run.progress.message(f"warning: {warning}")
         trials = planned(run)
     if only_power:

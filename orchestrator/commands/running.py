@@ -64,7 +64,7 @@ def run_sweep(
                 where=where,
                 profile=site.profile,
             )
-            for warning in sweeps.identical_arms(run.cells):
+            for warning in run.warnings():
                 progress.message(f"warning: {warning}")
             require_budget(run)
             if executor.sends_away:
@@ -74,7 +74,7 @@ def run_sweep(
                 run.run(scheduler)
     except StageIncomplete as incomplete:
         given = {"executor": place.executor, "profile": place.profile, "where": where}
-        again = command("run", path, runs_dir, **given)
+        again = command("run", path, runs_dir, retune=retune, **given)
         return _say_incomplete(incomplete, path, site.runs_dir, again)
     finally:
         progress.close()

@@ -25,3 +25,8 @@ def test_another_folder_and_the_machines_are_named(monkeypatch):
 def test_a_shell_takes_every_name_for_what_it_is(name: str):
     words = shlex.split(command("run", name, Path(f"{name}/runs")))
     assert words == ["scalevec", "run", name, "--runs", f"{name}/runs"]
+
+
+def test_a_flag_is_named_where_it_was_given():
+    assert command("run", "a.yaml", Path("runs"), retune=True) == "scalevec run a.yaml --retune"
+    assert command("run", "a.yaml", Path("runs"), retune=False) == "scalevec run a.yaml"
