@@ -1,10 +1,14 @@
 """The largest eigenvalue of a symmetric matrix that is known only by its products with vectors."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+BLOCK = 16
+"""Vectors of the basis that are kept, and multiplied with, together."""
 
 
 @dataclass(frozen=True)
@@ -36,41 +40,58 @@ def largest_eigenvalue(
     that is no number.
     """
     most = min(most_products, start.numel())
-    basis = [start / start.norm()]
+    vector = start / start.norm()
+    basis = _Basis(start)
     diagonal: list[float] = []
     beside: list[float] = []
     found = LargestEigenvalue(float("nan"), float("nan"), 0, converged=False)
     for step in range(most):
-        image = product(basis[-1])
-        diagonal.append(torch.dot(basis[-1], image).item())
-        rest = _orthogonal(image, basis)
+        basis.append(vector)
+        image = product(vector)
+        diagonal.append(torch.dot(vector, image).item())
+        rest = basis.without(image)
         length = rest.norm().item()
         found = _ritz(diagonal, beside, length, tolerance)
         if found.converged or found.residual != found.residual or step + 1 == most:
             break
         beside.append(length)
-        basis.append(rest / length)
+        vector = rest / length
     return found
 
 
-def _orthogonal(image: Tensor, basis: Sequence[Tensor]) -> Tensor:
-    """``image`` [n] without its part in the span of ``basis``; taken away once, rounding would leave some."""
-    rest = image.clone()
-    for vector in (*basis, *basis):
-        rest.sub_(vector * torch.dot(vector, rest))
-    return rest
+class _Basis:
+    """Orthonormal vectors [n], some in a block, so that a product with all of them takes few calls."""
+
+    def __init__(self, like: Tensor) -> None:
+        self._like = like
+        self._blocks: list[Tensor] = []
+        self._size = 0
+
+    def append(self, vector: Tensor) -> None:
+        """Add ``vector`` [n]."""
+        place = self._size % BLOCK
+        if place == 0:
+            self._blocks.append(self._like.new_zeros(BLOCK, self._like.numel()))
+        self._blocks[-1][place] = vector
+        self._size += 1
+
+    def without(self, image: Tensor) -> Tensor:
+        """``image`` [n] without its part in the span; taken away once, rounding would leave some."""
+        rest = image
+        for block in (*self._blocks, *self._blocks):
+            rest = rest - torch.mv(block.T, torch.mv(block, rest))
+        return rest
 
 
 def _ritz(diagonal: list[float], beside: list[float], length: float, tolerance: float) -> LargestEigenvalue:
     """The largest Ritz pair; its residual is the last entry of its vector times what is left of the image."""
+    from scipy.linalg import eigh_tridiagonal  # loads in 0.3 s, which every worker would wait for
+
     size = len(diagonal)
-    projected = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
-    for place, value in enumerate(beside):
-        projected[place, place + 1] = projected[place + 1, place] = value
-    if not (projected.isfinite().all() and length < float("inf")):
+    if not all(map(math.isfinite, (*diagonal, *beside, length))):
         return LargestEigenvalue(float("nan"), float("nan"), size, converged=False)
-    values, vectors = torch.linalg.eigh(projected)
-    value = values[-1].item()
-    error = length * abs(vectors[-1, -1].item())
+    values, vectors = eigh_tridiagonal(diagonal, beside, select="i", select_range=(size - 1, size - 1))
+    value = float(values[0])
+    error = length * abs(float(vectors[-1, 0]))
     residual = error / abs(value) if value else (0.0 if error == 0 else float("inf"))
     return LargestEigenvalue(value, residual, size, converged=residual <= tolerance)
