@@ -1,6 +1,7 @@
 """What the cells and the notes of tables say, in the same words everywhere."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pandas as pd
 
@@ -82,6 +83,7 @@ def convention_notes(question: Question) -> list[str]:
         f"N: {N_CONVENTIONS[settings.n_convention]}; C: {C_CONVENTIONS[settings.c_convention]}.",
         decay_note(question),
         *rate_notes(question),
+        *fraction_notes(question),
         *absence_notes(question),
         *simulation_warnings(question.trials),
     ]
@@ -131,6 +133,25 @@ def _rates_of(trials: pd.DataFrame) -> str:
         if rung not in rungs:
             rungs.append(str(rung))
     return ", ".join(f"{status} at {joined(rungs)}" for status, rungs in found.items())
+
+
+def fraction_notes(question: Question) -> list[str]:
+    """Which part of the full product of the settings was run, and which arms in a part of that."""
+    columns = question.varying_settings
+    trials = question.trials
+    run = {arm: set(_combinations(trials[trials["arm"] == arm], columns)) for arm in question.arms}
+    n_run = len(set().union(*run.values()))
+    n_product = math.prod(trials[name].nunique(dropna=False) for name in columns)
+    fewer = [f"{arm} in {len(own)}" for arm, own in run.items() if len(own) < n_run]
+    if n_run == n_product and not fewer:
+        return []
+    of_them = f"; {joined(fewer)} of them" if fewer else ""
+    return [f"Fractional design: {n_run} of {n_product} combinations of {joined(columns)} were run{of_them}."]
+
+
+def _combinations(trials: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The values of ``columns`` in each row, as text, so that one that is missing equals itself."""
+    yield from zip(*(trials[name].astype(str) for name in columns), strict=True)
 
 
 def absence_notes(question: Question) -> list[str]:

@@ -206,6 +206,34 @@ def test_several_settings_have_rows_and_multipliers_of_their_own(source):
     assert all(column(found, "multiplier", "unified"))
 
 
+def in_four_settings(rows):
+    settings = [(optimizer, schedule) for optimizer in ("adamw", "muon") for schedule in ("cosine", "wsd")]
+    parts = [rows.assign(optimizer=optimizer, schedule=schedule) for optimizer, schedule in settings]
+    return pd.concat(parts, ignore_index=True)
+
+
+def fractions(rows):
+    return [note for note in shown(rows, "main").notes if note.startswith("Fractional design")]
+
+
+def test_a_full_product_of_settings_is_not_called_fractional(source):
+    assert fractions(in_four_settings(source(FEW))) == []
+
+
+def test_a_fractional_design_says_what_of_the_product_was_run(source):
+    rows = in_four_settings(source(FEW))
+    half = rows[(rows["optimizer"] == "adamw") == (rows["schedule"] == "cosine")]
+    assert fractions(half) == ["Fractional design: 2 of 4 combinations of optimizer and schedule were run."]
+
+
+def test_arms_that_were_run_in_fewer_settings_are_named(source):
+    rows = in_four_settings(source(FEW))
+    left_out = (rows["arm"] == "no-decay") & (rows["schedule"] == "wsd") & (rows["optimizer"] == "adamw")
+    assert fractions(rows[~left_out]) == [
+        "Fractional design: 4 of 4 combinations of optimizer and schedule were run; no-decay in 3 of them."
+    ]
+
+
 def test_without_a_line_in_compute_the_reason_stands_in_place_of_multipliers(source):
     rows = source({"baseline": 0.0, "unified": -0.03}, rungs={"25k": 25_088})
     found = shown(rows, "main")
