@@ -38,6 +38,11 @@ def comparison_warnings(evidence: Evidence, pairs: Pairs) -> list[str]:
     ):
         if names:
             found.append(f"{label}: {'; '.join(names)}; no number enters the mean difference")
+    if pairs.one_sided:
+        where = "; ".join(pairs.one_sided)
+        found.append(
+            f"the difference does not speak of settings that one of the arms was not run in: {where}"
+        )
     found += [f"{name}: a learning rate is censored at the edge of its grid" for name in evidence.censored]
     micro_batch = disagreements(pairs, "micro_batch")
     if micro_batch:

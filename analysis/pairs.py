@@ -66,6 +66,8 @@ class Pairs:
     cell_columns: tuple[str, ...]
     cluster: str = "cluster"
     """The column that says which trials are not independent."""
+    one_sided: tuple[str, ...] = ()
+    """The settings in which one of the two arms has no trial at all, and so no pair, as text."""
 
     def of_kind(self, *kinds: str) -> pd.DataFrame:
         """The pairs of these kinds."""
@@ -146,12 +148,33 @@ def make_pairs(
     rows = rows.assign(compute=compute_of(rows, **conventions), size=size)
     sides = [_one_arm(rows, name, key) for name in (reference, arm)]
     merged = sides[0].merge(sides[1], how="outer", on=key, suffixes=("_reference", "_arm"), sort=False)
+    merged, one_sided = _in_common_settings(merged, cell_columns)
     merged["kind"] = [
         _kind(a, b) for a, b in zip(merged["status_reference"], merged["status_arm"], strict=True)
     ]
     merged = merged.sort_values(["n_tokens", *key], kind="stable", ignore_index=True)
     merged["cell"] = merged.groupby(cell_columns, sort=False, dropna=False).ngroup()
-    return Pairs(merged, tuple(cell_columns), cluster)
+    return Pairs(merged, tuple(cell_columns), cluster, one_sided)
+
+
+def _in_common_settings(
+    merged: pd.DataFrame, cell_columns: list[str]
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """The pairs in settings in which both arms have some trial, and the names of the other settings.
+
+    There nothing was lost: a fractional design runs an arm in a part of the settings. Where the arms have no
+    setting in common, every pair stays.
+    """
+    settings = varying(merged, [name for name in cell_columns if name not in ("rung", "n_tokens")])
+    if not settings:
+        return merged, ()
+    groups = merged.groupby(settings, dropna=False, sort=True)
+    sides = [groups[f"status_{side}"].transform("count") > 0 for side in ("reference", "arm")]
+    common = sides[0] & sides[1]
+    if not common.any():
+        return merged, ()
+    names = merged.loc[~common, settings].astype(str).agg(", ".join, axis=1)
+    return merged[common].reset_index(drop=True), tuple(sorted(set(names)))
 
 
 def run_as_a_grid(rows: pd.DataFrame, cell_columns: Sequence[str]) -> list[str]:

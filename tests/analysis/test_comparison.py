@@ -593,3 +593,40 @@ def test_few_degrees_of_freedom_are_blamed_only_for_an_interval_that_is_wide(swe
     assert clear.loss_difference.df == unclear.loss_difference.df == 2
     assert not any("little is known" in text for text in clear.warnings)
     assert any("little is known" in text for text in unclear.warnings)
+
+
+def in_two_settings(sweep):
+    rows = sweep({"baseline": 0.0, "unified": -0.03})
+    return pd.concat([rows.assign(optimizer="adamw"), rows.assign(optimizer="muon")], ignore_index=True)
+
+
+def test_a_setting_that_an_arm_was_not_run_in_is_no_missing_result(sweep):
+    rows = in_two_settings(sweep)
+    half = rows[(rows["arm"] == "baseline") | (rows["optimizer"] == "adamw")]
+    found = only(half)
+    assert found.missing == ()
+    assert found.verdict == "better"
+    assert any(warning.endswith("not run in: muon") for warning in found.warnings)
+
+
+def test_a_censored_rate_where_the_arm_was_not_run_censors_no_claim(sweep):
+    rows = in_two_settings(sweep).assign(lr_status="tuned")
+    half = rows[(rows["arm"] == "baseline") | (rows["optimizer"] == "adamw")].copy()
+    half.loc[half["optimizer"] == "muon", "lr_status"] = "censored"
+    assert only(half).verdict == "better"
+
+
+@pytest.mark.parametrize("status", ["failed", "pending", "diverged"])
+def test_a_setting_in_which_no_trial_of_an_arm_completed_still_counts(sweep, status):
+    rows = in_two_settings(sweep)
+    lost = (rows["arm"] == "unified") & (rows["optimizer"] == "muon")
+    rows.loc[lost, ["status", "loss"]] = [status, np.nan]
+    found = only(rows)
+    assert len(found.missing) + len(found.arm_diverged) == 8
+
+
+def test_arms_without_a_setting_in_common_are_refused(sweep):
+    rows = sweep({"baseline": 0.0, "unified": -0.03})
+    apart = rows.assign(optimizer=np.where(rows["arm"] == "baseline", "adamw", "muon"))
+    with pytest.raises(DataError, match="no arm has a trial in common with 'baseline'"):
+        only(apart)
