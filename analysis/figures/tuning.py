@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.data import DataError, FloatArray
-from analysis.figures.style import ArmStyle, Medium, hide_unused, legend_below, panels, plain_ticks
+from analysis.figures.style import ArmStyle, Medium, hide_unused, legend_below, panels, plain_ticks, title
 from analysis.tuning import setting_text
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def draw_tuning(
     for axis, name in zip(axes.flat, names, strict=False):
         own = [choice for choice in tuned if _panel_name(choice, tuned) == name]
         _draw_panel(axis, own, styles, medium)
-        axis.set_title(name)
+        axis.set_title(title(name, columns))
     hide_unused(axes, len(names))
     axes[0, 0].set_ylabel("validation loss, nats a token")
     arms = {choice["arm"] for choice in tuned}

@@ -1,5 +1,6 @@
 """The main table: a row for each rung and setting, the arms side by side."""
 
+from functools import cached_property
 from typing import Any
 
 from analysis.multipliers import Multiplier, line_to_show_problem, multipliers_at
@@ -188,9 +189,21 @@ class _OneBelowTheOther(_Made):
         columns += ["multiplier"] if self.with_multiplier else []
         return ("",) * len(columns), tuple(columns)
 
+    @cached_property
+    def _lines(self) -> list[tuple[Cell, str]]:
+        """The cell and arm of each row; an arm that was not run in a cell has none."""
+        trials = self.question.trials
+        run = {arm: set(self.question.keys(trials[trials["arm"] == arm])) for arm in self.question.arms}
+        return [
+            (cell, arm)
+            for cell in self.cells
+            for arm in self.question.arms
+            if arm == self.question.reference or cell.key in run[arm]
+        ]
+
     def rows(self) -> list[tuple[str, ...]]:
         """The text of each row."""
-        return [self._row(cell, arm) for cell in self.cells for arm in self.question.arms]
+        return [self._row(cell, arm) for cell, arm in self._lines]
 
     def _row(self, cell: Cell, arm: str) -> tuple[str, ...]:
         is_reference = arm == self.question.reference
@@ -203,15 +216,13 @@ class _OneBelowTheOther(_Made):
 
     def best_cells(self) -> list[tuple[int, int]]:
         """Row and column of the best loss of each cell."""
-        arms, column = self.question.arms, self.headings()[1].index("loss")
-        best = [(number, self.best[cell.key][0]) for number, cell in enumerate(self.cells)]
-        return [(number * len(arms) + arms.index(arm), column) for number, arm in best if arm]
+        column = self.headings()[1].index("loss")
+        return [(row, column) for row, (cell, arm) in enumerate(self._lines) if self.best[cell.key][0] == arm]
 
     def breaks(self) -> frozenset[int]:
         """The rows above which a rule stands."""
-        return frozenset(
-            range(len(self.question.arms), len(self.cells) * len(self.question.arms), len(self.question.arms))
-        )
+        firsts = (row for row, (_, arm) in enumerate(self._lines) if arm == self.question.reference)
+        return frozenset(row for row in firsts if row)
 
 
 def _multipliers(question: Question) -> tuple[dict[str, dict[Key, Multiplier]], list[str]]:

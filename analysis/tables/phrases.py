@@ -138,6 +138,8 @@ def _rates_of(trials: pd.DataFrame) -> str:
 def fraction_notes(question: Question) -> list[str]:
     """Which part of the full product of the settings was run, and which arms in a part of that."""
     columns = question.varying_settings
+    if not columns:
+        return []
     trials = question.trials
     run = {arm: set(_combinations(trials[trials["arm"] == arm], columns)) for arm in question.arms}
     n_run = len(set().union(*run.values()))

@@ -217,7 +217,8 @@ def fractions(rows):
 
 
 def test_a_full_product_of_settings_is_not_called_fractional(source):
-    assert fractions(in_four_settings(source(FEW))) == []
+    rows = source(FEW)
+    assert fractions(rows) == fractions(in_four_settings(rows)) == []
 
 
 def test_a_fractional_design_says_what_of_the_product_was_run(source):
@@ -232,6 +233,24 @@ def test_arms_that_were_run_in_fewer_settings_are_named(source):
     assert fractions(rows[~left_out]) == [
         "Fractional design: 4 of 4 combinations of optimizer and schedule were run; no-decay in 3 of them."
     ]
+
+
+def test_an_arm_that_was_not_run_in_a_setting_has_no_row_there(source):
+    rows = in_four_settings(source(FEW))
+    left_out = (rows["arm"] == "no-decay") & (rows["schedule"] == "wsd")
+    found = shown(rows[~left_out], "main")
+    assert column(found, "arm").count("no-decay") == column(found, "arm").count("baseline") / 2
+    assert "0" not in column(found, "seeds")
+    starts = [row for row, arm in enumerate(column(found, "arm")) if arm == "baseline"]
+    assert sorted(found.breaks) == starts[1:]
+    assert {column(found, "arm")[row] for row, _ in found.best} == {"unified"}
+
+
+def test_an_arm_without_a_result_keeps_its_row(source):
+    rows = source(FEW)
+    lost = (rows["arm"] == "no-decay") & (rows["rung"] == "25k")
+    rows.loc[lost, ["status", "loss"]] = ["failed", np.nan]
+    assert column(shown(rows, "main"), "seeds").count("0") == 1
 
 
 def test_without_a_line_in_compute_the_reason_stands_in_place_of_multipliers(source):
