@@ -16,6 +16,7 @@ import json
 import os
 import selectors
 import shlex
+import signal
 import socket
 import sys
 from contextlib import suppress
@@ -25,7 +26,7 @@ import setproctitle
 
 from orchestrator import worker
 from orchestrator.jobs import WORKER
-from orchestrator.provenance import code_state
+from orchestrator.provenance import environment
 from results.claims import process_identity
 
 LOADED_LATER = ("torch._dynamo",)
@@ -44,42 +45,57 @@ class _Request:
 def main() -> int:
     """Serve until the other end is gone; in each forked process: be a worker."""
     os.close(os.pidfd_open(os.getpid()))  # a system that forbids it says so before anything is forked
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as a parent may leave it, it hides exit codes
     for name in LOADED_LATER:
         importlib.import_module(name)
-    code_state()  # remembered: a worker says which code it was forked with, not what the files say by then
+    environment()  # remembers versions and commit: a worker says what it was forked with, not what lies there
     gc.freeze()  # a collection in a worker need not touch, and so copy, what all share
-    request = _serve()
+    with socket.socket(fileno=os.dup(0)) as connection:
+        request = _serve(connection)
     if request is None:
         return 0
     _be_alone(request)
     return worker.main(request.arguments)
 
 
-def _serve() -> _Request | None:
+def _serve(connection: socket.socket) -> _Request | None:
     """Fork for each request; returns it in the forked process alone, and None where no more can come."""
-    with socket.socket(fileno=os.dup(0)) as connection, selectors.DefaultSelector() as selector:
+    living: dict[int, int] = {}
+    """Process numbers by the descriptor that becomes readable at the process's end."""
+    with selectors.DefaultSelector() as selector:
         selector.register(connection, selectors.EVENT_READ)
-        living: dict[int, int] = {}
         while True:
             for key, _ in selector.select():
                 if key.fileobj is not connection:
                     selector.unregister(key.fileobj)
-                    _tell_end(connection, living, key.fd)
+                    _tell_end(connection, living.pop(key.fd), key.fd)
                     continue
                 request = _received(connection)
-                if request is None:
+                if request is None or _is_left(connection):
                     return None
                 pid = os.fork()
-                if pid == 0:
-                    for descriptor in living:
-                        os.close(descriptor)
+                if pid == 0:  # the selector and the connection are closed on the way out
+                    for ends in living:
+                        os.close(ends)
                     return request
                 os.close(request.log)
-                # Until it is waited for, its number is its own and it can be described, however soon it ends.
-                _send(connection, {"identity": process_identity(pid)})
-                ends = os.pidfd_open(pid)
+                ends = _tell_start(connection, pid)
                 living[ends] = pid
                 selector.register(ends, selectors.EVENT_READ)
+
+
+def _is_left(connection: socket.socket) -> bool:
+    """Whether the other end has gone since its last message: then nobody would watch a new worker."""
+    try:
+        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+
+
+def _tell_start(connection: socket.socket, pid: int) -> int:
+    """Until it is waited for, a process's number is its own and it can be described, however soon it ends."""
+    _send(connection, {"identity": process_identity(pid)})
+    return os.pidfd_open(pid)
 
 
 def _received(connection: socket.socket) -> _Request | None:
@@ -87,9 +103,8 @@ def _received(connection: socket.socket) -> _Request | None:
     return _Request(json.loads(message), logs[0]) if message else None
 
 
-def _tell_end(connection: socket.socket, living: dict[int, int], ends: int) -> None:
+def _tell_end(connection: socket.socket, pid: int, ends: int) -> None:
     os.close(ends)
-    pid = living.pop(ends)
     _, status = os.waitpid(pid, 0)
     _send(connection, {"pid": pid, "exit_code": os.waitstatus_to_exitcode(status)})
 
@@ -108,6 +123,7 @@ def _be_alone(request: _Request) -> None:
     os.close(nowhere)
     os.close(request.log)
     sys.argv = [worker.__file__, *request.arguments]
+    # For ps and kill; it is written over the variables that /proc shows, not those that the process has.
     setproctitle.setproctitle(shlex.join([*WORKER, *request.arguments]))
 
 

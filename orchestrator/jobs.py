@@ -10,8 +10,11 @@ from typing import Any
 from model.config import RunOptions, Trial
 from model.fields import to_dict
 
-WORKER = (sys.executable, "-P", "-m", "orchestrator.worker")
-"""A worker's command before its arguments; ``-P`` so that a user's own ``model.py`` never shadows ours."""
+_MODULE = (sys.executable, "-P", "-m")
+"""``-P`` so that a user's own ``model.py`` never shadows ours."""
+WORKER = (*_MODULE, "orchestrator.worker")
+"""A worker's command before its arguments."""
+FORK_SERVER = (*_MODULE, "orchestrator.fork_server")
 
 
 class WorkerExit(IntEnum):

@@ -22,7 +22,7 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "host": socket.gethostname(),
         "command": list(_without_store(sys.argv)),
-        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "versions": versions(),
         **code_state(),
     }
 
@@ -39,6 +39,12 @@ def _without_store(command: Sequence[str]) -> Iterator[str]:
 
 
 @cache
+def versions() -> Mapping[str, str]:
+    """The versions of :data:`PACKAGES` as this process first found them: loaded is loaded."""
+    return {name: importlib.metadata.version(name) for name in PACKAGES}
+
+
+@cache
 def code_state() -> Mapping[str, Any]:
     """The commit of the checkout, and whether it had uncommitted changes; None outside a git checkout.
 
@@ -51,7 +57,14 @@ def code_state() -> Mapping[str, Any]:
 
 def _git(*arguments: str) -> str | None:
     try:
-        done = subprocess.run(["git", *arguments], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["git", *arguments],
+            cwd=CHECKOUT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout.strip()

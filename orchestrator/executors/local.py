@@ -76,10 +76,12 @@ class LocalExecutor:
         return number
 
     def _forked(self, job: Job, environment: Mapping[str, str], log: IO[bytes]) -> Forked | None:
-        """None where no server can be had: what keeps it from starting will show in the worker's log."""
+        """None where no server can be had; why is in the log of the first job that asked for it."""
         server = self._servers.get(job.request.cpus)
-        if server is None or server.gone:
-            server = self._servers[job.request.cpus] = ForkServer(environment)
+        if server is None or (server.gone and server.has_served):
+            server = self._servers[job.request.cpus] = ForkServer(environment, log)
+        if server.gone:
+            return None
         with suppress(ServerGone):
             return server.fork(job.command[len(WORKER) :], log)
         return None

@@ -65,5 +65,6 @@ class Adopted:
 def send(process: Watched, number: signal.Signals) -> None:
     """Signal ``process`` if it still runs."""
     if not process.ended():
-        with suppress(ProcessLookupError):
+        # Gone in this very moment, and its number perhaps somebody else's.
+        with suppress(ProcessLookupError, PermissionError):
             os.kill(process.identity["pid"], number)

@@ -1,7 +1,9 @@
 """Workers that a server forks: as much on their own as fresh ones, without the seconds of loading torch."""
 
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,11 +15,12 @@ import pytest
 from contracts.executor_contract import collect
 
 from model.config import RunOptions
-from orchestrator.executors import LocalExecutor, Site
+from orchestrator.executors import LocalExecutor, Site, forks
 from orchestrator.executors.environment import worker_environment
 from orchestrator.executors.forks import ForkServer, ServerGone
-from orchestrator.jobs import WORKER, Job, Request
+from orchestrator.jobs import WORKER, Job, Request, worker_command
 from results.claims import process_lives
+from results.run_directory import RunDirectory, trial_ids
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are served on Linux alone")
 PATIENCE_S = 120
@@ -122,6 +125,44 @@ def test_forked_workers_outlive_a_server_that_is_killed(server, waiting):
     assert waiting.process.exit_code is None
 
 
+def test_a_server_that_is_silent_of_a_death_is_given_up(server, waiting, monkeypatch):
+    monkeypatch.setattr(forks, "LOOK_S", 0.1)
+    os.kill(server._process.pid, signal.SIGSTOP)
+    os.kill(waiting.identity["pid"], signal.SIGKILL)
+    wait_for(waiting.process.ended)
+    assert server.gone
+    assert waiting.process.exit_code is None
+
+
+def test_a_server_that_stalls_keeps_nobody_waiting_for_long(server, waiting, log, monkeypatch):
+    monkeypatch.setattr(forks, "ANSWER_S", 0.1)
+    os.kill(server._process.pid, signal.SIGSTOP)
+    with pytest.raises(ServerGone):
+        forked(server, log, "--help")
+    assert server.gone
+
+
+def test_nothing_is_forked_for_an_owner_who_left_while_the_server_was_loading(log):
+    server = ForkServer(worker_environment())
+    with log.open("ab") as stream:
+        socket.send_fds(server._connection, [b'["--nonsense"]'], [stream.fileno()])
+    server._connection.close()
+    assert server._process.wait(PATIENCE_S) == 0
+    assert log.read_bytes() == b""
+
+
+def test_a_server_hears_of_ends_where_its_owner_ignores_those_of_children(log):
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        server = ForkServer(worker_environment())
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    process = forked(server, log, "--nonsense")
+    wait_for(process.ended)
+    assert process.exit_code == 2
+    server.close()
+
+
 def test_forked_workers_outlive_a_server_that_is_closed(server, waiting):
     server.close()
     assert not waiting.process.ended()
@@ -219,8 +260,45 @@ class TestLocalExecutor:
         assert self.ends(executor, 1) == {number: 2}
         assert "the following arguments are required" in job.log.read_text()
 
+    def test_a_server_that_cannot_load_is_tried_once_and_its_reason_is_on_record(
+        self, executor, tmp_path, monkeypatch
+    ):
+        (tmp_path / "shadow").mkdir()
+        (tmp_path / "shadow" / "setproctitle.py").write_text("raise ImportError('not on this machine')")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "shadow"))
+        jobs = [self.job(tmp_path, number, "--help") for number in range(2)]
+        executor.submit(jobs[:1])
+        (first,) = executor._servers.values()
+        executor.submit(jobs[1:])
+        assert list(executor._servers.values()) == [first]
+        self.ends(executor, 2)
+        assert ["not on this machine" in job.log.read_text() for job in jobs] == [True, False]
+
     def test_closing_ends_the_servers(self, executor, tmp_path):
         executor.submit([self.job(tmp_path, 0, "--help")])
         self.ends(executor, 1)
         executor.close()
         assert not self.servers()
+
+
+def test_a_forked_worker_trains_and_records_what_a_fresh_one_does(finished_sweep, tmp_path):
+    """The sweep was trained by forked workers; one of its trials is trained again by a fresh process."""
+    runs = tmp_path / "runs"
+    shutil.copytree(finished_sweep / "runs", runs)
+    trial = RunDirectory.of(runs, next(iter(trial_ids(runs))))
+    result, (environment, *_) = trial.result(), trial.environments()
+    description = trial.path / "trial.json"
+    kept = description.read_bytes()
+    shutil.rmtree(trial.path)
+    trial.path.mkdir()
+    description.write_bytes(kept)
+    command = worker_command(runs, trial.trial_id, RunOptions(), "")
+    subprocess.run(command, env=worker_environment(), check=True, capture_output=True)
+    again, (other, *_) = trial.result(), trial.environments()
+    timed = {"wall_s", "tokens_per_s", "peak_memory_bytes"}
+    assert {k: v for k, v in again.items() if k not in timed} == {
+        k: v for k, v in result.items() if k not in timed
+    }
+    differ = {name for name in environment if environment[name] != other[name]}
+    assert differ <= {"time", "command", "job"}
+    assert environment["command"][0] == other["command"][0]
