@@ -125,8 +125,7 @@ def cut(fields: Mapping[str, Any]) -> Fields:
         small["tune"] = {**tune, "learning_rate": rates, "rungs": small["ladder"], "extend": 0}
     if "warmup_tokens" in fields["trial"]:
         small["trial"] = {**fields["trial"], "warmup_tokens": 4096}
-    if is_curve:
-        small.pop("exclude", None)
+    small.pop("exclude", None)  # its rules name what is cut away here
     return {name: value for name, value in small.items() if value != {}}
 
 
