@@ -106,7 +106,7 @@ def _scalevec(*arguments: str, to: Path | None = None) -> int:
 def cut(fields: Mapping[str, Any]) -> Fields:
     """A sweep that goes the same way in seconds: two arms, two seeds, a token for each parameter.
 
-    The learning rate is tuned only where that is the question; a law needs three rungs.
+    The learning rate is tuned only at several rungs of one optimizer; a law needs three rungs.
     """
     small = dict(fields)
     small["name"] = fields["name"].replace("small", "smoke")
@@ -120,7 +120,7 @@ def cut(fields: Mapping[str, Any]) -> Fields:
     small["optimizers"] = list(fields.get("optimizers", ["adamw"]))[:4]
     small["grid"] = {name: _first_two(values) for name, values in fields.get("grid", {}).items()}
     tune = small.pop("tune", None)
-    if tune and len(tune["rungs"]) > 1:
+    if tune and len(tune["rungs"]) > 1 and len(small["optimizers"]) == 1:
         rates = _first_two(tune["learning_rate"])
         small["tune"] = {**tune, "learning_rate": rates, "rungs": small["ladder"], "extend": 0}
     if "warmup_tokens" in fields["trial"]:
