@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-cluster test-cluster-slurm test-cluster-ray test-cluster-others faults lint readme bench bench-cluster bench-store paper-small paper-smoke clean
+.PHONY: demo test test-cluster test-cluster-slurm test-cluster-training test-cluster-ray test-cluster-others faults lint readme bench bench-cluster bench-store paper-small paper-smoke clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/scalevec demo
@@ -13,21 +13,25 @@ demo: $(VENV)/run.stamp
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-# A real SLURM, Ray and PostgreSQL, started and stopped by the tests where the only network interface is lo. Three
-# parts that mostly wait, each with daemons of its own: make -j 3 test-cluster runs them side by side.
-CLUSTER_SLURM := $(addprefix tests/cluster/test_,slurm_contract.py slurm_executor.py slurm_training.py submit.py)
+# A real SLURM, Ray and PostgreSQL, started and stopped by the tests where the only network interface is lo. Four
+# parts that mostly wait, each with daemons of its own: make -j 4 test-cluster runs them side by side.
+CLUSTER_SLURM := $(addprefix tests/cluster/test_,slurm_contract.py slurm_executor.py)
+CLUSTER_TRAINING := $(addprefix tests/cluster/test_,slurm_training.py submit.py)
 CLUSTER_RAY := $(addprefix tests/cluster/test_,ray_executor.py ray_training.py)
-test-cluster: test-cluster-slurm test-cluster-ray test-cluster-others
+test-cluster: test-cluster-slurm test-cluster-training test-cluster-ray test-cluster-others
 
 test-cluster-slurm: $(VENV)/dev.stamp
 	tests/cluster/namespace.sh $(BIN)/python -m pytest $(CLUSTER_SLURM)
+
+test-cluster-training: $(VENV)/dev.stamp
+	tests/cluster/namespace.sh $(BIN)/python -m pytest $(CLUSTER_TRAINING)
 
 test-cluster-ray: $(VENV)/dev.stamp
 	tests/cluster/namespace.sh $(BIN)/python -m pytest $(CLUSTER_RAY)
 
 test-cluster-others: $(VENV)/dev.stamp
 	tests/cluster/namespace.sh $(BIN)/python -m pytest tests/cluster \
-		$(addprefix --ignore=,$(CLUSTER_SLURM) $(CLUSTER_RAY))
+		$(addprefix --ignore=,$(CLUSTER_SLURM) $(CLUSTER_TRAINING) $(CLUSTER_RAY))
 
 # Longer fault campaigns: FAULTS on this machine, on SLURM and on Ray; each adds a line to the record.
 FAULTS ?= 20
