@@ -28,6 +28,15 @@ PATIENCE_S = 120
 
 @pytest.fixture
 def server():
+    """For a test that ends it, or harms it."""
+    made = ForkServer(worker_environment())
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """For tests that only use it."""
     made = ForkServer(worker_environment())
     yield made
     made.close()
@@ -76,39 +85,48 @@ def waiting(server):
     made.close()
 
 
-def test_a_forked_worker_prints_into_its_log_and_its_exit_code_is_told(server, log):
-    process = forked(server, log, "--runs")
+@pytest.fixture
+def waiting_of_shared(shared):
+    made = WaitingWorker(shared)
+    yield made
+    made.close()
+
+
+def test_a_forked_worker_prints_into_its_log_and_its_exit_code_is_told(shared, log):
+    process = forked(shared, log, "--runs")
     wait_for(process.ended)
     assert process.exit_code == 2
     assert "expected one argument" in log.read_text()
 
 
-def test_one_server_serves_many_and_tells_each_end_apart(server, tmp_path):
+def test_one_server_serves_many_and_tells_each_end_apart(shared, tmp_path):
     arguments = (["--help"], ["--nonsense"], ["--help"])
-    processes = [forked(server, tmp_path / f"{i}.txt", *given) for i, given in enumerate(arguments)]
+    processes = [forked(shared, tmp_path / f"{i}.txt", *given) for i, given in enumerate(arguments)]
     wait_for(lambda: sum(process.ended() for process in processes) == 3)
     assert [process.exit_code for process in processes] == [0, 2, 0]
     assert len({process.identity["pid"] for process in processes}) == 3
 
 
-def test_a_killed_worker_has_the_signal_for_its_exit_code(waiting):
-    os.kill(waiting.identity["pid"], signal.SIGKILL)
-    wait_for(waiting.process.ended)
-    assert waiting.process.exit_code == -signal.SIGKILL
+def test_a_killed_worker_has_the_signal_for_its_exit_code(waiting_of_shared):
+    os.kill(waiting_of_shared.identity["pid"], signal.SIGKILL)
+    wait_for(waiting_of_shared.process.ended)
+    assert waiting_of_shared.process.exit_code == -signal.SIGKILL
 
 
-def test_a_forked_worker_leads_a_session_of_its_own(waiting):
-    wait_for(lambda: os.getsid(waiting.identity["pid"]) == waiting.identity["pid"])
+def test_a_forked_worker_leads_a_session_of_its_own(waiting_of_shared):
+    wait_for(lambda: os.getsid(waiting_of_shared.identity["pid"]) == waiting_of_shared.identity["pid"])
 
 
-def test_a_forked_worker_shows_its_own_command(waiting):
-    process = psutil.Process(waiting.identity["pid"])
+def test_a_forked_worker_shows_its_own_command(waiting_of_shared):
+    process = psutil.Process(waiting_of_shared.identity["pid"])
     wait_for(lambda: process.cmdline()[: len(WORKER)] == list(WORKER))
     assert process.cmdline()[len(WORKER) :] == ["--help"]
 
 
-def test_a_forked_worker_holds_neither_the_servers_connection_nor_its_view_of_others(server, waiting):
-    other = WaitingWorker(server)
+def test_a_forked_worker_holds_neither_the_servers_connection_nor_its_view_of_others(
+    shared, waiting_of_shared
+):
+    other = WaitingWorker(shared)
     process = psutil.Process(other.identity["pid"])
     wait_for(lambda: process.cmdline()[: len(WORKER)] == list(WORKER))
     found = [str(entry.readlink()) for entry in Path(f"/proc/{process.pid}/fd").iterdir()]
