@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
@@ -29,17 +29,15 @@ PATIENCE_S = 120
 @pytest.fixture
 def server():
     """For a test that ends it, or harms it."""
-    made = ForkServer(worker_environment())
-    yield made
-    made.close()
+    with closing(ForkServer(worker_environment())) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def shared():
     """For tests that only use it."""
-    made = ForkServer(worker_environment())
-    yield made
-    made.close()
+    with closing(ForkServer(worker_environment())) as made:
+        yield made
 
 
 @pytest.fixture
@@ -80,16 +78,22 @@ class WaitingWorker:
 
 @pytest.fixture
 def waiting(server):
-    made = WaitingWorker(server)
-    yield made
-    made.close()
+    with closing(WaitingWorker(server)) as made:
+        yield made
 
 
 @pytest.fixture
 def waiting_of_shared(shared):
-    made = WaitingWorker(shared)
-    yield made
-    made.close()
+    with closing(WaitingWorker(shared)) as made:
+        yield made
+
+
+@pytest.fixture
+def without_a_library(tmp_path, monkeypatch):
+    """A machine on which no server can load."""
+    (tmp_path / "shadow").mkdir()
+    (tmp_path / "shadow" / "setproctitle.py").write_text("raise ImportError('not on this machine')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "shadow"))
 
 
 def test_a_forked_worker_prints_into_its_log_and_its_exit_code_is_told(shared, log):
@@ -114,7 +118,9 @@ def test_a_killed_worker_has_the_signal_for_its_exit_code(waiting_of_shared):
 
 
 def test_a_forked_worker_leads_a_session_of_its_own(waiting_of_shared):
-    wait_for(lambda: os.getsid(waiting_of_shared.identity["pid"]) == waiting_of_shared.identity["pid"])
+    process = psutil.Process(waiting_of_shared.identity["pid"])
+    wait_for(lambda: process.cmdline()[: len(WORKER)] == list(WORKER))
+    assert os.getsid(process.pid) == process.pid
 
 
 def test_a_forked_worker_shows_its_own_command(waiting_of_shared):
@@ -126,12 +132,11 @@ def test_a_forked_worker_shows_its_own_command(waiting_of_shared):
 def test_a_forked_worker_holds_neither_the_servers_connection_nor_its_view_of_others(
     shared, waiting_of_shared
 ):
-    other = WaitingWorker(shared)
-    process = psutil.Process(other.identity["pid"])
-    wait_for(lambda: process.cmdline()[: len(WORKER)] == list(WORKER))
-    found = [str(entry.readlink()) for entry in Path(f"/proc/{process.pid}/fd").iterdir()]
+    with closing(WaitingWorker(shared)) as other:
+        process = psutil.Process(other.identity["pid"])
+        wait_for(lambda: process.cmdline()[: len(WORKER)] == list(WORKER))
+        found = [str(entry.readlink()) for entry in Path(f"/proc/{process.pid}/fd").iterdir()]
     assert not [name for name in found if name.startswith(("socket:", "anon_inode:"))]
-    other.close()
 
 
 def test_forked_workers_outlive_a_server_that_is_killed(server, waiting):
@@ -200,22 +205,16 @@ print(server._process.pid, flush=True)
 os.kill(os.getpid(), 9)
 """
     done = subprocess.run([sys.executable, "-c", owner], capture_output=True, text=True)
-    wait_for(lambda: not psutil.pid_exists(int(done.stdout)) or is_zombie(int(done.stdout)))
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    wait_for(lambda: not process_lives({"pid": int(done.stdout)}))
 
 
-def is_zombie(pid):
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-def test_a_server_that_cannot_load_is_gone_and_says_so(log, tmp_path):
-    (tmp_path / "setproctitle.py").write_text("raise ImportError")
-    server = ForkServer(worker_environment() | {"PYTHONPATH": str(tmp_path)})
-    with pytest.raises(ServerGone):
-        forked(server, log, "--help")
-    assert server.gone
+@pytest.mark.usefixtures("without_a_library")
+def test_a_server_that_cannot_load_is_gone_and_says_so(log):
+    with closing(ForkServer(worker_environment())) as server:
+        with pytest.raises(ServerGone):
+            forked(server, log, "--help")
+        assert server.gone
 
 
 def test_a_server_has_the_variables_that_a_worker_is_to_start_with():
@@ -227,6 +226,7 @@ def test_a_server_has_the_variables_that_a_worker_is_to_start_with():
 class TestLocalExecutor:
     @pytest.fixture
     def executor(self, tmp_path):
+        self.others = set(psutil.Process().children())
         made = LocalExecutor(Site(tmp_path, "sweep", 4))
         yield made
         made.stop(hard=True)
@@ -238,8 +238,10 @@ class TestLocalExecutor:
         return Job("0" * 64, (*WORKER, *arguments), directory, **fields)
 
     def servers(self):
-        children = psutil.Process().children()
-        return [child for child in children if "orchestrator.fork_server" in child.cmdline()]
+        """Those of the executor of this test that live."""
+        own = set(psutil.Process().children()) - self.others
+        living = [child for child in own if child.status() != psutil.STATUS_ZOMBIE]
+        return [child for child in living if "orchestrator.fork_server" in child.cmdline()]
 
     def ends(self, executor, count):
         found = collect(executor, count)
@@ -260,37 +262,30 @@ class TestLocalExecutor:
         assert not self.servers()
         self.ends(executor, 1)
 
-    def test_after_the_kill_of_a_server_the_next_worker_has_a_new_one(self, executor, tmp_path):
+    def test_after_the_kill_of_a_server_a_worker_starts_fresh_and_the_next_has_a_new_server(
+        self, executor, tmp_path
+    ):
         executor.submit([self.job(tmp_path, 0, "--help")])
         (before,) = self.servers()
         self.ends(executor, 1)
         before.kill()
-        before.wait()
-        (number,) = executor.submit([self.job(tmp_path, 1, "--nonsense")])
-        assert self.ends(executor, 1)[number] in (2, None)
+        wait_for(lambda: not self.servers())
+        numbers = executor.submit([self.job(tmp_path, number, "--nonsense") for number in (1, 2)])
+        (after,) = self.servers()
+        assert after.pid != before.pid
+        assert self.ends(executor, 2) == dict.fromkeys(numbers, 2)
 
-    def test_where_no_server_can_start_the_worker_starts_fresh(self, executor, tmp_path, monkeypatch):
-        (tmp_path / "shadow").mkdir()
-        (tmp_path / "shadow" / "setproctitle.py").write_text("raise ImportError")
-        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "shadow"))
-        job = self.job(tmp_path, 0, "--nonsense")
-        (number,) = executor.submit([job])
-        assert self.ends(executor, 1) == {number: 2}
-        assert "the following arguments are required" in job.log.read_text()
-
-    def test_a_server_that_cannot_load_is_tried_once_and_its_reason_is_on_record(
-        self, executor, tmp_path, monkeypatch
-    ):
-        (tmp_path / "shadow").mkdir()
-        (tmp_path / "shadow" / "setproctitle.py").write_text("raise ImportError('not on this machine')")
-        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "shadow"))
-        jobs = [self.job(tmp_path, number, "--help") for number in range(2)]
-        executor.submit(jobs[:1])
+    @pytest.mark.usefixtures("without_a_library")
+    def test_a_server_that_cannot_load_is_tried_once_and_workers_start_fresh(self, executor, tmp_path):
+        jobs = [self.job(tmp_path, number, "--nonsense") for number in range(2)]
+        numbers = executor.submit(jobs[:1])
         (first,) = executor._servers.values()
-        executor.submit(jobs[1:])
+        numbers += executor.submit(jobs[1:])
         assert list(executor._servers.values()) == [first]
-        self.ends(executor, 2)
-        assert ["not on this machine" in job.log.read_text() for job in jobs] == [True, False]
+        assert self.ends(executor, 2) == dict.fromkeys(numbers, 2)
+        logs = [job.log.read_text() for job in jobs]
+        assert all("the following arguments are required" in text for text in logs)
+        assert ["not on this machine" in text for text in logs] == [True, False]
 
     def test_closing_ends_the_servers(self, executor, tmp_path):
         executor.submit([self.job(tmp_path, 0, "--help")])
