@@ -5,13 +5,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-cluster test-cluster-slurm test-cluster-training test-cluster-ray test-cluster-others faults lint readme bench bench-cluster bench-store paper-small paper-smoke clean
+.PHONY: demo test nightly test-cluster test-cluster-slurm test-cluster-training test-cluster-ray test-cluster-others faults lint readme bench bench-cluster bench-store paper-small paper-smoke clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/scalevec demo
 
 test: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# What every change cannot wait for, before an issue is called resolved: longer tests, every fault, the coverage of
+# intervals, the small sweeps (hours).
+nightly: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m nightly
+	$(MAKE) faults
+	$(BIN)/python benchmarks/calibration.py 2000
+	$(MAKE) paper-small
 
 # A real SLURM, Ray and PostgreSQL, started and stopped by the tests where the only network interface is lo. Four
 # parts that mostly wait, each with daemons of its own: make -j 4 test-cluster runs them side by side.
@@ -44,17 +52,18 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tools/voice.py
 
 readme: $(VENV)/run.stamp
-	$(BIN)/python docs/regenerate.py
-	$(BIN)/python docs/small_results.py
+	$(BIN)/python tools/regenerate.py
+	$(BIN)/python tools/small_results.py
 
 # The small siblings of the paper's experiments; paper-small-NAME runs one of sweeps/small, paper-smoke a cut of each.
 paper-small paper-smoke: paper-%: $(VENV)/run.stamp
-	$(BIN)/python docs/paper.py $*
+	$(BIN)/python tools/paper.py $*
 
 paper-small-%: $(VENV)/run.stamp
-	$(BIN)/python docs/paper.py small $*
+	$(BIN)/python tools/paper.py small $*
 
 bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/training_step.py
@@ -78,6 +87,10 @@ $(VENV)/run.stamp: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	touch $@
 
+# A type checker does not follow the __path__ of src/scalevec/__init__.py: for it, typing/ has the layout of a wheel.
+WHEEL := analysis model orchestrator results sweeps src/scalevec/__init__.py src/scalevec/py.typed
 $(VENV)/%.stamp: $(VENV)/run.stamp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	mkdir -p $(VENV)/typing/scalevec
+	ln -sfn $(addprefix ../../../,$(WHEEL)) $(VENV)/typing/scalevec
 	touch $@

@@ -1,9 +1,10 @@
 """What the results mean: laws, fits, comparisons, figures, tables, the report; on any tidy DataFrame.
 
-Nothing is loaded until it is used, so that ``import analysis`` stays cheap. A table needs ``n_params``,
+Nothing is loaded until it is used, so that importing it stays cheap. A table needs ``n_params``,
 ``n_tokens`` and ``loss``; ``arm``, ``rung``, ``seed``, ``cluster`` and ``status`` are used where present.
 
->>> import numpy as np, pandas as pd, analysis
+>>> import numpy as np, pandas as pd
+>>> from scalevec import analysis
 >>> sizes = np.repeat([25e3, 55e3, 83e3, 150e3, 200e3], 2)
 >>> rng = np.random.default_rng(0)
 >>> rows = []
@@ -16,7 +17,7 @@ Nothing is loaded until it is used, so that ``import analysis`` stays cheap. A t
 Fit a law to each arm; every fit says whether it is the optimum, and predicts the largest rung from the rest:
 
 >>> fits = analysis.fit(results, law="power", x="C")
->>> [(one.arm, round(one.parameters["alpha"], 2), one.optimality < 1e-9) for one in fits]
+>>> [(fit.arm, round(fit.parameters["alpha"], 2), fit.optimality < 1e-9) for fit in fits]
 [('baseline', 0.1, True), ('new', 0.1, True)]
 >>> fits[0].interval_method, fits[0].intervals["alpha"][0] < 0.1 < fits[0].intervals["alpha"][1]
 ('seed-t', True)
@@ -25,22 +26,22 @@ True
 
 Compare arms: a verdict with its interval, and how many times the compute the baseline needs:
 
->>> found = analysis.compare(results, reference="baseline")[0]
->>> found.verdict
+>>> comparison = analysis.compare(results, reference="baseline")[0]
+>>> comparison.verdict
 'better'
->>> middle = found.compute_multipliers[0]
+>>> middle = comparison.compute_multipliers[0]
 >>> middle.interval[0] < 1.2 < middle.interval[1]
 True
 
-Tables of a paper, in Markdown, LaTeX or CSV (see :mod:`analysis.tables`):
+Tables of a paper, in Markdown, LaTeX or CSV (see :mod:`tables`):
 
->>> shown = analysis.table(results, "main", reference="baseline", bootstrap=200)
->>> shown.columns[-3:], len(shown.rows), shown.best == {(row, 5) for row in range(5)}
+>>> table = analysis.table(results, "main", reference="baseline", bootstrap=200)
+>>> table.columns[-3:], len(table.rows), table.best == {(row, 5) for row in range(5)}
 (('loss', 'difference', 'multiplier'), 5, True)
->>> print(analysis.render(shown, "latex").splitlines()[0])
+>>> print(analysis.render(table, "latex").splitlines()[0])
 % needs \\usepackage{booktabs}
 
-Before spending: what a design can detect (see :mod:`analysis.power`):
+Before spending: what a design can detect (see :mod:`power`):
 
 >>> ladder = [analysis.PlannedRung(str(n), n, 16 * n, seeds=2) for n in (25e3, 55e3, 83e3, 150e3)]
 >>> plan = analysis.detectable(ladder, analysis.NoiseFigure(sd=0.01, slope=0.35, source="a pilot"))
@@ -52,81 +53,57 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis.comparison import Comparison, compare
-    from analysis.data import DataError, read_table
-    from analysis.figures import FIGURES, write_figures
-    from analysis.fitting import Fit, fit
-    from analysis.laws import LAWS, Law
-    from analysis.power import NoiseFigure, PlannedRung, detectable, pilot_noise
-    from analysis.profile_curves import profiles
-    from analysis.report import write_report
-    from analysis.settings import FitSettings
-    from analysis.tables import TABLES, table
-    from analysis.tables.comparison import comparison_table
-    from analysis.tables.content import Table
-    from analysis.tables.render import render
-    from analysis.text import comparison_text, fit_text
-    from analysis.where import select
+    from scalevec.analysis.comparison.compare import Comparison as Comparison
+    from scalevec.analysis.comparison.compare import compare as compare
+    from scalevec.analysis.comparison.power import NoiseFigure as NoiseFigure
+    from scalevec.analysis.comparison.power import PlannedRung as PlannedRung
+    from scalevec.analysis.comparison.power import detectable as detectable
+    from scalevec.analysis.comparison.power import pilot_noise as pilot_noise
+    from scalevec.analysis.data.tidy import read_table as read_table
+    from scalevec.analysis.data.where import select as select
+    from scalevec.analysis.errors import DataError as DataError
+    from scalevec.analysis.figures.drawing import write_figures as write_figures
+    from scalevec.analysis.fits.fit import Fit as Fit
+    from scalevec.analysis.fits.fit import fit as fit
+    from scalevec.analysis.fits.profile_curves import profiles as profiles
+    from scalevec.analysis.laws import Law as Law
+    from scalevec.analysis.options import AnalysisOptions as AnalysisOptions
+    from scalevec.analysis.registry import FIGURES as FIGURES
+    from scalevec.analysis.registry import LAWS as LAWS
+    from scalevec.analysis.registry import TABLES as TABLES
+    from scalevec.analysis.report.html import write_report as write_report
+    from scalevec.analysis.report.text import comparison_text as comparison_text
+    from scalevec.analysis.report.text import fit_text as fit_text
+    from scalevec.analysis.tables import table as table
+    from scalevec.analysis.tables.comparison import comparison_table as comparison_table
+    from scalevec.analysis.tables.content import Table as Table
+    from scalevec.analysis.tables.render import render as render
 
-_HOMES = {
-    "Comparison": "comparison",
-    "compare": "comparison",
-    "DataError": "data",
-    "read_table": "data",
-    "FIGURES": "figures",
-    "write_figures": "figures",
-    "Fit": "fitting",
-    "FitSettings": "settings",
-    "fit": "fitting",
-    "LAWS": "laws",
-    "Law": "laws",
-    "NoiseFigure": "power",
-    "PlannedRung": "power",
-    "detectable": "power",
-    "pilot_noise": "power",
-    "profiles": "profile_curves",
-    "write_report": "report",
-    "TABLES": "tables",
-    "table": "tables",
-    "Table": "tables.content",
-    "comparison_table": "tables.comparison",
-    "render": "tables.render",
-    "comparison_text": "text",
-    "fit_text": "text",
-    "select": "where",
+_NAMES_BY_MODULE = {
+    "comparison.compare": "Comparison compare",
+    "comparison.power": "NoiseFigure PlannedRung detectable pilot_noise",
+    "data.tidy": "read_table",
+    "data.where": "select",
+    "errors": "DataError",
+    "figures.drawing": "write_figures",
+    "fits.fit": "Fit fit",
+    "fits.profile_curves": "profiles",
+    "laws": "Law",
+    "options": "AnalysisOptions",
+    "registry": "FIGURES LAWS TABLES",
+    "report.html": "write_report",
+    "report.text": "comparison_text fit_text",
+    "tables": "table",
+    "tables.comparison": "comparison_table",
+    "tables.content": "Table",
+    "tables.render": "render",
 }
-
-__all__ = [
-    "FIGURES",
-    "LAWS",
-    "TABLES",
-    "Comparison",
-    "DataError",
-    "Fit",
-    "FitSettings",
-    "Law",
-    "NoiseFigure",
-    "PlannedRung",
-    "Table",
-    "compare",
-    "comparison_table",
-    "comparison_text",
-    "detectable",
-    "fit",
-    "fit_text",
-    "pilot_noise",
-    "profiles",
-    "read_table",
-    "render",
-    "select",
-    "table",
-    "write_figures",
-    "write_report",
-]
+_MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name from its module on first use."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'analysis' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"analysis.{_HOMES[name]}"), name)
+    if name not in _MODULES:
+        raise AttributeError(f"module 'scalevec.analysis' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"scalevec.analysis.{_MODULES[name]}"), name)

@@ -2,17 +2,23 @@
 
 A sum of terms ``coefficient / variable^exponent`` has an ``ln L`` that is a log-sum-exp of forms linear in
 (ln coefficient, exponent), so value, gradient and Hessian follow from the list of terms alone: a new law of
-this kind is one line in :data:`LAWS`.
+this kind is one line in :mod:`registry`, its formula.
 """
 
+import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.data import FloatArray, require_choice
+from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.errors import require_choice
+from scalevec.analysis.options import VARIABLES, AnalysisOptions
+from scalevec.analysis.registry import LAWS, LawEntry, Method, load
 
-VARIABLES = {"N": "parameters", "D": "tokens", "C": "FLOPs"}
+Parameters = Mapping[str, float] | Mapping[str, FloatArray]
+"""Numbers, or arrays whose shape broadcasts with that of the variables."""
 
 
 @dataclass(frozen=True)
@@ -28,37 +34,36 @@ class Term:
     exponent: str | None = None
     rising: bool = False
 
-    def value(self, parameters: Mapping[str, float], variables: Mapping[str, FloatArray]) -> FloatArray:
+    @property
+    def text(self) -> str:
+        """The term as a formula writes it."""
+        power = f"{self.variable}^{self.exponent}" if self.exponent else f"{self.variable}"
+        return self.coefficient + (f"{' ' if self.rising else '/'}{power}" if self.variable else "")
+
+    def value(self, parameters: Parameters, variables: Mapping[str, FloatArray]) -> FloatArray:
         """The term at ``variables``."""
         if self.variable is None:
-            shape = np.shape(next(iter(variables.values())))
-            return np.full(shape, parameters[self.coefficient])
+            constant = parameters[self.coefficient]
+            shape = np.broadcast_shapes(np.shape(constant), np.shape(next(iter(variables.values()))))
+            return np.broadcast_to(constant, shape)
         exponent = parameters[self.exponent] if self.exponent else 1.0
         sign = 1.0 if self.rising else -1.0
         return np.asarray(parameters[self.coefficient] * variables[self.variable] ** (sign * exponent))
 
-    @property
-    def formula(self) -> str:
-        """The term as text."""
-        if self.variable is None:
-            return self.coefficient
-        power = self.variable + (f"^{self.exponent}" if self.exponent else "")
-        return f"{self.coefficient} {power}" if self.rising else f"{self.coefficient}/{power}"
-
 
 @dataclass(frozen=True)
 class Law:
-    """A functional form. Losses and the irreducible loss E are in nats a token; exponents have no unit.
+    """A functional form. Losses and the irreducible loss E are in nats/token; exponents have no unit.
 
-    ``own`` names the coefficients that each arm keeps for itself in a joint fit of several arms (all others
-    are shared); ``method`` says what is fitted: the points themselves, or optima that are found first.
+    ``per_arm`` names the coefficients that each arm keeps in a joint fit of several arms (all others are
+    shared); ``method`` says what is fitted: the points themselves, or optima that are found first.
     """
 
     name: str
     terms: tuple[Term, ...]
     source: str
-    own: tuple[str, ...] = ()
-    method: str = "points"
+    per_arm: tuple[str, ...] = ()
+    method: Method = "points"
     output: str = "L"
 
     @property
@@ -90,13 +95,13 @@ class Law:
     @property
     def formula(self) -> str:
         """The law as text, ``L = E + A/x^alpha``."""
-        return f"{self.output} = " + " + ".join(term.formula for term in self.terms)
+        return f"{self.output} = {' + '.join(term.text for term in self.terms)}"
 
     @property
     def units(self) -> dict[str, str]:
         """The unit of each parameter."""
         result = dict.fromkeys(self.exponents, "none")
-        unit = "nats a token" if self.output == "L" else VARIABLES["N"]
+        unit = "nats/token" if self.output == "L" else VARIABLES["N"]
         for term in self.terms:
             power = ""
             if term.variable:
@@ -105,22 +110,9 @@ class Law:
             result[term.coefficient] = unit + power
         return {name: result[name] for name in self.parameters}
 
-    def predict(self, parameters: Mapping[str, float], variables: Mapping[str, FloatArray]) -> FloatArray:
-        """Loss [points] in nats a token at ``variables`` (each [points]; units: counts and FLOPs)."""
+    def predict(self, parameters: Parameters, variables: Mapping[str, FloatArray]) -> FloatArray:
+        """Loss [points] in nats/token at ``variables`` (each [points]; units: counts and FLOPs)."""
         return np.asarray(np.sum([term.value(parameters, variables) for term in self.terms], axis=0))
-
-    def gradient(self, parameters: Mapping[str, float], variables: Mapping[str, FloatArray]) -> FloatArray:
-        """d loss / d parameter [points, parameters], in the order of :attr:`parameters`."""
-        columns = {name: np.zeros(np.shape(next(iter(variables.values())))) for name in self.inner}
-        for term in self.terms:
-            value = term.value(parameters, variables)
-            columns[term.coefficient] = columns[term.coefficient] + value / parameters[term.coefficient]
-            if term.variable and term.exponent:
-                sign = 1.0 if term.rising else -1.0
-                columns[term.exponent] = columns[term.exponent] + sign * value * np.log(
-                    variables[term.variable]
-                )
-        return np.stack([columns[name] for name in self.inner], axis=-1)
 
     def published(self, inner: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
         """The published parameters from those of the terms (the same, but for laws that say otherwise)."""
@@ -128,9 +120,10 @@ class Law:
 
     def leaves_free(self, variable: str) -> str:
         """The parameter that no point determines where ``variable`` has one value only."""
-        own = [term for term in self.terms if term.variable == variable]
+        terms = [term for term in self.terms if term.variable == variable]
         others = {term.exponent for term in self.terms if term.variable != variable}
-        return next((t.exponent for t in own if t.exponent and t.exponent not in others), own[0].coefficient)
+        alone = (term.exponent for term in terms if term.exponent and term.exponent not in others)
+        return next(alone, terms[0].coefficient)
 
 
 @dataclass(frozen=True)
@@ -149,44 +142,19 @@ class Kaplan(Law):
 
     @property
     def formula(self) -> str:
-        """The law as text."""
-        return "L = [(Nc/N)^(aN/aD) + Dc/D]^aD"
+        """The law as text, in its published parameters."""
+        return f"{self.output} = {LAWS['kaplan'].formula}"
 
     @property
     def units(self) -> dict[str, str]:
-        """The unit of each parameter; the loss is in units of one nat a token."""
+        """The unit of each parameter; the loss is in units of one nat/token."""
         return {"Nc": VARIABLES["N"], "aN": "none", "Dc": VARIABLES["D"], "aD": "none"}
 
-    def predict(self, parameters: Mapping[str, float], variables: Mapping[str, FloatArray]) -> FloatArray:
-        """Loss [points] in nats a token at N, D [points]."""
-        by_size, by_data = self._parts(parameters, variables)
-        return np.asarray((by_size + by_data) ** parameters["aD"])
-
-    def gradient(self, parameters: Mapping[str, float], variables: Mapping[str, FloatArray]) -> FloatArray:
-        """d loss / d (Nc, aN, Dc, aD) [points, 4]."""
-        by_size, by_data = self._parts(parameters, variables)
-        total = by_size + by_data
+    def predict(self, parameters: Parameters, variables: Mapping[str, FloatArray]) -> FloatArray:
+        """Loss [points] in nats/token at N, D [points]."""
         a_n, a_d = parameters["aN"], parameters["aD"]
-        loss = total**a_d
-        log_ratio = np.log(parameters["Nc"] / np.asarray(variables["N"]))
-        share = by_size / total
-        d_power = np.log(total) - share * (a_n / a_d) * log_ratio
-        columns = [
-            loss * share * a_n / parameters["Nc"],
-            loss * share * log_ratio,
-            loss * a_d * (by_data / total) / parameters["Dc"],
-            loss * d_power,
-        ]
-        return np.stack(columns, axis=-1)
-
-    def _parts(
-        self, parameters: Mapping[str, float], variables: Mapping[str, FloatArray]
-    ) -> tuple[FloatArray, FloatArray]:
-        ratio = parameters["Nc"] / np.asarray(variables["N"])
-        return (
-            ratio ** (parameters["aN"] / parameters["aD"]),
-            parameters["Dc"] / np.asarray(variables["D"]),
-        )
+        by_size = (parameters["Nc"] / np.asarray(variables["N"])) ** (a_n / a_d)
+        return np.asarray((by_size + parameters["Dc"] / np.asarray(variables["D"])) ** a_d)
 
     def published(self, inner: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
         """Nc, aN, Dc, aD from A, r, B and the outer power."""
@@ -199,31 +167,39 @@ class Kaplan(Law):
         return {"N": "aN", "D": "aD"}[variable]
 
 
-_FLOOR = Term("E")
-_POWER = Term("A", "x", "alpha")
-_CHINCHILLA = (_FLOOR, Term("A", "N", "alpha"), Term("B", "D", "beta"))
-_TIED = (_FLOOR, Term("A", "N", "alpha"), Term("B", "D", "alpha"))
-_OPTIMUM = (Term("G", "C", "a", rising=True),)
-_KAPLAN = "Kaplan et al. 2020, arXiv 2001.08361"
-_HOFFMANN = "Hoffmann et al. 2022, arXiv 2203.15556"
-# fmt: off
-LAWS: dict[str, Law] = {
-    law.name: law
-    for law in (
-        Law("power", (_POWER,), f"{_KAPLAN}, eq. 1.1"),
-        Law("power-floor", (_FLOOR, _POWER), "Henighan et al. 2020, arXiv 2010.14701, eq. 1.1"),
-        Law("chinchilla", _CHINCHILLA, f"{_HOFFMANN}, eq. 2"),
-        Law("chinchilla-shared", _CHINCHILLA, f"{_HOFFMANN}, eq. 2, arms together", ("A", "B")),
-        Law("gadre", _TIED, "Gadre et al. 2024, arXiv 2403.08540, eq. 4, written in N and D"),
-        Kaplan("kaplan", (Term("A", "N", "r"), Term("B", "D")), f"{_KAPLAN}, eq. 1.5"),
-        Law("isoflop", _OPTIMUM, f"{_HOFFMANN}, section 3.2", method="isoflop", output="N*"),
-        Law("envelope", _OPTIMUM, f"{_HOFFMANN}, section 3.1", method="envelope", output="N*"),
-    )
-}
-# fmt: on
+KAPLAN = Kaplan("kaplan", (Term("A", "N", "r"), Term("B", "D")), LAWS["kaplan"].source)
+
+_TERM = re.compile(r"(?P<coefficient>\w+)(?:(?P<sign>[ /])(?P<variable>[NDCx])(?:\^(?P<exponent>\w+))?)?")
 
 
+@functools.cache
 def law_named(name: str) -> Law:
-    """The law called ``name``; raises :class:`analysis.data.DataError` that lists the laws."""
+    """Return the law called ``name``; raises :class:`DataError` that lists the laws."""
     require_choice("law", name, LAWS)
-    return LAWS[name]
+    entry = LAWS[name]
+    if entry.factory:
+        law: Law = load(entry.factory)
+        return law
+    output = "L" if entry.method == "points" else "N*"
+    return Law(name, _terms(entry), entry.source, entry.per_arm, entry.method, output)
+
+
+def _terms(entry: LawEntry) -> tuple[Term, ...]:
+    """The terms of a formula such as ``E + A/N^alpha``; a space before the variable is a rising term."""
+    terms = []
+    for text in entry.formula.split(" + "):
+        match = _TERM.fullmatch(text)
+        if match is None:
+            raise ValueError(f"law {entry.formula!r}: {text!r} is no term like E, A/x^alpha or G C^a")
+        part = match.groupdict()
+        terms.append(Term(part["coefficient"], part["variable"], part["exponent"], part["sign"] == " "))
+    return tuple(terms)
+
+
+def formula_of(options: AnalysisOptions) -> str:
+    """Return the law of ``options`` as text with their variable and column."""
+    law = law_named(options.law)
+    if law.variables != ("x",):
+        return law.formula
+    text = law.formula.replace("x", options.x)
+    return text if options.y == "loss" else text.replace("L = ", f"{options.y} = ", 1)

@@ -15,19 +15,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from analysis import inference, intervals
-from analysis.data import DataError, FloatArray, checked
-from analysis.estimate import estimated
-from analysis.fitting import fit_arm
-from analysis.laws import LAWS
-from analysis.multipliers import Lines
-from analysis.pairs import make_pairs
-from analysis.parametrisation import Parametrisation
-from analysis.profile import prediction_profile, profile
-from analysis.settings import FitSettings
+from scalevec.analysis.comparison.multipliers import ArmLaws
+from scalevec.analysis.data.pairs import paired_by
+from scalevec.analysis.data.tidy import FloatArray, checked
+from scalevec.analysis.errors import DataError
+from scalevec.analysis.fits import intervals
+from scalevec.analysis.fits.fit import fit_arm
+from scalevec.analysis.fits.profile_likelihood import prediction_profile, profile
+from scalevec.analysis.laws import law_named
+from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.solver.best_fit import fit_points
+from scalevec.analysis.solver.design import DesignMatrix
+from scalevec.analysis.statistics import paired as inference
 
-LEVEL = 0.95
-DRAWS = 200
+LEVEL, DRAWS = 0.95, 200
 NOISE = 3e-3
 """sd of the log loss of one trial, beside twice that which the arms of a seed share."""
 GAIN = 1.1
@@ -47,30 +48,30 @@ class Design:
     """A named design: ``simulate`` draws a data set and says which intervals cover the truth."""
 
     name: str
-    simulate: Callable[[np.random.Generator, FitSettings], Covered]
-    settings: FitSettings
+    simulate: Callable[[np.random.Generator, AnalysisOptions], Covered]
+    settings: AnalysisOptions
 
 
-def pairs_of_arms(n_rungs: int, n_seeds: int) -> Callable[[np.random.Generator, FitSettings], Covered]:
+def pairs_of_arms(n_rungs: int, n_seeds: int) -> Callable[[np.random.Generator, AnalysisOptions], Covered]:
     """Two arms on one power law in C, of which one needs 1/GAIN of the compute."""
 
-    def simulate(rng: np.random.Generator, settings: FitSettings) -> Covered:
+    def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Covered:
         table = _two_arms(rng, n_rungs, n_seeds)
-        pairs = make_pairs(checked(table), "reference", "arm", None)
+        pairs = paired_by(checked(table), "reference", "arm", AnalysisOptions())
         truth = pairs.complete["truth_arm"] - pairs.complete["truth_reference"]
-        wanted = float(np.mean([own.mean() for _, own in truth.groupby(pairs.cells)]))
+        wanted = float(np.mean([cell.mean() for _, cell in truth.groupby(pairs.cells)]))
         mean = inference.overall(pairs.differences, pairs.cells).interval(LEVEL)
-        lines = Lines(pairs, settings, "C")
+        lines = ArmLaws(pairs, settings, "C")
         middle = float(np.sqrt(np.prod(lines.range())))
-        found = lines.multiplier("middle", middle, middle, LEVEL).interval
-        largest = lines.multiplier("largest", lines.range()[1], lines.range()[1], LEVEL).interval
+        interval = lines.multiplier("middle", middle, middle).interval
+        largest = lines.multiplier("largest", lines.range()[1], lines.range()[1]).interval
         reference = table[table["arm"] == "reference"]
         compute = 6 * reference["n_params"].to_numpy() * reference["n_tokens"].to_numpy()
         runs = np.arange(len(compute))
         alone = _alone({"x": compute}, reference["loss"].to_numpy(), runs, "power", POWER, settings)
         return {
             "mean difference": _covers(mean, wanted),
-            "log multiplier, middle": _covers(found, GAIN),
+            "log multiplier, middle": _covers(interval, GAIN),
             "log multiplier, largest": _covers(largest, GAIN),
             **alone,
         }
@@ -93,38 +94,40 @@ def _two_arms(rng: np.random.Generator, n_rungs: int, n_seeds: int) -> pd.DataFr
     return pd.concat(parts, ignore_index=True)
 
 
-def grid(n_sizes: int, n_budgets: int, n_seeds: int) -> Callable[[np.random.Generator, FitSettings], Covered]:
+def grid(
+    n_sizes: int, n_budgets: int, n_seeds: int
+) -> Callable[[np.random.Generator, AnalysisOptions], Covered]:
     """Hoffmann's law on sizes x token budgets x seeds."""
 
-    def simulate(rng: np.random.Generator, settings: FitSettings) -> Covered:
+    def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Covered:
         sizes, tokens = np.meshgrid(np.geomspace(1e7, 1e9, n_sizes), np.geomspace(1e8, 1e10, n_budgets))
         n, d = (np.repeat(values.ravel(), n_seeds) for values in (sizes, tokens))
-        loss = LAWS["chinchilla"].predict(CHINCHILLA, {"N": n, "D": d})
+        loss = law_named("chinchilla").predict(CHINCHILLA, {"N": n, "D": d})
         loss = loss * np.exp(rng.normal(0, NOISE, len(n)))
         return _alone({"N": n, "D": d}, loss, np.arange(len(n)), "chinchilla", CHINCHILLA, settings)
 
     return simulate
 
 
-def checkpoints(n_runs: int, n_points: int) -> Callable[[np.random.Generator, FitSettings], Covered]:
+def checkpoints(n_runs: int, n_points: int) -> Callable[[np.random.Generator, AnalysisOptions], Covered]:
     """Checkpoints along runs of different sizes: a run's points share two thirds of their variance."""
 
-    def simulate(rng: np.random.Generator, settings: FitSettings) -> Covered:
+    def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Covered:
         sizes = np.geomspace(1e7, 1e9, n_runs)
         n = np.repeat(sizes, n_points)
         d = n * np.tile(np.geomspace(10, 160, n_points), n_runs)
         run = np.repeat(np.arange(n_runs), n_points)
-        loss = LAWS["chinchilla"].predict(CHINCHILLA, {"N": n, "D": d})
+        loss = law_named("chinchilla").predict(CHINCHILLA, {"N": n, "D": d})
         noise = rng.normal(0, NOISE, n_runs)[run] + rng.normal(0, NOISE / np.sqrt(2), len(n))
         return _alone({"N": n, "D": d}, loss * np.exp(noise), run, "chinchilla", CHINCHILLA, settings)
 
     return simulate
 
 
-def isoflops(n_budgets: int, n_sizes: int) -> Callable[[np.random.Generator, FitSettings], Covered]:
+def isoflops(n_budgets: int, n_sizes: int) -> Callable[[np.random.Generator, AnalysisOptions], Covered]:
     """Sizes around the optimum of Hoffmann's law at each budget, and the power law of the vertices."""
 
-    def simulate(rng: np.random.Generator, settings: FitSettings) -> Covered:
+    def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Covered:
         budgets = np.repeat(np.geomspace(1e19, 1e21, n_budgets), n_sizes)
         n = _optimal_size(budgets) * np.tile(np.geomspace(0.25, 4.0, n_sizes), n_budgets)
         return _of_optima(n, budgets / 6 / n, np.arange(len(n)), rng.normal(0, NOISE, len(n)), settings)
@@ -132,10 +135,10 @@ def isoflops(n_budgets: int, n_sizes: int) -> Callable[[np.random.Generator, Fit
     return simulate
 
 
-def curves(n_runs: int) -> Callable[[np.random.Generator, FitSettings], Covered]:
+def curves(n_runs: int) -> Callable[[np.random.Generator, AnalysisOptions], Covered]:
     """Training curves on Hoffmann's law, each with an offset of its own, and the law of their envelope."""
 
-    def simulate(rng: np.random.Generator, settings: FitSettings) -> Covered:
+    def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Covered:
         n = np.repeat(np.geomspace(1e7, 1e10, n_runs), 60)
         d = np.tile(np.geomspace(1e8, 1e13, 60), n_runs)
         run = np.repeat(np.arange(n_runs), 60)
@@ -152,27 +155,29 @@ def _optimal_size(compute: FloatArray) -> FloatArray:
 
 
 def _of_optima(
-    n: FloatArray, d: FloatArray, run: FloatArray, noise: FloatArray, settings: FitSettings
+    n: FloatArray, d: FloatArray, run: FloatArray, noise: FloatArray, settings: AnalysisOptions
 ) -> Covered:
     """The intervals of the exponent and of N* at twice the largest compute that has an optimum."""
-    loss = LAWS["chinchilla"].predict(CHINCHILLA, {"N": n, "D": d}) * np.exp(noise)
+    loss = law_named("chinchilla").predict(CHINCHILLA, {"N": n, "D": d}) * np.exp(noise)
     table = pd.DataFrame({"n_params": n, "n_tokens": d, "loss": loss, "cluster": run.astype(str)})
     try:
-        found = fit_arm(checked(table), settings, hold_out=False)
+        fitted = fit_arm(checked(table), replace(settings, hold_out="none"))
     except DataError:
         return {}
-    at = found.prediction["at"]["C"]
+    at = fitted.prediction["at"]["C"]
     exponent = CHINCHILLA["beta"] / (CHINCHILLA["alpha"] + CHINCHILLA["beta"])
     return {
-        "a": _covers(found.intervals.get("a"), exponent),
-        "prediction at 2 C": _covers(found.prediction["interval"], float(_optimal_size(np.array([at]))[0])),
+        "a": _covers(fitted.intervals.get("a"), exponent),
+        "prediction at 2 C": _covers(fitted.prediction["interval"], float(_optimal_size(np.array([at]))[0])),
     }
 
 
-def clustered_pairs(n_shapes: int, n_budgets: int) -> Callable[[np.random.Generator, FitSettings], Covered]:
+def clustered_pairs(
+    n_shapes: int, n_budgets: int
+) -> Callable[[np.random.Generator, AnalysisOptions], Covered]:
     """Two arms on the same shapes, each at several token budgets; the effect differs from shape to shape."""
 
-    def simulate(rng: np.random.Generator, settings: FitSettings) -> Covered:
+    def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Covered:
         shape = np.repeat(np.arange(n_shapes), n_budgets)
         sizes = np.geomspace(3e4, 3e5, n_shapes).round()[shape]
         budgets = np.tile(np.geomspace(16, 18, n_budgets), n_shapes)
@@ -183,28 +188,28 @@ def clustered_pairs(n_shapes: int, n_budgets: int) -> Callable[[np.random.Genera
             loss = loss * np.exp(effect[shape] + rng.normal(0, NOISE, len(shape)))
             columns = {"n_params": sizes, "n_tokens": budgets * sizes, "loss": loss, "shape": shape}
             parts.append(pd.DataFrame(columns).assign(arm=arm, cluster=shape.astype(str)))
-        pairs = make_pairs(checked(pd.concat(parts, ignore_index=True)), "reference", "arm", None)
+        pairs = paired_by(checked(pd.concat(parts, ignore_index=True)), "reference", "arm", AnalysisOptions())
         mean = inference.overall(pairs.differences, pairs.cells, pairs.clusters).interval(LEVEL)
         base = POWER["A"] * (6 * budgets * sizes**2) ** -POWER["alpha"]
         spread = np.exp(0.5 * NOISE**2), np.exp(0.5 * 5 * NOISE**2)
         wanted = float(np.mean(base * (GAIN ** -POWER["alpha"] * spread[1] - spread[0])))
-        lines = Lines(pairs, settings, "C")
+        lines = ArmLaws(pairs, settings, "C")
         middle = float(np.sqrt(np.prod(lines.range())))
-        found = lines.multiplier("middle", middle, middle, LEVEL).interval
-        return {"mean difference": _covers(mean, wanted), "log multiplier, middle": _covers(found, GAIN)}
+        interval = lines.multiplier("middle", middle, middle).interval
+        return {"mean difference": _covers(mean, wanted), "log multiplier, middle": _covers(interval, GAIN)}
 
     return simulate
 
 
 def trunks(
     n_rungs: int, n_budgets: int, n_seeds: int
-) -> Callable[[np.random.Generator, FitSettings], Covered]:
+) -> Callable[[np.random.Generator, AnalysisOptions], Covered]:
     """Two arms on one power law in C at several token budgets that are branches of one trunk.
 
     Branches share three quarters of their trial's variance; arms share what belongs to a seed.
     """
 
-    def simulate(rng: np.random.Generator, settings: FitSettings) -> Covered:
+    def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Covered:
         trunk = np.repeat(np.arange(n_rungs * n_seeds), n_budgets)
         sizes = np.geomspace(3e4, 3e5, n_rungs).round()[trunk // n_seeds]
         tokens = sizes * np.tile(np.geomspace(8, 32, n_budgets), n_rungs * n_seeds)
@@ -212,24 +217,24 @@ def trunks(
         parts = []
         for arm, gain in (("reference", 1.0), ("arm", GAIN)):
             truth = POWER["A"] * (gain * 6 * sizes * tokens) ** -POWER["alpha"]
-            own = rng.normal(0, NOISE * 0.75**0.5, n_rungs * n_seeds)[trunk]
-            noise = of_seed + own + rng.normal(0, NOISE * 0.25**0.5, len(trunk))
+            of_trunk = rng.normal(0, NOISE * 0.75**0.5, n_rungs * n_seeds)[trunk]
+            noise = of_seed + of_trunk + rng.normal(0, NOISE * 0.25**0.5, len(trunk))
             columns = {"n_params": sizes, "n_tokens": tokens, "seed": trunk % n_seeds}
             columns |= {"loss": truth * np.exp(noise), "truth": truth * np.exp(0.5 * NOISE**2 * 5)}
             clusters = [f"{arm} {name}" for name in trunk]
             parts.append(pd.DataFrame(columns).assign(arm=arm, cluster=clusters))
-        pairs = make_pairs(checked(pd.concat(parts, ignore_index=True)), "reference", "arm", None)
+        pairs = paired_by(checked(pd.concat(parts, ignore_index=True)), "reference", "arm", AnalysisOptions())
         gaps = pairs.complete["truth_arm"] - pairs.complete["truth_reference"]
-        wanted = float(np.mean([own.mean() for _, own in gaps.groupby(pairs.cells)]))
+        wanted = float(np.mean([cell.mean() for _, cell in gaps.groupby(pairs.cells)]))
         mean = inference.overall(pairs.differences, pairs.cells, pairs.clusters).interval(LEVEL)
-        lines = Lines(pairs, settings, "C")
+        lines = ArmLaws(pairs, settings, "C")
         middle = float(np.sqrt(np.prod(lines.range())))
-        found = lines.multiplier("middle", middle, middle, LEVEL).interval
+        interval = lines.multiplier("middle", middle, middle).interval
         loss = parts[0]["loss"].to_numpy()
         alone = _alone({"x": 6 * sizes * tokens}, loss, trunk, "power", POWER, settings)
         return {
             "mean difference": _covers(mean, wanted),
-            "log multiplier, middle": _covers(found, GAIN),
+            "log multiplier, middle": _covers(interval, GAIN),
             **alone,
         }
 
@@ -247,7 +252,7 @@ def tuned_sweep(
     the rates. "called better" and "called worse" are what ``compare`` would say of one arm.
     """
 
-    def simulate(rng: np.random.Generator, settings: FitSettings) -> Covered:
+    def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Covered:
         n_params = np.repeat(np.geomspace(25e3, 150e3, n_rungs).round(), n_seeds)
         shared = rng.normal(0, 2 * SMALL_NOISE, len(n_params))
         parts = []
@@ -260,15 +265,15 @@ def tuned_sweep(
             columns = {"n_params": n_params, "n_tokens": 16 * n_params, "loss": loss}
             parts.append(pd.DataFrame(columns).assign(arm=arm, seed=np.tile(np.arange(n_seeds), n_rungs)))
         table = checked(pd.concat(parts, ignore_index=True))
-        pairs = make_pairs(table, "reference", "arm", None)
+        pairs = paired_by(table, "reference", "arm", AnalysisOptions())
         mean = inference.overall(pairs.differences, pairs.cells).interval(LEVEL)
-        lines = Lines(pairs, settings, "C")
+        lines = ArmLaws(pairs, settings, "C")
         middle = float(np.sqrt(np.prod(lines.range())))
-        found = lines.multiplier("middle", middle, middle, LEVEL).interval
+        interval = lines.multiplier("middle", middle, middle).interval
         return {
             "called better": mean is not None and mean[1] < 0,
             "called worse": mean is not None and mean[0] > 0,
-            "log multiplier, middle": _covers(found, gain),
+            "log multiplier, middle": _covers(interval, gain),
         }
 
     return simulate
@@ -292,27 +297,25 @@ def _alone(
     clusters: FloatArray,
     law: str,
     truth: dict[str, float],
-    settings: FitSettings,
+    settings: AnalysisOptions,
 ) -> Covered:
     """The intervals of one arm's parameters and of its prediction at twice the largest compute."""
-    fit = estimated(Parametrisation(LAWS[law], variables), loss, settings.options)
+    fit = fit_points(DesignMatrix(law_named(law), variables), loss, settings)
     cells = np.unique(np.stack(list(variables.values())), axis=1, return_inverse=True)[1].ravel()
     names = pd.Series([str(cluster) for cluster in clusters])
     far = {name: float(v.max() * (2.0 if name == "x" else 2**0.5)) for name, v in variables.items()}
-    wanted = float(LAWS[law].predict(truth, {name: np.array([v]) for name, v in far.items()})[0])
+    wanted = float(law_named(law).predict(truth, {name: np.array([v]) for name, v in far.items()})[0])
     if settings.interval == "profile":
         profiled = {name: profile(fit, name, LEVEL).interval for name in truth}
         profiled["prediction at 2 C"] = prediction_profile(fit, far, LEVEL).interval
         truths = {**truth, "prediction at 2 C": wanted}
         return {name: _covers(interval, truths[name]) for name, interval in profiled.items()}
-    made = intervals.redraws(fit, cells.astype(float), names, settings)
-    if isinstance(made, str):
+    built = intervals.replicates(fit, cells.astype(float), names, settings)
+    if isinstance(built, intervals.NoInterval):
         return {}
-    found = {
-        name: _covers(b, truth[name]) for name, b in intervals.parameter_intervals(fit, made, LEVEL).items()
-    }
-    found["prediction at 2 C"] = _covers(intervals.prediction_interval(fit, made, far, LEVEL), wanted)
-    return found
+    covered = {name: _covers(b, truth[name]) for name, b in built.parameters(fit, LEVEL)[0].items()}
+    covered["prediction at 2 C"] = _covers(built.prediction(fit, far, LEVEL), wanted)
+    return covered
 
 
 def _covers(interval: tuple[float, float] | None, truth: float) -> bool:
@@ -322,34 +325,33 @@ def _covers(interval: tuple[float, float] | None, truth: float) -> bool:
 
 def designs() -> dict[str, Design]:
     """The designs, each with the settings that a user gets by default (and least squares beside them)."""
-    default = FitSettings(bootstrap=DRAWS)
+    default = AnalysisOptions(bootstrap=DRAWS)
     grown = replace(default, law="chinchilla")
-    found = []
+    designs = []
     for loss in ("huber", "l2"):
-        one, two = replace(default, loss=loss), replace(grown, loss=loss)
-        found += [
-            Design(f"5 rungs x 2 seeds, {loss}", pairs_of_arms(5, 2), one),
-            Design(f"5 rungs x 3 seeds, {loss}", pairs_of_arms(5, 3), one),
-            Design(f"12 rungs x 1 seed, {loss}", pairs_of_arms(12, 1), one),
+        item, two = replace(default, loss=loss), replace(grown, loss=loss)
+        designs += [
+            Design(f"5 rungs x 2 seeds, {loss}", pairs_of_arms(5, 2), item),
+            Design(f"5 rungs x 3 seeds, {loss}", pairs_of_arms(5, 3), item),
+            Design(f"12 rungs x 1 seed, {loss}", pairs_of_arms(12, 1), item),
             Design(f"5 sizes x 3 budgets x 3 seeds, {loss}", grid(5, 3, 3), two),
             Design(f"12 sizes x 10 budgets x 1 seed, {loss}", grid(12, 10, 1), two),
             Design(f"15 runs x 8 checkpoints, {loss}", checkpoints(15, 8), two),
         ]
     profiled = replace(grown, loss="l2", interval="profile")
-    found += [
+    designs += [
         Design("16 sizes x 15 budgets x 1 seed, huber", grid(16, 15, 1), grown),
         Design("5 sizes x 3 budgets x 3 seeds, l2, profile", grid(5, 3, 3), profiled),
         Design("trunks: 5 rungs x 3 budgets x 3 seeds", trunks(5, 3, 3), default),
         Design("12 shapes x 4 budgets, pairs clustered by shape", clustered_pairs(12, 4), default),
-        Design("isoflop, 6 budgets x 9 sizes", isoflops(6, 9), replace(default, law="isoflop")),
-        Design("isoflop, 10 budgets x 9 sizes", isoflops(10, 9), replace(default, law="isoflop")),
-        Design("envelope, 12 curves", curves(12), replace(default, law="envelope")),
-        Design("envelope, 24 curves", curves(24), replace(default, law="envelope")),
     ]
+    isoflop, envelope = replace(default, law="isoflop"), replace(default, law="envelope")
+    designs += [Design(f"isoflop, {n} budgets x 9 sizes", isoflops(n, 9), isoflop) for n in (6, 10)]
+    designs += [Design(f"envelope, {n} curves", curves(n), envelope) for n in (12, 24)]
     for gain, bowl, kind in ((1.0, BOWL, ""), (1.1, BOWL, ""), (1.0, FLAT_BOWL, "flat bowls, ")):
         name = f"tuned sweep, 4 rungs x 2 seeds, {kind}multiplier {gain:.2f}"
-        found.append(Design(name, tuned_sweep(gain, bowl), default))
-    return {design.name: design for design in found}
+        designs.append(Design(name, tuned_sweep(gain, bowl), default))
+    return {design.name: design for design in designs}
 
 
 def _part(name: str, first: int, last: int) -> list[Covered]:
@@ -368,9 +370,9 @@ def coverage(name: str, n_sets: int, n_workers: int = 1) -> dict[str, float]:
     else:
         with ProcessPoolExecutor(n_workers) as pool:
             parts = pool.map(_part, [name] * (len(edges) - 1), edges[:-1], edges[1:])
-            results = [one for part in parts for one in part]
-    quantities = dict.fromkeys(key for one in results for key in one)
-    return {key: float(np.mean([one.get(key, False) for one in results])) for key in quantities}
+            results = [item for part in parts for item in part]
+    quantities = dict.fromkeys(key for item in results for key in item)
+    return {key: float(np.mean([item.get(key, False) for item in results])) for key in quantities}
 
 
 def rows(n_sets: int, names: list[str], n_workers: int) -> Iterator[str]:
@@ -379,17 +381,15 @@ def rows(n_sets: int, names: list[str], n_workers: int) -> Iterator[str]:
     yield "| --- | --- | ---: | ---: |"
     for name in names:
         start = time.perf_counter()
-        found = coverage(name, n_sets, n_workers)
-        took = time.perf_counter() - start
-        for quantity, share in found.items():
+        for quantity, share in coverage(name, n_sets, n_workers).items():
+            took = time.perf_counter() - start
             yield f"| {name} | {quantity} | {100 * share:.1f} | {took:.0f} |"
 
 
 def main() -> None:
     """Print the table."""
     n_sets = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
-    wanted = sys.argv[2:]
-    names = [name for name in designs() if not wanted or any(word in name for word in wanted)]
+    names = [name for name in designs() if any(word in name for word in sys.argv[2:] or [""])]
     for line in rows(n_sets, names, len(os.sched_getaffinity(0))):
         print(line, flush=True)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from model.config import ModelConfig, Shape
-from model.transformer import Transformer, initialise
+from scalevec.model.config import ModelConfig, Shape
+from scalevec.model.transformer import Transformer, initialise
 
 MODEL = ModelConfig(Shape(32, 2, heads=2, kv_heads=2, feed_forward=88), vocabulary_size=1024)
 

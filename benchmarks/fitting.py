@@ -1,4 +1,4 @@
-"""Speed of the fitter against what people run today, on the same points and the same resamples.
+"""Speed of the fitter against what people run today, on the same points and the same bootstrap replicates.
 
 ``OMP_NUM_THREADS=1 python benchmarks/fitting.py POINTS.csv`` (columns n_params, n_tokens, loss; rows with
 ``excluded`` 1 are left out; without a file, simulated points) interleaves all contestants in one process and
@@ -19,10 +19,11 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 
-from analysis.data import FloatArray
-from analysis.estimate import Estimated, estimated
-from analysis.laws import LAWS
-from analysis.parametrisation import Options, Parametrisation
+from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.laws import law_named
+from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.solver.best_fit import FittedLaw, fit_points
+from scalevec.analysis.solver.design import DesignMatrix
 
 DELTA = 1e-3
 CHUNKS = 4
@@ -59,36 +60,36 @@ class Points:
         gradient = np.array([p[0].sum(), p[1].sum(), p[2].sum(), -(p[0] @ log_n), -(p[1] @ log_d)])
         return float(np.sum(weights * loss)), gradient
 
-    def ours(self) -> Estimated:
+    def ours(self) -> FittedLaw:
         """The global fit of this project."""
-        points = Parametrisation(LAWS["chinchilla"], {"N": self.n, "D": self.d})
-        return estimated(points, self.y, Options("huber", DELTA, "log"))
+        points = DesignMatrix(law_named("chinchilla"), {"N": self.n, "D": self.d})
+        return fit_points(points, self.y, AnalysisOptions(delta=DELTA))
 
 
 def simulated(n_points: int) -> pd.DataFrame:
     """Points on Hoffmann's law with 0.5 % noise."""
     rng = np.random.default_rng(0)
     n, d = np.exp(rng.uniform(np.log(5e7), np.log(2e10), n_points)), np.exp(rng.uniform(20, 27, n_points))
-    loss = LAWS["chinchilla"].predict(HOFFMANN, {"N": n, "D": d}) * np.exp(rng.normal(0, 5e-3, n_points))
+    loss = law_named("chinchilla").predict(HOFFMANN, {"N": n, "D": d}) * np.exp(rng.normal(0, 5e-3, n_points))
     return pd.DataFrame({"n_params": n, "n_tokens": d, "loss": loss})
 
 
 def timed(run: Callable[[], FloatArray]) -> tuple[float, FloatArray]:
     """CPU seconds and the objectives that ``run`` returns."""
     start = time.process_time()
-    found = run()
-    return time.process_time() - start, found
+    result = run()
+    return time.process_time() - start, result
 
 
-def bootstrap(points: Points, n_resamples: int) -> None:
-    """The same resamples through all three, in turn, a chunk at a time."""
+def bootstrap(points: Points, n_replicates: int) -> None:
+    """The same replicates through all three, in turn, a chunk at a time."""
     fit = points.ours()
-    found = fit.parameters()
+    result = fit.parameters()
     start = np.array(
-        [np.log(found["A"]), np.log(found["B"]), np.log(found["E"]), found["alpha"], found["beta"]]
+        [np.log(result["A"]), np.log(result["B"]), np.log(result["E"]), result["alpha"], result["beta"]]
     )
     n = len(points.y)
-    weights = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), n_resamples).astype(float)
+    weights = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), n_replicates).astype(float)
 
     def bfgs(part: FloatArray) -> FloatArray:
         return np.array([minimize(points.value, start, (w,), method="BFGS").fun for w in part])
@@ -112,7 +113,7 @@ def bootstrap(points: Points, n_resamples: int) -> None:
             times[name] += took
             ends[name].append(objectives)
     best = np.concatenate(ends["ours"])
-    print(f"\nBootstrap, {n_resamples} resamples of {n} points\n")
+    print(f"\nBootstrap, {n_replicates} replicates of {n} points\n")
     print("| code | CPU s | times ours | worse than ours by > 1e-6 | better than ours by > 1e-9 (relative) |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for name, took in times.items():
@@ -136,7 +137,7 @@ def global_fit(points: Points, n_starts: int, with_package: bool) -> None:
     if with_package:
         rows.append(_package(points))
     name = f"grid of {len(starts)} starts, L-BFGS-B, finite differences"
-    rows.append((name, sum(took for took, _ in theirs), min(float(found.min()) for _, found in theirs)))
+    rows.append((name, sum(took for took, _ in theirs), min(float(result.min()) for _, result in theirs)))
     print("\nOne global fit\n\n| code | CPU s | times ours | objective above ours (relative) |")
     print("| --- | ---: | ---: | ---: |")
     for name, took, end in rows:
@@ -155,7 +156,7 @@ def _package(points: Points) -> tuple[str, float, float]:
             folder,
             param_grid=axes,
             seed_ranges={"C": (1e18, 1e22), "N_to_D": (1, 100)},
-            loss_fn=lambda seen, found: log_huber(seen, found, DELTA),
+            loss_fn=lambda seen, predicted: log_huber(seen, predicted, DELTA),
             log_level=50,
         )
         frame = pd.DataFrame({"C": 6 * points.n * points.d, "N": points.n, "D": points.d, "loss": points.y})
@@ -168,21 +169,21 @@ def _package(points: Points) -> tuple[str, float, float]:
 
 
 def cost(largest: int) -> None:
-    """CPU seconds of ours against points and resamples."""
+    """CPU seconds of ours against points and replicates."""
     print("\nCost of ours, CPU s, on simulated points\n")
-    print("| points | global fit | 100 resamples | 1,000 resamples |")
+    print("| points | global fit | 100 replicates | 1,000 replicates |")
     print("| ---: | ---: | ---: | ---: |")
     for n_points in [n for n in (100, 1_000, 10_000, 100_000) if n <= largest]:
         points = Points(simulated(n_points))
         took, _ = timed(lambda points=points: np.array([points.ours().objective]))
         cells = [f"{took:.3f}"]
         fit = points.ours()
-        for resamples in (100, 1_000):
-            if n_points * resamples > 1e7:
+        for replicates in (100, 1_000):
+            if n_points * replicates > 1e7:
                 cells.append("not run")
                 continue
             rng = np.random.default_rng(0)
-            weights = rng.multinomial(n_points, np.full(n_points, 1 / n_points), resamples).astype(float)
+            weights = rng.multinomial(n_points, np.full(n_points, 1 / n_points), replicates).astype(float)
             took, _ = timed(lambda fit=fit, weights=weights: fit.redone(weights=weights).objective)
             cells.append(f"{took:.3f}")
         print(f"| {n_points} | {' | '.join(cells)} |", flush=True)
@@ -192,7 +193,7 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("points", nargs="?", type=Path)
-    parser.add_argument("--resamples", type=int, default=4000)
+    parser.add_argument("--replicates", type=int, default=4000)
     parser.add_argument("--starts", type=int, default=4500, help="how many of the grid's starts are run")
     parser.add_argument("--largest", type=int, default=100_000, help="most points of the table of costs")
     parser.add_argument("--package", action="store_true", help="run chinchilla from PyPI too")
@@ -204,7 +205,7 @@ def main() -> None:
     if "excluded" in table:
         table = table[table["excluded"] == 0]
     points = Points(table)
-    bootstrap(points, options.resamples)
+    bootstrap(points, options.replicates)
     global_fit(points, options.starts, options.package)
     cost(options.largest)
 

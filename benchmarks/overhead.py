@@ -24,13 +24,14 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
-from model.identity import trial_id
-from orchestrator.executors import EXECUTORS, Executor, Site
-from orchestrator.jobs import Job, Task
-from orchestrator.profiles import Profile
-from orchestrator.progress import Progress
-from orchestrator.scheduler import Scheduler
+from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
+from scalevec.model.identity import trial_id
+from scalevec.orchestrator.attempts.jobs import Job, Task
+from scalevec.orchestrator.executors.base import Executor, Site
+from scalevec.orchestrator.executors.profiles import Profile
+from scalevec.orchestrator.executors.registry import EXECUTORS
+from scalevec.orchestrator.progress import Progress
+from scalevec.orchestrator.scheduling.scheduler import Scheduler
 
 Command = tuple[str, ...]
 Peer = Callable[[Sequence[Command]], None]
@@ -39,8 +40,8 @@ SLOTS = 2
 TITLES = {
     "first_line": "submit to first line",
     "first_step": "submit to first step",
-    "own": "own time a trial",
-    "clock": "clock a trial",
+    "process": "process time per trial",
+    "clock": "clock per trial",
 }
 PROFILES = {"slurm": Profile(poll_s=0.5, memory_gb=0.5, time=5)}
 PROGRAM = """
@@ -70,7 +71,7 @@ class Figures:
 
     first_line: float
     first_step: float
-    own: float
+    process: float
     clock: float
 
 
@@ -97,7 +98,7 @@ class Ours:
     def __init__(self, name: str, folder: Path) -> None:
         self.runs_dir = folder / "runs"
         site = Site(self.runs_dir, "overhead", SLOTS, PROFILES.get(name, Profile()))
-        self.executor: Executor = EXECUTORS[name](site)
+        self.executor: Executor = EXECUTORS[name].build(site)
         self._seeds = count()
 
     def first(self, command: Command, folder: Path) -> float:
@@ -110,10 +111,10 @@ class Ours:
 
     def run(self, trials: int) -> None:
         """Take as many new trials through the scheduler."""
-        made = [replace(TRIAL, seed=next(self._seeds)) for _ in range(trials)]
-        tasks = [Task(trial_id(trial), trial, str(trial.seed), RunOptions(), 1.0) for trial in made]
+        built = [replace(TRIAL, seed=next(self._seeds)) for _ in range(trials)]
+        tasks = [Task(trial_id(trial), trial, str(trial.seed), RunOptions(), 1.0) for trial in built]
         scheduler = Scheduler(self.runs_dir, self.executor, Quiet(SLOTS))
-        with patch("orchestrator.scheduler.worker_command", self._worker):
+        with patch("scalevec.orchestrator.attempts.jobs.worker_command", self._worker):
             outcome = scheduler.run(tasks)
         if outcome.failed:
             raise RuntimeError(f"{len(outcome.failed)} trials failed: {next(iter(outcome.failed.values()))}")
@@ -163,9 +164,9 @@ def written(folder: Path) -> float:
 
 def timed(run: Callable[[], None], trials: int) -> tuple[float, float]:
     """Seconds of this process, and of the clock, for each trial."""
-    clock, own = time.monotonic(), time.process_time()
+    clock, cpu = time.monotonic(), time.process_time()
     run()
-    return (time.process_time() - own) / trials, (time.monotonic() - clock) / trials
+    return (time.process_time() - cpu) / trials, (time.monotonic() - clock) / trials
 
 
 def figures_of_ours(ours: Ours, folder: Path, trials: int) -> Figures:
@@ -179,7 +180,7 @@ def figures_of_peer(peer: Peer, folder: Path, trials: int) -> Figures:
     """One round of its peer."""
     line, step = new_folders(folder, 2)
     firsts = first_of_peer(peer, command_in(line), line), first_of_peer(peer, step_in(step), step)
-    commands = [command_in(one) for one in new_folders(folder, trials)]
+    commands = [command_in(new_folder) for new_folder in new_folders(folder, trials)]
     return Figures(*firsts, *timed(lambda: peer(commands), trials))
 
 
@@ -198,37 +199,37 @@ def new_folders(folder: Path, number: int) -> list[Path]:
 def measure(names: Sequence[str], rounds: int, trials: int, folder: Path) -> dict[str, Any]:
     """Medians over ``rounds``; the first, in which everything is started, is not counted."""
     ours = {name: Ours(name, new_folders(folder, 1)[0]) for name in names}
-    found: dict[str, list[tuple[Figures, Figures]]] = {name: [] for name in names}
+    figures_by_name: dict[str, list[tuple[Figures, Figures]]] = {name: [] for name in names}
     try:
         for _ in range(rounds + 1):
             for name in names:
-                own = figures_of_ours(ours[name], folder, trials)
-                found[name].append((own, figures_of_peer(PEERS[name], folder, trials)))
+                of_ours = figures_of_ours(ours[name], folder, trials)
+                figures_by_name[name].append((of_ours, figures_of_peer(PEERS[name], folder, trials)))
     finally:
-        for one in ours.values():
-            one.executor.close()
-    return {name: summary(pairs[1:]) for name, pairs in found.items()}
+        for item in ours.values():
+            item.executor.close()
+    return {name: summary(pairs[1:]) for name, pairs in figures_by_name.items()}
 
 
 def summary(pairs: Sequence[tuple[Figures, Figures]]) -> dict[str, dict[str, float]]:
     """For each figure the medians of ours, of the peer's, and of their ratio within a round."""
-    found = {}
+    summary_of = {}
     for name in TITLES:
         values = [(getattr(ours, name), getattr(peer, name)) for ours, peer in pairs]
-        own, bare = zip(*values, strict=True)
-        ratio = statistics.median(one / other for one, other in values)
-        found[name] = {"ours": statistics.median(own), "bare": statistics.median(bare), "ratio": ratio}
-    return found
+        ours, bare = zip(*values, strict=True)
+        ratio = statistics.median(item / other for item, other in values)
+        summary_of[name] = {"ours": statistics.median(ours), "bare": statistics.median(bare), "ratio": ratio}
+    return summary_of
 
 
-def table(found: dict[str, Any]) -> str:
+def table(measured: dict[str, Any]) -> str:
     """Milliseconds and ratios."""
     head = " | ".join(f"{title}: ours, bare (ms) | ratio" for title in TITLES.values())
     lines = [f"| executor | {head} |", "|---" * (1 + 2 * len(TITLES)) + "|"]
-    for name, figures in found.items():
+    for name, figures in measured.items():
         cells = [
-            f"{1e3 * one['ours']:.3g}, {1e3 * one['bare']:.3g} | {one['ratio']:.2f}"
-            for one in (figures[key] for key in TITLES)
+            f"{1e3 * item['ours']:.3g}, {1e3 * item['bare']:.3g} | {item['ratio']:.2f}"
+            for item in (figures[key] for key in TITLES)
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -236,9 +237,9 @@ def table(found: dict[str, Any]) -> str:
 
 def available() -> list[str]:
     """The executors that can run here."""
-    found = ["local", "ray"] if find_spec("ray") else ["local"]
+    executors = ["local", "ray"] if find_spec("ray") else ["local"]
     has_slurm = shutil.which("sbatch") and subprocess.run(["sinfo"], capture_output=True).returncode == 0
-    return [*found, "slurm"] if has_slurm and find_spec("submitit") else found
+    return [*executors, "slurm"] if has_slurm and find_spec("submitit") else executors
 
 
 def main() -> None:
@@ -252,10 +253,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures there, in seconds")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="overhead-", dir=Path.cwd()) as folder:
-        found = measure(options.executors, options.rounds, options.trials, Path(folder))
-    print(table(found))
+        measured = measure(options.executors, options.rounds, options.trials, Path(folder))
+    print(table(measured))
     if options.json is not None:
-        what = {"rounds": options.rounds, "trials": options.trials, "slots": SLOTS, "seconds": found}
+        what = {"rounds": options.rounds, "trials": options.trials, "slots": SLOTS, "seconds": measured}
         options.json.write_text(json.dumps(what, indent=1) + "\n")
 
 

@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-SCALEVEC = (sys.executable, "-P", "-c", "from orchestrator.cli import main; main()")
+SCALEVEC = (sys.executable, "-P", "-c", "from scalevec.orchestrator.cli.main import main; main()")
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 PLAN = """\
@@ -65,7 +65,10 @@ SIMULATION_CELLS = 5 * 2
 
 def measured(arguments: list[str], folder: Path) -> dict[str, Any]:
     """Wall and CPU seconds and peak resident memory of one command, its output thrown away."""
-    environment = os.environ | {"PYTHONPATH": str(CHECKOUT), "SCALEVEC_CACHE_DIR": str(folder / "cache")}
+    environment = os.environ | {
+        "PYTHONPATH": str(CHECKOUT / "src"),
+        "SCALEVEC_CACHE_DIR": str(folder / "cache"),
+    }
     began = time.perf_counter()
     with (folder / "errors.txt").open("w") as errors:
         process = subprocess.Popen(
@@ -128,13 +131,13 @@ def main() -> None:
     parser.add_argument("--simulate", type=int, default=10_000, metavar="TRIALS")
     parser.add_argument("--jobs", type=int, default=64, help="simulated slots")
     values = parser.parse_args()
-    found: dict[str, Any] = {"cores": os.cpu_count()}
+    record: dict[str, Any] = {"cores": os.cpu_count()}
     with tempfile.TemporaryDirectory() as folder:
         if values.plan:
-            found["plan"] = plan(values.plan, Path(folder))
+            record["plan"] = plan(values.plan, Path(folder))
         if values.simulate:
-            found["simulate"] = simulate(values.simulate, values.jobs, Path(folder))
-    print(json.dumps(found, indent=1))
+            record["simulate"] = simulate(values.simulate, values.jobs, Path(folder))
+    print(json.dumps(record, indent=1))
 
 
 if __name__ == "__main__":

@@ -20,13 +20,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
-from model.identity import semantic_fields, trial_id
-from model.strategies import PRESETS
-from results.index import CollectReport, ResultsIndex
-from results.index_url import STORE_VARIABLE, shown_store
-from results.run_directory import RunDirectory, trial_ids
-from results.sweep_folder import SweepFolder
+from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
+from scalevec.model.identity import semantic_fields, trial_id
+from scalevec.model.strategies import PRESETS
+from scalevec.results.index.store import CollectReport, ResultsIndex
+from scalevec.results.index.url import STORE_VARIABLE, parse_url, shown
+from scalevec.results.run_directory import RunDirectory, trial_ids
+from scalevec.results.sweep_folder import SweepFolder
 
 SWEEP = "scale"
 ARMS = ("baseline", "none", "unified", "unified-dp")
@@ -75,9 +75,11 @@ def _folder(given: Path | None) -> Iterator[Path]:
 def _timed(what: str, act: Callable[[], object]) -> None:
     """Wall time, and processor time of this process and the children it waited for."""
     before, began = _processor_s(), time.perf_counter()
-    found = act()
+    answer = act()
     wall, processor = time.perf_counter() - began, _processor_s() - before
-    print(f"{what:32s} {wall:7.2f} s  (CPU {processor:6.2f} s)  {'' if found is None else found}", flush=True)
+    print(
+        f"{what:32s} {wall:7.2f} s  (CPU {processor:6.2f} s)  {'' if answer is None else answer}", flush=True
+    )
 
 
 def _processor_s() -> float:
@@ -86,8 +88,8 @@ def _processor_s() -> float:
 
 def _trial(number: int) -> tuple[str, Trial]:
     """Trial ``number`` of the grid: its arm's name and what it trains."""
-    seed, place = divmod(number, len(ARMS) * len(RATES))
-    rate, arm = RATES[place % len(RATES)], ARMS[place // len(RATES)]
+    seed, position = divmod(number, len(ARMS) * len(RATES))
+    rate, arm = RATES[position % len(RATES)], ARMS[position // len(RATES)]
     model = replace(TEMPLATE.model, scale_vectors=PRESETS[arm])
     return arm, replace(
         TEMPLATE, model=model, seed=seed, optimizer=replace(TEMPLATE.optimizer, learning_rate=rate)
@@ -117,8 +119,8 @@ def _write_one(runs_dir: Path, number: int) -> dict[str, object]:
     directory.append_event("running", attempt=1, step=0, micro_batch=0)
     directory.write_result(_result(number))
     directory.append_event("completed")
-    place = {"arm": arm, "stage": "comparison", "rung": "64x2", "seed": trial.seed, "lr_status": "fixed"}
-    return {"trial_id": name, **place, "tokens_per_parameter": 16, "setting": {}}
+    cell = {"arm": arm, "stage": "comparison", "rung": "64x2", "seed": trial.seed, "lr_status": "fixed"}
+    return {"trial_id": name, **cell, "tokens_per_parameter": 16, "setting": {}}
 
 
 def _result(number: int) -> dict[str, object]:
@@ -132,7 +134,7 @@ def _result(number: int) -> dict[str, object]:
 
 def _measure(runs_dir: Path, url: str, count: int) -> int:
     """Time what a person waits for; the number of trials that the index at ``url`` lacks."""
-    print(f"{shown_store(url)}: {count:,} trials")
+    print(f"{shown(parse_url(url))}: {count:,} trials")
     with ResultsIndex(url) as index:
         _timed("collect, nothing known", lambda: _counted(index.rebuild(runs_dir)))
         _timed("collect again, nothing changed", lambda: _counted(index.collect(runs_dir)))

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from model.config import ModelConfig, Shape
-from model.strategies import PRESETS
-from model.transformer import Transformer, initialise
+from scalevec.model.config import ModelConfig, Shape
+from scalevec.model.strategies import PRESETS
+from scalevec.model.transformer import Transformer, initialise
 
 LAYERS = {32: 2, 48: 3, 64: 3, 96: 4, 128: 4, 192: 5, 256: 4, 512: 4}
 ARMS = ("baseline", "unified", "unified-dp")

@@ -3,8 +3,13 @@
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from model.config import Experts, ModelConfig, Shape
-from model.strategies import ATTENTION_INPUT_MAPS, FEED_FORWARD_INPUT_MAPS, OUTPUT_NORMS, ScaleVectorStrategy
+from scalevec.model.config import Experts, ModelConfig, Shape
+from scalevec.model.strategies import (
+    ATTENTION_INPUT_MAPS,
+    FEED_FORWARD_INPUT_MAPS,
+    OUTPUT_NORMS,
+    ScaleVectorStrategy,
+)
 
 ATTENTION_MAPS = (*ATTENTION_INPUT_MAPS, "output")
 FEED_FORWARD_MAPS = (*FEED_FORWARD_INPUT_MAPS, "down")
@@ -56,6 +61,16 @@ class ParameterCounts:
         """All parameters but the matrices that a token does not pass."""
         return self.matrices + self.embedding + self.scale_vectors
 
+    def columns(self) -> dict[str, int]:
+        """Return the counts under the names that plans, run directories and tables give them."""
+        return {
+            "n_params": self.matrices,
+            "n_params_embedding": self.embedding,
+            "n_params_scale_vectors": self.scale_vectors,
+            "n_params_total": self.total,
+            "n_params_active": self.active,
+        }
+
 
 def map_shapes(shape: Shape, hidden: int | None = None) -> dict[str, tuple[int, int]]:
     """(outputs, inputs) of each linear map of a block; ``hidden`` other channels than the shape's own."""
@@ -74,7 +89,17 @@ def map_shapes(shape: Shape, hidden: int | None = None) -> dict[str, tuple[int, 
 
 @lru_cache(maxsize=4096)
 def count_parameters(config: ModelConfig) -> ParameterCounts:
-    """The parameters of ``config``'s model, as the transformer creates them."""
+    """Count the parameters of a model by group, without building it.
+
+    Args:
+        config: The model.
+
+    Returns:
+        The counts; ``matrices`` is the N of scaling laws here: non-embedding matrices that a token passes,
+        scale vectors left out.
+
+    Source: N without embeddings is that of Kaplan et al. (arXiv 2001.08361).
+    """
     embedding = config.vocabulary_size * config.shape.width
     matrices, idle = _matrices(config.shape, config.experts)
     inputs, outputs = _scale_vectors(config)
@@ -127,13 +152,13 @@ def _scale_vectors(config: ModelConfig) -> tuple[int, int]:
     shape, strategy, experts = config.shape, config.scale_vectors, config.experts
     sizes = map_shapes(shape)
     mixtures = 0 if experts is None else shape.layers - experts.dense_layers
-    found = _Widths(inputs=[shape.width] if strategy.branches != "none" else [])
-    found.add(_sublayer(config, sizes, ATTENTION_MAPS), shape.layers)
-    found.add(_sublayer(config, sizes, FEED_FORWARD_MAPS), shape.layers - mixtures)
+    total = _Widths(inputs=[shape.width] if strategy.branches != "none" else [])
+    total.add(_sublayer(config, sizes, ATTENTION_MAPS), shape.layers)
+    total.add(_sublayer(config, sizes, FEED_FORWARD_MAPS), shape.layers - mixtures)
     if experts is not None:
-        found.add(_mixture(config, experts), mixtures)
+        total.add(_mixture(config, experts), mixtures)
     of_inputs, of_outputs, of_norms = (
-        _stored(widths, strategy) for widths in (found.inputs, found.outputs, found.norms)
+        _stored(widths, strategy) for widths in (total.inputs, total.outputs, total.norms)
     )
     if strategy.dual_output_role == "input":
         return of_inputs + of_outputs, of_norms
@@ -143,13 +168,13 @@ def _scale_vectors(config: ModelConfig) -> tuple[int, int]:
 def _sublayer(config: ModelConfig, sizes: dict[str, tuple[int, int]], names: tuple[str, ...]) -> _Widths:
     """Of a dense sublayer with the maps ``names``: their own vectors and the one that they share."""
     strategy, shape = config.scale_vectors, config.shape
-    found = _own_vectors(strategy, sizes, names)
+    total = _own_vectors(strategy, sizes, names)
     if strategy.branches == "shared":
-        found.inputs.append(shape.width)
+        total.inputs.append(shape.width)
     for name in names:
         if strategy.has_norm_vector(name, config.architecture):
-            found.norms.append(shape.head_width if name in ATTENTION_INPUT_MAPS else sizes[name][0])
-    return found
+            total.norms.append(shape.head_width if name in ATTENTION_INPUT_MAPS else sizes[name][0])
+    return total
 
 
 def _own_vectors(
@@ -164,22 +189,22 @@ def _own_vectors(
 def _mixture(config: ModelConfig, experts: Experts) -> _Widths:
     """Of one mixture, by the rules of ``ScaleVectorStrategy.experts`` and ``router``."""
     strategy, width = config.scale_vectors, config.shape.width
-    found = _Widths()
+    total = _Widths()
     if strategy.branches == "shared":
         shared = strategy.router == "branch" or strategy.experts == "shared" or experts.shared_experts
-        found.inputs += [width] if shared else []
-        found.inputs += [width] * experts.n_experts if strategy.experts == "own" else []
+        total.inputs += [width] if shared else []
+        total.inputs += [width] * experts.n_experts if strategy.experts == "own" else []
     if strategy.branches == "heterogeneous" and strategy.router == "branch":
-        found.inputs.append(width)
+        total.inputs.append(width)
     if strategy.experts != "none":
         routed = _own_vectors(strategy, map_shapes(config.shape, experts.feed_forward), FEED_FORWARD_MAPS)
-        found.add(routed, experts.n_experts if strategy.experts == "own" else 1)
+        total.add(routed, experts.n_experts if strategy.experts == "own" else 1)
     if experts.shared_experts:
         hidden = experts.shared_experts * experts.feed_forward
-        found.add(_own_vectors(strategy, map_shapes(config.shape, hidden), FEED_FORWARD_MAPS))
+        total.add(_own_vectors(strategy, map_shapes(config.shape, hidden), FEED_FORWARD_MAPS))
     if "down" in OUTPUT_NORMS[config.architecture] and strategy.branches != "none":
-        found.norms.append(width)
-    return found
+        total.norms.append(width)
+    return total
 
 
 def _stored(widths: list[int], strategy: ScaleVectorStrategy) -> int:
@@ -201,11 +226,3 @@ def flops_per_token(config: ModelConfig, sequence_length: int) -> int:
     matrices = count_parameters(config).matrices + config.vocabulary_size * shape.width
     attention = 2 * sequence_length * shape.width * shape.layers
     return 3 * 2 * (matrices + attention)
-
-
-def six_n_flops_per_token(config: ModelConfig) -> int:
-    """The usual estimate 6N of training FLOPs a token, N without embeddings, head and scale vectors.
-
-    Of a mixture, N are the matrices that a token passes.
-    """
-    return 6 * count_parameters(config).matrices

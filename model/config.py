@@ -6,9 +6,9 @@ trials. What changes no bit of the result (names, device, intervals of checkpoin
 
 from dataclasses import dataclass, field
 
-from model.fields import ConfigurationError, later, require, require_choice
-from model.optimization import OPTIMIZERS, SCHEDULES, OptimizerConfig, ScheduleConfig
-from model.strategies import OUTPUT_NORMS, PRESETS, ScaleVectorStrategy, canonical
+from scalevec.model.fields import ConfigurationError, added_field, require, require_choice
+from scalevec.model.optimization import OPTIMIZERS, SCHEDULES, OptimizerConfig, ScheduleConfig
+from scalevec.model.strategies import OUTPUT_NORMS, PRESETS, ScaleVectorStrategy, canonical
 
 __all__ = [
     "OPTIMIZERS",
@@ -27,7 +27,7 @@ ARCHITECTURES = tuple(OUTPUT_NORMS)
 PRECISIONS = ("float32", "bfloat16")
 BALANCINGS = ("loss", "bias", "none")
 MEASURES = ("preconditioner", "sharpness")
-"""What can be measured along a run (``model.theory.measurements``)."""
+"""What can be measured along a run (``model.training.measures.measurements``)."""
 
 
 def _require_positive(where: str, config: object, names: tuple[str, ...]) -> None:
@@ -128,7 +128,7 @@ class ModelConfig:
     tied_embeddings: bool = False
     norm_epsilon: float = 1e-5
     rope_base: float = 10_000.0
-    experts: Experts | None = later(None)  # noqa: RUF009 (it makes a field)
+    experts: Experts | None = added_field(None)  # noqa: RUF009 (it makes a field)
 
     def __post_init__(self) -> None:
         require_choice("architecture", self.architecture, ARCHITECTURES)
@@ -157,9 +157,21 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class Trial:
-    """One training job, fully specified.
+    """One training job, fully specified; the trial id is made from its fields (``model.identity``).
 
-    ``corpus`` is a fingerprint; ``tokens`` are trained in whole batches.
+    Args:
+        model: The decoder: shape, vocabulary, scale vectors, architecture, experts.
+        optimizer: The optimizer, its peak learning rate, weight decay and options.
+        schedule: The course of the learning rate; its warm-up is in tokens.
+        corpus: Fingerprint of the prepared corpus, 64 hexadecimal digits.
+        sequence_length: Tokens of one sequence.
+        batch_tokens: Tokens per optimizer step, a multiple of ``sequence_length``.
+        tokens: Tokens to train on in all, a multiple of ``batch_tokens``.
+        seed: Seed of the initial weights and of the order of the data, 0 to 2**63 - 1.
+        precision: ``float32``, or ``bfloat16`` for matrix products under autocast.
+
+    Raises:
+        ConfigurationError: A value that is not allowed, with its field and what is allowed.
     """
 
     model: ModelConfig
@@ -187,7 +199,7 @@ class Trial:
         room = (self.tokens - warmup) / self.tokens
         allowed = f"at most {room:.4g}, what the warm-up of {warmup} leaves of the run's {self.tokens} tokens"
         fits = warmup + self.cooldown_tokens <= self.tokens
-        require(fits, "cooldown_fraction", self.schedule.cooldown_fraction, allowed)
+        require(fits, "cooldown_fraction", self.schedule.option("cooldown_fraction"), allowed)
 
     @property
     def steps(self) -> int:
@@ -202,13 +214,8 @@ class Trial:
     @property
     def cooldown_tokens(self) -> int:
         """Tokens in the cooldown at the end, a whole number of batches; 0 for a schedule without one."""
-        fraction = self.schedule.cooldown_fraction
+        fraction = self.schedule.option("cooldown_fraction")
         return 0 if fraction is None else max(round(fraction * self.steps), 1) * self.batch_tokens
-
-    @property
-    def canonical_strategy(self) -> ScaleVectorStrategy:
-        """The scale-vector strategy with the fields that cannot matter here at their defaults."""
-        return self.model.canonical_strategy(self.optimizer.weight_decay > 0)
 
 
 @dataclass(frozen=True)

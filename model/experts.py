@@ -19,12 +19,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from model.accounting import FEED_FORWARD_MAPS
-from model.config import Experts, ModelConfig
-from model.feed_forward import GatedUnit
-from model.functional import rms_norm, swiglu
-from model.scale_vectors import LinearMap, ScaleVector, effective, normalized, scaled_map
-from model.strategies import OUTPUT_NORMS, PRESETS, ScaleVectorStrategy
+from scalevec.model.accounting import FEED_FORWARD_MAPS
+from scalevec.model.config import Experts, ModelConfig
+from scalevec.model.feed_forward import GatedUnit
+from scalevec.model.functional import rms_norm, swiglu
+from scalevec.model.scale_vectors import LinearMap, ScaleVector, effective, normalized, scaled_map
+from scalevec.model.strategies import OUTPUT_NORMS, PRESETS, ScaleVectorStrategy
 
 _grouped_mm = getattr(torch.nn.functional, "grouped_mm", None)
 ALIGNED = 8
@@ -109,6 +109,7 @@ class Mixture(nn.Module):
         if self.normalizes and strategy.branches != "none":
             self.norm_vector = ScaleVector(width, strategy.reparameterization, "output")
         self.register_buffer("bias", torch.zeros(experts.n_experts) if experts.balancing == "bias" else None)
+        # Not in checkpoints: balance() has set it to zero whenever one is written.
         self.register_buffer("load", torch.zeros(experts.n_experts, dtype=torch.long), persistent=False)
 
     def forward(self, x: Tensor, routings: list[Routing] | None = None) -> Tensor:
@@ -131,12 +132,14 @@ class Mixture(nn.Module):
 
     def _probabilities(self, x: Tensor, shared: Tensor | None) -> Tensor:
         """Of every expert for each token, [batch, length, n_experts], in float32 or wider."""
+        # Rounded logits change choices: routers stay in float32 (Switch, arXiv 2101.03961, section 2.4).
         with torch.autocast(x.device.type, enabled=False):
             weight = self.router.folded_weight(shared if self.router_shares else None)
             return linear(x.to(weight.dtype), weight).softmax(-1)
 
     def _choices(self, probabilities: Tensor) -> tuple[Tensor, Tensor]:
         """(weights, numbers) of the chosen experts, [batch, length, top_k] each."""
+        # The bias decides who is chosen, never with what weight (arXiv 2408.15664).
         scores = probabilities if self.bias is None else probabilities + self.bias
         chosen = scores.topk(self.experts_config.top_k).indices
         weights = probabilities.gather(-1, chosen)
@@ -151,9 +154,11 @@ class Mixture(nn.Module):
         back by permutations, so that no gradient is summed in an order that threads decide.
         """
         top_k, width = self.experts_config.top_k, x.shape[-1]
+        # Stable: an expert sees its tokens in their order, so its sums are the same in every run.
         order = chosen.flatten().argsort(stable=True)
         rows = x.unsqueeze(-2).expand(*x.shape[:-1], top_k, width).reshape(-1, width)[order]
         outputs = self.experts(rows, self._count(chosen), before)
+        # The argsort of a permutation is its inverse.
         by_token = outputs[order.argsort()].view(*x.shape[:-1], top_k, width)
         result: Tensor = (by_token * weights.unsqueeze(-1)).sum(-2)
         return result
@@ -179,7 +184,7 @@ class Mixture(nn.Module):
         """Move the bias by ``bias_rate`` for each expert, up below the mean load and down above it.
 
         (Wang et al. 2024, arXiv 2408.15664.) To be called once after every optimizer step: the load is that
-        of all its micro-batches, whole numbers whose sum knows no order. It starts anew.
+        of all its micro-batches, whole numbers whose sum knows no order. It starts again from zero.
         """
         if self.bias is not None:
             mean = self.load.double().mean()
@@ -200,8 +205,8 @@ class Mixture(nn.Module):
 
 def _router_vector(strategy: ScaleVectorStrategy, width: int) -> ScaleVector | None:
     """The router's own vector: where each reader of the normalized input has one."""
-    own = strategy.router == "branch" and strategy.branches == "heterogeneous"
-    return ScaleVector(width, strategy.reparameterization, "input") if own else None
+    has_vector = strategy.router == "branch" and strategy.branches == "heterogeneous"
+    return ScaleVector(width, strategy.reparameterization, "input") if has_vector else None
 
 
 def imbalance(probabilities: Tensor, chosen: Tensor) -> Tensor:
@@ -241,6 +246,7 @@ def can_group(rows: Tensor, weights: Tensor) -> bool:
 def grouped_products(rows: Tensor, weights: Tensor, load: Tensor) -> Tensor:
     """As :func:`expert_products`, in one grouped matrix product."""
     assert _grouped_mm is not None
+    # grouped_mm wants the end of each group, in int32.
     ends = load.cumsum(0).to(torch.int32)
     result: Tensor = _grouped_mm(rows, weights.transpose(1, 2), offs=ends)
     return result
@@ -248,5 +254,6 @@ def grouped_products(rows: Tensor, weights: Tensor, load: Tensor) -> Tensor:
 
 def looped_products(rows: Tensor, weights: Tensor, load: Tensor) -> Tensor:
     """As :func:`expert_products`, one expert after the other: the reference."""
+    # tolist waits for the device, once per call: split needs its sizes as numbers.
     parts = torch.split(rows, load.tolist())
     return torch.cat([linear(part, weight) for part, weight in zip(parts, weights, strict=True)])

@@ -4,9 +4,16 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-from model.config import ModelConfig
-from model.functional import swiglu
-from model.scale_vectors import LinearMap, ScaleVector, effective, joint_map, scaled_map, shared_vector
+from scalevec.model.config import ModelConfig
+from scalevec.model.functional import swiglu
+from scalevec.model.scale_vectors import (
+    LinearMap,
+    ScaleVector,
+    effective,
+    joint_map,
+    scaled_map,
+    shared_vector,
+)
 
 
 class GatedUnit(nn.Module):
@@ -31,8 +38,8 @@ class GatedUnit(nn.Module):
 
         ``before`` [width] is a vector on the input that others own; only a unit without one may be given it.
         """
-        own = effective(self.shared_vector)
-        before = before if own is None else own
+        shared_gain = effective(self.shared_vector)
+        before = before if shared_gain is None else shared_gain
         # Not one product: the halves of a joint result are not contiguous, which costs more than it saves.
         gate = self.gate(x, self.epsilon, before)
         up = joint_map((self.up,), x, self.epsilon, before)

@@ -1,7 +1,7 @@
 """The dataclass fields from which a trial is described, and the checks that they share.
 
 A *semantic* field is part of a trial's identity: change it and the trained bits change. A field that
-is introduced after results exist is declared with :func:`later`; it stays out of the identity at the
+is introduced after results exist is declared with :func:`added_field`; it stays out of the identity at the
 value that it had implicitly before, so that old results keep their name.
 """
 
@@ -26,7 +26,7 @@ class ConfigurationError(ValueError):
         self.allowed = allowed
 
 
-def later(default: T) -> T:
+def added_field(default: T) -> T:
     """A field that did not exist when the first results were kept: out of the identity at ``default``."""
     return dataclasses.field(default=default, metadata={_OMIT_AT_DEFAULT: True})
 
@@ -53,7 +53,7 @@ _type_hints: dict[type[Any], dict[str, Any]] = {}
 
 
 def fields_of(kind: type[Any]) -> tuple["dataclasses.Field[Any]", ...]:
-    """``dataclasses.fields``, which looks for them anew each time."""
+    """``dataclasses.fields``, which computes them again each time."""
     if kind not in _fields:
         _fields[kind] = dataclasses.fields(kind)
     return _fields[kind]

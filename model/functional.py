@@ -17,9 +17,11 @@ class _RMSNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+        # An output without a gradient then gives None in backward, not zeros to multiply.
         ctx.set_materialize_grads(False)
         scale = _mean_of_squares(x, epsilon).rsqrt_()
         y = x * scale
+        # The gradient is scale (g - y mean(g y)), epsilon included: x need not be kept.
         ctx.save_for_backward(y, scale)
         return y, scale
 
@@ -32,6 +34,7 @@ class _RMSNorm(torch.autograd.Function):
             along = _mean(gradient * y)
             result = torch.addcmul(gradient, y, along, value=-1).mul_(scale)
         if of_scale is not None:
+            # d scale / d x = -scale^3 x / width, and scale x = y.
             through_scale = y * of_scale * scale.square() / -y.shape[-1]
             result = through_scale if result is None else result + through_scale
         return result, None
@@ -91,6 +94,7 @@ def rotary_table(
     may be kept for training.
     """
     with torch.inference_mode(False):
+        # In float64: float32 loses digits of an angle as the position grows.
         pairs = torch.arange(head_width // 2, dtype=torch.float64, device=device)
         positions = torch.arange(length, dtype=torch.float64, device=device)
         angles = torch.outer(positions, torch.exp(-math.log(base) * 2 / head_width * pairs))
@@ -103,6 +107,7 @@ def rotate(x: Tensor, base: float) -> Tensor:
     Neighbouring channels (2k, 2k + 1) form a pair, as in the paper; reckoned in float32 or wider.
     """
     wide = x.to(_wide_type(x))
+    # One complex product turns a pair of channels by its angle.
     pairs = torch.view_as_complex(wide.reshape(*x.shape[:-1], -1, 2))
     table = rotary_table(x.shape[1], x.shape[3], base, x.device, pairs.dtype)
     return torch.view_as_real(pairs * table[:, None]).flatten(-2).to(x.dtype)
@@ -125,6 +130,7 @@ class _HeadLoss(torch.autograd.Function):
         wide = _wide_type(hidden)
         total = torch.zeros((), dtype=wide, device=hidden.device)
         of_hidden = torch.empty_like(hidden)
+        # Summed over slices, so in the wide type: bfloat16 would lose small contributions.
         of_weight = torch.zeros_like(weight, dtype=wide)
         rows = rows_of_a_slice(weight.shape[0], hidden.device.type)
         slices = zip(*(torch.split(tensor, rows) for tensor in (hidden, targets, of_hidden)), strict=True)
@@ -154,6 +160,7 @@ def _losses_in_place(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, T
 
     Also ``exponentials`` [n, classes] and their sums ``normalizer`` [n, 1]: the softmax is their quotient.
     """
+    # Shifted by the largest logit, no exponential overflows.
     largest = logits.amax(-1, keepdim=True)
     of_target = logits.gather(1, targets[:, None])
     exponentials = logits.sub_(largest).exp_()
@@ -167,6 +174,7 @@ def _spread(
     """From the logits' gradient times ``divisor`` [n, 1]: write ``part``'s [n, width], add ``weight``'s."""
     torch.mm(gradient, weight, out=of_part).div_(divisor)
     scaled = (part / divisor).to(part.dtype)
+    # addmm adds in place, but only where all types agree.
     if of_weight.dtype == part.dtype:
         torch.addmm(of_weight, gradient.T, scaled, out=of_weight)
     else:
@@ -189,6 +197,7 @@ def head_loss(hidden: Tensor, weight: Tensor, targets: Tensor, reduction: str = 
         raise ValueError(f"reduction is {reduction!r}; allowed: mean, sum")
     device = hidden.device.type
     if torch.is_autocast_enabled(device):
+        # Autocast leaves products with an ``out`` as they are, so both sides are cast here, once.
         narrow = torch.get_autocast_dtype(device)
         hidden, weight = hidden.to(narrow), weight.to(narrow)
     wants_gradient = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)

@@ -6,17 +6,15 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from model.config import ModelConfig, Trial
-from model.fields import fields_of, from_dict, is_left_out, to_dict
-from model.strategies import ScaleVectorStrategy
+from scalevec.model.config import ModelConfig, Trial
+from scalevec.model.fields import fields_of, from_dict, is_left_out, to_dict
+from scalevec.model.strategies import ScaleVectorStrategy
 
 T = TypeVar("T")
 
 IDENTITY_VERSION = 1
-SHOWN_DIGITS = 12
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
-_MOST_PARTS = 100_000
 
 
 def semantic_fields(trial: Trial) -> dict[str, Any]:
@@ -26,8 +24,9 @@ def semantic_fields(trial: Trial) -> dict[str, Any]:
     one identity.
     """
     fields = to_dict(trial, identity=True)
-    strategy = _canonical(trial.model, _decays_anything(trial))
-    fields["model"]["scale_vectors"] = to_dict(strategy, identity=True)
+    fields["model"]["scale_vectors"] = to_dict(
+        _canonical(trial.model, trial.optimizer.weight_decay > 0), identity=True
+    )
     fields["identity_version"] = IDENTITY_VERSION
     return fields
 
@@ -37,12 +36,12 @@ def trial_id(trial: Trial) -> str:
 
     The text is put together from those of the trial's parts, which many trials of a plan share.
     """
-    decays = _decays_anything(trial)
+    decays_anything = trial.optimizer.weight_decay > 0
     texts = [f'"identity_version":{IDENTITY_VERSION}']
     for field in fields_of(type(trial)):
         value = getattr(trial, field.name)
         if not is_left_out(field, value):
-            texts.append(f'"{field.name}":{_text(value, decays)}')
+            texts.append(f'"{field.name}":{_text(value, decays_anything)}')
     texts.sort()
     return hashlib.sha256(f"{{{','.join(texts)}}}".encode()).hexdigest()
 
@@ -56,41 +55,33 @@ def _text(value: Any, decays_anything: bool) -> str:
     return _encode(value)
 
 
-def _decays_anything(trial: Trial) -> bool:
-    return trial.optimizer.weight_decay > 0
+def _kept_on(part: Any, name: str, make: Callable[[], T]) -> T:
+    """What ``make`` returns, made once for each ``part`` of a trial and kept on it.
 
-
-def _once_a_part(make: Callable[[Any, bool], T]) -> Callable[[Any, bool], T]:
-    """Remembers what ``make`` made of a part that many trials share, by the part's place in memory.
-
-    Parts that are equal may be written differently (1 and 1.0), so equality would be the wrong key. A part is
-    kept beside what was made of it, so that no other takes its place.
+    Many trials of a plan share a part, and parts that are equal may be written differently (1 and 1.0), so
+    that equality would be the wrong key of a cache. Without this the ids of 96,000 trials take 7 s, not 1.
     """
-    made: dict[tuple[int, bool], tuple[Any, T]] = {}
-
-    def of(part: Any, decays_anything: bool) -> T:
-        key = (id(part), decays_anything)
-        if key not in made:
-            if len(made) >= _MOST_PARTS:
-                made.clear()
-            made[key] = (part, make(part, decays_anything))
-        return made[key][1]
-
-    return of
+    kept: dict[str, T] = vars(part)
+    if name not in kept:
+        kept[name] = make()
+    return kept[name]
 
 
-@_once_a_part
 def _canonical(model: ModelConfig, decays_anything: bool) -> ScaleVectorStrategy:
-    return model.canonical_strategy(decays_anything)
+    name = f"_canonical_strategy_{decays_anything}"
+    return _kept_on(model, name, lambda: model.canonical_strategy(decays_anything))
 
 
-@_once_a_part
 def _part_text(part: Any, decays_anything: bool) -> str:
     """The canonical JSON of one of a trial's parts."""
-    fields = to_dict(part, identity=True)
-    if isinstance(part, ModelConfig):
-        fields["scale_vectors"] = to_dict(_canonical(part, decays_anything), identity=True)
-    return _encode(fields)
+
+    def make() -> str:
+        fields = to_dict(part, identity=True)
+        if isinstance(part, ModelConfig):
+            fields["scale_vectors"] = to_dict(_canonical(part, decays_anything), identity=True)
+        return _encode(fields)
+
+    return _kept_on(part, f"_canonical_json_{decays_anything}", make)
 
 
 def digest(fields: Any) -> str:
@@ -111,11 +102,13 @@ def differences(
     first: dict[str, Any], second: dict[str, Any], prefix: str = ""
 ) -> dict[str, tuple[Any, Any]]:
     """The fields (dotted names) in which two trials differ, each with both values."""
-    found: dict[str, tuple[Any, Any]] = {}
+    differing: dict[str, tuple[Any, Any]] = {}
     for name in sorted(first.keys() | second.keys()):
-        one, other = first.get(name), second.get(name)
-        if isinstance(one, dict) and isinstance(other, dict):
-            found |= differences(one, other, f"{prefix}{name}.")
-        elif one != other:
-            found[prefix + name] = (one, other)
-    return found
+        before, after = first.get(name), second.get(name)
+        if before == after:
+            continue
+        if isinstance(before, dict) and isinstance(after, dict):
+            differing |= differences(before, after, f"{prefix}{name}.")
+        else:
+            differing[prefix + name] = (before, after)
+    return differing

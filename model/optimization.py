@@ -1,185 +1,321 @@
-"""What a trial says of its optimizer and its schedule: the names, and the options that each of them takes.
+"""The registries of optimizers and learning-rate schedules, and the parts of a trial that name one of each.
 
-An option that an optimizer or a schedule does not take is None, stays out of the identity and is refused
-where it is given. One that is not given gets the default of its optimizer or schedule.
+One entry of :data:`OPTIMIZERS` or :data:`SCHEDULES` is all that the rest of scalevec needs to know: the
+fields of the sweep file, its JSON Schema, the identity of a trial and the estimates of memory follow from it.
+The code is named as text, ``module:name``, and imported where it is used, so that nothing here loads torch.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import functools
+import math
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from model.fields import ConfigurationError, later, require, require_choice
+from scalevec.model.fields import ConfigurationError, added_field, require, require_choice
 
-Option = float | int | bool | str
+T = TypeVar("T")
 
-_MOMENTS: dict[str, Option] = {"beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8}
+Range = tuple[str, Callable[[float], bool]]
+"""What is allowed, in words, and whether a number is."""
+POSITIVE: Range = ("a positive number", lambda value: 0 < value < math.inf)
+ZERO_OR_MORE: Range = ("zero or more", lambda value: 0 <= value < math.inf)
+BELOW_ONE: Range = ("a number in [0, 1)", lambda value: 0 <= value < 1)
+UP_TO_ONE: Range = ("a number in [0, 1]", lambda value: 0 <= value <= 1)
+ABOVE_ZERO_UP_TO_ONE: Range = ("a number in (0, 1]", lambda value: 0 < value <= 1)
 
-OPTIMIZERS: dict[str, Mapping[str, Option]] = {
-    "adamw": _MOMENTS,
-    "sgd": {"momentum": 0.0, "nesterov": False},
-    "muon": {
-        "momentum": 0.95,
-        "nesterov": True,
-        "newton_schulz_steps": 5,
-        "update_scale": "match-rms-adamw",
-        "adamw_rate_factor": 1.0,
-        **_MOMENTS,
-    },
-    "soap": {
-        "beta1": 0.95,
-        "beta2": 0.95,
-        "epsilon": 1e-8,
-        "preconditioner_steps": 10,
-        "adamw_rate_factor": 1.0,
-    },
-    "lion": {"beta1": 0.9, "beta2": 0.99},
-    "adafactor": {"beta1": 0.9, "beta2": 0.999, "decay_exponent": 0.8, "update_clip": 1.0},
-    "ademamix": {
-        "beta1": 0.9,
-        "beta2": 0.999,
-        "beta3": 0.9999,
-        "epsilon": 1e-8,
-        "alpha": 5.0,
-        "slow_warmup_steps": 0,
-    },
-    "adopt": {"beta1": 0.9, "beta2": 0.9999, "epsilon": 1e-6},
+
+@dataclass(frozen=True)
+class OptionSpec:
+    """An option of an optimizer or a schedule."""
+
+    default: float | int | bool | str
+    """The value where none is given; its type is that of the option."""
+    help: str
+    allowed: Range | None = None
+    """Of an option that is a number."""
+    choices: tuple[str, ...] = ()
+    """Of an option that is a name."""
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise ``ConfigurationError`` for a ``value`` that the option ``name`` cannot have."""
+        if self.allowed is not None:
+            require(self.allowed[1](value), name, value, self.allowed[0])
+        if self.choices:
+            require_choice(name, value, self.choices)
+
+
+@dataclass(frozen=True)
+class RegisteredOptimizer:
+    """An optimizer: where its code is, and what can be known of it without its code."""
+
+    factory: str
+    """``module:name`` of a function (parameter groups, :class:`OptimizerConfig`) -> torch optimizer."""
+    state_per_parameter: tuple[float, float]
+    """Numbers of state for each parameter of the blocks' matrices, and for each other parameter."""
+    options: Mapping[str, OptionSpec] = field(default_factory=dict)
+    matrices_only: bool = False
+    """Whether it trains the blocks' matrices alone and leaves all other parameters to AdamW."""
+    check: Callable[["OptimizerConfig"], None] | None = None
+    """Raises ``ConfigurationError`` for options that cannot work together."""
+
+
+@dataclass(frozen=True)
+class RegisteredSchedule:
+    """A learning-rate schedule: where its formula is, and what can be known of it without that."""
+
+    factory: str
+    """``module:name`` of a function (trial, tokens so far) -> factor on the peak rate."""
+    options: Mapping[str, OptionSpec] = field(default_factory=dict)
+    course: str | None = None
+    """Course of the rate between warm-up and cooldown where that part does not depend on the token budget:
+    schedules of one course share trunks (``model.trunks``)."""
+    check: Callable[["ScheduleConfig"], None] | None = None
+    """Raises ``ConfigurationError`` for options that cannot work together."""
+
+
+def _moments(beta1: float, beta2: float) -> dict[str, OptionSpec]:
+    return {
+        "beta1": OptionSpec(beta1, "Decay of the average of the gradient, per step.", BELOW_ONE),
+        "beta2": OptionSpec(beta2, "Decay of the average of its square, per step.", BELOW_ONE),
+    }
+
+
+def _epsilon(default: float) -> dict[str, OptionSpec]:
+    return {"epsilon": OptionSpec(default, "Added to the denominator of the update.", POSITIVE)}
+
+
+def _momentum(default: float, *, nesterov: bool) -> dict[str, OptionSpec]:
+    return {
+        "momentum": OptionSpec(default, "Decay of the momentum, per step.", BELOW_ONE),
+        "nesterov": OptionSpec(nesterov, "Whether the momentum is Nesterov's."),
+    }
+
+
+_ADAMW_RATE = {
+    "adamw_rate_factor": OptionSpec(
+        1.0, "Learning rate of what AdamW trains beside Muon or SOAP, over that of the matrices.", POSITIVE
+    )
 }
-"""Name -> its options with their defaults. What they do is said in ``model.training.optimizers``."""
 
-SCHEDULES: dict[str, Mapping[str, Option]] = {
-    "cosine": {"final_fraction": 0.1},
-    "wsd": {"final_fraction": 0.0, "cooldown_fraction": 0.2, "cooldown": "linear"},
-    "linear": {"final_fraction": 0.0},
-    "constant": {},
-    "inverse-sqrt": {},
-}
-"""Name -> its options with their defaults. Their formulas are in ``model.training.schedules``."""
 
-OPTION_CHOICES: dict[str, tuple[str, ...]] = {
-    "update_scale": ("match-rms-adamw", "original"),
-    "cooldown": ("linear", "1-sqrt"),
+def _final_fraction(default: float) -> dict[str, OptionSpec]:
+    return {"final_fraction": OptionSpec(default, "Learning rate at the end over its peak.", UP_TO_ONE)}
+
+
+def _needs_beta1(config: "OptimizerConfig") -> None:
+    if config.number("slow_warmup_steps") > 0:
+        allowed = "a number in (0, 1) where slow_warmup_steps is given (the slow average starts from it)"
+        require(config.number("beta1") > 0, "beta1", config.number("beta1"), allowed)
+
+
+def _needs_warmup(config: "ScheduleConfig") -> None:
+    allowed = "a positive number of tokens (inverse-sqrt falls as the root of warm-up over tokens)"
+    require(config.warmup_tokens > 0, "warmup_tokens", config.warmup_tokens, allowed)
+
+
+_CODE = "scalevec.model.training.optimizers"
+OPTIMIZERS: dict[str, RegisteredOptimizer] = {
+    "adamw": RegisteredOptimizer(f"{_CODE}.adamw:adamw", (2, 2), _moments(0.9, 0.95) | _epsilon(1e-8)),
+    "sgd": RegisteredOptimizer(f"{_CODE}.sgd:sgd", (0, 0), _momentum(0.0, nesterov=False)),
+    "muon": RegisteredOptimizer(
+        f"{_CODE}.muon:muon",
+        (1, 2),
+        {
+            **_momentum(0.95, nesterov=True),
+            "newton_schulz_steps": OptionSpec(5, "Steps of the orthogonalization.", POSITIVE),
+            "update_scale": OptionSpec(
+                "match-rms-adamw",
+                "Scale of the update: the size of AdamW's, or by the matrix's shape as first published.",
+                choices=("match-rms-adamw", "original"),
+            ),
+            **_ADAMW_RATE,
+            **_moments(0.9, 0.95),
+            **_epsilon(1e-8),
+        },
+        matrices_only=True,
+    ),
+    "soap": RegisteredOptimizer(
+        f"{_CODE}.library:soap",
+        (7.5, 2),  # two moments, and preconditioners of matrices whose sides are 1 to 1 or 3 to 8
+        {
+            **_moments(0.95, 0.95),
+            **_epsilon(1e-8),
+            "preconditioner_steps": OptionSpec(10, "Steps between two refreshments of the basis.", POSITIVE),
+            **_ADAMW_RATE,
+        },
+        matrices_only=True,
+    ),
+    "lion": RegisteredOptimizer(f"{_CODE}.library:lion", (1, 1), _moments(0.9, 0.99)),
+    "adafactor": RegisteredOptimizer(
+        f"{_CODE}.library:adafactor",
+        (1, 1),
+        {
+            **_moments(0.9, 0.999),
+            "decay_exponent": OptionSpec(0.8, "How fast the average of squares lengthens.", POSITIVE),
+            "update_clip": OptionSpec(
+                1.0, "Largest root mean square of the update before momentum and rate.", POSITIVE
+            ),
+        },
+    ),
+    "ademamix": RegisteredOptimizer(
+        f"{_CODE}.library:ademamix",
+        (3, 3),
+        {
+            **_moments(0.9, 0.999),
+            "beta3": OptionSpec(0.9999, "Decay of the slow average of the gradient, per step.", BELOW_ONE),
+            **_epsilon(1e-8),
+            "alpha": OptionSpec(5.0, "Weight of the slow average.", ZERO_OR_MORE),
+            "slow_warmup_steps": OptionSpec(
+                0, "Steps over which the slow average comes in; 0: from the start.", ZERO_OR_MORE
+            ),
+        },
+        check=_needs_beta1,
+    ),
+    "adopt": RegisteredOptimizer(f"{_CODE}.library:adopt", (2, 2), _moments(0.9, 0.9999) | _epsilon(1e-6)),
 }
-"""The options that are names, and what they may be."""
+
+SCHEDULES: dict[str, RegisteredSchedule] = {
+    "cosine": RegisteredSchedule("scalevec.model.schedules:cosine", _final_fraction(0.1)),
+    "wsd": RegisteredSchedule(
+        "scalevec.model.schedules:wsd",
+        {
+            **_final_fraction(0.0),
+            "cooldown_fraction": OptionSpec(
+                0.2, "Share of all tokens in the cooldown at the end.", ABOVE_ZERO_UP_TO_ONE
+            ),
+            "cooldown": OptionSpec("linear", "Shape of the cooldown.", choices=("linear", "1-sqrt")),
+        },
+        course="constant",
+    ),
+    "linear": RegisteredSchedule("scalevec.model.schedules:linear", _final_fraction(0.0)),
+    "constant": RegisteredSchedule("scalevec.model.schedules:constant", course="constant"),
+    "inverse-sqrt": RegisteredSchedule(
+        "scalevec.model.schedules:inverse_sqrt", course="inverse-sqrt", check=_needs_warmup
+    ),
+}
 
 COMMON_OPTIONS = {
     "optimizer": ("learning_rate", "weight_decay", "clip_norm"),
     "schedule": ("warmup_tokens",),
 }
 """What every optimizer and every schedule takes."""
-_RANGES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
-    (
-        "a positive number",
-        lambda value: 0 < value < float("inf"),
-        (
-            *("learning_rate", "clip_norm", "epsilon", "newton_schulz_steps", "adamw_rate_factor"),
-            *("preconditioner_steps", "decay_exponent", "update_clip"),
-        ),
-    ),
-    (
-        "zero or more",
-        lambda value: 0 <= value < float("inf"),
-        ("weight_decay", "warmup_tokens", "alpha", "slow_warmup_steps"),
-    ),
-    ("a number in [0, 1)", lambda value: 0 <= value < 1, ("beta1", "beta2", "beta3", "momentum")),
-    ("a number in [0, 1]", lambda value: 0 <= value <= 1, ("final_fraction",)),
-    ("a number in (0, 1]", lambda value: 0 < value <= 1, ("cooldown_fraction",)),
-)
-"""What is allowed, whether a value is, and of which fields that is asked."""
 
 
-def _fill_in(part: str, config: object, names: Mapping[str, Mapping[str, Option]], name: str) -> None:
-    """Give the options that ``name`` takes their defaults; refuse those that it does not take."""
-    require_choice(part, name, names)
-    takes = names[name]
-    for option in dict.fromkeys(option for options in names.values() for option in options):
-        value = getattr(config, option)
-        if option in takes and value is None:
-            object.__setattr__(config, option, takes[option])
-        if option not in takes and value is not None:
-            known = ", ".join([*COMMON_OPTIONS[part], *takes])
-            raise ConfigurationError(option, value, f"no such option of {name}; its options: {known}")
+def _specs_of(options: Iterable[Mapping[str, OptionSpec]]) -> dict[str, OptionSpec]:
+    """Every option by its name; of one that several take, the first one's."""
+    specs: dict[str, OptionSpec] = {}
+    for name, spec in (item for named in options for item in named.items()):
+        specs.setdefault(name, spec)
+    return specs
 
 
-def _check(config: object) -> None:
-    """Refuse a value that its field cannot have."""
-    for allowed, is_allowed, names in _RANGES:
-        for name in names:
-            value = getattr(config, name, None)
-            require(value is None or is_allowed(value), name, value, allowed)
-    for name, choices in OPTION_CHOICES.items():
-        value = getattr(config, name, None)
-        if value is not None:
-            require_choice(name, value, choices)
+OPTIMIZER_OPTIONS = _specs_of(registered.options for registered in OPTIMIZERS.values())
+SCHEDULE_OPTIONS = _specs_of(registered.options for registered in SCHEDULES.values())
+OPTION_CHOICES: dict[str, tuple[str, ...]] = {
+    name: spec.choices for name, spec in (OPTIMIZER_OPTIONS | SCHEDULE_OPTIONS).items() if spec.choices
+}
+"""The options that are names, and what they may be."""
+
+
+@functools.cache
+def imported(factory: str) -> Any:
+    """The object that ``module:name`` names; its module is imported now."""
+    return pkgutil.resolve_name(factory)
+
+
+def _with_fields(options: Mapping[str, OptionSpec]) -> Callable[[type[T]], type[T]]:
+    """Declare a field for each of ``options``: None, and so outside the identity, where it is not taken."""
+
+    def add(config: type[T]) -> type[T]:
+        for name, spec in options.items():
+            config.__annotations__[name] = type(spec.default) | None
+            setattr(config, name, added_field(None))
+        return config
+
+    return add
+
+
+class _Options:
+    """What the two configurations share: options that follow from the entry of ``name`` in a registry."""
+
+    name: str
+
+    def option(self, name: str) -> Any:
+        """The option ``name``; None where this optimizer or schedule does not take it."""
+        return getattr(self, name)
+
+    def number(self, name: str) -> float:
+        """The option ``name``, which is a number and which this optimizer or schedule takes."""
+        value = self.option(name)
+        assert value is not None, f"{self.name} does not take {name}"
+        return float(value)
+
+    def _fill_in(self, part: str, options: Iterable[str], takes: Mapping[str, OptionSpec]) -> None:
+        """Give the options that are taken their defaults; refuse others, and values that cannot be."""
+        for option in options:
+            value = getattr(self, option)
+            if option not in takes and value is not None:
+                known = ", ".join([*COMMON_OPTIONS[part], *takes])
+                raise ConfigurationError(
+                    option, value, f"no such option of {self.name}; its options: {known}"
+                )
+            if option in takes and value is None:
+                object.__setattr__(self, option, takes[option].default)
+        for option, spec in takes.items():
+            spec.check(option, getattr(self, option))
 
 
 @dataclass(frozen=True)
-class OptimizerConfig:
-    """An optimizer and its options. ``weight_decay`` acts as p <- p (1 - learning_rate * weight_decay).
+@_with_fields(OPTIMIZER_OPTIONS)
+class OptimizerConfig(_Options):
+    """An optimizer and its options.
 
-    Fields of type ``... | None`` are options of some optimizers only (:data:`OPTIMIZERS`): None where the
-    optimizer does not take them, its own default where they are not given.
+    Beside the fields below it has one for each option in :data:`OPTIMIZERS`: None where the optimizer does
+    not take it, the optimizer's own default where it is not given.
+
+    name: a key of :data:`OPTIMIZERS`.
+    learning_rate: the peak of the schedule.
+    weight_decay: acts as p <- p (1 - learning_rate * weight_decay).
+    clip_norm: largest norm of the gradient; larger gradients are scaled down to it.
     """
 
     name: str = "adamw"
     learning_rate: float = 3e-3
     weight_decay: float = 0.1
-    beta1: float | None = later(None)
-    beta2: float | None = later(None)
-    epsilon: float | None = later(None)
     clip_norm: float = 1.0
-    """Largest norm of the gradient; larger gradients are scaled down to it."""
-    momentum: float | None = later(None)
-    nesterov: bool | None = later(None)
-    newton_schulz_steps: int | None = later(None)
-    update_scale: str | None = later(None)
-    """How Muon scales its update: to the size of AdamW's, or by the matrix's shape as first published."""
-    adamw_rate_factor: float | None = later(None)
-    """Learning rate of what AdamW trains beside Muon or SOAP, over that of the matrices."""
-    preconditioner_steps: int | None = later(None)
-    """Steps between two refreshments of SOAP's basis."""
-    decay_exponent: float | None = later(None)
-    """How fast Adafactor's average of squares lengthens."""
-    update_clip: float | None = later(None)
-    """Largest root mean square of Adafactor's update before momentum and rate."""
-    beta3: float | None = later(None)
-    alpha: float | None = later(None)
-    """Weight of AdEMAMix's slow average."""
-    slow_warmup_steps: int | None = later(None)
-    """Steps over which AdEMAMix's slow average comes in; 0: it is there from the start."""
 
     def __post_init__(self) -> None:
-        _fill_in("optimizer", self, OPTIMIZERS, self.name)
-        _check(self)
-        if self.slow_warmup_steps:
-            between = "a number in (0, 1) where slow_warmup_steps is given (the slow average starts from it)"
-            require(self.number("beta1") > 0, "beta1", self.beta1, between)
+        require_choice("optimizer", self.name, OPTIMIZERS)
+        registered = OPTIMIZERS[self.name]
+        self._fill_in("optimizer", OPTIMIZER_OPTIONS, registered.options)
+        for name, (allowed, is_allowed) in _OPTIMIZER_RANGES.items():
+            require(is_allowed(getattr(self, name)), name, getattr(self, name), allowed)
+        if registered.check is not None:
+            registered.check(self)
 
-    def number(self, name: str) -> float:
-        """The option ``name``, which this optimizer takes and which is a number."""
-        value = getattr(self, name)
-        assert value is not None, f"{self.name} does not take {name}"
-        return float(value)
+
+_OPTIMIZER_RANGES = {"learning_rate": POSITIVE, "weight_decay": ZERO_OR_MORE, "clip_norm": POSITIVE}
 
 
 @dataclass(frozen=True)
-class ScheduleConfig:
+@_with_fields(SCHEDULE_OPTIONS)
+class ScheduleConfig(_Options):
     """The course of the learning rate; warm-up in tokens, so that budgets of one sweep can share it.
 
-    Fields of type ``... | None`` are options of some schedules only (:data:`SCHEDULES`), as in
-    :class:`OptimizerConfig`.
+    Beside the fields below it has one for each option in :data:`SCHEDULES`, as :class:`OptimizerConfig` has.
+
+    name: a key of :data:`SCHEDULES`.
+    warmup_tokens: tokens over which the rate rises linearly to its peak.
     """
 
     name: str = "cosine"
     warmup_tokens: int = 0
-    final_fraction: float | None = later(None)
-    """Learning rate at the end over its peak."""
-    cooldown_fraction: float | None = later(None)
-    """Share of all tokens in the cooldown at the end."""
-    cooldown: str | None = later(None)
-    """Shape of the cooldown."""
 
     def __post_init__(self) -> None:
-        _fill_in("schedule", self, SCHEDULES, self.name)
-        _check(self)
-        if self.name == "inverse-sqrt":
-            allowed = "a positive number of tokens (inverse-sqrt falls as the root of warm-up over tokens)"
-            require(self.warmup_tokens > 0, "warmup_tokens", self.warmup_tokens, allowed)
+        require_choice("schedule", self.name, SCHEDULES)
+        registered = SCHEDULES[self.name]
+        self._fill_in("schedule", SCHEDULE_OPTIONS, registered.options)
+        require(ZERO_OR_MORE[1](self.warmup_tokens), "warmup_tokens", self.warmup_tokens, ZERO_OR_MORE[0])
+        if registered.check is not None:
+            registered.check(self)

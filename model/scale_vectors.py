@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from model.functional import rms_norm
-from model.strategies import ATTENTION_INPUT_MAPS, OUTPUT_NORMS, ScaleVectorStrategy
+from scalevec.model.functional import rms_norm
+from scalevec.model.strategies import ATTENTION_INPUT_MAPS, OUTPUT_NORMS, ScaleVectorStrategy
 
 
 class FoldingError(ValueError):
@@ -19,12 +19,15 @@ class FoldingError(ValueError):
 
 
 class ScaleVector(nn.Module):
-    """A scale vector ``g`` of ``width`` entries; calling it gives ``g`` itself, all ones at the start.
+    """A scale vector ``g``; calling it gives the vector in effect, [width], all ones at the start.
 
-    ``reparameterization`` is one of ``model.strategies.REPARAMETERIZATIONS``; all but ``none`` split the
-    vector into a magnitude ``beta`` [1] and a direction ``alpha`` [width]. ``role`` (``input`` or
-    ``output``) says which decay policy applies. With ``copies`` it is so many vectors in one, those of the
-    experts of a layer: every shape has ``copies`` in front, each vector has its own magnitude.
+    Args:
+        width: Entries of the vector.
+        reparameterization: One of those of ``model.strategies.CHOICES``; all but ``none`` split the vector
+            into a magnitude ``beta`` [1] and a direction ``alpha`` [width].
+        role: ``input`` or ``output`` of a linear map, which says which decay policy applies.
+        copies: With 1 or more, so many vectors in one, those of the experts of a layer: every shape has
+            ``copies`` in front, and each vector has its own magnitude.
     """
 
     def __init__(self, width: int, reparameterization: str, role: str, copies: int = 0) -> None:
@@ -42,6 +45,7 @@ class ScaleVector(nn.Module):
     @torch.no_grad()
     def reset(self) -> None:
         """Set the parameters to their start, where every entry of ``g`` is exactly one."""
+        # In an exponent the start is zero: exp(0) is exactly one.
         in_exponent = {"er": ("beta", "alpha"), "or-exponential": ("beta",)}.get(self.reparameterization, ())
         for name, parameter in self.named_parameters():
             parameter.fill_(0.0 if name in in_exponent else 1.0)
@@ -98,6 +102,7 @@ class LinearMap(nn.Module):
         self.output_vector = output_vector
         self.norm_width = norm_width
         self.norm_vector = norm_vector
+        # u moves into W only where no norm stands between them.
         self.output_is_folded = output_vector is not None and (output_before_norm or not norm_width)
 
     def folded_weight(self, before: Tensor | None = None) -> Tensor:
@@ -108,9 +113,10 @@ class LinearMap(nn.Module):
         """
         weight: Tensor = self.weight
         if self.input_vector is not None:
-            own = self.input_vector()
-            before = own if before is None else before * own
+            gain = self.input_vector()
+            before = gain if before is None else before * gain
         if before is not None:
+            # Scaling W takes out_width x in_width products, scaling x would take tokens x in_width.
             weight = weight * before.unsqueeze(-2)
         if self.output_vector is not None and self.output_is_folded:
             weight = self.output_vector().unsqueeze(-1) * weight
@@ -125,8 +131,9 @@ class LinearMap(nn.Module):
     def late_vector(self) -> Tensor | None:
         """What a norm keeps from being folded into W, [out_width]: u, or the norm's own vector; else None."""
         if self.norm_vector is not None:
-            own: Tensor = self.norm_vector()
-            return own.repeat(len(self.weight) // len(own))
+            gain: Tensor = self.norm_vector()
+            # One vector of a head's width serves every head.
+            return gain.repeat(len(self.weight) // len(gain))
         return None if self.output_vector is None or self.output_is_folded else self.output_vector()
 
 
@@ -140,6 +147,7 @@ def joint_map(maps: Sequence[LinearMap], x: Tensor, epsilon: float, before: Tens
     weight = weights[0] if len(weights) == 1 else torch.cat(weights)
     product = linear(x, weight if before is None else weight * before)
     norm_widths = [map_.norm_width for map_ in maps]
+    # Alike for all maps (or none): one norm over the whole product, without a copy of its parts.
     if len(set(norm_widths)) == 1:
         return normalized(product, norm_widths[0], epsilon)
     parts = torch.split(product, [len(weight) for weight in weights], -1)

@@ -17,7 +17,7 @@ Where the architecture itself normalizes what a map puts out (``OUTPUT_NORMS``; 
 
 from dataclasses import dataclass, replace
 
-from model.fields import later, require, require_choice
+from scalevec.model.fields import added_field, require, require_choice
 
 ATTENTION_INPUT_MAPS = ("query", "key", "value")
 FEED_FORWARD_INPUT_MAPS = ("gate", "up")
@@ -29,13 +29,16 @@ OUTPUT_NORMS: dict[str, tuple[str, ...]] = {"llama": (), "gemma": ("query", "key
 """Architecture -> the maps whose outputs it normalizes itself: queries and keys head by head, the two maps
 that end a sublayer over the width."""
 
-BRANCHES = ("none", "shared", "heterogeneous")
-PLACEMENTS = ("input", "dual", "dual-normalized")
-REPARAMETERIZATIONS = ("none", "or", "er", "or-normalized", "or-exponential")
-WEIGHT_DECAYS = ("all", "none", "input", "output")
-ROLES = ("input", "output")
-EXPERT_VECTORS = ("shared", "own", "none")
-ROUTER_VECTORS = ("branch", "none")
+CHOICES = {
+    "branches": ("none", "shared", "heterogeneous"),
+    "placement": ("input", "dual", "dual-normalized"),
+    "reparameterization": ("none", "or", "er", "or-normalized", "or-exponential"),
+    "weight_decay": ("all", "none", "input", "output"),
+    "dual_output_role": ("input", "output"),
+    "experts": ("shared", "own", "none"),
+    "router": ("branch", "none"),
+}
+"""Fields of :class:`ScaleVectorStrategy` that are names, and what they may be."""
 
 
 @dataclass(frozen=True)
@@ -79,17 +82,12 @@ class ScaleVectorStrategy:
     weight_decay: str = "all"
     dual_output_role: str = "output"
     learning_rate_factor: float = 1.0
-    experts: str = later("shared")
-    router: str = later("branch")
+    experts: str = added_field("shared")
+    router: str = added_field("branch")
 
     def __post_init__(self) -> None:
-        require_choice("scale_vectors.branches", self.branches, BRANCHES)
-        require_choice("scale_vectors.placement", self.placement, PLACEMENTS)
-        require_choice("scale_vectors.reparameterization", self.reparameterization, REPARAMETERIZATIONS)
-        require_choice("scale_vectors.weight_decay", self.weight_decay, WEIGHT_DECAYS)
-        require_choice("scale_vectors.dual_output_role", self.dual_output_role, ROLES)
-        require_choice("scale_vectors.experts", self.experts, EXPERT_VECTORS)
-        require_choice("scale_vectors.router", self.router, ROUTER_VECTORS)
+        for name, allowed in CHOICES.items():
+            require_choice(f"scale_vectors.{name}", getattr(self, name), allowed)
         for name in self.dual_maps:
             require_choice("scale_vectors.dual_maps", name, ALL_MAPS)
         unique = len(set(self.dual_maps)) == len(self.dual_maps)

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, linear, scaled_dot_product_attention
 
-from model.config import Experts, ModelConfig
-from model.experts import Mixture, Routing
-from model.feed_forward import FeedForward
-from model.functional import head_loss, rms_norm, rotate
-from model.scale_vectors import (
+from scalevec.model.config import Experts, ModelConfig
+from scalevec.model.experts import Mixture, Routing
+from scalevec.model.feed_forward import FeedForward
+from scalevec.model.functional import head_loss, rms_norm, rotate
+from scalevec.model.scale_vectors import (
     FoldingError,
     LinearMap,
     ScaleVector,
@@ -26,7 +26,7 @@ from model.scale_vectors import (
     scaled_map,
     shared_vector,
 )
-from model.strategies import ALL_MAPS, ATTENTION_INPUT_MAPS, PRESETS
+from scalevec.model.strategies import ALL_MAPS, ATTENTION_INPUT_MAPS, PRESETS
 
 RESIDUAL_OUTPUTS = ("output", "down")
 """The maps that write to the residual stream."""
@@ -85,7 +85,7 @@ class Attention(nn.Module):
         return by_head.repeat_interleave(shape.heads // shape.kv_heads, dim=0).flatten()
 
 
-class Block(nn.Module):
+class DecoderLayer(nn.Module):
     """One layer: attention and feed-forward, each behind a norm and added to the residual stream.
 
     ``experts`` makes the feed-forward a mixture.
@@ -111,7 +111,14 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The decoder that ``config`` describes. Its parameters hold nothing until :func:`initialise`."""
+    """The decoder that a configuration describes: RMSNorm, rotary embedding, SwiGLU or a mixture of experts.
+
+    Calling it maps tokens [batch, length] to logits [batch, length, vocabulary] of the token after each. Its
+    parameters hold nothing until :func:`initialise`.
+
+    Args:
+        config: Shape, vocabulary, architecture, experts, and where there are scale vectors.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -120,7 +127,9 @@ class Transformer(nn.Module):
         self.embedding = nn.Parameter(torch.empty(config.vocabulary_size, width))
         dense = config.shape.layers if config.experts is None else config.experts.dense_layers
         layers = range(config.shape.layers)
-        self.blocks = nn.ModuleList(Block(config, config.experts if i >= dense else None) for i in layers)
+        self.blocks = nn.ModuleList(
+            DecoderLayer(config, config.experts if i >= dense else None) for i in layers
+        )
         self.final_vector = shared_vector(config.scale_vectors, width, readers=1)
         self.head = None if config.tied_embeddings else nn.Parameter(torch.empty_like(self.embedding))
 
@@ -197,7 +206,7 @@ def parameter_roles(model: Transformer) -> dict[str, str]:
 
 @torch.no_grad()
 def initialise(model: Transformer, seed: int) -> None:
-    """Draw every matrix anew from ``seed`` and set the scale vectors to their start.
+    """Draw every matrix from ``seed`` and set the scale vectors to their start.
 
     Each tensor has its own generator, seeded from its name, and is drawn on the CPU in float32: arms with
     the same seed start from the same matrices, whatever vectors they have. Normal with standard deviation

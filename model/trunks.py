@@ -8,13 +8,11 @@ one machine, after each step that all of them take before their cooldowns.
 from bisect import bisect_left
 from dataclasses import replace
 
-from model.config import Trial
-from model.identity import digest, semantic_fields
-from model.training.schedules import learning_rate
+from scalevec.model.config import Trial
+from scalevec.model.identity import digest, semantic_fields
+from scalevec.model.optimization import SCHEDULES
+from scalevec.model.schedules import learning_rate
 
-COURSES = {"wsd": "constant", "constant": "constant", "inverse-sqrt": "inverse-sqrt"}
-"""Schedule -> the course of its rate between warm-up and cooldown (or the end). A new schedule with a part
-that does not know the budget is one line here; schedules of one course share trunks."""
 _FAR = 1_000_000
 """A budget so many times as large cools down later, if at all."""
 
@@ -24,7 +22,7 @@ def trunk_id(trial: Trial) -> str | None:
 
     The identity of the trial without its tokens and without what only its cooldown uses.
     """
-    course = COURSES.get(trial.schedule.name)
+    course = SCHEDULES[trial.schedule.name].course
     if course is None or branch_step(trial) == 0:
         return None
     fields = semantic_fields(trial)
@@ -38,7 +36,7 @@ def branch_step(trial: Trial) -> int:
     The schedule itself is asked, at this budget and at a far larger one. The last step, whose row of metrics
     is fuller, always counts as the trial's own.
     """
-    if trial.schedule.name not in COURSES:
+    if SCHEDULES[trial.schedule.name].course is None:
         return 0
     longer = replace(trial, tokens=trial.tokens * _FAR)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from model.scale_vectors import ScaleVector
+from scalevec.model.scale_vectors import ScaleVector
 
 NEAR_ZERO = 0.1
 """An entry of a scale vector below this magnitude counts as near zero."""
@@ -31,7 +31,7 @@ def vector_statistics(model: nn.Module) -> dict[str, float | list[float]]:
         if len(vectors) > 1:
             layers = [_of([vector]) for vector in vectors]
             for name in layers[0]:
-                statistics[f"sv/{kind}/{name}/layers"] = [_short(layer[name]) for layer in layers]
+                statistics[f"sv/{kind}/{name}/layers"] = [shortened(layer[name]) for layer in layers]
     return statistics
 
 
@@ -44,7 +44,7 @@ def _of(vectors: Sequence[Tensor]) -> dict[str, float]:
     }
 
 
-def _short(value: float) -> float:
+def shortened(value: float) -> float:
     """Five significant digits: there is one for every layer in a row."""
     return float(f"{value:.5g}")
 

@@ -1,10 +1,17 @@
-"""Progress of long work on standard error: a live bar at a terminal, one line a trial elsewhere."""
+"""Progress of long work on standard error: a live bar at a terminal, one line per trial elsewhere."""
 
 import sys
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from orchestrator.jobs import Task
+if TYPE_CHECKING:
+    from scalevec.orchestrator.attempts.jobs import Task
+
+
+def note(text: str) -> None:
+    """Tell the person at the terminal; standard output is for results."""
+    print(text, file=sys.stderr, flush=True)
 
 
 class Progress:
@@ -18,24 +25,25 @@ class Progress:
         self._started: dict[str, float] = {}
         self._estimated_s = self._took_s = self._left_s = 0.0
 
-    def begin(self, tasks: Sequence[Task], executor: str) -> None:
+    def begin(self, tasks: "Sequence[Task]", executor: str) -> None:
         """The trials that this stage has to run."""
         self.total, self.done = len(tasks), 0
         self._todo = {task.trial_id: task.estimate_s for task in tasks}
         self._left_s = sum(self._todo.values())
         if tasks:
-            trials = "1 trial" if len(tasks) == 1 else f"{len(tasks)} trials"
-            self.message(f"{self.stage}: {trials} to run ({executor}), {self.time_left()}")
+            self.message(
+                f"{self.stage}: {counted(len(tasks), 'trial')} to run ({executor}), {self.time_left()}"
+            )
 
-    def started(self, task: Task) -> None:
+    def started(self, task: "Task") -> None:
         """An attempt begins."""
         self._started[task.trial_id] = time.monotonic()
 
-    def interrupted(self, task: Task) -> None:
+    def interrupted(self, task: "Task") -> None:
         """An attempt ended without a result."""
         self._started.pop(task.trial_id, None)
 
-    def ended(self, task: Task, status: str, loss: float | None) -> None:
+    def ended(self, task: "Task", status: str, loss: float | None) -> None:
         """A trial is finished or given up."""
         self.done += 1
         estimate = self._todo.pop(task.trial_id, 0.0)
@@ -58,7 +66,7 @@ class Progress:
 
     def message(self, text: str) -> None:
         """Say ``text`` to the person who waits."""
-        print(text, file=sys.stderr, flush=True)
+        note(text)
 
     def seconds_left(self) -> float:
         """Estimated seconds until the stage is done, from the trials so far."""
@@ -90,10 +98,11 @@ class LiveProgress(Progress):
         self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
         self._line = self._bar.add_task("", total=None, left="")
 
-    def begin(self, tasks: Sequence[Task], executor: str) -> None:
+    def begin(self, tasks: "Sequence[Task]", executor: str) -> None:
         """Show the bar while there is something to run."""
         super().begin(tasks, executor)
         if tasks:
+            self.tick()
             self._bar.start()
 
     def tick(self) -> None:
@@ -125,6 +134,11 @@ def duration(seconds: float) -> str:
         if whole >= size:
             return f"{whole // size} {unit} {whole % size // below} {small}"
     return f"{whole} s"
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 trial``, ``2 trials``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def progress_for(slots: int) -> Progress:

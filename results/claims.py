@@ -7,17 +7,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from results.files import AlreadyWritten, names_in, read_json, to_json, utc_now, write_once
-from results.run_directory import RunDirectory
+from scalevec.results.files import AlreadyWrittenError, names_in, read_json, to_json, utc_now, write_once
+from scalevec.results.run_directory import RunDirectory
 
 LEASE_S = 180.0
+# Room for any 64-bit count.
 _BEAT_DIGITS = 20
+# Letters of /proc/PID/stat, see proc(5): a zombie, and dead.
 _DEAD_STATES = ("Z", "X")
 
 
-class AlreadyClaimed(RuntimeError):  # noqa: N818
+class AlreadyClaimedError(RuntimeError):
     """Another process runs the trial, as far as anyone can tell."""
 
     def __init__(self, run_directory: RunDirectory, record: dict[str, Any]) -> None:
@@ -30,7 +32,15 @@ class AlreadyClaimed(RuntimeError):  # noqa: N818
 
 @dataclass(frozen=True)
 class Claim:
-    """Attempt ``attempt`` of a trial, held by this process."""
+    """One attempt of a trial, held by this process; :func:`acquire` gives it.
+
+    The owner calls :meth:`beat` well within every lease, asks :meth:`is_current` before it writes a
+    checkpoint or the result, and ends with :meth:`release`.
+
+    Args:
+        run_directory: The trial.
+        attempt: The number of the attempt, from 1.
+    """
 
     run_directory: RunDirectory
     attempt: int
@@ -40,7 +50,7 @@ class Claim:
 
         The counter has a fixed width and is written in place: a full device cannot make a claim stale.
         """
-        path = _beat_path(self.run_directory, self.attempt)
+        path = _path(self.run_directory, self.attempt, "beat")
         descriptor = os.open(path, os.O_RDWR)
         try:
             beats = os.pread(descriptor, _BEAT_DIGITS, 0)
@@ -55,7 +65,7 @@ class Claim:
         To be asked before each checkpoint and before the result: a process that was stopped past its
         lease finds here that it has a successor.
         """
-        ended = _done_path(self.run_directory, self.attempt).exists()
+        ended = _path(self.run_directory, self.attempt, "done").exists()
         return newest_attempt(self.run_directory) == self.attempt and not ended
 
     def release(self) -> None:
@@ -63,16 +73,9 @@ class Claim:
         end_claim(self.run_directory, self.attempt, "released")
 
 
-def _claim_path(run_directory: RunDirectory, attempt: int) -> Path:
-    return run_directory.claims_path / f"{attempt:04d}.json"
-
-
-def _beat_path(run_directory: RunDirectory, attempt: int) -> Path:
-    return run_directory.claims_path / f"{attempt:04d}.beat"
-
-
-def _done_path(run_directory: RunDirectory, attempt: int) -> Path:
-    return run_directory.claims_path / f"{attempt:04d}.done"
+def _path(run_directory: RunDirectory, attempt: int, suffix: Literal["json", "beat", "done"]) -> Path:
+    """The file of an attempt's claim, of its counter, or of its end."""
+    return run_directory.claims_path / f"{attempt:04d}.{suffix}"
 
 
 def _beat_content(beats: int) -> bytes:
@@ -87,9 +90,8 @@ def newest_attempt(run_directory: RunDirectory) -> int:
 
 
 def claim_record(run_directory: RunDirectory, attempt: int) -> dict[str, Any]:
-    """What the claim of ``attempt`` says. Raises ``FileNotFoundError`` or ``CorruptRecord``."""
-    record: dict[str, Any] = read_json(_claim_path(run_directory, attempt))
-    return record
+    """What the claim of ``attempt`` says. Raises ``FileNotFoundError`` or ``CorruptRecordError``."""
+    return read_json(_path(run_directory, attempt, "json"), dict)
 
 
 def end_claim(run_directory: RunDirectory, attempt: int, reason: str) -> None:
@@ -98,13 +100,13 @@ def end_claim(run_directory: RunDirectory, attempt: int, reason: str) -> None:
     Its owner does so on release; an observer that found the claim stale, or an executor that knows the
     job to be gone, does so in its place. The first mark stays.
     """
-    path = _done_path(run_directory, attempt)
+    path = _path(run_directory, attempt, "done")
     if path.exists():
         return
     content = to_json({"reason": reason, "time": utc_now(), "host": socket.gethostname(), "pid": os.getpid()})
     try:
         write_once(path, content + b"\n")
-    except AlreadyWritten:
+    except AlreadyWrittenError:
         return
 
 
@@ -113,24 +115,34 @@ def acquire(
 ) -> Claim:
     """Claim the next attempt of a trial for this process; of several that try, one succeeds.
 
-    ``details`` are kept in the claim beside what identifies the process. Without an ``observer`` that has
-    watched it for a lease, a claim of another machine counts as alive. Raises ``AlreadyClaimed``.
+    Args:
+        run_directory: The trial.
+        details: Plain values that are kept in the claim beside what identifies the process.
+        observer: Who has watched the trial. Without one that has done so for a lease, a claim of another
+            machine counts as alive.
+
+    Returns:
+        The claim, until it is released or somebody ends it.
+
+    Raises:
+        AlreadyClaimedError: The newest claim is alive, or another process was first.
     """
     observer = observer or ClaimObserver()
+    # Another may claim between this look and the creation, where write_once decides.
     newest = newest_attempt(run_directory)
     if newest and observer.is_alive(run_directory):
-        raise AlreadyClaimed(run_directory, claim_record(run_directory, newest))
+        raise AlreadyClaimedError(run_directory, claim_record(run_directory, newest))
     return _create_claim(run_directory, newest + 1, details)
 
 
 def _create_claim(run_directory: RunDirectory, attempt: int, details: dict[str, Any]) -> Claim:
     run_directory.claims_path.mkdir(parents=True, exist_ok=True)
-    record = {**details, "attempt": attempt, **_own_identity(), "time": utc_now()}
-    _create_counter(_beat_path(run_directory, attempt))
+    record = {**details, "attempt": attempt, **process_identity(os.getpid()), "time": utc_now()}
+    _create_counter(_path(run_directory, attempt, "beat"))
     try:
-        write_once(_claim_path(run_directory, attempt), to_json(record, indent=1) + b"\n")
-    except AlreadyWritten:
-        raise AlreadyClaimed(run_directory, claim_record(run_directory, attempt)) from None
+        write_once(_path(run_directory, attempt, "json"), to_json(record, indent=1) + b"\n")
+    except AlreadyWrittenError:
+        raise AlreadyClaimedError(run_directory, claim_record(run_directory, attempt)) from None
     return Claim(run_directory, attempt)
 
 
@@ -147,18 +159,6 @@ def process_identity(pid: int) -> dict[str, Any]:
     """What tells a process from all others: host, boot, process namespace, number and start."""
     status = _process_status(pid)
     return {**_machine(), "pid": pid, "process_start": status[1] if status else None}
-
-
-def _own_identity() -> dict[str, Any]:
-    pid = os.getpid()
-    return {**_machine(), "pid": pid, "process_start": _own_start(pid)}
-
-
-@cache
-def _own_start(pid: int) -> str | None:
-    """The kernel takes its time to describe a process, and this one's start does not change."""
-    status = _process_status(pid)
-    return status[1] if status else None
 
 
 def _machine() -> dict[str, Any]:
@@ -198,6 +198,7 @@ def process_lives(record: Mapping[str, Any]) -> bool:
     if status is None:  # gone, or a system that hides or lacks /proc
         return _pid_exists(record["pid"])
     state, start = status
+    # A system gives numbers again: the start tells a later process from the owner.
     return state not in _DEAD_STATES and start == record.get("process_start", start)
 
 
@@ -227,12 +228,13 @@ class ClaimObserver:
     def is_alive(self, run_directory: RunDirectory) -> bool:
         """Whether the newest claim of a trial has a living owner; False where there is no claim."""
         attempt = newest_attempt(run_directory)
-        if attempt == 0 or _done_path(run_directory, attempt).exists():
+        if attempt == 0 or _path(run_directory, attempt, "done").exists():
             return False
         record = claim_record(run_directory, attempt)
+        # A process number means something only within one boot and one namespace.
         if all(record.get(name) == value for name, value in _machine().items()):
             return process_lives(record)
-        return self._beats(_beat_path(run_directory, attempt))
+        return self._beats(_path(run_directory, attempt, "beat"))
 
     def _beats(self, path: Path) -> bool:
         try:

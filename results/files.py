@@ -11,17 +11,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+Kind = TypeVar("Kind", bound=dict[str, Any] | list[Any])
 
 LOCK_WAIT_S = 30.0
 _LOCK_POLL_S = 0.005
 _TAIL_BYTES = 65_536
+# What file systems without locks answer.
 _LOCKS_NOT_SUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
-class CorruptRecord(ValueError):  # noqa: N818
+class CorruptRecordError(ValueError):
     """A file that is there but cannot be what was written: names the file and what is wrong."""
 
     def __init__(self, path: Path, problem: str) -> None:
@@ -30,7 +32,7 @@ class CorruptRecord(ValueError):  # noqa: N818
         self.problem = problem
 
 
-class AlreadyWritten(FileExistsError):  # noqa: N818
+class AlreadyWrittenError(FileExistsError):
     """A file that is written once exists already."""
 
     def __init__(self, path: Path) -> None:
@@ -40,6 +42,17 @@ class AlreadyWritten(FileExistsError):  # noqa: N818
 def utc_now() -> str:
     """The present time in ISO 8601, UTC, with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class FileIn:
+    """Attribute of a class with a ``path``: the path of the file, or the folder, of this name in it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: Any, _kind: type | None = None) -> Path:
+        path: Path = folder.path / self._name
+        return path
 
 
 _unsynced = 0
@@ -68,14 +81,15 @@ def write_atomic(path: Path, content: bytes) -> None:
     """
     with _written_aside(path, content) as temporary:
         temporary.replace(path)
-        sync_folder(path.parent)
+        # The folder too: without it a loss of power may bring the old file back.
+        sync_path(path.parent)
 
 
 def write_once(path: Path, content: bytes) -> None:
     """Put ``content`` at ``path``, whole, unless something is there; of several writers one succeeds.
 
     The link to the final name is what decides, so nobody ever sees a part of the file. Raises
-    ``AlreadyWritten``, or ``OSError`` that names ``path``.
+    ``AlreadyWrittenError``, or ``OSError`` that names ``path``.
     """
     with _written_aside(path, content) as temporary:
         try:
@@ -83,13 +97,14 @@ def write_once(path: Path, content: bytes) -> None:
         except FileExistsError:
             # NFS repeats a request whose answer was lost, and then reports our own link as another's.
             if not temporary.samefile(path):
-                raise AlreadyWritten(path) from None
-        sync_folder(path.parent)
+                raise AlreadyWrittenError(path) from None
+        sync_path(path.parent)
 
 
 @contextmanager
 def _written_aside(path: Path, content: bytes) -> Iterator[Path]:
     """A synced temporary file beside ``path`` that holds ``content``; it is gone afterwards."""
+    # Beside its target, since a rename works within one file system only; hidden from listings.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         with _naming(path):
@@ -104,7 +119,7 @@ def _naming(path: Path) -> Iterator[None]:
     """Raise an ``OSError`` as one of ``path``: it names a temporary file, or only a descriptor."""
     try:
         yield
-    except AlreadyWritten:
+    except AlreadyWrittenError:
         raise
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
@@ -115,6 +130,7 @@ def _write_synced(path: Path, content: bytes) -> None:
     try:
         rest = memoryview(content)
         while rest:
+            # os.write may take less than it is given.
             rest = rest[os.write(descriptor, rest) :]
         _sync(descriptor)
     finally:
@@ -130,18 +146,8 @@ def names_in(folder: Path) -> list[str]:
         return []
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in ``folder`` survive a loss of power."""
-    _sync_path(folder)
-
-
-def sync_file(path: Path) -> None:
-    """Make what has been written to ``path`` so far, by whomever, survive a loss of power, if it is there."""
-    with suppress(FileNotFoundError):
-        _sync_path(path)
-
-
-def _sync_path(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """Make what anyone has written to a file, or the names in a folder, survive a loss of power."""
     if _unsynced:
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -152,45 +158,12 @@ def _sync_path(path: Path) -> None:
 
 
 def to_json(value: Any, indent: int | None = None) -> bytes:
-    """``value`` as ASCII JSON; numbers that are not finite become null, since JSON has none."""
-    write = _encode if indent is None else partial(_indented, indent=indent, depth=1)
+    """Return ``value`` as ASCII JSON; numbers that are not finite become null, since JSON has none."""
     try:
-        text = write(value)
+        text = json.dumps(value, indent=indent, allow_nan=False)
     except ValueError:
-        text = write(_finite(value))
+        text = json.dumps(_finite(value), indent=indent, allow_nan=False)
     return text.encode()
-
-
-_encode = json.JSONEncoder(allow_nan=False).encode
-
-
-def _indented(value: Any, indent: int, depth: int) -> str:
-    """What ``json.dumps(value, indent=indent)`` makes, with json's fast encoder, which that leaves aside."""
-    if not isinstance(value, _CONTAINERS) or not value:
-        return _encode(value)
-    margin = "\n" + " " * (indent * depth)
-    content = (margin, _content(value, indent, depth, "," + margin), margin[:-indent])
-    return "".join(("{", *content, "}") if isinstance(value, dict) else ("[", *content, "]"))
-
-
-def _content(value: Any, indent: int, depth: int, separator: str) -> str:
-    """What stands between the brackets of a dictionary or list that is not empty."""
-    is_dict = isinstance(value, dict)
-    if not any(isinstance(item, _CONTAINERS) for item in (value.values() if is_dict else value)):
-        return _flat_encoder(separator).encode(value)[1:-1]
-    if not is_dict:
-        return separator.join(_indented(item, indent, depth + 1) for item in value)
-    names = (name if isinstance(name, str) else _encode(name) for name in value)
-    items = (_indented(item, indent, depth + 1) for item in value.values())
-    return separator.join(f"{_encode(name)}: {item}" for name, item in zip(names, items, strict=True))
-
-
-_CONTAINERS = (dict, list, tuple)
-
-
-@cache
-def _flat_encoder(separator: str) -> json.JSONEncoder:
-    return json.JSONEncoder(allow_nan=False, separators=(separator, ": "))
 
 
 def _finite(value: Any) -> Any:
@@ -208,12 +181,20 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, to_json(value, indent=1) + b"\n")
 
 
-def read_json(path: Path, kind: type = dict) -> Any:
-    """The JSON value in ``path``, which must be a ``kind`` (``dict`` or ``list``).
+def read_json(path: Path, kind: type[Kind]) -> Kind:
+    """Return the JSON value in ``path``, which must be a ``kind`` (``dict`` or ``list``).
 
-    Raises ``CorruptRecord`` where it is not, ``FileNotFoundError`` where there is no file.
+    Raises ``CorruptRecordError`` where it is not, ``FileNotFoundError`` where there is no file.
     """
     return _parsed(path, _content_of(path), kind, "")
+
+
+def read_json_if_any(path: Path, kind: type[Kind]) -> Kind | None:
+    """Return the JSON value in ``path`` as :func:`read_json` does, None where there is no file."""
+    try:
+        return read_json(path, kind)
+    except FileNotFoundError:
+        return None
 
 
 def _content_of(path: Path) -> bytes:
@@ -222,15 +203,15 @@ def _content_of(path: Path) -> bytes:
         return stream.readall()
 
 
-def _parsed(path: Path, content: bytes, kind: type, where: str) -> Any:
+def _parsed(path: Path, content: bytes, kind: type[Kind], where: str) -> Kind:
     try:
         value = _DECODER.decode(content.decode())
     except (ValueError, RecursionError) as error:
         problem = "is empty" if not content.strip() else f"is not whole JSON ({error})"
-        raise CorruptRecord(path, where + problem) from None
+        raise CorruptRecordError(path, where + problem) from None
     if not isinstance(value, kind):
         expected = "an object" if kind is dict else "a list"
-        raise CorruptRecord(path, f"{where}holds {type(value).__name__} where {expected} is expected")
+        raise CorruptRecordError(path, f"{where}holds {type(value).__name__} where {expected} is expected")
     return value
 
 
@@ -238,13 +219,14 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
+# Python's decoder accepts NaN and Infinity unless told otherwise.
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The records of a JSON-lines file; none where there is no file.
 
-    A line counts once its line end is written: a torn last line is left out. Raises ``CorruptRecord``
+    A line counts once its line end is written: a torn last line is left out. Raises ``CorruptRecordError``
     for any other line that is not a JSON object.
     """
     try:
@@ -260,12 +242,13 @@ def read_lines_before_damage(path: Path) -> list[dict[str, Any]]:
     For files whose end a loss of power may have damaged, where what is missing can be made again.
     """
     whole: list[dict[str, Any]] = []
-    with suppress(FileNotFoundError, CorruptRecord):
+    with suppress(FileNotFoundError, CorruptRecordError):
         whole.extend(_parsed_lines(path, _content_of(path)))
     return whole
 
 
 def _parsed_lines(path: Path, content: bytes) -> Iterator[dict[str, Any]]:
+    # What follows the last line end is a torn line, or nothing.
     for number, line in enumerate(content.split(b"\n")[:-1], 1):
         yield _parsed(path, line, dict, f"line {number} ")
 
@@ -275,6 +258,7 @@ def read_last_line(path: Path) -> dict[str, Any] | None:
     try:
         with path.open("rb") as stream:
             end, tail = stream.seek(0, os.SEEK_END), b""
+            # Two line ends bound the last whole line.
             while end > 0 and tail.count(b"\n") < 2:
                 start = max(0, end - _TAIL_BYTES)
                 stream.seek(start)
@@ -282,18 +266,18 @@ def read_last_line(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     lines = tail.split(b"\n")[:-1]
-    found: dict[str, Any] | None = _parsed(path, lines[-1], dict, "last line ") if lines else None
-    return found
+    return _parsed(path, lines[-1], dict, "last line ") if lines else None
 
 
 def append_line(path: Path, record: dict[str, Any]) -> None:
     """Append ``record`` to a JSON-lines file with a single write, after cutting back a torn last line.
 
-    The line survives the end of this process; a loss of power only after :func:`sync_file`. Raises
+    The line survives the end of this process; a loss of power only after :func:`sync_path`. Raises
     ``OSError`` that names ``path``; on a full device the file is as it was before.
     """
     line = to_json(record) + b"\n"
     with _naming(path):
+        # To read as well, since the torn tail of another's line is looked for first.
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         try:
             _lock(descriptor)
@@ -308,6 +292,7 @@ def _append_whole(descriptor: int, line: bytes) -> None:
     try:
         written = os.write(descriptor, line)
     finally:
+        # A full device takes a part of the line: cut off while the lock is held.
         if 0 < written < len(line):
             os.ftruncate(descriptor, size)
     if written < len(line):

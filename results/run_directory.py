@@ -10,16 +10,17 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
-from results.files import (
-    CorruptRecord,
+from scalevec.results.files import (
+    CorruptRecordError,
+    FileIn,
     append_line,
     names_in,
     read_json,
+    read_json_if_any,
     read_last_line,
     read_lines,
     read_lines_before_damage,
-    sync_file,
-    sync_folder,
+    sync_path,
     to_json,
     utc_now,
     write_json,
@@ -29,12 +30,15 @@ from results.files import (
 
 State = Literal["pending", "queued", "running", "completed", "diverged", "failed", "cancelled"]
 STATES: tuple[str, ...] = ("pending", "queued", "running", "completed", "diverged", "failed", "cancelled")
+_JOBS_OWN_LINES = "[slurm] "
+"""How lines begin that the job around a worker adds to its log."""
+_LOG_END_BYTES = 8192
 RESULT_STATES = ("completed", "diverged")
 _TRIAL_ID = re.compile(r"[0-9a-f]{64}")
 _OWN_FIELDS = frozenset({"time", "state", "cause", "host", "pid", "log_bytes"})
 
 
-class TrialMismatch(ValueError):  # noqa: N818
+class TrialMismatchError(ValueError):
     """A run directory holds another trial than the one that was asked for."""
 
 
@@ -60,11 +64,21 @@ def trial_ids(runs_dir: Path) -> Iterator[str]:
         yield from (name for name in names_in(trials / prefix) if is_trial_id(name) and name[:2] == prefix)
 
 
+def trunk_path(runs_dir: Path, trunk_id: str) -> Path:
+    """The folder of a trunk's states before a cooldown, which trials share; it may be deleted any moment."""
+    return runs_dir / "trunks" / trunk_id[:2] / trunk_id
+
+
 @dataclass(frozen=True)
 class RunDirectory:
-    """``RUNS_DIR/trials/ab/ab12.../``: all that is kept of one trial.
+    """All that is kept of one trial: ``RUNS_DIR/trials/ab/ab12.../``.
 
-    Reading raises ``CorruptRecord`` for a file that cannot be what was written.
+    Its records may be read at any time, by any process: each is written whole, or line by line. One process
+    at a time writes metrics and checkpoints, the owner of the newest claim (``results.claims``). Reading
+    raises :class:`CorruptRecordError` for a file that cannot be what was written.
+
+    Args:
+        path: The directory, whether it exists or not; :meth:`of` gives it for a trial id.
     """
 
     path: Path
@@ -81,65 +95,30 @@ class RunDirectory:
         """All 64 digits."""
         return self.path.name
 
-    @property
-    def trial_path(self) -> Path:
-        """Every field of the trial, semantic ones apart."""
-        return self.path / "trial.json"
+    trial_path = FileIn("trial.json")
+    """Every field of the trial, semantic ones apart."""
+    environment_path = FileIn("environment.json")
+    """Versions, host, device, commit and command: a list, one record an attempt."""
+    events_path = FileIn("events.jsonl")
+    """State changes."""
+    metrics_path = FileIn("metrics.jsonl")
+    """What training measured, a row a logged step."""
+    result_path = FileIn("result.json")
+    """The result, written once."""
+    checkpoints_path = FileIn("checkpoints")
+    """The folder of checkpoints."""
 
-    @property
-    def environment_path(self) -> Path:
-        """Versions, host, device, commit and command: a list, one record an attempt."""
-        return self.path / "environment.json"
-
-    @property
-    def events_path(self) -> Path:
-        """State changes."""
-        return self.path / "events.jsonl"
-
-    @property
-    def metrics_path(self) -> Path:
-        """What training measured, a row a logged step."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def result_path(self) -> Path:
-        """The result, written once."""
-        return self.path / "result.json"
-
-    @property
-    def checkpoints_path(self) -> Path:
-        """The folder of checkpoints."""
-        return self.path / "checkpoints"
-
-    def checkpoint_step(self) -> int:
-        """The step of the newest checkpoint by its name, unread; 0 where there is none."""
-        steps = (path.stem.removeprefix("step-") for path in self.checkpoints_path.glob("step-*.safetensors"))
-        return max((int(step) for step in steps if step.isdecimal()), default=0)
-
-    @property
-    def claims_path(self) -> Path:
-        """The folder of claims (see ``results.claims``)."""
-        return self.path / "claims"
-
-    @property
-    def log_path(self) -> Path:
-        """What the worker printed."""
-        return self.path / "log.txt"
-
-    @property
-    def job_path(self) -> Path:
-        """The newest job that was given to an executor."""
-        return self.path / "job.json"
-
-    @property
-    def submit_script_path(self) -> Path:
-        """What was sent to a cluster."""
-        return self.path / "submit.sh"
+    claims_path = FileIn("claims")
+    """The folder of claims (see ``results.claims``)."""
+    log_path = FileIn("log.txt")
+    """What the worker printed."""
+    job_path = FileIn("job.json")
+    """The newest job that was given to an executor."""
 
     def create(self, semantic: dict[str, Any], descriptive: dict[str, Any]) -> None:
         """Make the directory and trial.json; nothing changes where both are there already.
 
-        The descriptive fields of the first creation stay. Raises ``TrialMismatch`` where another trial's
+        The descriptive fields of the first creation stay. Raises ``TrialMismatchError`` where another trial's
         semantic fields are there.
         """
         self.path.mkdir(parents=True, exist_ok=True)
@@ -156,29 +135,36 @@ class RunDirectory:
         differing = sorted(name for name in names if existing.get(name) != asked.get(name))
         if differing:
             fields = ", ".join(differing)
-            raise TrialMismatch(f"{self.trial_path}: holds another trial; these fields differ: {fields}")
+            raise TrialMismatchError(f"{self.trial_path}: holds another trial; these fields differ: {fields}")
 
     def trial(self) -> dict[str, Any]:
         """``{"trial_id", "semantic", "descriptive"}``. Raises ``FileNotFoundError`` before creation."""
-        record: dict[str, Any] = read_json(self.trial_path)
+        record = read_json(self.trial_path, dict)
         for name in ("semantic", "descriptive"):
             if not isinstance(record.get(name), dict):
-                raise CorruptRecord(self.trial_path, f"has no object {name!r}")
+                raise CorruptRecordError(self.trial_path, f"has no object {name!r}")
         if record.get("trial_id") != self.trial_id:
-            raise CorruptRecord(self.trial_path, f"says it is of trial {record.get('trial_id')!r}")
+            raise CorruptRecordError(self.trial_path, f"says it is of trial {record.get('trial_id')!r}")
         return record
 
     def write_environment(self, record: dict[str, Any]) -> None:
         """Add the environment of one attempt."""
         write_json(self.environment_path, [*self.environments(), record])
 
+    def last_log_line(self) -> str:
+        """Return the last line that the worker printed, at most 300 characters; empty without one."""
+        try:
+            with self.log_path.open("rb") as stream:
+                stream.seek(max(0, stream.seek(0, os.SEEK_END) - _LOG_END_BYTES))
+                lines = stream.read().decode(errors="replace").splitlines()
+        except OSError:
+            return ""
+        printed = (line.strip() for line in reversed(lines) if not line.startswith(_JOBS_OWN_LINES))
+        return next((line[:300] for line in printed if line), "")
+
     def environments(self) -> list[dict[str, Any]]:
         """The environment of each attempt, oldest first."""
-        try:
-            found: list[dict[str, Any]] = read_json(self.environment_path, list)
-        except FileNotFoundError:
-            return []
-        return found
+        return read_json_if_any(self.environment_path, list) or []
 
     def append_event(self, state: str, cause: str | None = None, **details: Any) -> None:
         """Record a change of state, with the time (UTC), host and process that say so.
@@ -189,9 +175,9 @@ class RunDirectory:
             raise ValueError(f"state {state!r}: expected one of {', '.join(STATES)}")
         if taken := sorted(_OWN_FIELDS & details.keys()):
             raise ValueError(f"event details {taken}: these names are the event's own")
-        own = {"time": utc_now(), "state": state, "cause": cause}
+        event = {"time": utc_now(), "state": state, "cause": cause}
         here = {"host": socket.gethostname(), "pid": os.getpid(), **self._log_size()}
-        append_line(self.events_path, {**own, **here, **details})
+        append_line(self.events_path, {**event, **here, **details})
 
     def _log_size(self) -> dict[str, int]:
         """How much of the log was written before an event: its lines are found by that later."""
@@ -205,33 +191,31 @@ class RunDirectory:
         events = read_lines(self.events_path)
         for number, event in enumerate(events, 1):
             if event.get("state") not in STATES:
-                raise CorruptRecord(self.events_path, f"line {number} has the state {event.get('state')!r}")
+                raise CorruptRecordError(
+                    self.events_path, f"line {number} has the state {event.get('state')!r}"
+                )
         return events
 
     def state(self) -> TrialState:
         """Where the trial is: the result decides, else the last event, else it is pending."""
         return state_of(self.events(), self.result())
 
-    def write_job(self, executor: str, number: str, token: str) -> None:
+    def write_job(self, executor: str, number: str, token: str, cluster: str | None = None) -> None:
         """Keep which job of which executor runs the trial, for a later scheduler to find it by.
 
-        ``token`` is what the job's worker writes into its claim.
+        ``token`` is what the job's worker writes into its claim; ``cluster`` is whose queue keeps the job.
         """
         record = {"executor": executor, "job": number, "token": token, "time": utc_now()}
-        write_json(self.job_path, record)
+        write_json(self.job_path, record if cluster is None else record | {"cluster": cluster})
 
     def job(self) -> dict[str, Any] | None:
-        """The newest job as ``{"executor", "job", "token", "time"}``, None before the first."""
-        try:
-            found: dict[str, Any] = read_json(self.job_path)
-        except FileNotFoundError:
-            return None
-        return found
+        """The newest job, as :meth:`write_job` keeps it with its ``"time"``; None before the first."""
+        return read_json_if_any(self.job_path, dict)
 
     def write_result(self, result: dict[str, Any]) -> None:
         """Link the result into place, once all rows and events are on the disk.
 
-        Raises ``AlreadyWritten`` where another writer was first.
+        Raises ``AlreadyWrittenError`` where another writer was first.
         """
         if result.get("status") not in RESULT_STATES:
             raise ValueError(f"result status {result.get('status')!r}: expected completed or diverged")
@@ -239,14 +223,11 @@ class RunDirectory:
         write_once(self.result_path, to_json(result, indent=1) + b"\n")
 
     def result(self) -> dict[str, Any] | None:
-        """The result, or None before there is one. Raises ``CorruptRecord``, as for a truncated file."""
-        try:
-            found: dict[str, Any] = read_json(self.result_path)
-        except FileNotFoundError:
-            return None
-        if found.get("status") not in RESULT_STATES:
-            raise CorruptRecord(self.result_path, f"has the status {found.get('status')!r}")
-        return found
+        """The result, or None before there is one. Raises ``CorruptRecordError``, as for a truncated file."""
+        result = read_json_if_any(self.result_path, dict)
+        if result is not None and result.get("status") not in RESULT_STATES:
+            raise CorruptRecordError(self.result_path, f"has the status {result.get('status')!r}")
+        return result
 
     def set_aside_result(self) -> Path:
         """Rename a corrupt result to ``result.json.corrupt-K`` and say so in the events; the new path.
@@ -256,7 +237,7 @@ class RunDirectory:
         """
         try:
             self.result()
-        except CorruptRecord as error:
+        except CorruptRecordError as error:
             aside = self._free_corrupt_path()
             self.result_path.rename(aside)
             self.append_event("pending", "corrupt_result", problem=error.problem, set_aside=aside.name)
@@ -276,9 +257,9 @@ class RunDirectory:
 
         To be called before a checkpoint is written: one that outlived its rows would leave a gap in them.
         """
-        sync_file(self.metrics_path)
-        sync_file(self.events_path)
-        sync_folder(self.path)
+        for path in (self.metrics_path, self.events_path, self.path):
+            if path.exists():
+                sync_path(path)
 
     def cut_metrics(self, step: int) -> None:
         """Drop the rows after ``step``, and damaged ones, atomically: a resumed run has no double."""
@@ -301,7 +282,7 @@ class RunDirectory:
     def _with_steps(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for number, row in enumerate(rows, 1):
             if not isinstance(row.get("step"), int):
-                raise CorruptRecord(self.metrics_path, f"line {number} has no integer 'step'")
+                raise CorruptRecordError(self.metrics_path, f"line {number} has no integer 'step'")
         return rows
 
     def last_step(self) -> int:
@@ -310,7 +291,7 @@ class RunDirectory:
         if row is None:
             return 0
         if not isinstance(step := row.get("step"), int):
-            raise CorruptRecord(self.metrics_path, "its last line has no integer 'step'")
+            raise CorruptRecordError(self.metrics_path, "its last line has no integer 'step'")
         return step
 
 

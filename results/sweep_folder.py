@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from results.files import names_in, read_json, write_atomic, write_json
+from scalevec.results.files import FileIn, names_in, read_json_if_any, write_atomic, write_json
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -19,7 +19,7 @@ def sweep_names(runs_dir: Path) -> list[str]:
 class SweepFolder:
     """What is kept of one sweep. Each reader gives None before the first writing.
 
-    Writing is atomic and creates the folder; reading raises ``CorruptRecord``.
+    Writing is atomic and creates the folder; reading raises ``CorruptRecordError``.
     """
 
     path: Path
@@ -39,35 +39,29 @@ class SweepFolder:
         """The sweep's name."""
         return self.path.name
 
-    @property
-    def sweep_path(self) -> Path:
-        """The sweep file as it was given."""
-        return self.path / "sweep.yaml"
+    sweep_path = FileIn("sweep.yaml")
+    """The sweep file as it was given."""
+    resolved_path = FileIn("resolved.json")
+    """The sweep with every default in its place."""
+    members_path = FileIn("members.json")
+    """The trials of the sweep."""
+    tuning_path = FileIn("tuning.json")
+    """The frozen choices of tuning."""
+    report_path = FileIn("report.html")
+    """The report."""
+    origin_path = FileIn("origin.json")
+    """The folder that the sweep file's relative paths count from."""
 
-    @property
-    def resolved_path(self) -> Path:
-        """The sweep with every default in its place."""
-        return self.path / "resolved.json"
-
-    @property
-    def members_path(self) -> Path:
-        """The trials of the sweep."""
-        return self.path / "members.json"
-
-    @property
-    def tuning_path(self) -> Path:
-        """The frozen choices of tuning."""
-        return self.path / "tuning.json"
-
-    @property
-    def report_path(self) -> Path:
-        """The report."""
-        return self.path / "report.html"
-
-    def write_sweep(self, content: bytes) -> None:
-        """Keep the sweep file, byte for byte."""
+    def write_sweep(self, content: bytes, origin: Path) -> None:
+        """Keep the sweep file, byte for byte, and the folder ``origin`` that it was read in."""
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomic(self.sweep_path, content)
+        self._write(self.origin_path, {"folder": str(origin.resolve())})
+
+    def origin(self) -> Path | None:
+        """The folder of the sweep file that was given."""
+        origin = read_json_if_any(self.origin_path, dict)
+        return Path(origin["folder"]) if origin else None
 
     def sweep(self) -> bytes | None:
         """The sweep file as it was given."""
@@ -82,8 +76,7 @@ class SweepFolder:
 
     def resolved(self) -> dict[str, Any] | None:
         """The sweep with its defaults."""
-        found: dict[str, Any] | None = self._read(self.resolved_path, dict)
-        return found
+        return read_json_if_any(self.resolved_path, dict)
 
     def write_members(self, members: list[dict[str, Any]]) -> None:
         """Keep the list of trials."""
@@ -91,8 +84,7 @@ class SweepFolder:
 
     def members(self) -> list[dict[str, Any]] | None:
         """The list of trials."""
-        found: list[dict[str, Any]] | None = self._read(self.members_path, list)
-        return found
+        return read_json_if_any(self.members_path, list)
 
     def write_tuning(self, tuning: dict[str, Any]) -> None:
         """Freeze the choices of tuning."""
@@ -100,15 +92,8 @@ class SweepFolder:
 
     def tuning(self) -> dict[str, Any] | None:
         """The frozen choices of tuning."""
-        found: dict[str, Any] | None = self._read(self.tuning_path, dict)
-        return found
+        return read_json_if_any(self.tuning_path, dict)
 
     def _write(self, path: Path, value: Any) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(path, value)
-
-    def _read(self, path: Path, kind: type) -> Any:
-        try:
-            return read_json(path, kind)
-        except FileNotFoundError:
-            return None

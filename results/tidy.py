@@ -1,4 +1,4 @@
-"""The tidy table: one row a trial and sweep membership, which is all that analysis reads."""
+"""The tidy table: one row per trial and sweep membership, which is all that analysis reads."""
 
 import json
 from collections.abc import Iterable

@@ -1,17 +1,18 @@
 """The sweep file: its schema, its expansion into trials, the ladders of sizes; and the shipped sweeps.
 
-``sweeps.expand.expand`` turns a loaded sweep into cells of trials.
+``sweeps.expansion.expand.expand`` turns a loaded sweep into cells of trials.
 """
 
+import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweeps.errors import Problem, SweepError
-from sweeps.expand import identical_arms
-from sweeps.trials import Cell, CorpusFacts, epochs
+from scalevec.sweeps.errors import Problem, SweepError
+from scalevec.sweeps.expansion.expand import identical_arms
+from scalevec.sweeps.expansion.trials import Cell, CorpusFacts, epochs
 
 if TYPE_CHECKING:
-    from sweeps.schema import Sweep
+    from scalevec.sweeps.sections.schema import Sweep
 
 __all__ = [
     "Cell",
@@ -25,42 +26,91 @@ __all__ = [
     "load",
     "loads",
     "shipped",
+    "shipped_names",
 ]
 
 
 def load(path: str | Path, *, look_for_files: bool = True) -> "Sweep":
-    """The valid sweep in the file at ``path``. Raises :class:`SweepError` with everything that is wrong."""
-    from sweeps import loading  # pydantic takes longer to import than the command line may take to answer
+    """Return the sweep in a sweep file, checked as a whole.
 
-    return loading.load(path, look_for_files=look_for_files)
+    Args:
+        path: The YAML file; :func:`shipped` gives those that come with the project.
+        look_for_files: Whether the corpus files that it names must exist.
+
+    Returns:
+        The sweep; ``sweeps.expansion.expand.expand`` turns it into trials.
+
+    Raises:
+        SweepError: With everything that is wrong: line, field, value, and what is allowed.
+
+    Example:
+        >>> sweep = load(shipped("quickstart"))
+        >>> sweep.name, list(sweep.arms)
+        ('quickstart', ['baseline', 'none', 'unified'])
+    """
+    # Not at the top: pydantic takes longer to import than the command line may take to answer.
+    from scalevec.sweeps.loading.load import read
+    from scalevec.sweeps.yaml_source import read_file
+
+    return read(read_file(Path(path)), look_for_files=look_for_files)
 
 
-def loads(text: str, name: str = "<text>", folder: Path = Path()) -> "Sweep":
-    """The valid sweep in ``text``, called ``name`` in messages. Raises :class:`SweepError`."""
-    from sweeps import loading
+def loads(text: str, name: str = "<text>", folder: Path = Path(), *, look_for_files: bool = True) -> "Sweep":
+    """Return the sweep in a text, checked as a whole.
 
-    return loading.loads(text, name, folder)
+    Args:
+        text: The YAML of a sweep file.
+        name: What messages call the text.
+        folder: Where the files that it names are looked for.
+        look_for_files: Whether the corpus files that it names must exist.
+
+    Raises:
+        SweepError: With everything that is wrong: line, field, value, and what is allowed.
+    """
+    from scalevec.sweeps.loading.load import read
+    from scalevec.sweeps.yaml_source import read_text
+
+    return read(read_text(text, name, folder), look_for_files=look_for_files)
 
 
 def corpus_files(sweep: "Sweep", name: str = "files") -> list[Path]:
-    """The files that the corpus of a sweep lists under ``name``, sorted, each once."""
-    from sweeps import corpus_lookup
+    """Return the files that the corpus of ``sweep`` lists under ``name``, sorted, each once."""
+    from scalevec.sweeps.loading import corpus_lookup
 
     return corpus_lookup.corpus_files(sweep, name)
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of the sweep file."""
-    from sweeps.schema import Sweep
+    """Return the JSON Schema of the sweep file, for editors."""
+    from scalevec.sweeps.sections.schema import Sweep
 
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Sweep.model_json_schema()}
 
 
-def shipped(name: str) -> Path:
-    """The path of a sweep file that comes with the project. Raises ``FileNotFoundError``."""
+def shipped_names() -> list[str]:
+    """Return the names of the sweep files that come with the project: ``quickstart``, ``paper/main``, ..."""
     folder = Path(__file__).parent
-    path = folder / f"{name}.yaml"
-    names = sorted(found.stem for found in folder.glob("*.yaml"))
+    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
+
+
+def shipped(name: str) -> Path:
+    """Return the path of a sweep file that comes with the project.
+
+    Args:
+        name: One of :func:`shipped_names`, such as ``quickstart`` or ``paper/main``.
+
+    Returns:
+        The path of the YAML file, for :func:`load`.
+
+    Raises:
+        FileNotFoundError: No sweep of that name is shipped; the message has the nearest names, or all.
+    """
+    names = shipped_names()
     if name not in names:
-        raise FileNotFoundError(f"no sweep called {name!r} is shipped; there are: {', '.join(names)}")
-    return path
+        by_end = [known for known in names if known.rpartition("/")[2] == name.rpartition("/")[2]]
+        nearest = list(dict.fromkeys([*by_end, *difflib.get_close_matches(name, names)]))
+        raise FileNotFoundError(
+            f"no sweep called {name!r} is shipped; "
+            + (f"nearest: {', '.join(nearest)}" if nearest else f"there are: {', '.join(names)}")
+        )
+    return Path(__file__).parent / f"{name}.yaml"

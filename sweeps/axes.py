@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from sweeps.fields import FIELD_TYPES
+from scalevec.sweeps.fields import FIELD_TYPES
 
 LOG, LOG_ONE_MINUS, LINEAR = "log", "log(1-x)", "linear"
 
@@ -33,18 +33,18 @@ def is_whole(field: str) -> bool:
     return FIELD_TYPES[field] is int
 
 
-def place(axis: str, value: float) -> float:
+def position_on(axis: str, value: float) -> float:
     """Where ``value`` is on ``axis``, ascending with the value."""
     if axis == LOG_ONE_MINUS:
         return -math.log1p(-value)
     return math.log(value) if axis == LOG else float(value)
 
 
-def value_at(axis: str, place: float) -> float:
-    """The value at a ``place`` on ``axis``, none below zero."""
+def value_at(axis: str, position: float) -> float:
+    """The value at a ``position`` on ``axis``, none below zero."""
     if axis == LOG_ONE_MINUS:
-        return max(0.0, -math.expm1(-place))
-    return math.exp(place) if axis == LOG else max(0.0, place)
+        return max(0.0, -math.expm1(-position))
+    return math.exp(position) if axis == LOG else max(0.0, position)
 
 
 def rounded(axis: str, value: float, grid: Sequence[float]) -> float:
@@ -70,7 +70,7 @@ def beyond(field: str, grid: Sequence[float], edge: float) -> float | None:
     if axis == LOG:  # as a product, which keeps round numbers round
         value = edge * edge / inner
     else:
-        value = value_at(axis, 2 * place(axis, edge) - place(axis, inner))
+        value = value_at(axis, 2 * position_on(axis, edge) - position_on(axis, inner))
         value = float(f"{value:.12g}")
     if field in SHARES:
         value = min(value, 1.0)

@@ -2,8 +2,9 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 Path = tuple[str | int, ...]
 """Where a value stands in a sweep file: keys and positions, from the top."""
@@ -82,6 +83,15 @@ def shown(value: object) -> str:
 def refused(value: object, allowed: str) -> str:
     """The message for a value that is not allowed."""
     return f"{shown(value)}; allowed: {allowed}"
+
+
+def refused_by_pydantic(details: Mapping[str, Any], patterns: Mapping[str, str]) -> str:
+    """The message for a value that pydantic refused; ``patterns`` says what each pattern allows."""
+    kind, context = details["type"], details.get("ctx", {})
+    if kind == "string_pattern_mismatch":
+        return refused(details["input"], patterns[context["pattern"]])
+    allowed = ALLOWED_BY_KIND.get(kind, details["msg"].removeprefix("Input should be ")).format(**context)
+    return refused(details["input"], allowed)
 
 
 def not_among(value: object, allowed: Iterable[str], what: str) -> str:

@@ -5,25 +5,27 @@ import typing
 from dataclasses import fields as dataclass_fields
 from typing import Any
 
-from model.config import ARCHITECTURES, PRECISIONS, Trial
-from model.optimization import OPTIMIZERS, OPTION_CHOICES, SCHEDULES, OptimizerConfig, ScheduleConfig
-from model.strategies import (
-    BRANCHES,
-    EXPERT_VECTORS,
-    PLACEMENTS,
+from scalevec.model.config import ARCHITECTURES, PRECISIONS, Trial
+from scalevec.model.optimization import (
+    OPTIMIZER_OPTIONS,
+    OPTIMIZERS,
+    OPTION_CHOICES,
+    SCHEDULE_OPTIONS,
+    SCHEDULES,
+    OptimizerConfig,
+    ScheduleConfig,
+)
+from scalevec.model.strategies import (
+    CHOICES,
     PRESETS,
-    REPARAMETERIZATIONS,
-    ROLES,
-    ROUTER_VECTORS,
-    WEIGHT_DECAYS,
     ScaleVectorStrategy,
 )
 
 
 def _fields_of(part: str, config: type[Any]) -> dict[str, str]:
     """The fields of an optimizer or a schedule under their own names, its name under that of the part."""
-    own = [field.name for field in dataclass_fields(config)]
-    return {part if name == "name" else name: f"{part}.{name}" for name in own}
+    names = [field.name for field in dataclass_fields(config)]
+    return {part if name == "name" else name: f"{part}.{name}" for name in names}
 
 
 TRIAL_FIELDS: dict[str, str] = {
@@ -54,28 +56,19 @@ FIELD_CHOICES: dict[str, tuple[str, ...]] = {
     **OPTION_CHOICES,
 }
 """What the fields with names may hold, for the JSON Schema (the dataclasses check it)."""
-STRATEGY_CHOICES: dict[str, tuple[str, ...]] = {
-    "preset": tuple(PRESETS),
-    "branches": BRANCHES,
-    "placement": PLACEMENTS,
-    "reparameterization": REPARAMETERIZATIONS,
-    "weight_decay": WEIGHT_DECAYS,
-    "dual_output_role": ROLES,
-    "experts": EXPERT_VECTORS,
-    "router": ROUTER_VECTORS,
-}
+STRATEGY_CHOICES: dict[str, tuple[str, ...]] = {"preset": tuple(PRESETS), **CHOICES}
 
 
-def _type_at(place: str) -> Any:
-    """The type of the field at ``place``; of one that may be None, what it is otherwise."""
-    found: Any = Trial
-    for name in place.split("."):
-        found = typing.get_type_hints(found)[name]
-    return typing.get_args(found)[0] if isinstance(found, types.UnionType) else found
+def _type_at(path: str) -> Any:
+    """The type of the field at ``path``; of one that may be None, what it is otherwise."""
+    kind: Any = Trial
+    for name in path.split("."):
+        kind = typing.get_type_hints(kind)[name]
+    return typing.get_args(kind)[0] if isinstance(kind, types.UnionType) else kind
 
 
 FIELD_TYPES: dict[str, Any] = {
-    **{name: _type_at(place) for name, place in TRIAL_FIELDS.items()},
+    **{name: _type_at(path) for name, path in TRIAL_FIELDS.items()},
     WARMUP_FRACTION: float,
 }
 NUMERIC_FIELDS: tuple[str, ...] = tuple(name for name, kind in FIELD_TYPES.items() if kind in (int, float))
@@ -88,3 +81,37 @@ STRATEGY_TYPES: dict[str, Any] = {
 def place_of(field: str) -> str:
     """The dotted place in a trial that the flat ``field`` of a sweep file decides."""
     return TRIAL_FIELDS["warmup_tokens" if field == WARMUP_FRACTION else field]
+
+
+FIELD_HELP: dict[str, str] = {
+    "optimizer": "Name of the optimizer.",
+    "learning_rate": "Peak of the schedule.",
+    "weight_decay": "Decay of the matrices, as p <- p (1 - learning_rate * weight_decay) per step.",
+    "clip_norm": "Largest norm of the gradient; larger gradients are scaled down to it.",
+    "schedule": "Name of the learning-rate schedule.",
+    "warmup_tokens": "Tokens over which the rate rises linearly to its peak.",
+    WARMUP_FRACTION: "Share of the trial's tokens over which the rate rises to its peak (default 0.08).",
+    "batch_tokens": "Tokens per optimizer step; 8 sequences where it is not given.",
+    "sequence_length": "Tokens per sequence, where it is not the corpus's.",
+    "precision": "Number format of the matrix products.",
+    "architecture": "Style of the transformer.",
+    "scale_vectors": "Scale-vector strategy: a preset's name, or fields that change one.",
+    "tied_embeddings": "Whether the output layer shares the embedding's weights.",
+    "norm_epsilon": "Added to the mean square in every norm.",
+    "rope_base": "Base of the rotary position embedding.",
+    **{name: spec.help for name, spec in (OPTIMIZER_OPTIONS | SCHEDULE_OPTIONS).items()},
+}
+"""What each field means, in one sentence, for the JSON Schema."""
+STRATEGY_HELP: dict[str, str] = {
+    "preset": "Named strategy that the other fields change; baseline where none is named.",
+    "branches": "Whether maps that read one normalized input share its vector or have one each.",
+    "placement": "Whether vectors scale the inputs of maps, or their inputs and outputs.",
+    "dual_maps": "Maps that dual placement gives an output vector.",
+    "normalize_per_head": "Whether dual-normalized placement normalizes queries, keys and values per head.",
+    "reparameterization": "How a vector is written as a scalar and a direction.",
+    "weight_decay": "Which vectors decay like the matrices.",
+    "dual_output_role": "Whether dual placement's output vectors decay as output- or as input-norm vectors.",
+    "learning_rate_factor": "Learning rate of the vectors over that of the matrices.",
+    "experts": "Vectors of routed experts: shared by all, one each, or none.",
+    "router": "Whether the router reads the normalized input as a branch with vectors, or as it is.",
+}

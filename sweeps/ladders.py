@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from model.accounting import count_parameters
-from model.config import ConfigurationError, Experts, ModelConfig, Shape
+from scalevec.model.accounting import count_parameters
+from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shape
 
 _TINY_HEAD_WIDTH = 16
 _HEAD_WIDTH = 64
@@ -99,17 +99,17 @@ def mixture(
     hidden = default_feed_forward(width) if feed_forward is None else feed_forward
     dense = shape(width, layers, heads, kv_heads, hidden)
     given = {"feed_forward": hidden, **experts}
-    made = Experts(**given)
+    filled = Experts(**given)
     if "feed_forward" not in experts:
         exact = feed_forward is not None
-        made = Experts(**given | {"feed_forward": _share(hidden, made.active, exact=exact)})
-    if made.dense_layers:
-        return Size(dense, made)
-    passed = made.active * made.feed_forward
+        filled = Experts(**given | {"feed_forward": _share(hidden, filled.active, exact=exact)})
+    if filled.dense_layers:
+        return Size(dense, filled)
+    passed = filled.active * filled.feed_forward
     if feed_forward not in (None, passed):
         allowed = f"{passed} (top_k + shared_experts times the experts' own), or none, without dense layers"
         raise ConfigurationError("feed_forward", feed_forward, allowed)
-    return Size(shape(width, layers, heads, kv_heads, passed), made)
+    return Size(shape(width, layers, heads, kv_heads, passed), filled)
 
 
 def _share(hidden: int, active: int, *, exact: bool) -> int:
@@ -163,17 +163,17 @@ def generated(smallest: float, largest: float, rungs: int) -> list[Generated]:
     Raises ``ConfigurationError`` where two of them fall on one shape.
     """
     ratio = (largest / smallest) ** (1 / (rungs - 1))
-    made = [_rung(smallest * ratio**step) for step in range(rungs)]
-    if len({rung.shape for rung in made}) < rungs:
+    sizes = [_rung(smallest * ratio**step) for step in range(rungs)]
+    if len({rung.shape for rung in sizes}) < rungs:
         allowed = "fewer rungs, or a wider range: two fall on one shape"
         raise ConfigurationError("rungs", rungs, allowed)
-    return made
+    return sizes
 
 
 def _rung(target: float) -> Generated:
-    found = shape_near(target)
-    n_params = _matrices(found)
-    return Generated(_name(n_params), found, rule_batch_tokens(n_params), rule_learning_rate(n_params))
+    size = shape_near(target)
+    n_params = _matrices(size)
+    return Generated(_name(n_params), size, rule_batch_tokens(n_params), rule_learning_rate(n_params))
 
 
 def _name(n_params: int) -> str:

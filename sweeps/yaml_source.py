@@ -1,18 +1,25 @@
-"""Reads a sweep file's YAML as plain data and remembers the line of every field.
+"""Read a sweep file's YAML as plain data that remembers the line of every field.
 
-Differences to PyYAML's own reading: keys are always text; only ``true`` and ``false`` are booleans (an arm
-may be called ``on``); ``8e-3`` is a number; tags that would construct an object, repeated keys, deep nesting
-and aliases that multiply are refused.
+ruamel.yaml composes the tree of nodes; this module turns it into dictionaries, lists and scalars. Keys are
+always text, so that an arm may be called ``on``. Refused are tags that would construct an object, repeated
+keys, and input that is small as a file and huge as data: deep nesting, aliases that multiply.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, NoReturn
 
-import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.composer import MaxDepthExceededError
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.reader import ReaderError
+from ruamel.yaml.resolver import VersionedResolver
+from ruamel.yaml.tag import Tag
 
-from sweeps.errors import Path, Problem, SweepError, dotted, shown
+from scalevec.sweeps.errors import Path, Problem, SweepError, dotted, shown
 
 LARGEST_FILE = 256 * 1024
 """Bytes; a sweep file of a thousand arms is smaller."""
@@ -20,18 +27,42 @@ DEEPEST = 20
 MOST_VALUES = 50_000
 """Values in the file with every alias written out."""
 
+_LONGEST_MESSAGE = 200
 _TAG = "tag:yaml.org,2002:"
-_NULL = re.compile(r"~|null|Null|NULL|")
-_BOOLEAN = re.compile(r"true|True|TRUE|false|False|FALSE")
-_INTEGER = re.compile(r"[-+]?[0-9](_?[0-9])*")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9](_?[0-9])*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_NOT_FINITE = re.compile(r"([-+]?)\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-_MOST_DIGITS = 40
-"""Of an integer; longer ones are read as floating-point numbers (Python refuses to convert thousands)."""
+_SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
+    "null": (re.compile(r"~|null|Null|NULL|"), lambda text: None),  # noqa: ARG005 (one signature)
+    "bool": (re.compile(r"true|True|TRUE|false|False|FALSE"), lambda text: text.lower() == "true"),
+    # Python refuses to convert thousands of digits: longer integers are read as floating-point numbers.
+    "int": (re.compile(r"[-+]?[0-9](_?[0-9]){0,39}"), lambda text: int(text.replace("_", ""))),
+    "float": (
+        re.compile(
+            r"[-+]?(\.[0-9]+|[0-9](_?[0-9])*(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
+            r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+        ),
+        lambda text: float(re.sub(r"\.(?=[iInN])|_", "", text)),
+    ),
+    "str": (re.compile(r".*", re.DOTALL), str),
+}
+"""Tag -> how a scalar without quotes is written that has it (YAML 1.2, and ``_`` in numbers), its value."""
+
+
+class _PlainScalars(VersionedResolver):
+    """Gives scalars without quotes the tags of ``_SCALARS``, whatever version a ``%YAML`` directive names.
+
+    ruamel's own resolver takes ``.5e3`` for text and ``1__0`` for a number, and fails on ``%YAML 1.3``.
+    """
+
+    def resolve(self, kind: type[Node], value: str, implicit: tuple[bool, bool]) -> Tag:
+        """Return the tag of a node that has none."""
+        if kind is ScalarNode and implicit[0]:
+            tags = (tag for tag, (pattern, _) in _SCALARS.items() if pattern.fullmatch(value))
+            return Tag(suffix=_TAG + next(tags))
+        tag: Tag = super().resolve(kind, value, implicit)
+        return tag
 
 
 @dataclass(frozen=True)
-class Source:
+class SweepSource:
     """A sweep file as read: its plain data, and where each part of it stands."""
 
     name: str
@@ -48,11 +79,17 @@ class Source:
         return self.lines.get(path, 1)
 
     def problem(self, path: Path, message: str) -> Problem:
-        """A problem at ``path``."""
-        return Problem(self.name, self.line(path), dotted(path), message)
+        """A problem at ``path``; a position in a list that the file writes as its one item is left out."""
+        data, written = self.data, list[str | int]()
+        for part in path:
+            is_item_itself = isinstance(part, int) and data is not None and not isinstance(data, list)
+            if not is_item_itself:
+                written.append(part)
+                data = data[part] if tuple(written) in self.lines else None
+        return Problem(self.name, self.line(tuple(written)), dotted(tuple(written)), message)
 
 
-def read_file(path: FilePath) -> Source:
+def read_file(path: FilePath) -> SweepSource:
     """Read the file at ``path``. Raises :class:`SweepError` for what is not a readable YAML file."""
     name = str(path)
     try:
@@ -72,154 +109,93 @@ def read_file(path: FilePath) -> Source:
     return read_text(text, name, path.parent)
 
 
-def read_text(text: str, name: str, folder: FilePath) -> Source:
+def read_text(text: str, name: str, folder: FilePath) -> SweepSource:
     """Read YAML ``text``. Raises :class:`SweepError` for anything but one document of plain values."""
-    reader = _Reader(name)
+    yaml: Any = YAML(typ="safe", pure=True)
+    yaml.Resolver = _PlainScalars
+    yaml.max_depth = DEEPEST + 1  # the root is at depth 1
+    yaml.composer.warn_double_anchors = False
+    reader = _NodeReader(name)
     try:
-        data = reader.document(text)
-    except yaml.reader.ReaderError as error:
+        root = yaml.compose(text)
+        data = None if root is None else reader.value((), root)
+    except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         message = f"the character {shown(chr(int(error.character)))} is not allowed in YAML"
         raise SweepError([Problem(name, line, "", message)]) from None
-    except yaml.MarkedYAMLError as error:
+    except MaxDepthExceededError as error:
+        message = f"nested more than {DEEPEST} deep"
+        raise SweepError([Problem(name, error.problem_mark.line + 1, "", message)]) from None
+    except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        message = " ".join(part for part in (error.context, error.problem) if part)
+        message = " ".join(part for part in (error.context, error.problem) if part)[:_LONGEST_MESSAGE]
         raise SweepError([Problem(name, mark.line + 1 if mark else 1, "", f"not YAML: {message}")]) from None
-    except (ValueError, OverflowError) as error:
-        if isinstance(error, SweepError):
-            raise
-        # PyYAML lets chr() and int() fail on escapes and versions that are out of range.
-        raise SweepError([Problem(name, reader.line, "", f"not YAML: {error}")]) from None
-    return Source(name, text, data, folder, reader.lines)
+    except SweepError:
+        raise
+    except (ValueError, OverflowError, AssertionError) as error:
+        # ruamel.yaml lets chr(), int() and assertions fail on escapes and versions that are out of range.
+        raise SweepError([Problem(name, yaml.reader.line + 1, "", f"not YAML: {error}")]) from None
+    return SweepSource(name, text, data, folder, reader.lines)
 
 
-class _Reader:
-    """Turns PyYAML's events into plain data; its depth and its size are bounded whatever the input."""
+class _NodeReader:
+    """Turns nodes into plain data, each use of an alias by itself, in bounds of depth and size."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.line = 1
         self.lines: dict[Path, int] = {}
         self._n_values = 0
-        self._anchors: dict[str, tuple[Any, int, int]] = {}
 
-    def document(self, text: str) -> Any:
-        self._events: Any = yaml.SafeLoader(text)
-        self._next()  # the stream's start
-        if isinstance(self._next(), yaml.StreamEndEvent):
-            return None
-        data, _ = self._value((), self._next())
-        self._next()  # the document's end
-        if not isinstance(self._next(), yaml.StreamEndEvent):
-            self._refuse((), "a second document begins; a sweep file holds one")
-        return data
+    def _refuse(self, path: Path, node: Node, message: str) -> NoReturn:
+        raise SweepError([Problem(self.name, node.start_mark.line + 1, dotted(path), message)])
 
-    def _next(self) -> Any:
-        event = self._events.get_event()
-        self.line = event.start_mark.line + 1
-        return event
-
-    def _refuse(self, path: Path, message: str) -> NoReturn:
-        raise SweepError([Problem(self.name, self.line, dotted(path), message)])
-
-    def _value(self, path: Path, event: Any) -> tuple[Any, int]:
-        """The value that ``event`` begins, and how many levels deep it is."""
-        self.lines.setdefault(path, self.line)
-        if len(path) > DEEPEST:
-            self._refuse(path[:1], f"nested more than {DEEPEST} deep")
-        if isinstance(event, yaml.AliasEvent):
-            return self._alias(path, str(event.anchor))
-        before = self._n_values
-        self._count(path, 1)
-        if isinstance(event, yaml.ScalarEvent):
-            value, depth = self._scalar(path, event), 0
-        elif isinstance(event, yaml.SequenceStartEvent):
-            value, depth = self._sequence(path, event)
-        else:
-            value, depth = self._mapping(path, event)
-        if event.anchor is not None:
-            self._anchors[event.anchor] = (value, self._n_values - before, depth)
-        return value, depth
-
-    def _alias(self, path: Path, anchor: str) -> tuple[Any, int]:
-        if anchor not in self._anchors:
-            self._refuse(path, f"the alias *{anchor} stands for nothing above it, or for itself")
-        value, size, depth = self._anchors[anchor]
-        if len(path) + depth > DEEPEST:
-            self._refuse(path[:1], f"nested more than {DEEPEST} deep")
-        self._count(path, size)
-        return value, depth
-
-    def _count(self, path: Path, size: int) -> None:
-        self._n_values += size
+    def value(self, path: Path, node: Node) -> Any:
+        """Return the data of ``node``, which stands at ``path``."""
+        self.lines.setdefault(path, node.start_mark.line + 1)
+        self._n_values += 1
+        if len(path) > DEEPEST:  # an alias for what stands around it comes here too
+            self._refuse(path[:1], node, f"nested more than {DEEPEST} deep")
         if self._n_values > MOST_VALUES:
-            self._refuse(path, f"more than {MOST_VALUES} values, counting every use of an alias")
+            self._refuse(path, node, f"more than {MOST_VALUES} values, counting every use of an alias")
+        if isinstance(node, SequenceNode):
+            self._check_tag(path, node, ("seq",))
+            return [self.value((*path, position), item) for position, item in enumerate(node.value)]
+        if isinstance(node, MappingNode):
+            self._check_tag(path, node, ("map",))
+            return self._mapping(path, node)
+        return self._scalar(path, node)
 
-    def _check_tag(self, path: Path, tag: str | None, allowed: tuple[str, ...]) -> None:
-        if tag is not None and tag != "!" and tag not in [_TAG + name for name in allowed]:
-            written = tag.replace(_TAG, "!!")
-            self._refuse(path, f"the tag {shown(written)} is refused; a sweep file holds plain values only")
-
-    def _sequence(self, path: Path, event: Any) -> tuple[list[Any], int]:
-        self._check_tag(path, event.tag, ("seq",))
-        items: list[Any] = []
-        deepest = 0
-        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
-            item, depth = self._value((*path, len(items)), event)
-            items.append(item)
-            deepest = max(deepest, depth)
-        return items, deepest + 1
-
-    def _mapping(self, path: Path, event: Any) -> tuple[dict[str, Any], int]:
-        self._check_tag(path, event.tag, ("map",))
+    def _mapping(self, path: Path, node: Node) -> dict[str, Any]:
         values: dict[str, Any] = {}
-        deepest = 0
-        while not isinstance(event := self._next(), yaml.MappingEndEvent):
-            key = self._key(path, event)
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, ScalarNode):
+                self._refuse(path, key_node, "a key that is not plain text")
+            self._check_tag(path, key_node, tuple(_SCALARS))
+            key = self._text(path, key_node)
             if key in values:
                 first = self.lines[(*path, key)]
-                self._refuse((*path, key), f"given twice; the first is in line {first}")
-            self.lines[(*path, key)] = self.line
-            values[key], depth = self._value((*path, key), self._next())
-            deepest = max(deepest, depth)
-        return values, deepest + 1
+                self._refuse((*path, key), key_node, f"given twice; the first is in line {first}")
+            self.lines[(*path, key)] = key_node.start_mark.line + 1
+            values[key] = self.value((*path, key), value_node)
+        return values
 
-    def _key(self, path: Path, event: Any) -> str:
-        if not isinstance(event, yaml.ScalarEvent):
-            self._refuse(path, "a key that is not plain text")
-        self._check_tag(path, event.tag, ("str",))
-        return self._text(path, event.value)
+    def _scalar(self, path: Path, node: Node) -> Any:
+        self._check_tag(path, node, tuple(_SCALARS))
+        tag = str(node.tag).removeprefix(_TAG)
+        pattern, value_of = _SCALARS[tag]
+        if not pattern.fullmatch(node.value):
+            self._refuse(path, node, f"{shown(node.value)} is not of the type that its tag names")
+        return self._text(path, node) if tag == "str" else value_of(node.value)
 
-    def _text(self, path: Path, text: str) -> str:
+    def _check_tag(self, path: Path, node: Node, allowed: tuple[str, ...]) -> None:
+        if node.tag not in [_TAG + name for name in allowed]:
+            written = str(node.tag).replace(_TAG, "!!")
+            self._refuse(
+                path, node, f"the tag {shown(written)} is refused; a sweep file holds plain values only"
+            )
+
+    def _text(self, path: Path, node: Node) -> str:
+        text: str = node.value
         if any("\ud800" <= character <= "\udfff" for character in text):
-            self._refuse(path, f"{shown(text)} holds half a character (a lone surrogate)")
+            self._refuse(path, node, f"{shown(text)} holds half a character (a lone surrogate)")
         return text
-
-    def _scalar(self, path: Path, event: Any) -> Any:
-        self._check_tag(path, event.tag, ("str", "int", "float", "bool", "null"))
-        is_text = event.tag == _TAG + "str" or (event.tag is None and event.style is not None)
-        value = self._text(path, event.value) if is_text or event.tag == "!" else _plain(event.value)
-        if event.tag not in (None, "!", _TAG + "str") and _TAG + _kind(value) != event.tag:
-            self._refuse(path, f"{shown(event.value)} is not of the type that its tag names")
-        return value
-
-
-def _plain(text: str) -> Any:
-    """The value of a scalar without quotes."""
-    if _NULL.fullmatch(text):
-        return None
-    if _BOOLEAN.fullmatch(text):
-        return text.lower() == "true"
-    if len(text) <= _MOST_DIGITS and _INTEGER.fullmatch(text):
-        return int(text.replace("_", ""))
-    if _FLOAT.fullmatch(text):
-        return float(text.replace("_", ""))
-    if _NOT_FINITE.fullmatch(text):
-        return float(text.lower().replace(".", ""))
-    return text
-
-
-def _kind(value: Any) -> str:
-    if value is None:
-        return "null"
-    return {bool: "bool", int: "int", float: "float", str: "str"}[type(value)]

@@ -17,30 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from support import SCALEVEC
 
-from results.run_directory import RunDirectory, trial_ids
+from scalevec.results.run_directory import RunDirectory, trial_ids
+from support import SCALEVEC, two_arms
 
 PATIENCE_S = 900
 """For a campaign without a fault; each fault may take PATIENCE_OF_A_FAULT_S more."""
 PATIENCE_OF_A_FAULT_S = 60
-LAST_FAULT = 0.8
-"""Part of the training by which all faults shall have struck."""
+LAST_FAULT = 0.5
+"""Part of the training by which all faults are due: the sweep trains on while a slow one strikes."""
 BREATH_S = 3.0
 """The next fault may strike up to so long after one: workers that begin are hit, and those that train."""
-SWEEP = """\
-name: campaign
-corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_length: 32}}
-trial: {{batch_tokens: 256, learning_rate: 0.02}}
-ladder:
-  - {{name: a, width: 32, layers: 2}}
-tokens_per_parameter: [3]
-arms:
-  baseline: {{scale_vectors: baseline}}
-  unified: {{scale_vectors: unified}}
-seeds: {seeds}
-resources: {{default: {{checkpoint_s: 0.5}}}}
-"""
 Fault = Callable[["Campaign"], bool]
 """Strikes; False where there was nothing to strike at."""
 Losses = dict[str, tuple[float, float]]
@@ -48,8 +35,8 @@ Losses = dict[str, tuple[float, float]]
 
 
 def sweep_for(faults: int, text: Path) -> str:
-    """A trial a fault: two arms, and half as many seeds."""
-    return SWEEP.format(text=text, seeds=list(range((faults + 1) // 2)))
+    """A trial per fault: two arms, and half as many seeds."""
+    return two_arms("campaign", text, tokens_per_parameter=3, seeds=range((faults + 1) // 2))
 
 
 class Campaign:
@@ -148,12 +135,15 @@ class Campaign:
         return False
 
     def workers(self) -> list[psutil.Process]:
-        found = []
+        rows = []
         for process in psutil.process_iter(["cmdline"]):
             command = process.info["cmdline"] or []
-            if "orchestrator.worker" in command and str((self.folder / "runs").resolve()) in command:
-                found.append(process)
-        return found
+            if (
+                "scalevec.orchestrator.worker.train" in command
+                and str((self.folder / "runs").resolve()) in command
+            ):
+                rows.append(process)
+        return rows
 
     def log(self) -> str:
         return (self.folder / "scheduler.log").read_text()
@@ -167,11 +157,11 @@ class Campaign:
         return sum(trial.last_step() for trial in self.trials())
 
     def results(self) -> dict[str, dict[str, Any]]:
-        found = {trial.trial_id: trial.result() for trial in self.trials()}
-        return {name: result for name, result in found.items() if result is not None}
+        actual = {trial.trial_id: trial.result() for trial in self.trials()}
+        return {name: result for name, result in actual.items() if result is not None}
 
     def losses(self) -> Losses:
-        return {name: (found["loss"], found["loss_validation"]) for name, found in self.results().items()}
+        return {name: (actual["loss"], actual["loss_validation"]) for name, actual in self.results().items()}
 
     def counts(self, undisturbed: Losses) -> dict[str, int]:
         """What must not be: each figure is 0 where the faults have changed nothing."""
@@ -195,7 +185,7 @@ class Campaign:
         """Print what was done and seen, and append it to the file that the environment names."""
         events = [event for trial in self.trials() for event in trial.events()]
         causes = Counter(event["cause"] for event in events if event["state"] == "pending")
-        found = {
+        actual = {
             "executor": executor,
             "faults": sum(self.struck.values()),
             "by_kind": dict(sorted(self.struck.items())),
@@ -208,10 +198,10 @@ class Campaign:
             **self.counts(undisturbed),
             "wall_s": round(self.wall_s),
         }
-        print(json.dumps(found))
+        print(json.dumps(actual))
         if path := os.environ.get("SCALEVEC_FAULTS_RECORD"):
             with Path(path).open("a") as stream:
-                stream.write(json.dumps(found) + "\n")
+                stream.write(json.dumps(actual) + "\n")
 
 
 def count_of_faults(usually: int) -> int:

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from support import SCALEVEC
+
+from support import SCALEVEC, call_main, close_servers
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A machine that judges a change tries the same examples each time; a person's machine tries new ones.
-settings.register_profile("same", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("same")
+# No example has a deadline: how long it takes is the machine's load.
+settings.register_profile("new", deadline=None)
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.load_profile("same" if os.environ.get("CI") else "new")
 
 MODULES = ("argparse", "ast", "calendar", "cmd", "configparser", "csv", "difflib", "doctest")
 
@@ -24,6 +26,10 @@ def pytest_configure() -> None:
     """A shell that starts tests in the background has them ignore Ctrl-C, and with them all they start."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_unconfigure() -> None:
+    close_servers()
 
 
 @pytest.fixture(scope="session")
@@ -37,8 +43,15 @@ def text_files(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def scalevec(tmp_path, monkeypatch) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Calls the installed command in an empty folder with a cache of its own."""
+def scalevec(tmp_path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Calls the command within this process, as if in an empty folder with a cache of its own."""
+    variables = {"SCALEVEC_CACHE_DIR": str(tmp_path / "cache"), "COLUMNS": "200"}
+    return lambda *arguments: call_main(list(map(str, arguments)), tmp_path, variables)
+
+
+@pytest.fixture
+def scalevec_process(tmp_path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Calls the installed command as a process, where that is what a test is about."""
     environment = os.environ | {"SCALEVEC_CACHE_DIR": str(tmp_path / "cache"), "COLUMNS": "200"}
     environment.pop("SCALEVEC_DEBUG", None)
 

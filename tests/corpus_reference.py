@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable
 
-from model.training.corpus_documents import SPLITS
+from scalevec.model.training.corpora.documents import SPLITS
 
 
 def documents_of(texts: Iterable[bytes]) -> list[bytes]:
@@ -15,14 +15,14 @@ def documents_of(texts: Iterable[bytes]) -> list[bytes]:
 
 def pieces(content: bytes, limit: int) -> list[bytes]:
     """``content`` cut after its last line end within ``limit``, or between two characters."""
-    found = []
+    rows = []
     while len(content) > limit:
         end = content.rfind(b"\n", 0, limit) + 1 or limit
         while content[end] & 0xC0 == 0x80:
             end -= 1
-        found.append(content[:end])
+        rows.append(content[:end])
         content = content[end:]
-    return [*found, content]
+    return [*rows, content]
 
 
 def splits_of(texts: Iterable[bytes]) -> dict[str, list[bytes]]:
@@ -42,8 +42,8 @@ def rank(content: bytes) -> bytes:
 
 def _until(documents: list[bytes], quota: float) -> list[bytes]:
     size = 0
-    for place, document in enumerate(documents):
+    for position, document in enumerate(documents):
         size += len(document)
         if size >= quota:
-            return documents[: place + 1]
+            return documents[: position + 1]
     return documents

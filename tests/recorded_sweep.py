@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
-from model.identity import semantic_fields, trial_id
-from model.strategies import PRESETS
-from results.run_directory import RunDirectory
-from results.sweep_folder import SweepFolder
+from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
+from scalevec.model.identity import semantic_fields, trial_id
+from scalevec.model.strategies import PRESETS
+from scalevec.results.run_directory import RunDirectory
+from scalevec.results.sweep_folder import SweepFolder
 
 RESULT = {"status": "completed", "loss": 3.25, "loss_validation": 3.5, "loss_initial": 6.9, "resumes": 0}
 TEMPLATE = Trial(

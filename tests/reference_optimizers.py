@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from model.config import OptimizerConfig
+from scalevec.model.config import OptimizerConfig
 
 
 @dataclass

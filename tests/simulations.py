@@ -6,13 +6,14 @@ from typing import Any
 
 import yaml
 
-import sweeps
-from orchestrator.executors import Site
-from orchestrator.executors.simulate import SimulateExecutor
-from orchestrator.progress import Progress
-from orchestrator.scheduler import Outcome, Scheduler
-from orchestrator.sweep_run import StageIncomplete, SweepRun
-from results.run_directory import RunDirectory, trial_ids
+from scalevec import sweeps
+from scalevec.orchestrator.executors.base import Site
+from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
+from scalevec.orchestrator.executors.simulate.simulate_executor import SimulateExecutor
+from scalevec.orchestrator.progress import Progress
+from scalevec.orchestrator.scheduling.scheduler import Outcome, Scheduler
+from scalevec.orchestrator.sweep.sweep_run import StageIncompleteError, SweepRun
+from scalevec.results.run_directory import RunDirectory, trial_ids
 
 SWEEP: dict[str, Any] = {
     "name": "simulated",
@@ -44,8 +45,8 @@ class Simulated:
         return [RunDirectory.of(self.run.runs_dir, name) for name in trial_ids(self.run.runs_dir)]
 
     def results(self) -> dict[str, dict[str, Any]]:
-        found = {directory.trial_id: directory.result() for directory in self.directories()}
-        return {name: result for name, result in found.items() if result is not None}
+        actual = {directory.trial_id: directory.result() for directory in self.directories()}
+        return {name: result for name, result in actual.items() if result is not None}
 
     def losses(self) -> dict[tuple[Any, ...], float]:
         """Test losses by arm, rung, tokens, seed."""
@@ -62,10 +63,10 @@ def simulated(runs_dir: Path, slots: int = 8, **sections: Any) -> Simulated:
     sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections, sort_keys=False))
     executor = SimulateExecutor(Site(runs_dir, sweep.name, slots, simulation=sweep.simulation()))
     progress = Silent(slots)
-    run = SweepRun(sweep, runs_dir, progress, simulated=True)
+    run = SweepRun(sweep, runs_dir, progress, nominal_corpus(sweep))
     try:
         run.run(Scheduler(runs_dir, executor, progress))
-    except StageIncomplete as incomplete:
+    except StageIncompleteError as incomplete:
         return Simulated(run, incomplete.outcome)
     finally:
         executor.close()

@@ -1,16 +1,27 @@
 """Helpers that tests of several folders share."""
 
+import fcntl
+import io
 import os
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+from unittest.mock import patch
 
-from model.config import Trial
-from model.strategies import PRESETS
+import pytest
 
+from scalevec.model.config import Trial
+from scalevec.model.strategies import PRESETS
+from scalevec.orchestrator.cli.main import main
+from scalevec.orchestrator.executors.local import local_executor
+from scalevec.orchestrator.executors.local.local_executor import ForkServer
+
+CHECKOUT = Path(__file__).resolve().parents[1]
 SCALEVEC = Path(sysconfig.get_path("scripts")) / "scalevec"
 
 STEPS = 24
@@ -18,14 +29,110 @@ BATCH_TOKENS = 128
 SEQUENCE = 32
 
 
+TWO_ARMS = """\
+name: {name}
+corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_length: 32}}
+trial: {{batch_tokens: 256, learning_rate: 0.02}}
+ladder:
+  - {{name: a, width: {width}, layers: {layers}}}
+tokens_per_parameter: [{tokens_per_parameter}]
+arms:
+  baseline: {{scale_vectors: baseline}}
+  unified: {{scale_vectors: unified}}
+seeds: {seeds}
+resources: {{default: {{checkpoint_s: 0.5}}}}
+"""
+
+
+def two_arms(
+    name: str,
+    text: Path,
+    tokens_per_parameter: int,
+    seeds: Sequence[int] = (0,),
+    width: int = 32,
+    layers: int = 2,
+) -> str:
+    """A sweep of one rung and two arms on the ``text`` files, with a checkpoint every half second."""
+    return TWO_ARMS.format(
+        name=name,
+        text=text,
+        tokens_per_parameter=tokens_per_parameter,
+        seeds=list(seeds),
+        width=width,
+        layers=layers,
+    )
+
+
 def finished(folder: Path, sweep: str) -> Path:
     """``folder`` with the sweep as small.yaml and its runs, trained to the end."""
     (folder / "small.yaml").write_text(sweep)
-    environment = os.environ | {"SCALEVEC_CACHE_DIR": str(folder / "cache")}
-    command = [str(SCALEVEC), "run", "small.yaml"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    done = call_main(["run", "small.yaml"], folder, {"SCALEVEC_CACHE_DIR": str(folder / "cache")})
     assert done.returncode == 0, done.stderr
     return folder
+
+
+def filled_once(factory: pytest.TempPathFactory, name: str, fill: Callable[[Path], object]) -> Path:
+    """The folder ``name`` as ``fill`` left it, which all processes of one test session share."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    folder.mkdir(exist_ok=True)
+    with (folder / ".filled").open("a+") as mark:
+        fcntl.flock(mark, fcntl.LOCK_EX)
+        if not mark.seek(0, os.SEEK_END):  # another process may have filled it since the file was opened
+            fill(folder)
+            mark.write("filled")
+    return folder
+
+
+def take_our_names(folder: Path) -> Path:
+    """Give ``folder`` the packages and the module of a user whose names are ours; importing one fails."""
+    for package in ("analysis", "results", "sweeps", "orchestrator"):
+        (folder / package).mkdir()
+        (folder / package / "__init__.py").write_text("raise ImportError('a package of the user')\n")
+    (folder / "model.py").write_text("raise ImportError('a module of the user')\n")
+    return folder
+
+
+OF_ONE_CALL = ("SCALEVEC_CACHE_DIR", "COLUMNS", "PYTEST_CURRENT_TEST")
+_servers: dict[frozenset[tuple[str, str]], ForkServer] = {}
+
+
+def kept_server(environment: Mapping[str, str], _log: IO[bytes]) -> ForkServer:
+    """A fork server that stays for later commands of these variables: each takes seconds to load torch."""
+    variables = {name: value for name, value in environment.items() if name not in OF_ONE_CALL}
+    key = frozenset(variables.items())
+    if key not in _servers or _servers[key].gone:
+        _servers[key] = ForkServer(variables)
+    return _servers[key]
+
+
+def close_servers() -> None:
+    """End the fork servers that :func:`kept_server` has kept."""
+    while _servers:
+        _servers.popitem()[1].close()
+
+
+def call_main(
+    arguments: list[str], folder: Path, variables: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """``scalevec`` with ``arguments`` in ``folder``, within this process, which has loaded all libraries."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    with ExitStack() as stack:
+        stack.enter_context(chdir(folder))
+        # What the command sets for its own process is put back too.
+        stack.enter_context(patch.dict(os.environ, variables))
+        stack.enter_context(patch.object(sys, "argv", ["scalevec", *arguments]))
+        # Else typer takes the command's name from pytest's.
+        stack.enter_context(patch.object(sys.modules["__main__"], "__package__", None))
+        stack.enter_context(patch.object(local_executor, "ForkServer", kept_server))
+        stack.enter_context(patch.object(local_executor.LocalExecutor, "close", lambda _: None))
+        stack.enter_context(redirect_stdout(out))
+        stack.enter_context(redirect_stderr(err))
+        os.environ.pop("SCALEVEC_DEBUG", None)
+        ended = stack.enter_context(pytest.raises(SystemExit))
+        main()
+    texts = (stream.buffer.getvalue().decode() for stream in (out, err))
+    return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), *texts)
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:

@@ -3,11 +3,10 @@
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
-CHECKOUT = Path(__file__).resolve().parents[1]
+from support import CHECKOUT
 
 
 @pytest.mark.parametrize(("given", "seen"), [({}, "1"), ({"CI": "mine"}, "mine")])

@@ -8,34 +8,34 @@ from typing import Any
 from unittest.mock import patch
 
 import yaml
+
+from scalevec import sweeps
+from scalevec.model.config import RunOptions
+from scalevec.orchestrator.executors.base import Site
+from scalevec.orchestrator.executors.registry import EXECUTORS
+from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
+from scalevec.orchestrator.scheduling.scheduler import Scheduler
+from scalevec.orchestrator.sweep.sweep_run import SweepRun
+from scalevec.orchestrator.worker.provenance import HOME
 from simulations import SWEEP, Silent
 
-import sweeps
-from model.config import RunOptions
-from orchestrator.executors import EXECUTORS, Site
-from orchestrator.provenance import CHECKOUT
-from orchestrator.scheduler import Scheduler
-from orchestrator.sweep_run import SweepRun
-
-TRIALS = 200
 PATIENCE_S = 300
 SPAWN = multiprocessing.get_context("spawn")
 SECTIONS: dict[str, Any] = {
     "ladder": SWEEP["ladder"][:1],
     "arms": {"baseline": {}},
-    "seeds": list(range(TRIALS)),
 }
 WORKER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from results.claims import AlreadyClaimed, acquire
-from results.run_directory import RunDirectory
+from scalevec.results.claims import AlreadyClaimedError, acquire
+from scalevec.results.run_directory import RunDirectory
 
 directory = RunDirectory.of(Path(sys.argv[2]), sys.argv[4])
 try:
     claim = acquire(directory, {"job": sys.argv[3]})
-except AlreadyClaimed:
+except AlreadyClaimedError:
     sys.exit(76)
 if directory.result() is None:
     directory.append_event("running", attempt=claim.attempt)
@@ -49,16 +49,16 @@ claim.release()
 def worker_command(runs_dir: Path, trial_id: str, _: RunOptions, token: str) -> tuple[str, ...]:
     """A worker that starts and ends in some hundredths of a second."""
     python = (sys.executable, "-S", "-E", "-P", "-c", WORKER)
-    return (*python, str(CHECKOUT), str(runs_dir.resolve()), token, trial_id)
+    return (*python, str(HOME / "src"), str(runs_dir.resolve()), token, trial_id)
 
 
-def compete(executor: str, runs_dir: Path, slots: tuple[int, int], *, reverse: bool) -> None:
-    """Run the sweep by two schedulers, the second in the reverse order if asked; each must end well."""
+def compete(executor: str, runs_dir: Path, slots: tuple[int, int], trials: int, *, reverse: bool) -> None:
+    """Run a sweep of ``trials`` trials by two schedulers, the second in the reverse order if asked."""
     barrier = SPAWN.Barrier(2)
     orders = (1, -1 if reverse else 1)
     processes = [
-        SPAWN.Process(target=_run, args=(executor, runs_dir, *own, barrier))
-        for own in zip(slots, orders, strict=True)
+        SPAWN.Process(target=_run, args=(executor, runs_dir, trials, *slots_and_order, barrier))
+        for slots_and_order in zip(slots, orders, strict=True)
     ]
     for process in processes:
         process.start()
@@ -68,14 +68,14 @@ def compete(executor: str, runs_dir: Path, slots: tuple[int, int], *, reverse: b
     assert [process.exitcode for process in processes] == [0, 0]
 
 
-def _run(name: str, runs_dir: Path, slots: int, order: int, both_are_ready: Barrier) -> None:
-    sweep = sweeps.loads(yaml.safe_dump(SWEEP | SECTIONS, sort_keys=False))
-    executor = EXECUTORS[name](Site(runs_dir, sweep.name, slots, simulation=sweep.simulation()))
-    run = SweepRun(sweep, runs_dir, Silent(slots), simulated=True)
+def _run(name: str, runs_dir: Path, trials: int, slots: int, order: int, both_are_ready: Barrier) -> None:
+    sweep = sweeps.loads(yaml.safe_dump(SWEEP | SECTIONS | {"seeds": list(range(trials))}, sort_keys=False))
+    executor = EXECUTORS[name].build(Site(runs_dir, sweep.name, slots, simulation=sweep.simulation()))
+    run = SweepRun(sweep, runs_dir, Silent(slots), nominal_corpus(sweep))
     tasks = [run.task(member) for member in run.members()][::order]
     scheduler = Scheduler(runs_dir, executor, run.progress)
     both_are_ready.wait(PATIENCE_S)
-    with patch("orchestrator.scheduler.worker_command", worker_command):
+    with patch("scalevec.orchestrator.attempts.jobs.worker_command", worker_command):
         outcome = scheduler.run(tasks)
     executor.close()
     assert not outcome.failed

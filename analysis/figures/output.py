@@ -1,12 +1,12 @@
-"""Figures as text for a page and as files for a paper, the same bytes every time."""
+"""Figures as text for a page and as files for a paper: the same bytes every time, on every processor."""
 
 import html
 import io
 import re
 from typing import TYPE_CHECKING, Any
 
-from analysis.data import DataError
-from analysis.figures.style import FAINT, INK, OKABE_ITO
+from scalevec.analysis.errors import DataError
+from scalevec.analysis.figures.style import FAINT, INK, OKABE_ITO
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,15 +20,16 @@ _METADATA: dict[str, dict[str, Any]] = {
 FORMATS = tuple(_METADATA)
 
 
+_COORDINATE = re.compile(r"scale\([^)]*\)|(?<![\w.])-?\d+\.\d{3,}(?![\w.])")
+
+
 def page_svg(figure: "Figure", name: str, description: str) -> str:
-    """The figure as an SVG element with its own ids, the page's colours and no reference to anything outside.
+    """Return the figure as an SVG element in the page's colours that refers to nothing outside itself.
 
     ``name`` (letters) keeps the ids of several figures on one page apart; ``description`` is read aloud.
     """
     text = file_bytes(figure, "svg", name).decode()
     text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
-    text = re.sub(r'(\bid="|xlink:href="#|url\(#)', rf"\g<1>{name}-", text)
     text = text.replace(INK, "var(--ink, #1b1f24)").replace(FAINT, "var(--faint, #8a929c)")
     for index, colour in enumerate(OKABE_ITO, start=1):
         text = text.replace(colour.lower(), f"var(--colour-{index}, {colour})")
@@ -37,13 +38,38 @@ def page_svg(figure: "Figure", name: str, description: str) -> str:
 
 
 def file_bytes(figure: "Figure", form: str, name: str) -> bytes:
-    """The figure as a file of ``form``, one of :data:`FORMATS`; to be called in the style it was drawn in."""
-    import matplotlib as mpl
-
+    """Return the figure as a file of ``form`` (:data:`FORMATS`); call it in the style of the drawing."""
     buffer = io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": name}):
-        figure.savefig(buffer, format=form, metadata=_METADATA[form])
-    return buffer.getvalue()
+    figure.savefig(buffer, format=form, metadata=_METADATA[form])
+    content = buffer.getvalue()
+    return _stable_svg(content.decode(), name).encode() if form == "svg" else content
+
+
+def _stable_svg(text: str, name: str) -> str:
+    """Return the SVG ``text`` without what differs between two processors that draw the same figure.
+
+    Matplotlib writes coordinates to six decimals and hashes them into its ids, so the last bit of a fit
+    would change both. Two decimals of a point are far finer than any screen or printer.
+    """
+    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<[a-z][^<>]*>", lambda tag: _COORDINATE.sub(_rounded, tag[0]), text)
+    referred = set(re.findall(r'(?:href="|url\()#([^")]+)', text))
+    ids = dict.fromkeys(found_id for found_id in re.findall(r'\bid="([^"]+)"', text) if found_id in referred)
+    numbered = {old: f"{name}-{number}" for number, old in enumerate(ids, start=1)}
+    text = re.sub(r'((?:href="|url\()#)([^")]+)', lambda link: link[1] + numbered[link[2]], text)
+    return re.sub(r'\s+id="([^"]+)"', lambda attribute: _id(numbered.get(attribute[1])), text)
+
+
+def _id(name: str | None) -> str:
+    """Return the attribute of an element that something refers to; the others need none."""
+    return f' id="{name}"' if name else ""
+
+
+def _rounded(number: re.Match[str]) -> str:
+    """Return a coordinate with two decimals; the scale of a glyph is a constant and stays as it is."""
+    if number[0].startswith("scale"):
+        return number[0]
+    return f"{round(float(number[0]), 2) + 0.0:.10g}"  # the sum makes a negative zero a plain one
 
 
 def require_formats(formats: tuple[str, ...]) -> None:

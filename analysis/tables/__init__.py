@@ -1,28 +1,16 @@
-"""The tables of a paper, by name. A new one is a small file with ``build`` and one line in :data:`TABLES`."""
+"""The tables of a paper, by name; each is a file with ``build`` and a line in :mod:`registry`."""
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Unpack
 
 import pandas as pd
 
-from analysis.data import DataError, require_choice
-from analysis.settings import settings_from
-from analysis.tables import ablation, comparison, decay, main, optimizers, overhead, scaling
-from analysis.tables.content import Table
-from analysis.tables.question import Question, question
-from analysis.where import rows_left_out
-from analysis.words import chosen_rows
-
-TABLES: dict[str, Callable[[Question], Table]] = {
-    "main": main.build,
-    "ablation": ablation.build,
-    "decay": decay.build,
-    "overhead": overhead.build,
-    "optimizers": optimizers.build,
-    "scaling": scaling.build,
-    "comparison": comparison.build,
-}
+from scalevec.analysis.comparison.trials import ComparedTrials, compared_losses
+from scalevec.analysis.errors import DataError, require_choice
+from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
+from scalevec.analysis.registry import TABLES, load
+from scalevec.analysis.tables.content import Table
 
 
 def table(
@@ -30,21 +18,29 @@ def table(
     name: str = "main",
     *,
     reference: str,
-    margin: float | None = None,
-    where: str | None = None,
-    **fit_settings: Any,
+    options: AnalysisOptions | None = None,
+    **changes: Unpack[OptionChanges],
 ) -> Table:
-    """The table ``name``, one of :data:`TABLES`, of ``results`` (tidy rows); ``analysis.render`` shows it.
+    """Return a table of a paper; ``analysis.render`` writes it as Markdown, LaTeX or CSV.
 
-    ``where`` chooses rows; ``margin`` (nats a token) is for the table ``comparison``; ``fit_settings`` are
-    fields of :class:`analysis.FitSettings`. Raises :class:`analysis.DataError` for rows that lack what the
-    table needs, with what is missing.
+    Args:
+        results: Tidy rows, one per trial, as for ``compare``.
+        name: One of :data:`TABLES`.
+        reference: The arm that the others are compared with.
+        options: How to estimate; the margin is for the table ``comparison``.
+        **changes: Fields of the options that stand over ``options``.
+
+    Returns:
+        The table: cells as text, and where it has them ``records`` with every digit.
+
+    Raises:
+        DataError: Rows that lack what the table needs, with what is missing.
     """
     require_choice("table", name, TABLES)
-    settings = settings_from(fit_settings)
-    asked = question(results, reference=reference, settings=settings, margin=margin, where=where)
-    if not (asked.trials["status"] == "completed").any():
-        raise DataError(f"table {name!r} needs completed comparison trials; none of {len(asked.trials)} is")
-    made = TABLES[name](asked)
-    chosen = chosen_rows(where, rows_left_out(results, where, asked.arms))
-    return replace(made, notes=(*made.notes, *(f"{line[0].upper()}{line[1:]}." for line in chosen)))
+    trials = compared_losses(results, reference, chosen_options(options, changes))
+    if not (trials.rows["status"] == "completed").any():
+        raise DataError(f"table {name!r} needs completed comparison trials; none of {len(trials.rows)} is")
+    build: Callable[[ComparedTrials], Table] = load(TABLES[name].factory)
+    contents = build(trials)
+    remarks = (f"{line[0].upper()}{line[1:]}." for line in trials.chosen_rows())
+    return replace(contents, notes=(*contents.notes, *remarks))

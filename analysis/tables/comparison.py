@@ -1,27 +1,21 @@
-"""Each arm against the reference with its verdict, a row a rung: what the report shows."""
+"""Each arm against the reference with its verdict, one row per rung: what the report shows."""
 
-import dataclasses
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
-from analysis.comparison import Comparison, compare
-from analysis.data import checked, comparison_rows, simulation_warnings
-from analysis.differences import RungDifference
-from analysis.tables.content import Table
-from analysis.tables.question import Question
-from analysis.words import percent, signed, span
+from scalevec.analysis.comparison.compare import Comparison, compared
+from scalevec.analysis.comparison.trials import ComparedTrials
+from scalevec.analysis.data.tidy import checked, comparison_rows, simulation_warnings
+from scalevec.analysis.formatting import loss_name, percent, signed, span
+from scalevec.analysis.tables.content import Table
+from scalevec.analysis.tables.phrases import absence_note
 
 
-def build(question: Question) -> Table:
+def build(trials: ComparedTrials) -> Table:
     """The table of a source, from what ``scalevec compare`` says of it."""
-    found = compare(
-        question.trials,
-        reference=question.reference,
-        margin=question.margin,
-        **dataclasses.asdict(question.settings),
-    )
-    return comparison_table(question.trials, found)
+    return comparison_table(trials.rows, compared(trials))
 
 
 def comparison_table(results: pd.DataFrame, comparisons: Sequence[Comparison]) -> Table:
@@ -43,50 +37,40 @@ def comparison_table(results: pd.DataFrame, comparisons: Sequence[Comparison]) -
     rows = [row for comparison in comparisons for row in _arm_rows(comparison, trials)]
     numeric = tuple(name not in ("arm", "rung", "learning rate", "verdict") for name in columns)
     notes = (*_notes(comparisons), *simulation_warnings(trials))
-    return Table("Comparison with the reference", columns, tuple(rows), numeric, notes)
+    ends = np.cumsum([len(comparison.by_rung) + 1 for comparison in comparisons])
+    totals = frozenset((ends - 1).tolist())
+    return Table("Comparison with the reference", columns, tuple(rows), numeric, notes, totals=totals)
 
 
 def _arm_rows(comparison: Comparison, trials: pd.DataFrame) -> list[tuple[str, ...]]:
-    own = trials[trials["arm"] == comparison.arm]
+    of_arm = trials[trials["arm"] == comparison.arm]
     rows = []
     for cell in comparison.by_rung:
-        here = own[(own["rung"] == cell.rung) & (own["n_tokens"] == cell.n_tokens)]
-        name = " ".join([cell.rung, *cell.setting.values()])
+        of_cell = of_arm[(of_arm["rung"] == cell.rung) & (of_arm["n_tokens"] == cell.n_tokens)]
+        rates = _unique(of_cell, "learning_rate", "{:.3g}"), _unique(of_cell, "lr_status", "{}")
         rows.append(
             (
                 comparison.arm,
-                name,
+                " ".join([cell.rung, *cell.setting.values()]),
                 f"{cell.n_params:,}",
                 f"{cell.n_tokens:,}",
-                _unique(here, "epochs", "{:.2f}"),
+                _unique(of_cell, "epochs", "{:.2f}"),
                 f"{cell.loss_reference:.4f}",
                 f"{cell.loss_arm:.4f}",
-                _difference(cell),
+                _difference(cell.mean, cell.interval),
                 str(cell.n),
-                ", ".join(
-                    filter(None, [_unique(here, "learning_rate", "{:.3g}"), _unique(here, "lr_status", "{}")])
-                ),
+                ", ".join(filter(None, rates)),
                 "",
             )
         )
-    return [*rows, _overall_row(comparison)]
-
-
-def _overall_row(comparison: Comparison) -> tuple[str, ...]:
     overall = comparison.loss_difference
-    mean = "none" if overall.mean is None else format_difference(overall.mean, overall.interval)
-    blank = ("",) * 5
-    return (comparison.arm, "all (mean)", *blank, mean, str(comparison.pairs), "", comparison.verdict)
+    mean = "none" if overall.mean is None else _difference(overall.mean, overall.interval)
+    total = (comparison.arm, "all (mean)", *[""] * 5, mean, str(comparison.pairs), "", comparison.verdict)
+    return [*rows, total]
 
 
-def _difference(cell: RungDifference) -> str:
-    return format_difference(cell.mean, cell.interval)
-
-
-def format_difference(mean: float, interval: tuple[float, float] | None) -> str:
-    """A difference with its interval, or ``no interval``."""
-    carried = "no interval" if interval is None else span(interval)
-    return f"{signed(mean)} ({carried})"
+def _difference(mean: float, interval: tuple[float, float] | None) -> str:
+    return f"{signed(mean)} ({'no interval' if interval is None else span(interval)})"
 
 
 def _unique(rows: pd.DataFrame, column: str, form: str) -> str:
@@ -101,25 +85,15 @@ def _notes(comparisons: Sequence[Comparison]) -> list[str]:
         return []
     first = comparisons[0]
     return [
-        f"Difference: arm minus {first.reference}, test loss in nats a token, paired; negative is better.",
+        f"Difference: arm minus {first.reference}, {loss_name(first.y)} in nats/token, paired; "
+        "negative is better.",
         f"Intervals: {percent(first.level)}, t with noise pooled within rungs; by rung they are descriptive. "
         "The mean gives each rung the same weight and speaks of these rungs.",
         f"N: {first.n_convention}; C: {first.c_convention}.",
-        *absences(comparisons),
+        *filter(None, map(_absence, comparisons)),
     ]
 
 
-def absences(comparisons: Sequence[Comparison]) -> list[str]:
-    """A sentence for each arm with pairs that have no difference, so that no diverged trial goes unseen."""
-    found = []
-    for comparison in comparisons:
-        kinds = {
-            "diverged": comparison.arm_diverged,
-            f"{comparison.reference} diverged": comparison.reference_diverged,
-            "both diverged": comparison.both_diverged,
-            "no result": comparison.missing,
-        }
-        said = [f"{kind} at {'; '.join(names)}" for kind, names in kinds.items() if names]
-        if said:
-            found.append(f"Without a difference, {comparison.arm}: {' and '.join(said)}.")
-    return found
+def _absence(comparison: Comparison) -> str:
+    kinds = (comparison.arm_diverged, comparison.reference_diverged, comparison.both_diverged)
+    return absence_note(comparison.arm, comparison.reference, (*kinds, comparison.missing))

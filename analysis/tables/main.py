@@ -1,242 +1,176 @@
 """The main table: a row for each rung and setting, the arms side by side."""
 
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
-from analysis.multipliers import Multiplier, line_to_show_problem, multipliers_at
-from analysis.tables import phrases
-from analysis.tables.content import Table
-from analysis.tables.question import Cell, Key, Question
-from analysis.words import count
+from scalevec.analysis.comparison.multipliers import Multiplier, compute_laws_to_show
+from scalevec.analysis.comparison.trials import Cell, ComparedTrials, Key
+from scalevec.analysis.formatting import count, equal_optima_warning
+from scalevec.analysis.laws import law_named
+from scalevec.analysis.tables import phrases
+from scalevec.analysis.tables.arm_cells import ArmCells
+from scalevec.analysis.tables.content import Table
 
 MOST_SIDE_BY_SIDE = 2
 """With more arms than these a row would not fit on a page: each arm has a row of its own."""
 
 
-def build(question: Question) -> Table:
+def build(trials: ComparedTrials) -> Table:
     """Terminal loss of each arm, its difference to the reference and its compute multiplier, by rung."""
-    made = (_SideBySide if len(question.arms) <= MOST_SIDE_BY_SIDE else _OneBelowTheOther)(question)
-    rows = made.rows()
-    groups, columns = made.headings()
+    cells = _Cells(trials)
+    is_wide = len(trials.arms) <= MOST_SIDE_BY_SIDE
+    layout = _side_by_side(cells) if is_wide else _one_below_the_other(cells)
+    texts = (*trials.varying_settings, "rung", "arm")
     return Table(
         title="Terminal losses",
-        columns=columns,
-        rows=tuple(rows),
-        numeric=tuple(name not in made.texts for name in columns),
+        columns=layout.columns,
+        rows=layout.rows,
+        numeric=tuple(name not in texts for name in layout.columns),
         notes=(
-            *phrases.loss_notes(question),
-            phrases.best_note(question, made.among),
-            *made.multiplier_notes(),
-            *phrases.convention_notes(question),
-            *phrases.mark_notes(text for row in rows for text in row),
+            *phrases.loss_notes(trials),
+            phrases.best_note(trials, "of the row" if is_wide else "of each cell"),
+            *cells.multiplier_notes(),
+            *phrases.convention_notes(trials),
+            *phrases.mark_notes(text for row in layout.rows for text in row),
         ),
-        groups=groups,
-        best=frozenset(made.best_cells()),
-        breaks=made.breaks(),
-        records=tuple(made.record(cell, arm) for cell in made.cells for arm in question.arms),
+        groups=layout.groups,
+        best=layout.best,
+        breaks=layout.breaks,
+        records=tuple(cells.line_record(arm, cell) for cell in cells.shown for arm in trials.arms),
     )
 
 
-class _Made:
-    """What the cells of the table are made of, each part computed once."""
+class _Cells(ArmCells):
+    """The cells with a result, and the compute multipliers there."""
 
-    among = ""
-    """The rows or columns among which one loss is in bold."""
+    def __init__(self, trials: ComparedTrials) -> None:
+        super().__init__(trials)
+        with_result = {key for of_arm in (*self.means.values(), *self.diverged.values()) for key in of_arm}
+        self.shown = [cell for cell in trials.cells if cell.key in with_result]
+        self.multipliers, self.reasons, self.remarks = _multipliers(trials)
+        self.with_multiplier = [arm for arm in trials.others if self.multipliers[arm]]
 
-    def __init__(self, question: Question) -> None:
-        self.question = question
-        self.means = {arm: question.losses(arm) for arm in question.arms}
-        self.differences = {arm: question.differences(arm) for arm in question.others}
-        self.diverged = {arm: question.diverged(arm) for arm in question.arms}
-        self.rates = {arm: question.values(arm, "lr_status") for arm in question.arms}
-        seen = {key for arm in question.arms for key in {*self.means[arm], *self.diverged[arm]}}
-        self.cells = [cell for cell in question.cells() if cell.key in seen]
-        self.multipliers, self.reasons = _multipliers(question)
-        self.best = {cell.key: self._best(cell.key) for cell in self.cells}
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """The columns that are not numbers."""
-        return (*self.question.varying_settings, "rung", "arm")
-
-    @property
-    def with_multiplier(self) -> list[str]:
-        return [arm for arm in self.question.others if self.multipliers[arm]]
-
-    def _best(self, key: Key) -> tuple[str, bool]:
-        """The arm with the lowest mean ("" if it has no rival), and whether the next is separated from it."""
-        order = phrases.ranked(self.question, self.question.arms, self.means, key)
-        if len(order) < 2:
-            return "", False
-        return order[0], phrases.is_separated(self.question, order[0], order[1], key)
-
-    def _cell(self, cell: Cell) -> list[str]:
-        return [*cell.setting.values(), cell.rung, count(cell.n_params), count(cell.n_tokens)]
-
-    def _difference(self, cell: Cell, arm: str) -> str:
-        return phrases.difference(self.differences[arm].get(cell.key))
-
-    def _multiplier(self, cell: Cell, arm: str) -> str:
-        return phrases.multiplier(self.multipliers[arm].get(cell.key))
-
-    def _seeds(self, arm: str, key: Key) -> int:
-        return self.means[arm][key].n if key in self.means[arm] else 0
-
-    def _loss(self, key: Key, arm: str) -> str:
-        mean = self.means[arm].get(key)
-        if mean is None:
-            return "diverged" if key in self.diverged[arm] else ""
-        marks = phrases.CENSORED if "censored" in self.rates[arm].get(key, []) else ""
-        return phrases.plus_minus(mean) + marks + (phrases.SEPARATED if self.best[key] == (arm, True) else "")
+    def multiplier(self, arm: str, key: Key) -> str:
+        return phrases.multiplier(self.multipliers[arm].get(key))
 
     def multiplier_notes(self) -> list[str]:
         """What a multiplier is, or why there is none."""
         if not self.with_multiplier:
             return [f"No compute multipliers: {reason}." for reason in self.reasons]
-        law = self.question.settings.functional_form.formula.replace("x", "C")
+        law = law_named(self.trials.options.law).formula.replace("x", "C")
         return [
-            f"Multiplier: how many times the compute {self.question.reference} needs for the arm's loss, "
+            f"Multiplier: how many times the compute {self.trials.reference} needs for the arm's loss, "
             f"from {law} fitted to both; above one the arm saves; interval in brackets.",
             *(f"Without a multiplier, {reason}." for reason in self.reasons),
+            *phrases.remark_notes(self.remarks),
         ]
 
-    def record(self, cell: Cell, arm: str) -> dict[str, Any]:
-        key = cell.key
-        mean, difference = self.means[arm].get(key), self.differences.get(arm, {}).get(key)
-        multiplier = self.multipliers[arm].get(key)
+    def line_record(self, arm: str, cell: Cell) -> dict[str, Any]:
+        """What CSV holds of one arm in one cell."""
+        multiplier = self.multipliers[arm].get(cell.key)
         estimate, interval = (multiplier.estimate, multiplier.interval) if multiplier else (None, None)
+        record = self.record(arm, cell.key)
+        rank = {name: record.pop(name) for name in ("lr_status", "best", "separated")}
         return {
             **cell.setting,
             "rung": cell.rung,
             "n_params": cell.n_params,
             "n_tokens": cell.n_tokens,
             "arm": arm,
-            "seeds": self._seeds(arm, key),
-            "diverged": key in self.diverged[arm],
-            **phrases.of_mean("loss", mean),
-            "pairs": difference.n if difference else 0,
-            **phrases.of_mean("difference", difference),
+            **record,
             "at_flops": multiplier.at_flops if multiplier else None,
             **phrases.bounds("multiplier", estimate, interval),
             "extrapolated": multiplier.extrapolated if multiplier else None,
-            "lr_status": ", ".join(self.rates[arm].get(key, [])),
-            "best": self.best[key][0] == arm,
-            "separated": self.best[key] == (arm, True),
-            "n_convention": self.question.settings.n_convention,
+            **rank,
+            "n_convention": self.trials.options.n_convention,
         }
 
 
-class _SideBySide(_Made):
+@dataclass(frozen=True)
+class _Layout:
+    """The part of a table that depends on where its arms stand."""
+
+    groups: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    best: frozenset[tuple[int, int]]
+    breaks: frozenset[int]
+
+
+def _cell_texts(cell: Cell) -> list[str]:
+    return [*cell.setting.values(), cell.rung, count(cell.n_params), count(cell.n_tokens)]
+
+
+def _side_by_side(cells: _Cells) -> _Layout:
     """A row for each cell, the arms beside each other."""
-
-    among = "of the row"
-
-    def headings(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The heading over each column, and its own."""
-        columns = [*self.question.varying_settings, "rung", "N", "tokens", "seeds"]
-        groups = [""] * len(columns)
-        for arm in self.question.arms:
-            own = ["loss"] if arm == self.question.reference else ["loss", "difference"]
-            own += ["multiplier"] if arm in self.with_multiplier else []
-            columns += own
-            groups += [arm] * len(own)
-        return tuple(groups), tuple(columns)
-
-    def rows(self) -> list[tuple[str, ...]]:
-        """The text of each row."""
-        return [self._row(cell) for cell in self.cells]
-
-    def _row(self, cell: Cell) -> tuple[str, ...]:
-        numbers = sorted({self._seeds(arm, cell.key) for arm in self.question.arms})
-        row = [*self._cell(cell), "–".join(str(n) for n in dict.fromkeys([numbers[0], numbers[-1]]))]
-        for arm in self.question.arms:
-            row.append(self._loss(cell.key, arm))
-            row += [self._difference(cell, arm)] if arm != self.question.reference else []
-            row += [self._multiplier(cell, arm)] if arm in self.with_multiplier else []
-        return tuple(row)
-
-    def best_cells(self) -> list[tuple[int, int]]:
-        """Row and column of the best loss of each row."""
-        groups, columns = self.headings()
-        place = {
-            group: n for n, (group, name) in enumerate(zip(groups, columns, strict=True)) if name == "loss"
-        }
-        best = [(number, self.best[cell.key][0]) for number, cell in enumerate(self.cells)]
-        return [(number, place[arm]) for number, arm in best if arm]
-
-    def breaks(self) -> frozenset[int]:
-        """The rows above which a rule stands."""
-        return phrases.breaks([cell.setting for cell in self.cells])
+    reference, arms = cells.trials.reference, cells.trials.arms
+    headings = [("", name) for name in (*cells.trials.varying_settings, "rung", "N", "tokens", "seeds")]
+    for arm in arms:
+        names = ["loss"] if arm == reference else ["loss", "difference"]
+        headings += [(arm, name) for name in (*names, *["multiplier"] * (arm in cells.with_multiplier))]
+    rows = []
+    for cell in cells.shown:
+        numbers = sorted({cells.n_seeds(arm, cell.key) for arm in arms})
+        row = [*_cell_texts(cell), "–".join(str(n) for n in dict.fromkeys([numbers[0], numbers[-1]]))]
+        for arm in arms:
+            row.append(cells.loss(arm, cell.key))
+            row += [cells.difference(arm, cell.key)] if arm != reference else []
+            row += [cells.multiplier(arm, cell.key)] if arm in cells.with_multiplier else []
+        rows.append(tuple(row))
+    best = ((number, cells.best[cell.key][0]) for number, cell in enumerate(cells.shown))
+    return _Layout(
+        groups=tuple(group for group, _ in headings),
+        columns=tuple(name for _, name in headings),
+        rows=tuple(rows),
+        best=frozenset((number, headings.index((arm, "loss"))) for number, arm in best if arm),
+        breaks=phrases.breaks([cell.setting for cell in cells.shown]),
+    )
 
 
-class _OneBelowTheOther(_Made):
-    """A row for each cell and arm; what is the same as in the row above is left blank."""
-
-    among = "between two rules"
-
-    def headings(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """No heading over the columns, and their own."""
-        columns = [
-            *self.question.varying_settings,
-            "rung",
-            "N",
-            "tokens",
-            "arm",
-            "seeds",
-            "loss",
-            "difference",
-        ]
-        columns += ["multiplier"] if self.with_multiplier else []
-        return ("",) * len(columns), tuple(columns)
-
-    @cached_property
-    def _lines(self) -> list[tuple[Cell, str]]:
-        """The cell and arm of each row; an arm that was not run in a cell has none."""
-        trials = self.question.trials
-        run = {arm: set(self.question.keys(trials[trials["arm"] == arm])) for arm in self.question.arms}
-        return [
-            (cell, arm)
-            for cell in self.cells
-            for arm in self.question.arms
-            if arm == self.question.reference or cell.key in run[arm]
-        ]
-
-    def rows(self) -> list[tuple[str, ...]]:
-        """The text of each row."""
-        return [self._row(cell, arm) for cell, arm in self._lines]
-
-    def _row(self, cell: Cell, arm: str) -> tuple[str, ...]:
-        is_reference = arm == self.question.reference
-        named = self._cell(cell)
-        row = named if is_reference else [""] * len(named)
-        row += [arm, str(self._seeds(arm, cell.key)), self._loss(cell.key, arm)]
-        row += ["reference" if is_reference else self._difference(cell, arm)]
-        row += [self._multiplier(cell, arm)] if self.with_multiplier else []
-        return tuple(row)
-
-    def best_cells(self) -> list[tuple[int, int]]:
-        """Row and column of the best loss of each cell."""
-        column = self.headings()[1].index("loss")
-        return [(row, column) for row, (cell, arm) in enumerate(self._lines) if self.best[cell.key][0] == arm]
-
-    def breaks(self) -> frozenset[int]:
-        """The rows above which a rule stands."""
-        firsts = (row for row, (_, arm) in enumerate(self._lines) if arm == self.question.reference)
-        return frozenset(row for row in firsts if row)
+def _one_below_the_other(cells: _Cells) -> _Layout:
+    """A row for each cell and arm that was run there; what is the same as in the row above is left blank."""
+    trials = cells.trials
+    run = {arm: set(trials.keys(trials.of_arm(arm))) for arm in trials.others}
+    columns = (*trials.varying_settings, "rung", "N", "tokens", "arm", "seeds", "loss", "difference")
+    rows: list[tuple[str, ...]] = []
+    best, firsts = set(), []
+    for cell in cells.shown:
+        for arm in trials.arms:
+            is_reference = arm == trials.reference
+            if is_reference:
+                firsts.append(len(rows))
+            elif cell.key not in run[arm]:
+                continue
+            if cells.best[cell.key][0] == arm:
+                best.add((len(rows), columns.index("loss")))
+            names = _cell_texts(cell)
+            row = [*(names if is_reference else [""] * len(names)), arm, str(cells.n_seeds(arm, cell.key))]
+            row += [
+                cells.loss(arm, cell.key),
+                "reference" if is_reference else cells.difference(arm, cell.key),
+            ]
+            rows.append((*row, *[cells.multiplier(arm, cell.key)] * bool(cells.with_multiplier)))
+    columns = (*columns, *["multiplier"] * bool(cells.with_multiplier))
+    return _Layout(("",) * len(columns), columns, tuple(rows), frozenset(best), frozenset(firsts[1:]))
 
 
-def _multipliers(question: Question) -> tuple[dict[str, dict[Key, Multiplier]], list[str]]:
-    """Compute multipliers of each arm by cell, and the reasons where there are none."""
-    found: dict[str, dict[Key, Multiplier]] = {arm: {} for arm in question.arms}
-    reasons = []
-    for _, part in question.lines():
+def _multipliers(
+    trials: ComparedTrials,
+) -> tuple[dict[str, dict[Key, Multiplier]], list[str], list[tuple[str, str]]]:
+    """Compute multipliers of each arm by cell, the reasons where there are none, remarks on their laws."""
+    multipliers: dict[str, dict[Key, Multiplier]] = {arm: {} for arm in trials.arms}
+    reasons, remarks = [], []
+    for setting, part in trials.lines():
         for arm in part.others:
-            compute = part.compute(arm)
-            pairs = part.pairs(arm)
-            reason = line_to_show_problem(pairs, part.settings.law)
-            own: list[Multiplier] = []
-            if not reason:
-                own, reason = multipliers_at(pairs, part.settings, list(compute.values()))
-            reasons += [f"{arm}: {reason}"] if reason else []
-            found[arm].update(zip(compute, own, strict=False))
-    return found, list(dict.fromkeys(reasons))
+            laws, reason = compute_laws_to_show(part.pairs(arm), part.options)
+            if laws is None:
+                reasons.append(f"{arm}: {reason}")
+            else:
+                compute = part.compute(arm)
+                multipliers[arm] |= {key: laws.multiplier("chosen", c, c) for key, c in compute.items()}
+                remarks += [
+                    (warning, phrases.arm_at(setting, name))
+                    for name, law in zip((part.reference, arm), laws.fits, strict=True)
+                    for warning in equal_optima_warning(law.equal_parameters())
+                ]
+    return multipliers, list(dict.fromkeys(reasons)), remarks

@@ -1,43 +1,43 @@
 """What the cells and the notes of tables say, in the same words everywhere."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from analysis.data import C_CONVENTIONS, N_CONVENTIONS, simulation_warnings
-from analysis.multipliers import Multiplier
-from analysis.pairs import ARM_DIVERGED, BOTH_DIVERGED, MISSING, REFERENCE_DIVERGED
-from analysis.tables.question import Key, Mean, Question
-from analysis.words import joined, percent, signed
+from scalevec.analysis.comparison.differences import CellMean, LossDifference
+from scalevec.analysis.comparison.multipliers import Multiplier
+from scalevec.analysis.comparison.trials import ComparedTrials
+from scalevec.analysis.data.pairs import differs
+from scalevec.analysis.data.tidy import simulation_warnings
+from scalevec.analysis.formatting import joined, loss_name, percent, signed
+from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
 
 NO_VECTORS = "no vectors"
 SEPARATED, CENSORED, EXTRAPOLATED = "*", "†", "‡"
 
 
-def plus_minus(mean: Mean | None, form: str = "{:.4f}") -> str:
-    """A mean with half the width of its interval; nothing where there is none."""
-    if mean is None:
-        return ""
-    return form.format(mean.value) + _half(mean.interval)
+def plus_minus(mean: CellMean) -> str:
+    """A mean with half the width of its interval."""
+    return f"{mean.mean:.4f}{_half(mean.interval)}"
 
 
-def difference(mean: Mean | None) -> str:
-    """A difference with its sign and half the width of its interval."""
-    return "" if mean is None else signed(mean.value) + _half(mean.interval)
+def difference(shown: CellMean | LossDifference | None) -> str:
+    """A difference with its sign and half the width of its interval; nothing where there is none."""
+    return "" if shown is None or shown.mean is None else signed(shown.mean) + _half(shown.interval)
 
 
 def _half(interval: tuple[float, float] | None) -> str:
     return "" if interval is None else f" ± {(interval[1] - interval[0]) / 2:.4f}"
 
 
-def multiplier(found: Multiplier | None) -> str:
+def multiplier(shown: Multiplier | None) -> str:
     """A multiplier with its interval, marked where it is extrapolated."""
-    if found is None or found.estimate is None:
+    if shown is None or shown.estimate is None:
         return ""
-    mark = EXTRAPOLATED if found.extrapolated else ""
-    interval = "" if found.interval is None else f" [{found.interval[0]:.2f}, {found.interval[1]:.2f}]"
-    return f"{found.estimate:.2f}{interval}{mark}"
+    mark = EXTRAPOLATED if shown.extrapolated else ""
+    interval = "" if shown.interval is None else f" [{shown.interval[0]:.2f}, {shown.interval[1]:.2f}]"
+    return f"{shown.estimate:.2f}{interval}{mark}"
 
 
 def bounds(name: str, value: float | None, interval: tuple[float, float] | None) -> dict[str, float | None]:
@@ -46,133 +46,156 @@ def bounds(name: str, value: float | None, interval: tuple[float, float] | None)
     return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
-def of_mean(name: str, mean: Mean | None) -> dict[str, float | None]:
+def of_mean(name: str, mean: CellMean | LossDifference | None) -> dict[str, float | None]:
     """The same of a mean, or of none."""
-    return bounds(name, mean.value if mean else None, mean.interval if mean else None)
+    return bounds(name, mean.mean if mean else None, mean.interval if mean else None)
 
 
-def loss_notes(question: Question) -> list[str]:
+def loss_notes(trials: ComparedTrials) -> list[str]:
     """How means and differences are to be read."""
-    level = percent(question.settings.level)
+    level = percent(trials.options.level)
     notes = [
-        "Loss: test loss, nats a token, mean over seeds. Difference: arm minus "
-        f"{question.reference}, paired by seed; negative is better. ±: half the {level} interval "
+        f"Loss: {loss_name(trials.options.y)}, nats/token, mean over seeds. Difference: arm minus "
+        f"{trials.reference}, paired by seed; negative is better. ±: half the {level} interval "
         "(t, seed noise pooled within cells); no ± where no seed repeats."
     ]
-    if any(question.pairs(arm).dependent for arm in question.others):
+    if any(trials.pairs(arm).dependent for arm in trials.others):
         notes.append(
             "Some trials are not independent (they share a trunk or cluster): the interval of a cell is from "
             "its own seeds alone, that over all cells from whole clusters, if there are enough."
         )
-    return notes
+    return notes + _unlike_notes(trials)
 
 
-def best_note(question: Question, what: str) -> str:
+def _unlike_notes(trials: ComparedTrials) -> list[str]:
+    """The arms whose pairs differ in a column that names cells, since another arm ran a grid of it."""
+    arms_by_column = {
+        column: [arm for arm in trials.others if differs(trials.pairs(arm), column).any()]
+        for column in trials.cell_columns
+    }
+    return [
+        f"Differences of {joined(arms)}: to {trials.reference} at another {column.replace('_', ' ')}, shown "
+        "in the cells of the arm."
+        for column, arms in arms_by_column.items()
+        if arms
+    ]
+
+
+def best_note(trials: ComparedTrials, what: str) -> str:
     """What bold and the star mean."""
     return (
         f"Bold: the lowest mean {what}, among arms of which no trial diverged; {SEPARATED}: the "
-        f"{percent(question.settings.level)} interval of its paired difference to the next lowest excludes "
+        f"{percent(trials.options.level)} interval of its paired difference to the next lowest excludes "
         "zero (not corrected for several comparisons). Bold without it is a rank, not a finding."
     )
 
 
-def convention_notes(question: Question) -> list[str]:
+def convention_notes(trials: ComparedTrials) -> list[str]:
     """N, C, decay, learning rates, simulated results, and pairs without a difference."""
-    settings = question.settings
+    options = trials.options
     return [
-        f"N: {N_CONVENTIONS[settings.n_convention]}; C: {C_CONVENTIONS[settings.c_convention]}.",
-        decay_note(question),
-        *rate_notes(question),
-        *fraction_notes(question),
-        *absence_notes(question),
-        *simulation_warnings(question.trials),
+        f"N: {N_CONVENTIONS[options.n_convention]}; C: {C_CONVENTIONS[options.c_convention]}.",
+        decay_note(trials),
+        *rate_notes(trials),
+        *fraction_notes(trials),
+        *absence_notes(trials),
+        *simulation_warnings(trials.rows),
     ]
 
 
-def decay_note(question: Question) -> str:
+def decay_note(trials: ComparedTrials) -> str:
     """Which vectors of which arm decay, and how strongly matrices do."""
-    if not question.has("vector_decay"):
+    if not trials.has("vector_decay"):
         return "Weight decay: this source does not say which scale vectors decay."
-    policies: dict[str, list[str]] = {}
-    for arm in question.arms:
-        policies.setdefault(decay_of(question.trials[question.trials["arm"] == arm]), []).append(arm)
-    said = "; ".join(f"{policy} in {joined(arms)}" for policy, arms in policies.items())
+    decaying = "; ".join(f"{policy} in {joined(arms)}" for policy, arms in _arms_by(decay_of, trials).items())
     strength = ""
-    if question.has("matrix_decay"):
-        values = sorted(question.trials["matrix_decay"].dropna().unique().tolist())
+    if trials.has("matrix_decay"):
+        values = sorted(trials.rows["matrix_decay"].dropna().unique().tolist())
         strength = f" {', '.join(f'{value:g}' for value in values)} on matrices;"
-    return f"Weight decay:{strength} of the scale vectors decay: {said}."
+    return f"Weight decay:{strength} of the scale vectors decay: {decaying}."
 
 
-def decay_of(trials: pd.DataFrame) -> str:
+def decay_of(rows: pd.DataFrame) -> str:
     """The decay policy of an arm's scale vectors as text: all, none, input or output, or no vectors."""
-    if "vector_branches" in trials and set(trials["vector_branches"]) == {"none"}:
-        placed = set(trials["vector_placement"]) if "vector_placement" in trials else {"input"}
-        if placed == {"input"}:
+    if "vector_branches" in rows and set(rows["vector_branches"]) == {"none"}:
+        placements = set(rows["vector_placement"]) if "vector_placement" in rows else {"input"}
+        if placements == {"input"}:
             return NO_VECTORS
-    return ", ".join(sorted({str(policy) for policy in trials["vector_decay"].dropna()})) or "not recorded"
+    return ", ".join(sorted({str(policy) for policy in rows["vector_decay"].dropna()})) or "not recorded"
 
 
-def rate_notes(question: Question) -> list[str]:
+def rate_notes(trials: ComparedTrials) -> list[str]:
     """At which rungs each arm's learning rate was tuned, carried or censored."""
-    if not question.has("lr_status") or not (question.trials["lr_status"] != "").any():
+    if not trials.has("lr_status"):
         return ["Learning rates: this source does not say whether they were tuned."]
-    said: dict[str, list[str]] = {}
-    for arm in question.arms:
-        said.setdefault(_rates_of(question.trials[question.trials["arm"] == arm]), []).append(arm)
-    if len(said) == 1:
-        return [f"Learning rate of every arm: {next(iter(said))}."]
-    return ["Learning rates: " + "; ".join(f"{joined(arms)} {rates}" for rates, arms in said.items()) + "."]
+    arms_by_rates = _arms_by(_rates_of, trials)
+    if len(arms_by_rates) == 1:
+        return [f"Learning rate of every arm: {next(iter(arms_by_rates))}."]
+    parts = (f"{joined(arms)} {rates}" for rates, arms in arms_by_rates.items())
+    return [f"Learning rates: {'; '.join(parts)}."]
 
 
-def _rates_of(trials: pd.DataFrame) -> str:
-    ordered = trials.sort_values(["n_params", "lr_status"], kind="stable")
-    found: dict[str, list[str]] = {}
-    for status, rung in zip(ordered["lr_status"], ordered["rung"], strict=True):
-        rungs = found.setdefault(str(status) or "not recorded", [])
-        if rung not in rungs:
-            rungs.append(str(rung))
-    return ", ".join(f"{status} at {joined(rungs)}" for status, rungs in found.items())
+def _arms_by(describe: Callable[[pd.DataFrame], str], trials: ComparedTrials) -> dict[str, list[str]]:
+    """The arms of which ``describe`` says the same about their trials."""
+    arms: dict[str, list[str]] = {}
+    for arm in trials.arms:
+        arms.setdefault(describe(trials.of_arm(arm)), []).append(arm)
+    return arms
 
 
-def fraction_notes(question: Question) -> list[str]:
+def _rates_of(rows: pd.DataFrame) -> str:
+    statuses = rows.sort_values(["n_params", "lr_status"], kind="stable").groupby("lr_status", sort=False)
+    return ", ".join(
+        f"{str(status) or 'not recorded'} at {joined(list(rungs.unique()))}"
+        for status, rungs in statuses["rung"]
+    )
+
+
+def fraction_notes(trials: ComparedTrials) -> list[str]:
     """Which part of the full product of the settings was run, and which arms in a part of that."""
-    columns = question.varying_settings
+    columns = trials.varying_settings
     if not columns:
         return []
-    trials = question.trials
-    run = {arm: set(_combinations(trials[trials["arm"] == arm], columns)) for arm in question.arms}
+    # As text, so that a missing value equals itself.
+    texts = {arm: trials.of_arm(arm)[columns].map(str) for arm in trials.arms}
+    run = {arm: set(of_arm.itertuples(index=False, name=None)) for arm, of_arm in texts.items()}
     n_run = len(set().union(*run.values()))
-    n_product = math.prod(trials[name].nunique(dropna=False) for name in columns)
-    fewer = [f"{arm} in {len(own)}" for arm, own in run.items() if len(own) < n_run]
+    n_product = math.prod(trials.rows[name].nunique(dropna=False) for name in columns)
+    fewer = [f"{arm} in {len(of_arm)}" for arm, of_arm in run.items() if len(of_arm) < n_run]
     if n_run == n_product and not fewer:
         return []
     of_them = f"; {joined(fewer)} of them" if fewer else ""
     return [f"Fractional design: {n_run} of {n_product} combinations of {joined(columns)} were run{of_them}."]
 
 
-def _combinations(trials: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The values of ``columns`` in each row, as text, so that one that is missing equals itself."""
-    yield from zip(*(trials[name].astype(str) for name in columns), strict=True)
-
-
-def absence_notes(question: Question) -> list[str]:
+def absence_notes(trials: ComparedTrials) -> list[str]:
     """A sentence for each arm with pairs that have no difference, so that no diverged trial goes unseen."""
-    kinds = {
-        ARM_DIVERGED: "diverged",
-        REFERENCE_DIVERGED: f"{question.reference} diverged",
-        BOTH_DIVERGED: "both diverged",
-        MISSING: "no result",
-    }
-    notes = []
-    for arm in question.others:
-        pairs = question.pairs(arm)
-        said = [
-            f"{word} at {'; '.join(pairs.names(kind))}" for kind, word in kinds.items() if pairs.names(kind)
-        ]
-        if said:
-            notes.append(f"Without a difference, {arm}: {' and '.join(said)}.")
-    return notes
+    absences = {arm: trials.pairs(arm).absences.values() for arm in trials.others}
+    return list(filter(None, (absence_note(arm, trials.reference, absences[arm]) for arm in absences)))
+
+
+def absence_note(arm: str, reference: str, absences: Iterable[Sequence[str]]) -> str:
+    """The pairs of an arm that have no difference as a sentence, from their names by the kinds of a pair.
+
+    The kinds are those of :data:`NO_DIFFERENCE`, in their order; empty where all pairs have a difference.
+    """
+    kinds = ("diverged", f"{reference} diverged", "both diverged", "no result")
+    parts = [f"{kind} at {'; '.join(names)}" for kind, names in zip(kinds, absences, strict=True) if names]
+    return f"Without a difference, {arm}: {' and '.join(parts)}." if parts else ""
+
+
+def arm_at(setting: Mapping[str, str], arm: str) -> str:
+    """The arm, and the setting where there are several."""
+    text = " ".join(f"{name} {value}" for name, value in setting.items())
+    return f"{arm} at {text}" if text else arm
+
+
+def remark_notes(remarks: Iterable[tuple[str, str]]) -> list[str]:
+    """Each remark once, with the names of what it is about, from pairs of a remark and a name."""
+    names: dict[str, dict[str, None]] = {}
+    for remark, name in remarks:
+        names.setdefault(remark, {})[name] = None
+    return [f"{', '.join(of_remark)}: {remark}." for remark, of_remark in names.items()]
 
 
 def mark_notes(texts: Iterable[str]) -> list[str]:
@@ -185,18 +208,6 @@ def mark_notes(texts: Iterable[str]) -> list[str]:
     return [f"{mark}: {meaning}." for mark, meaning in meanings.items() if mark in body]
 
 
-def breaks(settings: Sequence[Mapping[str, str]]) -> frozenset[int]:
+def breaks(settings: Sequence[object]) -> frozenset[int]:
     """The rows of ``settings`` at which another setting begins."""
     return frozenset(n for n in range(1, len(settings)) if settings[n] != settings[n - 1])
-
-
-def ranked(question: Question, arms: Sequence[str], means: dict[str, dict[Key, Mean]], key: Key) -> list[str]:
-    """The arms with a mean in the cell and no diverged trial there, the lowest mean first."""
-    kept = [arm for arm in arms if key in means[arm] and key not in question.diverged(arm)]
-    return sorted(kept, key=lambda arm: means[arm][key].value)
-
-
-def is_separated(question: Question, best: str, following: str, key: Key) -> bool:
-    """Whether the paired difference of ``best`` to the next lowest mean excludes zero."""
-    found = question.differences(best, following).get(key)
-    return found is not None and found.separated and found.value < 0

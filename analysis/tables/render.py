@@ -5,8 +5,8 @@ import io
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from analysis.data import require_choice
-from analysis.tables.content import Table
+from scalevec.analysis.errors import require_choice
+from scalevec.analysis.tables.content import Table
 
 _MARKDOWN_SPECIAL = str.maketrans({"\\": r"\\", "|": r"\|", "*": r"\*", "<": "&lt;"})
 
@@ -21,7 +21,7 @@ def _markdown(table: Table) -> str:
 
     def row(number: int) -> str:
         cells = enumerate(map(cell, table.rows[number]))
-        return line([f"**{text}**" if (number, place) in table.best else text for place, text in cells])
+        return line([f"**{text}**" if (number, column) in table.best else text for column, text in cells])
 
     headings = [f"{group}: {name}" if group else name for group, name in _headings(table)]
     rule = line(["---:" if right else "---" for right in table.numeric])
@@ -102,8 +102,9 @@ def _packages(body: Sequence[str]) -> str:
 
 
 def _bold(table: Table, number: int, cells: list[str]) -> list[str]:
-    found = enumerate(cells)
-    return [rf"\textbf{{{text}}}" if (number, place) in table.best else text for place, text in found]
+    return [
+        rf"\textbf{{{text}}}" if (number, column) in table.best else text for column, text in enumerate(cells)
+    ]
 
 
 def _latex_line(cells: Sequence[str]) -> str:
@@ -132,6 +133,17 @@ FORMATS: dict[str, Callable[[Table], str]] = {"markdown": _markdown, "csv": _csv
 
 
 def render(table: Table, form: str) -> str:
-    """``table`` in one of :data:`FORMATS`. Raises :class:`~analysis.data.DataError` for another."""
+    """Write a table as text.
+
+    Args:
+        table: The table, as of :func:`table`.
+        form: One of :data:`FORMATS`: ``markdown``, ``latex`` (booktabs) or ``csv`` (every digit).
+
+    Returns:
+        The text, ready to be saved or pasted.
+
+    Raises:
+        DataError: Another format.
+    """
     require_choice("format", form, FORMATS)
     return FORMATS[form](table)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from analysis.tables.question import Question
+from scalevec.analysis.comparison.trials import ComparedTrials
 
 FIELDS = ("vector_branches", "vector_placement", "vector_reparameterization", "vector_decay")
 """The columns of the tidy table that hold an arm's scale-vector strategy."""
@@ -26,15 +26,15 @@ CHOICES_NOTE = (
 )
 
 
-def fields_of(question: Question, arm: str) -> dict[str, str]:
+def fields_of(trials: ComparedTrials, arm: str) -> dict[str, str]:
     """The arm's strategy by column of :data:`FIELDS`; several values are joined, so that none is hidden."""
-    own = question.trials[question.trials["arm"] == arm]
-    return {name: ", ".join(sorted({str(v) for v in own[name].dropna()} - {""})) for name in FIELDS}
+    rows = trials.of_arm(arm)
+    return {name: ", ".join(sorted({str(v) for v in rows[name].dropna()} - {""})) for name in FIELDS}
 
 
-def is_known(question: Question) -> bool:
+def is_known(trials: ComparedTrials) -> bool:
     """Whether the source says what the strategies of its arms are."""
-    return all(question.has(name) for name in FIELDS)
+    return all(trials.has(name) for name in FIELDS)
 
 
 def marks(fields: Fields) -> tuple[str, ...]:

@@ -18,9 +18,9 @@ def complete_directory(final: Path) -> Iterator[Path]:
     try:
         partial.mkdir(parents=True)
         yield partial
-        sync_directory(partial)
+        sync(partial)
         _rename_unless_there(partial, final)
-        sync_directory(final.parent)
+        sync(final.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)  # after the rename there is nothing to remove
 
@@ -46,8 +46,8 @@ def write_synced(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def sync_directory(path: Path) -> None:
-    """Wait until the disk has the names in the directory ``path``."""
+def sync(path: Path) -> None:
+    """Wait until the disk has the content of a file, or the names in a directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

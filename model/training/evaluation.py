@@ -5,13 +5,13 @@ import math
 import numpy as np
 import torch
 
-from model.training.batches import evaluation_batches
-from model.transformer import Transformer
+from scalevec.model.training.corpora.batches import evaluation_batches
+from scalevec.model.transformer import Transformer
 
 
 @torch.no_grad()
 def evaluate(model: Transformer, tokens: np.ndarray, sequence_length: int, batch_sequences: int) -> float:
-    """Mean loss of ``model`` in nats a token over every target of ``tokens``, each counted once.
+    """Mean loss of ``model`` in nats/token over every target of ``tokens``, each counted once.
 
     Windows do not overlap, so a token sees at most the ``sequence_length`` tokens before it.
     """

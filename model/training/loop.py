@@ -6,6 +6,7 @@ the order of the data is a function of seed and step, the learning rate one of t
 """
 
 import math
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,23 +14,22 @@ from typing import Any, Protocol
 
 import torch
 
-from model import accounting
-from model.config import RunOptions, Trial
-from model.theory.measure import Subject
-from model.theory.measurements import Measurements
-from model.training.batches import TrainingBatches
-from model.training.checkpoint_files import drop_leftovers, newest_step, set_aside_after
-from model.training.checkpoints import Checkpoint, load_newest, pack, save_checkpoint, unpack
-from model.training.corpora import Corpus
-from model.training.evaluation import evaluate
-from model.training.memory import peak_memory_bytes
-from model.training.optimizers import build_optimizer, set_learning_rate
-from model.training.progress import Progress, has_diverged, stays_whole, unbroken
-from model.training.schedules import learning_rate
-from model.training.trunks import TrunkState, load_trunk, save_trunk
-from model.transformer import Transformer, initialise
-from model.trunks import branch_step
-from model.vector_statistics import vector_statistics
+from scalevec.model import accounting
+from scalevec.model.config import RunOptions, Trial
+from scalevec.model.schedules import learning_rate
+from scalevec.model.training.checkpoints.folder import drop_leftovers, newest_step, set_aside_after
+from scalevec.model.training.checkpoints.state import Checkpoint, load_newest, pack, save_checkpoint, unpack
+from scalevec.model.training.checkpoints.trunk_states import TrunkState, load_trunk, save_trunk
+from scalevec.model.training.corpora.batches import TrainingBatches
+from scalevec.model.training.corpora.prepare import Corpus
+from scalevec.model.training.evaluation import evaluate
+from scalevec.model.training.measures.measure import MeasuredRun
+from scalevec.model.training.measures.measurements import Measurements
+from scalevec.model.training.optimizers import build_optimizer, set_learning_rate
+from scalevec.model.training.progress import RunProgress, has_diverged, stays_whole, unbroken
+from scalevec.model.transformer import Transformer, initialise
+from scalevec.model.trunks import branch_step
+from scalevec.model.vector_statistics import vector_statistics
 
 EVALUATION_TOKENS = 4096
 """Evaluation takes a batch's tokens at once, or this many where that is more: small batches are slow."""
@@ -66,7 +66,7 @@ class Recorder(Protocol):
         """Whether the run shall stop at the next step, with a checkpoint."""
 
 
-class Interrupted(Exception):  # noqa: N818 (not an error: the run goes on later)
+class TrainingInterruptedError(Exception):
     """The run was asked to stop; its state is in the newest checkpoint."""
 
     def __init__(self, step: int) -> None:
@@ -97,13 +97,13 @@ class TrainingRun:
         self.optimizer = build_optimizer(self.model, trial)
         tokens = corpus.split("train")
         self.batches = TrainingBatches(tokens, trial.sequence_length, trial.batch_sequences, trial.seed)
-        self.measurements = Measurements(options, Subject(trial, self.model, self.optimizer, tokens))
-        self.progress = Progress()
+        self.measurements = Measurements(options, MeasuredRun(trial, self.model, self.optimizer, tokens))
+        self.progress = RunProgress()
 
     def run(self) -> dict[str, Any]:
         """Train to the end and evaluate; returns the result as plain values.
 
-        Raises :class:`Interrupted` when the recorder asks to stop, after a checkpoint.
+        Raises :class:`TrainingInterruptedError` when the recorder asks to stop, after a checkpoint.
         """
         self._resume()
         last_checkpoint = started = time.monotonic()
@@ -111,6 +111,7 @@ class TrainingRun:
         while self.progress.step < self.trial.steps:
             row = self._step(self.progress.step)
             self.progress.step += 1
+            # Measurements do not train: their time is left out of wall_s.
             measured = self.measurements.seconds - measured_before
             self.progress.wall_s = wall_before + time.monotonic() - started - measured
             self.recorder.record(row)
@@ -122,12 +123,13 @@ class TrainingRun:
                 self._save()
                 last_checkpoint = time.monotonic()
             if stop:
-                raise Interrupted(self.progress.step)
+                raise TrainingInterruptedError(self.progress.step)
         return self._result("completed")
 
     def _resume(self) -> None:
         """Go on from the furthest state there is: the trunk's, else the trial's own, else the start."""
         self.recorder.require_ownership()
+        # Only for the owner: of others it would drop the files that they are writing.
         drop_leftovers(self.checkpoints)
         self._set_aside_without_rows()
         if self._branch():
@@ -135,7 +137,7 @@ class TrainingRun:
         checkpoint = load_newest(self.checkpoints, self.recorder.say)
         if checkpoint is not None:
             unpack(checkpoint.tensors, self.model, self.optimizer)
-            self.progress = Progress.kept_in(checkpoint)
+            self.progress = RunProgress.kept_in(checkpoint)
             self.progress.resumes += 1
             self.recorder.say(f"resumed from the checkpoint after step {checkpoint.step}")
         self.recorder.cut_back(self.progress.step)
@@ -158,7 +160,7 @@ class TrainingRun:
         if state is None:
             return False
         unpack(state.checkpoint.tensors, self.model, self.optimizer)
-        self.progress = Progress.kept_in(state.checkpoint)
+        self.progress = RunProgress.kept_in(state.checkpoint)
         self.progress.trunk_step = self.progress.step
         self.recorder.replace_rows(state.rows)
         self._say_branched(self.trunk.name, state.checkpoint.facts.get("origin", {}))
@@ -226,12 +228,13 @@ class TrainingRun:
         return row
 
     def _forward_and_backward(self, step: int) -> float:
-        """Accumulate the gradient of the mean loss of batch ``step``; returns that loss, nats a token."""
+        """Accumulate the gradient of the mean loss of batch ``step``; returns that loss, nats/token."""
         inputs, targets = self.batches.batch(step)
         size = self.options.micro_batch or len(inputs)
         total = 0.0
         for start in range(0, len(inputs), size):
             part = slice(start, start + size)
+            # By share: the last micro-batch may be smaller than the others.
             share = len(inputs[part]) / len(inputs)
             with self.autocast():
                 loss, penalty = self.model.training_loss(
@@ -250,6 +253,7 @@ class TrainingRun:
 
     def _save(self) -> None:
         self.recorder.require_ownership()
+        # Rows before the checkpoint: one that outlived its rows would be set aside on resume.
         self.recorder.sync()
         finished = self.progress.step == self.trial.steps
         weights_only = finished and self.options.keep == "weights"
@@ -278,20 +282,18 @@ class TrainingRun:
         counts = accounting.count_parameters(trial.model)
         tokens = progress.step * trial.batch_tokens
         return {
+            # A first loss of inf or nan becomes None, since JSON has no such number.
             "loss_initial": progress.loss_initial if math.isfinite(progress.loss_initial or 0.0) else None,
             "steps": progress.step,
             "n_tokens": trial.tokens,
             "epochs": trial.tokens / self.corpus.tokens["train"],
-            "n_params": counts.matrices,
-            "n_params_embedding": counts.embedding,
-            "n_params_scale_vectors": counts.scale_vectors,
-            "n_params_total": counts.total,
-            "n_params_active": counts.active,
+            **counts.columns(),
+            # C = 6 N D (Kaplan et al., arXiv 2001.08361); flops_counted counts the operations.
             "flops": 6 * counts.matrices * trial.tokens,
             "flops_counted": accounting.flops_per_token(trial.model, trial.sequence_length) * trial.tokens,
             "wall_s": progress.wall_s,
             "tokens_per_s": tokens / progress.wall_s if progress.wall_s > 0 else None,
-            "peak_memory_bytes": peak_memory_bytes(self.device),
+            "peak_memory_bytes": _peak_memory_bytes(self.device),
             "device": str(self.device),
             "micro_batch": self.options.micro_batch,
             "resumes": progress.resumes,
@@ -312,11 +314,43 @@ def train(
     checkpoints: Path,
     trunk: Path | None = None,
 ) -> dict[str, Any]:
-    """Train ``trial`` from its newest state (if any) to the end; returns the result's plain values.
+    """Train ``trial`` from its newest state (if any) to the end, and evaluate it.
 
-    ``trunk`` is the folder of its trunk, if it has one (see ``model.trunks``): where it may find its first
-    steps already done, and keeps its own for others at ``options.branch_steps``.
+    On the CPU a run that was stopped and resumed gives the same bits as one that was not.
 
-    Raises :class:`Interrupted` when asked to stop, ``OSError`` where a checkpoint cannot be written.
+    Args:
+        trial: What is trained.
+        corpus: The prepared corpus of ``trial.corpus``.
+        options: How it is run: device, micro-batch, checkpoints, measurements; no part of the identity.
+        recorder: Who keeps the rows of metrics, and says when to stop.
+        checkpoints: The folder of the trial's checkpoints; created when the first is written.
+        trunk: The folder of the trial's trunk, if it has one (see ``model.trunks``): where it may find its
+            first steps already done, and keeps its own for others at ``options.branch_steps``.
+
+    Returns:
+        The result as plain JSON values: ``status`` (``completed`` or ``diverged``), ``loss`` of the test
+        split and ``loss_validation`` (nats/token, None where diverged), parameter counts, FLOPs, ``wall_s``
+        and how it was run.
+
+    Raises:
+        TrainingInterruptedError: The recorder asked to stop; the state is in the newest checkpoint.
+        OSError: A checkpoint cannot be written.
     """
     return TrainingRun(trial, corpus, options, recorder, checkpoints, trunk).run()
+
+
+def _peak_memory_bytes(device: torch.device) -> int | None:
+    """Return the most bytes held so far: allocated on a CUDA device, resident in this process elsewhere.
+
+    The resident figure holds the interpreter and its libraries (some 300 MB) and every earlier run of the
+    process. None where the system does not tell.
+    """
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # getrusage gives bytes on macOS and KiB on Linux.
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -3,11 +3,11 @@
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from model.config import Trial
-from model.training.checkpoints import Checkpoint
+from scalevec.model.config import Trial
+from scalevec.model.training.checkpoints.state import Checkpoint
 
 DIVERGENCE_WINDOW = 50
 """Steps over which the training loss is averaged before it is held against the initial loss."""
@@ -16,7 +16,7 @@ DIVERGENCE_GRACE = 0.2
 
 
 @dataclass
-class Progress:
+class RunProgress:
     """What a resumed run must know besides tensors; plain values, kept in the checkpoint."""
 
     step: int = 0
@@ -31,26 +31,21 @@ class Progress:
 
     def facts(self) -> dict[str, Any]:
         """Everything but the step, as JSON values."""
-        return {
-            "loss_initial": self.loss_initial,
-            "recent_losses": list(self.recent_losses),
-            "wall_s": self.wall_s,
-            "resumes": self.resumes,
-            "trunk_step": self.trunk_step,
+        return {name: value for name, value in vars(self).items() if name != "step"} | {
+            "recent_losses": list(self.recent_losses)
         }
 
     @classmethod
-    def kept_in(cls, checkpoint: Checkpoint) -> "Progress":
+    def kept_in(cls, checkpoint: Checkpoint) -> "RunProgress":
         """The progress that ``checkpoint`` holds."""
-        facts = checkpoint.facts
-        losses: deque[float] = deque(facts["recent_losses"], maxlen=DIVERGENCE_WINDOW)
-        trunk_step = facts.get("trunk_step", 0)  # not there in checkpoints from before there were trunks
-        return cls(
-            checkpoint.step, facts["loss_initial"], losses, facts["wall_s"], facts["resumes"], trunk_step
-        )
+        names = {field.name for field in fields(cls)} & checkpoint.facts.keys()
+        kept = {name: checkpoint.facts[name] for name in names}
+        losses = deque(checkpoint.facts["recent_losses"], maxlen=DIVERGENCE_WINDOW)
+        # Checkpoints from before there were trunks have no trunk_step.
+        return cls(step=checkpoint.step, **{**kept, "recent_losses": losses})
 
 
-def has_diverged(trial: Trial, progress: Progress, loss: float) -> bool:
+def has_diverged(trial: Trial, progress: RunProgress, loss: float) -> bool:
     """Whether the run is beyond hope: a loss that is no number, or a mean above where it began.
 
     The mean is over the last 50 steps, and counts after a fifth of all steps.
@@ -67,7 +62,7 @@ def stays_whole(trial: Trial, rows: Sequence[Mapping[str, Any]]) -> bool:
 
     Trials of other budgets share them, but not the share of the steps after which a loss counts.
     """
-    progress = Progress(loss_initial=rows[0]["loss"])
+    progress = RunProgress(loss_initial=rows[0]["loss"])
     for row in rows:
         progress.step = row["step"]
         progress.recent_losses.append(row["loss"])

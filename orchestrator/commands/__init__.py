@@ -1,1 +1,1 @@
-"""The commands of ``scalevec``, by what they do; each imports what it needs when it is called."""
+"""The commands of ``scalevec``, one module each; ``cli/app.py`` lists them."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from orchestrator.jobs import Job
-from orchestrator.profiles import Profile
+from scalevec.orchestrator.attempts.jobs import Job
+from scalevec.orchestrator.executors.profiles import Profile
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Ended:
     """A job that is over. ``exit_code`` is negative for a signal; None if nobody knows.
 
     ``cause`` is what the executor itself knows of an end without a result (one of
-    ``orchestrator.policy.INTERRUPTIONS``, ``out_of_memory``, ``cancelled`` or ``not_started``);
+    ``retry_policy.INTERRUPTIONS``, ``out_of_memory``, ``cancelled`` or ``not_started``);
     what the worker wrote into the run directory counts before it. ``message`` is in the executor's own words.
     """
 
@@ -42,32 +42,43 @@ class Site:
 
 
 class Executor(Protocol):
-    """Runs jobs as processes somewhere; what became of a trial is read from its run directory.
+    """What starts jobs as processes somewhere: this machine, a cluster's queue, or a simulation.
 
-    A number names one job for ever, on this machine or another: a later scheduler may ask for it.
+    The scheduler calls ``submit`` while there are ``free_slots``, ``wait`` for ends, and ``stop`` and
+    ``close`` when it leaves. An executor says that a job is over, never how its trial went: that is read
+    from the run directory.
+
+    A job's number (a text) names it for ever, on this machine or another: a later scheduler may ask for it
+    with ``adopt``. ``tests/contracts`` holds every executor to this protocol.
     """
 
     @property
     def name(self) -> str:
-        """The name under which a person chooses it."""
+        """Its name in ``executors.registry``, which says what can be known without building it."""
 
     @property
-    def keeps_jobs(self) -> bool:
-        """Whether jobs go on by themselves when the scheduler leaves (a cluster's queue)."""
+    def cluster(self) -> str:
+        """The name of the cluster that keeps its jobs; empty where they end with the scheduler's machine.
 
-    @property
-    def sends_away(self) -> bool:
-        """Whether trials may run on other machines, which are to be looked at first."""
+        Raises ``MissingRequirementError`` where the cluster does not answer.
+        """
 
     @property
     def free_slots(self) -> int:
         """How many more jobs it takes now."""
 
     def submit(self, jobs: Sequence[Job]) -> list[str]:
-        """Start (or queue) ``jobs``; returns a number for each, in their order.
+        """Start or queue jobs.
 
-        Raises ``Refused`` where what they ask for cannot be had, ``Lacking`` where the executor's tools or
-        machines are missing; then none of them was started.
+        Args:
+            jobs: At most ``free_slots`` of them.
+
+        Returns:
+            The number of each job, in their order.
+
+        Raises:
+            InvalidInputError: What they ask for cannot be had; none of them was started.
+            MissingRequirementError: The executor's tools or machines are missing; none was started.
         """
 
     def adopt(self, numbers: Collection[str]) -> set[str]:
@@ -77,7 +88,11 @@ class Executor(Protocol):
         """
 
     def wait(self, timeout_s: float) -> list[Ended]:
-        """The jobs that ended since the last call, each once; returns early when one ends."""
+        """Return the jobs that ended since the last call, each once.
+
+        Args:
+            timeout_s: Seconds to wait at most; it returns early when a job ends.
+        """
 
     def cancel(self, numbers: Collection[str]) -> None:
         """Ask these jobs to checkpoint and end, those that wait to leave the queue."""

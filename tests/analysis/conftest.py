@@ -29,7 +29,7 @@ def sweep(
     return pd.DataFrame(rows)
 
 
-@pytest.fixture(name="sweep")
+@pytest.fixture(name="sweep", scope="session")
 def sweep_fixture() -> Callable[..., pd.DataFrame]:
     return sweep
 
@@ -37,13 +37,13 @@ def sweep_fixture() -> Callable[..., pd.DataFrame]:
 def diverge(table: pd.DataFrame, arm: str, rung: str, seed: int) -> pd.DataFrame:
     """``table`` with one trial diverged."""
     table = table.copy()
-    one = (table["arm"] == arm) & (table["rung"] == rung) & (table["seed"] == seed)
-    table.loc[one, "status"] = "diverged"
-    table.loc[one, "loss"] = np.nan
+    item = (table["arm"] == arm) & (table["rung"] == rung) & (table["seed"] == seed)
+    table.loc[item, "status"] = "diverged"
+    table.loc[item, "loss"] = np.nan
     return table
 
 
-@pytest.fixture(name="diverge")
+@pytest.fixture(name="diverge", scope="session")
 def diverge_fixture() -> Callable[..., pd.DataFrame]:
     return diverge
 
@@ -68,6 +68,6 @@ def choice(arm: str, rung: str = "25k", **changes: object) -> dict[str, object]:
     return {**entry, **changes}
 
 
-@pytest.fixture(name="choice")
+@pytest.fixture(name="choice", scope="session")
 def choice_fixture() -> Callable[..., dict[str, object]]:
     return choice

@@ -1,19 +1,27 @@
 import doctest
 import importlib
-from pathlib import Path
 
 import pytest
 
+from support import CHECKOUT
 
+
+@pytest.mark.kept
 def test_the_examples_of_the_page_on_analysis_run():
-    page = Path(__file__).parents[2] / "docs" / "analysis.md"
+    page = CHECKOUT / "docs" / "analysis.md"
     failed, attempted = doctest.testfile(str(page), module_relative=False)
     assert attempted > 10
     assert failed == 0
 
 
 @pytest.mark.parametrize(
-    "name", ["analysis", "analysis.fitting", "analysis.power", "analysis.profile_curves"]
+    "name",
+    [
+        "scalevec.analysis",
+        "scalevec.analysis.fits.fit",
+        "scalevec.analysis.comparison.power",
+        "scalevec.analysis.fits.profile_curves",
+    ],
 )
 def test_the_examples_of_the_documentation_run(name: str):
     failed, attempted = doctest.testmod(importlib.import_module(name))

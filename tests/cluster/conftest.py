@@ -4,6 +4,7 @@ A plain ``pytest`` passes this folder by (``norecursedirs`` in pyproject.toml).
 """
 
 import pytest
+
 from cluster.needs import missing, only_loopback
 from cluster.postgres_daemon import postgres, postgres_url  # noqa: F401 (fixtures)
 from cluster.ray_daemons import ray_cluster  # noqa: F401 (fixture)
@@ -16,3 +17,9 @@ def namespace() -> None:
     """Daemons are started only where nothing but loopback is there for them to listen on."""
     if not only_loopback():
         missing("a network with loopback alone", "these tests are run by `make test-cluster`")
+
+
+@pytest.fixture
+def scalevec(scalevec_process):
+    """Daemons meet the command as a process."""
+    return scalevec_process

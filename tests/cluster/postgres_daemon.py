@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from cluster.needs import missing, require_package
+from scalevec.results.extras import install_command
 
 INSTALL = "apt-get install -y --no-install-recommends postgresql"
 USER = "postgres"
@@ -72,11 +74,11 @@ def _is_root() -> bool:
 
 
 def _programs() -> Path | None:
-    found = shutil.which("initdb")
+    actual = shutil.which("initdb")
     places = (
-        [Path(found).parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+        [Path(actual).parent] if actual else sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     )
-    return next((place for place in places if (place / "initdb").exists()), None)
+    return next((position for position in places if (position / "initdb").exists()), None)
 
 
 def _free_port() -> int:
@@ -85,7 +87,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _made(programs: Path, folder: Path) -> PostgresServer:
+def _new_server(programs: Path, folder: Path) -> PostgresServer:
     """A new cluster of databases in ``folder``, its server not started yet."""
     server = PostgresServer(programs, folder, _free_port(), f"secret-{secrets.token_hex(8)}")
     if _is_root():
@@ -116,11 +118,11 @@ def running() -> Iterator[PostgresServer]:
     programs = _programs()
     if programs is None:
         missing("PostgreSQL", INSTALL)
-    require_package("psycopg", "pip install -e '.[postgresql]'")
+    require_package("psycopg", install_command("postgresql"))
     _require_a_user()
     # Not below pytest's folder, which only its owner may enter: the server runs as another user.
     with tempfile.TemporaryDirectory(prefix="scalevec-postgres-") as name:
-        server = _made(programs, Path(name))
+        server = _new_server(programs, Path(name))
         server.start()
         try:
             server.create(DATABASE)

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.needs import require_package
 
-INSTALL = "pip install 'scalevec[ray]'"
+from cluster.needs import require_package
+from scalevec.results.extras import install_command
+
+INSTALL = install_command("ray")
 CPUS = 2
 
 
@@ -49,10 +51,10 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster
 
         head = {"num_cpus": CPUS, "num_gpus": 1, "node_name": "n1", "include_dashboard": False}
         cluster = Cluster(initialize_head=True, head_node_args=head)
-        made = RayCluster(cluster, environment)
+        built = RayCluster(cluster, environment)
         try:
-            made.add_node("n2")
-            yield made
+            built.add_node("n2")
+            yield built
         finally:
             cluster.shutdown()
 

@@ -1,6 +1,7 @@
 """What befalls the tasks of a campaign on a Ray cluster."""
 
 import psutil
+
 from campaign import (
     Campaign,
     Fault,

@@ -10,11 +10,12 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from cluster.needs import missing
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "ip")
@@ -25,6 +26,7 @@ INSTALL = (
 )
 NODES = ("n1", "n2", "n3", "n4")
 PATIENCE_S = 90
+INSTALLATION = ("--auth-root-authentication-method=normal", "--skip-test-db", "--force")
 DATABASE = (
     "create database if not exists slurm_acct_db; create user if not exists slurm@localhost identified by "
     "'slurm'; grant all on slurm_acct_db.* to slurm@localhost;"
@@ -131,24 +133,26 @@ class SlurmCluster:
         until(lambda: self.nodes_in("idle") == set(NODES), "all nodes are idle", self.logs)
 
     def stop(self) -> None:
-        """End the jobs, then the daemons, the newest first."""
-        self.run("scancel", "--user=root", check=False)
-        until(lambda: not self.run("squeue", "--noheader").strip(), "the queue is empty", self.logs)
+        """End the jobs, then the daemons."""
+        try:
+            self.run("scancel", "--user=root", check=False)
+            until(lambda: not self.run("squeue", "--noheader").strip(), "the queue is empty", self.logs)
+        finally:
+            self.stop_daemons()
+
+    def stop_daemons(self) -> None:
+        """End the daemons that were started, the newest first."""
         for name in reversed(list(self.daemons)):
             self.stop_daemon(name)
 
     def run(self, *command: str, check: bool = True) -> str:
         """What a command of SLURM prints."""
-        environment = os.environ | self.environment
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-        if check and done.returncode:
-            raise RuntimeError(f"{command}: {done.stderr}")
-        return done.stdout
+        return printed(command, self.environment, check)
 
     def nodes_in(self, state: str) -> set[str]:
         """The nodes whose state is exactly ``state``."""
         lines = self.run("sinfo", "-h", "-N", "-p", "high", "-o", "%N %T", check=False).splitlines()
-        return {node for node, found in (line.split() for line in lines) if found == state}
+        return {node for node, actual in (line.split() for line in lines) if actual == state}
 
     def start_daemon(self, name: str, *arguments: str, label: str = "") -> None:
         """Start a program in the foreground."""
@@ -185,12 +189,12 @@ class SlurmCluster:
         return "\n".join(f"== {path.name}\n{path.read_text(errors='replace')[-1500:]}" for path in paths)
 
     def _write_configuration(self) -> None:
-        for folder in ("state", "mysql", "dev"):
+        for folder in ("state", "mysql", "mysql-temporary", "dev"):
             (self.root / folder).mkdir()
         host = socket.gethostname().split(".")[0]
         what = f"NodeHostname={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=4000 Gres=gpu:2 State=UNKNOWN"
         nodes = "\n".join(
-            f"NodeName={node} Port={self.port + 100 + place} {what}" for place, node in enumerate(NODES)
+            f"NodeName={node} Port={self.port + 100 + position} {what}" for position, node in enumerate(NODES)
         )
         accounting = ACCOUNTING.format(port=self.port + 2, root=self.root) if self.accounting else ""
         text = SLURM_CONF.format(
@@ -222,10 +226,17 @@ class SlurmCluster:
 
     def _start_database(self) -> None:
         data, database_socket = self.root / "mysql", self.root / "mysql.sock"
-        command = ["mariadb-install-db", "--no-defaults", "--user=root", f"--datadir={data}"]
-        command += ["--auth-root-authentication-method=normal", "--skip-test-db"]
-        subprocess.run(command, check=True, capture_output=True)
-        options = ["--user=root", f"--datadir={data}", f"--socket={database_socket}", "--skip-networking"]
+        # Temporary tables are named after the process number, which two namespaces give twice: in a folder
+        # that they share (/tmp), one server deletes the other's.
+        common = [
+            "--no-defaults",
+            "--user=root",
+            f"--datadir={data}",
+            f"--tmpdir={self.root}/mysql-temporary",
+        ]
+        # The accounts are for localhost alone, so the name of this machine need not be known to its resolver.
+        printed(["mariadb-install-db", *common, *INSTALLATION])
+        options = [f"--socket={database_socket}", "--skip-networking"]
         options += [f"--pid-file={self.root}/mysql.pid", "--innodb-buffer-pool-size=64M"]
         options += [
             "--innodb-log-file-size=16M",
@@ -233,7 +244,7 @@ class SlurmCluster:
             "--performance-schema=OFF",
         ]
         options += ["--innodb-flush-log-at-trx-commit=0", f"--log-error={self.root}/mariadbd.log"]
-        self.start_daemon("mariadbd", "--no-defaults", *options)
+        self.start_daemon("mariadbd", *common, *options)
         client = ["mariadb", "--no-defaults", f"--socket={database_socket}", "-uroot", "-e", DATABASE]
         until(lambda: succeeds(client), "the database answers", self.logs)
         configuration = self.root / "slurmdbd.conf"
@@ -242,6 +253,15 @@ class SlurmCluster:
         self.start_daemon("slurmdbd", "-D")
         register = ["sacctmgr", "-i", "add", "cluster", f"test{self.port}"]
         until(lambda: succeeds(register, self.environment), "slurmdbd answers", self.logs)
+
+
+def printed(command: Sequence[str], environment: Mapping[str, str] | None = None, check: bool = True) -> str:
+    """What ``command`` prints; RuntimeError with all of its output if it fails."""
+    variables = os.environ | (environment or {})
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120)
+    if check and done.returncode:
+        raise RuntimeError(f"{' '.join(command)} returned {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
 
 
 def succeeds(command: list[str], environment: dict[str, str] | None = None) -> bool:
@@ -292,6 +312,10 @@ def running(cluster: SlurmCluster) -> Iterator[SlurmCluster]:
     """``cluster``, started, and stopped afterwards."""
     try:
         cluster.start()
+    except BaseException:
+        cluster.stop_daemons()
+        raise
+    try:
         yield cluster
     finally:
         cluster.stop()

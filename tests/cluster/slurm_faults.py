@@ -4,6 +4,7 @@ import signal
 import subprocess
 
 import psutil
+
 from campaign import (
     BREATH_S,
     Campaign,
@@ -15,8 +16,7 @@ from campaign import (
     killed,
 )
 from cluster.slurm_daemons import SlurmCluster
-
-from results.run_directory import RunDirectory
+from scalevec.results.run_directory import RunDirectory
 
 AGAIN_S = 60.0
 """Within so long a trial that SLURM has stopped trains again."""
@@ -93,8 +93,8 @@ class SlurmFaults:
         return _job_of(trial) if trial else None
 
     def _worker_of(self, campaign: Campaign, trial: RunDirectory) -> int | None:
-        found = (worker for worker in campaign.workers() if trial.trial_id in worker.info["cmdline"])
-        return next((worker.pid for worker in found), None)
+        actual = (worker for worker in campaign.workers() if trial.trial_id in worker.info["cmdline"])
+        return next((worker.pid for worker in actual), None)
 
     def _node_of(self, job: str) -> str | None:
         """None where the job does not run (any more)."""

@@ -4,6 +4,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
 from campaign import LOCAL_FAULTS, Campaign, count_of_faults, sweep_for
 from cluster.ray_faults import RayFaults
 from cluster.slurm_faults import SlurmFaults

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from cluster import needs
 
 NAMESPACE = Path(__file__).with_name("namespace.sh")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+
 from contracts.store_contract import *  # noqa: F403
 from contracts.store_contract import make_trial
+from scalevec.results.index.store import ResultsIndex, StoreUnavailableError
+from scalevec.results.index.url import parse_url, shown
 from support import SCALEVEC
-
-from results.index import ResultsIndex, StoreUnavailable
-from results.index_url import parse_url, shown_store
 
 PATIENCE_S = 120
 SWEEP = """\
@@ -45,16 +45,16 @@ def new_url(postgres):
 @pytest.fixture
 def call(tmp_path, url):
     """Calls scalevec with the store in the environment; every word it ever says is kept."""
-    said: list[str] = []
+    messages: list[str] = []
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {"SCALEVEC_STORE": url, "SCALEVEC_CACHE_DIR": str(tmp_path / "cache")}
         command = [str(SCALEVEC), *map(str, arguments)]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        said.extend([done.stdout, done.stderr])
+        messages.extend([done.stdout, done.stderr])
         return done
 
-    run.said = said
+    run.messages = messages
     return run
 
 
@@ -84,12 +84,12 @@ def test_the_password_is_in_nothing_that_is_written_or_said(postgres, call, swee
         assert done.returncode == 0, done.stderr
     assert not (tmp_path / "cache").exists()
     assert postgres.password.encode() not in everything_written(tmp_path)
-    assert postgres.password not in "".join(call.said)
+    assert postgres.password not in "".join(call.messages)
 
 
 def test_a_wrong_password_is_one_message_without_it(postgres, url):
     wrong = url.replace(postgres.password, "not-the-password")
-    with pytest.raises(StoreUnavailable, match="password authentication failed") as caught:
+    with pytest.raises(StoreUnavailableError, match="password authentication failed") as caught:
         ResultsIndex(wrong)
     assert "not-the-password" not in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -101,7 +101,7 @@ def test_errors_of_statements_show_neither_password_nor_rows(postgres, url, runs
         with engine.begin() as connection:
             connection.exec_driver_sql("ALTER TABLE scalevec_trials DROP COLUMN semantic")
         engine.dispose()
-        with pytest.raises(StoreUnavailable, match="semantic") as caught:
+        with pytest.raises(StoreUnavailableError, match="semantic") as caught:
             index.collect(runs_dir)
     assert postgres.password not in str(caught.value)
     assert "adamw" not in str(caught.value)
@@ -114,7 +114,7 @@ def test_a_role_that_may_create_nothing_is_told_so(postgres, new_url):
         connection.exec_driver_sql("DROP ROLE IF EXISTS reader")
         connection.exec_driver_sql(f"CREATE ROLE reader LOGIN PASSWORD '{postgres.password}'")
     engine.dispose()
-    with pytest.raises(StoreUnavailable, match="permission denied"):
+    with pytest.raises(StoreUnavailableError, match="permission denied"):
         ResultsIndex(url.replace("://postgres:", "://reader:"))
 
 
@@ -160,7 +160,7 @@ def test_an_index_that_is_open_outlives_a_restart_of_its_server(postgres, url, r
     with ResultsIndex(url) as index:
         index.collect(runs_dir)
         postgres.stop()
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(StoreUnavailableError):
             index.collect(runs_dir)
         make_trial(runs_dir, 7)
         postgres.start()
@@ -168,5 +168,5 @@ def test_an_index_that_is_open_outlives_a_restart_of_its_server(postgres, url, r
 
 
 def test_the_name_of_a_store_hides_the_password(postgres, url):
-    assert postgres.password not in shown_store(url)
-    assert "postgres:***@127.0.0.1" in shown_store(url)
+    assert postgres.password not in shown(parse_url(url))
+    assert "postgres:***@127.0.0.1" in shown(parse_url(url))

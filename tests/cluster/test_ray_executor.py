@@ -4,14 +4,14 @@ import signal
 
 import psutil
 import pytest
+
 from cluster.ray_daemons import RayCluster
 from contracts.bench import ProcessBench, log_of
 from contracts.executor_contract import *  # noqa: F403
 from contracts.executor_contract import collect
-
-from orchestrator.errors import Refused
-from orchestrator.jobs import Request
-from orchestrator.profiles import Profile
+from scalevec.orchestrator.attempts.jobs import ResourceRequest
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.executors.profiles import Profile
 
 
 class RayBench(ProcessBench):
@@ -31,9 +31,9 @@ class RayBench(ProcessBench):
 def bench(ray_cluster: RayCluster, tmp_path, monkeypatch):
     for name, value in ray_cluster.environment.items():
         monkeypatch.setenv(name, value)
-    made = RayBench("ray", tmp_path, Profile(address=ray_cluster.address))
-    yield made
-    made.close()
+    ray_bench = RayBench("ray", tmp_path, Profile(address=ray_cluster.address))
+    yield ray_bench
+    ray_bench.close()
 
 
 def test_the_slots_are_the_processors_of_the_cluster(bench):
@@ -59,7 +59,7 @@ def test_what_a_job_prints_is_in_its_log(bench):
 
 def test_a_job_has_as_many_threads_as_it_asks_for(bench):
     executor = bench.executor(1)
-    job = bench.job("print(os.environ['OMP_NUM_THREADS'])", request=Request(cpus=2))
+    job = bench.job("print(os.environ['OMP_NUM_THREADS'])", request=ResourceRequest(cpus=2))
     executor.submit([job])
     collect(executor, 1)
     assert log_of(job) == "2\n"
@@ -69,7 +69,7 @@ def test_two_halves_share_one_gpu_and_a_third_waits(bench):
     show = "print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True)\n"
     listens = "signal.signal(signal.SIGTERM, lambda *_: os._exit(75))\nready.touch()\ntime.sleep(600)"
     executor = bench.executor(1)
-    jobs = [bench.job(show + listens, request=Request(gpus=0.5)) for _ in range(3)]
+    jobs = [bench.job(show + listens, request=ResourceRequest(gpus=0.5)) for _ in range(3)]
     numbers = executor.submit(jobs)
     for job in jobs[:2]:
         bench.wait_until_it_runs(job, executor)
@@ -82,37 +82,35 @@ def test_two_halves_share_one_gpu_and_a_third_waits(bench):
     assert {end.node for end in collect(executor, 2).values()} == {"n1"}
 
 
-@pytest.mark.parametrize("request_", [Request(cpus=3), Request(gpus=2), Request(memory_gb=1e6)])
+@pytest.mark.parametrize(
+    "request_", [ResourceRequest(cpus=3), ResourceRequest(gpus=2), ResourceRequest(memory_gb=1e6)]
+)
 def test_what_no_node_can_meet_is_refused_with_what_there_is(bench, request_):
     executor = bench.executor(1)
-    with pytest.raises(Refused, match=r"big: asks for .* on one machine; .* n1 with 2 CPUs, 1 GPUs.*n2 with"):
+    with pytest.raises(
+        InvalidInputError, match=r"big: asks for .* on one machine; .* n1 with 2 CPUs, 1 GPUs.*n2 with"
+    ):
         executor.submit([bench.job("completes", rung="big", request=request_)])
     assert executor.free_slots == 4
 
 
 def test_one_and_a_half_gpus_are_refused(bench):
-    with pytest.raises(Refused, match=r"1\.5 GPUs"):
-        bench.executor(1).submit([bench.job("completes", request=Request(gpus=1.5))])
-
-
-def test_the_profile_counts_before_the_sweep_file(bench):
-    bench.profile = Profile(address=bench.profile.address, cpus=3)
-    with pytest.raises(Refused, match="asks for 3 CPUs"):
-        bench.executor(1).submit([bench.job("completes")])
+    with pytest.raises(InvalidInputError, match=r"1\.5 GPUs"):
+        bench.executor(1).submit([bench.job("completes", request=ResourceRequest(gpus=1.5))])
 
 
 def test_a_node_to_avoid_is_avoided_while_there_are_others(bench):
     executor = bench.executor(1)
     jobs = [bench.job("completes", avoid_nodes=("n1",)) for _ in range(3)]
-    jobs.append(bench.job("completes", avoid_nodes=("n1",), request=Request(gpus=1)))
+    jobs.append(bench.job("completes", avoid_nodes=("n1",), request=ResourceRequest(gpus=1)))
     numbers = executor.submit(jobs)
-    found = collect(executor, 4)
-    assert [found[number].node for number in numbers] == ["n2", "n2", "n2", "n1"]
+    ends = collect(executor, 4)
+    assert [ends[number].node for number in numbers] == ["n2", "n2", "n2", "n1"]
 
 
 def test_a_job_that_waits_leaves_the_queue_when_it_is_cancelled(bench):
     executor = bench.executor(1)
-    running, waiting = (bench.job("listens", request=Request(gpus=1)) for _ in range(2))
+    running, waiting = (bench.job("listens", request=ResourceRequest(gpus=1)) for _ in range(2))
     executor.submit([running])
     bench.wait_until_it_runs(running, executor)
     numbers = executor.submit([waiting])

@@ -11,31 +11,19 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from cluster.ray_daemons import environment_in
 from cluster.trunk_sweep import outcomes, states_left
-from support import SCALEVEC, finished
+from support import SCALEVEC, finished, take_our_names, two_arms
 
 pytestmark = pytest.mark.slow
 
 PATIENCE_S = 400
-SWEEP = """\
-name: shared
-corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_length: 32}}
-trial: {{batch_tokens: 256, learning_rate: 0.02}}
-ladder:
-  - {{name: a, width: 16, layers: 1}}
-tokens_per_parameter: [50]
-arms:
-  baseline: {{scale_vectors: baseline}}
-  unified: {{scale_vectors: unified}}
-seeds: [0, 1]
-resources: {{default: {{checkpoint_s: 0.5}}}}
-"""
 
 
 @pytest.fixture(scope="session")
 def sweep(text_files) -> str:
-    return SWEEP.format(text=text_files)
+    return two_arms("shared", text_files, tokens_per_parameter=50, seeds=(0, 1), width=16, layers=1)
 
 
 @pytest.fixture(scope="session")
@@ -61,15 +49,15 @@ def on_the_cluster(folder, ray_cluster, monkeypatch) -> Path:
 @pytest.fixture
 def own_ray(folder, monkeypatch) -> Iterator[Path]:
     """A folder with the sweep, for a Ray of the sweep's own that keeps to another folder, of a short name."""
-    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as place:
-        for name, value in environment_in(Path(place)).items():
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as short:
+        for name, value in environment_in(Path(short)).items():
             monkeypatch.setenv(name, value)
         yield folder
 
 
 def losses(folder: Path) -> dict[str, tuple[float, float]]:
-    found = {path.parent.name: json.loads(path.read_text()) for path in results(folder)}
-    return {name: (result["loss"], result["loss_validation"]) for name, result in found.items()}
+    actual = {path.parent.name: json.loads(path.read_text()) for path in results(folder)}
+    return {name: (result["loss"], result["loss_validation"]) for name, result in actual.items()}
 
 
 def results(folder: Path) -> list[Path]:
@@ -104,8 +92,8 @@ def checkpoints(folder: Path) -> int:
 
 
 def processes_that_name(folder: Path) -> list[psutil.Process]:
-    found = psutil.process_iter(["cmdline"])
-    return [process for process in found if str(folder) in " ".join(process.info["cmdline"] or [])]
+    actual = psutil.process_iter(["cmdline"])
+    return [process for process in actual if str(folder) in " ".join(process.info["cmdline"] or [])]
 
 
 def attempts(folder: Path) -> list[int]:
@@ -193,6 +181,14 @@ def test_ctrl_c_writes_checkpoints_and_a_ray_of_its_own_leaves_nothing(own_ray, 
     assert process.returncode == 130, errors
     assert not processes_that_name(Path(os.environ["RAY_TMPDIR"]))
     assert not list(Path(os.environ["RAY_TMPDIR"]).glob("scalevec-*"))
+    done = run(own_ray, "--executor", "ray", "--jobs", "2")
+    assert done.returncode == 0, done.stderr
+    assert losses(own_ray) == on_this_machine
+
+
+def test_workers_start_in_a_project_whose_packages_have_our_names(own_ray, monkeypatch, on_this_machine):
+    take_our_names(own_ray)
+    monkeypatch.setenv("PYTHONPATH", ".")
     done = run(own_ray, "--executor", "ray", "--jobs", "2")
     assert done.returncode == 0, done.stderr
     assert losses(own_ray) == on_this_machine

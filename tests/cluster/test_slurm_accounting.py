@@ -1,21 +1,21 @@
 """What the cluster itself says: its limits, and of jobs that the queue has forgotten."""
 
 import pytest
+
 from cluster.slurm_daemons import until
 from contracts.bench import ProcessBench
 from contracts.executor_contract import collect
-
-from orchestrator.executors import slurm_limits, slurm_queue
-from orchestrator.profiles import Profile, RungProfile
+from scalevec.orchestrator.executors.profiles import Profile, RungProfile
+from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 
 
 @pytest.fixture
 def forgetful(slurm_without_accounting, tmp_path, monkeypatch):
     """Makes executors on the cluster without accounting."""
     monkeypatch.setenv("SLURM_CONF", slurm_without_accounting.environment["SLURM_CONF"])
-    made = ProcessBench("slurm", tmp_path, Profile(poll_s=0.2))
-    yield made
-    made.close()
+    bench = ProcessBench("slurm", tmp_path, Profile(poll_s=0.2))
+    yield bench
+    bench.close()
 
 
 def forgotten(cluster, number: str) -> bool:
@@ -46,8 +46,8 @@ def test_without_accounting_a_job_ends_right(forgetful, slurm_without_accounting
     executor = forgetful.executor(1)
     numbers = executor.submit([forgetful.job("completes"), forgetful.job("crashes")])
     until(lambda: all(forgotten(slurm_without_accounting, number) for number in numbers), "all is forgotten")
-    found = collect(executor, 2)
-    assert [found[number].exit_code for number in numbers] == [0, 3]
+    ends = collect(executor, 2)
+    assert [ends[number].exit_code for number in numbers] == [0, 3]
 
 
 def test_without_accounting_a_job_that_vanished_is_noticed(forgetful, slurm_without_accounting):
@@ -58,14 +58,14 @@ def test_without_accounting_a_job_that_vanished_is_noticed(forgetful, slurm_with
     for number in numbers:
         slurm_without_accounting.run("scancel", number.partition("/")[0])
     until(lambda: all(forgotten(slurm_without_accounting, number) for number in numbers), "all is forgotten")
-    found = collect(executor, 2)
-    assert [found[number].cause for number in numbers] == ["killed", "preempted"]
-    assert "knows nothing" in found[numbers[0]].message
+    ends = collect(executor, 2)
+    assert [ends[number].cause for number in numbers] == ["killed", "preempted"]
+    assert "knows nothing" in ends[numbers[0]].message
     assert forgetful.executor(1).adopt(numbers) == set()
 
 
 def test_the_cluster_says_how_large_an_array_may_be(slurm_commands):
-    assert slurm_limits.largest_array(slurm_queue.configuration()) == 101
+    assert slurm_queue.largest_array(slurm_queue.configuration()) == 101
 
 
 @pytest.fixture
@@ -94,4 +94,4 @@ def limited(slurm_commands):
     ],
 )
 def test_no_more_jobs_are_submitted_than_the_accounting_lets_this_user_have(limited, profile, most):
-    assert slurm_limits.most_submitted(slurm_queue.configuration(), profile) == most
+    assert slurm_queue.most_submitted(slurm_queue.configuration(), profile) == most

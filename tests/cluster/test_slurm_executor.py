@@ -8,14 +8,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from cluster.slurm_daemons import until
 from contracts.bench import ProcessBench, log_of
 from contracts.executor_contract import collect
-
-from orchestrator.errors import Refused
-from orchestrator.executors import slurm_queue
-from orchestrator.jobs import Request
-from orchestrator.profiles import Profile, RungProfile
+from scalevec.orchestrator.attempts.jobs import ResourceRequest
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.executors.profiles import Profile, RungProfile
+from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 
 COUNTING = """
 count = len(list(folder.glob("attempt-*")))
@@ -32,14 +32,14 @@ NODE = "print(os.environ['SLURMD_NODENAME'])"
 
 @pytest.fixture
 def make_bench(slurm_commands, tmp_path):
-    made = []
+    benches = []
 
     def make(folder: Path = tmp_path, **profile) -> ProcessBench:
-        made.append(ProcessBench("slurm", folder, Profile(poll_s=0.2, **profile)))
-        return made[-1]
+        benches.append(ProcessBench("slurm", folder, Profile(poll_s=0.2, **profile)))
+        return benches[-1]
 
     yield make
-    for bench in made:
+    for bench in benches:
         bench.close()
 
 
@@ -85,7 +85,7 @@ def test_an_array_is_cut_to_the_limit(make_bench):
     bench = make_bench(max_submitted=3)
     executor = bench.executor(1)
     assert executor.free_slots == 3
-    executor._submitter.largest_array = 2
+    executor._limits = (3, 2)
     numbers = executor.submit([bench.job("completes") for _ in range(3)])
     assert executor.free_slots == 0
     assert len({slurm_job(number).partition("_")[0] for number in numbers}) == 2
@@ -99,8 +99,8 @@ def test_trials_share_a_job_one_after_the_other(make_bench):
     numbers = executor.submit(jobs)
     assert [slurm_job(number).partition("_")[2] for number in numbers] == ["0", "0", "0", "1"]
     assert [re.search(r"/(\d)@", number)[1] for number in numbers] == ["0", "1", "2", "0"]
-    found = collect(executor, 4)
-    assert [found[number].exit_code for number in numbers] == [0, 3, 0, 0]
+    ends = collect(executor, 4)
+    assert [ends[number].exit_code for number in numbers] == [0, 3, 0, 0]
 
 
 def test_the_end_of_a_trial_is_known_before_that_of_its_job(make_bench):
@@ -120,9 +120,9 @@ def test_cancelling_a_trial_of_a_job_leaves_its_neighbours(make_bench):
     numbers = executor.submit(jobs)
     bench.wait_until_it_runs(jobs[0], executor)
     executor.cancel([numbers[0], numbers[1]])
-    found = collect(executor, 3)
-    assert [found[number].cause for number in numbers] == ["cancelled", "cancelled", None]
-    assert found[numbers[2]].exit_code == 0
+    ends = collect(executor, 3)
+    assert [ends[number].cause for number in numbers] == ["cancelled", "cancelled", None]
+    assert ends[numbers[2]].exit_code == 0
     assert bench.heard(jobs[0])
     assert not (jobs[1].directory / "pid").exists()
 
@@ -193,8 +193,8 @@ def test_the_kill_of_a_trial_leaves_its_neighbours(make_bench):
     bench = make_bench(trials_per_job=2)
     executor = bench.executor(1)
     numbers = executor.submit([bench.job("dies"), bench.job("completes")])
-    found = collect(executor, 2)
-    assert [found[number].exit_code for number in numbers] == [-9, 0]
+    ends = collect(executor, 2)
+    assert [ends[number].exit_code for number in numbers] == [-9, 0]
 
 
 def test_the_kill_of_a_step_is_noticed(make_bench):
@@ -207,9 +207,9 @@ def test_the_kill_of_a_step_is_noticed(make_bench):
     step = worker.parent()
     assert "submitit.core._submit" in step.cmdline()
     step.kill()
-    found = collect(executor, 2)
-    assert found[numbers[0]].exit_code != 0
-    assert found[numbers[1]].cause == "not_started"
+    ends = collect(executor, 2)
+    assert ends[numbers[0]].exit_code != 0
+    assert ends[numbers[1]].cause == "not_started"
     bench.wait_until_it_is_gone(jobs[0])
 
 
@@ -224,7 +224,7 @@ def test_too_much_memory_is_told_from_other_ends(make_bench):
 def test_a_partition_that_does_not_exist_is_refused_in_slurms_words(make_bench):
     bench = make_bench(partition="nowhere")
     executor = bench.executor(1)
-    with pytest.raises(Refused, match="Invalid partition name specified"):
+    with pytest.raises(InvalidInputError, match="Invalid partition name specified"):
         executor.submit([bench.job("completes")])
     assert executor.free_slots == bench.executor(1).free_slots
 
@@ -233,7 +233,7 @@ def test_where_one_array_is_refused_none_is_sent(make_bench, slurm):
     bench = make_bench(rungs={"large": RungProfile(partition="nowhere")})
     executor = bench.executor(1)
     small = bench.job("completes", rung="small")
-    with pytest.raises(Refused, match="Invalid partition"):
+    with pytest.raises(InvalidInputError, match="Invalid partition"):
         executor.submit([small, bench.job("completes", rung="large")])
     name = next((bench.folder / "runs" / "sweeps" / "contract" / "slurm").iterdir()).name
     until(lambda: name not in slurm.run("squeue", "-h", "-o", "%j"), "its job is gone")
@@ -290,7 +290,7 @@ def test_a_rung_has_the_resources_of_its_own(make_bench):
         "print(os.environ['SLURM_JOB_PARTITION'], os.environ.get('CUDA_VISIBLE_DEVICES'), "
         "os.environ['OMP_NUM_THREADS'])"
     )
-    jobs = [bench.job(show, rung=rung, request=Request(gpus=0.5)) for rung in ("small", "large")]
+    jobs = [bench.job(show, rung=rung, request=ResourceRequest(gpus=0.5)) for rung in ("small", "large")]
     executor.submit(jobs)
     collect(executor, 2)
     assert [node_of(job) for job in jobs] == ["high 0 1", "low 0,1 2"]
@@ -324,14 +324,14 @@ def test_a_folder_with_signs_of_a_shell_in_its_name_is_only_a_name(make_bench, t
 def test_a_folder_that_slurm_would_rewrite_is_refused(make_bench, tmp_path):
     folder = tmp_path / "at%j"
     folder.mkdir()
-    with pytest.raises(Refused, match="at%j"):
+    with pytest.raises(InvalidInputError, match="at%j"):
         make_bench(folder).executor(1)
 
 
 def test_all_jobs_are_asked_for_in_one_question(make_bench, monkeypatch):
     bench = make_bench()
     executor = bench.executor(1)
-    jobs = [bench.job(PATIENT, rung=f"rung{place % 2}") for place in range(6)]
+    jobs = [bench.job(PATIENT, rung=f"rung{index % 2}") for index in range(6)]
     executor.submit(jobs)
     asked = []
     call = slurm_queue.call

@@ -9,28 +9,15 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from cluster.slurm_daemons import until
 from cluster.trunk_sweep import outcomes, states_left
-from support import SCALEVEC, finished
-
-from model.training.checkpoint_files import newest_step
-from results.run_directory import RunDirectory, trial_ids
+from scalevec.model.training.checkpoints.folder import newest_step
+from scalevec.results.run_directory import RunDirectory, trial_ids
+from support import SCALEVEC, finished, take_our_names, two_arms
 
 pytestmark = pytest.mark.slow
 
-SWEEP = """\
-name: small
-corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_length: 32}}
-trial: {{batch_tokens: 256, learning_rate: 0.02}}
-ladder:
-  - {{name: a, width: 32, layers: 2}}
-tokens_per_parameter: [{tokens}]
-arms:
-  baseline: {{scale_vectors: baseline}}
-  unified: {{scale_vectors: unified}}
-seeds: [0]
-resources: {{default: {{checkpoint_s: 0.5}}}}
-"""
 PROFILES = """\
 plain: {poll_s: 0.2, memory_gb: 1.5}
 shared: {poll_s: 0.2, memory_gb: 1.5, trials_per_job: 2}
@@ -41,7 +28,7 @@ spare: {poll_s: 0.2, memory_gb: 1.5, partition: spare, preempt: cancel}
 
 @pytest.fixture(scope="session")
 def sweep(text_files) -> str:
-    return SWEEP.format(text=text_files, tokens=8)
+    return two_arms("small", text_files, tokens_per_parameter=8)
 
 
 @pytest.fixture(scope="session")
@@ -54,10 +41,10 @@ def start(slurm_commands, tmp_path, sweep):
     """Starts ``scalevec run`` on SLURM with a profile; all its jobs are gone afterwards."""
     (tmp_path / "small.yaml").write_text(sweep)
     (tmp_path / "profiles.yaml").write_text(PROFILES)
-    environment = os.environ | {"SCALEVEC_CACHE_DIR": str(tmp_path / "cache")}
     running = []
 
     def begin(profile: str) -> "subprocess.Popen[str]":
+        environment = os.environ | {"SCALEVEC_CACHE_DIR": str(tmp_path / "cache")}
         command = [str(SCALEVEC), "run", "small.yaml", "--executor", "slurm", "--profile", profile]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         running.append(subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes))
@@ -71,8 +58,8 @@ def start(slurm_commands, tmp_path, sweep):
 
 
 def losses(folder: Path) -> dict[str, tuple[float, float]]:
-    found = {name: RunDirectory.of(folder / "runs", name).result() for name in trial_ids(folder / "runs")}
-    return {name: (result["loss"], result["loss_validation"]) for name, result in found.items() if result}
+    actual = {name: RunDirectory.of(folder / "runs", name).result() for name in trial_ids(folder / "runs")}
+    return {name: (result["loss"], result["loss_validation"]) for name, result in actual.items() if result}
 
 
 def end_of(process) -> str:
@@ -119,9 +106,16 @@ def assert_whole(folder: Path, undisturbed) -> None:
 
 
 def workers_of(folder: Path) -> list[psutil.Process]:
-    found = (process for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"])
-    ours = (process for process in found if str(folder / "runs") in process.info["cmdline"])
-    return [process for process in ours if "orchestrator.worker" in process.info["cmdline"]]
+    actual = (process for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"])
+    ours = (process for process in actual if str(folder / "runs") in process.info["cmdline"])
+    return [process for process in ours if "scalevec.orchestrator.worker.train" in process.info["cmdline"]]
+
+
+def test_workers_start_in_a_project_whose_packages_have_our_names(start, tmp_path, monkeypatch, undisturbed):
+    take_our_names(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", ".")
+    end_of(start("plain"))
+    assert losses(tmp_path) == undisturbed
 
 
 @pytest.mark.parametrize("profile", ["plain", "shared"])

@@ -6,6 +6,7 @@ import subprocess
 import time
 
 import pytest
+
 from cluster.test_slurm_training import losses
 from support import SCALEVEC, finished
 
@@ -30,6 +31,7 @@ PROFILES = """\
 here:
   {executor: slurm, poll_s: 0.2, memory_gb: 1.5, rungs: {controller: {memory_gb: 1.5}}}
 nowhere: {executor: slurm, partition: nowhere}
+broken: {executor: slurm, poll_s: 0.2, rungs: {controller: {memory_gb: 1.5, setup: [exit 3]}}}
 """
 
 
@@ -63,7 +65,7 @@ def test_a_sweep_is_sent_tuned_and_compared_without_us(scalevec, tmp_path, tmp_p
     sent = scalevec("submit", "sent.yaml", "--profile", "here")
     assert sent.returncode == 0, sent.stderr
     again = scalevec("submit", "sent.yaml", "--profile", "here")
-    assert "is in the queue already" in again.stdout, again.stderr
+    assert "already queued" in again.stdout, again.stderr
     log = tmp_path / "runs/sweeps/sent/controller/log.txt"
     until(lambda: states(scalevec) == {"completed": 4}, lambda: log.read_text() if log.exists() else "no log")
     assert scalevec("collect", "sent").returncode == 0
@@ -79,6 +81,15 @@ def test_a_sweep_that_was_sent_is_cancelled_from_elsewhere(scalevec, slurm_comma
     assert done.returncode == 0, done.stderr
     until(lambda: not slurm_commands.run("squeue", "-h").strip(), lambda: slurm_commands.run("squeue"))
     assert set(states(scalevec)) <= {"cancelled", "completed"}
+
+
+def test_a_watch_ends_where_the_controller_failed_before_it_began(scalevec, tmp_path, text_files):
+    (tmp_path / "sent.yaml").write_text(SWEEP.format(text=text_files, tokens=8))
+    assert scalevec("submit", "sent.yaml", "--profile", "broken").returncode == 0
+    watched = scalevec("status", "sent", "--watch", "--json")
+    assert watched.returncode == 0, watched.stderr
+    last = json.loads(watched.stdout.splitlines()[-1])[0]
+    assert (last["states"], last["owned"]) == ({"pending": 3}, False)
 
 
 def test_a_partition_that_does_not_exist_is_refused_in_slurms_words(scalevec, tmp_path, text_files):

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from support import finished
 
-from results.run_directory import RunDirectory, trial_ids
+from scalevec.results.run_directory import RunDirectory, trial_ids
+from support import finished
 
 SWEEP = """\
 name: trunks
@@ -31,9 +31,9 @@ def trunk_sweep(text_files) -> str:
 
 @pytest.fixture(scope="session")
 def trunks_on_this_machine(tmp_path_factory, trunk_sweep) -> Outcomes:
-    found = outcomes(finished(tmp_path_factory.mktemp("trunks"), trunk_sweep))
-    assert sorted(steps > 0 for _, _, steps in found.values()) == [False, False, True, True]
-    return found
+    actual = outcomes(finished(tmp_path_factory.mktemp("trunks"), trunk_sweep))
+    assert sorted(steps > 0 for _, _, steps in actual.values()) == [False, False, True, True]
+    return actual
 
 
 def outcomes(folder: Path) -> Outcomes:

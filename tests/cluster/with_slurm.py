@@ -13,6 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import pytest
+
 from cluster.needs import only_loopback
 from cluster.slurm_daemons import ACCOUNTING_PROGRAMS, PROGRAMS, SlurmCluster, require_programs, running
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import psutil
 
-from orchestrator.executors import EXECUTORS, Site
-from orchestrator.jobs import Job
-from orchestrator.profiles import Profile
+from scalevec.orchestrator.attempts.jobs import Job, ResourceRequest
+from scalevec.orchestrator.executors.base import Site
+from scalevec.orchestrator.executors.profiles import Profile
+from scalevec.orchestrator.executors.registry import EXECUTORS
 
 PATIENCE_S = 400
 FOREVER = "ready.touch()\nwhile True:\n    time.sleep(0.05)"
@@ -41,16 +42,18 @@ class ProcessBench:
 
     def executor(self, slots: int):
         site = Site(self.folder / "runs", "contract", slots, self.profile)
-        self._made.append(EXECUTORS[self.name](site))
+        self._made.append(EXECUTORS[self.name].build(site))
         return self._made[-1]
 
-    def job(self, kind: str, **fields) -> Job:
+    def job(self, kind: str, rung: str = "", request: ResourceRequest = ResourceRequest(), **fields) -> Job:  # noqa: B008 (frozen)
+        """A job that asks for what the profile makes of ``request``, as a sweep's trials do."""
         self._jobs += 1
+        request = self.profile.request(rung, request)
         trial_id = f"{self._jobs:064x}"
         directory = self.folder / "runs" / "trials" / trial_id[:2] / trial_id
         directory.mkdir(parents=True)
         command = (sys.executable, "-c", START + KINDS.get(kind, kind), str(directory))
-        return Job(trial_id, command, directory, label=kind, **fields)
+        return Job(trial_id, command, directory, label=kind, rung=rung, request=request, **fields)
 
     def wait_until_it_runs(self, job: Job, executor) -> None:
         self._wait(lambda: (executor.wait(0.0), (job.directory / "ready").exists())[1])

@@ -12,14 +12,14 @@ PATIENCE_S = 400
 
 def collect(executor, count):
     """Wait until ``count`` jobs have ended: number -> what was said of its end."""
-    found = {}
+    actual = {}
     deadline = time.monotonic() + PATIENCE_S
-    while len(found) < count:
-        assert time.monotonic() < deadline, f"only {found} ended"
-        for one in executor.wait(0.2):
-            assert one.number not in found, "an end is reported once"
-            found[one.number] = one
-    return found
+    while len(actual) < count:
+        assert time.monotonic() < deadline, f"only {actual} ended"
+        for item in executor.wait(0.2):
+            assert item.number not in actual, "an end is reported once"
+            actual[item.number] = item
+    return actual
 
 
 def test_a_job_runs_and_its_end_is_reported_once(bench):
@@ -33,8 +33,8 @@ def test_numbers_come_in_the_order_of_the_jobs(bench):
     executor = bench.executor(3)
     numbers = executor.submit([bench.job("completes"), bench.job("crashes"), bench.job("completes")])
     assert len(set(numbers)) == 3
-    found = collect(executor, 3)
-    assert [found[number].exit_code for number in numbers] == [0, bench.crash_code, 0]
+    ends = collect(executor, 3)
+    assert [ends[number].exit_code for number in numbers] == [0, bench.crash_code, 0]
 
 
 def test_the_death_of_a_job_is_told_from_its_success(bench):

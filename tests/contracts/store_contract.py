@@ -12,10 +12,10 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from results.index import RUNS_ID, CollectReport, ResultsIndex, StoreError
-from results.index_tables import SCHEMA_VERSION, replace_older
-from results.index_url import parse_url
-from results.run_directory import RunDirectory
+from scalevec.results.index.store import RUNS_ID, CollectReport, ResultsIndex, StoreError
+from scalevec.results.index.tables import SCHEMA_VERSION, replace_older
+from scalevec.results.index.url import parse_url
+from scalevec.results.run_directory import RunDirectory
 
 SPAWN = multiprocessing.get_context("spawn")
 COLLECTORS = 3
@@ -36,13 +36,13 @@ def identity(number: int) -> str:
 
 
 def make_trial(runs_dir: Path, number: int, *, done: bool = True) -> RunDirectory:
-    made = RunDirectory.of(runs_dir, identity(number))
-    made.create({"seed": number, "optimizer": {"name": "adamw"}}, {"name": f"trial {number}"})
-    made.append_event("running", attempt=1)
+    directory = RunDirectory.of(runs_dir, identity(number))
+    directory.create({"seed": number, "optimizer": {"name": "adamw"}}, {"name": f"trial {number}"})
+    directory.append_event("running", attempt=1)
     if done:
-        made.write_result(RESULT)
-        made.append_event("completed")
-    return made
+        directory.write_result(RESULT)
+        directory.append_event("completed")
+    return directory
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_changed_trial_is_updated_and_the_others_are_not(index, runs_dir):
 
 @pytest.mark.parametrize("most_one_by_one", [0, 100])
 def test_the_states_of_many_trials_are_those_of_each(index, runs_dir, monkeypatch, most_one_by_one):
-    monkeypatch.setattr("results.index.MOST_ASKED_ONE_BY_ONE", most_one_by_one)
+    monkeypatch.setattr("scalevec.results.index.store.MOST_ASKED_ONE_BY_ONE", most_one_by_one)
     make_trial(runs_dir, 3, done=False)
     index.collect(runs_dir)
     completed = dict.fromkeys(map(identity, range(3)), "completed")
@@ -301,13 +301,13 @@ def test_more_trials_than_a_statement_takes_parameters_are_found(index, tmp_path
     assert [row["trial_id"] for row in index.rows(tmp_path / "runs", ids)] == [identity(33_333)]
 
 
-def test_records_that_several_processes_read_are_the_same(index, runs_dir, monkeypatch):
+def test_records_that_several_threads_read_are_the_same(index, runs_dir, monkeypatch):
     index.collect(runs_dir)
     alone = index.rows(runs_dir)
     RunDirectory.of(runs_dir, identity(1)).result_path.write_text("{")
     problems = index.rebuild(runs_dir).problems
-    monkeypatch.setattr("results.index_looks.MANY", 1)
-    monkeypatch.setattr("results.index_looks.WINDOW", 2)
+    monkeypatch.setattr("scalevec.results.index.scan.SLOW_S", 0.0)
+    monkeypatch.setattr("scalevec.results.index.scan.PART", 1)
     assert index.rebuild(runs_dir).problems == problems
     assert index.rows(runs_dir) == [row for row in alone if row["trial_id"] != identity(1)]
 
@@ -357,9 +357,9 @@ def set_version(url: str, version: int) -> None:
 def version_of(url: str) -> str:
     engine = sa.create_engine(parse_url(url))
     with engine.connect() as connection:
-        (found,) = connection.exec_driver_sql("SELECT value FROM scalevec_meta").one()
+        (value,) = connection.exec_driver_sql("SELECT value FROM scalevec_meta").one()
     engine.dispose()
-    return found
+    return value
 
 
 def test_an_index_of_an_older_version_is_rebuilt_and_that_is_known(url, runs_dir):
@@ -385,8 +385,8 @@ def test_a_process_that_comes_late_to_an_older_version_drops_nothing(url, runs_d
 def test_an_index_of_a_newer_version_is_refused_untouched_naming_both(url):
     ResultsIndex(url).close()
     set_version(url, SCHEMA_VERSION + 6)
-    said = f"version {SCHEMA_VERSION + 6}, this scalevec knows version {SCHEMA_VERSION}; update scalevec"
-    with pytest.raises(StoreError, match=said):
+    message = f"version {SCHEMA_VERSION + 6}, this scalevec knows version {SCHEMA_VERSION}; update scalevec"
+    with pytest.raises(StoreError, match=message):
         ResultsIndex(url)
     assert version_of(url) == str(SCHEMA_VERSION + 6)
 

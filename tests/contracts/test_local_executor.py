@@ -4,19 +4,19 @@ import subprocess
 import sys
 
 import pytest
+
 from contracts.bench import ProcessBench, log_of
 from contracts.executor_contract import *  # noqa: F403
 from contracts.executor_contract import collect
-
-from orchestrator.errors import Refused
-from orchestrator.jobs import Request
+from scalevec.orchestrator.attempts.jobs import ResourceRequest
+from scalevec.orchestrator.errors import InvalidInputError
 
 
 @pytest.fixture
 def bench(tmp_path):
-    made = ProcessBench("local", tmp_path)
-    yield made
-    made.close()
+    bench = ProcessBench("local", tmp_path)
+    yield bench
+    bench.close()
 
 
 def test_what_a_job_prints_is_in_its_log(bench):
@@ -29,7 +29,7 @@ def test_what_a_job_prints_is_in_its_log(bench):
 def test_a_job_has_as_many_threads_as_it_asks_for(bench):
     show = "import os; print(os.environ['OMP_NUM_THREADS'])"
     executor = bench.executor(2)
-    jobs = [bench.job(show), bench.job(show, request=Request(cpus=2))]
+    jobs = [bench.job(show), bench.job(show, request=ResourceRequest(cpus=2))]
     executor.submit(jobs)
     collect(executor, 2)
     assert [log_of(job) for job in jobs] == ["1\n", "2\n"]
@@ -39,7 +39,7 @@ def test_each_job_gets_the_gpus_that_are_used_least(bench, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
     show = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
     executor = bench.executor(3)
-    jobs = [bench.job(show, request=Request(gpus=gpus)) for gpus in (2, 0.5, 0.5)]
+    jobs = [bench.job(show, request=ResourceRequest(gpus=gpus)) for gpus in (2, 0.5, 0.5)]
     executor.submit(jobs)
     collect(executor, 3)
     assert [log_of(job) for job in jobs] == ["0,1\n", "2\n", "2\n"]
@@ -47,8 +47,8 @@ def test_each_job_gets_the_gpus_that_are_used_least(bench, monkeypatch):
 
 def test_more_gpus_than_there_are_are_refused(bench, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    with pytest.raises(Refused, match=r"big: asks for 2 GPUs; this machine has 1"):
-        bench.executor(1).submit([bench.job("completes", rung="big", request=Request(gpus=2))])
+    with pytest.raises(InvalidInputError, match=r"big: asks for 2 GPUs; this machine has 1"):
+        bench.executor(1).submit([bench.job("completes", rung="big", request=ResourceRequest(gpus=2))])
 
 
 SCHEDULER = """

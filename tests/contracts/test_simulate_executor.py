@@ -5,16 +5,16 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from contracts.executor_contract import *  # noqa: F403
 
-from model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
-from model.identity import semantic_fields, trial_id
-from orchestrator.executors import Site
-from orchestrator.executors.simulate import SimulateExecutor
-from orchestrator.jobs import Job, WorkerExit
-from orchestrator.simulation import draw_attempt
-from results.run_directory import RunDirectory
-from sweeps.simulation import Simulate
+from contracts.executor_contract import *  # noqa: F403
+from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
+from scalevec.model.identity import semantic_fields, trial_id
+from scalevec.orchestrator.attempts.jobs import Job, WorkerExit
+from scalevec.orchestrator.executors.base import Site
+from scalevec.orchestrator.executors.simulate.planted_law import draw_attempt
+from scalevec.orchestrator.executors.simulate.simulate_executor import SimulateExecutor
+from scalevec.results.run_directory import RunDirectory
+from scalevec.sweeps.sections.simulate import Simulate
 
 SIMULATE = Simulate.model_validate({"faults": {"error": 0.3, "killed": 0.3}})
 FAULTS = {"completes": None, "crashes": "error", "dies": "killed", "listens": None, "deaf": None}
@@ -68,7 +68,7 @@ class SimulateBench:
         trials = (replace(TRIAL, seed=seed) for seed in self._seeds)
         drawn = ((trial, trial_id(trial)) for trial in trials)
         trial, name = next(
-            one for one in drawn if draw_attempt(SIMULATE, one[1], 1, ()).fault == FAULTS[kind]
+            item for item in drawn if draw_attempt(SIMULATE, item[1], 1, ()).fault == FAULTS[kind]
         )
         directory = RunDirectory.of(self.runs_dir, name)
         directory.create(semantic_fields(trial), {})
@@ -81,12 +81,12 @@ class SimulateBench:
         assert not self.is_running(job)
 
     def is_running(self, job: Job) -> bool:
-        numbers = ((made, made.numbers.get(job.directory, "")) for made in self._made)
-        return any(made.adopt([number]) for made, number in numbers)
+        numbers = ((built, built.numbers.get(job.directory, "")) for built in self._made)
+        return any(built.adopt([number]) for built, number in numbers)
 
     def heard(self, job: Job) -> bool:
-        said = RunDirectory(job.directory).events()[-1]
-        return (said["state"], said["cause"]) == ("pending", "preempted")
+        text = RunDirectory(job.directory).events()[-1]
+        return (text["state"], text["cause"]) == ("pending", "preempted")
 
     def kill_the_scheduler(self, executor: Watched) -> None:
         """With its process all that it simulates is gone."""
@@ -101,6 +101,6 @@ class SimulateBench:
 
 @pytest.fixture
 def bench(tmp_path):
-    made = SimulateBench(tmp_path)
-    yield made
-    made.close()
+    built = SimulateBench(tmp_path)
+    yield built
+    built.close()

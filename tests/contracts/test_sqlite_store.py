@@ -3,6 +3,7 @@
 from itertools import count
 
 import pytest
+
 from contracts.store_contract import *  # noqa: F403
 
 

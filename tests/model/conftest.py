@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.config import ModelConfig, Shape
-from model.scale_vectors import ScaleVector
-from model.strategies import ScaleVectorStrategy
-from model.transformer import Transformer, initialise
+from scalevec.model.config import ModelConfig, Shape
+from scalevec.model.scale_vectors import ScaleVector
+from scalevec.model.strategies import ScaleVectorStrategy
+from scalevec.model.transformer import Transformer, initialise
 
 VOCABULARY = 23
 

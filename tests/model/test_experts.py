@@ -9,24 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model import experts as module
-from model.accounting import count_parameters, flops_per_token
-from model.config import ARCHITECTURES, ConfigurationError, Experts, ModelConfig, Shape
-from model.experts import Mixture, imbalance, looped_products
-from model.feed_forward import FeedForward
-from model.scale_vectors import LinearMap
-from model.strategies import (
+from scalevec.model import experts as module
+from scalevec.model.accounting import count_parameters, flops_per_token
+from scalevec.model.config import ARCHITECTURES, ConfigurationError, Experts, ModelConfig, Shape
+from scalevec.model.experts import Mixture, imbalance, looped_products
+from scalevec.model.feed_forward import FeedForward
+from scalevec.model.scale_vectors import LinearMap
+from scalevec.model.strategies import (
     ALL_MAPS,
-    BRANCHES,
-    EXPERT_VECTORS,
-    PLACEMENTS,
+    CHOICES,
     PRESETS,
-    ROLES,
-    ROUTER_VECTORS,
     ScaleVectorStrategy,
 )
-from model.transformer import Transformer, fold, initialise, parameter_roles
-from model.vector_statistics import vector_statistics
+from scalevec.model.transformer import Transformer, fold, initialise, parameter_roles
+from scalevec.model.vector_statistics import vector_statistics
 
 EPSILON = 1e-5
 FOUR = Experts(n_experts=4, top_k=2, feed_forward=6, shared_experts=1)
@@ -111,12 +107,12 @@ def assert_as_the_plain_loop(mixture: Mixture, strategy: ScaleVectorStrategy) ->
     expected = torch.stack([plain_loop(mixture, strategy, token) for token in x.flatten(0, 1)]).view_as(x)
     torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-12)
     into = torch.linspace(-1, 1, x.numel(), dtype=torch.float64).view_as(x)
-    found = torch.autograd.grad((result * into).sum(), parameters, allow_unused=True, materialize_grads=True)
+    actual = torch.autograd.grad((result * into).sum(), parameters, allow_unused=True, materialize_grads=True)
     wanted = torch.autograd.grad(
         (expected * into).sum(), parameters, allow_unused=True, materialize_grads=True
     )
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+    for item, other in zip(actual, wanted, strict=True):
+        torch.testing.assert_close(item, other, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -147,11 +143,11 @@ def test_one_expert_that_every_token_passes_is_the_dense_sublayer(build):
     mixture = mixed(build, PRESETS["unified"], Experts(n_experts=1, top_k=1, feed_forward=18))
     dense = build(PRESETS["unified"], shape=SHAPE, drawn=True).blocks[0].feed_forward
     assert isinstance(dense, FeedForward)
-    found = mixture.blocks[0].feed_forward
+    feed_forward = mixture.blocks[0].feed_forward
     for name, value in dense.state_dict().items():
-        target = found.experts.state_dict()[name]
+        target = feed_forward.experts.state_dict()[name]
         target.copy_(value.view_as(target))
-    torch.testing.assert_close(found(inputs()), dense(inputs()), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(feed_forward(inputs()), dense(inputs()), rtol=1e-10, atol=1e-12)
 
 
 @settings(max_examples=30, deadline=None)
@@ -160,10 +156,10 @@ def test_products_of_stacked_experts_are_those_of_each(loads, seed):
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randn(sum(loads), 8, generator=generator)
     weights = torch.randn(len(loads), 16, 8, generator=generator)
-    found = looped_products(rows, weights, torch.tensor(loads))
+    actual = looped_products(rows, weights, torch.tensor(loads))
     experts = [expert for expert, load in enumerate(loads) for _ in range(load)]
-    for one, x, expert in zip(found, rows, experts, strict=True):
-        torch.testing.assert_close(one, weights[expert] @ x)
+    for item, x, expert in zip(actual, rows, experts, strict=True):
+        torch.testing.assert_close(item, weights[expert] @ x)
 
 
 @pytest.mark.skipif(module._grouped_mm is None, reason="this torch has no grouped matrix products")
@@ -242,9 +238,9 @@ def test_the_load_of_micro_batches_is_that_of_the_batch(build, tokens):
     whole.training_loss(*pairs(tokens))
     for sequence in tokens:
         parts.training_loss(*pairs(sequence[None]))
-    for one, other in zip(whole.blocks, parts.blocks, strict=True):
-        assert one.feed_forward.load.sum() == 3 * 8 * 2
-        assert torch.equal(one.feed_forward.load, other.feed_forward.load)
+    for item, other in zip(whole.blocks, parts.blocks, strict=True):
+        assert item.feed_forward.load.sum() == 3 * 8 * 2
+        assert torch.equal(item.feed_forward.load, other.feed_forward.load)
 
 
 def test_evaluation_counts_no_load(build, tokens):
@@ -282,8 +278,8 @@ def test_first_layers_may_stay_dense(build):
 
 def test_statistics_tell_the_vectors_of_experts_from_others(build):
     kinds = {key.split("/")[1] for key in vector_statistics(mixed(build, PRESETS["hg"]))}
-    own = {f"{name}_input" for name in ("query", "key", "value", "gate", "up", "router")}
-    assert kinds == own | {"expert_gate_input", "expert_up_input", "final"}
+    input_kinds = {f"{name}_input" for name in ("query", "key", "value", "gate", "up", "router")}
+    assert kinds == input_kinds | {"expert_gate_input", "expert_up_input", "final"}
     shared = vector_statistics(mixed(build, STRATEGIES["own vectors"]))
     assert {"sv/feed_forward_shared/mean", "sv/expert_shared/mean"} <= shared.keys()
 
@@ -295,7 +291,7 @@ def test_folding_leaves_the_logits_the_same(build, tokens, name):
     folded = fold(model)
     assert not any(role.startswith("scale_vector") for role in parameter_roles(folded).values())
     torch.testing.assert_close(folded(tokens), model(tokens), rtol=1e-10, atol=1e-12)
-    losses = [one.training_loss(*pairs(tokens))[0] for one in (folded, model)]
+    losses = [item.training_loss(*pairs(tokens))[0] for item in (folded, model)]
     torch.testing.assert_close(*losses, rtol=1e-10, atol=0)
 
 
@@ -329,13 +325,13 @@ def from_the_model(config: ModelConfig) -> dict[str, int]:
 @given(
     st.builds(
         ScaleVectorStrategy,
-        branches=st.sampled_from(BRANCHES),
-        placement=st.sampled_from(PLACEMENTS),
+        branches=st.sampled_from(CHOICES["branches"]),
+        placement=st.sampled_from(CHOICES["placement"]),
         dual_maps=st.sets(st.sampled_from(ALL_MAPS)).map(tuple),
         reparameterization=st.sampled_from(["none", "or"]),
-        dual_output_role=st.sampled_from(ROLES),
-        experts=st.sampled_from(EXPERT_VECTORS),
-        router=st.sampled_from(ROUTER_VECTORS),
+        dual_output_role=st.sampled_from(CHOICES["dual_output_role"]),
+        experts=st.sampled_from(CHOICES["experts"]),
+        router=st.sampled_from(CHOICES["router"]),
     ),
     st.integers(0, 2),
     st.integers(0, 1),

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model import functional
-from model.functional import head_loss, rms_norm, rotary_table, rotate, swiglu
+from scalevec.model import functional
+from scalevec.model.functional import head_loss, rms_norm, rotary_table, rotate, swiglu
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -40,8 +40,8 @@ def test_rms_norm_of_half_precision_is_reckoned_in_single_precision():
 def test_rms_norm_under_autocast_is_reckoned_in_single_precision():
     x = drawn(3, 8).float()
     with torch.autocast("cpu", torch.bfloat16):
-        found = rms_norm(x, 1e-5)
-    assert torch.equal(found, rms_norm(x, 1e-5))
+        actual = rms_norm(x, 1e-5)
+    assert torch.equal(actual, rms_norm(x, 1e-5))
 
 
 def test_rms_norm_first_taken_in_inference_mode_serves_training():

@@ -7,14 +7,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
-from model.identity import trial_id
-from model.scale_vectors import FoldingError, ScaleVector
-from model.strategies import ALL_MAPS, PRESETS, WEIGHT_DECAYS, ScaleVectorStrategy
-from model.theory.effective import effective_matrices
-from model.training.optimizers import parameter_groups
-from model.transformer import Block, Transformer, fold, parameter_roles
-from model.vector_statistics import vector_statistics
+from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
+from scalevec.model.identity import trial_id
+from scalevec.model.scale_vectors import FoldingError, ScaleVector
+from scalevec.model.strategies import (
+    ALL_MAPS,
+    CHOICES,
+    PRESETS,
+    ScaleVectorStrategy,
+)
+from scalevec.model.training.measures.effective import effective_matrices
+from scalevec.model.training.optimizers import parameter_groups
+from scalevec.model.transformer import DecoderLayer, Transformer, fold, parameter_roles
+from scalevec.model.vector_statistics import vector_statistics
 
 EPSILON, BASE = 1e-5, 10_000.0
 GEMMA = {"architecture": "gemma"}
@@ -39,7 +44,7 @@ def turned(x: Tensor) -> Tensor:
     return result
 
 
-def written_out(block: Block, x: Tensor, shape: Shape) -> Tensor:
+def written_out(block: DecoderLayer, x: Tensor, shape: Shape) -> Tensor:
     """The block on x [length, width] under the baseline, as its formula says."""
     attention, feed_forward = block.attention, block.feed_forward
     h = norm(x) * attention.shared_vector.gain
@@ -47,10 +52,10 @@ def written_out(block: Block, x: Tensor, shape: Shape) -> Tensor:
     causal = torch.ones(len(x), len(x), dtype=torch.bool).tril()
     heads = []
     for head in range(shape.heads):
-        own = slice(head * shape.head_width, (head + 1) * shape.head_width)
+        of_head = slice(head * shape.head_width, (head + 1) * shape.head_width)
         first = head * shape.kv_heads // shape.heads * shape.head_width
         read = slice(first, first + shape.head_width)
-        query = turned(norm(q[:, own]) * attention.query.norm_vector.gain)
+        query = turned(norm(q[:, of_head]) * attention.query.norm_vector.gain)
         key = turned(norm(k[:, read]) * attention.key.norm_vector.gain)
         scores = (query @ key.T / shape.head_width**0.5).masked_fill(~causal, -math.inf)
         heads.append(scores.softmax(-1) @ v[:, read])
@@ -104,8 +109,8 @@ def vectors(model: Transformer) -> set[str]:
 @pytest.mark.parametrize("placement", ["input", "dual"])
 @pytest.mark.parametrize("branches", ["shared", "heterogeneous"])
 def test_norms_behind_maps_have_their_vectors(build, branches, placement):
-    found = vectors(build(ScaleVectorStrategy(branches=branches, placement=placement), **GEMMA))
-    norms = {name for name in found if name.endswith("norm_vector")}
+    actual = vectors(build(ScaleVectorStrategy(branches=branches, placement=placement), **GEMMA))
+    norms = {name for name in actual if name.endswith("norm_vector")}
     assert norms == {
         f"{'feed_forward' if name == 'down' else 'attention'}.{name}.norm_vector" for name in NORMS
     }
@@ -159,7 +164,7 @@ def gemma_trial(policy: str, decay: float = 0.1) -> Trial:
     )
 
 
-@pytest.mark.parametrize("policy", WEIGHT_DECAYS)
+@pytest.mark.parametrize("policy", CHOICES["weight_decay"])
 def test_each_decay_policy_decays_the_vectors_it_names(policy):
     trial = gemma_trial(policy)
     model = Transformer(trial.model)
@@ -177,8 +182,8 @@ def test_each_decay_policy_decays_the_vectors_it_names(policy):
 
 
 def test_the_four_decay_policies_are_four_trials():
-    assert len({trial_id(gemma_trial(policy)) for policy in WEIGHT_DECAYS}) == 4
-    assert len({trial_id(gemma_trial(policy, decay=0.0)) for policy in WEIGHT_DECAYS}) == 1
+    assert len({trial_id(gemma_trial(policy)) for policy in CHOICES["weight_decay"]}) == 4
+    assert len({trial_id(gemma_trial(policy, decay=0.0)) for policy in CHOICES["weight_decay"]}) == 1
 
 
 # Folding
@@ -220,5 +225,7 @@ def test_an_output_vector_in_front_of_a_norm_is_part_of_the_effective_matrix(bui
     strategy = replace(PRESETS["dp"], branches="heterogeneous", dual_maps=("query",))
     model = build(strategy, drawn=True, **GEMMA)
     query = model.blocks[0].attention.query
-    (found,) = (one for one in effective_matrices(model) if (one.kind, one.layer) == ("query", 0))
-    torch.testing.assert_close(found.values().effective(), query.folded_weight(), rtol=1e-12, atol=0)
+    (actual,) = (
+        matrix for matrix in effective_matrices(model) if (matrix.kind, matrix.layer) == ("query", 0)
+    )
+    torch.testing.assert_close(actual.values().effective(), query.folded_weight(), rtol=1e-12, atol=0)

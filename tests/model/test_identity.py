@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.config import (
+from scalevec.model.config import (
     OPTIMIZERS,
     PRECISIONS,
     SCHEDULES,
@@ -22,16 +22,12 @@ from model.config import (
     Shape,
     Trial,
 )
-from model.fields import from_dict, later, to_dict
-from model.identity import differences, digest, semantic_fields, trial_from_fields, trial_id
-from model.strategies import (
+from scalevec.model.fields import added_field, from_dict, to_dict
+from scalevec.model.identity import differences, digest, semantic_fields, trial_from_fields, trial_id
+from scalevec.model.strategies import (
     ALL_MAPS,
-    BRANCHES,
-    PLACEMENTS,
+    CHOICES,
     PRESETS,
-    REPARAMETERIZATIONS,
-    ROLES,
-    WEIGHT_DECAYS,
     ScaleVectorStrategy,
 )
 
@@ -50,6 +46,8 @@ TRIAL = Trial(
 def arm(name: str) -> Trial:
     return replace(TRIAL, model=replace(TRIAL.model, scale_vectors=PRESETS[name]))
 
+
+pytestmark = pytest.mark.kept
 
 GOLDEN = {
     "baseline": "f6ea82c0293e53248cf43445a58311d4c16a84a19ea7462f35d6adc8fbee3d0c",
@@ -95,13 +93,13 @@ def test_every_golden_trial_is_another_trial() -> None:
 
 strategies = st.builds(
     ScaleVectorStrategy,
-    branches=st.sampled_from(BRANCHES),
-    placement=st.sampled_from(PLACEMENTS),
+    branches=st.sampled_from(CHOICES["branches"]),
+    placement=st.sampled_from(CHOICES["placement"]),
     dual_maps=st.lists(st.sampled_from(ALL_MAPS), unique=True).map(tuple),
     normalize_per_head=st.booleans(),
-    reparameterization=st.sampled_from(REPARAMETERIZATIONS),
-    weight_decay=st.sampled_from(WEIGHT_DECAYS),
-    dual_output_role=st.sampled_from(ROLES),
+    reparameterization=st.sampled_from(CHOICES["reparameterization"]),
+    weight_decay=st.sampled_from(CHOICES["weight_decay"]),
+    dual_output_role=st.sampled_from(CHOICES["dual_output_role"]),
     learning_rate_factor=st.floats(1e-3, 1e3),
 )
 
@@ -119,7 +117,7 @@ def optimizers(draw: st.DrawFn) -> OptimizerConfig:
     given = {
         option: draw(st.floats(0.0, 0.999))
         for option in ("beta1", "beta2", "momentum")
-        if option in OPTIMIZERS[name] and draw(st.booleans())
+        if option in OPTIMIZERS[name].options and draw(st.booleans())
     }
     rate, decay = draw(st.floats(1e-9, 10.0)), draw(st.floats(0.0, 10.0))
     return OptimizerConfig(name, rate, decay, **given)
@@ -130,7 +128,9 @@ def schedules(draw: st.DrawFn, tokens: int, batch_tokens: int) -> ScheduleConfig
     name = draw(st.sampled_from(list(SCHEDULES)))
     room = tokens - (max(round(0.2 * tokens / batch_tokens), 1) * batch_tokens if name == "wsd" else 0)
     warmup = draw(st.integers(min(1, room) if name == "inverse-sqrt" else 0, room))
-    given = {"final_fraction": draw(st.floats(0.0, 1.0))} if "final_fraction" in SCHEDULES[name] else {}
+    given = (
+        {"final_fraction": draw(st.floats(0.0, 1.0))} if "final_fraction" in SCHEDULES[name].options else {}
+    )
     return ScheduleConfig(name, warmup, **given)
 
 
@@ -174,10 +174,10 @@ def test_the_kept_fields_give_back_the_identity(trial: Trial) -> None:
 
 @given(trials(), trials())
 def test_two_trials_share_an_identity_only_if_they_differ_in_no_semantic_field(
-    one: Trial, other: Trial
+    trial: Trial, other: Trial
 ) -> None:
-    same = not differences(semantic_fields(one), semantic_fields(other))
-    assert (trial_id(one) == trial_id(other)) == same
+    same = not differences(semantic_fields(trial), semantic_fields(other))
+    assert (trial_id(trial) == trial_id(other)) == same
 
 
 @given(st.dictionaries(st.text(), st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False))))
@@ -199,7 +199,7 @@ def test_a_number_that_is_none_has_no_digest() -> None:
 class OptimizerOfTomorrow(OptimizerConfig):
     """The optimizer's options with one that results of today do not know."""
 
-    decoupled: bool = later(False)
+    decoupled: bool = added_field(False)
 
 
 def of_tomorrow(*, decoupled: bool) -> Trial:
@@ -268,9 +268,9 @@ OPTIONS = {
 def test_an_option_is_part_of_the_identity_of_those_that_take_it(part: str) -> None:
     for name, options in OPTIONS[part]:
         kind = type(getattr(TRIAL, part))
-        own = [{}, *({option: value} for option, value in options.items())]
-        ids = {trial_id(replace(TRIAL, **{part: kind(name=name, **given)})) for given in own}
-        assert len(ids) == len(own)
+        choices = [{}, *({option: value} for option, value in options.items())]
+        ids = {trial_id(replace(TRIAL, **{part: kind(name=name, **given)})) for given in choices}
+        assert len(ids) == len(choices)
 
 
 @pytest.mark.parametrize("part", OPTIONS)

@@ -9,16 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model import feed_forward, transformer
-from model.scale_vectors import (
-    FoldingError,
-    LinearMap,
-    ScaleVector,
-    joint_map,
-    late_vectors,
+from scalevec.model import feed_forward, transformer
+from scalevec.model.scale_vectors import FoldingError, LinearMap, ScaleVector, joint_map, late_vectors
+from scalevec.model.strategies import (
+    ALL_MAPS,
+    CHOICES,
+    PRESETS,
+    ScaleVectorStrategy,
 )
-from model.strategies import ALL_MAPS, PRESETS, REPARAMETERIZATIONS, ScaleVectorStrategy
-from model.transformer import Transformer, fold, parameter_roles
+from scalevec.model.transformer import Transformer, fold, parameter_roles
 
 FOLDABLE = [name for name, strategy in PRESETS.items() if strategy.placement != "dual-normalized"]
 ALL_DUAL = ScaleVectorStrategy(branches="heterogeneous", placement="dual", dual_maps=ALL_MAPS)
@@ -44,7 +43,7 @@ def folded_with_gradients(model: Transformer, tokens: Tensor) -> Transformer:
 # Reparameterizations
 
 
-@given(st.sampled_from(REPARAMETERIZATIONS), st.integers(1, 300))
+@given(st.sampled_from(CHOICES["reparameterization"]), st.integers(1, 300))
 def test_every_reparameterization_starts_at_exactly_one(reparameterization, width):
     assert torch.equal(ScaleVector(width, reparameterization, "input")(), torch.ones(width))
 

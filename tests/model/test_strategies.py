@@ -8,24 +8,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.config import ARCHITECTURES, Experts, ModelConfig, Shape
-from model.experts import Mixture
-from model.fields import ConfigurationError
-from model.scale_vectors import LinearMap
-from model.strategies import (
+from scalevec.model.config import ARCHITECTURES, Experts, ModelConfig, Shape
+from scalevec.model.experts import Mixture
+from scalevec.model.fields import ConfigurationError
+from scalevec.model.scale_vectors import LinearMap
+from scalevec.model.strategies import (
     ALL_MAPS,
-    BRANCHES,
-    EXPERT_VECTORS,
-    PLACEMENTS,
+    CHOICES,
     PRESETS,
-    REPARAMETERIZATIONS,
-    ROLES,
-    ROUTER_VECTORS,
-    WEIGHT_DECAYS,
     ScaleVectorStrategy,
     canonical,
 )
-from model.transformer import Transformer, parameter_roles
+from scalevec.model.transformer import Transformer, parameter_roles
 
 SHAPE = Shape(width=12, layers=1, heads=3, kv_heads=3, feed_forward=7)
 
@@ -33,13 +27,13 @@ FIELDS = [field.name for field in fields(ScaleVectorStrategy)]
 
 any_strategy = st.builds(
     ScaleVectorStrategy,
-    branches=st.sampled_from(BRANCHES),
-    placement=st.sampled_from(PLACEMENTS),
+    branches=st.sampled_from(CHOICES["branches"]),
+    placement=st.sampled_from(CHOICES["placement"]),
     dual_maps=st.sets(st.sampled_from(ALL_MAPS)).map(tuple),
     normalize_per_head=st.booleans(),
-    reparameterization=st.sampled_from(REPARAMETERIZATIONS),
-    weight_decay=st.sampled_from(WEIGHT_DECAYS),
-    dual_output_role=st.sampled_from(ROLES),
+    reparameterization=st.sampled_from(CHOICES["reparameterization"]),
+    weight_decay=st.sampled_from(CHOICES["weight_decay"]),
+    dual_output_role=st.sampled_from(CHOICES["dual_output_role"]),
     learning_rate_factor=st.sampled_from([1.0, 2.0]),
 )
 
@@ -47,8 +41,8 @@ any_strategy = st.builds(
 any_strategy_of_a_mixture = st.builds(
     replace,
     any_strategy,
-    experts=st.sampled_from(EXPERT_VECTORS),
-    router=st.sampled_from(ROUTER_VECTORS),
+    experts=st.sampled_from(CHOICES["experts"]),
+    router=st.sampled_from(CHOICES["router"]),
 )
 any_architecture = st.sampled_from(ARCHITECTURES)
 
@@ -79,8 +73,8 @@ def trained(
 @settings(deadline=None)
 @given(any_strategy, any_architecture, st.booleans())
 def test_the_canonical_strategy_trains_the_same_bits(strategy, architecture, decays_anything):
-    place = {"architecture": architecture, "decays_anything": decays_anything}
-    assert trained(canonical(strategy, **place), **place) == trained(strategy, **place)
+    position = {"architecture": architecture, "decays_anything": decays_anything}
+    assert trained(canonical(strategy, **position), **position) == trained(strategy, **position)
 
 
 @settings(deadline=None)
@@ -88,8 +82,8 @@ def test_the_canonical_strategy_trains_the_same_bits(strategy, architecture, dec
 def test_the_canonical_strategy_of_a_mixture_trains_the_same_bits(strategy, architecture, decays, shared):
     simplest = canonical(strategy, architecture=architecture, decays_anything=decays, is_mixture=True)
     experts = Experts(n_experts=2, top_k=1, feed_forward=3, shared_experts=shared)
-    place = {"architecture": architecture, "decays_anything": decays, "experts": experts}
-    assert trained(simplest, **place) == trained(strategy, **place)
+    position = {"architecture": architecture, "decays_anything": decays, "experts": experts}
+    assert trained(simplest, **position) == trained(strategy, **position)
 
 
 def test_what_experts_have_is_nothing_without_a_mixture():
@@ -100,9 +94,9 @@ def test_what_experts_have_is_nothing_without_a_mixture():
 
 @given(any_strategy, any_architecture, st.booleans())
 def test_the_canonical_strategy_is_its_own_canonical_strategy(strategy, architecture, decays_anything):
-    place = {"architecture": architecture, "decays_anything": decays_anything}
-    simplest = canonical(strategy, **place)
-    assert canonical(simplest, **place) == simplest
+    position = {"architecture": architecture, "decays_anything": decays_anything}
+    simplest = canonical(strategy, **position)
+    assert canonical(simplest, **position) == simplest
 
 
 @settings(deadline=None, max_examples=300)
@@ -111,9 +105,9 @@ def test_strategies_have_one_canonical_strategy_if_they_train_the_same_bits(
     first, other, changed, architecture, decays_anything
 ):
     second = replace(first, **{name: getattr(other, name) for name in changed})
-    place = {"architecture": architecture, "decays_anything": decays_anything}
-    same = trained(first, **place) == trained(second, **place)
-    forms = [canonical(strategy, **place) for strategy in (first, second)]
+    position = {"architecture": architecture, "decays_anything": decays_anything}
+    same = trained(first, **position) == trained(second, **position)
+    forms = [canonical(strategy, **position) for strategy in (first, second)]
     assert (forms[0] == forms[1]) == same
 
 
@@ -123,7 +117,7 @@ def test_decay_of_input_vectors_is_decay_of_all_without_dual_placement():
 
 
 def test_decay_of_input_vectors_is_a_policy_of_its_own_where_the_architecture_has_output_vectors():
-    policies = [ScaleVectorStrategy(weight_decay=policy) for policy in WEIGHT_DECAYS]
+    policies = [ScaleVectorStrategy(weight_decay=policy) for policy in CHOICES["weight_decay"]]
     assert [canonical(policy, architecture="gemma") for policy in policies] == policies
     assert canonical(policies[2], architecture="gemma", decays_anything=False) == PRESETS["baseline"]
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.config import ModelConfig, Shape
-from model.strategies import PRESETS
-from model.transformer import Transformer, fold, initialise, parameter_roles
+from scalevec.model.config import ModelConfig, Shape
+from scalevec.model.strategies import PRESETS
+from scalevec.model.transformer import Transformer, fold, initialise, parameter_roles
 
 SEQUENCE = 9
 TINY = Shape(width=16, layers=2, heads=4, kv_heads=2, feed_forward=22)
@@ -94,16 +94,16 @@ def matrices(model: Transformer) -> dict[str, Tensor]:
 @pytest.mark.parametrize("name", PRESETS)
 def test_arms_of_one_seed_start_from_the_same_matrices(build, name):
     expected = matrices(build(PRESETS["none"]))
-    found = matrices(build(PRESETS[name]))
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[key], expected[key]) for key in expected)
+    actual = matrices(build(PRESETS[name]))
+    assert actual.keys() == expected.keys()
+    assert all(torch.equal(actual[key], expected[key]) for key in expected)
 
 
 def test_another_seed_draws_every_matrix_anew(build):
     first, second = build(PRESETS["baseline"]), build(PRESETS["baseline"])
     initialise(second, seed=4)
     pairs = zip(matrices(first).values(), matrices(second).values(), strict=True)
-    assert not any(torch.equal(one, other) for one, other in pairs)
+    assert not any(torch.equal(item, other) for item, other in pairs)
 
 
 def test_initialising_again_restores_the_start(build):

@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
-from model.fields import later
-from model.identity import digest, semantic_fields, trial_id
-from model.strategies import PRESETS, ScaleVectorStrategy
+from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
+from scalevec.model.fields import added_field
+from scalevec.model.identity import digest, semantic_fields, trial_id
+from scalevec.model.strategies import PRESETS, ScaleVectorStrategy
 
 TRIAL = Trial(
     model=ModelConfig(Shape(32, 2, heads=2, kv_heads=2, feed_forward=88), vocabulary_size=1024),
@@ -58,7 +58,7 @@ def test_a_part_that_is_gone_lends_its_id_to_nobody() -> None:
 
 @dataclass(frozen=True)
 class TrialOfTomorrow(Trial):
-    accumulation: int = later(1)
+    accumulation: int = added_field(1)
 
 
 def test_a_field_of_tomorrow_is_left_out_at_its_default() -> None:

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from model.strategies import PRESETS
-from model.vector_statistics import NEAR_ZERO, vector_statistics
+from scalevec.model.strategies import PRESETS
+from scalevec.model.vector_statistics import NEAR_ZERO, vector_statistics
 
 
 def test_statistics_are_taken_of_the_vectors_in_effect_by_kind(build):
@@ -22,10 +22,10 @@ def test_statistics_are_taken_of_the_vectors_in_effect_by_kind(build):
 
 def test_statistics_name_every_kind_of_vector(build):
     kinds = {key.split("/")[1] for key in vector_statistics(build(PRESETS["unified"]))}
-    own = {
+    branch_kinds = {
         f"{name}_{side}" for name in ("query", "key", "value", "gate", "up") for side in ("input", "output")
     }
-    assert kinds == own | {"final"}
+    assert kinds == branch_kinds | {"final"}
 
 
 def test_a_model_without_vectors_has_no_statistics(build):

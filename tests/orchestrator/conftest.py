@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+
 from another_user import as_nobody  # noqa: F401 (fixture)
-from support import finished
+from support import filled_once, finished
 
 SWEEP = """\
 name: small
@@ -38,4 +39,4 @@ def sweep_file(tmp_path, sweep_text) -> Path:
 @pytest.fixture(scope="session")
 def finished_sweep(tmp_path_factory, sweep_text) -> Path:
     """A folder with small.yaml and its runs, trained to the end. Not to be changed: copy it."""
-    return finished(tmp_path_factory.mktemp("finished"), sweep_text)
+    return filled_once(tmp_path_factory, "finished", lambda folder: finished(folder, sweep_text))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from results.run_directory import RunDirectory
+from scalevec.results.run_directory import RunDirectory
 
 TRIAL_ID = "ab12" * 16
 
@@ -10,6 +10,6 @@ TRIAL_ID = "ab12" * 16
 @pytest.fixture
 def run_directory(tmp_path) -> RunDirectory:
     """A trial that was created and nothing more."""
-    made = RunDirectory.of(tmp_path / "runs", TRIAL_ID)
-    made.create({"seed": 1}, {"name": "first"})
-    return made
+    directory = RunDirectory.of(tmp_path / "runs", TRIAL_ID)
+    directory.create({"seed": 1}, {"name": "first"})
+    return directory

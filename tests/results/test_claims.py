@@ -7,15 +7,15 @@ import signal
 
 import pytest
 
-from results.claims import (
-    AlreadyClaimed,
+from scalevec.results.claims import (
+    AlreadyClaimedError,
     ClaimObserver,
     acquire,
     claim_record,
     end_claim,
     newest_attempt,
 )
-from results.run_directory import RunDirectory
+from scalevec.results.run_directory import RunDirectory
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -60,7 +60,7 @@ def test_a_trial_that_was_never_claimed_has_no_living_claim(run_directory):
 
 def test_a_living_claim_refuses_another_and_says_by_whom(run_directory):
     acquire(run_directory, {})
-    with pytest.raises(AlreadyClaimed, match=f"attempt 1 belongs to process {os.getpid()} on "):
+    with pytest.raises(AlreadyClaimedError, match=f"attempt 1 belongs to process {os.getpid()} on "):
         acquire(run_directory, {})
 
 
@@ -114,7 +114,7 @@ def test_the_claim_of_a_living_process_is_refused_without_beats(run_directory, o
     observer = ClaimObserver(clock=clock)
     assert observer.is_alive(run_directory)
     clock.seconds = 10_000
-    with pytest.raises(AlreadyClaimed, match=f"process {owner.pid} "):
+    with pytest.raises(AlreadyClaimedError, match=f"process {owner.pid} "):
         acquire(run_directory, {}, observer)
 
 
@@ -154,7 +154,7 @@ def test_a_claim_of_another_machine_boot_or_container_is_not_judged_by_process_n
 def test_a_foreign_claim_that_was_never_watched_counts_as_alive(run_directory):
     acquire(run_directory, {})
     make_foreign(run_directory)
-    with pytest.raises(AlreadyClaimed, match="elsewhere"):
+    with pytest.raises(AlreadyClaimedError, match="elsewhere"):
         acquire(run_directory, {})
 
 
@@ -246,7 +246,7 @@ def _race(path, rounds, barrier, outcomes):
         barrier.wait()
         try:
             claim = acquire(run_directory, {})
-        except AlreadyClaimed:
+        except AlreadyClaimedError:
             outcomes.put((number, None))
         else:
             outcomes.put((number, claim.attempt))
@@ -261,10 +261,10 @@ def test_of_processes_that_race_for_an_attempt_exactly_one_wins(tmp_path):
     ]
     for process in processes:
         process.start()
-    found = [outcomes.get(timeout=60) for _ in range(rounds * racers)]
+    actual = [outcomes.get(timeout=60) for _ in range(rounds * racers)]
     for process in processes:
         process.join()
-    wins = [(number, attempt) for number, attempt in found if attempt is not None]
+    wins = [(number, attempt) for number, attempt in actual if attempt is not None]
     assert sorted(wins) == [(number, 1) for number in range(rounds)]
 
 

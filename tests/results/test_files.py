@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from results import files
-from results.files import AlreadyWritten, CorruptRecord, names_in
+from scalevec.results import files
+from scalevec.results.files import AlreadyWrittenError, CorruptRecordError, names_in
 
 RECORDS = st.lists(
     st.dictionaries(st.text(max_size=5), st.none() | st.integers() | st.text(max_size=8), max_size=3),
@@ -70,7 +70,7 @@ def test_a_full_device_leaves_the_old_content_and_no_litter(tmp_path, full_devic
     with pytest.raises(OSError, match="No space left") as caught:
         files.write_json(path, {"new": 2})
     assert caught.value.filename == str(path)
-    assert files.read_json(path) == {"old": 1}
+    assert files.read_json(path, dict) == {"old": 1}
     assert names_in(tmp_path) == ["a.json"]
 
 
@@ -98,7 +98,7 @@ def test_a_really_full_device_leaves_the_old_content(small_device):
     for write in (files.write_json, files.append_line):
         with pytest.raises(OSError, match="No space left"):
             write(path if write is files.write_json else lines, {"new": "x" * 200_000})
-    assert files.read_json(path) == {"old": 1}
+    assert files.read_json(path, dict) == {"old": 1}
     assert files.read_lines(lines) == [{"step": 1}]
     assert names_in(small_device) == ["a.json", "a.jsonl"]
 
@@ -106,7 +106,7 @@ def test_a_really_full_device_leaves_the_old_content(small_device):
 def test_a_file_is_written_once(tmp_path):
     path = tmp_path / "result"
     files.write_once(path, b"first")
-    with pytest.raises(AlreadyWritten, match="result"):
+    with pytest.raises(AlreadyWrittenError, match="result"):
         files.write_once(path, b"second")
     assert path.read_bytes() == b"first"
     assert names_in(tmp_path) == ["result"]
@@ -116,7 +116,7 @@ def _write_once_at_the_signal(path, number, barrier, outcomes):
     barrier.wait()
     try:
         files.write_once(path, str(number).encode() * 1000)
-    except AlreadyWritten:
+    except AlreadyWrittenError:
         outcomes.put(None)
     else:
         outcomes.put(number)
@@ -209,7 +209,7 @@ def test_a_failed_write_names_the_file_and_not_its_temporary(tmp_path):
 def test_an_unreadable_line_before_the_last_is_corrupt_and_named(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"a": 1}\n{"a": \n{"a": 3}\n')
-    with pytest.raises(CorruptRecord, match=r"a\.jsonl: line 2 is not whole JSON"):
+    with pytest.raises(CorruptRecordError, match=r"a\.jsonl: line 2 is not whole JSON"):
         files.read_lines(path)
 
 
@@ -235,8 +235,8 @@ def test_numbers_that_are_not_finite_are_written_as_null(tmp_path):
 def test_a_record_that_cannot_be_what_was_written_is_corrupt(tmp_path, content, problem):
     path = tmp_path / "record.json"
     path.write_bytes(content)
-    with pytest.raises(CorruptRecord, match=problem) as caught:
-        files.read_json(path)
+    with pytest.raises(CorruptRecordError, match=problem) as caught:
+        files.read_json(path, dict)
     assert str(path) in str(caught.value)
 
 
@@ -246,7 +246,7 @@ def test_any_bytes_read_as_an_object_or_as_corrupt(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("any") / "a.json"
     path.write_bytes(content)
     try:
-        value = files.read_json(path)
-    except CorruptRecord:
+        value = files.read_json(path, dict)
+    except CorruptRecordError:
         return
     assert isinstance(value, dict)

@@ -13,11 +13,11 @@ OURS = {"model", "sweeps", "orchestrator", "analysis"}
     ("module", "allowed"),
     [
         ("results", set()),
-        ("results.run_directory", set()),
-        ("results.claims", set()),
-        ("results.sweep_folder", set()),
-        ("results.index", {"sqlalchemy", "platformdirs"}),
-        ("results.tidy", {"pandas", "numpy", "pyarrow"}),
+        ("scalevec.results.run_directory", set()),
+        ("scalevec.results.claims", set()),
+        ("scalevec.results.sweep_folder", set()),
+        ("scalevec.results.index.store", {"sqlalchemy", "platformdirs"}),
+        ("scalevec.results.tidy", {"pandas", "numpy", "pyarrow"}),
     ],
 )
 def test_a_module_loads_only_what_it_needs(module, allowed):

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from results.files import AlreadyWritten, CorruptRecord
-from results.run_directory import RunDirectory, TrialMismatch, TrialState, trial_ids
+from scalevec.results.files import AlreadyWrittenError, CorruptRecordError
+from scalevec.results.run_directory import RunDirectory, TrialMismatchError, TrialState, trial_ids
 
 TRIAL_ID = "ab12" * 16
 COMPLETED = {"status": "completed", "loss": 1.25}
@@ -34,14 +34,14 @@ def test_creation_writes_all_fields_and_may_be_repeated(run_directory):
 
 
 def test_creation_is_repeated_with_tuples_for_lists(tmp_path):
-    made = RunDirectory.of(tmp_path, TRIAL_ID)
-    made.create({"maps": ("q", "k")}, {})
-    made.create({"maps": ("q", "k")}, {})
-    assert made.trial()["semantic"] == {"maps": ["q", "k"]}
+    directory = RunDirectory.of(tmp_path, TRIAL_ID)
+    directory.create({"maps": ("q", "k")}, {})
+    directory.create({"maps": ("q", "k")}, {})
+    assert directory.trial()["semantic"] == {"maps": ["q", "k"]}
 
 
 def test_creation_refuses_a_directory_of_another_trial_and_names_the_fields(run_directory):
-    with pytest.raises(TrialMismatch, match="differ: seed"):
+    with pytest.raises(TrialMismatchError, match="differ: seed"):
         run_directory.create({"seed": 2}, {})
     assert run_directory.trial()["semantic"] == {"seed": 1}
 
@@ -50,7 +50,7 @@ def test_a_trial_file_moved_to_another_folder_is_corrupt(run_directory, tmp_path
     other = RunDirectory.of(tmp_path / "runs", "cd" * 32)
     other.path.mkdir(parents=True)
     run_directory.trial_path.rename(other.trial_path)
-    with pytest.raises(CorruptRecord, match="says it is of trial"):
+    with pytest.raises(CorruptRecordError, match="says it is of trial"):
         other.trial()
 
 
@@ -103,13 +103,13 @@ def test_details_cannot_take_the_names_of_an_event(run_directory):
 
 def test_an_unknown_state_on_disk_is_corrupt(run_directory):
     run_directory.events_path.write_text('{"state": "finished"}\n')
-    with pytest.raises(CorruptRecord, match="line 1 has the state 'finished'"):
+    with pytest.raises(CorruptRecordError, match="line 1 has the state 'finished'"):
         run_directory.state()
 
 
 def test_a_result_is_written_once(run_directory):
     run_directory.write_result(COMPLETED)
-    with pytest.raises(AlreadyWritten):
+    with pytest.raises(AlreadyWrittenError):
         run_directory.write_result({**COMPLETED, "loss": 9.0})
     assert run_directory.result() == COMPLETED
 
@@ -125,7 +125,7 @@ def test_a_result_truncated_at_any_byte_is_corrupt(run_directory):
     content = run_directory.result_path.read_bytes().rstrip()
     for size in range(len(content)):
         run_directory.result_path.write_bytes(content[:size])
-        with pytest.raises(CorruptRecord, match=r"result\.json"):
+        with pytest.raises(CorruptRecordError, match=r"result\.json"):
             run_directory.state()
 
 
@@ -177,7 +177,7 @@ def test_cut_and_resumed_metrics_have_neither_gap_nor_double(tmp_path_factory, s
 
 def test_a_row_of_metrics_without_a_step_is_corrupt(run_directory):
     run_directory.append_metrics({"loss": 1.0})
-    with pytest.raises(CorruptRecord, match="line 1 has no integer 'step'"):
+    with pytest.raises(CorruptRecordError, match="line 1 has no integer 'step'"):
         run_directory.cut_metrics(3)
 
 
@@ -233,7 +233,7 @@ def test_the_last_step_is_that_of_the_last_whole_row_however_long_rows_are(run_d
 
 def test_a_last_row_that_is_no_row_of_metrics_is_corrupt(run_directory):
     run_directory.metrics_path.write_text('{"step": 1}\n{"loss": 2}\n')
-    with pytest.raises(CorruptRecord, match=r"metrics\.jsonl: its last line has no integer 'step'"):
+    with pytest.raises(CorruptRecordError, match=r"metrics\.jsonl: its last line has no integer 'step'"):
         run_directory.last_step()
 
 
@@ -244,24 +244,15 @@ def test_an_event_says_how_much_of_the_log_was_written_before_it(run_directory):
     assert [event.get("log_bytes") for event in run_directory.events()] == [None, 6]
 
 
-def test_the_newest_checkpoint_is_known_by_its_name(tmp_path):
-    directory = RunDirectory(tmp_path)
-    assert directory.checkpoint_step() == 0
-    directory.checkpoints_path.mkdir()
-    for name in ("step-000000007.safetensors", "step-000000040.safetensors", "step-000000099.partial"):
-        (directory.checkpoints_path / name).touch()
-    assert directory.checkpoint_step() == 40
-
-
 def synced_paths(monkeypatch) -> list[str]:
     """The names of what is forced to the disk from now on, in order."""
-    found: list[str] = []
+    rows: list[str] = []
 
     def note(descriptor: int) -> None:
-        found.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        rows.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
 
     monkeypatch.setattr(os, "fsync", note)
-    return found
+    return rows
 
 
 def test_rows_and_events_are_on_the_disk_before_the_result(run_directory, monkeypatch):
@@ -287,3 +278,11 @@ def test_rows_after_a_damaged_one_are_cut_on_resume(run_directory):
     assert [row["step"] for row in run_directory.metrics_before_damage()] == [1, 2]
     run_directory.cut_metrics(9)
     assert [row["step"] for row in run_directory.metrics()] == [1, 2]
+
+
+def test_the_last_line_of_the_log_is_the_workers_not_that_of_the_job_around_it(run_directory):
+    assert run_directory.last_log_line() == ""
+    run_directory.log_path.write_text(
+        "step 3\nValueError: of the trial\n\n[slurm] the process ended with 1\n"
+    )
+    assert run_directory.last_log_line() == "ValueError: of the trial"

@@ -2,13 +2,14 @@
 
 import pytest
 
-from results.files import CorruptRecord
-from results.sweep_folder import SweepFolder, sweep_names
+from scalevec.results.files import CorruptRecordError
+from scalevec.results.sweep_folder import SweepFolder, sweep_names
 
 
 def test_what_is_written_is_read_back(tmp_path):
     folder = SweepFolder.of(tmp_path, "quick-start_1.0")
-    folder.write_sweep(b"name: x # as given\r\n")
+    folder.write_sweep(b"name: x # as given\r\n", tmp_path)
+    assert folder.origin() == tmp_path
     folder.write_resolved({"name": "x"})
     folder.write_members([{"trial_id": "a"}])
     folder.write_tuning({"version": 1, "choices": []})
@@ -38,5 +39,5 @@ def test_truncated_members_are_corrupt_and_named(tmp_path):
     folder = SweepFolder.of(tmp_path, "s")
     folder.write_members([{"trial_id": "a"}])
     folder.members_path.write_bytes(folder.members_path.read_bytes()[:9])
-    with pytest.raises(CorruptRecord, match=r"members\.json: is not whole JSON"):
+    with pytest.raises(CorruptRecordError, match=r"members\.json: is not whole JSON"):
         folder.members()

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from results.tidy import COLUMNS, tidy_table, write_table
+from scalevec.results.tidy import COLUMNS, tidy_table, write_table
 
 CONTRACT = [
     "trial_id",
@@ -179,9 +179,9 @@ def test_a_setting_never_replaces_a_standard_column():
 def test_the_order_of_members_and_rows_does_not_matter():
     rows = [row(name, n_params=n) for name, n in [("a", 30), ("b", 4), ("c", None)]]
     members = [member(name, arm) for name in "abc" for arm in ("x", "y")]
-    one = tidy_table(rows, members, "s")
-    pd.testing.assert_frame_equal(one, tidy_table(rows[::-1], members[::-1], "s"))
-    assert one["trial_id"].tolist() == ["b", "a", "c"] * 2
+    tidy = tidy_table(rows, members, "s")
+    pd.testing.assert_frame_equal(tidy, tidy_table(rows[::-1], members[::-1], "s"))
+    assert tidy["trial_id"].tolist() == ["b", "a", "c"] * 2
 
 
 @pytest.fixture
@@ -204,6 +204,11 @@ def test_parquet_reads_back_equal(frame):
     stream = io.BytesIO()
     write_table(frame, "parquet", stream)
     pd.testing.assert_frame_equal(pd.read_parquet(io.BytesIO(stream.getvalue())), frame)
+
+
+def test_an_infinite_number_which_json_lacks_is_refused():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_table(pd.DataFrame({"loss": [1.0, np.inf]}), "json", io.BytesIO())
 
 
 def test_json_is_a_list_of_objects_with_null_for_what_is_missing(frame):

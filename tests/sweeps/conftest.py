@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-import sweeps
-from sweeps.expand import Cell, CorpusFacts, expand
+from scalevec import sweeps
+from scalevec.sweeps.expansion.expand import Cell, CorpusFacts, expand
 
 
 @pytest.fixture

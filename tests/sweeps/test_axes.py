@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeps.axes import LINEAR, LOG, LOG_ONE_MINUS, axis_of, beyond, place, rounded, value_at
+from scalevec.sweeps.axes import LINEAR, LOG, LOG_ONE_MINUS, axis_of, beyond, position_on, rounded, value_at
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_the_axis_follows_from_the_field_and_a_zero_in_its_grid(field, grid, axi
 
 @given(value=st.floats(1e-6, 0.999), axis=st.sampled_from([LOG, LOG_ONE_MINUS, LINEAR]))
 def test_the_way_to_a_place_and_back_changes_nothing(value, axis):
-    assert value_at(axis, place(axis, value)) == pytest.approx(value, rel=1e-9)
+    assert value_at(axis, position_on(axis, value)) == pytest.approx(value, rel=1e-9)
 
 
 @given(st.floats(1e-6, 10))
@@ -39,9 +39,9 @@ def test_rounding_is_to_the_nearest_quarter_power_of_two(value):
 
 @given(st.floats(0, 0.9999))
 def test_a_beta_is_rounded_by_what_it_lacks_of_one(beta):
-    found = rounded(LOG_ONE_MINUS, beta, ())
-    assert 0 <= found < 1
-    assert abs(math.log2(1 - beta) - math.log2(1 - found)) <= 1 / 8 + 1e-9
+    actual = rounded(LOG_ONE_MINUS, beta, ())
+    assert 0 <= actual < 1
+    assert abs(math.log2(1 - beta) - math.log2(1 - actual)) <= 1 / 8 + 1e-9
 
 
 def test_a_linear_value_is_rounded_to_a_quarter_of_the_smallest_step():
@@ -66,5 +66,5 @@ def test_a_linear_value_is_rounded_to_a_quarter_of_the_smallest_step():
     ],
 )
 def test_a_grid_goes_on_by_its_last_step_as_far_as_the_field_does(field, grid, edge, further):
-    found = beyond(field, grid, edge)
-    assert found == (None if further is None else pytest.approx(further, abs=1e-12))
+    actual = beyond(field, grid, edge)
+    assert actual == (None if further is None else pytest.approx(further, abs=1e-12))

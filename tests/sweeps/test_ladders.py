@@ -3,18 +3,18 @@
 import itertools
 import math
 import re
-from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import sweeps
-from model.accounting import ParameterCounts, count_parameters
-from model.config import ConfigurationError, Experts, ModelConfig
-from sweeps import ladders
-from sweeps.expand import CorpusFacts, expand
+from scalevec import sweeps
+from scalevec.model.accounting import ParameterCounts, count_parameters
+from scalevec.model.config import ConfigurationError, Experts, ModelConfig
+from scalevec.sweeps import ladders
+from scalevec.sweeps.expansion.expand import CorpusFacts, expand
+from support import CHECKOUT
 
 VOCABULARY = 50_304
 NOMINAL = {"0.12b": 0.12e9, "0.25b": 0.25e9, "0.5b": 0.5e9, "1b": 1e9, "2b": 2e9}
@@ -174,7 +174,7 @@ def test_batch_and_rate_of_the_file_stand_over_the_rules() -> None:
 
 def test_a_rule_may_make_mixtures() -> None:
     text = LADDER.replace("rungs: 4", "rungs: 4, experts: {n_experts: 8, top_k: 2, balancing: bias}")
-    dense, mixtures = (expand(sweeps.loads(one), CORPUS) for one in (LADDER, text))
+    dense, mixtures = (expand(sweeps.loads(item), CORPUS) for item in (LADDER, text))
     for plain, mixture in zip(dense, mixtures, strict=True):
         experts = mixture.template.model.experts
         assert experts is not None
@@ -194,6 +194,6 @@ def test_an_inline_mixture_becomes_the_models() -> None:
 
 
 def test_the_examples_of_the_page_on_models_are_valid() -> None:
-    page = Path(__file__).resolve().parents[2] / "docs" / "models.md"
+    page = CHECKOUT / "docs" / "models.md"
     examples = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert [sweeps.loads(example).name for example in examples] == ["mixture", "by-rule"]

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-import sweeps
-from sweeps.expand import CorpusFacts, expand
-from sweeps.fields import FIELD_TYPES, NUMERIC_FIELDS
+from scalevec import sweeps
+from scalevec.model.optimization import OPTIMIZERS
+from scalevec.sweeps.expansion.expand import CorpusFacts, expand
+from scalevec.sweeps.fields import FIELD_TYPES, NUMERIC_FIELDS
 
 
 @pytest.fixture
@@ -34,13 +35,6 @@ def test_the_demo_has_no_arms_that_are_identical(sweep: Any, corpus: CorpusFacts
     assert sweeps.identical_arms(expand(sweep, corpus)) == []
 
 
-def test_a_sweep_that_is_not_shipped_is_said_with_those_that_are() -> None:
-    with pytest.raises(
-        FileNotFoundError, match="no sweep called 'other' is shipped; there are: quickstart, simulate"
-    ):
-        sweeps.shipped("other")
-
-
 def test_arms_may_be_called_on_and_no(changed: Callable[[str, str], str]) -> None:
     arms = sweeps.loads(changed("none:     {", "no: {}\n  on: {}\n  3: {")).arms
     assert list(arms) == ["baseline", "no", "on", "3", "unified"]
@@ -55,8 +49,8 @@ def test_the_reference_is_the_baseline_or_else_the_first_arm(changed: Callable[[
 def test_resources_of_a_rung_stand_over_the_default(changed: Callable[[str, str], str]) -> None:
     text = changed("default: {time: auto}", "default: {time: 30, gpus: 1}\n  tiny-55k: {gpus: 2}")
     sweep = sweeps.loads(text)
-    found = [sweep.resources_for(rung) for rung in ("tiny-25k", "tiny-55k")]
-    assert [(resources.time, resources.gpus) for resources in found] == [(30.0, 1), (30.0, 2)]
+    actual = [sweep.resources_for(rung) for rung in ("tiny-25k", "tiny-55k")]
+    assert [(resources.time, resources.gpus) for resources in actual] == [(30.0, 1), (30.0, 2)]
 
 
 def test_a_gpu_may_be_shared_and_a_cpu_is_the_default(changed: Callable[[str, str], str]) -> None:
@@ -102,9 +96,37 @@ def test_the_schema_lists_every_trial_field_where_it_may_stand() -> None:
     assert schema["additionalProperties"] is False
 
 
+def test_every_field_of_every_section_is_described_in_the_schema() -> None:
+    schema = sweeps.json_schema()
+    sections = {"": schema, **schema["$defs"]}
+    assert len(schema["properties"]) == 21
+    undescribed = [
+        f"{section}.{name}"
+        for section, definition in sections.items()
+        for name, field in definition["properties"].items()
+        if not field.get("description")
+    ]
+    assert undescribed == []
+
+
+def test_the_schema_knows_the_optimizers_and_the_options_of_each() -> None:
+    fields = sweeps.json_schema()["$defs"]["OptimizerFields"]["properties"]
+    assert fields["name"]["enum"] == list(OPTIMIZERS)
+    for optimizer in OPTIMIZERS.values():
+        for name, option in optimizer.options.items():
+            assert fields[name]["description"] == option.help
+            assert fields[name].get("enum", []) == list(option.choices)
+
+
+def test_the_schema_takes_one_value_where_it_takes_a_list() -> None:
+    seeds = sweeps.json_schema()["properties"]["seeds"]
+    assert [form["type"] for form in seeds["anyOf"]] == ["integer", "array"]
+    assert "the one seed 3" in seeds["description"]
+
+
 def test_importing_sweeps_imports_nothing_heavy() -> None:
     heavy = ("torch", "pydantic", "numpy", "pandas", "scipy", "sqlalchemy", "ray", "matplotlib")
-    script = f"import sys, sweeps; print([name for name in {heavy!r} if name in sys.modules])"
+    script = f"import sys, scalevec.sweeps; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -2,21 +2,22 @@
 
 import importlib.util
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from model.config import ARCHITECTURES
-from model.strategies import PRESETS
+from scalevec.model.config import ARCHITECTURES
+from scalevec.model.strategies import PRESETS
+from support import CHECKOUT
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = CHECKOUT / "docs"
+TOOL = CHECKOUT / "tools" / "scale_vector_counts.py"
 FROM_A_QUARTER_BILLION = ("0.25b", "0.5b", "1b", "2b")
 
 
 @pytest.fixture(scope="module")
 def counting() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("scale_vector_counts", DOCS / "scale_vector_counts.py")
+    spec = importlib.util.spec_from_file_location("scale_vector_counts", TOOL)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -24,6 +25,7 @@ def counting() -> ModuleType:
     return module
 
 
+@pytest.mark.kept
 def test_the_page_is_what_the_command_writes(counting: ModuleType) -> None:
     assert (DOCS / "scale-vector-counts.md").read_text(encoding="utf-8") == counting.page()
 
@@ -39,14 +41,14 @@ def test_scale_vectors_are_below_a_thousandth_from_a_quarter_billion_up(
 
 
 def test_vectors_of_every_expert_are_below_a_thousandth_too(counting: ModuleType) -> None:
-    own = replace(PRESETS["unified"], experts="own")
+    expert_vectors = replace(PRESETS["unified"], experts="own")
     for size in FROM_A_QUARTER_BILLION:
-        assert counting.share(counting.counts(f"moe-{size}", own)) < 1e-3
+        assert counting.share(counting.counts(f"moe-{size}", expert_vectors)) < 1e-3
 
 
 def test_the_baseline_of_the_1b_preset_is_the_papers(counting: ModuleType) -> None:
-    found = counting.counts("1b", PRESETS["baseline"])
-    assert (found.total, found.scale_vectors) == (1_028_065_024, 80_640)
+    actual = counting.counts("1b", PRESETS["baseline"])
+    assert (actual.total, actual.scale_vectors) == (1_028_065_024, 80_640)
 
 
 def test_unified_light_keeps_within_the_papers_count_and_unified_does_not(counting: ModuleType) -> None:

@@ -1,20 +1,19 @@
 """The sweep files that come with the project: those of the paper's sizes, and their small siblings."""
 
 import importlib.util
-from pathlib import Path
 
 import pytest
 import yaml
 
-import sweeps
-from sweeps.expand import expand
-from sweeps.trials import CorpusFacts
+from scalevec import sweeps
+from scalevec.sweeps.expansion.expand import expand
+from scalevec.sweeps.expansion.trials import CorpusFacts
+from support import CHECKOUT
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 PAPER = sorted((CHECKOUT / "sweeps" / "paper").glob("*.yaml"))
 SMALL = sorted((CHECKOUT / "sweeps" / "small").glob("*.yaml"))
 
-_spec = importlib.util.spec_from_file_location("paper", CHECKOUT / "docs" / "paper.py")
+_spec = importlib.util.spec_from_file_location("paper", CHECKOUT / "tools" / "paper.py")
 assert _spec is not None
 assert _spec.loader is not None
 paper = importlib.util.module_from_spec(_spec)
@@ -45,3 +44,23 @@ def test_a_small_sweep_names_its_tables_and_has_a_cut_that_loads(path):
 
 def test_every_small_sweep_that_is_run_exists():
     assert {path.stem for path in SMALL} == set(paper.TABLES)
+
+
+def test_every_sweep_file_of_the_project_is_shipped_under_its_name():
+    names = sweeps.shipped_names()
+    assert {"quickstart", "simulate", "paper/main", "small/main"} <= set(names)
+    assert {sweeps.shipped(name).resolve() for name in names} == set((CHECKOUT / "sweeps").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("quickstrat", "quickstart"), ("main", "paper/main, small/main"), ("large/decay", "paper/decay")],
+)
+def test_a_name_that_is_not_shipped_is_refused_with_the_nearest(name, nearest):
+    with pytest.raises(FileNotFoundError, match=f"no sweep called '{name}' is shipped; nearest: {nearest}"):
+        sweeps.shipped(name)
+
+
+def test_a_name_like_no_other_is_refused_with_all():
+    with pytest.raises(FileNotFoundError, match=r"there are: paper/ablation, .*quickstart, simulate"):
+        sweeps.shipped("zzz")

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.errors import SweepError
-from sweeps.yaml_source import LARGEST_FILE, Source, read_file, read_text
+from scalevec.sweeps.errors import SweepError
+from scalevec.sweeps.yaml_source import LARGEST_FILE, SweepSource, read_file, read_text
 
 
-def read(text: str) -> Source:
+def read(text: str) -> SweepSource:
     return read_text(text, "my.yaml", Path())
 
 
@@ -42,12 +42,16 @@ def refusal(text: str) -> str:
         ("2024-01-01", "2024-01-01"),
         ("!!str 8", "8"),
         ("!!int 8", 8),
-        ("! 8", "8"),
+        ("! 8", 8),
+        (".5e3", 500.0),
+        ("-.INF", float("-inf")),
+        ("0o17", "0o17"),
+        ("1__0", "1__0"),
     ],
 )
 def test_a_scalar_is_what_it_looks_like(text: str, value: object) -> None:
-    found = read(f"a: {text}").data["a"]
-    assert (found, type(found)) == (value, type(value))
+    a = read(f"a: {text}").data["a"]
+    assert (a, type(a)) == (value, type(value))
 
 
 def test_keys_are_text() -> None:
@@ -90,9 +94,26 @@ def test_aliases_that_nest_are_refused() -> None:
     assert "nested more than 20 deep" in refusal("\n".join(lines))
 
 
-@pytest.mark.parametrize("text", ["&a [*a]", "a: *b"])
-def test_an_alias_for_nothing_or_for_itself_is_refused(text: str) -> None:
-    assert "stands for nothing above it, or for itself" in refusal(text)
+def test_an_alias_for_nothing_is_refused() -> None:
+    assert refusal("a: 1\nb: *b") == "my.yaml:2: not YAML: found undefined alias 'b'"
+
+
+def test_an_alias_for_itself_is_refused() -> None:
+    assert refusal("a: 1\nb: &b [*b]") == "my.yaml:2: b: nested more than 20 deep"
+
+
+def test_an_anchor_may_be_set_again(recwarn: pytest.WarningsRecorder) -> None:
+    assert read("a: &x 1\nb: &x 2\nc: *x").data == {"a": 1, "b": 2, "c": 2}
+    assert not recwarn.list
+
+
+def test_a_problem_below_an_alias_stands_where_its_text_stands() -> None:
+    assert read("a: &x {c: 1}\n\nb: *x").line(("b", "c")) == 1
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_the_version_in_a_directive_changes_no_value(version: str) -> None:
+    assert read(f"%YAML {version}\n---\na: [on, 017, 1:30]").data == {"a": ["on", 17, "1:30"]}
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "{a: " * 50_000, "- " * 100_000, "? " * 100_000])
@@ -106,9 +127,10 @@ def test_deep_nesting_is_refused(text: str) -> None:
         ("a: [", "my.yaml:1: not YAML"),
         ("a: 1\n\tb: 2", "my.yaml:2: not YAML"),
         ("a: 1\nb: \0", "my.yaml:2: the character '\\x00' is not allowed in YAML"),
-        ("--- 1\n--- 2", "my.yaml:2: a second document begins"),
+        ("--- 1\n--- 2", "my.yaml:2: not YAML: expected a single document"),
         ("? [1]\n: 2", "my.yaml:1: a key that is not plain text"),
         ('a: "\\UFFFFFFFF"', "my.yaml:1: not YAML"),
+        ("%YAML 1.3\n---\na: 1", "my.yaml:1: not YAML: version minor part"),
         ('a: "\\ud800"', "my.yaml:1: a: '\\ud800' holds half a character"),
     ],
 )

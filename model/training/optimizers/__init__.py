@@ -1,44 +1,35 @@
 """Optimizers, and the parameter groups that scale vectors need: their own decay and learning rate.
 
-Each takes groups and options (``model.optimization``) and decays p <- p (1 - learning rate * decay), with
-the group's own learning rate and decay, before its step unless it says otherwise.
+An optimizer is a function of parameter groups and options, and an entry in ``model.optimization.OPTIMIZERS``.
+It decays p <- p (1 - learning rate * decay), with the group's own learning rate and decay, before its step
+unless it says otherwise.
 """
 
 from collections import defaultdict
 
 import torch
 
-from model.config import Trial
-from model.training.optimizers.adamw import adamw
-from model.training.optimizers.base import Factory, Group, Kind
-from model.training.optimizers.library import adafactor, ademamix, adopt, lion, soap
-from model.training.optimizers.muon import muon
-from model.training.optimizers.sgd import sgd
-from model.transformer import Transformer, parameter_roles
+from scalevec.model.config import OPTIMIZERS, OptimizerConfig, Trial
+from scalevec.model.optimization import imported
+from scalevec.model.training.optimizers.base import Factory, Group, Kind
+from scalevec.model.transformer import Transformer, parameter_roles
 
-__all__ = ["OPTIMIZERS", "build_optimizer", "parameter_groups", "set_learning_rate"]
-
-OPTIMIZERS: dict[str, Factory] = {
-    "adamw": adamw,
-    "sgd": sgd,
-    "muon": muon,
-    "soap": soap,
-    "lion": lion,
-    "adafactor": adafactor,
-    "ademamix": ademamix,
-    "adopt": adopt,
-}
+__all__ = ["build_optimizer", "optimizer_over", "parameter_groups", "set_learning_rate"]
 
 SCALE_VECTOR_ROLES = {"scale_vector_input": "input", "scale_vector_output": "output"}
-OF_MATRICES = ("muon", "soap")
-"""Optimizers that take the blocks' matrices only, and leave the rest to AdamW."""
 KINDS: dict[str, Kind] = {"matrix": "matrix", "experts": "stack"}
-"""Roles of the parameters that they take; every other role is ``other``."""
+"""Roles of the parameters that an optimizer of matrices takes; every other role is ``other``."""
 
 
 def build_optimizer(model: Transformer, trial: Trial) -> torch.optim.Optimizer:
     """The optimizer of ``trial`` over all parameters of ``model``, grouped by what the groups differ in."""
-    return OPTIMIZERS[trial.optimizer.name](parameter_groups(model, trial), trial.optimizer)
+    return optimizer_over(parameter_groups(model, trial), trial.optimizer)
+
+
+def optimizer_over(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
+    """The optimizer that ``config`` names, over ``groups``; its module is imported now."""
+    factory: Factory = imported(OPTIMIZERS[config.name].factory)
+    return factory(groups, config)
 
 
 def parameter_groups(model: Transformer, trial: Trial) -> list[Group]:
@@ -47,7 +38,7 @@ def parameter_groups(model: Transformer, trial: Trial) -> list[Group]:
     Matrices, embedding and head decay; scale vectors decay as the strategy says for their role. Kinds are
     told apart only for an optimizer of matrices.
     """
-    kinds = KINDS if trial.optimizer.name in OF_MATRICES else {}
+    kinds = KINDS if OPTIMIZERS[trial.optimizer.name].matrices_only else {}
     strategy = trial.model.scale_vectors
     members: defaultdict[tuple[float, float, Kind], list[torch.nn.Parameter]] = defaultdict(list)
     roles = parameter_roles(model)

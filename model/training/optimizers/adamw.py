@@ -4,11 +4,12 @@ import inspect
 
 import torch
 
-from model.config import OptimizerConfig
-from model.training.optimizers.base import Group, Unguarded
+from scalevec.model.config import OptimizerConfig
+from scalevec.model.training.optimizers.base import Group, WithoutCompilerGuards
 
 
-class _AdamW(Unguarded, torch.optim.AdamW):
+class _AdamW(WithoutCompilerGuards, torch.optim.AdamW):
+    # The guard that is taken off is also what turns gradients off during a step.
     step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
 
 

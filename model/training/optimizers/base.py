@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import torch
 
-from model.config import OptimizerConfig
+from scalevec.model.config import OptimizerConfig
 
 Kind = Literal["matrix", "stack", "other"]
 """A matrix of a block, a stack [experts, rows, columns] of such matrices, or anything else."""
@@ -18,8 +18,13 @@ Stack = tuple[torch.nn.Parameter, list[torch.nn.Parameter]]
 """A parameter [experts, rows, columns], and views of its matrices that are parameters themselves."""
 
 
-class Unguarded(torch.optim.Optimizer):
-    """torch's methods without the guards around them, which spend seconds on importing torch.compile."""
+class WithoutCompilerGuards(torch.optim.Optimizer):
+    """torch's own methods without the guards that keep torch.compile out of them.
+
+    The first call of a guard imports the compiler, ``torch._dynamo``: 1.9 s of a processor (median of five)
+    on top of the 2.2 s in which a fresh worker loads all else, and nothing here is ever compiled. The guards
+    are plain ``functools.wraps`` decorators; what they wrap runs the same arithmetic.
+    """
 
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
     state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
@@ -27,7 +32,7 @@ class Unguarded(torch.optim.Optimizer):
     zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
 
 
-class Together(Unguarded):
+class Together(WithoutCompilerGuards):
     """Optimizers with parameters of their own, behind the interface of one.
 
     The matrices of ``stacks`` are given their part of the stack's gradient before each step.
@@ -35,11 +40,11 @@ class Together(Unguarded):
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer], stacks: Sequence[Stack] = ()) -> None:
         self.optimizers, self.stacks = tuple(optimizers), tuple(stacks)
-        super().__init__([group for one in optimizers for group in one.param_groups], {})
+        super().__init__([group for optimizer in optimizers for group in optimizer.param_groups], {})
         # The groups and the state are those of the members: what is set or loaded here is what they see.
-        self.param_groups = [group for one in self.optimizers for group in one.param_groups]
-        for one in self.optimizers:
-            one.state = self.state
+        self.param_groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
+        for optimizer in self.optimizers:
+            optimizer.state = self.state
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients, those of the stacks too."""
@@ -53,16 +58,18 @@ class Together(Unguarded):
     def step(self) -> None:  # type: ignore[override]  # no caller has a closure
         """One step of each member."""
         for stack, matrices in self.stacks:
-            for place, matrix in enumerate(matrices):
-                matrix.grad = None if stack.grad is None else stack.grad[place]
-        for one in self.optimizers:
-            one.step()
+            for index, matrix in enumerate(matrices):
+                # A view of the stack's gradient: nothing is copied.
+                matrix.grad = None if stack.grad is None else stack.grad[index]
+        for optimizer in self.optimizers:
+            optimizer.step()
 
 
 def matrices_of(group: Group) -> tuple[Group, list[Stack]]:
     """The group of stacks as a group of their matrices, and each stack beside its matrices."""
     stacks = [
-        (stack, [torch.nn.Parameter(stack.detach()[place]) for place in range(len(stack))])
+        # Views again: a step of a matrix writes into the stack itself.
+        (stack, [torch.nn.Parameter(stack.detach()[index]) for index in range(len(stack))])
         for stack in group["params"]
     ]
     return {**group, "params": [matrix for _, matrices in stacks for matrix in matrices]}, stacks

@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
-from model.config import OptimizerConfig
-from model.training.optimizers.base import Group, Unguarded
-from model.training.optimizers.muon import beside_adamw
+from scalevec.model.config import OptimizerConfig
+from scalevec.model.training.optimizers.base import Group, WithoutCompilerGuards
+from scalevec.model.training.optimizers.muon import beside_adamw
 
 
 def soap(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
@@ -19,13 +19,17 @@ def soap(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
     only sets it up: it moves and decays nothing. Decay comes after the step: (p - step) (1 - rate * decay).
     """
     options = {"precondition_frequency": int(config.number("preconditioner_steps"))}
-    return beside_adamw(groups, config, lambda own: _made("SOAP", own, config, **_moments(config), **options))
+    return beside_adamw(
+        groups,
+        config,
+        lambda matrices: _library_optimizer("SOAP", matrices, config, **_moments(config), **options),
+    )
 
 
 def lion(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
     """Lion (Chen et al., arXiv 2302.06675): the sign of an interpolated momentum."""
     betas = (config.number("beta1"), config.number("beta2"))
-    return _made("Lion", groups, config, betas=betas, weight_decouple=True)
+    return _library_optimizer("Lion", groups, config, betas=betas, weight_decouple=True)
 
 
 def adafactor(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
@@ -35,16 +39,18 @@ def adafactor(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optim
     min(beta2, 1 - step^(-decay_exponent)) and is factored into rows and columns from two axes on; a larger
     root mean square of the update than ``update_clip`` is scaled down to it; momentum is over the updates.
     """
-    return _made(
+    return _library_optimizer(
         "AdaFactor",
         groups,
         config,
         betas=(config.number("beta1"), config.number("beta2")),
+        # The library takes the exponent with its sign.
         decay_rate=-config.number("decay_exponent"),
         clip_threshold=config.number("update_clip"),
         weight_decouple=True,
         scale_parameter=False,
         relative_step=False,
+        # The library's default is bfloat16, which would round the momentum of float32 training.
         momentum_dtype=torch.float32 if _is_single(groups) else torch.float64,
     )
 
@@ -58,7 +64,7 @@ def ademamix(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimi
     """
     warmup = config.number("slow_warmup_steps")
     betas = (config.number("beta1"), config.number("beta2"), config.number("beta3"))
-    return _made(
+    return _library_optimizer(
         "AdEMAMix",
         groups,
         config,
@@ -76,7 +82,7 @@ def adopt(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer
     The normalized gradient is clipped at step^(1/4). The very first step sets up the second moment and
     only decays.
     """
-    return _made("ADOPT", groups, config, **_moments(config), weight_decouple=True)
+    return _library_optimizer("ADOPT", groups, config, **_moments(config), weight_decouple=True)
 
 
 def _moments(config: OptimizerConfig) -> dict[str, Any]:
@@ -87,10 +93,13 @@ def _is_single(groups: list[Group]) -> bool:
     return all(parameter.dtype != torch.float64 for group in groups for parameter in group["params"])
 
 
-def _made(name: str, groups: list[Group], config: OptimizerConfig, **options: Any) -> torch.optim.Optimizer:
+def _library_optimizer(
+    name: str, groups: list[Group], config: OptimizerConfig, **options: Any
+) -> torch.optim.Optimizer:
     """The library's optimizer ``name`` over ``groups``, its methods without guards."""
     import pytorch_optimizer
 
-    kind = types.new_class(name, (Unguarded, getattr(pytorch_optimizer, name)))
-    made: torch.optim.Optimizer = kind(groups, lr=config.learning_rate, **options)
-    return made
+    # The class without guards comes first, so that its methods stand over the library's.
+    kind = types.new_class(name, (WithoutCompilerGuards, getattr(pytorch_optimizer, name)))
+    optimizer: torch.optim.Optimizer = kind(groups, lr=config.learning_rate, **options)
+    return optimizer

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 import torch
 
-from model.config import OptimizerConfig
-from model.training.optimizers.adamw import adamw
-from model.training.optimizers.base import Group, Stack, Together, Unguarded, matrices_of
+from scalevec.model.config import OptimizerConfig
+from scalevec.model.training.optimizers.adamw import adamw
+from scalevec.model.training.optimizers.base import Group, Stack, Together, WithoutCompilerGuards, matrices_of
 
 _SCALES = {"match-rms-adamw": "match_rms_adamw", "original": "original"}
 
 
-class _Muon(Unguarded, torch.optim.Muon):
+class _Muon(WithoutCompilerGuards, torch.optim.Muon):
     """Two-dimensional parameters only."""
 
 
@@ -24,15 +24,15 @@ def muon(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
     0.2 sqrt(max(rows, columns)), so that AdamW's learning rate and decay serve here too (arXiv 2502.16982);
     ``original`` by sqrt(max(1, rows / columns)). Decay is by the learning rate before this factor.
     """
-    scale = _SCALES[str(config.update_scale)]
+    scale = _SCALES[config.option("update_scale")]
     return beside_adamw(
         groups,
         config,
-        lambda own: _Muon(
-            own,
+        lambda matrices: _Muon(
+            matrices,
             lr=config.learning_rate,
             momentum=config.number("momentum"),
-            nesterov=bool(config.nesterov),
+            nesterov=config.option("nesterov"),
             ns_steps=int(config.number("newton_schulz_steps")),
             adjust_lr_fn=scale,
         ),
@@ -43,7 +43,7 @@ def beside_adamw(
     groups: list[Group], config: OptimizerConfig, build: Callable[[list[Group]], torch.optim.Optimizer]
 ) -> torch.optim.Optimizer:
     """What ``build`` makes for the matrices of ``groups``, and AdamW for their other parameters."""
-    own, others = [], []
+    matrices, others = [], []
     stacks: list[Stack] = []
     for group in groups:
         if group["kind"] == "stack":
@@ -53,5 +53,5 @@ def beside_adamw(
             factor = group["learning_rate_factor"] * config.number("adamw_rate_factor")
             others.append({**group, "learning_rate_factor": factor})
         else:
-            own.append(group)
-    return Together([build(own), adamw(others, config)], stacks)
+            matrices.append(group)
+    return Together([build(matrices), adamw(others, config)], stacks)

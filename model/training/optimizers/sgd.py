@@ -2,11 +2,11 @@
 
 import torch
 
-from model.config import OptimizerConfig
-from model.training.optimizers.base import Group, Unguarded
+from scalevec.model.config import OptimizerConfig
+from scalevec.model.training.optimizers.base import Group, WithoutCompilerGuards
 
 
-class _SGD(Unguarded):
+class _SGD(WithoutCompilerGuards):
     """Not torch's, whose decay goes through the momentum: p <- p (1 - learning rate * decay) does not."""
 
     def __init__(self, groups: list[Group], momentum: float, nesterov: bool) -> None:
@@ -39,4 +39,4 @@ def sgd(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
 
     With a momentum of zero, the default, m is the gradient.
     """
-    return _SGD(groups, config.number("momentum"), bool(config.nesterov))
+    return _SGD(groups, config.number("momentum"), config.option("nesterov"))

@@ -1,11 +1,11 @@
 """A small corpus and a trial of some steps."""
 
 import pytest
-from support import BATCH_TOKENS, SEQUENCE, STEPS
 
-from model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
-from model.strategies import PRESETS
-from model.training.corpora import Corpus, CorpusConfig, prepare
+from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
+from scalevec.model.strategies import PRESETS
+from scalevec.model.training.corpora.prepare import Corpus, CorpusConfig, prepare
+from support import BATCH_TOKENS, SEQUENCE, STEPS
 
 
 @pytest.fixture(scope="session")

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support import STEPS, MemoryRecorder, with_strategy
 
-from model.config import RunOptions, ScheduleConfig
-from model.training import loop
-from model.training.checkpoints import load_newest
-from model.training.loop import Interrupted, TrainingRun, train
-from model.training.progress import Progress, has_diverged
+from scalevec.model.config import RunOptions, ScheduleConfig
+from scalevec.model.training import loop
+from scalevec.model.training.checkpoints.state import load_newest
+from scalevec.model.training.loop import TrainingInterruptedError, TrainingRun, train
+from scalevec.model.training.progress import RunProgress, has_diverged
+from support import STEPS, MemoryRecorder, with_strategy
 
 ARMS = ("none", "baseline", "unified", "unified-dp")
 OUTCOME = ("status", "loss", "loss_validation", "loss_initial", "steps", "n_tokens")
@@ -21,7 +21,7 @@ def run(trial, corpus, folder, stop_after=None, **options):
     recorder = MemoryRecorder(stop_after)
     try:
         result = train(trial, corpus, RunOptions(**options), recorder, folder)
-    except Interrupted:
+    except TrainingInterruptedError:
         result = None
     return result, recorder
 
@@ -31,7 +31,7 @@ def run_with_stops(trial, corpus, folder, stops, **options):
     recorder = MemoryRecorder()
     for stop in stops:
         recorder.stop_after = stop
-        with pytest.raises(Interrupted):
+        with pytest.raises(TrainingInterruptedError):
             train(trial, corpus, RunOptions(**options), recorder, folder)
     recorder.stop_after = None
     return train(trial, corpus, RunOptions(**options), recorder, folder), recorder
@@ -65,7 +65,7 @@ def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_bits(arm, stops, t
 
 def test_rows_beyond_the_checkpoint_are_cut_and_run_again(trial, corpus, tmp_path):
     recorder = MemoryRecorder(stop_after=6)
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterruptedError):
         train(trial, corpus, RunOptions(), recorder, tmp_path)
     lost_with_the_process = [{"step": 7, "loss": -1.0}, {"step": 8, "loss": -1.0}]
     recorder.rows += lost_with_the_process
@@ -81,7 +81,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(tr
     recorder = MemoryRecorder()
     for stop in (5, 9):
         recorder.stop_after = stop
-        with pytest.raises(Interrupted):
+        with pytest.raises(TrainingInterruptedError):
             train(trial, corpus, RunOptions(), recorder, folder)
     newest = sorted(folder.iterdir())[-1]
     newest.write_bytes(newest.read_bytes()[:-100])
@@ -97,7 +97,7 @@ def test_a_checkpoint_whose_rows_were_lost_is_not_used_and_that_is_said(trial, c
     recorder = MemoryRecorder()
     for stop in (5, 9):
         recorder.stop_after = stop
-        with pytest.raises(Interrupted):
+        with pytest.raises(TrainingInterruptedError):
             train(trial, corpus, RunOptions(), recorder, tmp_path / "lost")
     del recorder.rows[6:]  # as a loss of power may leave them
     recorder.stop_after = None
@@ -112,7 +112,7 @@ def test_rows_are_on_the_disk_before_a_checkpoint_is_written(monkeypatch, trial,
     recorder = MemoryRecorder(stop_after=6)
     synced: list[int] = []
     monkeypatch.setattr(loop, "save_checkpoint", lambda *_: synced.append(recorder.synced))
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterruptedError):
         train(trial, corpus, RunOptions(), recorder, tmp_path)
     assert synced == [6]
 
@@ -121,12 +121,12 @@ def test_a_run_that_starts_over_keeps_its_new_checkpoints(trial, corpus, tmp_pat
     recorder = MemoryRecorder()
     for stop in (5, 9):
         recorder.stop_after = stop
-        with pytest.raises(Interrupted):
+        with pytest.raises(TrainingInterruptedError):
             train(trial, corpus, RunOptions(), recorder, tmp_path)
     for path in tmp_path.iterdir():
         path.write_bytes(b"damaged")
     recorder.stop_after = 3
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterruptedError):
         train(trial, corpus, RunOptions(), recorder, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000003.safetensors"]
 
@@ -165,7 +165,7 @@ def test_a_loss_that_is_no_number_ends_the_run_as_diverged(trial, corpus, tmp_pa
 
 def test_a_mean_above_the_start_is_divergence_only_after_a_fifth_of_the_steps(trial):
     long = replace(trial, tokens=1000 * trial.batch_tokens)
-    progress = Progress(step=200, loss_initial=5.0)
+    progress = RunProgress(step=200, loss_initial=5.0)
     progress.recent_losses.extend([5.1] * 50)
     assert not has_diverged(long, progress, 5.1)
     progress.step = 201

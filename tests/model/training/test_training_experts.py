@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support import STEPS, MemoryRecorder
 
-from model.config import BALANCINGS, Experts, RunOptions, Trial
-from model.training.checkpoints import load_newest
-from model.training.loop import Interrupted, TrainingRun, train
+from scalevec.model.config import BALANCINGS, Experts, RunOptions, Trial
+from scalevec.model.training.checkpoints.state import load_newest
+from scalevec.model.training.loop import TrainingInterruptedError, TrainingRun, train
+from support import STEPS, MemoryRecorder
 
 FOUR = Experts(n_experts=4, top_k=2, feed_forward=24)
 
@@ -24,7 +24,7 @@ def test_a_resumed_mixture_ends_with_the_same_bits(balancing, trial, corpus, tmp
     recorder = MemoryRecorder()
     for stop in (3, 11):
         recorder.stop_after = stop
-        with pytest.raises(Interrupted):
+        with pytest.raises(TrainingInterruptedError):
             train(trial, corpus, RunOptions(), recorder, tmp_path / "resumed")
     recorder.stop_after = None
     resumed = train(trial, corpus, RunOptions(), recorder, tmp_path / "resumed")
@@ -34,7 +34,7 @@ def test_a_resumed_mixture_ends_with_the_same_bits(balancing, trial, corpus, tmp
 
 def test_the_bias_is_in_the_checkpoint_and_the_load_is_not(trial, corpus, tmp_path):
     trial = with_experts(trial, replace(FOUR, balancing="bias"))
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterruptedError):
         train(trial, corpus, RunOptions(), MemoryRecorder(stop_after=5), tmp_path)
     checkpoint = load_newest(tmp_path, print)
     bias = checkpoint.tensors["model.blocks.0.feed_forward.bias"]
@@ -80,7 +80,7 @@ def test_the_recorded_loss_has_no_penalty_in_it(trial, corpus, tmp_path):
     for balancing in ("loss", "none"):
         recorder = MemoryRecorder(stop_after=1)
         of_policy = with_experts(trial, replace(FOUR, balancing=balancing, loss_coefficient=5.0))
-        with pytest.raises(Interrupted):
+        with pytest.raises(TrainingInterruptedError):
             train(of_policy, corpus, RunOptions(), recorder, tmp_path / balancing)
         first[balancing] = recorder.rows[0]
     assert first["loss"]["loss"] == first["none"]["loss"]

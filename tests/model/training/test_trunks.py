@@ -10,9 +10,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support import BATCH_TOKENS, MemoryRecorder
 
-from model.config import (
+from scalevec.model.config import (
     OPTIMIZERS,
     SCHEDULES,
     ModelConfig,
@@ -22,15 +21,16 @@ from model.config import (
     Shape,
     Trial,
 )
-from model.identity import semantic_fields, trial_id
-from model.training import checkpoints
-from model.training.checkpoint_files import checkpoint_path
-from model.training.checkpoints import Checkpoint, read_checkpoint
-from model.training.loop import Interrupted, train
-from model.training.progress import stays_whole
-from model.training.schedules import learning_rate
-from model.training.trunks import load_trunk, save_trunk
-from model.trunks import COURSES, branch_step, trunk_id
+from scalevec.model.identity import semantic_fields, trial_id
+from scalevec.model.schedules import learning_rate
+from scalevec.model.training.checkpoints import state as checkpoints
+from scalevec.model.training.checkpoints.folder import checkpoint_path
+from scalevec.model.training.checkpoints.state import Checkpoint, read_checkpoint
+from scalevec.model.training.checkpoints.trunk_states import load_trunk, save_trunk
+from scalevec.model.training.loop import TrainingInterruptedError, train
+from scalevec.model.training.progress import stays_whole
+from scalevec.model.trunks import branch_step, trunk_id
+from support import BATCH_TOKENS, MemoryRecorder
 
 SCHEDULE = ScheduleConfig("wsd", warmup_tokens=4 * BATCH_TOKENS)
 TIMES = ("wall_s", "tokens_per_s", "peak_memory_bytes")
@@ -111,7 +111,7 @@ def test_a_branch_that_is_stopped_goes_on_without_its_trunk(of_steps, corpus, tm
     trunk, trial = tmp_path / "trunk", of_steps(15)
     run(of_steps(20), corpus, tmp_path / "leader", trunk, branch_steps=(12,))
     recorder = MemoryRecorder(stop_after=13)
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterruptedError):
         run(trial, corpus, tmp_path / "branch", trunk, recorder=recorder)
     checkpoint_path(trunk, 12).unlink()
     recorder.stop_after = None
@@ -185,7 +185,10 @@ def test_schedules_of_one_course_share_their_trunk():
     assert branch_step(constant) == branch_step(falling) == 19
 
 
-@pytest.mark.parametrize("name", sorted(COURSES))
+WITH_TRUNK = sorted(name for name, registered in SCHEDULES.items() if registered.course is not None)
+
+
+@pytest.mark.parametrize("name", WITH_TRUNK)
 def test_schedules_with_a_trunk_have_the_same_rates_at_every_budget(name):
     trials = [replace(_bare(steps, 2), schedule=ScheduleConfig(name, 64)) for steps in (20, 50)]
     shared = min(map(branch_step, trials))
@@ -194,14 +197,14 @@ def test_schedules_with_a_trunk_have_the_same_rates_at_every_budget(name):
     assert rates[0] == rates[1]
 
 
-@pytest.mark.parametrize("name", sorted(SCHEDULES.keys() - COURSES.keys()))
+@pytest.mark.parametrize("name", sorted(SCHEDULES.keys() - set(WITH_TRUNK)))
 def test_every_other_schedule_knows_the_budget(name):
     trials = [replace(_bare(steps, 2), schedule=ScheduleConfig(name, 64)) for steps in (20, 50)]
     assert learning_rate(trials[0], 2) != learning_rate(trials[1], 2)
 
 
 def test_a_schedule_that_knows_the_budget_from_the_start_has_no_trunk(trial):
-    assert trial.schedule.name not in COURSES
+    assert trial.schedule.name not in WITH_TRUNK
     assert trunk_id(trial) is None
     assert branch_step(trial) == 0
 
@@ -290,16 +293,16 @@ def test_a_state_holds_its_rows(tmp_path):
 def test_a_writer_that_is_killed_leaves_nothing_that_is_read(tmp_path):
     child = os.fork()
     if child == 0:
-        checkpoints._sync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+        checkpoints.sync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
         try:
             save_trunk(tmp_path, Checkpoint(3, {"model.weight": torch.zeros(9)}, {}), [])
         finally:
             os._exit(1)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     assert len(list(tmp_path.iterdir())) == 1  # what it had written so far
-    said = []
-    assert load_trunk(tmp_path, range(1, 9), lambda _: "", said.append) is None
-    assert said == []
+    messages = []
+    assert load_trunk(tmp_path, range(1, 9), lambda _: "", messages.append) is None
+    assert messages == []
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before the file is written", "after"])
@@ -337,6 +340,6 @@ def test_a_state_whose_rows_have_a_gap_is_not_used(of_steps, corpus, tmp_path):
 
 def test_a_branch_says_which_trial_at_which_commit_took_its_first_steps(trunk, of_steps, corpus, tmp_path):
     _, recorder = run(of_steps(10), corpus, tmp_path / "branch", trunk)
-    place = next(n for n, line in enumerate(recorder.said) if line.startswith("branched from trunk"))
-    assert recorder.said[place].endswith("after step 8, trial_id ab12ab12ab12, commit c0ffeec0ffee")
-    assert recorder.details[place]["trunk"] == {"trunk_id": "trunk", "step": 8, **recorder.origin()}
+    first = next(n for n, line in enumerate(recorder.said) if line.startswith("branched from trunk"))
+    assert recorder.said[first].endswith("after step 8, trial_id ab12ab12ab12, commit c0ffeec0ffee")
+    assert recorder.details[first]["trunk"] == {"trunk_id": "trunk", "step": 8, **recorder.origin()}

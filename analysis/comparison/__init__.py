@@ -1,0 +1,1 @@
+"""Arm against reference: differences, multipliers, the verdict and what it rests on."""

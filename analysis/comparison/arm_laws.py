@@ -1,0 +1,112 @@
+"""The laws of both sides of the pairs: fitted together against separately, and asked to predict a rung."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from scalevec.analysis.comparison.multipliers import SIDES, described, line_problem
+from scalevec.analysis.data.pairs import Pairs, varying
+from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.errors import DataError
+from scalevec.analysis.fits.fit_warnings import hold_out_warning
+from scalevec.analysis.fits.hold_out import hold_out
+from scalevec.analysis.fits.law_tests import likelihood_comparison
+from scalevec.analysis.laws import law_named
+from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.solver.best_fit import fit_identified
+from scalevec.analysis.solver.design import DesignMatrix
+
+
+def fitted_laws(pairs: Pairs, options: AnalysisOptions, known: Sequence[str]) -> list[dict[str, Any]]:
+    """The law of each side in its own variables; none where those are ``known``, or it cannot be fitted."""
+    law = law_named(options.law)
+    shown = ", ".join(options.x if name == "x" else name for name in law.variables)
+    if shown in known or _problem(pairs, options):
+        return []
+    laws = []
+    for side, (variables, loss) in zip(SIDES, _data(pairs, options), strict=True):
+        try:
+            law_of_side = fit_identified(DesignMatrix(law, variables), loss, options, side)
+        except DataError:  # the joint test and the hold-out say why
+            return []
+        laws.append(described(side, shown, law_of_side))
+    return laws
+
+
+def joint_against_separate(pairs: Pairs, options: AnalysisOptions) -> dict[str, Any]:
+    """The law with exponents and floor common to both arms, against a law for each."""
+    problem = _problem(pairs, options)
+    if problem:
+        return {"reason": f"not compared: {problem}"}
+    law, independent = law_named(options.law), not pairs.dependent
+    return likelihood_comparison(_data(pairs, options), law, options, independent=independent)
+
+
+def _data(pairs: Pairs, options: AnalysisOptions) -> list[tuple[dict[str, FloatArray], FloatArray]]:
+    """The law's variables and the losses of each side, of the complete pairs."""
+    complete, names = pairs.complete, law_named(options.law).variables
+    return [
+        (
+            {name: _values(complete, options.x if name == "x" else name, side) for name in names},
+            complete[f"loss_{side}"].to_numpy(float),
+        )
+        for side in SIDES
+    ]
+
+
+def held_out_difference(pairs: Pairs, options: AnalysisOptions) -> dict[str, Any]:
+    """The difference (arm minus reference) at the held rows, predicted by laws fitted to the others.
+
+    A column to hold out by, or an expression, is one of the pairs' key.
+    """
+    which = options.hold_out
+    if which == "none" or pairs.complete.empty:
+        return {}
+    problem = _problem(pairs, options)
+    if problem:
+        return {
+            "by": "the largest rung" if which == "largest" else which,
+            "reason": f"not predicted: {problem}",
+        }
+    alone = "chinchilla" if law_named(options.law).per_arm else options.law
+    given = dataclasses.replace(options, law=alone, y="loss", c_convention="given", n_convention="matrices")
+    held = {side: hold_out(_rows(pairs, side), given, which, side) for side in SIDES}
+    shown: dict[str, Any] = {
+        name: held["arm"][name] for name in ("by", "n_points", "rung") if name in held["arm"]
+    }
+    if reasons := [of_side["reason"] for of_side in held.values() if "reason" in of_side]:
+        return {**shown, "reason": reasons[0]}
+    return {
+        **shown,
+        **{name: held["arm"][name] - held["reference"][name] for name in ("predicted", "observed")},
+        **{f"relative_error_{side}": held[side]["relative_error"] for side in SIDES},
+        "warnings": [f"{side}: {warning}" for side in SIDES for warning in hold_out_warning(held[side])],
+    }
+
+
+def _problem(pairs: Pairs, options: AnalysisOptions) -> str:
+    """Why no law goes through the losses of these pairs; empty where one may."""
+    law = law_named(options.law)
+    if law.method != "points":
+        return f"law {law.name} describes the best sizes, not the losses of pairs"
+    if law.variables == ("x",):
+        return line_problem(pairs, options.law).replace("no multiplier", "no law in one variable")
+    several = varying(pairs.complete, pairs.settings)
+    return (
+        f"no one law across several values of {', '.join(several)}: choose one with where" if several else ""
+    )
+
+
+def _rows(pairs: Pairs, side: str) -> pd.DataFrame:
+    """The trials of one side as a tidy table; N and C are by the convention that was chosen."""
+    complete = pairs.complete
+    keys = [name for name in (*pairs.cell_columns, "seed") if name in complete]
+    values = {"n_params": _values(complete, "N", side), "flops": _values(complete, "C", side)}
+    return complete[keys].assign(loss=complete[f"loss_{side}"], **values)
+
+
+def _values(complete: pd.DataFrame, x: str, side: str) -> FloatArray:
+    column = {"N": f"size_{side}", "D": "n_tokens", "C": f"compute_{side}"}[x]
+    return complete[column].to_numpy(float)

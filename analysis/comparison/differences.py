@@ -1,0 +1,181 @@
+"""The differences of one arm's pairs: overall, cell by cell, along compute, and against a margin."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from scalevec.analysis.data.pairs import Pairs, varying
+from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.formatting import is_loss
+from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.statistics import paired as inference
+from scalevec.analysis.statistics.noise import pooled_noise
+from scalevec.analysis.statistics.paired import Estimate
+
+EQUIVALENCE_LEVEL = 0.90
+"""Two one-sided tests at 5 % are a 90 % interval inside the margin."""
+_Cell = TypeVar("_Cell", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class CellMean:
+    """The mean of ``n`` values of a cell with its interval (None without a degree of freedom), nats/token."""
+
+    mean: float
+    interval: tuple[float, float] | None
+    n: int
+
+
+def excludes_zero(interval: tuple[float, float] | None) -> bool:
+    """Whether there is an interval, and zero lies outside of it."""
+    return interval is not None and not interval[0] <= 0 <= interval[1]
+
+
+def cell_means(
+    values: FloatArray, cells: Sequence[_Cell], clusters: npt.NDArray[np.intp], level: float
+) -> dict[_Cell, CellMean]:
+    """Return the mean of ``values`` [points] in each of ``cells`` [points], in the order of the points.
+
+    The noise is pooled over cells; where cells share clusters, each has that of its own seeds.
+    """
+    codes = {cell: code for code, cell in enumerate(dict.fromkeys(cells))}
+    code_of = np.array([codes[cell] for cell in cells], float)
+    pooled = not inference.dependent(clusters)
+    means = {}
+    for cell, code in codes.items():
+        of_cell = code_of == code
+        points = np.ones(len(values), bool) if pooled else of_cell
+        weights = np.eye(len(codes))[code] if pooled else np.ones(1)
+        estimate = inference.contrast(values[points], code_of[points], weights)
+        means[cell] = CellMean(estimate.value, estimate.interval(level), int(of_cell.sum()))
+    return means
+
+
+@dataclass(frozen=True)
+class LossDifference:
+    """Arm minus reference over all complete pairs, nats/token (or y's unit), equal weight for each cell."""
+
+    mean: float | None
+    interval: tuple[float, float] | None
+    p_value: float | None
+    p_holm: float | None
+    df: int
+    pair_sd: float | None
+    """Noise of one pair's difference, pooled within cells; None where no seed repeats."""
+
+
+@dataclass(frozen=True)
+class RungDifference:
+    """One cell, descriptive: ``sd`` of its own pairs, ``interval`` from the pooled noise."""
+
+    rung: str
+    n_params: int
+    n_tokens: int
+    setting: dict[str, Any]
+    differences: tuple[float, ...]
+    """One for each complete pair; their number is ``n``."""
+    n: int
+    loss_reference: float
+    loss_arm: float
+    mean: float
+    sd: float | None
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class PairedArm:
+    """One arm's pairs with the reference and its mean difference; None without a complete pair.
+
+    Verdicts, tables and figures all read their differences from here.
+    """
+
+    arm: str
+    pairs: Pairs
+    estimate: Estimate | None
+
+    @classmethod
+    def of(cls, arm: str, pairs: Pairs) -> "PairedArm":
+        """Return the arm with its mean difference, each cell of ``pairs`` with the same weight."""
+        values = pairs.differences
+        return cls(
+            arm, pairs, inference.overall(values, pairs.cells, pairs.clusters) if len(values) else None
+        )
+
+
+def corrected_differences(family: Sequence[PairedArm], level: float) -> list[LossDifference]:
+    """Return the mean difference of each arm, with p-values corrected by Holm over ``family``."""
+    p_holm = inference.holm([arm.estimate.p_value() if arm.estimate else None for arm in family])
+    return [_loss_difference(arm, p, level) for arm, p in zip(family, p_holm, strict=True)]
+
+
+def _loss_difference(paired: PairedArm, p_holm: float | None, level: float) -> LossDifference:
+    pairs, estimate = paired.pairs, paired.estimate
+    if estimate is None:
+        return LossDifference(None, None, None, None, 0, None)
+    noise = pooled_noise(pairs.differences, pairs.cells)
+    sd = noise.sd if noise.df else None
+    return LossDifference(
+        estimate.value, estimate.interval(level), estimate.p_value(), p_holm, estimate.df, sd
+    )
+
+
+def rung_differences(pairs: Pairs, level: float) -> list[RungDifference]:
+    """The difference in each cell, descriptive; without an interval where pairs are not independent."""
+    complete, differences, cells = pairs.complete, pairs.differences, pairs.cells
+    settings = varying(complete, pairs.settings)
+    rows = []
+    for cell, difference in cell_means(differences, cells.tolist(), pairs.clusters, level).items():
+        of_cell, values = complete[cells == cell], differences[cells == cell]
+        first = of_cell.iloc[0]
+        rows.append(
+            RungDifference(
+                rung=str(first["rung"]),
+                n_params=int(first["n_params_reference"]),
+                n_tokens=int(first["n_tokens"]),
+                setting={name: str(first[name]) for name in settings},
+                differences=tuple(values.tolist()),
+                n=difference.n,
+                loss_reference=float(of_cell["loss_reference"].mean()),
+                loss_arm=float(of_cell["loss_arm"].mean()),
+                mean=difference.mean,
+                sd=float(np.std(values, ddof=1)) if len(values) > 1 else None,
+                interval=None if pairs.dependent else difference.interval,
+            )
+        )
+    return rows
+
+
+def trend_per_decade(pairs: Pairs, level: float) -> dict[str, Any]:
+    """How the difference changes with each decade of the reference's compute, nats/token per decade."""
+    decades = np.log10(pairs.complete["compute_reference"].to_numpy(float))
+    slope = inference.slope(pairs.differences, pairs.cells, decades, pairs.clusters) if len(decades) else None
+    if slope is None:
+        return {"per_decade": None, "interval": None, "p_value": None, "df": 0, "note": "one value of C"}
+    note = "noise from the spread between rungs: one seed each" if slope.between == "rungs" else ""
+    return {
+        "per_decade": slope.value,
+        "interval": slope.interval(level),
+        "p_value": slope.p_value(),
+        "df": slope.df,
+        "note": note,
+    }
+
+
+def equivalence_test(estimate: Estimate | None, options: AnalysisOptions) -> dict[str, Any]:
+    """Two one-sided tests against the margin, or a ``note`` that says why there is none."""
+    margin = options.margin
+    if margin is None:
+        return {"margin": None, "note": "no margin was given"}
+    if not is_loss(options.y):
+        return {"margin": None, "note": f"the margin is in nats/token, {options.y} is not"}
+    if estimate is None or estimate.df == 0:
+        return {"margin": margin, "p_value": None, "interval": None, "note": "no degree of freedom"}
+    return {
+        "margin": margin,
+        "p_value": inference.equivalence_p(estimate, margin),
+        "interval": estimate.interval(EQUIVALENCE_LEVEL),
+        "level": EQUIVALENCE_LEVEL,
+    }

@@ -1,0 +1,237 @@
+"""The comparison trials of a table with their pairs: verdicts, tables and figures are computed from these."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from scalevec.analysis.comparison.differences import CellMean, PairedArm, cell_means
+from scalevec.analysis.data.pairs import Pairs, columns_of_cells, paired_by, varying
+from scalevec.analysis.data.tidy import checked, comparison_rows, compute_of, parameters_of, require_column
+from scalevec.analysis.data.where import rows_left_out, select
+from scalevec.analysis.errors import DataError, nearest
+from scalevec.analysis.formatting import chosen_rows, is_loss
+from scalevec.analysis.options import AnalysisOptions
+
+_ORDER = ("n_params", "rung", "n_tokens", "learning_rate", "seed", "trial_id", "optimizer", "schedule")
+Key = tuple[Any, ...]
+"""The values that name a cell, by :attr:`ComparedTrials.cell_columns`; None for a missing one."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One rung and setting: ``setting`` holds the settings that vary in the table, as text."""
+
+    key: Key
+    rung: str
+    n_params: float
+    n_tokens: int
+    setting: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        """The rung and the settings that vary."""
+        return ", ".join([self.rung, *self.setting.values()])
+
+
+@dataclass(frozen=True, eq=False)
+class ComparedTrials:
+    """The comparison trials of a table, one arm of which is the ``reference``.
+
+    ``rows`` are checked, chosen and ordered, and their column ``loss`` is the one that is compared;
+    ``source`` are all rows of the table, as they were given.
+    """
+
+    rows: pd.DataFrame
+    reference: str
+    others: tuple[str, ...]
+    """The arms beside the reference, in the order of the table."""
+    options: AnalysisOptions
+    source: pd.DataFrame
+    _paired: dict[tuple[str, str], PairedArm] = field(default_factory=dict)
+
+    @property
+    def arms(self) -> list[str]:
+        """All arms, the reference first."""
+        return [self.reference, *self.others]
+
+    @cached_property
+    def cell_columns(self) -> list[str]:
+        """The columns that name a cell."""
+        return columns_of_cells(self.rows, self.options.settings)
+
+    @cached_property
+    def varying_settings(self) -> list[str]:
+        """The settings beside rung and tokens that take more than one value."""
+        return varying(self.rows, [name for name in self.cell_columns if name not in ("rung", "n_tokens")])
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """All cells: by setting, then by size."""
+        size = parameters_of(self.rows, self.options.n_convention)
+        other = (self.rows["arm"] != self.reference).to_numpy()
+        keys, rows = self.keys(self.rows), self.rows.to_dict("records")
+        cells: dict[Key, Cell] = {}
+        # The reference comes first: its N stands for the cell where arms differ in it.
+        for position in np.argsort(other, kind="stable").tolist():
+            key, row = keys[position], rows[position]
+            setting = {name: _text(row[name]) for name in self.varying_settings}
+            cell = Cell(key, str(row["rung"]), float(size[position]), int(row["n_tokens"]), setting)
+            cells.setdefault(key, cell)
+        return sorted(
+            cells.values(), key=lambda c: (_order(c), c.n_params, c.n_tokens, tuple(map(str, c.key)))
+        )
+
+    def keys(self, rows: pd.DataFrame, cell_columns: Sequence[str] | None = None) -> list[Key]:
+        """Return the cell of each of ``rows``, trials or pairs (of which the arm's side counts).
+
+        ``cell_columns`` may be those of one arm's pairs: fewer, where only another arm ran a grid of rates.
+        """
+        names = self.cell_columns if cell_columns is None else cell_columns
+        columns = [rows[name if name in rows else f"{name}_arm"] for name in names]
+        return list(
+            zip(
+                *(column.astype(object).where(column.notna(), None).tolist() for column in columns),
+                strict=True,
+            )
+        )
+
+    def has(self, column: str) -> bool:
+        """Whether some trial has a value in ``column``."""
+        return column in self.rows and bool((self.rows[column].notna() & (self.rows[column] != "")).any())
+
+    def left_out(self, arms: Sequence[str]) -> int:
+        """How many rows of ``arms`` the expression ``where`` leaves out."""
+        return rows_left_out(self.source, self.options.where, arms)
+
+    def chosen_rows(self) -> list[str]:
+        """The expression that chose the rows and how many it left out, as one line; none for all rows."""
+        return chosen_rows(self.options.where, self.left_out(self.arms))
+
+    def require(self, table: str, *columns: str, why: str) -> None:
+        """Raise :class:`DataError` that names every column of ``columns`` that the source lacks."""
+        absent = [name for name in columns if not self.has(name)]
+        if absent:
+            raise DataError(
+                f"table {table!r} needs {', '.join(absent)} ({why}), which this source does not hold; its "
+                f"columns: {', '.join(sorted(map(str, self.rows.columns)))}"
+            )
+
+    def of_arm(self, arm: str, status: str | None = None) -> pd.DataFrame:
+        """The trials of ``arm``, only those that have ``status`` if one is given."""
+        rows = self.rows[self.rows["arm"] == arm]
+        return rows if status is None else rows[rows["status"] == status]
+
+    def values(self, arm: str, column: str) -> dict[Key, list[Any]]:
+        """The distinct values of ``column`` of the completed trials of ``arm`` in each cell, in order."""
+        rows = self.of_arm(arm, "completed")
+        values: dict[Key, dict[Any, None]] = {}
+        for key, value in zip(self.keys(rows), rows.get(column, ()), strict=False):
+            if value == value and value != "":
+                values.setdefault(key, {})[value] = None
+        return {key: list(distinct) for key, distinct in values.items()}
+
+    def compute(self, arm: str) -> dict[Key, float]:
+        """C of ``arm`` in each cell, FLOPs."""
+        rows = self.of_arm(arm)
+        compute = compute_of(rows, self.options.n_convention, self.options.c_convention)
+        return dict(zip(self.keys(rows), compute.tolist(), strict=True))
+
+    def diverged(self, arm: str) -> set[Key]:
+        """The cells in which some trial of ``arm`` diverged."""
+        return set(self.keys(self.of_arm(arm, "diverged")))
+
+    def losses(self, arm: str) -> dict[Key, CellMean]:
+        """Mean terminal loss of ``arm`` in each cell over its seeds."""
+        rows = self.of_arm(arm, "completed")
+        clusters = pd.factorize(rows[self.options.cluster])[0]
+        return cell_means(rows["loss"].to_numpy(float), self.keys(rows), clusters, self.options.level)
+
+    def paired(self, arm: str, against: str | None = None) -> PairedArm:
+        """The pairs of ``arm`` with another arm (by default the reference) and their mean difference."""
+        names = (against or self.reference, arm)
+        if names not in self._paired:
+            self._paired[names] = PairedArm.of(arm, paired_by(self.rows, *names, self.options))
+        return self._paired[names]
+
+    def pairs(self, arm: str) -> Pairs:
+        """The pairs of ``arm`` with the reference."""
+        return self.paired(arm).pairs
+
+    def differences(self, arm: str, against: str | None = None) -> dict[Key, CellMean]:
+        """Mean paired difference in each cell, ``arm`` minus the other."""
+        pairs = self.paired(arm, against).pairs
+        return cell_means(pairs.differences, self.keys(pairs.complete), pairs.clusters, self.options.level)
+
+    def lines(self) -> "list[tuple[dict[str, str], ComparedTrials]]":
+        """The parts on which a law in one variable can stand: one setting, one ratio of tokens to N."""
+        ratio = [name for name in ("tokens_per_parameter",) if name in self.rows]
+        return self.split([*self.varying_settings, *varying(self.rows, ratio)])
+
+    def split(self, columns: Sequence[str]) -> "list[tuple[dict[str, str], ComparedTrials]]":
+        """The parts with one value of each of ``columns``; those that hold no pair of arms are left out."""
+        if not columns:
+            return [({}, self)]
+        parts = []
+        for values, rows in self.rows.groupby(list(columns), sort=True, dropna=False):
+            arms = set(rows["arm"])
+            if others := tuple(arm for arm in self.others if arm in arms and self.reference in arms):
+                part = ComparedTrials(
+                    rows.reset_index(drop=True), self.reference, others, self.options, self.source
+                )
+                parts.append((dict(zip(columns, map(_text, values), strict=True)), part))
+        return parts
+
+
+def _text(value: object) -> str:
+    if value is None or value is pd.NA or value != value:
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _order(cell: Cell) -> tuple[tuple[int, float, str], ...]:
+    """Settings that are numbers by size, others by name."""
+    return tuple(map(_sortable, cell.setting.values()))
+
+
+def _sortable(text: str) -> tuple[int, float, str]:
+    try:
+        return 0, float(text), ""
+    except ValueError:
+        return 1, 0.0, text
+
+
+def compared_trials(results: pd.DataFrame, reference: str, options: AnalysisOptions) -> ComparedTrials:
+    """Return the trials of ``results`` (tidy rows) to be compared. Raises :class:`DataError`.
+
+    Trials are put in the order of a sweep's tidy table, so that no digit depends on the order of the rows;
+    arms keep the order in which the table names them.
+    """
+    chosen = select(results, options.where)
+    require_column(chosen, options.y)
+    table = comparison_rows(checked(chosen, ("n_params", "n_tokens", options.y)))
+    ranks = {arm: number for number, arm in enumerate(dict.fromkeys(table["arm"]))}
+    ordered = table.sort_values([name for name in _ORDER if name in table], kind="stable")
+    ordered = ordered.sort_values("arm", key=lambda arms: arms.map(ranks), kind="stable", ignore_index=True)
+    rows = ordered.assign(loss=ordered[options.y])
+    return ComparedTrials(rows, reference, tuple(_others(list(ranks), reference)), options, results)
+
+
+def _others(arms: list[str], reference: str) -> list[str]:
+    if reference not in arms:
+        raise DataError(f"reference is {reference!r}, which is no arm; {nearest(reference, arms)}")
+    if len(arms) == 1:
+        raise DataError(f"reference is {reference!r}, the only arm; a comparison needs another one")
+    return [arm for arm in arms if arm != reference]
+
+
+def compared_losses(results: pd.DataFrame, reference: str, options: AnalysisOptions) -> ComparedTrials:
+    """The same for tables and figures, which show losses only. Raises :class:`DataError`."""
+    if not is_loss(options.y):
+        raise DataError(
+            f"y is {options.y!r}; a table shows losses: allowed is a column whose name starts with loss"
+        )
+    return compared_trials(results, reference, options)

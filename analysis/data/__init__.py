@@ -1,0 +1,1 @@
+"""Tidy rows: read, checked, chosen, paired."""

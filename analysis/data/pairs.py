@@ -1,0 +1,268 @@
+"""Pairs: two trials of different arms that agree in everything but the arm and the tuned fields."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from scalevec.analysis.data.tidy import (
+    BoolArray,
+    FloatArray,
+    comparison_rows,
+    compute_of,
+    parameters_of,
+    require_column,
+)
+from scalevec.analysis.errors import DataError
+from scalevec.analysis.formatting import count
+from scalevec.analysis.options import AnalysisOptions
+
+CELL_COLUMNS = ("rung", "n_tokens", "optimizer", "schedule", "corpus", "architecture")
+"""With the further setting columns these name a cell; with the seed, a pair."""
+GRID_COLUMNS = ("learning_rate", "precision")
+"""Columns of every row that a sweep may also run as a grid; then a pair agrees in them too."""
+VECTOR_NORMS = "vector_rms_"
+"""Columns with this prefix hold the root mean square of the scale vectors of one kind at the end of a run."""
+# The columns of a tidy row of a sweep; any other column of such a row is a field of the sweep's grid.
+# fmt: off
+_SWEEP_COLUMNS = frozenset((
+    "trial_id", "sweep", "arm", "stage", "rung", "n_params", "n_params_embedding",
+    "n_params_scale_vectors", "n_params_total", "n_tokens", "tokens_per_parameter", "epochs",
+    "flops", "flops_counted", "loss", "loss_validation", "loss_initial", "seed", "cluster",
+    "optimizer", "schedule", "architecture", "corpus", "learning_rate", "lr_status", "status",
+    "cause", "micro_batch", "steps", "wall_s", "tokens_per_s", "device", "resumes", "precision",
+    "vector_branches", "vector_placement", "vector_reparameterization", "vector_decay", "matrix_decay",
+    "n_params_active", "trunk_step", "peak_memory_bytes", "diverged_at_step", "test_tokens",
+    "validation_tokens", "bytes_per_token", "scale_vectors",
+))
+# fmt: on
+PairKind = Literal["complete", "arm diverged", "reference diverged", "both diverged", "missing or failed"]
+COMPLETE: Final = "complete"
+ARM_DIVERGED: Final = "arm diverged"
+REFERENCE_DIVERGED: Final = "reference diverged"
+BOTH_DIVERGED: Final = "both diverged"
+MISSING: Final = "missing or failed"
+NO_DIFFERENCE: tuple[PairKind, ...] = (ARM_DIVERGED, REFERENCE_DIVERGED, BOTH_DIVERGED, MISSING)
+
+
+def setting_columns(table: pd.DataFrame, settings: Sequence[str] | None) -> list[str]:
+    """Further columns that a pair must agree in: those given, or the grid fields of a sweep's tidy rows.
+
+    Raises :class:`DataError` for a column that is not there.
+    """
+    if settings is not None:
+        for name in settings:
+            require_column(table, name, "settings")
+        return list(settings)
+    of_a_sweep = {"trial_id", "sweep"} <= set(table.columns)
+    return [
+        name
+        for name in table.columns
+        if of_a_sweep and name not in _SWEEP_COLUMNS and not name.startswith(VECTOR_NORMS)
+    ]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """All pairs of one arm with the reference, one row each.
+
+    ``table`` has the pair's key columns, ``cell`` (a number), ``kind`` (one of :data:`COMPLETE`, ...), and
+    each side's columns with the suffixes ``_reference`` and ``_arm``.
+    """
+
+    table: pd.DataFrame
+    cell_columns: tuple[str, ...]
+    cluster: str = "cluster"
+    """The column that says which trials are not independent."""
+    one_sided: tuple[str, ...] = ()
+    """The settings in which one of the two arms has no trial at all, and so no pair, as text."""
+
+    def of_kind(self, *kinds: PairKind) -> pd.DataFrame:
+        """The pairs of these kinds."""
+        return self.table[self.table["kind"].isin(kinds)]
+
+    @property
+    def settings(self) -> list[str]:
+        """The columns of a cell beside rung and tokens."""
+        return [name for name in self.cell_columns if name not in ("rung", "n_tokens")]
+
+    @property
+    def absences(self) -> dict[PairKind, tuple[str, ...]]:
+        """The names of the pairs that have no difference, by kind."""
+        return {kind: tuple(self.names(kind)) for kind in NO_DIFFERENCE}
+
+    @property
+    def same_trials(self) -> bool:
+        """Whether both sides of every complete pair *are* one trial, identical by construction."""
+        complete = self.complete
+        if "trial_id_arm" not in complete or complete.empty:
+            return False
+        return bool((complete["trial_id_arm"] == complete["trial_id_reference"]).all())
+
+    @property
+    def complete(self) -> pd.DataFrame:
+        """Pairs of which both trials completed."""
+        return self.of_kind(COMPLETE)
+
+    @property
+    def differences(self) -> FloatArray:
+        """Arm minus reference, nats/token [complete pairs]."""
+        complete = self.complete
+        return (complete["loss_arm"] - complete["loss_reference"]).to_numpy(float)
+
+    @property
+    def cells(self) -> FloatArray:
+        """The cell of each complete pair [complete pairs]."""
+        return self.complete["cell"].to_numpy(float)
+
+    @property
+    def clusters(self) -> npt.NDArray[np.intp]:
+        """A number for each complete pair; pairs of which any trials share a cluster share it."""
+        complete = self.complete
+        if self.cluster in complete.columns:  # part of the key, so equal on both sides
+            return np.asarray(pd.factorize(complete[self.cluster])[0])
+        names = [complete[f"{self.cluster}_{side}"].astype(str) for side in ("reference", "arm")]
+        return _joined(pd.factorize(pd.concat(names))[0].reshape(2, -1))
+
+    @property
+    def dependent(self) -> bool:
+        """Whether some complete pairs are not independent of each other."""
+        return len(np.unique(self.clusters)) < len(self.complete)
+
+    def names(self, *kinds: PairKind) -> list[str]:
+        """Return the pairs of these kinds as text, ``55k, seed 1``, one for each pair.
+
+        Settings that vary are named, and the tokens where a rung was planned with several budgets.
+        """
+        settings = varying(self.table, self.settings)
+        has_budgets = bool((self.table.groupby("rung", dropna=False)["n_tokens"].nunique() > 1).any())
+        names = []
+        for row in self.of_kind(*kinds).to_dict("records"):
+            budget = [f"{count(row['n_tokens'])} tokens"] if has_budgets else []
+            names.append(
+                ", ".join([*(str(row[c]) for c in ["rung", *settings]), *budget, f"seed {row['seed']}"])
+            )
+        return names
+
+
+def _joined(names: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """The connected parts of pairs, each of which joins two ``names`` [2, pairs]: its number [pairs]."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    if not names.size:
+        return np.zeros(0, np.intp)
+    size = int(names.max()) + 1
+    graph = coo_array((np.ones(names.shape[1]), (names[0], names[1])), shape=(size, size))
+    return np.asarray(connected_components(graph, directed=False)[1][names[0]], np.intp)
+
+
+def paired_by(table: pd.DataFrame, reference: str, arm: str, options: AnalysisOptions) -> Pairs:
+    """Pair the comparison trials of ``arm`` with those of ``reference``; ``table`` is checked.
+
+    Raises :class:`DataError` where two rows of an arm have the same key.
+    """
+    require_column(table, options.cluster)
+    rows = comparison_rows(table)
+    cell_columns = columns_of_cells(rows[rows["arm"].isin([reference, arm])], options.settings)
+    key = [*cell_columns, "seed"]
+    compute = compute_of(rows, options.n_convention, options.c_convention)
+    rows = rows.assign(compute=compute, size=parameters_of(rows, options.n_convention))
+    sides = [_one_arm(rows, name, key) for name in (reference, arm)]
+    merged = sides[0].merge(sides[1], how="outer", on=key, suffixes=("_reference", "_arm"), sort=False)
+    merged, one_sided = _in_common_settings(merged, cell_columns)
+    merged["kind"] = [
+        _kind(a, b) for a, b in zip(merged["status_reference"], merged["status_arm"], strict=True)
+    ]
+    merged = merged.sort_values(["n_tokens", *key], kind="stable", ignore_index=True)
+    merged["cell"] = merged.groupby(cell_columns, sort=False, dropna=False).ngroup()
+    return Pairs(merged, tuple(cell_columns), options.cluster, one_sided)
+
+
+def _in_common_settings(
+    merged: pd.DataFrame, cell_columns: list[str]
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """The pairs in settings in which both arms have some trial, and the names of the other settings.
+
+    There nothing was lost: a fractional design runs an arm in a part of the settings. Where the arms have no
+    setting in common, every pair stays.
+    """
+    settings = varying(merged, [name for name in cell_columns if name not in ("rung", "n_tokens")])
+    if not settings:
+        return merged, ()
+    groups = merged.groupby(settings, dropna=False, sort=True)
+    sides = [groups[f"status_{side}"].transform("count") > 0 for side in ("reference", "arm")]
+    common = sides[0] & sides[1]
+    if not common.any():
+        return merged, ()
+    names = merged.loc[~common, settings].astype(str).agg(", ".join, axis=1)
+    return merged[common].reset_index(drop=True), tuple(sorted(set(names)))
+
+
+def columns_of_cells(rows: pd.DataFrame, settings: Sequence[str] | None) -> list[str]:
+    """The columns that name a cell of ``rows``: rung, tokens and settings."""
+    known = [name for name in CELL_COLUMNS if name in rows.columns]
+    columns = list(dict.fromkeys([*known, *setting_columns(rows, settings)]))
+    return [*columns, *run_as_a_grid(rows, columns)]
+
+
+def run_as_a_grid(rows: pd.DataFrame, cell_columns: Sequence[str]) -> list[str]:
+    """Those of :data:`GRID_COLUMNS` without which an arm would have two rows of one key; never tuned ones."""
+    grid: list[str] = []
+    for name in GRID_COLUMNS:
+        twice = rows.duplicated(["arm", *cell_columns, *grid, "seed"], keep=False)
+        if name not in rows.columns or name in cell_columns or not twice.any():
+            continue
+        is_fixed = "lr_status" not in rows.columns or (rows.loc[twice, "lr_status"] == "fixed").all()
+        if is_fixed and rows.loc[twice, name].nunique() > 1:
+            grid.append(name)
+    return grid
+
+
+def _one_arm(rows: pd.DataFrame, arm: str, key: list[str]) -> pd.DataFrame:
+    of_arm = rows[rows["arm"] == arm]
+    twice = of_arm.duplicated(key)
+    if twice.any():
+        values = of_arm[twice].iloc[0]
+        shown = ", ".join(f"{name} {values[name]}" for name in key)
+        raise DataError(f"arm {arm!r} has two rows with {shown}; a pair needs one (is a column missing?)")
+    return of_arm
+
+
+def _kind(reference: object, arm: object) -> PairKind:
+    known = {"completed", "diverged"}
+    if reference not in known or arm not in known:
+        return MISSING
+    if reference == arm:
+        return COMPLETE if arm == "completed" else BOTH_DIVERGED
+    return ARM_DIVERGED if arm == "diverged" else REFERENCE_DIVERGED
+
+
+def varying(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
+    """Those of ``columns`` that take more than one value."""
+    return [name for name in columns if table[name].nunique(dropna=False) > 1]
+
+
+def pooled_settings(rows: pd.DataFrame, settings: Sequence[str] | None = None) -> list[str]:
+    """Settings (optimizer, schedule, a grid's field) of which an arm has several values at one rung.
+
+    They differ by more than a seed. One value per rung is a recipe, and tokens are what a law is about.
+    ``settings`` names further columns, as in :func:`setting_columns`.
+    """
+    rungs = rows.groupby(["arm", "rung"], sort=False)
+    columns = [name for name in columns_of_cells(rows, settings) if name not in ("rung", "n_tokens")]
+    return [name for name in columns if (rungs[name].nunique(dropna=False) > 1).any()]
+
+
+def differs(pairs: Pairs, column: str) -> BoolArray:
+    """In which complete pairs the two sides differ in ``column`` (in none where the column is not there)."""
+    complete = pairs.complete
+    if f"{column}_arm" not in complete:
+        return np.zeros(len(complete), bool)
+    # Values, not their text: beside a pair that lacks a side a count is 0.0, elsewhere it is 0.
+    columns = (complete[f"{column}_{side}"].astype(object) for side in ("reference", "arm"))
+    left, right = (column.where(column.notna(), None).to_numpy() for column in columns)
+    return np.asarray(left != right, bool)

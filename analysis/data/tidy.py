@@ -1,0 +1,218 @@
+"""The table that is analysed: reading it, checking it, and N and C of its rows by the conventions.
+
+A table is tidy, one row per trial; ``n_params, n_tokens, loss`` are needed, ``arm, rung, seed, cluster,
+status, stage`` and the others of :data:`NUMBERS` are used where present.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from scalevec.analysis.errors import DataError, nearest, require_choice
+from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
+
+REQUIRED = ("n_params", "n_tokens", "loss")
+NUMBERS = (
+    *REQUIRED,
+    "n_params_embedding",
+    "n_params_scale_vectors",
+    "n_params_total",
+    "flops",
+    "flops_counted",
+    "learning_rate",
+    "wall_s",
+    "tokens_per_s",
+    "steps",
+    "peak_memory_bytes",
+    "matrix_decay",
+    "epochs",
+)
+TEXTS = ("arm", "rung", "stage", "status", "lr_status", "cluster", "optimizer", "schedule", "corpus")
+STATUSES = ("completed", "diverged", "failed", "pending", "queued", "running", "cancelled")
+SMALLEST_LIKELY = {"n_params": 20_000, "n_tokens": 100_000}
+"""Below these the largest trial is smaller than the smallest rung shipped (25,088 parameters, 200,704 tokens)
+and no larger than a large model in millions (10,000), so that the unit is in doubt."""
+LARGEST_FILE_BYTES = 100_000_000
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+def require_column(table: pd.DataFrame, name: str, why: str = "") -> None:
+    """Raise :class:`DataError` that names the nearest column unless ``name`` is one."""
+    if name not in table.columns:
+        needed = f" (needed for {why})" if why else ""
+        raise DataError(f"the table has no column {name!r}{needed}; {nearest(name, table.columns)}")
+
+
+def read_table(path: Path | str) -> pd.DataFrame:
+    """Read tidy rows, one per trial, from a file.
+
+    Args:
+        path: A CSV (``.csv``) or Parquet (``.parquet``) file of at most :data:`LARGEST_FILE_BYTES`.
+
+    Returns:
+        The table as it stands in the file; what is computed from it checks its columns and values.
+
+    Raises:
+        DataError: Another suffix, no file, a file that is too large, or one that cannot be parsed.
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise DataError(f"{path} ends in {suffix!r}; allowed: .csv, .parquet")
+    if not path.is_file():
+        raise DataError(f"{path} is not a file")
+    size = path.stat().st_size
+    if size > LARGEST_FILE_BYTES:
+        raise DataError(f"{path} has {size} bytes; allowed: up to {LARGEST_FILE_BYTES} (one row per trial)")
+    try:
+        return pd.read_csv(path) if suffix == ".csv" else pd.read_parquet(path)
+    except (ValueError, OSError) as error:  # pandas' and pyarrow's parser errors are ValueErrors
+        raise DataError(f"{path} cannot be read as {suffix[1:]}: {error}") from error
+
+
+def checked(table: pd.DataFrame, required: Sequence[str] = REQUIRED) -> pd.DataFrame:
+    """A checked copy of ``table`` with the optional columns filled in and a fresh index.
+
+    Missing columns become: ``arm`` "all", ``rung`` the value of ``n_params``, ``seed`` 0, ``cluster``
+    the trial or the row, ``status`` "completed". Rows of one trial that several sweeps share are kept once.
+    ``required`` columns hold finite numbers above zero. Raises :class:`DataError`.
+    """
+    for name in required:
+        require_column(table, name)
+    if table.empty:
+        raise DataError("the table has no rows; at least one is needed")
+    result = table.reset_index(drop=True)
+    for name in dict.fromkeys((*NUMBERS, *required)):
+        if name in result.columns:
+            result[name] = _numbers(result[name])
+    result = _with_defaults(result)
+    _check_values(result, required)
+    if "trial_id" in result.columns:
+        result = result.drop_duplicates(["trial_id", "arm", "stage"], ignore_index=True)
+    return result
+
+
+def _numbers(column: "pd.Series[float]") -> "pd.Series[float]":
+    if pd.api.types.is_bool_dtype(column):
+        raise DataError(f"column {column.name!r} holds true/false; allowed: numbers")
+    numbers = pd.to_numeric(column, errors="coerce").astype(float)
+    text = numbers.isna() & column.notna()
+    if text.any():
+        row = int(np.flatnonzero(text)[0])
+        raise DataError(f"column {column.name!r}, row {row + 1}: {column.iloc[row]!r} is not a number")
+    return numbers
+
+
+def _with_defaults(table: pd.DataFrame) -> pd.DataFrame:
+    if "rung" not in table.columns:
+        size = next((name for name in ("n_params", "n_tokens", "flops") if name in table.columns), None)
+        table["rung"] = table[size].map("{:.6g}".format) if size else ""
+    if "cluster" not in table.columns:
+        run = table["trial_id"] if "trial_id" in table.columns else _first_copies(table)
+        table["cluster"] = run.astype(str)
+    for name, value in (("arm", "all"), ("status", "completed"), ("stage", "comparison"), ("seed", 0)):
+        if name not in table.columns:
+            table[name] = value
+    if pd.api.types.is_numeric_dtype(table["seed"]):
+        table["seed"] = table["seed"].astype("Int64")
+    for name in TEXTS:
+        if name in table.columns:
+            table[name] = table[name].astype(object).where(table[name].notna(), "")
+            table[name] = table[name].map(str).astype(object)
+    return table
+
+
+def _first_copies(table: pd.DataFrame) -> "pd.Series[int]":
+    """A number for each row, the same for rows that are equal in every column."""
+    return table.groupby(_plain(table), sort=False, dropna=False).ngroup()
+
+
+def _plain(table: pd.DataFrame) -> list[str]:
+    """The columns of plain values: two lists or dictionaries cannot be told equal by their hash."""
+    objects = [name for name in table.columns if table[name].dtype == object]
+    odd = {name for name in objects if not table[name].map(pd.api.types.is_hashable).all()}
+    return [name for name in table.columns if name not in odd]
+
+
+def _check_values(table: pd.DataFrame, required: Sequence[str]) -> None:
+    unknown = ~table["status"].isin(STATUSES)
+    if unknown.any():
+        row = int(np.flatnonzero(unknown)[0])
+        require_choice(f"column 'status', row {row + 1}:", table["status"].iloc[row], STATUSES)
+    completed = table["status"] == "completed"
+    ran = completed | (table["status"] == "diverged")
+    for name in required:
+        rows = ran if name in ("n_params", "n_tokens", "flops") else completed
+        bad = rows & ~(np.isfinite(table[name]) & (table[name] > 0))
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            value = table[name].iloc[row]
+            raise DataError(f"column {name!r}, row {row + 1}: {value:g}; allowed: finite numbers above zero")
+
+
+def comparison_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the comparison stage; tuning never counts as a result."""
+    return table[table["stage"] != "tuning"].reset_index(drop=True)
+
+
+def completed_rows(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
+    """Completed comparison trials, and how many rows were left out for which reason.
+
+    A row that equals another in every column is no second trial: copies are left out as ``duplicate``.
+    """
+    excluded = {"tuning": int((table["stage"] == "tuning").sum())}
+    rows = comparison_rows(table)
+    others = rows.loc[rows["status"] != "completed", "status"].value_counts()
+    excluded.update({str(status): int(count) for status, count in others.sort_index().items()})
+    kept = rows[rows["status"] == "completed"]
+    copies = kept.duplicated(_plain(kept))
+    excluded["duplicate"] = int(copies.sum())
+    kept = kept[~copies].reset_index(drop=True)
+    return kept, {reason: count for reason, count in excluded.items() if count}
+
+
+def unit_warnings(table: pd.DataFrame) -> list[str]:
+    """A warning for each count that looks as if it were given in thousands or millions."""
+    return [
+        f"the largest {name} is {table[name].max():g}: is it in thousands or millions? Give plain counts."
+        for name, smallest in SMALLEST_LIKELY.items()
+        if name in table.columns and len(table) and table[name].max() < smallest
+    ]
+
+
+def simulation_warnings(table: pd.DataFrame) -> list[str]:
+    """A warning where results were simulated, which nobody may take for trained ones."""
+    n_simulated = int((table["device"] == "simulated").sum()) if "device" in table else 0
+    if not n_simulated:
+        return []
+    return [f"simulated: {n_simulated} of {len(table)} results follow a planted law; nothing was trained"]
+
+
+def parameters_of(table: pd.DataFrame, n_convention: str = "matrices") -> FloatArray:
+    """N of each row under ``n_convention``, one of :data:`N_CONVENTIONS`."""
+    require_choice("n_convention", n_convention, N_CONVENTIONS)
+    if n_convention == "total":
+        require_column(table, "n_params_total", "n_convention total")
+        return np.asarray(table["n_params_total"], float)
+    n_params = np.asarray(table["n_params"], float)
+    if n_convention == "matrices":
+        return n_params
+    require_column(table, "n_params_embedding", "n_convention with-embedding")
+    total: FloatArray = n_params + np.asarray(table["n_params_embedding"], float)
+    return total
+
+
+def compute_of(table: pd.DataFrame, n_convention: str = "matrices", c_convention: str = "6nd") -> FloatArray:
+    """C of each row in FLOPs under ``c_convention``, one of :data:`C_CONVENTIONS`."""
+    require_choice("c_convention", c_convention, C_CONVENTIONS)
+    column = {"counted": "flops_counted", "given": "flops"}.get(c_convention)
+    if column:
+        require_column(table, column, f"c_convention {c_convention}")
+        return np.asarray(table[column], float)
+    compute: FloatArray = 6.0 * parameters_of(table, n_convention) * np.asarray(table["n_tokens"], float)
+    return compute

@@ -1,0 +1,134 @@
+"""Draw figures by name, as files for a paper and as SVG for a page."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import pandas as pd
+
+from scalevec.analysis.errors import DataError, require_choice
+from scalevec.analysis.figures.figure_input import Drawing, FigureInput, figure_input
+from scalevec.analysis.figures.output import FORMATS, file_bytes, page_svg, require_formats
+from scalevec.analysis.figures.style import PAGE, PAPER, Medium
+from scalevec.analysis.files import write_atomically
+from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
+from scalevec.analysis.registry import FIGURES, load
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files that were written, and the figures that could not be drawn with the reason for each."""
+
+    paths: tuple[Path, ...]
+    left_out: dict[str, str]
+
+
+@dataclass(frozen=True)
+class PageFigure:
+    """The SVG elements of a figure and its caption."""
+
+    svgs: tuple[str, ...]
+    caption: str
+
+
+def write_figures(
+    results: pd.DataFrame,
+    folder: Path | str,
+    *,
+    reference: str,
+    formats: Sequence[str] = FORMATS,
+    only: Sequence[str] = (),
+    choices: Sequence[Mapping[str, Any]] = (),
+    curves: pd.DataFrame | None = None,
+    statistics: pd.DataFrame | None = None,
+    options: AnalysisOptions | None = None,
+    **changes: Unpack[OptionChanges],
+) -> Written:
+    """Write the figures of ``results`` to ``folder``, each as NAME.FORMAT at the width of a paper.
+
+    A figure of many panels is several pages: NAME-1.FORMAT and so on. Nothing is written unless all can be
+    drawn.
+
+    Args:
+        results: Tidy rows, one per trial.
+        folder: Where the files go; created if it is not there.
+        reference: The arm that the others are compared with.
+        formats: Some of :data:`FORMATS`.
+        only: Some of :data:`FIGURES`, which must all be possible; by default every figure that the source
+            has the data for.
+        choices: The entries of a sweep's tuning.json.
+        curves: Training curves: trial_id, arm, rung, seed, tokens, loss (nats/token).
+        statistics: What runs recorded: trial_id, arm, rung, seed, tokens, key (``sv/KIND/NAME``,
+            ``theory/...``), value, low, high.
+        options: How the arms are compared; ``x`` is the horizontal axis of the figure ``loss``.
+        **changes: Fields of :class:`AnalysisOptions` that replace those of ``options``.
+
+    Returns:
+        The paths that were written, and why each other figure was left out.
+
+    Raises:
+        DataError: Nothing can be drawn, a figure of ``only`` cannot, or an option is not allowed.
+
+    Example:
+        >>> write_figures(results, "figures", reference="baseline", only=["loss"])  # doctest: +SKIP
+    """
+    require_formats(tuple(formats))
+    for name in only:
+        require_choice("figure", name, FIGURES)
+    data = figure_input(results, reference, chosen_options(options, changes), choices, curves, statistics)
+    files, left_out = _drawn_files(data, only, formats)
+    for name, content in files.items():
+        write_atomically(Path(folder, name), content)
+    return Written(tuple(Path(folder, name) for name in files), left_out)
+
+
+def _drawn_files(
+    data: FigureInput, only: Sequence[str], formats: Sequence[str]
+) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Return the files by name, and why a figure could not be drawn, which none of ``only`` may be."""
+    files: dict[str, bytes] = {}
+    with PAPER.style():
+        drawings, left_out = _drawings(data, only or list(FIGURES), PAPER)
+        for name, drawing in drawings.items():
+            for page, figure in _pages(name, drawing).items():
+                files |= {f"{page}.{form}": file_bytes(figure, form, page) for form in dict.fromkeys(formats)}
+    if left_out and (only or not files):
+        reasons = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
+        raise DataError(f"figures that cannot be drawn from this source: {reasons}")
+    return files, left_out
+
+
+def page_figures(data: FigureInput, names: Sequence[str]) -> dict[str, PageFigure]:
+    """Return those figures of ``names`` that can be drawn, as SVG in the colours of a page."""
+    figures = {}
+    with PAGE.style():
+        for name, drawing in _drawings(data, names, PAGE)[0].items():
+            pages = _pages(name, drawing).items()
+            label = FIGURES[name].description
+            svgs = tuple(page_svg(figure, page.replace("-", ""), label) for page, figure in pages)
+            figures[name] = PageFigure(svgs, drawing.caption)
+    return figures
+
+
+def _drawings(
+    data: FigureInput, names: Sequence[str], medium: Medium
+) -> tuple[dict[str, Drawing], dict[str, str]]:
+    """Return each drawing, and why a figure could not be drawn."""
+    drawings, left_out = {}, {}
+    for name in names:
+        try:
+            drawings[name] = load(FIGURES[name].factory)(data, medium)
+        except DataError as error:
+            left_out[name] = str(error)
+    return drawings, left_out
+
+
+def _pages(name: str, drawing: Drawing) -> dict[str, "Figure"]:
+    """Return the pages by the name of the figure, with numbers where there are several."""
+    if len(drawing.pages) == 1:
+        return {name: drawing.pages[0]}
+    return {f"{name}-{number}": page for number, page in enumerate(drawing.pages, start=1)}

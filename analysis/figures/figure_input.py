@@ -1,0 +1,128 @@
+"""What figures are drawn from, on a page and in files: results, comparisons and what runs recorded."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from scalevec.analysis.comparison.compare import Comparison, compared
+from scalevec.analysis.comparison.trials import Cell, ComparedTrials, compared_losses
+from scalevec.analysis.data.tidy import require_column
+from scalevec.analysis.errors import DataError
+from scalevec.analysis.figures.style import ArmStyle, arm_styles
+from scalevec.analysis.options import AnalysisOptions
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_PANELS = 12
+"""Of a page; what is more goes onto further pages."""
+Choices = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure: its pages, and its caption for a reader who sees nothing else."""
+
+    pages: "list[Figure]"
+    caption: str
+
+
+@dataclass(frozen=True, eq=False)
+class FigureInput:
+    """What every figure is drawn from."""
+
+    trials: ComparedTrials
+    choices: Choices
+    """The entries of tuning.json."""
+    curves: pd.DataFrame | None
+    """trial_id, arm, rung, seed, tokens, loss."""
+    statistics: pd.DataFrame | None
+    """trial_id, arm, rung, seed, tokens, key (``sv/KIND/NAME``, ``theory/...``), value, low, high."""
+
+    @cached_property
+    def comparisons(self) -> list[Comparison]:
+        """The arms against the reference, compared once for all figures. Raises :class:`DataError`."""
+        return compared(self.trials)
+
+    @cached_property
+    def styles(self) -> dict[str, ArmStyle]:
+        """The style of each arm, the reference first."""
+        return arm_styles(self.trials.arms, self.trials.reference)
+
+    @cached_property
+    def cells(self) -> dict[str, Cell]:
+        """The cell of each trial by its id; empty for a table without ids."""
+        rows = self.trials.rows
+        if "trial_id" not in rows:
+            return {}
+        cells = {cell.key: cell for cell in self.trials.cells}
+        return {
+            trial: cells[key] for trial, key in zip(rows["trial_id"], self.trials.keys(rows), strict=True)
+        }
+
+    def entries(self, arms: Iterable[str]) -> list[tuple[str, ArmStyle]]:
+        """Return the legend of those ``arms`` that are compared, in their order."""
+        shown = set(arms)
+        return [(arm, style) for arm, style in self.styles.items() if arm in shown]
+
+    def of_trials(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return the ``rows`` (with trial_id) of the trials that are compared."""
+        rows = rows[rows["arm"].isin(self.trials.arms)]
+        # A table without ids has no cells: its rows can be told apart by their arm alone.
+        chosen: pd.DataFrame = rows[rows["trial_id"].isin(self.cells)] if self.cells else rows
+        return chosen
+
+    def setting_of(self, trial_id: str) -> str:
+        """Return the settings of a trial that vary, as text."""
+        return ", ".join(self.cells[trial_id].setting.values()) if trial_id in self.cells else ""
+
+    def compared(self) -> list[Comparison]:
+        """Return the comparisons that have a completed pair; raise :class:`DataError` where none has."""
+        compared = [comparison for comparison in self.comparisons if comparison.by_rung]
+        if not compared:
+            raise DataError("no arm has a completed pair with the reference")
+        return compared
+
+    def lines(self) -> dict[str, ComparedTrials]:
+        """Return the parts on which a law in one variable can stand, by their settings: a panel each."""
+        shown = {"tokens_per_parameter": "D/N "}
+        return {
+            ", ".join(f"{shown.get(name, '')}{value}" for name, value in setting.items()): part
+            for setting, part in self.trials.lines()
+        }
+
+    def training_curves(self) -> pd.DataFrame:
+        """Return the curves of the compared arms; raise :class:`DataError` where there are none."""
+        if self.curves is None or self.curves.empty:
+            raise DataError("training curves are kept with a sweep, not in a table")
+        curves = self.of_trials(self.curves[np.isfinite(self.curves["loss"])])
+        if curves.empty:
+            raise DataError("no compared run has a training curve")
+        return curves
+
+
+def figure_input(
+    results: pd.DataFrame,
+    reference: str,
+    options: AnalysisOptions,
+    choices: Choices = (),
+    curves: pd.DataFrame | None = None,
+    statistics: pd.DataFrame | None = None,
+) -> FigureInput:
+    """Return what figures of ``results`` (tidy rows) are drawn from. Raises :class:`DataError`."""
+    if curves is not None and not curves.empty:
+        for column in ("trial_id", "arm", "rung", "tokens", "loss"):
+            require_column(curves, column, "the training curves")
+    return FigureInput(compared_losses(results, reference, options), choices, curves, statistics)
+
+
+def paged(names: Iterable[str], most: int = MOST_PANELS) -> list[list[str]]:
+    """Return the distinct ``names`` in their order, as many on each page, at most ``most``."""
+    distinct = list(dict.fromkeys(names))
+    n_pages = max(1, math.ceil(len(distinct) / most))
+    return [list(page) for page in np.array_split(np.array(distinct, object), n_pages)]

@@ -1,0 +1,213 @@
+"""Differences to the reference: as a forest by rung, and on the lattice of design choices."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from scalevec.analysis.comparison.compare import Comparison
+from scalevec.analysis.comparison.differences import RungDifference
+from scalevec.analysis.errors import DataError
+from scalevec.analysis.figures.figure_input import Drawing, FigureInput
+from scalevec.analysis.figures.style import (
+    ArmStyle,
+    Medium,
+    hide_unused,
+    label_of,
+    panels,
+    plain_ticks,
+    title,
+)
+from scalevec.analysis.formatting import count, loss_name, percent
+from scalevec.analysis.tables import strategies
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_LINES = 24
+"""A forest of more lines is drawn as small multiples."""
+_Cells = Mapping[tuple[str, ...], RungDifference]
+_Line = tuple[Comparison, RungDifference | None]
+"""An arm in a cell; None: its mean over all cells."""
+
+
+def draw_differences(data: FigureInput, medium: Medium) -> Drawing:
+    """Draw a line for each arm and cell, a diamond for the mean over all cells, small dots for the pairs.
+
+    Many lines, or lines with long names, become small multiples, a panel per arm.
+    """
+    comparisons = data.compared()
+    cells = _ordered_cells(comparisons)
+    lines = {comparison.arm: _lines(comparison, cells) for comparison in comparisons}
+    names = {arm: [title(_name(row, cells), 3) for _, row in rows] for arm, rows in lines.items()}
+    has_long_names = any("\n" in name for of_arm in names.values() for name in of_arm)
+    if sum(map(len, lines.values())) <= MOST_LINES and not has_long_names:
+        figure = _single_forest(data, medium, lines, names)
+    else:
+        figure = _small_forests(data, medium, lines, names)
+    if _margin(comparisons):
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center")
+    return Drawing([figure], _caption(comparisons))
+
+
+def _caption(comparisons: Sequence[Comparison]) -> str:
+    first = comparisons[0]
+    degrees = " or ".join(str(df) for df in sorted({c.loss_difference.df for c in comparisons}))
+    return (
+        f"Difference of the {loss_name(first.y)} to {first.reference}, paired by seed; below zero is better. "
+        "Small dots: single pairs. Diamond: mean over all rungs. "
+        f"Bars: {percent(first.level)} t intervals with the noise pooled within rungs ({degrees} degrees of "
+        "freedom); those of one rung are descriptive. No bar: no interval."
+    )
+
+
+def _key(row: RungDifference) -> tuple[str, ...]:
+    return (row.rung, str(row.n_tokens), *map(str, row.setting.values()))
+
+
+def _ordered_cells(comparisons: Sequence[Comparison]) -> dict[tuple[str, ...], RungDifference]:
+    """Return every cell once, by size."""
+    cells = {_key(row): row for comparison in comparisons for row in comparison.by_rung}
+    order = sorted(cells, key=lambda key: (cells[key].n_params, cells[key].n_tokens, key))
+    return {key: cells[key] for key in order}
+
+
+def _lines(comparison: Comparison, cells: _Cells) -> list[_Line]:
+    """Return the arm's cells by size, then its mean over all, where it is not that of the only cell."""
+    rows = {_key(row): row for row in comparison.by_rung}
+    lines: list[_Line] = [(comparison, rows[key]) for key in cells if key in rows]
+    has_mean = len(lines) > 1 and comparison.loss_difference.mean is not None
+    return [*lines, (comparison, None)] if has_mean else lines
+
+
+def _name(row: RungDifference | None, cells: _Cells) -> str:
+    if row is None:
+        return "mean of all"
+    budgets = {other.n_tokens for other in cells.values() if other.rung == row.rung}
+    tokens = [f"{count(row.n_tokens)} tokens"] if len(budgets) > 1 else []
+    return ", ".join([row.rung, *tokens, *map(str, row.setting.values())])
+
+
+def _single_forest(
+    data: FigureInput,
+    medium: Medium,
+    lines: Mapping[str, Sequence[_Line]],
+    names: Mapping[str, Sequence[str]],
+) -> "Figure":
+    """Draw all arms below each other; the first line of an arm begins with its name, a rule stands above."""
+    n_lines = sum(map(len, lines.values()))
+    figure, axes = medium.figure(height=0.24 * n_lines + 1.4)
+    axis = axes[0, 0]
+    _draw_lines(axis, [line for rows in lines.values() for line in rows], data.styles, medium)
+    ticks: list[str] = []
+    for arm, of_arm in names.items():
+        if ticks and n_lines > len(lines):
+            axis.axhline(len(ticks) - 0.5, color=medium.faint, linewidth=0.5)
+        ticks += [f"{arm}   {of_arm[0]}", *of_arm[1:]]
+    axis.set_yticks(range(n_lines), ticks)
+    axis.set_xlabel(_axis_label(data))
+    return figure
+
+
+def _small_forests(
+    data: FigureInput,
+    medium: Medium,
+    lines: Mapping[str, Sequence[_Line]],
+    names: Mapping[str, Sequence[str]],
+) -> "Figure":
+    """Draw a panel per arm, the cells named at the left of each row."""
+    rows, columns = panels(len(lines))
+    breaks = max(name.count("\n") for of_arm in names.values() for name in of_arm)
+    height = ((0.22 + 0.13 * breaks) * max(map(len, lines.values())) + 0.5) * rows + 0.9
+    figure, axes = medium.figure(rows, columns, height=height, wide=True, sharex=True)
+    for panel, (axis, arm) in enumerate(zip(axes.flat, lines, strict=False)):
+        _draw_lines(axis, lines[arm], data.styles, medium)
+        first = list(lines)[panel - panel % columns]
+        # Beside a panel with the same cells the names would stand twice.
+        repeats = arm != first and names[arm] == names[first]
+        shown = [""] * len(names[arm]) if repeats else names[arm]
+        axis.set_yticks(range(len(shown)), shown)
+        axis.set_title(label_of(arm))
+        axis.tick_params(labelbottom=panel + columns >= len(lines))
+        if panel // columns == rows - 1:
+            axis.set_xlabel(_axis_label(data))
+    hide_unused(axes, len(lines))
+    return figure
+
+
+def _axis_label(data: FigureInput) -> str:
+    return f"loss difference to\n{data.trials.reference} (nats/token)"
+
+
+def _margin(comparisons: Sequence[Comparison]) -> float:
+    return float(comparisons[0].equivalence.get("margin") or 0)
+
+
+def _draw_lines(axis: "Axes", lines: Sequence[_Line], styles: Mapping[str, ArmStyle], medium: Medium) -> None:
+    axis.axvline(0, color=medium.ink, linewidth=0.8)
+    margin = _margin([comparison for comparison, _ in lines])
+    if margin:
+        label = f"equivalence margin ±{margin:g}"
+        axis.axvspan(-margin, margin, color=medium.faint, alpha=0.22, linewidth=0, label=label)
+    for y, (comparison, row) in enumerate(lines):
+        style = styles[comparison.arm]
+        estimate = comparison.loss_difference if row is None else row
+        look: dict[str, Any] = {"color": style.on(medium)}
+        if row is not None and row.n > 1:
+            axis.plot(row.differences, [y + 0.26] * row.n, ".", markersize=2.6, alpha=0.6, **look)
+        if estimate.interval is not None:
+            axis.plot(estimate.interval, [y] * 2, linewidth=1.2, **look)
+        marker, size = ("d", 6.0) if row is None else (style.marker, 3.6)
+        axis.plot(estimate.mean or 0.0, y, marker, markersize=size, **look)
+    axis.set_ylim(len(lines) - 0.4, -0.6)
+    plain_ticks(axis.xaxis, 5)
+    axis.grid(visible=False, axis="y")
+    axis.tick_params(axis="y", length=0)
+
+
+def draw_ablation(data: FigureInput, medium: Medium) -> Drawing:
+    """Draw every arm with its design choices as dots, and its mean difference with its interval."""
+    fields, names = _strategies(data), strategies.DOTS
+    means = {c.arm: (c.loss_difference.mean, c.loss_difference.interval) for c in data.compared()}
+    ranked = sorted(means, key=lambda arm: (strategies.n_choices(fields[arm]), arm))
+    arms = [data.trials.reference, *(arm for arm in ranked if means[arm][0] is not None)]
+    widths = {"width_ratios": [0.27 * len(names), 3.0]}
+    figure, axes = medium.figure(1, 2, height=0.26 * len(arms) + 1.2, gridspec_kw=widths, sharey=True)
+    dots, axis = axes[0]
+    axis.axvline(0, color=medium.ink, linewidth=0.8)
+    for y, arm in enumerate(arms):
+        _draw_choices(dots, y, strategies.dots(fields[arm]), medium)
+        mean, interval = means.get(arm, (0.0, None))
+        if interval is not None:
+            axis.plot(interval, [y] * 2, color=medium.ink, linewidth=1.2)
+        inside = "white" if arm == data.trials.reference else medium.ink
+        axis.plot(mean, y, "o", color=medium.ink, markerfacecolor=inside)
+    dots.set_xticks(range(len(names)), names, rotation=90)
+    dots.xaxis.tick_top()
+    dots.set_xlim(-0.6, len(names) - 0.4)
+    dots.set_yticks(range(len(arms)), arms)
+    dots.set_ylim(len(arms) - 0.4, -0.6)
+    dots.spines[["left", "bottom"]].set_visible(False)
+    dots.tick_params(length=0)
+    dots.grid(visible=False)
+    plain_ticks(axis.xaxis, 5)
+    axis.tick_params(axis="y", length=0)
+    axis.spines["left"].set_visible(False)
+    axis.set_xlabel(_axis_label(data))
+    caption = f"Design choices of each arm, and its loss difference. {strategies.CHOICES_NOTE}"
+    return Drawing([figure], caption)
+
+
+def _strategies(data: FigureInput) -> dict[str, dict[str, str]]:
+    """Return the strategy of each arm; raise :class:`DataError` where the source does not say."""
+    if not strategies.is_known(data.trials):
+        raise DataError(f"the source lacks {', '.join(strategies.FIELDS)}")
+    return {arm: strategies.fields_of(data.trials, arm) for arm in data.trials.arms}
+
+
+def _draw_choices(axis: "Axes", y: int, has: Sequence[bool], medium: Medium) -> None:
+    """Draw a filled dot for each choice that the arm has, joined by a line; a faint one for the others."""
+    size = 3.2
+    axis.plot(range(len(has)), [y] * len(has), ".", color=medium.faint, alpha=0.3, markersize=size)
+    filled = [x for x, chosen in enumerate(has) if chosen]
+    axis.plot(filled, [y] * len(filled), "o-", color=medium.ink, markersize=size, linewidth=0.7)

@@ -1,0 +1,1 @@
+"""Laws fitted to arms: estimates, intervals, hold-outs, warnings."""

@@ -1,0 +1,107 @@
+"""What is fitted for one arm: its rows, its points, and the settings that hold for them."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from scalevec.analysis.data.tidy import FloatArray, checked, completed_rows, require_column
+from scalevec.analysis.data.where import rows_left_out, select
+from scalevec.analysis.errors import DataError
+from scalevec.analysis.fits.columns import needed_columns, values_of, variables_of, with_given_compute
+from scalevec.analysis.fits.isoflop import Optimum, optima
+from scalevec.analysis.laws import law_named
+from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, joint_fit
+from scalevec.analysis.solver.design import DesignMatrix
+
+
+@dataclass(frozen=True)
+class ArmData:
+    """The completed rows of an arm, how many others there were, and the points of the law with their y."""
+
+    arm: str
+    rows: pd.DataFrame
+    excluded: dict[str, int]
+    points: DesignMatrix
+    y: FloatArray
+    options: AnalysisOptions
+    optima: tuple[Optimum, ...] = ()
+
+    @property
+    def independent(self) -> bool:
+        """Whether every point is a cluster of its own."""
+        return self.clusters.nunique() == len(self.y)
+
+    @property
+    def clusters(self) -> "pd.Series[str]":
+        """What each point is drawn with: its cluster; an optimum is one of its own."""
+        if self.optima:
+            return pd.Series([str(i) for i in range(len(self.y))])
+        return self.rows[self.options.cluster]
+
+
+def comparison_arms(table: pd.DataFrame) -> list[str]:
+    """Names of the arms that have a comparison trial, in the order of the table."""
+    return list(dict.fromkeys(table.loc[table["stage"] != "tuning", "arm"]))
+
+
+def data_of_arms(results: pd.DataFrame, options: AnalysisOptions) -> list[ArmData]:
+    """Return the data of each arm of ``results``, checked and chosen by ``options``.
+
+    Raises :class:`DataError` for bad values, and where there is no comparison trial or an arm completed none.
+    """
+    selected = select(results, options.where)
+    options = with_given_compute(options, selected)
+    table = checked(selected, needed_columns(options))
+    arms = comparison_arms(table)
+    if not arms:
+        chosen = f" that where {options.where!r} chose" if options.where else ""
+        raise DataError(
+            f"no comparison trial among the {len(table)} rows{chosen}, all of stage tuning: a law is "
+            "fitted to trials of another stage, such as comparison"
+        )
+    return [
+        arm_data(table[table["arm"] == arm], options, rows_left_out(results, options.where, [arm]))
+        for arm in arms
+    ]
+
+
+def arm_data(table: pd.DataFrame, options: AnalysisOptions, left_out: int = 0) -> ArmData:
+    """Return the data of an arm's checked rows, of which ``where`` left out ``left_out`` before.
+
+    Raises :class:`DataError` where no trial is completed.
+    """
+    arm = str(table["arm"].iloc[0])
+    rows, excluded = completed_rows(table)
+    if left_out:
+        excluded = {"where": left_out, **excluded}
+    if not len(rows):
+        raise DataError(f"arm {arm!r} has no completed trial")
+    require_column(rows, options.cluster)
+    law = law_named(options.law)
+    if law.method == "points":
+        points = DesignMatrix(law, variables_of(rows, options))
+        return ArmData(arm, rows, excluded, points, values_of(rows, options), options)
+    curve_optima = optima(rows, options)
+    kept = [o for o in curve_optima if not o.censored]
+    points = DesignMatrix(law, {"C": np.array([o.budget for o in kept])})
+    sizes = np.array([o.n_star for o in kept], float)
+    # Optima are few and have no outliers left: least squares on ln N*, as all published fits of them.
+    squares = dataclasses.replace(options, loss="l2", residual="log")
+    return ArmData(arm, rows, excluded, points, sizes, squares, tuple(curve_optima))
+
+
+def fitted_laws(arms: Sequence[ArmData]) -> list[FittedLaw]:
+    """Return the law of each arm, one and the same where the law is fitted to all arms jointly.
+
+    Raises :class:`DataError` where the points leave a parameter free.
+    """
+    options = arms[0].options
+    law = law_named(options.law)
+    if not law.per_arm:
+        return [fit_identified(data.points, data.y, data.options, data.arm) for data in arms]
+    joint = joint_fit([(data.points.variables, data.y) for data in arms], law, options)
+    return [joint] * len(arms)

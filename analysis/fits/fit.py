@@ -1,0 +1,276 @@
+"""Fit a law to each arm: robust, from several starts, with its optimality verified and said."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Unpack
+
+import numpy as np
+import pandas as pd
+
+from scalevec.analysis.data.pairs import pooled_settings
+from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.fits.arm_data import ArmData, arm_data, data_of_arms, fitted_laws
+from scalevec.analysis.fits.fit_warnings import fit_warnings, hold_out_warning, optima_warnings
+from scalevec.analysis.fits.hold_out import hold_out, hold_outs
+from scalevec.analysis.fits.intervals import NoInterval, Replicates, replicates
+from scalevec.analysis.fits.isoflop import Optimum
+from scalevec.analysis.fits.law_tests import likelihood_comparison
+from scalevec.analysis.fits.profile_likelihood import ProfileIntervals, refusal
+from scalevec.analysis.formatting import is_loss, joined
+from scalevec.analysis.laws import formula_of, law_named
+from scalevec.analysis.options import (
+    C_CONVENTIONS,
+    N_CONVENTIONS,
+    VARIABLES,
+    AnalysisOptions,
+    CConvention,
+    Interval,
+    Loss,
+    NConvention,
+    OptionChanges,
+    Residual,
+    Variable,
+    chosen_options,
+)
+from scalevec.analysis.solver.best_fit import FittedLaw
+
+FARTHER = 2.0
+"""The prediction that every fit makes is at this many times the largest compute."""
+
+
+OPTIMA_NOTE = (
+    "from the scatter of the optima alone: how the optima were found (a parabola's form, the steps between "
+    "curves) is not in it, and N* beyond the range is covered less often than it says"
+)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted law of one arm; the fields are those of ``scalevec fit --json``.
+
+    Attributes:
+        arm: The arm; its law is ``law``, written out in ``formula``.
+        x: The variable of a law in one variable: N (parameters), D (tokens) or C (FLOPs).
+        y: The column that is fitted, a loss in nats/token unless its name says otherwise.
+        parameters: The published parameters by name; ``units`` gives the unit of each.
+        intervals: The interval of each parameter that has one, at ``level``.
+        interval_method: How intervals were made; ``interval_note`` says from what, or why there are none.
+        n_bootstrap: Bootstrap replicates; ``seed`` is theirs.
+        objective: The objective at the solution, a sum over points.
+        optimality: The decrement over the objective at the solution; below 1e-9 the optimum is verified.
+        starts_agreeing: How many of the ``n_starts`` starts reached this optimum.
+        condition: Condition number of the curvature, scaled to a unit diagonal.
+        n_points: Points that are fitted, in ``n_clusters`` independent runs.
+        excluded: Number of rows that were left out, by reason.
+        loss: The loss of the fit; ``delta`` is Huber's and ``residual`` the scale it acts on.
+        n_convention: What N counts; ``c_convention`` what C counts.
+        hold_out: The largest rung (or what was asked for) predicted from the other points.
+        prediction: The law at twice the largest compute, with its interval.
+        joint: A joint fit of all arms against separate ones; empty where the law is not fitted jointly.
+        optima: The best size N* at each budget, for laws of N*(C).
+        warnings: Caveats, one sentence each.
+        where: The expression by which rows were chosen; None for all.
+    """
+
+    arm: str
+    law: str
+    formula: str
+    x: Variable
+    y: str
+    parameters: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    interval_method: Interval
+    interval_note: str
+    level: float
+    n_bootstrap: int
+    seed: int
+    objective: float
+    optimality: float
+    starts_agreeing: int
+    n_starts: int
+    condition: float
+    n_points: int
+    n_clusters: int
+    excluded: dict[str, int]
+    loss: Loss
+    delta: float
+    residual: Residual
+    n_convention: NConvention
+    c_convention: CConvention
+    hold_out: dict[str, Any] = field(default_factory=dict)
+    prediction: dict[str, Any] = field(default_factory=dict)
+    joint: dict[str, Any] = field(default_factory=dict)
+    optima: tuple[Optimum, ...] = ()
+    warnings: tuple[str, ...] = ()
+    where: str | None = None
+    units: dict[str, str] = field(default_factory=dict)
+
+    def predict(self, **variables: FloatArray) -> FloatArray:
+        """Loss in nats/token (N* in parameters) at the law's variables (``x=``, or ``N=`` and ``D=``)."""
+        return law_named(self.law).predict(self.parameters, variables)
+
+    @property
+    def conventions(self) -> str:
+        """What N, C and x mean here, as a sentence."""
+        shown = f"x is {self.x}; " if "x" in law_named(self.law).variables else ""
+        return f"{shown}N: {N_CONVENTIONS[self.n_convention]}; C: {C_CONVENTIONS[self.c_convention]}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return dataclasses.asdict(self)
+
+
+def fit(
+    results: pd.DataFrame, options: AnalysisOptions | None = None, **changes: Unpack[OptionChanges]
+) -> list[Fit]:
+    """Fit a law to the completed comparison trials of each arm, arms in the order of the table.
+
+    Args:
+        results: Tidy rows, one per trial, with the columns that the law reads: ``n_params``, ``n_tokens``
+            (counts), ``loss`` (nats/token), or ``flops`` alone for a law in C.
+        options: How to fit; by default :class:`AnalysisOptions` with all its defaults.
+        **changes: Fields of the options that stand over ``options``.
+
+    Returns:
+        One :class:`Fit` per arm, with its verified optimum, intervals and hold-out.
+
+    Raises:
+        DataError: Bad values, or points that leave a parameter free.
+
+    >>> table = pd.DataFrame({"n_params": [1e5, 2e5, 4e5], "n_tokens": [2e6, 4e6, 8e6]})
+    >>> table["loss"] = 40.0 * (6 * table.n_params * table.n_tokens) ** -0.1
+    >>> [f"{fit.parameters['alpha']:.4f}" for fit in fit(table, law="power", bootstrap=0)]
+    ['0.1000']
+    """
+    arms = data_of_arms(results, chosen_options(options, changes, unused=("margin",)))
+    if not law_named(arms[0].options.law).per_arm:
+        return [_fit_alone(data) for data in arms]
+    return _joint_fits(arms)
+
+
+def _units(options: AnalysisOptions) -> dict[str, str]:
+    """The unit of each parameter with the chosen x and y."""
+    y = "nats/token" if is_loss(options.y) else f"unit of {options.y}"
+    named = {"unit of x": VARIABLES[options.x], "nats/token": y}
+    units = dict(law_named(options.law).units)
+    for old, new in named.items():
+        units = {name: unit.replace(old, new) for name, unit in units.items()}
+    return units
+
+
+def fit_arm(table: pd.DataFrame, options: AnalysisOptions) -> Fit:
+    """Fit one arm's checked rows; see :func:`fit`."""
+    return _fit_alone(arm_data(table, options))
+
+
+def _fit_alone(data: ArmData) -> Fit:
+    [law] = fitted_laws([data])
+    return _result(data, law, 0, _uncertainty([data], law), _held_out(data))
+
+
+def _joint_fits(arms: list[ArmData]) -> list[Fit]:
+    """One result for each arm of one joint fit."""
+    options, laws = arms[0].options, fitted_laws(arms)
+    points = [(data.points.variables, data.y) for data in arms]
+    independent = all(data.independent for data in arms)
+    against = likelihood_comparison(points, laws[0].points.law, options, independent=independent)
+    uncertainty = _uncertainty(arms, laws[0])
+    held: list[dict[str, Any]] = [{} for _ in arms]
+    if options.hold_out != "none":
+        held = hold_outs({data.arm: data.rows for data in arms}, options, options.hold_out)
+    return [
+        dataclasses.replace(_result(data, law, arm, uncertainty, held[arm]), joint=against)
+        for arm, (data, law) in enumerate(zip(arms, laws, strict=True))
+    ]
+
+
+_Uncertainty = Replicates | ProfileIntervals | NoInterval
+
+
+def _uncertainty(arms: Sequence[ArmData], law: FittedLaw) -> _Uncertainty:
+    """Where the intervals come from, or why there are none."""
+    options = arms[0].options
+    if several := pooled_settings(pd.concat([data.rows for data in arms]), options.settings):
+        return NoInterval(
+            f"no interval: values of {joined(several)} differ at one rung, by more than seed noise"
+        )
+    clusters = pd.concat([data.clusters for data in arms])
+    if options.interval != "profile":
+        return replicates(law, law.points.cells, clusters, options)
+    reason = refusal(law, clusters.nunique())
+    return NoInterval(reason) if reason else ProfileIntervals()
+
+
+def _result(data: ArmData, law: FittedLaw, arm: int, uncertainty: _Uncertainty, held: dict[str, Any]) -> Fit:
+    options = data.options
+    bounds, note = uncertainty.parameters(law, options.level, arm)
+    if data.optima and bounds:
+        note += f"; {OPTIMA_NOTE}"
+    return Fit(
+        arm=data.arm,
+        formula=formula_of(options),
+        parameters=law.parameters(arm),
+        intervals=bounds,
+        interval_method=uncertainty.method,
+        interval_note=note,
+        n_bootstrap=uncertainty.draws,
+        objective=law.objective,
+        optimality=law.optimality,
+        starts_agreeing=law.starts_agreeing,
+        n_starts=len(law.solution.objective),
+        condition=law.conditioning()[0],
+        n_points=len(data.y),
+        n_clusters=int(data.clusters.nunique()),
+        excluded=data.excluded,
+        hold_out=held,
+        prediction=_prediction(data, law, uncertainty, arm),
+        optima=data.optima,
+        warnings=(
+            *fit_warnings(data.rows, options, law, arm, independent=data.independent),
+            *optima_warnings(data.optima, options),
+            *hold_out_warning(held),
+        ),
+        units=_units(options),
+        where=options.where,
+        law=options.law,
+        x=options.x,
+        y=options.y,
+        level=options.level,
+        seed=options.seed,
+        loss=options.loss,
+        delta=options.delta,
+        residual=options.residual,
+        n_convention=options.n_convention,
+        c_convention=options.c_convention,
+    )
+
+
+def _held_out(data: ArmData) -> dict[str, Any]:
+    options = data.options
+    if options.hold_out == "none":
+        return {}
+    if data.optima:
+        kept = [optimum for optimum in data.optima if not optimum.censored]
+        rows = pd.DataFrame(
+            {"flops": [o.budget for o in kept], "n_star": [o.n_star for o in kept]}, dtype=float
+        )
+        rows["rung"] = rows["flops"].map("C {:.3g}".format)
+        # As a plain power law in C, whose y is N*.
+        options = dataclasses.replace(options, law="power", x="C", y="n_star", c_convention="given")
+        return hold_out(rows, options, "largest", data.arm)
+    return hold_out(data.rows, options, options.hold_out, data.arm)
+
+
+def _prediction(data: ArmData, law: FittedLaw, uncertainty: _Uncertainty, arm: int) -> dict[str, Any]:
+    """The law at twice the largest compute, at the same tokens per parameter, with its interval."""
+    variables, x = data.points.variables, data.options.x
+    largest = int(np.argmax(np.sum([np.log(values) for values in variables.values()], axis=0)))
+    in_compute = "C" in variables or ("x" in variables and x == "C")
+    factor = FARTHER if in_compute else FARTHER**0.5
+    at = {name: float(values[largest] * factor) for name, values in variables.items()}
+    return {
+        "at": {x if name == "x" else name: number for name, number in at.items()},
+        "value": float(law.values_at(law.theta[None], at, arm)[0]),
+        "interval": uncertainty.prediction(law, at, data.options.level, arm),
+    }

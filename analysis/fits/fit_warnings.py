@@ -1,0 +1,101 @@
+"""Caveats of a fit, as sentences."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from scalevec.analysis.data.pairs import pooled_settings
+from scalevec.analysis.data.tidy import simulation_warnings, unit_warnings
+from scalevec.analysis.fits.isoflop import Optimum
+from scalevec.analysis.fits.law_tests import lack_of_fit
+from scalevec.analysis.formatting import equal_optima_warning, joined
+from scalevec.analysis.laws import law_named
+from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.solver.best_fit import FittedLaw
+from scalevec.analysis.statistics.noise import floor_profile
+
+NO_FLOOR = 1e-4
+"""An irreducible loss below this share of the lowest loss is the bound of zero (theta holds ln E)."""
+ILL_CONDITIONED = 1e8
+"""Condition number of the scaled curvature above which parameters trade against each other freely."""
+
+
+def fit_warnings(
+    rows: pd.DataFrame, options: AnalysisOptions, fitted: FittedLaw, arm: int, *, independent: bool
+) -> list[str]:
+    """Caveats of the law ``fitted`` to ``rows``; ``arm`` is its number in a joint fit."""
+    warnings = simulation_warnings(rows) + unit_warnings(rows) + _rate_warning(rows)
+    if several := pooled_settings(rows, options.settings):
+        warnings.append(f"one law through several values of {joined(several)}: choose one with where")
+    law = fitted.points.law
+    if not fitted.optimal:
+        warnings.append("the best solution is not a verified optimum: read no digit of the parameters")
+    warnings += equal_optima_warning(fitted.equal_parameters(arm))
+    if fitted.starts_agreeing == 1 and len(fitted.solution.objective) > 1:
+        warnings.append("only one start reached the best objective")
+    condition, flat = fitted.conditioning()
+    warnings += [
+        f"the points leave {names} free: they can move together without a worse fit" for names in flat
+    ]
+    if not flat and condition > ILL_CONDITIONED:
+        warnings.append(f"parameters trade against each other (condition number {condition:.1e})")
+    if law.variables == ("x",) and options.y == "loss":
+        profiled = floor_profile(fitted.points.variables["x"], fitted.y)
+        if not profiled.identified:
+            warnings.append(profiled.warning)
+        test = lack_of_fit(law.name, dict(fitted.points.variables), fitted.y) if independent else None
+        warnings += [test.warning] if test and test.warning else []
+    if fitted.parameters(arm).get("E", np.inf) < NO_FLOOR * fitted.y.min():
+        warnings.append("the best fit has no irreducible loss: E lies at its bound of zero")
+    columns = [name for name in ("arm", "rung", "n_tokens", "seed", options.y) if name in rows]
+    if fitted.points.law.method == "points" and rows.duplicated(columns).any():
+        warnings.append("some rows differ in neither rung, tokens, seed nor loss; each counts as a point")
+    return warnings + _delta_warning(fitted)
+
+
+def hold_out_warning(held: Mapping[str, Any]) -> list[str]:
+    """Caveats of the prediction ``held``."""
+    law = "the law that predicts the hold-out is not"
+    warnings = [] if held.get("optimal", True) else [f"{law} a verified optimum"]
+    if ranges := held.get("equal_parameters"):
+        warnings.append(
+            f"{law} unique: others, with other values of {joined(list(ranges))}, fit equally well"
+        )
+    return warnings
+
+
+def _rate_warning(rows: pd.DataFrame) -> list[str]:
+    """Where the learning rates were not tuned, or their optimum lies at the edge of its grid."""
+    meanings = {
+        "fixed": "fixed, not tuned",
+        "censored": "censored at the edge of the grid: losses are bounds",
+    }
+    counts = dict(rows["lr_status"].value_counts()) if "lr_status" in rows else {}
+    parts = [f"{counts[status]} {meaning}" for status, meaning in meanings.items() if status in counts]
+    return [f"learning rates of {len(rows)} trials: {'; '.join(parts)}"] if parts else []
+
+
+def optima_warnings(optima: Sequence[Optimum], options: AnalysisOptions) -> list[str]:
+    """Which optima are censored, and what an envelope is not."""
+    warnings = [f"C {o.budget:.3g}: censored, {o.censored}" for o in optima if o.censored]
+    if law_named(options.law).method == "envelope":
+        warnings.append(
+            "points along a curve are not runs whose schedule ended there: the envelope favours sizes whose "
+            "rate had decayed (Hoffmann et al. 2022, section 3.1)"
+        )
+    return warnings
+
+
+def _delta_warning(fitted: FittedLaw) -> list[str]:
+    options = fitted.options
+    if options.loss != "huber" or options.residual != "log":
+        return []
+    scatter = float(np.median(np.abs(fitted.residuals())))
+    if scatter <= 5 * options.delta:
+        return []
+    return [
+        f"delta {options.delta:g} is far below the residuals (median {scatter:.2g}): "
+        "this is in effect a fit of least absolute deviations"
+    ]

@@ -1,0 +1,96 @@
+"""Numbers as people read them: signs, counts, percentages, p-values."""
+
+from collections.abc import Mapping, Sequence
+
+
+def loss_name(y: str) -> str:
+    """Return what the column ``y`` is called in text: ``loss`` is that of the test split."""
+    return "test loss" if y == "loss" else y
+
+
+def signed(value: float) -> str:
+    """A difference with its sign, ``+0.0123`` or ``−0.0123``."""
+    return f"{value:+.4f}".replace("-", "−")
+
+
+def span(interval: tuple[float, float]) -> str:
+    """An interval of differences, ``−0.04 to +0.01``."""
+    return f"{signed(interval[0])} to {signed(interval[1])}"
+
+
+def limits(interval: tuple[float, float], form: str) -> str:
+    """An interval with its ends in the format ``form``, ``0.98 to 1.02``."""
+    return f"{interval[0]:{form}} to {interval[1]:{form}}"
+
+
+def percent(share: float) -> str:
+    """``95 %``."""
+    return f"{share * 100:g} %"
+
+
+def count(value: float) -> str:
+    """A count for people: 25.1k, 1.33M, 2.4B."""
+    for size, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g}{suffix}"
+    return f"{value:g}"
+
+
+def plural(number: int, noun: str) -> str:
+    """A number with its noun, ``1 pair`` or ``3 pairs``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def p_value(p: float | None) -> str:
+    """A p-value as text, never ``0.000``."""
+    if p is None:
+        return "none"
+    return "< 0.001" if p < 0.001 else f"{p:.2g}"
+
+
+def f_test(statistic: float, df: Sequence[int], p: float) -> str:
+    """Return an F test as it is cited, ``F(1, 10) = 0.55, p = 0.48``."""
+    shown = p_value(p)
+    return f"F({df[0]}, {df[1]}) = {statistic:.3g}, p {shown if shown.startswith('<') else f'= {shown}'}"
+
+
+def joined(names: tuple[str, ...] | list[str], last: str = "and") -> str:
+    """``a``, ``a and b``, ``a, b and c``; with another word before the last."""
+    return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def aligned(rows: Sequence[Sequence[str]], n_left: int) -> list[str]:
+    """Return ``rows`` as lines in columns, the first ``n_left`` set flush left, the others flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = enumerate(zip(row, widths, strict=True))
+        lines.append("  ".join(c.ljust(w) if n < n_left else c.rjust(w) for n, (c, w) in cells).rstrip())
+    return lines
+
+
+def chosen_rows(where: str | None, left_out: int) -> list[str]:
+    """The expression that chose rows and what it left out, as one line; none where nothing was chosen."""
+    return [] if where is None else [f"rows: where {where} ({left_out} left out)"]
+
+
+def is_loss(y: str) -> bool:
+    """Whether the column ``y`` holds losses by its name: in nats/token, of which the lower is better."""
+    return y.startswith("loss")
+
+
+def equal_optima_warning(ranges: Mapping[str, tuple[float, float]]) -> list[str]:
+    """A warning where ``ranges`` names parameters that fit equally well from their least to their most."""
+    if not ranges:
+        return []
+    between = [f"{name} between {_told_apart(low, high)}" for name, (low, high) in ranges.items()]
+    return [
+        f"the optimum is not unique: {joined(between)} fit equally well; shown is the one of them with the "
+        "least sum of squared residuals"
+    ]
+
+
+def _told_apart(low: float, high: float) -> str:
+    """Both numbers with as many digits as tell them apart, at least three."""
+    pairs = [(f"{low:#.{digits}g}", f"{high:#.{digits}g}") for digits in range(3, 9)]
+    return " and ".join(next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1]))

@@ -1,0 +1,147 @@
+"""What decides an analysis beside its rows: one object for the command line, the sweep file and Python.
+
+Each field stands here with its default, its help and its allowed values; nothing heavy is imported.
+"""
+
+import dataclasses
+import math
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypedDict, get_args
+
+from scalevec.analysis.errors import DataError, require_choice
+from scalevec.analysis.registry import LAWS
+
+Variable = Literal["N", "D", "C"]
+Loss = Literal["huber", "l1", "l2"]
+Residual = Literal["log", "linear"]
+Interval = Literal["auto", "seed-t", "residual-t", "cluster-t", "percentile", "profile", "none"]
+NConvention = Literal["matrices", "with-embedding", "total"]
+CConvention = Literal["6nd", "counted", "given"]
+
+VARIABLES: dict[str, str] = {"N": "parameters", "D": "tokens", "C": "FLOPs"}
+INTERVALS: dict[Interval, str] = {
+    "auto": "the method that simulation shows to cover, by what the design can carry",
+    "seed-t": "t from seed noise pooled within rungs, bootstrap around the law",
+    "residual-t": "t from the residuals, bootstrap around the law",
+    "cluster-t": "t from whole runs' residuals with random signs",
+    "percentile": "percentile bootstrap over independent runs",
+    "profile": "profile of the objective",
+    "none": "no interval",
+}
+N_CONVENTIONS: dict[NConvention, str] = {
+    "matrices": "non-embedding matrix parameters without scale vectors",
+    "with-embedding": "matrix parameters and embeddings, without scale vectors",
+    "total": "all parameters",
+}
+C_CONVENTIONS: dict[CConvention, str] = {
+    "6nd": "6 x N x tokens",
+    "counted": "FLOPs counted from the architecture, attention and head included",
+    "given": "the column flops as it is",
+}
+FEWEST_REPLICATES = 20
+"""The spread of fewer bootstrap replicates is known to no better than a fifth; that of one is zero."""
+
+
+def _help(text: str, choices: Iterable[str] = ()) -> dict[str, Any]:
+    return {"help": text, "choices": tuple(choices)}
+
+
+@dataclass(frozen=True)
+class AnalysisOptions:
+    """Everything that decides a fit, a comparison, a table, figures or a report beside the rows.
+
+    ``dataclasses.fields`` gives each option's default, ``metadata["help"]`` and ``metadata["choices"]``
+    (empty where the set is open). Raises :class:`DataError` for a value that is not allowed.
+
+    >>> AnalysisOptions(law="power-floor", bootstrap=200).level
+    0.95
+    """
+
+    law: str = field(default="power", metadata=_help("Scaling law.", LAWS))
+    x: Variable = field(default="C", metadata=_help("Variable of a law in one variable.", get_args(Variable)))
+    y: str = field(default="loss", metadata=_help("Column to compare or, by a law in one variable, to fit."))
+    where: str | None = field(default=None, metadata=_help("Rows to use, as 'n_params > 1e6 and loss < 4'."))
+    loss: Loss = field(default="huber", metadata=_help("Loss function of the fit.", get_args(Loss)))
+    delta: float = field(default=1e-3, metadata=_help("Huber's delta, in units of the residual."))
+    residual: Residual = field(
+        default="log", metadata=_help("Residuals: of log loss, or of loss.", get_args(Residual))
+    )
+    hold_out: str = field(
+        default="largest",
+        metadata=_help("Rows to predict: largest (rung), none, a column (its last value) or an expression."),
+    )
+    interval: Interval = field(default="auto", metadata=_help("Method of a fit's intervals.", INTERVALS))
+    level: float = field(default=0.95, metadata=_help("Level of the intervals."))
+    bootstrap: int = field(default=1000, metadata=_help("Bootstrap replicates; 0: none."))
+    seed: int = field(default=0, metadata=_help("Seed of the bootstrap."))
+    cluster: str = field(
+        default="cluster", metadata=_help("Cluster column: rows with the same value are dependent.")
+    )
+    n_convention: NConvention = field(
+        default="matrices", metadata=_help("Parameters that N counts.", N_CONVENTIONS)
+    )
+    c_convention: CConvention = field(default="6nd", metadata=_help("FLOPs that C counts.", C_CONVENTIONS))
+    margin: float | None = field(
+        default=None, metadata=_help("Difference within which arms are equivalent, in nats/token.")
+    )
+    settings: tuple[str, ...] | None = field(
+        default=None, metadata=_help("Further columns in which a pair must agree (default: a sweep's grid).")
+    )
+
+    def __post_init__(self) -> None:
+        if self.settings is not None:
+            object.__setattr__(self, "settings", tuple(self.settings))
+        for option in dataclasses.fields(self):
+            if option.metadata["choices"]:
+                require_choice(option.name, getattr(self, option.name), option.metadata["choices"])
+        enough = self.bootstrap == 0 or FEWEST_REPLICATES <= self.bootstrap <= 1_000_000
+        margin = self.margin is None or 0 < self.margin < math.inf
+        for name, good, allowed in (
+            ("delta", 0 < self.delta < math.inf, "a number above zero"),
+            ("level", 0 < self.level < 1, "a number between 0 and 1"),
+            ("bootstrap", enough, f"0 (none) or {FEWEST_REPLICATES} to 1000000"),
+            ("margin", margin, "a number of nats/token above zero, or none"),
+            ("hold_out", isinstance(self.hold_out, str), "'largest', 'none', a column or an expression"),
+        ):
+            if not good:
+                raise DataError(f"{name} is {getattr(self, name)!r}; allowed: {allowed}")
+        if self.y != "loss" and not LAWS[self.law].in_one_variable:
+            raise DataError(f"y is {self.y!r}; law {self.law} describes the loss: allowed is 'loss'")
+
+
+class OptionChanges(TypedDict, total=False):
+    """The fields of :class:`AnalysisOptions` as keywords, so that ``fit(rows, law="kaplan")`` is checked."""
+
+    law: str
+    x: Variable
+    y: str
+    where: str | None
+    loss: Loss
+    delta: float
+    residual: Residual
+    hold_out: str
+    interval: Interval
+    level: float
+    bootstrap: int
+    seed: int
+    cluster: str
+    n_convention: NConvention
+    c_convention: CConvention
+    margin: float | None
+    settings: tuple[str, ...] | None
+
+
+def chosen_options(
+    options: AnalysisOptions | None, changes: OptionChanges, unused: Collection[str] = ()
+) -> AnalysisOptions:
+    """Return ``options`` (by default the defaults) with ``changes``, of which none may be ``unused``.
+
+    Raises :class:`DataError` for the name of no option, or of one that would change nothing.
+    """
+    used = [option.name for option in dataclasses.fields(AnalysisOptions) if option.name not in unused]
+    for name in changes:
+        if name in unused:
+            raise DataError(f"option {name!r} changes nothing here; used are {', '.join(used)}")
+        require_choice("option", name, used)
+    return dataclasses.replace(options or AnalysisOptions(), **changes)

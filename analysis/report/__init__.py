@@ -1,0 +1,1 @@
+"""What people read: text for a terminal, one HTML page."""

@@ -1,0 +1,214 @@
+"""One self-contained HTML page: verdict, table, figures, tuning, fits, and how it was done."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import pandas as pd
+
+from scalevec.analysis.comparison.compare import Comparison
+from scalevec.analysis.comparison.multipliers import Multiplier
+from scalevec.analysis.data.tidy import checked, comparison_rows
+from scalevec.analysis.data.tuning import tuning_rows, tuning_verdict
+from scalevec.analysis.data.where import select
+from scalevec.analysis.errors import DataError
+from scalevec.analysis.figures.drawing import page_figures
+from scalevec.analysis.figures.figure_input import FigureInput, figure_input
+from scalevec.analysis.files import write_atomically
+from scalevec.analysis.fits.fit import Fit, fit, fit_arm
+from scalevec.analysis.formatting import limits, loss_name, percent, signed, span
+from scalevec.analysis.laws import formula_of, law_named
+from scalevec.analysis.options import (
+    C_CONVENTIONS,
+    N_CONVENTIONS,
+    AnalysisOptions,
+    OptionChanges,
+    chosen_options,
+)
+from scalevec.analysis.tables.comparison import comparison_table
+from scalevec.analysis.tables.content import Table
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+TEMPLATES = Path(__file__).parent
+FIGURES_SHOWN = ("differences", "loss", "curves", "multipliers", "tuning")
+"""The figures of a page; the last two stand in sections of their own."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReportInput:
+    """What a page is about, read and checked once: ``table`` holds all chosen trials, those of tuning too."""
+
+    name: str
+    table: pd.DataFrame
+    figures: FigureInput
+    remarks: Sequence[str]
+    """Which rows were chosen, and which options differ from the sweep file's."""
+    facts: Mapping[str, object]
+
+    @property
+    def reference(self) -> str:
+        """The arm that the others are compared with."""
+        return self.figures.trials.reference
+
+
+def write_report(
+    path: Path | str,
+    results: pd.DataFrame,
+    *,
+    name: str,
+    reference: str,
+    choices: Sequence[Mapping[str, Any]] = (),
+    curves: pd.DataFrame | None = None,
+    facts: Mapping[str, object] | None = None,
+    declared: AnalysisOptions | None = None,
+    options: AnalysisOptions | None = None,
+    **changes: Unpack[OptionChanges],
+) -> None:
+    """Write the report of ``results`` to ``path``: one HTML file that opens offline, whole or not at all.
+
+    Args:
+        path: The file; an older one is replaced.
+        results: Tidy rows, one per trial.
+        name: The title, for example the name of the sweep.
+        reference: The arm that the others are compared with.
+        choices: The entries of a sweep's tuning.json.
+        curves: Training curves: trial_id, arm, rung, seed, tokens, loss (nats/token).
+        facts: Provenance by name; text of several lines keeps them.
+        declared: The options of the sweep file; those of the page that differ are named beside the verdict.
+        options: How the arms are compared, as for :func:`compare`.
+        **changes: Fields of :class:`AnalysisOptions` that replace those of ``options``.
+
+    Raises:
+        DataError: The results cannot be compared, or an option is not allowed.
+
+    Example:
+        >>> write_report("report.html", results, name="mine", reference="baseline")  # doctest: +SKIP
+    """
+    chosen = chosen_options(options, changes)
+    figures = figure_input(results, reference, chosen, choices, curves)
+    remarks = [*figures.trials.chosen_rows(), *_deviations(chosen, declared)]
+    table = checked(select(results, chosen.where))
+    page = render_report(ReportInput(name, table, figures, remarks, facts or {}))
+    write_atomically(Path(path), page.encode())
+
+
+def _deviations(options: AnalysisOptions, declared: AnalysisOptions | None) -> list[str]:
+    """Return each option beside the chosen rows that is not the sweep file's, with both values."""
+    if declared is None:
+        return []
+    shown, planned = dataclasses.asdict(options), dataclasses.asdict(declared)
+    return [
+        f"{name.replace('_', ' ')}: {value} (sweep file: {planned[name]})"
+        for name, value in shown.items()
+        if name != "where" and value != planned[name]
+    ]
+
+
+def render_report(data: ReportInput) -> str:
+    """Return the page of :func:`write_report` as text."""
+    comparisons, choices = data.figures.comparisons, data.figures.choices
+    options = data.figures.trials.options
+    fits, unfitted = _fits(data)
+    shared = [w for w in comparisons[0].warnings if all(w in other.warnings for other in comparisons)]
+    return (
+        _environment()
+        .get_template("report.html.jinja")
+        .render(
+            data=data,
+            comparisons=comparisons,
+            warnings=shared,
+            arm_warnings={c.arm: [w for w in c.warnings if w not in shared] for c in comparisons},
+            table=comparison_table(data.table, comparisons),
+            figures=page_figures(data.figures, FIGURES_SHOWN),
+            multipliers=_multiplier_table(comparisons),
+            tuning=tuning_rows(choices),
+            tuning_verdict=tuning_verdict(choices, data.reference),
+            fits=fits,
+            unfitted=unfitted,
+            law=law_named(options.law),
+            formula=formula_of(options),
+            options=options,
+            loss_name=loss_name(options.y),
+            n_words=N_CONVENTIONS[options.n_convention],
+            c_words=C_CONVENTIONS[options.c_convention],
+            counts=_status_counts(data.table),
+            epochs=_epochs_sentence(data.table),
+            facts={str(key): str(value) for key, value in data.facts.items()},
+        )
+    )
+
+
+def _fits(data: ReportInput) -> tuple[list[Fit], list[str]]:
+    """Return the fits of the arms that can be fitted, and the reasons for the others."""
+    fits, unfitted = [], []
+    trials = data.figures.trials
+    if law_named(trials.options.law).per_arm:
+        # The rows are chosen and checked: their rungs are text by now, which where need not compare with.
+        options = dataclasses.replace(trials.options, where=None)
+        try:
+            of_arms = fit(data.table[data.table["arm"].isin(trials.arms)], options)
+        except DataError as error:
+            return [], [str(error)]
+        return sorted(of_arms, key=lambda fitted: trials.arms.index(fitted.arm)), []
+    for arm in trials.arms:
+        try:
+            fits.append(fit_arm(data.table[data.table["arm"] == arm], trials.options))
+        except DataError as error:
+            unfitted.append(str(error))
+    return fits, unfitted
+
+
+def _multiplier_table(comparisons: Sequence[Comparison]) -> Table:
+    columns = ("arm", "multiplier", "at", "C (FLOPs)", "estimate", "interval", "remark")
+    rows = [
+        (comparison.arm, kind, multiplier.at, f"{multiplier.at_flops:.2e}", *_multiplier_cells(multiplier))
+        for comparison in comparisons
+        for kind, multipliers in comparison.multipliers.items()
+        for multiplier in multipliers
+    ]
+    return Table("Multipliers", columns, tuple(rows), (False, False, False, True, True, True, False))
+
+
+def _multiplier_cells(multiplier: Multiplier) -> tuple[str, str, str]:
+    estimate = "none" if multiplier.estimate is None else f"{multiplier.estimate:.3f}"
+    interval = limits(multiplier.interval, ".3f") if multiplier.interval else "none"
+    remarks = ["extrapolated beyond the reference's range"] * multiplier.extrapolated
+    return estimate, interval, "; ".join(filter(None, [*remarks, multiplier.note]))
+
+
+def _status_counts(table: pd.DataFrame) -> Table:
+    """Count the comparison trials of each arm by status."""
+    rows = comparison_rows(table)
+    arms, statuses = list(dict.fromkeys(rows["arm"])), list(dict.fromkeys(rows["status"]))
+    counts = pd.crosstab(rows["arm"], rows["status"]).loc[arms, statuses].astype(str)
+    body = tuple((str(arm), *of_arm) for arm, of_arm in zip(arms, counts.to_numpy().tolist(), strict=True))
+    return Table("Comparison trials by status", ("arm", *statuses), body, (False, *(True for _ in statuses)))
+
+
+def _epochs_sentence(table: pd.DataFrame) -> str:
+    if "epochs" not in table.columns or not (table["epochs"] > 1).any():
+        return ""
+    largest = table["epochs"].max()
+    repeated = table[table["epochs"] > 1].sort_values("n_params", kind="stable")
+    rungs = ", ".join(dict.fromkeys(repeated["rung"]))
+    return f"Data were repeated at {rungs} (up to {largest:.2f} epochs): not the losses of fresh data."
+
+
+def _environment() -> "Environment":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(signed=signed, span=span, percent=percent)
+    # Parameters with fewer digits do not give the objective back (a fit to 3 digits is 4 times worse).
+    environment.filters["digits"] = "{:.6g}".format
+    return environment

@@ -1,0 +1,169 @@
+"""Fits and comparisons as lines of text, each with the conventions that its numbers depend on."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from scalevec.analysis.comparison.compare import Comparison
+from scalevec.analysis.comparison.multipliers import Multiplier
+from scalevec.analysis.fits.fit import Fit
+from scalevec.analysis.formatting import (
+    chosen_rows,
+    count,
+    f_test,
+    limits,
+    p_value,
+    percent,
+    plural,
+    signed,
+    span,
+)
+from scalevec.analysis.laws import law_named
+from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
+
+
+def fit_text(fit: Fit) -> str:
+    """One fit: parameters with intervals, optimality, hold-out, prediction, conventions, warnings."""
+    return "\n  ".join([f"{fit.arm}: {fit.formula}", *_fit_lines(fit)])
+
+
+def _fit_lines(fit: Fit) -> Iterator[str]:
+    for name, value in fit.parameters.items():
+        interval = fit.intervals.get(name)
+        shown = f" ({limits(interval, '.6g')}, {percent(fit.level)})" if interval else ""
+        unit = "" if fit.units[name] == "none" else f" {fit.units[name]}"
+        yield f"{name} {value:.6g}{shown}{unit}"
+    yield f"interval: {fit.interval_note}"
+    yield (
+        f"{fit.n_points} points, {fit.n_clusters} independent runs; {_criterion(fit)}; objective "
+        f"{fit.objective:.10g} (sum), optimality {fit.optimality:.1e}, "
+        f"{fit.starts_agreeing} of {fit.n_starts} starts agree, condition {fit.condition:.1e}"
+    )
+    yield from chosen_rows(fit.where, fit.excluded.get("where", 0))
+    others = [f"{count} {why}" for why, count in fit.excluded.items() if why != "where"]
+    if others:
+        yield f"left out: {', '.join(others)}"
+    for optimum in fit.optima:
+        size = f"N* {optimum.n_star:.4g}" if optimum.n_star else f"censored: {optimum.censored}"
+        yield f"C {optimum.budget:.4g}: {size}"
+    held = fit.hold_out
+    if "predicted" in held:
+        yield (
+            f"hold-out ({held['by']}: {held['rung'][:80]}): predicted {held['predicted']:.6g}, seen "
+            f"{held['observed']:.6g}, error {100 * held['relative_error']:+.4f} % (worst of "
+            f"{held['n_points']}: {100 * held['largest_absolute_error']:.4f} %)"
+        )
+    yield from (*_no_hold_out(held), *_prediction(fit), *_joint(fit.joint))
+    yield fit.conventions
+    yield from (f"warning: {warning}" for warning in fit.warnings)
+
+
+def _criterion(what: Fit | Comparison) -> str:
+    """What a fit minimises."""
+    delta = f" with delta {what.delta:g}" if what.loss == "huber" else ""
+    return f"{what.loss}{delta} on {what.residual} residuals"
+
+
+def _no_hold_out(held: Mapping[str, Any]) -> list[str]:
+    return [f"hold-out ({held['by']}): {held['reason']}"] if "reason" in held else []
+
+
+def _prediction(fit: Fit) -> list[str]:
+    if not fit.prediction:
+        return []
+    at = ", ".join(f"{name} {value:.4g}" for name, value in fit.prediction["at"].items())
+    interval = fit.prediction["interval"]
+    shown = f" ({limits(interval, '.6g')})" if interval else " (no interval)"
+    return [f"prediction at twice the largest C ({at}): {fit.prediction['value']:.6g}{shown}"]
+
+
+def _joint(joint: Mapping[str, Any]) -> list[str]:
+    if not joint:
+        return []
+    test = joint.get("reason") or f_test(joint["statistic"], joint["df"], joint["p_value"])
+    return [f"joint against separate fits: {test}"]
+
+
+def comparison_text(comparisons: Sequence[Comparison]) -> str:
+    """Each arm against the reference: the sentence, multipliers, trend, what would change it, warnings."""
+    return "\n".join("\n  ".join([c.sentence, *_comparison_lines(c)]) for c in comparisons)
+
+
+def _comparison_lines(comparison: Comparison) -> Iterator[str]:
+    yield comparison.would_change
+    yield from _by_rung(comparison)
+    for kind, multipliers in comparison.multipliers.items():
+        yield from (f"{kind} multiplier, {_multiplier(multiplier)}" for multiplier in multipliers)
+    yield from _trend(comparison.trend)
+    yield from _equivalence(comparison.equivalence)
+    held = comparison.hold_out
+    if "predicted" in held:
+        yield (
+            f"hold-out ({held['by']}: {held['rung'][:80]}): difference predicted "
+            f"{signed(held['predicted'])}, seen {signed(held['observed'])}"
+        )
+        yield from (f"hold-out, {warning}" for warning in held["warnings"])
+    yield from (*_no_hold_out(held), *_joint(comparison.joint), *map(_law, comparison.laws))
+    yield from _settings(comparison)
+    yield from (f"warning: {warning}" for warning in comparison.warnings)
+
+
+def _by_rung(comparison: Comparison) -> Iterator[str]:
+    """The difference in each cell, which is descriptive: no claim is made of one rung."""
+    for cell in comparison.by_rung:
+        interval = f" ({span(cell.interval)})" if cell.interval else ""
+        name = ", ".join([cell.rung, *cell.setting.values()])
+        size = f"N {count(cell.n_params)}, {count(cell.n_tokens)} tokens"
+        yield f"by rung, {name} ({size}): {signed(cell.mean)}{interval}, {plural(cell.n, 'pair')}"
+
+
+def _law(law: Mapping[str, Any]) -> str:
+    """One fitted law with what it says of itself."""
+    parameters = ", ".join(f"{name} {value:.6g}" for name, value in law["parameters"].items())
+    return (
+        f"law of the {law['side']} in {law['x']}: {parameters}; objective {law['objective']:.10g} (sum), "
+        f"optimality {law['optimality']:.1e}, {law['starts_agreeing']} of {law['n_starts']} starts agree"
+    )
+
+
+def _settings(comparison: Comparison) -> Iterator[str]:
+    """What was compared, and by which conventions."""
+    x = f" in {comparison.x}" if "x" in law_named(comparison.law).variables else ""
+    yield from chosen_rows(comparison.where, comparison.excluded.get("where", 0))
+    yield (
+        f"compared: {comparison.y}; law {comparison.law}{x}; {_criterion(comparison)}; "
+        f"{comparison.n_bootstrap} bootstrap replicates, seed {comparison.seed}; independent by "
+        f"{comparison.cluster}; N: {N_CONVENTIONS[comparison.n_convention]}; "
+        f"C: {C_CONVENTIONS[comparison.c_convention]}"
+    )
+
+
+def _trend(trend: Mapping[str, Any]) -> Iterator[str]:
+    if trend["per_decade"] is not None:
+        shown = f" ({span(trend['interval'])})" if trend["interval"] else " (no interval)"
+        yield f"trend per decade of C: {signed(trend['per_decade'])}{shown}{_remark(trend['note'])}"
+    if change := trend["multiplier_per_decade"]:
+        shown = f" ({limits(change['interval'], '.3f')})" if change["interval"] else ""
+        factor = f"{change['estimate']:.3f} per decade of C{shown}{_remark(change['note'])}"
+        yield f"the compute multiplier changes by a factor of {factor}"
+
+
+def _equivalence(test: Mapping[str, Any]) -> Iterator[str]:
+    if test["margin"] is not None:
+        shown = test["note"] if test["interval"] is None else _equivalence_test(test)
+        yield f"equivalence within {test['margin']:g}: {shown}"
+
+
+def _equivalence_test(test: Mapping[str, Any]) -> str:
+    return f"p {p_value(test['p_value'])}, {percent(test['level'])} interval {span(test['interval'])}"
+
+
+def _remark(*notes: str) -> str:
+    shown = "; ".join(filter(None, notes))
+    return f" [{shown}]" if shown else ""
+
+
+def _multiplier(multiplier: Multiplier) -> str:
+    estimate = "none" if multiplier.estimate is None else f"{multiplier.estimate:.3f}"
+    interval = f" ({limits(multiplier.interval, '.3f')})" if multiplier.interval else ""
+    remark = _remark("extrapolated" * multiplier.extrapolated, multiplier.note)
+    return f"{multiplier.at} (C {multiplier.at_flops:.3g}): {estimate}{interval}{remark}"

@@ -1,0 +1,53 @@
+"""The verdicts of a comparison at a glance: one line per arm, and what would change them."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from scalevec.analysis.comparison.compare import Comparison
+from scalevec.analysis.formatting import aligned, p_value, percent, signed, span
+
+MOST_LINES = 14
+"""A verdict is read without scrolling; the rest is behind ``--verbose``."""
+_WIDTH = 80
+_NONE = "-"
+
+
+def verdict_table(comparisons: Sequence[Comparison]) -> str:
+    """Return difference, interval, p and verdict per arm and what would change it, in ``MOST_LINES`` at most.
+
+    Args:
+        comparisons: what :func:`scalevec.analysis.compare` returned, at least one; their difference is arm
+            minus reference, in nats/token for a loss.
+    """
+    first = comparisons[0]
+    unit = ", nats/token" if first.y.startswith("loss") else ""
+    head = f"{first.y}: arm minus {first.reference}{unit}; p by Holm over the arms"
+    header = ("arm", "difference", f"{percent(first.level)} interval", "p", "verdict")
+    most_arms = MOST_LINES - 3
+    rows = [header, *map(_row, comparisons[:most_arms])]
+    lines = [head, *aligned(rows, n_left=len(header))]
+    changes = list(_changes(comparisons))
+    room = MOST_LINES - len(lines) - 1
+    rest = "the rest of this, " if len(changes) > room or len(comparisons) > most_arms else ""
+    more = f"With --verbose: {rest}differences per rung, multipliers, laws."
+    return "\n".join([*lines, *changes[:room], more])
+
+
+def _row(comparison: Comparison) -> tuple[str, ...]:
+    difference = comparison.loss_difference
+    p = difference.p_value if difference.p_holm is None else difference.p_holm
+    return (
+        comparison.arm,
+        _NONE if difference.mean is None else signed(difference.mean),
+        span(difference.interval) if difference.interval else _NONE,
+        _NONE if p is None else p_value(p),
+        comparison.verdict,
+    )
+
+
+def _changes(comparisons: Sequence[Comparison]) -> Iterator[str]:
+    """What would change each verdict, in lines of the table's width."""
+    for comparison in comparisons:
+        yield from textwrap.wrap(
+            f"{comparison.arm}: {comparison.would_change}", _WIDTH, subsequent_indent="  "
+        )

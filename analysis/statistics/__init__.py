@@ -1,0 +1,1 @@
+"""Noise between seeds, clusters of dependent rows, inference on paired differences."""

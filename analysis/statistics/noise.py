@@ -1,0 +1,130 @@
+"""Seed noise, pooled within cells of equal N and tokens, and whether points can tell an irreducible loss."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.laws import law_named
+from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.solver.design import DesignMatrix
+from scalevec.analysis.solver.newton import solve
+
+FEWEST_CLUSTERS = 10
+"""With fewer independent clusters an interval from clusters covers far less than it says: none is given."""
+HIGH_FLOOR = 0.9
+"""The high irreducible loss that is tried, as a share of the lowest loss seen."""
+NO_NOISE = 1e-12
+"""A spread below this share of the values is a rounding error: the repeats are copies of each other."""
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """A standard deviation pooled within cells, and its degrees of freedom (values minus cells)."""
+
+    sd: float
+    df: int
+
+
+@dataclass(frozen=True)
+class FloorProfile:
+    """The fit with E = 0 and with E = 0.9 of the lowest loss, each in standard errors worse than the best."""
+
+    zero: float
+    high: float
+    critical: float
+    identified: bool
+
+    @property
+    def warning(self) -> str:
+        """One sentence for people who would quote the exponent."""
+        if not np.isfinite(self.critical):
+            return (
+                "fewer than four sizes or no noise figure: the irreducible loss cannot be identified; "
+                "compare levels, not exponents"
+            )
+        return (
+            f"the irreducible loss is not identified: E = 0 fits within {self.zero:.1f} and "
+            f"E = {HIGH_FLOOR:g} min(loss) within {self.high:.1f} SE of the best fit "
+            f"({self.critical:.1f} would exclude it); compare levels, not exponents"
+        )
+
+
+def t_quantile(level: float, df: float) -> float:
+    """Half the width of a two-sided ``level`` t interval, in standard errors."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(df, 0.5 + level / 2))
+
+
+def pooled_noise(values: FloatArray, cells: FloatArray) -> Pooled:
+    """The sd of ``values`` [points] within ``cells`` [points of labels]; nan where no cell repeats."""
+    labels, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
+    df = len(values) - len(labels)
+    if df == 0:
+        return Pooled(float("nan"), 0)
+    means = np.bincount(index, values) / counts
+    return Pooled(float(np.sqrt(np.sum((values - means[index]) ** 2) / df)), df)
+
+
+def are_copies(values: FloatArray, cells: FloatArray) -> bool:
+    """Whether ``values`` [points] repeat within ``cells`` [points] and never differ there."""
+    noise = pooled_noise(values, cells)
+    return noise.df > 0 and noise.sd <= NO_NOISE * float(np.max(np.abs(values)))
+
+
+def within_cells(logs: FloatArray, cells: FloatArray) -> tuple[FloatArray, int]:
+    """Covariance [sides, sides] of ``logs`` [sides, points] within cells, and its degrees of freedom."""
+    _, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
+    df = logs.shape[1] - len(counts)
+    means = np.stack([(np.bincount(index, row) / counts)[index] for row in logs])
+    return (logs - means) @ (logs - means).T / max(df, 1), df
+
+
+def replicates_of(bases: list[FloatArray], covariance: FloatArray, draws: int, seed: int) -> list[FloatArray]:
+    """Replicates of the losses around ``bases`` (each [points]): one array [draws, points] for each.
+
+    The noise is normal in log loss with ``covariance`` between the sides, so that sides which share seeds
+    stay paired.
+    """
+    rng = np.random.default_rng(seed)
+    size = (draws, len(bases[0]))
+    # svd: sides that agree exactly make the covariance singular, which Cholesky refuses.
+    noise = rng.multivariate_normal(np.zeros(len(bases)), covariance, size, method="svd")
+    return [base * np.exp(noise[..., side]) for side, base in enumerate(bases)]
+
+
+def floor_profile(x: FloatArray, loss: FloatArray) -> FloorProfile:
+    """How much worse E = 0 and a high E fit the points x [points], loss [points] than the best E.
+
+    Least squares on log loss of ``E + A/x^alpha``; the noise is the larger of the seeds' and the residuals'
+    of the best fit, since a wrong form of the law is no evidence for a floor.
+    """
+    best = _squares(x, loss, None)
+    distinct = len(np.unique(x))
+    seeds = pooled_noise(np.log(loss), x)
+    # Three are fitted: E, A and alpha.
+    residual_df = len(x) - 3
+    candidates = [(seeds.sd**2, seeds.df)] if seeds.df else []
+    if residual_df > 0:
+        candidates.append((best / residual_df, residual_df))
+    if distinct < 4 or not candidates:
+        return FloorProfile(0.0, 0.0, float("inf"), False)
+    variance, df = max(candidates)
+    # Data that lie on the law exactly leave no variance to divide by.
+    variance = max(variance, 1e-30)
+    critical = t_quantile(0.95, df)
+    zero, high = (
+        float(np.sqrt(max(_squares(x, loss, floor) - best, 0.0) / variance))
+        for floor in (0.0, HIGH_FLOOR * float(loss.min()))
+    )
+    return FloorProfile(zero, high, critical, min(zero, high) > critical)
+
+
+def _squares(x: FloatArray, loss: FloatArray, floor: float | None) -> float:
+    """The least sum of squared log residuals with E held at ``floor`` (free: the better of free and zero)."""
+    points = DesignMatrix(law_named("power-floor"), {"x": x}, floor)
+    problem = points.problem(loss, None, AnalysisOptions(loss="l2"))
+    # The solver's objective is half the sum of squares.
+    least = 2.0 * float(solve(problem, points.starts(problem)).objective.min())
+    return least if floor is not None else min(least, _squares(x, loss, 0.0))

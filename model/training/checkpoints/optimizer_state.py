@@ -1,0 +1,109 @@
+"""An optimizer's state as named tensors; what is no tensor is described in JSON, which is kept as one.
+
+Nothing in it is ever executed.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+LAYOUT = "layout"
+"""The name of the description: one byte for each character, UTF-8."""
+
+Tensors = dict[str, torch.Tensor]
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def pack_state(optimizer: torch.optim.Optimizer) -> Tensors:
+    """The tensors of ``optimizer`` by name, and the description of what else it knows.
+
+    Raises ``TypeError`` for a state that is no tensor, number, text, None, or list or mapping of these.
+    """
+    tensors: Tensors = {}
+    states = {
+        index: _described(dict(optimizer.state[parameter]), str(index), parameter.device, tensors)
+        for index, parameter in enumerate(_parameters(optimizer))
+        if optimizer.state.get(parameter)
+    }
+    groups = [
+        {name: value for name, value in group.items() if isinstance(value, _PLAIN)}
+        for group in optimizer.param_groups
+    ]
+    text = json.dumps({"states": states, "groups": groups}).encode()
+    # A bytearray, since frombuffer warns of memory that cannot be written.
+    return {**tensors, LAYOUT: torch.frombuffer(bytearray(text), dtype=torch.uint8)}
+
+
+def unpack_state(tensors: Tensors, optimizer: torch.optim.Optimizer) -> None:
+    """Give ``optimizer`` the state that :func:`pack_state` described; ``ValueError`` if it does not fit."""
+    parameters = list(_parameters(optimizer))
+    layout = _layout(tensors)
+    groups = layout["groups"] or [{} for _ in optimizer.param_groups]
+    numbers = [int(index) for index in layout["states"]]
+    if len(groups) != len(optimizer.param_groups) or max(numbers, default=0) >= len(parameters):
+        raise ValueError("the checkpoint was made for another optimizer")
+    # In place: the members of Together share this mapping.
+    optimizer.state.clear()
+    for index, described in zip(numbers, layout["states"].values(), strict=True):
+        parameter = parameters[index]
+        optimizer.state[parameter] = _restored(described, tensors, parameter.device)
+    for group, values in zip(optimizer.param_groups, groups, strict=True):
+        group.update(values)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+def _layout(tensors: Tensors) -> dict[str, Any]:
+    """The description; checkpoints without one hold nothing but tensors, each beside its parameter."""
+    if LAYOUT in tensors:
+        description: dict[str, Any] = json.loads(tensors[LAYOUT].numpy().tobytes())
+        return description
+    states: dict[str, Any] = {}
+    for name in tensors:
+        index, key = name.split(".", 1)
+        states.setdefault(index, {"mapping": {}})["mapping"][key] = {"tensor": name, "beside": True}
+    return {"states": states, "groups": []}
+
+
+def _described(value: Any, name: str, device: torch.device, tensors: Tensors) -> dict[str, Any]:
+    """``value`` as JSON; its tensors are put into ``tensors`` under names that begin with ``name``."""
+    if isinstance(value, torch.Tensor):
+        tensors[name] = value
+        # Some state stays on the CPU whatever its parameter's device, as a count of steps may.
+        description: dict[str, Any] = {"tensor": name, "beside": value.device == device}
+        # A product reads a transposed matrix in another order, which may give other bits.
+        return description if value.is_contiguous() else {**description, "strides": list(value.stride())}
+    if isinstance(value, _PLAIN):
+        return {"value": value}
+    if isinstance(value, list | tuple):
+        items = [_described(item, f"{name}.{i}", device, tensors) for i, item in enumerate(value)]
+        return {"list" if isinstance(value, list) else "tuple": items}
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {
+            "mapping": {
+                key: _described(item, f"{name}.{key}", device, tensors) for key, item in value.items()
+            }
+        }
+    raise TypeError(f"a checkpoint cannot keep the optimizer's state {name}, a {type(value).__name__}")
+
+
+def _restored(described: dict[str, Any], tensors: Tensors, device: torch.device) -> Any:
+    """What :func:`_described` described."""
+    if "tensor" in described:
+        kept = tensors[described["tensor"]].to(device if described["beside"] else "cpu", copy=True)
+        if "strides" not in described:
+            return kept
+        size, strides = tuple(kept.shape), tuple(described["strides"])
+        return torch.empty_strided(size, strides, dtype=kept.dtype, device=kept.device).copy_(kept)
+    if "value" in described:
+        return described["value"]
+    if "mapping" in described:
+        return {key: _restored(item, tensors, device) for key, item in described["mapping"].items()}
+    if "list" in described:
+        return [_restored(item, tensors, device) for item in described["list"]]
+    return tuple(_restored(item, tensors, device) for item in described["tuple"])

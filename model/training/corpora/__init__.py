@@ -1,0 +1,1 @@
+"""Corpora: prepared once under their fingerprint, only read afterwards."""

@@ -1,0 +1,186 @@
+"""Corpora: text split by content, tokenized and written once under its fingerprint, read-only afterwards.
+
+Each document is followed by one separator token (byte 0, or ``<|endoftext|>`` for BPE). Preparing one takes
+memory for some of the text at a time, and room on the disk for all of it beside the tokens.
+"""
+
+import importlib.metadata
+import json
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from scalevec.model.fields import to_dict
+from scalevec.model.training.corpora import synthetic
+from scalevec.model.training.corpora.census import FORMAT_VERSION, Census, Progress, take_census
+from scalevec.model.training.corpora.documents import require_enough
+from scalevec.model.training.corpora.prepared import (
+    Corpus,
+    CorpusManifest,
+    SplitFacts,
+    open_corpus,
+    require_batch,
+)
+from scalevec.model.training.corpora.sources.files import CorpusError
+from scalevec.model.training.corpora.sources.read_cache import files_key, remembered
+from scalevec.model.training.corpora.specification import CorpusConfig, stored_type
+from scalevec.model.training.corpora.synthetic import TokenProcess
+from scalevec.model.training.corpora.tokenizers import TOKENIZERS, TokenizerPlan
+from scalevec.model.training.corpora.writing import drawn_splits, write_documents, write_synthetic
+from scalevec.model.training.durable_files import complete_directory, partial_directories, write_synced
+
+__all__ = [
+    "Corpus",
+    "CorpusConfig",
+    "CorpusError",
+    "CorpusManifest",
+    "SplitFacts",
+    "TokenProcess",
+    "fingerprint",
+    "open_corpus",
+    "prepare",
+    "require_batch",
+]
+
+
+def fingerprint(
+    config: CorpusConfig, progress: Progress = lambda _: None, corpora_dir: Path | None = None
+) -> str:
+    """SHA-256 over format, tokenizer and content (64 hex digits); reads all text, tokenizes nothing.
+
+    Files that have not changed since their corpus was prepared under ``corpora_dir`` are not read.
+    Raises :class:`CorpusError` for text that is missing, unreadable, not UTF-8 or empty.
+    """
+    if config.process is not None:
+        return synthetic.fingerprint(config.process)
+    request = _request(config)
+    known = remembered(corpora_dir, request.key) if corpora_dir is not None else None
+    return known or take_census(request.config, request.plan.identity, progress).fingerprint
+
+
+@dataclass(frozen=True)
+class _CorpusRequest:
+    """A configuration with its vocabulary filled in, its tokenizer, and what its files look like."""
+
+    config: CorpusConfig
+    plan: TokenizerPlan
+    key: str
+
+
+def _request(config: CorpusConfig) -> _CorpusRequest:
+    plan = TOKENIZERS[config.tokenizer](config)
+    config = replace(config, vocabulary_size=plan.vocabulary_size)
+    return _CorpusRequest(config, plan, files_key(config, plan.identity))
+
+
+def prepare(config: CorpusConfig, corpora_dir: Path, progress: Progress) -> Corpus:
+    """Return the corpus of ``config``, tokenized under ``corpora_dir`` unless it is there already.
+
+    It appears under its fingerprint complete or not at all; concurrent callers agree on one.
+
+    Args:
+        config: The texts (or the synthetic process), the tokenizer, the vocabulary and the held-out splits.
+        corpora_dir: The folder of corpora; each is in a folder named after its fingerprint.
+        progress: Called with each line for people.
+
+    Returns:
+        The prepared corpus, its shards mapped read-only.
+
+    Raises:
+        CorpusError: Text that cannot be used: missing, unreadable, not UTF-8, or too little.
+        OSError: The corpus cannot be written, or a tokenizer is out of reach.
+    """
+    if config.process is not None:
+        return _prepare_synthetic(config, config.process, corpora_dir, progress)
+    request = _request(config)
+    if (known := remembered(corpora_dir, request.key)) is not None:
+        return open_corpus(corpora_dir, known)
+    census = take_census(request.config, request.plan.identity, progress)
+    final = corpora_dir / census.fingerprint
+    if not final.exists():
+        require_enough(census.counts, drawn_splits(config))
+        _say_what_was_read(census, progress)
+        _make(final, progress, lambda partial: _write(partial, request, census, progress))
+    return open_corpus(corpora_dir, final.name)
+
+
+def _say_what_was_read(census: Census, progress: Progress) -> None:
+    count, total = sum(census.counts.values()), sum(census.sizes.values())
+    progress(f"corpus {census.fingerprint[:12]}: {count:,} documents, {total / 1e6:.1f} MB")
+    for name in census.skipped:
+        progress(f"skipped {name}: not UTF-8 text")
+    if census.empty:
+        progress(f"skipped {census.empty:,} empty documents")
+
+
+def _make(final: Path, progress: Progress, write: Callable[[Path], None]) -> None:
+    for leftover in partial_directories(final):
+        progress(f"{leftover} is in the making, or was interrupted and can be removed")
+    with complete_directory(final) as partial:
+        write(partial)
+
+
+def _write(directory: Path, request: _CorpusRequest, census: Census, progress: Progress) -> None:
+    config = request.config
+    dtype = stored_type(config.vocabulary_size)
+    shards, separator = write_documents(directory, config, request.plan, census, dtype, progress)
+    _write_manifest(
+        directory,
+        census.fingerprint,
+        config,
+        dtype,
+        shards,
+        skipped=census.skipped,
+        empty=census.empty,
+        sample_bytes=census.sample_bytes,
+        separator=separator,
+        files_key=request.key,
+    )
+
+
+def _write_manifest(
+    directory: Path,
+    fingerprint: str,
+    config: CorpusConfig,
+    dtype: str,
+    shards: Mapping[str, SplitFacts],
+    *,
+    skipped: tuple[str, ...] = (),
+    **facts: Any,
+) -> None:
+    manifest = CorpusManifest(
+        format_version=FORMAT_VERSION,
+        fingerprint=fingerprint,
+        config=config,
+        dtype=dtype,
+        skipped=skipped,
+        python_version=platform.python_version(),
+        tokenizers_version=importlib.metadata.version("tokenizers"),
+        train=shards["train"],
+        validation=shards["validation"],
+        test=shards["test"],
+        **facts,
+    )
+    write_synced(directory / "corpus.json", (json.dumps(to_dict(manifest), indent=2) + "\n").encode())
+
+
+def _prepare_synthetic(
+    config: CorpusConfig, process: TokenProcess, corpora_dir: Path, progress: Progress
+) -> Corpus:
+    final = corpora_dir / synthetic.fingerprint(process)
+    if not final.exists():
+        rate = synthetic.entropy_rate(process)
+        progress(f"corpus {final.name[:12]}: {process.tokens:,} tokens drawn at {rate:.6f} nats/token")
+        _make(final, progress, lambda partial: _write_synthetic(partial, config, process, progress))
+    return open_corpus(corpora_dir, final.name)
+
+
+def _write_synthetic(
+    directory: Path, config: CorpusConfig, process: TokenProcess, progress: Progress
+) -> None:
+    dtype = stored_type(process.vocabulary)
+    shards = write_synthetic(directory, process, dtype, progress)
+    rate = synthetic.entropy_rate(process)
+    _write_manifest(directory, synthetic.fingerprint(process), config, dtype, shards, entropy_rate=rate)

@@ -1,0 +1,157 @@
+"""A prepared corpus on disk: what corpus.json says of it, and its shards, which are only read."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scalevec.model.fields import ConfigurationError, from_dict, require_choice
+from scalevec.model.training.corpora.documents import SPLITS
+from scalevec.model.training.corpora.sources.files import CorpusError
+from scalevec.model.training.corpora.specification import CorpusConfig
+
+Shard = np.memmap[Any, np.dtype[np.unsignedinteger[Any]]]
+
+
+@dataclass(frozen=True)
+class SplitFacts:
+    """Size of one split; ``bytes`` is its text without separators, ``sha256`` that of its shard.
+
+    ``bytes`` is 0 where the text is not known (shards, synthetic corpora).
+    ideal_loss: of a synthetic corpus, nats/token under the process that drew it.
+    """
+
+    tokens: int
+    bytes: int
+    documents: int
+    sha256: str
+    ideal_loss: float | None = None
+
+
+@dataclass(frozen=True)
+class CorpusManifest:
+    """corpus.json: what a prepared corpus is and what made it.
+
+    skipped: files that were left out. empty: documents without content, left out too.
+    sample_bytes: of the training split that the tokenizer was trained on, about; 0: all, or none was trained.
+    separator: the id of the token that ends a document. entropy_rate: nats/token of a synthetic corpus.
+    files_key: what the files looked like when they were read (see ``sources.read_cache``).
+    """
+
+    format_version: int
+    fingerprint: str
+    config: CorpusConfig
+    dtype: str
+    train: SplitFacts
+    validation: SplitFacts
+    test: SplitFacts
+    skipped: tuple[str, ...]
+    python_version: str
+    tokenizers_version: str
+    empty: int = 0
+    sample_bytes: int = 0
+    separator: int = 0
+    entropy_rate: float | None = None
+    files_key: str = ""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A prepared corpus on disk."""
+
+    directory: Path
+    facts: CorpusManifest
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of what the tokens are made from (64 hex digits); names the corpus."""
+        return self.facts.fingerprint
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Every token id is below it."""
+        return self.facts.config.vocabulary_size
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """Tokens of each split."""
+        return {name: self.split_facts(name).tokens for name in SPLITS}
+
+    @property
+    def bytes_per_token(self) -> float | None:
+        """UTF-8 bytes of text per token of the test split, separators being tokens without bytes.
+
+        None where the text is not known.
+        """
+        return self.facts.test.bytes / self.facts.test.tokens if self.facts.test.bytes else None
+
+    def split_facts(self, name: str) -> SplitFacts:
+        """Sizes of the split ``name``."""
+        require_choice("split", name, SPLITS)
+        facts: SplitFacts = getattr(self.facts, name)
+        return facts
+
+    def split(self, name: str) -> Shard:
+        """The token ids of ``train``, ``validation`` or ``test``, shape [tokens], mapped read-only."""
+        require_choice("split", name, SPLITS)
+        return np.memmap(self.directory / f"{name}.bin", dtype=self.facts.dtype, mode="r")
+
+
+def open_corpus(corpora_dir: Path, fingerprint: str) -> Corpus:
+    """Return a prepared corpus, the sizes of its shards checked.
+
+    Args:
+        corpora_dir: The folder of corpora.
+        fingerprint: The corpus, 64 hexadecimal digits.
+
+    Raises:
+        CorpusError: It is not there, or not as it was written.
+    """
+    if not re.fullmatch("[0-9a-f]{64}", fingerprint):
+        raise CorpusError(f"corpus is {fingerprint!r}; a fingerprint of 64 hexadecimal digits is needed")
+    directory = corpora_dir / fingerprint
+    if not directory.is_dir():
+        raise CorpusError(f"corpus {fingerprint} is not under {corpora_dir}; prepare it first")
+    corpus = Corpus(directory, _read_facts(directory))
+    for name in SPLITS:
+        _check_shard(corpus, name)
+    return corpus
+
+
+def _read_facts(directory: Path) -> CorpusManifest:
+    path = directory / "corpus.json"
+    try:
+        facts = from_dict(CorpusManifest, json.loads(path.read_bytes()))
+    except (OSError, ValueError, ConfigurationError) as error:
+        raise CorpusError(f"{path} cannot be read ({error}); {_remedy(directory)}") from error
+    if facts.fingerprint != directory.name:
+        raise CorpusError(f"{path} describes another corpus, {facts.fingerprint}; {_remedy(directory)}")
+    return facts
+
+
+def _check_shard(corpus: Corpus, name: str) -> None:
+    path = corpus.directory / f"{name}.bin"
+    expected = corpus.split_facts(name).tokens * np.dtype(corpus.facts.dtype).itemsize
+    size = path.stat().st_size if path.is_file() else 0
+    if size != expected:
+        raise CorpusError(f"{path} has {size:,} bytes instead of {expected:,}; {_remedy(corpus.directory)}")
+
+
+def _remedy(directory: Path) -> str:
+    return f"remove {directory} and prepare the corpus again"
+
+
+def require_batch(corpus: Corpus, batch_tokens: int, sequence_length: int) -> None:
+    """Raise :class:`CorpusError` unless training fills one batch and each held-out split has a target."""
+    windows = (corpus.tokens["train"] - 1) // sequence_length
+    if windows * sequence_length < batch_tokens:
+        raise CorpusError(
+            f"the corpus is too small for one batch: batch_tokens is {batch_tokens:,}, but the training "
+            f"split holds {windows:,} sequences of {sequence_length:,} tokens; add text or lower batch_tokens"
+        )
+    for name in ("validation", "test"):
+        if corpus.tokens[name] < 2:
+            raise CorpusError(f"the corpus is too small: its {name} split has no token to predict; add text")

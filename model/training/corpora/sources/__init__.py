@@ -1,0 +1,1 @@
+"""Where the documents of a corpus come from."""

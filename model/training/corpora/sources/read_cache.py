@@ -1,0 +1,43 @@
+"""Files that were read before are not read again only to learn that nothing has changed."""
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from scalevec.model.fields import to_dict
+from scalevec.model.identity import digest
+from scalevec.model.training.corpora.sources.files import matching
+from scalevec.model.training.corpora.specification import CorpusConfig
+
+YOUNG_NS = 2_000_000_000
+"""A file that was written so shortly ago may change again without its time telling."""
+
+
+def files_key(config: CorpusConfig, tokenizer: Mapping[str, Any]) -> str:
+    """A hash of what is read: names, sizes and times of all files, the tokenizer, the configuration.
+
+    Empty where there are no files, or where one is too young for its time to tell a later change.
+    """
+    patterns = (config.files, config.validation_files, config.test_files)
+    stats = [[(str(path), path.stat()) for path in matching(some)] for some in patterns]
+    times = [stat.st_mtime_ns for some in stats for _, stat in some]
+    if not times or max(times) > time.time_ns() - YOUNG_NS:
+        return ""
+    seen = [[(name, stat.st_size, stat.st_mtime_ns) for name, stat in some] for some in stats]
+    return digest({"config": to_dict(config), "tokenizer": dict(tokenizer), "files": seen})
+
+
+def remembered(corpora_dir: Path, key: str) -> str | None:
+    """The fingerprint of the corpus under ``corpora_dir`` that was made from the files of ``key``."""
+    if not key:
+        return None
+    for path in sorted(corpora_dir.glob("*/corpus.json")):
+        try:
+            facts = json.loads(path.read_bytes())
+        except (OSError, ValueError):  # whoever opens that corpus will say so
+            continue
+        if isinstance(facts, dict) and facts.get("files_key") == key:
+            return path.parent.name
+    return None

@@ -1,0 +1,47 @@
+"""Which text or tokens a corpus is prepared from, and by which tokenizer.
+
+The section ``corpus`` of a sweep file (``sweeps.sections.corpus``) says which combinations are allowed.
+"""
+
+from dataclasses import dataclass
+
+from scalevec.model.training.corpora.synthetic import TokenProcess
+
+BYTES_VOCABULARY = 256
+
+
+@dataclass(frozen=True)
+class CorpusConfig:
+    """Which text, and which tokenizer.
+
+    tokenizer: ``bytes`` (vocabulary 256), ``bpe`` (trained on the training split), ``file`` (tokenizer.json),
+    ``hub`` (one by its name on the Hugging Face Hub) or ``ids`` (tokens already).
+    vocabulary_size: of the model. 0 with ``file`` and ``hub``: as many as the tokenizer has, none is added.
+    files: paths or patterns, for sources that read files; relative ones start at the working directory.
+    validation_files, test_files: those of a held-out split; one that is not given is split off ``files``.
+    field: the JSON field or Parquet column that holds the text.
+    tokenizer_name: the path, or the name on the Hub.
+    separator: the token that ends a document, of a tokenizer that is given. separator_id: its id in shards.
+    dtype: what shards hold, ``uint16`` or ``uint32``.
+    sample_bytes: ``bpe`` is trained on about so many bytes of the training split; 0: on all of it.
+    process: what a synthetic corpus is drawn from.
+    """
+
+    source: str
+    tokenizer: str
+    vocabulary_size: int
+    files: tuple[str, ...] = ()
+    validation_files: tuple[str, ...] = ()
+    test_files: tuple[str, ...] = ()
+    field: str = ""
+    tokenizer_name: str = ""
+    separator: str = ""
+    separator_id: int = 0
+    dtype: str = ""
+    sample_bytes: int = 0
+    process: TokenProcess | None = None
+
+
+def stored_type(vocabulary_size: int) -> str:
+    """The smaller of the unsigned little-endian types ``<u2`` and ``<u4`` that holds every token id."""
+    return "<u2" if vocabulary_size <= 2**16 else "<u4"

@@ -1,0 +1,1 @@
+"""Attempts at a trial: their jobs, their events, whether to try again."""

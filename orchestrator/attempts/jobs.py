@@ -1,0 +1,121 @@
+"""What the scheduler hands to an executor, and what a worker's end means."""
+
+import json
+import re
+import sys
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from scalevec.model.config import RunOptions, Trial
+from scalevec.model.fields import to_dict
+from scalevec.results.run_directory import RunDirectory
+
+PYTHON_MODULE = (sys.executable, "-P", "-m")
+"""``-P``: what lies in the working directory never stands before our packages."""
+WORKER = (*PYTHON_MODULE, "scalevec.orchestrator.worker.train")
+"""A worker's command before its arguments."""
+FORK_SERVER = (*PYTHON_MODULE, "scalevec.orchestrator.worker.fork_server")
+
+
+_FORMER_NAME = re.compile(r"(No module named|module specification for) '?orchestrator\b")
+FORMER_NAME_NOTE = "its job was queued by an older scalevec, whose module names are gone; nothing was started"
+
+
+def names_former_modules(output: str) -> bool:
+    """Whether ``output`` is of a job that asked for our packages by their names of before ``scalevec``."""
+    return _FORMER_NAME.search(output) is not None
+
+
+class WorkerExit(IntEnum):
+    """How a worker process ends; the run directory says the rest."""
+
+    RESULT = 0
+    ERROR = 1
+    REFUSED = 2
+    NO_SPACE = 74
+    """The disk (or its quota) is full; trying again at once would fail again."""
+    STOPPED = 75
+    """Asked to stop; the state is in the newest checkpoint."""
+    NOT_OWNER = 76
+    """Another live worker owns the trial."""
+
+
+@dataclass(frozen=True)
+class ResourceRequest:
+    """What one attempt asks of a machine; None leaves it to the executor."""
+
+    cpus: int = 1
+    gpus: float = 0.0
+    """A fraction lets several small trials share one."""
+    memory_gb: float | None = None
+    time_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """One trial to be run. ``descriptive`` fields go into trial.json beside the semantic ones."""
+
+    trial_id: str
+    trial: Trial
+    label: str
+    options: RunOptions
+    estimate_s: float
+    descriptive: dict[str, Any] = field(default_factory=dict)
+    arm: str = ""
+    rung: str = ""
+    request: ResourceRequest = ResourceRequest()
+
+
+@dataclass(frozen=True)
+class Job:
+    """One attempt at one trial. What the process prints is appended to ``log.txt`` of ``directory``."""
+
+    trial_id: str
+    command: tuple[str, ...]
+    directory: Path
+    """The run directory."""
+    label: str = ""
+    arm: str = ""
+    rung: str = ""
+    request: ResourceRequest = ResourceRequest()
+    estimate_s: float = 0.0
+    """The plan's estimate, for a request that leaves the time open."""
+    avoid_nodes: tuple[str, ...] = ()
+    """Hosts on which trials failed for no reason of their own."""
+    token: str = ""
+    """What the worker writes into its claim; empty where none is made."""
+    options: RunOptions = field(default_factory=RunOptions)
+    """How the command trains, for an executor that stands in for it."""
+
+    @property
+    def log(self) -> Path:
+        """Where the output goes."""
+        return self.directory / "log.txt"
+
+
+def job_of(task: Task, runs_dir: Path, token: str, avoid_nodes: tuple[str, ...] = ()) -> Job:
+    """Return the job of one attempt at ``task``."""
+    return Job(
+        task.trial_id,
+        worker_command(runs_dir, task.trial_id, task.options, token),
+        RunDirectory.of(runs_dir, task.trial_id).path.resolve(),
+        task.label,
+        task.arm,
+        task.rung,
+        task.request,
+        task.estimate_s,
+        avoid_nodes,
+        token,
+        task.options,
+    )
+
+
+def worker_command(runs_dir: Path, trial_id: str, options: RunOptions, token: str) -> tuple[str, ...]:
+    """The command that runs one attempt.
+
+    ``token`` goes into the worker's claim, so that whoever knows the job to be gone may end that claim.
+    """
+    arguments = ("--runs", str(runs_dir.resolve()), "--options", json.dumps(to_dict(options)))
+    return (*WORKER, *arguments, "--job", token, trial_id)

@@ -1,0 +1,169 @@
+"""What follows from the events of trials: try again, give up, or keep away from a machine."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scalevec.results.claims import claim_record, newest_attempt
+from scalevec.results.run_directory import RunDirectory
+
+ATTEMPTS_WITHOUT_PROGRESS = 3
+INTERRUPTIONS = ("preempted", "timeout", "killed", "node_failure")
+FAULTS = (*INTERRUPTIONS, "error", "out_of_memory")
+FAULTS_OF_A_NODE = ("killed", "node_failure")
+ERRORS_OF_A_NODE = ("AcceleratorError", "CUDA error", "OSError: [Errno 5]")
+"""Errors that say more of the machine than of the trial: a broken GPU, a broken disk."""
+BAD_AFTER = 2
+"""Different trials that fail on a machine before it counts as bad."""
+
+Event = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether to try ``again`` (with ``micro_batch`` sequences, 0 for all), and the cause if not."""
+
+    again: bool
+    micro_batch: int = 0
+    cause: str | None = None
+    reason: str = ""
+
+
+def decide(events: Sequence[Event], batch_sequences: int) -> Decision:
+    """Return what follows the last of ``events``, which are those of one run directory.
+
+    An interruption is tried again as long as checkpoints advance, an error once; out of memory halves the
+    micro-batch. A person's ``retry`` wipes the slate.
+    """
+    events = _since_retry(events)
+    micro_batch = _micro_batch(events)
+    last = next((event for event in reversed(events) if event.get("cause") in FAULTS), {})
+    cause = last.get("cause")
+    if cause == "out_of_memory":
+        if micro_batch == 1:
+            return Decision(False, 1, "out_of_memory", "out of memory with a micro-batch of one sequence")
+        return Decision(True, (micro_batch or batch_sequences) // 2)
+    if cause == "error" and _repeated(events):
+        return Decision(False, micro_batch, "error", f"the same error twice: {last.get('error')}")
+    if _faults_without_progress(events) >= ATTEMPTS_WITHOUT_PROGRESS:
+        reason = f"{ATTEMPTS_WITHOUT_PROGRESS} attempts without a new checkpoint"
+        return Decision(False, micro_batch, cause, reason)
+    return Decision(True, micro_batch)
+
+
+def failure_text(label: str, reason: str, directory: RunDirectory) -> str:
+    """Return why a trial was given up, with the last line of its log where ``reason`` does not have it."""
+    last = directory.last_log_line()
+    why = f"{reason}: {last}" if last and last not in reason else reason
+    return f"{label}: {why}; see {directory.log_path}"
+
+
+def _since_retry(events: Sequence[Event]) -> Sequence[Event]:
+    retries = [index for index, event in enumerate(events) if event.get("cause") == "retry"]
+    return events[retries[-1] + 1 :] if retries else events
+
+
+def _micro_batch(events: Sequence[Event]) -> int:
+    sizes = [event["micro_batch"] for event in events if isinstance(event.get("micro_batch"), int)]
+    return sizes[-1] if sizes else 0
+
+
+def _repeated(events: Sequence[Event]) -> bool:
+    """Whether the last two errors have the same traceback (a process that died before any left none)."""
+    traces = [event.get("traceback") for event in events if event.get("cause") == "error"]
+    return len(traces) >= 2 and traces[-1] is not None and traces[-1] == traces[-2]
+
+
+def _faults_without_progress(events: Sequence[Event]) -> int:
+    """Count the faults since the last new checkpoint; an interruption that wrote one is itself progress."""
+    furthest = faults = 0
+    jobs = set[str]()
+    for event in events:
+        step, is_end = event.get("step"), is_fault(event)
+        if isinstance(step, int) and step > furthest:
+            furthest, faults = step, 0
+        # Two schedulers that watched one job may both have recorded its end: it counts once.
+        elif is_end and event.get("job") not in jobs:
+            faults += 1
+        if is_end and (job := event.get("job")):
+            jobs.add(job)
+    return faults
+
+
+def is_fault(event: Event) -> bool:
+    """Whether the event is the end of an attempt without a result."""
+    return event["state"] == "pending" and event.get("cause") in FAULTS
+
+
+def was_called_off(events: Sequence[Event]) -> bool:
+    """Whether somebody has cancelled the trial since it was last queued."""
+    for event in reversed(events):
+        if event["state"] in ("queued", "cancelled"):
+            return bool(event["state"] == "cancelled")
+    return False
+
+
+def was_sent_again(events: Sequence[Event], job: str, attempt: int) -> bool:
+    """Whether another scheduler has dealt with the end of ``job`` already, and queued the trial again.
+
+    Several may watch one job. ``job`` is its token, ``attempt`` the newest claim if it is of this job, else
+    0: what was queued while the job still ran came from a scheduler that knew nothing of it.
+    """
+    starts = [index for index, event in enumerate(events) if _is_start_of(event, job, attempt)]
+    later = events[starts[-1] + 1 if starts else 0 :]
+    faults = [index for index, event in enumerate(later) if is_fault(event)]
+    return bool(faults) and any(event["state"] == "queued" for event in later[faults[0] :])
+
+
+def _is_start_of(event: Event, job: str, attempt: int) -> bool:
+    if event["state"] == "running":
+        return bool(attempt) and event.get("attempt") == attempt
+    return event["state"] == "queued" and event.get("job") == job
+
+
+def attempt_of(directory: RunDirectory, token: str) -> int:
+    """Return the newest attempt, if the job ``token`` has claimed it; else 0."""
+    attempt = newest_attempt(directory)
+    return attempt if attempt and claim_record(directory, attempt).get("job") == token else 0
+
+
+def unreadable(directory: RunDirectory, problem: Exception) -> str:
+    """Return what a person can do where the records of a trial cannot be read."""
+    retrain = f"move {directory.path} away and `scalevec run` will retrain the trial"
+    return f"{problem}; repair the file, or {retrain}"
+
+
+class NodeWatch:
+    """Counts the trials that failed on each machine; ``BAD_AFTER`` different ones make it bad.
+
+    Never more than half of the machines seen are bad: then it is not the machines.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._failed: dict[str, set[str]] = {}
+
+    def learn(self, trial_id: str, events: Sequence[Event]) -> None:
+        """Take in what the events of one trial say; doing so again changes nothing."""
+        node: str | None = None
+        for event in events:
+            if event["state"] == "running":
+                node = event.get("node") or event.get("host")
+            if node is not None:
+                self._seen.add(node)
+            if _is_of_the_node(event) and (where := event.get("node") or node):
+                self._failed.setdefault(where, set()).add(trial_id)
+
+    @property
+    def bad(self) -> tuple[str, ...]:
+        """The machines to avoid, those with most failures first."""
+        nodes = [node for node, trials in self._failed.items() if len(trials) >= BAD_AFTER]
+        nodes.sort(key=lambda node: (-len(self._failed[node]), node))
+        return tuple(nodes[: len(self._seen | self._failed.keys()) // 2])
+
+
+def _is_of_the_node(event: Event) -> bool:
+    if event["state"] != "pending":
+        return False
+    error = str(event.get("error", ""))
+    return event.get("cause") in FAULTS_OF_A_NODE or any(name in error for name in ERRORS_OF_A_NODE)

@@ -1,0 +1,1 @@
+"""What all commands share: their option types, the application, and how a result is written."""

@@ -1,0 +1,186 @@
+"""The application: which commands there are, in groups, and how a function becomes a command.
+
+A command is one module in ``orchestrator/commands`` with a function of its name. Its parameters are the
+arguments and options, with help in their annotations; it returns a :class:`Result`, or an exit code where it
+has printed what there is to print.
+"""
+
+import inspect
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from importlib import import_module
+from typing import Annotated, Any, Literal, get_args, get_type_hints
+
+import typer
+from typer.core import TyperGroup
+
+from scalevec.analysis.options import AnalysisOptions, OptionChanges
+from scalevec.orchestrator.cli.options import AsJson
+from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.errors import Exit
+
+PANELS = {
+    "Run": ("demo", "plan", "run", "submit", "cancel", "retry"),
+    "Look": ("status", "collect", "results", "explain"),
+    "Analyse": ("fit", "compare", "table", "figures", "theory", "report"),
+    "Data": ("corpus", "store", "schema"),
+}
+"""The folders of ``orchestrator/commands`` (in lower case) and the modules in them."""
+GROUPS = {
+    "corpus": ("Prepare, inspect and fingerprint a corpus.", ("prepare", "inspect", "fingerprint")),
+    "store": ("Rebuild the index over the run directories.", ("rebuild",)),
+}
+"""Modules with several commands: a line of help, and the functions."""
+_LONGEST_CHOICES = 30
+"""Characters of ``a|b|c`` beside an option; more of them are listed in its help."""
+_METAVARS = {
+    "y": "COLUMN",
+    "where": "EXPRESSION",
+    "hold_out": "ROWS",
+    "cluster": "COLUMN",
+    "settings": "COLUMN",
+}
+_NOT_ON_THE_COMMAND_LINE = ("margin",)
+"""A margin is fixed before the runs, in the sweep file."""
+_NOT_OF = {
+    "compare": ("interval",),
+    "report": ("interval",),
+    "figures": ("interval", "hold_out"),
+}
+"""Options of an analysis that a command could only refuse or drop: a comparison chooses its intervals
+itself, no figure shows a hold-out."""
+
+
+class _Panels(TyperGroup):
+    """Lists the commands by panel, each with its whole first sentence."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 (typer's signature)
+        """Write one section per panel."""
+        for panel, names in PANELS.items():
+            with formatter.section(panel):
+                formatter.write_dl(
+                    [(name, _first_sentence(self.commands[name].help or "")) for name in names]
+                )
+
+
+def _first_sentence(text: str) -> str:
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def application() -> typer.Typer:
+    """Return the application with every command; the modules of commands are light to import."""
+    app = typer.Typer(
+        name="scalevec",
+        cls=_Panels,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback()(_global)
+    for panel, names in PANELS.items():
+        for name in names:
+            module = import_module(f"scalevec.orchestrator.commands.{panel.lower()}.{name}")
+            if name not in GROUPS:
+                app.command(name)(as_command(getattr(module, name)))
+                continue
+            help_text, members = GROUPS[name]
+            group = typer.Typer(help=help_text, no_args_is_help=True, rich_markup_mode=None)
+            for member in members:
+                group.command(member)(as_command(getattr(module, member)))
+            app.add_typer(group, name=name)
+    return app
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"scalevec {version('scalevec')}")
+        raise typer.Exit
+
+
+def _global(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="SCALEVEC_STORE",
+            help="Index of the results, as postgresql://user@host/name.",
+        ),
+    ] = None,
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Scaling-law experiments from one sweep file to a verdict."""
+    if debug:
+        os.environ["SCALEVEC_DEBUG"] = "1"
+    if store:
+        os.environ["SCALEVEC_STORE"] = store
+
+
+def as_command(function: Callable[..., Result | Exit]) -> Callable[..., None]:
+    """Return ``function`` as typer takes it; one that returns a :class:`Result` has ``--json`` too.
+
+    A parameter ``given`` of the type ``OptionChanges`` stands for the options of an analysis.
+    """
+    signature = inspect.signature(function, eval_str=True)
+    without = _NOT_OF.get(function.__name__, ())
+    of_analysis = {option.name: option for option in _analysis_parameters() if option.name not in without}
+    takes_json = "as_json" in signature.parameters
+
+    def command(**values: Any) -> None:
+        if "given" in signature.parameters:
+            values["given"] = _given({name: values.pop(name) for name in of_analysis})
+        as_json = values["as_json"] if takes_json else values.pop("as_json", False)
+        result = function(**values)
+        raise typer.Exit(int(result.write(as_json=as_json) if isinstance(result, Result) else result))
+
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        is_analysis = parameter.annotation is OptionChanges
+        parameters += (
+            of_analysis.values() if is_analysis else [parameter.replace(kind=parameter.KEYWORD_ONLY)]
+        )
+    if not takes_json and Result in (signature.return_annotation, *get_args(signature.return_annotation)):
+        parameters.append(_keyword("as_json", AsJson, False))
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {}
+    command.__doc__ = function.__doc__
+    return command
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of an analysis that stand on the command line."""
+    given = {name: value for name, value in values.items() if value not in (None, [])}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+
+
+def _analysis_parameters() -> Iterator[inspect.Parameter]:
+    """Yield an option for each field of :class:`AnalysisOptions`; its default is None."""
+    hints = get_type_hints(AnalysisOptions)
+    for field in fields(AnalysisOptions):
+        if field.name in _NOT_ON_THE_COMMAND_LINE:
+            continue
+        choices = field.metadata["choices"]
+        kind: Any = Literal[tuple(choices)] if choices else hints[field.name]
+        if field.name == "settings":
+            kind = list[str]
+        listed = "|".join(choices)
+        text = field.metadata["help"]
+        if len(listed) > _LONGEST_CHOICES:
+            text = f"{text.removesuffix('.')}: {', '.join(choices)}."
+        if field.default is not None:
+            text += f"  [default: {field.default}]"
+        option = typer.Option(
+            f"--{field.name.replace('_', '-')}",
+            help=text,
+            metavar=_METAVARS.get(field.name) or (None if len(listed) <= _LONGEST_CHOICES else "NAME"),
+        )
+        yield _keyword(field.name, Annotated[kind | None, option], None)
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -1,0 +1,67 @@
+"""What a command returns, and how it is written: as text or JSON, to standard output or to a file."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scalevec.orchestrator.errors import Exit
+from scalevec.orchestrator.progress import note
+from scalevec.results.files import write_atomic
+
+SCHEMA_VERSION = 1
+"""Of what ``--json`` prints; a key that changes its meaning or goes raises it, a new one does not."""
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command computed. A command that returns one has the option ``--json``."""
+
+    record: Record | Sequence[Record]
+    """What ``--json`` prints, with the version of its schema."""
+    text: str | Callable[[], str]
+    """What a person reads; a function where it takes long."""
+    code: Exit = Exit.DONE
+    output: Path | None = None
+    """The file to write to; None: standard output."""
+
+    def write(self, *, as_json: bool = False) -> Exit:
+        """Write the result and return the exit code."""
+        text = self.text if isinstance(self.text, str) else "" if as_json else self.text()
+        write_text(json_text(self.record) if as_json else text, self.output)
+        return self.code
+
+
+def versioned(value: Record | Sequence[Record]) -> Any:
+    """Return ``value`` with the version of its schema: in the object, or in each object of a list."""
+    if isinstance(value, Mapping):
+        return {"schema_version": SCHEMA_VERSION, **value}
+    return [versioned(record) for record in value]
+
+
+def json_text(value: Record | Sequence[Record]) -> str:
+    """Return ``value`` as JSON with its version; a list has one line per record, for line-based tools."""
+    if isinstance(value, Mapping):
+        return json.dumps(versioned(value), indent=1, allow_nan=False)
+    lines = ",\n ".join(json.dumps(record, allow_nan=False) for record in versioned(value))
+    return f"[\n {lines}\n]" if lines else "[]"
+
+
+def write_text(text: str, output: Path | None = None) -> None:
+    """Print ``text``, or write it to the file ``output`` and say so on standard error."""
+    text = text.removesuffix("\n") + "\n" if text else ""
+    if output is None:
+        print(text, end="")
+    else:
+        write_atomic(output, text.encode())
+        note(f"wrote {output}")
+
+
+def terminal_width() -> int | None:
+    """Return the width in characters of the terminal; None where standard output is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -1,0 +1,1 @@
+"""Commands that fit, compare and draw."""

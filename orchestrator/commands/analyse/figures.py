@@ -1,0 +1,54 @@
+"""``scalevec figures``: the figures of a paper as files."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scalevec import analysis
+from scalevec.analysis.options import OptionChanges
+from scalevec.analysis.registry import FIGURES
+from scalevec.orchestrator.cli.options import RUNS, Reference, Runs, SourceName
+from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.commands.analyse.question import question
+from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.sources.sources import tuning_choices
+
+
+def figures(
+    source: SourceName,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The folder to write to.")],
+    runs_dir: Runs = RUNS,
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORMATS", help="Any of pdf, svg, png, with commas.")
+    ] = "pdf,svg,png",
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIGURE",
+            help=f"One of {', '.join(FIGURES)}; may be repeated.",
+            autocompletion=lambda: list(FIGURES),
+        ),
+    ] = None,
+    reference: Reference = None,
+    given: OptionChanges = {},  # noqa: B006 (never changed)
+) -> Result:
+    """Write every paper figure that SOURCE has data for."""
+    from scalevec.orchestrator.sources.measured import run_statistics, training_curves
+
+    data, arm, options = question(source, runs_dir, reference, given)
+    written = analysis.write_figures(
+        data.rows,
+        output,
+        formats=[name.strip() for name in form.split(",") if name.strip()],
+        only=only or [],
+        choices=tuning_choices(data),
+        curves=training_curves(data, runs_dir) if data.folder else None,
+        statistics=run_statistics(data, runs_dir) if data.folder else None,
+        reference=arm,
+        options=options,
+    )
+    for name, reason in written.left_out.items():
+        note(f"no figure {name}: {reason}")
+    paths = [str(path) for path in written.paths]
+    return Result({"paths": paths, "left_out": dict(written.left_out)}, "\n".join(paths))

@@ -1,0 +1,18 @@
+"""``scalevec fit``: a scaling law for each arm."""
+
+from scalevec import analysis
+from scalevec.analysis.options import OptionChanges
+from scalevec.orchestrator.cli.options import RUNS, Output, Runs, SourceName
+from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.sources.sources import open_source
+
+
+def fit(
+    source: SourceName,
+    runs_dir: Runs = RUNS,
+    given: OptionChanges = {},  # noqa: B006 (never changed)
+    output: Output = None,
+) -> Result:
+    """Fit a scaling law to each arm."""
+    fits = analysis.fit(open_source(source, runs_dir).rows, analysis.AnalysisOptions(**given))
+    return Result([fit.to_dict() for fit in fits], "\n".join(map(analysis.fit_text, fits)), output=output)

@@ -1,0 +1,55 @@
+"""What an analysis is asked: the options of the command line over those of the sweep file."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from scalevec.analysis.options import AnalysisOptions, OptionChanges
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.sources.sources import Source, open_source
+
+DEFAULT_REFERENCE = "baseline"
+
+
+def question(
+    source: str, runs_dir: Path, reference: str | None, given: OptionChanges
+) -> tuple[Source, str, AnalysisOptions]:
+    """Return the rows that ``source`` names, the arm to compare with and the options."""
+    data = open_source(source, runs_dir)
+    return data, reference_of(data, reference), options_of(data, given)
+
+
+def options_of(source: Source, given: OptionChanges) -> AnalysisOptions:
+    """Return the options of the sweep's own question with those that were ``given``.
+
+    Standard error says which of them differ from the sweep file. Raises ``DataError``.
+    """
+    from scalevec.sweeps.options import analysis_options
+
+    planned = analysis_options(source.compare)
+    options = replace(AnalysisOptions(**planned), **given)
+    changed = [
+        f"{name} {getattr(options, name)} (sweep file: {value})"
+        for name, value in planned.items()
+        if getattr(options, name) != value
+    ]
+    if changed:
+        note(f"other than in the sweep file: {', '.join(changed)}")
+    return options
+
+
+def reference_of(source: Source, reference: str | None) -> str:
+    """Return the arm to compare with: the one named, the sweep's own, else ``baseline``.
+
+    Raises ``InvalidInputError`` with the arms there are.
+    """
+    chosen = reference or source.compare.get("reference")
+    arms = sorted(source.rows["arm"].dropna().unique()) if "arm" in source.rows else []
+    if chosen is None and DEFAULT_REFERENCE in arms:
+        chosen = DEFAULT_REFERENCE
+    if chosen is None:
+        raise InvalidInputError(
+            f"--reference is needed: the arm of {source.name} that the others are compared with; "
+            f"arms: {', '.join(map(str, arms)) or 'none (there is no column arm)'}"
+        )
+    return str(chosen)

@@ -1,0 +1,58 @@
+"""``scalevec report``: one HTML file that opens offline."""
+
+from pathlib import Path
+
+from scalevec import analysis
+from scalevec.analysis.options import OptionChanges
+from scalevec.orchestrator.cli.options import RUNS, Output, Reference, Runs, SourceName
+from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.commands.analyse.question import options_of, question
+from scalevec.orchestrator.sources.sources import Source, tuning_choices
+
+
+def report(
+    source: SourceName,
+    runs_dir: Runs = RUNS,
+    output: Output = None,
+    reference: Reference = None,
+    given: OptionChanges = {},  # noqa: B006 (never changed)
+) -> Result:
+    """Write the report: one HTML file that opens offline."""
+    from scalevec.orchestrator.sources.measured import training_curves
+
+    data, arm, options = question(source, runs_dir, reference, given)
+    path = output or (data.folder.report_path if data.folder else Path(f"{data.name}-report.html"))
+    analysis.write_report(
+        path,
+        data.rows,
+        name=data.name,
+        choices=tuning_choices(data),
+        curves=training_curves(data, runs_dir) if data.folder else None,
+        facts=_facts(data, runs_dir),
+        reference=arm,
+        options=options,
+        declared=options_of(data, {}) if data.compare else None,
+    )
+    return Result({"report": str(path)}, f"report: {path}")
+
+
+def _facts(data: Source, runs_dir: Path) -> dict[str, object]:
+    """Return the provenance that the report shows."""
+    from scalevec.orchestrator.worker.provenance import environment
+    from scalevec.results.run_directory import RunDirectory
+
+    facts: dict[str, object] = {"source": data.name, "trials": len(data.rows)}
+    if data.folder is None:
+        return facts
+    records = [
+        record
+        for name in data.rows["trial_id"].unique()
+        for record in RunDirectory.of(runs_dir, name).environments()[-1:]
+    ]
+    for key in ("host", "python", "platform", "commit"):
+        facts[key] = ", ".join(sorted({str(record.get(key)) for record in records})) or "not recorded"
+    versions = records[-1]["versions"] if records else environment()["versions"]
+    facts["versions"] = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+    facts["uncommitted changes"] = "yes" if any(record.get("dirty") for record in records) else "no"
+    facts["sweep file"] = (data.folder.sweep() or b"").decode()
+    return facts

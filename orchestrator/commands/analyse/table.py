@@ -1,0 +1,43 @@
+"""``scalevec table``: a table of a paper."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from scalevec import analysis
+from scalevec.analysis.options import OptionChanges
+from scalevec.analysis.registry import TABLES
+from scalevec.orchestrator.cli.options import RUNS, Output, Reference, Runs, SourceName
+from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.commands.analyse.question import question
+
+if TYPE_CHECKING:
+    TableName = str
+else:
+    TableName = Literal[tuple(TABLES)]
+
+SHOW_VECTOR_NORMS = ("decay",)
+"""Tables that show how large the scale vectors became, which the runs themselves have."""
+
+
+def table(
+    source: SourceName,
+    name: Annotated[TableName, typer.Argument(help="Which table.")] = "main",
+    runs_dir: Runs = RUNS,
+    form: Annotated[
+        Literal["markdown", "latex", "csv"], typer.Option("--format", help="File format.")
+    ] = "markdown",
+    reference: Reference = None,
+    given: OptionChanges = {},  # noqa: B006 (never changed)
+    output: Output = None,
+) -> Result:
+    """Print a table of a paper: Markdown, LaTeX (booktabs) or CSV with every digit."""
+    from scalevec.orchestrator.sources.measured import with_vector_norms
+
+    data, arm, options = question(source, runs_dir, reference, given)
+    if name in SHOW_VECTOR_NORMS:
+        data = with_vector_norms(data, runs_dir)
+    contents = analysis.table(data.rows, name, reference=arm, options=options)
+    shown = {part: getattr(contents, part) for part in ("title", "columns", "rows", "notes")}
+    record = shown | {"records": [dict(row) for row in contents.records]}
+    return Result(record, analysis.render(contents, form), output=output)

@@ -1,0 +1,1 @@
+"""Commands on corpora, the index and the schema."""

@@ -1,0 +1,196 @@
+"""``scalevec corpus``: prepare a corpus, name it by its fingerprint, and look into it."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from scalevec.orchestrator.cli import completion
+from scalevec.orchestrator.cli.options import RUNS, Runs
+from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.errors import Exit, InvalidInputError
+from scalevec.orchestrator.progress import counted, note
+from scalevec.orchestrator.sources.runs import only_match
+from scalevec.orchestrator.sources.sweep_files import load_sweep
+
+if TYPE_CHECKING:
+    from scalevec.model.training.corpora.prepare import Corpus
+    from scalevec.sweeps.sections.schema import Sweep
+
+OPTION = "--corpus"
+_REST = "\nname: corpus\nladder: [tiny-25k]\narms: {baseline: {scale_vectors: baseline}}\n"
+"""What a sweep file needs beside its corpus."""
+_SHOWN_CHARACTERS = 300
+_SHOWN_IDS = 24
+
+Record = dict[str, Any]
+OfSweep = Annotated[
+    str | None,
+    typer.Argument(metavar="SWEEP", help="A sweep (file or name).", autocompletion=completion.sweeps),
+]
+Mapping = Annotated[
+    str | None,
+    typer.Option(
+        OPTION,
+        metavar="MAPPING",
+        help="A corpus alone, as in '{source: text, files: [a.txt], tokenizer: bytes}'.",
+    ),
+]
+
+
+def prepare(source: OfSweep = None, mapping: Mapping = None, runs_dir: Runs = RUNS) -> Result | Exit:
+    """Tokenize a corpus under the runs directory, unless it is there."""
+    from scalevec.model.training.corpora.prepare import prepare as make
+    from scalevec.orchestrator.sweep.corpus_of_sweep import configuration
+
+    config = configuration(_sweep(source, mapping, runs_dir))
+    try:
+        corpus = make(config, _corpora(runs_dir), note)
+    except KeyboardInterrupt:
+        note("stopped; nothing half-made is left. To go on, give the same command again")
+        return Exit.INTERRUPTED
+    return _result(description(corpus))
+
+
+def inspect(
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A sweep (file or name), or the first digits of a fingerprint.",
+            autocompletion=completion.sweeps,
+        ),
+    ] = None,
+    mapping: Mapping = None,
+    runs_dir: Runs = RUNS,
+    split: Annotated[
+        Literal["train", "validation", "test"], typer.Option(help="Whose documents are shown.")
+    ] = "train",
+    documents: Annotated[int, typer.Option(min=0, help="How many documents are shown.")] = 3,
+) -> Result:
+    """Show what a prepared corpus holds, and its first documents."""
+    from scalevec.model.training.corpora.prepare import open_corpus
+
+    corpora = _corpora(runs_dir)
+    if source is not None and mapping is None and re.fullmatch("[0-9a-f]+", source):
+        names = sorted(path.name for path in corpora.glob("*"))
+        name = only_match(source, names, f"corpora in {corpora}", "fingerprint")
+    else:
+        name = _fingerprint(_sweep(source, mapping, runs_dir), corpora)
+        if not (corpora / name).is_dir():
+            raise InvalidInputError(f"corpus {name} is not under {corpora}; scalevec corpus prepare makes it")
+    corpus = open_corpus(corpora, name)
+    return _result(description(corpus) | {"documents": _sampled(corpus, split, documents)})
+
+
+def fingerprint(source: OfSweep = None, mapping: Mapping = None, runs_dir: Runs = RUNS) -> Result:
+    """Print the name of a corpus: a hash of its text and its tokenizer.
+
+    All its text is read, nothing is written.
+    """
+    name = _fingerprint(_sweep(source, mapping, runs_dir), None)
+    return Result({"fingerprint": name}, name)
+
+
+def _sweep(source: str | None, mapping: str | None, runs_dir: Path) -> "Sweep":
+    """Return the sweep whose corpus is meant; a corpus alone is read as that of a sweep in this folder."""
+    from scalevec import sweeps
+
+    if (source is None) == (mapping is None):
+        raise InvalidInputError(
+            f"a corpus is needed: a sweep file, or {OPTION} '{{source: ..., ...}}'; give one of them"
+        )
+    if source is not None:
+        return load_sweep(source, runs_dir)
+    return sweeps.loads(f"corpus: {mapping}{_REST}", OPTION, Path())
+
+
+def _fingerprint(sweep: "Sweep", corpora: Path | None) -> str:
+    from scalevec.model.training.corpora.prepare import fingerprint as name_of
+    from scalevec.orchestrator.sweep.corpus_of_sweep import configuration
+
+    return name_of(configuration(sweep), note, corpora)
+
+
+def _corpora(runs_dir: Path) -> Path:
+    return runs_dir / "corpora"
+
+
+def description(corpus: "Corpus") -> Record:
+    """Return everything known about a prepared corpus, as JSON values."""
+    from scalevec.model.fields import to_dict
+    from scalevec.model.training.corpora.documents import SPLITS
+
+    facts = to_dict(corpus.facts)
+    splits = {name: facts.pop(name) for name in SPLITS}
+    for split in splits.values():
+        split["bytes_per_token"] = split["bytes"] / split["tokens"] if split["bytes"] else None
+    size = sum(path.stat().st_size for path in corpus.directory.iterdir())
+    return {"directory": str(corpus.directory), "disk_bytes": size, **facts, "splits": splits}
+
+
+def _sampled(corpus: "Corpus", split: str, count: int) -> list[Record]:
+    from scalevec.model.training.corpora.samples import first_documents
+
+    return [
+        {
+            "split": split,
+            "tokens": len(document.ids),
+            "is_whole": document.is_whole,
+            "ids": list(document.ids[:_SHOWN_IDS]),
+            "text": None if document.text is None else document.text[:_SHOWN_CHARACTERS],
+        }
+        for document in first_documents(corpus, split, count)
+    ]
+
+
+def _result(record: Record) -> Result:
+    return Result(record, "\n".join(_lines(record)))
+
+
+def _lines(record: Record) -> list[str]:
+    config = record["config"]
+    lines = [
+        f"corpus {record['fingerprint']}",
+        f"  {record['directory']}, {record['disk_bytes'] / 1e6:,.1f} MB",
+        f"  source {config['source']}, tokenizer {_tokenizer(record)}",
+        f"  vocabulary {config['vocabulary_size']:,}, the model's as well (it is not rounded up); "
+        f"ids stored as {record['dtype']}",
+    ]
+    lines += [_split_line(name, facts) for name, facts in record["splits"].items()]
+    if record["entropy_rate"] is not None:
+        rate = f"{record['entropy_rate']:.6f} nats/token"
+        lines.append(f"  entropy rate {rate}: the floor of the expected loss")
+    if record["empty"]:
+        lines.append(f"  {record['empty']:,} empty documents were left out")
+    lines += [f"  {name} was left out: not UTF-8 text" for name in record["skipped"]]
+    for document in record.get("documents", ()):
+        whole = "" if document["is_whole"] else " or more"
+        content = " ".join(map(str, document["ids"])) if document["text"] is None else repr(document["text"])
+        lines.append(f"{document['split']}, {document['tokens']:,} tokens{whole}: {content}")
+    return lines
+
+
+def _tokenizer(record: Record) -> str:
+    config = record["config"]
+    sample = f"{record['sample_bytes'] / 1e6:,.0f} MB of " if record["sample_bytes"] else ""
+    text = {
+        "bytes": "bytes",
+        "bpe": f"byte-pair, trained on {sample}the training split",
+        "file": f"file {config['tokenizer_name']}",
+        "hub": f"{config['tokenizer_name']} of the Hub",
+        "ids": "none (the source holds tokens)",
+    }[config["tokenizer"]]
+    return text if config["source"] == "synthetic" else f"{text}, separator {record['separator']}"
+
+
+def _split_line(name: str, facts: Record) -> str:
+    line = f"  {name}: {facts['tokens']:,} tokens"
+    if facts["documents"]:
+        line += f", {counted(facts['documents'], 'document')}"
+    if facts["bytes_per_token"] is not None:
+        line += f", {facts['bytes_per_token']:.3f} bytes/token"
+    if facts["ideal_loss"] is not None:
+        line += f", {facts['ideal_loss']:.6f} nats/token under the process itself"
+    return line

@@ -1,0 +1,238 @@
+"""``scalevec explain``: where a trial comes from, what became of it, and which code ran it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from scalevec.orchestrator.attempts.retry_policy import FAULTS
+from scalevec.orchestrator.cli import completion
+from scalevec.orchestrator.cli.options import RUNS, Runs
+from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.sources.sources import open_index
+from scalevec.results.run_directory import RunDirectory, trial_ids
+from scalevec.results.sweep_folder import SweepFolder, sweep_names
+
+LOG_LINES = 3
+LOG_BYTES = 65_536
+NAMED_SETTINGS = ("optimizer", "schedule", "tokens_per_parameter")
+SHOWN_DETAILS = ("cause", "note", "error", "reason", "executor", "exit_code", "micro_batch")
+
+Record = dict[str, Any]
+
+
+def explain(
+    trial: Annotated[
+        str,
+        typer.Argument(
+            metavar="TRIAL", help="The first digits of a trial's id.", autocompletion=completion.trials
+        ),
+    ],
+    runs_dir: Runs = RUNS,
+) -> Result:
+    """Show why a trial ran, its nearest neighbour, and what happened to it."""
+    from scalevec.orchestrator.sources.runs import Runs as RunsFolder
+
+    record = explanation(RunsFolder(runs_dir).trial(trial), runs_dir)
+    return Result(record, "\n".join(_lines(record)))
+
+
+def explanation(directory: RunDirectory, runs_dir: Path) -> Record:
+    """Return everything known about a trial, as JSON values."""
+    trial, events, result = directory.trial(), directory.events(), directory.result()
+    return {
+        **trial,
+        "directory": str(directory.path),
+        "state": directory.state().state,
+        "members_of": list(_memberships(directory.trial_id, runs_dir)),
+        "nearest": _nearest(directory.trial_id, trial["semantic"], runs_dir),
+        "events": list(_with_logs(directory, events)),
+        "resumed": [event["step"] for event in events if event["state"] == "running" and event.get("step")],
+        "attempts": _attempts(directory),
+        "job": directory.job(),
+        "result": result,
+    }
+
+
+def _nearest(trial_id: str, semantic: Record, runs_dir: Path) -> Record:
+    """Return the nearest neighbour and ``{field: [value of the trial, value of the neighbour]}``."""
+    from scalevec.model.identity import differences
+
+    present = set(trial_ids(runs_dir))
+    with open_index(runs_dir) as index:
+        # What a trial is never changes, so rows that are there need no second look.
+        index.collect(runs_dir, present - index.states(runs_dir).keys())
+        with closing(index.semantics(runs_dir)) as trials:
+            other = nearest(trial_id, semantic, (row for row in trials if row[0] in present))
+    if other is None:
+        return {"trial_id": None, "differences": {}}
+    theirs = RunDirectory.of(runs_dir, other).trial()["semantic"]
+    return {"trial_id": other, "differences": differences(semantic, theirs)}
+
+
+def nearest(trial_id: str, semantic: Record, trials: Iterable[tuple[str, Record]]) -> str | None:
+    """Return the first of ``trials`` (ordered by id) that differs from ``semantic`` in the fewest fields.
+
+    Two trials differ in one field at least, so the first that differs in no more ends the search. None where
+    there is no other trial.
+    """
+    from scalevec.model.identity import differences
+
+    least, best = None, None
+    for name, fields in trials:
+        differing = len(differences(semantic, fields))
+        if name != trial_id and (least is None or differing < least):
+            least, best = differing, name
+        if least == 1:
+            break
+    return best
+
+
+def _memberships(trial_id: str, runs_dir: Path) -> Iterator[Record]:
+    """Yield each sweep that contains the trial, with the trial's entry and the choices it depends on."""
+    for sweep in sweep_names(runs_dir):
+        folder = SweepFolder.of(runs_dir, sweep)
+        for member in folder.members() or []:
+            if member["trial_id"] == trial_id:
+                yield {"sweep": sweep, **member, "tuning": _choices(folder.tuning(), member)}
+
+
+def _choices(tuning: Record | None, member: Record) -> list[Record]:
+    """Return the choices that decided the member's tuned fields, or for which it was trained."""
+    # A member says its tokens per parameter even where the budget was given in another way.
+    setting = {name: member[name] for name in NAMED_SETTINGS if name in member} | member.get("setting", {})
+    arm, rung = member["arm"], member["rung"]
+    return [
+        choice
+        for choice in (tuning or {}).get("choices", ())
+        if (choice["arm"], choice["rung"]) == (arm, rung) and choice["setting"].items() <= setting.items()
+    ]
+
+
+def _with_logs(directory: RunDirectory, events: Sequence[Record]) -> Iterator[Record]:
+    """Yield each event; a fault with the last lines of its attempt's log."""
+    began = 0
+    for event in events:
+        if event.get("cause") in FAULTS:
+            yield event | {"log": _log(directory.log_path, began, event.get("log_bytes"))}
+        else:
+            yield event
+        if event["state"] in ("queued", "running"):
+            began = event.get("log_bytes", 0)
+
+
+def _log(path: Path, start: int, end: int | None) -> Record:
+    """Return the last lines between two byte offsets of the log, and the number of the last one."""
+    record: Record = {"path": str(path), "line": None, "lines": []}
+    if end is None:
+        return record
+    with path.open("rb") as stream:
+        head = stream.read(end)
+    written = head[max(start, end - LOG_BYTES) :].decode(errors="replace").splitlines()
+    lines = [line for line in written if line.strip()][-LOG_LINES:]
+    return record | {"line": head.count(b"\n"), "lines": lines}
+
+
+def _attempts(directory: RunDirectory) -> list[Record]:
+    """Return code and machine of each attempt, and in ``since`` what differs from now."""
+    from scalevec.orchestrator.worker.provenance import environment
+
+    now = _code(environment()) if directory.environment_path.exists() else {}
+    return [
+        {
+            **{name: record.get(name) for name in ("attempt", "host", "device")},
+            **then,
+            "since": {name: [then[name], now.get(name)] for name in then if then[name] != now.get(name)},
+        }
+        for record in directory.environments()
+        for then in [_code(record)]
+    ]
+
+
+def _code(record: Mapping[str, Any]) -> Record:
+    """Return commit, uncommitted changes and versions in one flat record."""
+    versions = record.get("versions") or {}
+    return {name: record.get(name) for name in ("commit", "dirty", "python")} | dict(sorted(versions.items()))
+
+
+def _lines(record: Record) -> Iterator[str]:
+    yield from _head(record)
+    for member in record["members_of"]:
+        yield from _membership(member)
+    yield from _neighbour(record["nearest"])
+    yield "what happened"
+    for event in record["events"]:
+        yield from _event_lines(event)
+    if record["attempts"]:
+        yield "which code ran"
+    for attempt in record["attempts"]:
+        yield from _attempt_lines(attempt)
+
+
+def _head(record: Record) -> Iterator[str]:
+    yield f"trial {record['trial_id']}"
+    yield f"  in {record['directory']}"
+    loss = (record["result"] or {}).get("loss")
+    tested = "" if loss is None else f", test loss {loss:.6f}"
+    resumed = f", resumed {len(record['resumed'])} times"
+    if record["resumed"]:
+        resumed += f" (from step {', '.join(map(str, record['resumed']))})"
+    hosts = ", ".join(sorted({str(attempt["host"]) for attempt in record["attempts"]}))
+    yield f"  {record['state']}{tested}{resumed}{f', on {hosts}' if hosts else ''}"
+    if record["job"]:
+        yield "  newest job: {job} of {executor}, {time}".format_map(record["job"])
+
+
+def _membership(member: Record) -> Iterator[str]:
+    yield "ran for sweep {sweep}: {stage} of arm {arm} at {rung}, seed {seed}".format_map(member)
+    for choice in member["tuning"]:
+        yield f"  {_choice_text(choice, member)}"
+    if member["stage"] == "comparison":
+        yield f"  its test loss is used by: scalevec fit, compare, report {member['sweep']}"
+
+
+def _choice_text(choice: Record, member: Record) -> str:
+    field, chosen = choice["field"], choice["chosen"]
+    grid = zip(choice["grid"], choice["losses"], strict=True)
+    points = ", ".join(f"{value:g}: {'diverged' if loss is None else f'{loss:.4f}'}" for value, loss in grid)
+    if member["stage"] == "tuning":
+        return f"its validation loss helped to choose {field} = {chosen:g} ({choice['status']}; {points})"
+    if not points:
+        bound = ", where the best was at the edge of the grid" if choice["status"] == "censored" else ""
+        return f"{field} = {chosen:g}: carried by a power law in N from the tuned rungs{bound}"
+    how = "the best is at the edge of the grid, so it is a bound"
+    if choice["status"] == "tuned":
+        how = "the lowest point of a parabola through the best three"
+    return f"{field} = {chosen:g} ({choice['status']}): {how} ({points})"
+
+
+def _neighbour(nearest: Record) -> Iterator[str]:
+    if nearest["trial_id"] is None:
+        yield "no other trial is in these runs"
+        return
+    yield f"nearest trial {nearest['trial_id'][:12]}, which differs in"
+    for name, (value, other) in nearest["differences"].items():
+        yield f"  {name}: {value} here, {other} there"
+
+
+def _event_lines(event: Record) -> Iterator[str]:
+    details = ", ".join(f"{name} {event[name]}" for name in SHOWN_DETAILS if event.get(name))
+    attempt = f" attempt {event['attempt']}" if event.get("attempt") else ""
+    step = f" at step {event['step']}" if event.get("step") else ""
+    happened = f"{event['time']} {event['host']} {event['state']}{attempt}{step}"
+    yield f"  {happened} ({details})" if details else f"  {happened}"
+    if log := event.get("log"):
+        yield f"    log: {log['path']}" + ("" if log["line"] is None else f":{log['line']}")
+        for line in log["lines"]:
+            yield f"    | {line}"
+
+
+def _attempt_lines(attempt: Record) -> Iterator[str]:
+    changes = " with uncommitted changes" if attempt["dirty"] else ""
+    commit = f"commit {attempt['commit'][:12]}{changes}" if attempt["commit"] else "no commit recorded"
+    yield f"  attempt {attempt['attempt']} on {attempt['host']} ({attempt['device']}): {commit}"
+    if attempt["since"]:
+        since = ", ".join(f"{name} {then} then, {now} now" for name, (then, now) in attempt["since"].items())
+        yield f"    changed since: {since}"

@@ -1,0 +1,39 @@
+"""``scalevec results``: the tidy table."""
+
+import io
+import sys
+from typing import Annotated, Literal
+
+import typer
+
+from scalevec.orchestrator.cli.options import RUNS, Output, Runs, SourceName
+from scalevec.orchestrator.errors import Exit
+from scalevec.orchestrator.progress import note
+from scalevec.results.files import write_atomic
+
+
+def results(
+    source: SourceName,
+    runs_dir: Runs = RUNS,
+    form: Annotated[Literal["csv", "parquet", "json"], typer.Option("--format", help="File format.")] = "csv",
+    vector_norms: Annotated[
+        bool, typer.Option("--vector-norms", help="Add the final size of the scale vectors, by kind.")
+    ] = False,
+    output: Output = None,
+) -> Exit:
+    """Print the tidy table, one row per trial."""
+    from scalevec.orchestrator.sources.measured import with_vector_norms
+    from scalevec.orchestrator.sources.sources import open_source
+    from scalevec.results.tidy import write_table
+
+    table = open_source(source, runs_dir)
+    if vector_norms:
+        table = with_vector_norms(table, runs_dir)
+    stream = io.BytesIO()
+    write_table(table.rows, form, stream)
+    if output is None:
+        sys.stdout.buffer.write(stream.getvalue())
+    else:
+        write_atomic(output, stream.getvalue())
+        note(f"wrote {output}")
+    return Exit.DONE

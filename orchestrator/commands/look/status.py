@@ -1,0 +1,182 @@
+"""``scalevec status``: how many trials are in which state, and how far the running ones are."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from scalevec.orchestrator.cli.hints import command
+from scalevec.orchestrator.cli.options import RUNS, AnySweep, AsJson, Runs
+from scalevec.orchestrator.cli.output import Result, versioned
+from scalevec.orchestrator.errors import Exit
+from scalevec.orchestrator.progress import counted
+from scalevec.orchestrator.scheduling.ownership import is_owned
+from scalevec.orchestrator.sources.sources import UNREADABLE, open_index
+from scalevec.orchestrator.sources.sweep_files import sweep_folder
+from scalevec.results.claims import ClaimObserver
+from scalevec.results.run_directory import RESULT_STATES, RunDirectory
+from scalevec.results.sweep_folder import SweepFolder, sweep_names
+
+WATCH_S = 2.0
+
+Record = dict[str, Any]
+
+
+def status(
+    source: AnySweep = None,
+    runs_dir: Runs = RUNS,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Look again until every trial has a result or nobody runs the sweep."),
+    ] = False,
+    as_json: AsJson = False,
+) -> Result | Exit:
+    """Show how many trials are in which state.
+
+    With --watch --json one line per change.
+    """
+    if watch:
+        looks = _looks(source, runs_dir)
+        _print_changes(looks) if as_json else _show_live(looks, runs_dir)
+        return Exit.DONE
+    statuses = sweep_statuses(source, runs_dir)
+    return Result(statuses, _text(statuses, runs_dir))
+
+
+def names_of(source: str | None, runs_dir: Path) -> list[str]:
+    """Return the name of the sweep ``source``, or of all sweeps in ``runs_dir``."""
+    return [sweep_folder(source, runs_dir).name] if source else sweep_names(runs_dir)
+
+
+def members_of(names: Sequence[str], runs_dir: Path) -> dict[str, dict[str, Record]]:
+    """Return the trials of each sweep by their ids."""
+    folders = [SweepFolder.of(runs_dir, name) for name in names]
+    return {
+        folder.name: {member["trial_id"]: member for member in folder.members() or []} for folder in folders
+    }
+
+
+def sweep_statuses(source: str | None, runs_dir: Path, observer: ClaimObserver | None = None) -> list[Record]:
+    """Return the state of each sweep, from an index that is brought up to date; running trials are looked at.
+
+    An ``observer`` that is kept from look to look tells the living workers of other machines from dead ones.
+    """
+    observer = observer or ClaimObserver()
+    names = names_of(source, runs_dir)
+    if not names:
+        return []
+    members = members_of(names, runs_dir)
+    with open_index(runs_dir) as index:
+        states, problems = index.current_states(runs_dir, set().union(*members.values()))
+    states = states | dict.fromkeys(problems, UNREADABLE)
+    return [_status(name, members[name], states, problems, runs_dir, observer) for name in names]
+
+
+def _status(
+    sweep: str,
+    members: Mapping[str, Record],
+    states: Mapping[str, str],
+    problems: Mapping[str, str],
+    runs_dir: Path,
+    observer: ClaimObserver,
+) -> Record:
+    counts = Counter(map(states.__getitem__, members))
+    running = [name for name in members if states[name] == "running"] if counts["running"] else []
+    return {
+        "sweep": sweep,
+        "trials": len(members),
+        "states": dict(counts),
+        "running": [_running(members[name], runs_dir, observer) for name in running],
+        "problems": {name: problem for name, problem in problems.items() if name in members},
+        "owned": is_owned(runs_dir, sweep, observer),
+    }
+
+
+def _running(member: Record, runs_dir: Path, observer: ClaimObserver) -> Record:
+    """Return the progress of a running trial, and whether its worker is alive."""
+    from scalevec.model.identity import trial_from_fields
+
+    directory = RunDirectory.of(runs_dir, member["trial_id"])
+    return {
+        "trial_id": member["trial_id"],
+        "arm": member["arm"],
+        "rung": member["rung"],
+        "step": directory.last_step(),
+        "steps": trial_from_fields(directory.trial()["semantic"]).steps,
+        "worker_alive": observer.is_alive(directory),
+    }
+
+
+def _text(statuses: Sequence[Record], runs_dir: Path) -> str:
+    return "\n".join(map(_status_text, statuses)) or f"no sweep has been run in {runs_dir}"
+
+
+def _status_text(status: Record) -> str:
+    lines = [
+        f"{status['sweep']}: {counted(status['trials'], 'trial')} so far: {states_text(status['states'])}"
+    ]
+    for trial in status["running"]:
+        gone = "" if trial["worker_alive"] else " (its worker is gone; run the sweep again)"
+        lines.append(
+            f"  {trial['arm']} {trial['rung']} {trial['trial_id'][:12]}: "
+            f"step {trial['step']} of {trial['steps']}{gone}"
+        )
+    lines += [f"  {name[:12]} {UNREADABLE}: {problem}" for name, problem in status["problems"].items()]
+    return "\n".join(lines)
+
+
+def states_text(states: Mapping[str, int]) -> str:
+    """Return ``3 completed, 9 pending``."""
+    return ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none"
+
+
+def _looks(source: str | None, runs_dir: Path) -> Iterator[list[Record]]:
+    """Yield the state until nothing can change any more; before the first run of a sweep, wait for it."""
+    observer = ClaimObserver()
+    while True:
+        statuses = sweep_statuses(source, runs_dir, observer)
+        yield statuses
+        begun = [status for status in statuses if status["trials"]]
+        if statuses and not any(map(_may_change, begun or statuses)):
+            return
+        time.sleep(WATCH_S)
+
+
+def _print_changes(looks: Iterable[list[Record]]) -> None:
+    printed = ""
+    for statuses in looks:
+        line = json.dumps(versioned(statuses))
+        if line != printed:
+            print(line, flush=True)
+        printed = line
+
+
+def _show_live(looks: Iterable[list[Record]], runs_dir: Path) -> None:
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(auto_refresh=False) as live:
+        for statuses in looks:
+            live.update(Text(_text(statuses, runs_dir)), refresh=True)
+    print("\n".join(_ending(status, runs_dir) for status in statuses))
+
+
+def _may_change(status: Record) -> bool:
+    """Whether the sweep is still to begin, somebody advances it, or a job of it waits or lives."""
+    lives = any(trial["worker_alive"] for trial in status["running"])
+    return status["owned"] or lives or bool(status["states"].get("queued")) or not status["trials"]
+
+
+def _ending(status: Record, runs_dir: Path) -> str:
+    missing = sum(count for state, count in status["states"].items() if state not in RESULT_STATES)
+    if not missing:
+        return f"{status['sweep']}: every trial has a result"
+    again = command("run", status["sweep"], runs_dir)
+    return (
+        f"{status['sweep']}: nobody runs it any more; {counted(missing, 'trial')} without a result. "
+        f"To go on: {again}"
+    )

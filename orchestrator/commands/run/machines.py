@@ -1,0 +1,159 @@
+"""Which machines a sweep runs on, and what is asked of them before anything is sent."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scalevec.orchestrator.cli.options import Placement
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.executors.registry import EXECUTORS
+
+if TYPE_CHECKING:
+    from scalevec.orchestrator.attempts.jobs import ResourceRequest
+    from scalevec.orchestrator.executors.base import Executor, Site
+    from scalevec.orchestrator.executors.profiles import Profile
+    from scalevec.orchestrator.progress import Progress
+    from scalevec.orchestrator.sweep.sweep_run import SweepRun
+    from scalevec.sweeps.sections.schema import Sweep
+
+_KIND_OF_MACHINE = {"partition", "account", "qos", "constraint", "exclude", "setup", "flags"}
+"""The fields of a profile that decide to which machines a job goes."""
+
+
+def site_of(sweep: "Sweep", runs_dir: Path, placement: Placement) -> tuple[str, "Site"]:
+    """Return the executor's name and what it is built from. Raises ``InvalidInputError``."""
+    from scalevec.orchestrator.executors.base import Site
+    from scalevec.orchestrator.executors.profiles import request_for
+
+    name, profile = executor_of(sweep, placement, "local")
+    simulated = EXECUTORS[name].simulates
+    requests = [request_for(sweep, profile, rung.name) for rung in sweep.ladder]
+    site = Site(
+        runs_dir_of(runs_dir, simulated=simulated),
+        sweep.name,
+        placement.jobs or (sweep.simulate.nodes if simulated else _slots(requests)),
+        profile,
+        sweep.simulation() if simulated else {},
+        max(request.cpus for request in requests),
+    )
+    return name, site
+
+
+def executor_of(sweep: "Sweep", placement: Placement, otherwise: str) -> tuple[str, "Profile"]:
+    """Return the executor's name (``otherwise`` where nobody names one) and the profile.
+
+    Raises ``InvalidInputError``.
+    """
+    from scalevec.orchestrator.executors.profiles import load_profile
+
+    profile = load_profile(placement.profile, sweep.source.folder)
+    name = placement.executor or profile.executor or otherwise
+    if name not in EXECUTORS:
+        raise InvalidInputError(f"executor is {name!r}; allowed: {', '.join(EXECUTORS)}")
+    return name, profile
+
+
+def runs_dir_of(runs_dir: Path, *, simulated: bool) -> Path:
+    """Return where the trials are kept: real and simulated ones apart. Raises ``InvalidInputError``."""
+    from scalevec.orchestrator.executors.simulate import runs_folder
+
+    if not simulated:
+        runs_folder.refuse_simulations(runs_dir)
+        return runs_dir
+    return runs_folder.simulated_runs_dir(runs_dir)
+
+
+def _slots(requests: "Sequence[ResourceRequest]") -> int:
+    """Return how many trials fit on this machine at a time, by cores, or by GPUs if they need any."""
+    from scalevec.orchestrator.executors.local.local_executor import visible_gpus
+
+    slots = (os.cpu_count() or 1) // max(request.cpus for request in requests)
+    gpus = max(request.gpus for request in requests)
+    return max(1, min(slots, int(len(visible_gpus()) / gpus)) if gpus else slots)
+
+
+def prepared_run(
+    name: str,
+    sweep: "Sweep",
+    site: "Site",
+    progress: "Progress",
+    *,
+    retune: bool = False,
+    where: str | None = None,
+) -> "SweepRun":
+    """Return the run of a sweep on the executor ``name``; its corpus is prepared unless trials are simulated.
+
+    Raises ``InvalidInputError``, also where what is left needs more GPU hours than sweep or profile allow.
+    """
+    from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
+    from scalevec.orchestrator.sweep.corpus_of_sweep import prepared_facts
+    from scalevec.orchestrator.sweep.sweep_run import SweepRun
+
+    if EXECUTORS[name].simulates:
+        facts = nominal_corpus(sweep)
+    else:
+        facts = prepared_facts(sweep, site.runs_dir, progress.message)
+    run = SweepRun(sweep, site.runs_dir, progress, facts, retune=retune, where=where, profile=site.profile)
+    for warning in run.warnings():
+        progress.message(f"warning: {warning}")
+    require_budget(run)
+    return run
+
+
+def require_budget(run: "SweepRun") -> None:
+    """Raise ``InvalidInputError`` where what is left needs more GPU hours than sweep or profile allow."""
+    limit = run.max_gpu_hours
+    if limit is None:
+        return
+    from scalevec.orchestrator.sweep.planning import gpu_hours, planned
+
+    hours = gpu_hours(planned(run))
+    if hours > limit:
+        raise InvalidInputError(
+            f"max_gpu_hours is {limit:g}; what is left needs about {hours:.3g}. Nothing was sent"
+        )
+
+
+def check_machines(executor: "Executor", site: "Site", run: "SweepRun") -> None:
+    """Send a small job to each kind of machine that trials will go to, before any of them does.
+
+    Trials whose rate is still open count too: their machines are looked at before the tuning, not after it.
+    """
+    from scalevec.orchestrator.sweep.planning import bytes_to_come, named, not_done, planned
+    from scalevec.orchestrator.sweep.preflight import preflight
+
+    asked = {member.cell.rung for member in run.asked_for([member for member, _ in named(run)])}
+    rows = [row for row in planned(run) if row["rung"] in asked]
+    first: dict[tuple[ResourceRequest, str], str] = {}
+    for row in not_done(rows):
+        rung = row["rung"]
+        settings = run.profile.for_rung(rung).model_dump_json(include=_KIND_OF_MACHINE)
+        first.setdefault((replace(run.request(rung), time_s=None), settings), rung)
+    for rung in first.values():
+        preflight(
+            executor,
+            site,
+            rung=rung,
+            request=run.request(rung),
+            corpora=[run.corpus_facts.fingerprint],
+            free_bytes=bytes_to_come(rows),
+        )
+
+
+@contextmanager
+def opened_executor(name: str, site: "Site") -> Iterator["Executor"]:
+    """Yield the executor, closed afterwards.
+
+    Raises ``MissingRequirementError`` where the cluster that it sends to does not answer: asking for free
+    slots is the question.
+    """
+    executor = EXECUTORS[name].build(site)
+    try:
+        if EXECUTORS[name].sends_away:
+            _ = executor.free_slots
+        yield executor
+    finally:
+        executor.close()

@@ -1,0 +1,86 @@
+"""``scalevec plan``: every trial of a sweep and what it will cost, before anything is spent."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scalevec.orchestrator.cli.hints import command
+from scalevec.orchestrator.cli.options import RUNS, Executor, Jobs, Placement, ProfileName, Runs, Sweep
+from scalevec.orchestrator.cli.output import Result, terminal_width
+from scalevec.orchestrator.commands.run.machines import executor_of, runs_dir_of
+
+if TYPE_CHECKING:
+    from scalevec.orchestrator.sweep.sweep_run import SweepRun
+
+
+def plan(
+    source: Sweep,
+    runs_dir: Runs = RUNS,
+    executor: Executor = None,
+    profile: ProfileName = None,
+    jobs: Jobs = 0,
+    every_trial: Annotated[bool, typer.Option("--trials", help="One line per trial.")] = False,
+    noise: Annotated[
+        float | None,
+        typer.Option(metavar="SD", help="Standard deviation of a paired difference, in nats/token."),
+    ] = None,
+    pilot: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="Results (sweep or table) to take the noise from.")
+    ] = None,
+    without_corpus: Annotated[
+        bool, typer.Option("--without-corpus", help="Plan without a corpus (epochs are not computed).")
+    ] = False,
+    only_power: Annotated[bool, typer.Option("--power", help="Only what the comparison can detect.")] = False,
+) -> Result:
+    """Show every trial of a sweep: its cost, and what exists already.
+
+    With --executor simulate, or where the runs directory holds simulations, it is the plan of the
+    simulation. As JSON the trials are a list, the power alone is an object.
+    """
+    from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
+    from scalevec.orchestrator.sweep.plan_text import plan_text
+    from scalevec.orchestrator.sweep.planning import noise_figure, planned, power, without_identity
+
+    placement = Placement(executor, profile, jobs or os.cpu_count() or 1)
+    run = _run_to_plan(source, runs_dir, placement, without_corpus=without_corpus)
+    figure = noise_figure(noise, pilot, run.sweep.reference, runs_dir)
+    for warning in run.warnings():
+        run.progress.message(f"warning: {warning}")
+    trials = planned(run)
+    if only_power:
+        analysis = power(run, trials, figure)
+        return Result(analysis.to_dict(), analysis.text)
+    is_prepared = run.corpus_facts.fingerprint != NOT_PREPARED
+    return Result(
+        trials if is_prepared else without_identity(trials),
+        lambda: plan_text(
+            run, trials, placement.jobs, figure, every_trial=every_trial, width=terminal_width()
+        ),
+    )
+
+
+def _run_to_plan(source: str, runs_dir: Path, placement: Placement, *, without_corpus: bool) -> "SweepRun":
+    """Return the run of the sweep, simulated where that is meant."""
+    from scalevec.orchestrator.executors.registry import EXECUTORS, SIMULATOR
+    from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
+    from scalevec.orchestrator.executors.simulate.runs_folder import is_simulated
+    from scalevec.orchestrator.progress import Progress
+    from scalevec.orchestrator.sources.sweep_files import load_sweep
+    from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED, known_facts, unprepared_facts
+    from scalevec.orchestrator.sweep.sweep_run import SweepRun
+
+    sweep = load_sweep(source, runs_dir, look_for_files=not without_corpus)
+    name, profile = executor_of(sweep, placement, SIMULATOR if is_simulated(runs_dir) else "local")
+    simulated, progress = EXECUTORS[name].simulates, Progress(placement.jobs)
+    if simulated:
+        facts = nominal_corpus(sweep)
+    elif without_corpus:
+        facts = unprepared_facts(sweep)
+    else:
+        facts = known_facts(sweep, runs_dir, progress.message)
+        if facts.fingerprint == NOT_PREPARED:
+            prepare = command("corpus prepare", source, runs_dir)
+            progress.message(f"to see epochs and trial ids: {prepare}")
+    return SweepRun(sweep, runs_dir_of(runs_dir, simulated=simulated), progress, facts, profile=profile)

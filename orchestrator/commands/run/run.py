@@ -1,0 +1,174 @@
+"""``scalevec run``: what is missing of a sweep, until it is done."""
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scalevec.orchestrator.cli.hints import command
+from scalevec.orchestrator.cli.options import (
+    RUNS,
+    AsJson,
+    Executor,
+    Jobs,
+    Placement,
+    ProfileName,
+    Runs,
+    Sweep,
+    TrialsWhere,
+)
+from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.commands.look.status import states_text
+from scalevec.orchestrator.commands.run.machines import (
+    check_machines,
+    opened_executor,
+    prepared_run,
+    site_of,
+)
+from scalevec.orchestrator.errors import Exit, MissingRequirementError
+from scalevec.orchestrator.executors.registry import EXECUTORS
+from scalevec.orchestrator.progress import counted, note
+from scalevec.orchestrator.scheduling.ownership import owned
+from scalevec.orchestrator.sources.sources import check_named_store, states_of
+from scalevec.orchestrator.sources.sweep_files import load_sweep
+from scalevec.results.run_directory import RESULT_STATES
+
+if TYPE_CHECKING:
+    from scalevec.orchestrator.executors.base import Executor as StartedExecutor
+    from scalevec.orchestrator.scheduling.scheduler import Outcome
+    from scalevec.orchestrator.sweep.sweep_run import SweepRun
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
+"""SIGUSR2 is how a cluster says that a job's time is up."""
+
+
+def run(
+    source: Sweep,
+    runs_dir: Runs = RUNS,
+    executor: Executor = None,
+    profile: ProfileName = None,
+    jobs: Jobs = 0,
+    retune: Annotated[bool, typer.Option("--retune", help="Choose tuned values again.")] = False,
+    where: TrialsWhere = None,
+    as_json: AsJson = False,
+) -> Result:
+    """Run what is missing of a sweep until it is done; safe to stop and repeat."""
+    placement = Placement(executor, profile, jobs)
+    options: dict[str, Any] = {**vars(placement), "retune": retune, "where": where, "json": as_json}
+    again = command("run", source, runs_dir, **options)
+    return run_sweep(source, runs_dir, placement, retune=retune, where=where, again=again)
+
+
+def run_sweep(
+    source: str,
+    runs_dir: Path,
+    placement: Placement,
+    *,
+    again: str,
+    retune: bool = False,
+    where: str | None = None,
+) -> Result:
+    """Run what is missing; ``again`` is the command that goes on where this one is stopped."""
+    from scalevec.orchestrator.progress import progress_for
+    from scalevec.orchestrator.sweep.sweep_run import StageIncompleteError
+
+    sweep = load_sweep(source, runs_dir)
+    check_named_store(runs_dir)
+    name, site = site_of(sweep, runs_dir, placement)
+    progress = progress_for(site.slots)
+    try:
+        # The executor is asked before the corpus is prepared: that may take long.
+        with opened_executor(name, site) as executor, owned(site.runs_dir, sweep.name):
+            run = prepared_run(name, sweep, site, progress, retune=retune, where=where)
+            if EXECUTORS[name].sends_away:
+                check_machines(executor, site, run)
+            _run_stages(run, executor)
+    except StageIncompleteError as incomplete:
+        return _incomplete(sweep.name, incomplete.outcome, source, site.runs_dir, again)
+    finally:
+        progress.close()
+    return _done(run, source)
+
+
+def _run_stages(run: "SweepRun", executor: "StartedExecutor") -> None:
+    from scalevec.orchestrator.scheduling.scheduler import Scheduler
+
+    scheduler = Scheduler(run.runs_dir, executor, run.progress)
+    with _stoppable(scheduler.request_stop, run.progress.message, EXECUTORS[executor.name].keeps_jobs):
+        run.run(scheduler)
+
+
+@contextmanager
+def _stoppable(
+    request_stop: Callable[[], None], say: Callable[[str], None], keeps_jobs: bool
+) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM ask for a stop with checkpoints; a second one ends everything at once.
+
+    Jobs in a cluster's queue are left alone.
+    """
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        say(
+            "detaching: queued jobs keep running"
+            if keeps_jobs
+            else "stopping: running trials write a checkpoint (Ctrl-C again to end them at once)"
+        )
+        request_stop()
+
+    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _incomplete(sweep: str, outcome: "Outcome", source: str, runs_dir: Path, again: str) -> Result:
+    """Tell on standard error why trials have no result, and how to go on."""
+    if outcome.no_space:
+        raise MissingRequirementError(
+            f"no space left on the device of {runs_dir}; free some and give the same command again, "
+            "nothing is lost"
+        )
+    record = {
+        "sweep": sweep,
+        "done": False,
+        "failed": dict(outcome.failed),
+        "cancelled": sorted(outcome.cancelled),
+        "left_running": outcome.left_running,
+        "left_out": outcome.left_out,
+        "next": again,
+    }
+    if outcome.left_running:
+        note(f"detached: {counted(outcome.left_running, 'job')} still queued or running. To follow: {again}")
+        note(f"To cancel: {command('cancel', source, runs_dir)}")
+        return Result(record, "", Exit.INTERRUPTED)
+    if outcome.stopped:
+        note(f"stopped; nothing is lost. To go on: {again}")
+        return Result(record, "", Exit.INTERRUPTED)
+    if outcome.left_out and not outcome.failed and not outcome.cancelled:
+        note(f"done; {counted(outcome.left_out, 'trial')} of this stage skipped by --where")
+        return Result(record, "")
+    if outcome.cancelled:
+        note(f"{counted(len(outcome.cancelled), 'trial')} cancelled. To run again: {again}")
+    for reason in outcome.failed.values():
+        note(f"failed: {reason}")
+    if outcome.failed:
+        note(f"to try again: {command('retry', source, runs_dir)}, then {again}")
+    return Result(record, "", Exit.SOME_FAILED)
+
+
+def _done(run: "SweepRun", source: str) -> Result:
+    ids = sorted({run.id_of(member.trial) for member in run.members()})
+    states = states_of(run.runs_dir, ids).values()
+    counts = Counter(state for state in states if state in RESULT_STATES)
+    report = command("report", source, run.runs_dir)
+    return Result(
+        {"sweep": run.sweep.name, "done": True, "trials": len(ids), "states": counts, "next": report},
+        f"{run.sweep.name}: {counted(len(ids), 'trial')}, {states_text(counts)}. Next: {report}",
+    )

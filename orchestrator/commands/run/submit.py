@@ -1,0 +1,38 @@
+"""``scalevec submit``: a small job in the cluster that runs the sweep's stages."""
+
+from scalevec.orchestrator.cli.hints import command
+from scalevec.orchestrator.cli.options import RUNS, Executor, Placement, ProfileName, Runs, Sweep
+from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.commands.run.machines import opened_executor, prepared_run, site_of
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.executors.registry import EXECUTORS
+
+
+def submit(
+    source: Sweep, runs_dir: Runs = RUNS, executor: Executor = None, profile: ProfileName = None
+) -> Result:
+    """Submit a sweep to a cluster and exit (idempotent).
+
+    Nothing is sent before all is valid.
+    """
+    from scalevec.orchestrator.progress import Progress
+    from scalevec.orchestrator.sources.sweep_files import load_sweep
+    from scalevec.orchestrator.sweep import controller
+
+    sweep = load_sweep(source, runs_dir)
+    name, site = site_of(sweep, runs_dir, Placement(executor, profile))
+    if not EXECUTORS[name].keeps_jobs:
+        raise InvalidInputError(
+            f"executor {name!r} cannot run detached; use `scalevec run` or `--executor slurm`"
+        )
+    with opened_executor(name, controller.site_of_controller(site)) as cluster:
+        run = prepared_run(name, sweep, site, Progress(site.slots))
+        already = controller.submitted(cluster, site)
+        if not already:
+            run.write_file()
+            run.write_members(run.members())
+        number = already or controller.submit(cluster, site, source, profile)
+    suggested = [command(verb, source, runs_dir) for verb in ("status", "collect", "cancel")]
+    record = {"sweep": sweep.name, "job": number, "already_queued": bool(already), "next": suggested}
+    text = f"{sweep.name}: controller {'already queued' if already else 'submitted'}, job {number}"
+    return Result(record, f"{text}\nNext: {'; '.join(suggested)}")

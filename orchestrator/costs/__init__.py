@@ -1,0 +1,1 @@
+"""What a trial costs before it runs: FLOPs, memory, disk, time."""

@@ -1,0 +1,119 @@
+"""What a trial will cost: time, memory and disk, before it runs."""
+
+from dataclasses import dataclass
+
+from scalevec.model.accounting import count_parameters, flops_per_token
+from scalevec.model.config import ModelConfig, RunOptions, Trial
+from scalevec.model.optimization import OPTIMIZERS
+from scalevec.model.strategies import NORMED_MAPS, ScaleVectorStrategy
+
+START_S = 5.0
+"""A fresh process that imports torch (a forked worker need not), and the evaluation at the end, as seen on a
+2-core machine."""
+FLOPS_PER_S = {"cpu": 3.5e10, "cuda": 1.5e14}
+"""Counted FLOPs per second of one trial. One CPU thread: seen at widths 32 to 64; a GPU: a rough figure, a
+fifth of what a large card reaches in bf16."""
+H100_SHARE = FLOPS_PER_S["cuda"] / 9.89e14
+"""Of the dense bf16 peak that the vendor states."""
+FLOAT_BYTES = 4
+"""Of a weight, a gradient and an entry of the optimizer's state."""
+BYTES_OF = {"float32": 4, "bfloat16": 2}
+"""Of an activation, by the precision of the trial."""
+BYTES_PER_STEP = 170
+"""One row of metrics.jsonl without statistics."""
+BYTES_PER_VALUE = 10
+"""One of a list of values by layer."""
+BYTES_PER_STATISTIC = 70
+"""The two names of a statistic, and its value over all layers."""
+STATISTICS = 3
+"""Of each kind of scale vector: mean, deviation, share near zero."""
+BYTES_PER_QUANTITY = 30
+"""The name of a quantity."""
+QUANTITIES = 12
+"""Of each kind of effective matrix: movement, eigenvalues, what is conserved."""
+SHARPNESS_BYTES = 180
+FIXED_BYTES = 12_000
+"""trial.json, environment.json, result.json, job.json, events, the claim and the log."""
+FIXED_FILES = 13
+"""Of a trial that ran undisturbed: seven files, three of the claim, three folders (that of the
+checkpoints only where one was written)."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Estimates for one trial."""
+
+    flops: int
+    seconds: float
+    memory_bytes: int
+    disk_bytes: int
+    """What stays when the trial is completed."""
+    disk_files: int
+    """Files and folders that stay; a quota counts both."""
+
+
+def cost(trial: Trial, options: RunOptions) -> Cost:
+    """Estimate the cost of ``trial``; memory is parameters, gradients, optimizer and activations.
+
+    A mixture holds the parameters of all its experts and computes those that a token passes. What
+    ``options`` measures along the way counts in bytes but not in seconds.
+    """
+    counts = count_parameters(trial.model)
+    flops = flops_per_token(trial.model, trial.sequence_length) * trial.tokens
+    sequences = options.micro_batch or trial.batch_sequences
+    width = BYTES_OF[trial.precision]
+    activations = sequences * trial.sequence_length * width * _activation_entries(trial.model)
+    kept = {"none": 0, "weights": FLOAT_BYTES * counts.total, "all": checkpoint_bytes(trial)}
+    return Cost(
+        flops=flops,
+        seconds=START_S + flops / FLOPS_PER_S[options.device],
+        memory_bytes=checkpoint_bytes(trial) + FLOAT_BYTES * counts.total + activations,
+        disk_bytes=FIXED_BYTES + log_bytes(trial, options) + kept[options.keep],
+        disk_files=FIXED_FILES + (options.keep != "none"),
+    )
+
+
+def checkpoint_bytes(trial: Trial) -> int:
+    """Return the size of one checkpoint: weights and optimizer state."""
+    counts = count_parameters(trial.model)
+    matrices = counts.matrices_total
+    of_matrix, of_other = OPTIMIZERS[trial.optimizer.name].state_per_parameter
+    state = of_matrix * matrices + of_other * (counts.total - matrices)
+    return round(FLOAT_BYTES * (counts.total + state))
+
+
+def _activation_entries(model: ModelConfig) -> int:
+    """Return the activations kept per token for the backward pass.
+
+    A mixture repeats a token for each expert it passes, before and behind it.
+    """
+    shape, experts = model.shape, model.experts
+    entries = shape.layers * (14 * shape.width + 4 * shape.feed_forward)
+    if experts is not None:
+        mixtures = shape.layers - experts.dense_layers
+        hidden = experts.active * experts.feed_forward - shape.feed_forward
+        entries += mixtures * (4 * hidden + 3 * experts.top_k * shape.width + 2 * experts.n_experts)
+    return entries
+
+
+def log_bytes(trial: Trial, options: RunOptions) -> int:
+    """Estimate the size of metrics.jsonl when ``trial`` is done."""
+    strategy, values = trial.model.scale_vectors, BYTES_PER_VALUE * trial.model.shape.layers
+    n_statistics = (trial.steps // options.metrics_steps + 1) * STATISTICS * _kinds_of_vectors(strategy)
+    n_measured = trial.steps // options.measure_steps + 2
+    size = BYTES_PER_STEP * trial.steps + n_statistics * (BYTES_PER_STATISTIC + values)
+    if "preconditioner" in options.measure:
+        size += n_measured * QUANTITIES * _kinds_of_matrices(strategy) * (BYTES_PER_QUANTITY + values)
+    if "sharpness" in options.measure:
+        size += n_measured * SHARPNESS_BYTES
+    return size
+
+
+def _kinds_of_vectors(strategy: ScaleVectorStrategy) -> int:
+    """Count the kinds of scale vectors: on inputs (shared or not), on outputs, and the final one."""
+    inputs = {"none": 0, "shared": 2 + 1, "heterogeneous": len(NORMED_MAPS) + 1}[strategy.branches]
+    return inputs + (len(strategy.dual_maps) if strategy.is_dual else 0)
+
+
+def _kinds_of_matrices(strategy: ScaleVectorStrategy) -> int:
+    return (2 if strategy.branches == "shared" else len(NORMED_MAPS)) + 1

@@ -1,0 +1,124 @@
+"""What the trunks of a sweep save: in its plan, before anything is spent."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from scalevec.model.config import Trial
+from scalevec.model.optimization import SCHEDULES
+from scalevec.model.trunks import branch_step, trunk_id
+from scalevec.orchestrator.costs.estimates import START_S, checkpoint_bytes
+from scalevec.orchestrator.progress import duration
+
+if TYPE_CHECKING:
+    from scalevec.sweeps.expansion.trials import Cell
+
+Row = dict[str, Any]
+DONE = ("completed", "diverged")
+_NOTHING = {
+    "n_tokens_from_trunk": 0,
+    "flops_from_trunk": 0,
+    "seconds_from_trunk": 0.0,
+    "trunk_bytes": 0,
+}
+
+
+def add_savings(rows: Sequence[Row], trials: Sequence[Trial]) -> None:
+    """Give each of the ``rows`` of a plan its trunk, and what it need not train because another trial does.
+
+    Of the trials of one trunk that are not done, the one that goes furthest before its cooldown trains the
+    trunk; the others begin with its states. ``trunk_id`` is None for a trial that shares its trunk with none;
+    where a tuned field is open it only says with which trials. ``trunk_bytes`` is the size of a state that is
+    kept meanwhile, counted once.
+    """
+    shared = _shared(rows, trials)
+    named = {rows[index]["trial_id"]: name for (name, _), indices in shared.items() for index in indices}
+    named.pop(None, None)
+    for row in rows:
+        row |= {**_NOTHING, "trunk_id": named.get(row["trial_id"])}
+    for (name, _), indices in shared.items():
+        missing = [index for index in indices if rows[index]["state"] not in DONE]
+        branches = {index: branch_step(trials[index]) for index in missing}
+        leader = max(missing, key=lambda index: branches[index], default=None)
+        kept: set[int] = set()
+        for index in indices:
+            rows[index]["trunk_id"] = name
+        for index, step in branches.items():
+            if index != leader:
+                rows[index].update(_spared(rows[index], trials[index], step, is_kept=step in kept))
+                kept.add(step)
+
+
+def _shared(rows: Sequence[Row], trials: Sequence[Trial]) -> dict[tuple[str, str], list[int]]:
+    """Return trunk -> indices of its trials, each trial once, for trunks of several trials.
+
+    A trial with an open field has no name yet; those of one arm and trunk will get the same choice, but for
+    the trials that check a carried rate: each has a rate of its own.
+    """
+    first: dict[Any, int] = {}
+    for index, row in enumerate(rows):
+        first.setdefault(row["trial_id"] or index, index)
+    groups: dict[tuple[str, str], list[int]] = {}
+    for index in first.values():
+        is_check = rows[index]["trial_id"] is None and rows[index]["stage"] == "tuning"
+        if (name := trunk_id(trials[index])) and not is_check:
+            arm = "" if rows[index]["trial_id"] else rows[index]["arm"]
+            groups.setdefault((name, arm), []).append(index)
+    return {name: indices for name, indices in groups.items() if len(indices) > 1}
+
+
+def _spared(row: Mapping[str, Any], trial: Trial, step: int, *, is_kept: bool) -> Row:
+    share = step / trial.steps
+    return {
+        "n_tokens_from_trunk": step * trial.batch_tokens,
+        "flops_from_trunk": round(row["flops"] * share),
+        "seconds_from_trunk": (row["seconds"] - START_S) * share,
+        "trunk_bytes": 0 if is_kept else checkpoint_bytes(trial),
+    }
+
+
+def independent(rows: Sequence[Row]) -> list[Row]:
+    """Return ``rows`` without those that share a trunk with a larger token budget."""
+    largest: dict[tuple[str, str], int] = {}
+    for row in rows:
+        largest[_of(row)] = max(row["n_tokens"], largest.get(_of(row), 0))
+    return [row for row in rows if not row["trunk_id"] or row["n_tokens"] == largest[_of(row)]]
+
+
+def _of(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["trunk_id"], row["arm"]
+
+
+def savings_text(rows: Sequence[Row]) -> str:
+    """Describe what the trunks of a plan save; empty if nothing."""
+    spared = [row for row in rows if row["n_tokens_from_trunk"]]
+    if not spared:
+        return ""
+    tokens, flops, seconds, size = (
+        sum(row[name] for row in spared)
+        for name in ("n_tokens_from_trunk", "flops_from_trunk", "seconds_from_trunk", "trunk_bytes")
+    )
+    trunks = len({row["trunk_id"] for row in spared})
+    return (
+        f"trunks: {len(spared)} trials branch off {trunks} trunks that other trials train; that saves "
+        f"{tokens:,} tokens, {flops:.3g} FLOPs, about {duration(seconds)} of one trial at a time; "
+        f"their states take up to {size / 1e6:,.1f} MB meanwhile"
+    )
+
+
+def warmup_hint(cells: Sequence["Cell"]) -> str:
+    """Return a hint if budgets would share trunks but for warm-ups given as a share of the tokens."""
+    groups: dict[str, set[int]] = {}
+    for cell in cells:
+        trial = cell.template
+        if SCHEDULES[trial.schedule.name].course is None or "warmup_tokens" in cell.values:
+            continue
+        unwarmed = replace(trial, schedule=replace(trial.schedule, warmup_tokens=0))
+        if name := trunk_id(unwarmed):
+            groups.setdefault(name, set()).add(trial.schedule.warmup_tokens)
+    if not any(len(warmups) > 1 for warmups in groups.values()):
+        return ""
+    return (
+        "the token budgets of one setting would share a trunk if their warm-up were the same: give "
+        "warmup_tokens instead of a share of the tokens"
+    )

@@ -1,0 +1,332 @@
+"""Trials as processes on this machine."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from scalevec.orchestrator.attempts.jobs import FORK_SERVER, WORKER, Job
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.executors.base import Ended, Site
+from scalevec.orchestrator.executors.worker_process import worker_environment
+from scalevec.results.claims import process_identity, process_lives
+
+POLL_S = 0.05
+LOADING_S = 120.0
+"""The longest wait for a server that loads torch; it takes seconds, or a minute from a cold file server."""
+ANSWER_S = 10.0
+"""The longest wait for one that has answered before."""
+LOOK_S = 5.0
+"""Between two looks for processes that ended without the server's word."""
+ANSWER_BYTES = 2**14
+_GPUS = Path("/proc/driver/nvidia/gpus")
+
+
+class Fresh:
+    """A child of this process, in a session of its own."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> None:
+        self._child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=environment,
+        )
+        self.identity: Mapping[str, Any] = process_identity(self._child.pid)
+
+    @property
+    def exit_code(self) -> int | None:
+        """Negative for a signal."""
+        return self._child.returncode
+
+    def ended(self) -> bool:
+        """Whether it is over."""
+        return self._child.poll() is not None
+
+
+class Adopted:
+    """Somebody else's child: only its parent learns the exit code."""
+
+    exit_code = None
+
+    def __init__(self, identity: Mapping[str, Any]) -> None:
+        self.identity = identity
+
+    def ended(self) -> bool:
+        """Whether it is over."""
+        return not process_lives(self.identity)
+
+
+class ServerGoneError(Exception):
+    """The server could not start, does not answer, or was killed."""
+
+
+class Forked:
+    """A worker that a server forked; should the server go first, nobody learns the exit code."""
+
+    def __init__(self, identity: Mapping[str, Any], server: "ForkServer") -> None:
+        self.identity = identity
+        self.exit_code: int | None = None
+        """Negative for a signal."""
+        self._server = server
+
+    def ended(self) -> bool:
+        """Whether it is over."""
+        self._server.hear()
+        return self.exit_code is not None or (self._server.gone and not process_lives(self.identity))
+
+
+class ForkServer:
+    """Forks workers with the variables ``environment``; they outlive it, and it ends with its owner.
+
+    What keeps it from loading is printed into ``log``.
+    """
+
+    def __init__(self, environment: Mapping[str, str], log: IO[bytes] | None = None) -> None:
+        self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            # A session of its own: a Ctrl-C at the terminal must not reach it.
+            self._process = subprocess.Popen(
+                FORK_SERVER,
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL if log is None else log,
+                start_new_session=True,
+                env=environment,
+            )
+        self._living: dict[int, Forked] = {}
+        """Of whose end the server has not told, by process number."""
+        self._overdue: set[int] = set()
+        """Those of them that were dead at the last look."""
+        self._looked = time.monotonic()
+        self.has_served = False
+        self.gone = False
+
+    def fork(self, arguments: Sequence[str], log: IO[bytes]) -> Forked:
+        """A worker with ``arguments`` that prints into ``log``.
+
+        Raises ``ServerGoneError``. A worker that a dying server forked in that moment may run all the same;
+        its claim keeps another from training the trial too.
+        """
+        self._connection.settimeout(ANSWER_S if self.has_served else LOADING_S)
+        try:
+            socket.send_fds(self._connection, [json.dumps(arguments).encode()], [log.fileno()])
+            while (identity := self._heard().get("identity")) is None:
+                pass
+        except (OSError, ServerGoneError) as problem:
+            self.close()
+            raise ServerGoneError from problem
+        except BaseException:
+            self.close()  # else the answer to this request would be taken for the next one's
+            raise
+        self.has_served = True
+        self._living[identity["pid"]] = Forked(identity, self)
+        return self._living[identity["pid"]]
+
+    def hear(self) -> None:
+        """Learn of the ends that the server has told since, and whether it is still there."""
+        if self.gone:
+            return
+        self._connection.settimeout(0.0)
+        try:
+            while True:
+                self._heard()
+        except BlockingIOError:
+            self._look_for_the_overdue()
+        except (OSError, ServerGoneError):
+            self.close()
+
+    def _heard(self) -> dict[str, Any]:
+        message = self._connection.recv(ANSWER_BYTES)
+        if not message:
+            raise ServerGoneError
+        answer: dict[str, Any] = json.loads(message)
+        if "exit_code" in answer:
+            self._living.pop(answer["pid"]).exit_code = answer["exit_code"]
+        return answer
+
+    def _look_for_the_overdue(self) -> None:
+        """A server that is silent of a death at two looks (stopped, stuck) is ended."""
+        if time.monotonic() - self._looked < LOOK_S:
+            return
+        self._looked = time.monotonic()
+        dead = {pid for pid, process in self._living.items() if not process_lives(process.identity)}
+        if dead & self._overdue:
+            self.close()
+        self._overdue = dead
+
+    def close(self) -> None:
+        """End the server; what it forked goes on."""
+        self.gone = True
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+
+
+Watched = Fresh | Adopted | Forked
+"""A process; ``identity`` tells it from a later one of the same number, as ``results.claims`` describes it.
+
+``exit_code`` is negative for a signal, and None while it runs and where nobody learns it.
+"""
+
+
+def send(process: Watched, number: signal.Signals) -> None:
+    """Signal ``process`` if it still runs."""
+    if not process.ended():
+        # Gone in this very moment, and its number perhaps somebody else's.
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(process.identity["pid"], number)
+
+
+@dataclass(frozen=True)
+class _WatchedProcess:
+    """One that this executor watches, and what it holds of the GPUs."""
+
+    process: Watched
+    gpus: tuple[str, ...] = ()
+    gpu_share: float = 0.0
+
+
+class LocalExecutor:
+    """At most ``site.slots`` worker processes at a time, each in a session of its own.
+
+    The session keeps a Ctrl-C at the terminal from reaching the workers: the scheduler passes it on as
+    a request to checkpoint. A process that outlives its scheduler can be adopted by the next one.
+    """
+
+    name = "local"
+    cluster = ""
+
+    def __init__(self, site: Site) -> None:
+        self.slots = site.slots
+        self._gpus = visible_gpus()
+        self._running: dict[str, _WatchedProcess] = {}
+        self._servers: dict[int, ForkServer] = {}
+        """By the processors of a worker, which its variables depend on."""
+
+    @property
+    def free_slots(self) -> int:
+        """Slots without a running process."""
+        return self.slots - len(self._running)
+
+    def submit(self, jobs: Sequence[Job]) -> list[str]:
+        """Start the processes; a number is the process's identity on this machine.
+
+        Raises ``InvalidInputError`` where a job asks for more GPUs than there are here.
+        """
+        for job in jobs:
+            if job.request.gpus > len(self._gpus):
+                asked = f"{job.rung or job.label}: asks for {job.request.gpus:g} GPUs"
+                raise InvalidInputError(f"{asked}; this machine has {len(self._gpus)}")
+        return [self._start(job) for job in jobs]
+
+    def _start(self, job: Job) -> str:
+        gpus = self._least_used_gpus(job.request.gpus)
+        environment = worker_environment(job.request.cpus)
+        if gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        with job.log.open("ab") as log:
+            forked = self._forked(job, environment, log) if _can_be_forked(job) else None
+            process = forked or Fresh(job.command, environment, log)
+        number = _number(process.identity)
+        self._running[number] = _WatchedProcess(process, gpus, min(1.0, job.request.gpus))
+        return number
+
+    def _forked(self, job: Job, environment: Mapping[str, str], log: IO[bytes]) -> Forked | None:
+        """None where no server can be had; why is in the log of the first job that asked for it."""
+        server = self._servers.get(job.request.cpus)
+        if server is None or (server.gone and server.has_served):
+            server = self._servers[job.request.cpus] = ForkServer(environment, log)
+        if server.gone:
+            return None
+        with suppress(ServerGoneError):
+            return server.fork(job.command[len(WORKER) :], log)
+        return None
+
+    def _least_used_gpus(self, share: float) -> tuple[str, ...]:
+        """As many GPUs as ``share`` needs, a fraction of one rounded up, those in least use."""
+        used = dict.fromkeys(self._gpus, 0.0)
+        for running in self._running.values():
+            for gpu in running.gpus:
+                used[gpu] += running.gpu_share
+        return tuple(sorted(self._gpus, key=lambda gpu: used[gpu])[: -int(-share // 1)])
+
+    def adopt(self, numbers: Collection[str]) -> set[str]:
+        """Those that still run on this machine; the exit code of an adopted process stays unknown."""
+        identities = {number: _identity(number) for number in numbers if number not in self._running}
+        here = {
+            number: identity
+            for number, identity in identities.items()
+            if identity is not None and _is_of_this_machine(identity) and process_lives(identity)
+        }
+        self._running |= {number: _WatchedProcess(Adopted(identity)) for number, identity in here.items()}
+        return set(here) | (set(numbers) & set(self._running))
+
+    def wait(self, timeout_s: float) -> list[Ended]:
+        """The processes that ended; waits for the first one at most ``timeout_s`` seconds."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            ended = [number for number, running in self._running.items() if running.process.ended()]
+            if ended or time.monotonic() >= deadline:
+                break
+            time.sleep(POLL_S)
+        return [Ended(number, self._running.pop(number).process.exit_code) for number in ended]
+
+    def cancel(self, numbers: Collection[str]) -> None:
+        """SIGTERM: the workers checkpoint and end."""
+        for number in numbers:
+            if number in self._running:
+                send(self._running[number].process, signal.SIGTERM)
+
+    def stop(self, *, hard: bool = False) -> None:
+        """SIGTERM (the workers checkpoint and end) or SIGKILL to every process."""
+        for running in self._running.values():
+            send(running.process, signal.SIGKILL if hard else signal.SIGTERM)
+
+    def close(self) -> None:
+        """End the servers; what they forked goes on."""
+        for server in self._servers.values():
+            server.close()
+
+
+def _can_be_forked(job: Job) -> bool:
+    """CUDA does not survive a fork, and Linux alone tells a server of an end without a poll."""
+    is_worker = job.command[: len(WORKER)] == WORKER
+    return is_worker and job.options.device == "cpu" and sys.platform == "linux"
+
+
+def visible_gpus() -> tuple[str, ...]:
+    """The GPUs that a process here may use, by the names that CUDA_VISIBLE_DEVICES takes."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return tuple(name for name in named.split(",") if name)
+    return tuple(str(index) for index in range(len(list(_GPUS.iterdir())) if _GPUS.is_dir() else 0))
+
+
+_PARTS = ("host", "boot_id", "pid_namespace", "pid", "process_start")
+
+
+def _number(identity: Mapping[str, Any]) -> str:
+    return "/".join(str(identity[part]) for part in _PARTS)
+
+
+def _identity(number: str) -> dict[str, Any] | None:
+    values = number.split("/")
+    if len(values) != len(_PARTS) or not values[3].isdecimal():
+        return None
+    return {**dict(zip(_PARTS, values, strict=True)), "pid": int(values[3])}
+
+
+def _is_of_this_machine(identity: Mapping[str, Any]) -> bool:
+    here = process_identity(os.getpid())
+    return all(str(here[part]) == identity[part] for part in _PARTS[:3])

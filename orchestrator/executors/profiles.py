@@ -1,0 +1,239 @@
+"""Profiles: how a site is asked for machines. Data, kept beside the sweep file or in the user's folder."""
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import platformdirs
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    Strict,
+    StringConstraints,
+    ValidationError,
+)
+from pydantic_core import PydanticCustomError
+
+from scalevec.orchestrator.attempts.jobs import ResourceRequest
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.executors.registry import ExecutorName
+from scalevec.sweeps.errors import Problem, SweepError, refused, refused_by_pydantic, shown, unknown
+from scalevec.sweeps.yaml_source import SweepSource, read_file
+
+if TYPE_CHECKING:
+    from scalevec.sweeps.sections.schema import Sweep
+
+FILE_NAME = "profiles.yaml"
+VARIABLE = "SCALEVEC_PROFILES"
+"""Names another file than the one in the user's folder."""
+LEAST_MINUTES = 5
+"""Of a time limit that follows from an estimate."""
+
+NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.,:=/@+-]{0,199}$"
+CONSTRAINT_PATTERN = r"^[A-Za-z0-9_(\[][A-Za-z0-9_.,:&|*()\[\]+-]{0,199}$"
+NODES_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.,\[\]-]{0,199}$"
+ADDRESS_PATTERN = r"^[A-Za-z0-9\[][A-Za-z0-9_.:\[\]-]{0,199}$"
+FLAG_PATTERN = r"^[a-z][a-z0-9-]{0,40}$"
+LINE_PATTERN = r"^[^\n\r\x00]*$"
+_PATTERNS = {
+    NAME_PATTERN: "letters, digits and signs of _ . , : = / @ + -",
+    CONSTRAINT_PATTERN: "features joined by signs of & | * ( ) [ ]",
+    NODES_PATTERN: "names of nodes, as n1 or n[1-4]",
+    ADDRESS_PATTERN: "HOST:PORT of the head of a Ray cluster, or auto",
+    FLAG_PATTERN: "the long name of an option of sbatch, without the dashes",
+    LINE_PATTERN: "one line of shell for each entry",
+}
+_OWN_FLAGS = {
+    "partition": "partition",
+    "account": "account",
+    "qos": "qos",
+    "constraint": "constraint",
+    "time": "time",
+    "mem": "memory_gb",
+    "cpus-per-task": "cpus",
+    "gpus-per-node": "gpus",
+    "exclude": "exclude",
+}
+_RESERVED_FLAGS = (
+    *("array", "job-name", "output", "error", "open-mode", "signal", "requeue", "no-requeue", "wrap"),
+    *("export", "export-file", "chdir", "nodes", "ntasks", "ntasks-per-node", "dependency", "hold", "wait"),
+    *("parsable", "test-only", "input", "cluster-constraint", "clusters"),
+)
+
+
+def _problem(message: str) -> PydanticCustomError:
+    return PydanticCustomError("profile", "{message}", {"message": message})
+
+
+def _minutes(value: Any) -> Any:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value != "auto" and not (is_number and 0 < value < 1e7):
+        raise _problem(refused(value, "auto, or a positive number of minutes"))
+    return value
+
+
+def _flag_value(value: Any) -> Any:
+    is_name = isinstance(value, str) and re.fullmatch(NAME_PATTERN.rstrip("$"), value)
+    if is_name or isinstance(value, bool | int):
+        return value
+    raise _problem(refused(value, f"true, a whole number, or {_PATTERNS[NAME_PATTERN]}"))
+
+
+def _not_ours(name: str) -> str:
+    if name in _OWN_FLAGS:
+        raise _problem(f"{shown(name)} has a field of its own: {_OWN_FLAGS[name]}")
+    if name in _RESERVED_FLAGS:
+        raise _problem(f"{shown(name)} is set by scalevec itself")
+    return name
+
+
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+Nodes = Annotated[str, StringConstraints(pattern=NODES_PATTERN)]
+Line = Annotated[str, StringConstraints(pattern=LINE_PATTERN)]
+Flag = Annotated[str, StringConstraints(pattern=FLAG_PATTERN), AfterValidator(_not_ours)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class RungProfile(BaseModel):
+    """What the trials of one rung are given; what is not said is left to the sweep file or the site."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    partition: Name | None = None
+    account: Name | None = None
+    qos: Name | None = None
+    constraint: Annotated[str, StringConstraints(pattern=CONSTRAINT_PATTERN)] | None = None
+    time: Annotated[float | Literal["auto"], PlainValidator(_minutes)] = "auto"
+    """Minutes of one job, or ``auto``: what its trials are expected to take, times ``time_factor``."""
+    time_factor: Annotated[float, Field(ge=1, le=100)] = 2.0
+    memory_gb: Positive | None = None
+    cpus: Count | None = None
+    gpus: Annotated[float, Field(ge=0, le=1024)] | None = None
+    trials_per_job: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Trials that share one allocation, one after the other."""
+    max_parallel: Count | None = None
+    """Jobs of one array that run at a time."""
+    exclude: Annotated[tuple[Nodes, ...], Strict(False)] = ()
+    setup: Annotated[tuple[Line, ...], Strict(False)] = ()
+    """Lines of shell that run before the trials, as ``module load`` does."""
+    flags: dict[Flag, Annotated[str | int, PlainValidator(_flag_value)]] = Field(default_factory=dict)
+    """Further options of sbatch."""
+
+
+class Profile(RungProfile):
+    """One site's settings; every field has a default."""
+
+    executor: ExecutorName | None = None
+    max_submitted: Count | None = None
+    """Jobs in the queue at a time."""
+    poll_s: Annotated[float, Field(ge=0.1, le=3600)] = 60.0
+    """Seconds between two questions to the queue."""
+    notice_s: Annotated[int, Field(ge=10, le=3600)] = 120
+    """Seconds before its time limit at which a job is asked to write a checkpoint."""
+    preempt: Literal["requeue", "cancel"] = "requeue"
+    """Who starts a job again that was interrupted: the cluster, or (``cancel``) the scheduler."""
+    address: Annotated[str, StringConstraints(pattern=ADDRESS_PATTERN)] | None = None
+    """Of a Ray cluster."""
+    max_gpu_hours: Positive | None = None
+    rungs: dict[str, RungProfile] = Field(default_factory=dict)
+
+    def for_rung(self, rung: str) -> "Profile":
+        """This profile with what it says of ``rung`` in place of what it says in general."""
+        special = self.rungs.get(rung)
+        if special is None:
+            return self
+        return self.model_copy(update={name: getattr(special, name) for name in special.model_fields_set})
+
+    def request(self, rung: str, asked: ResourceRequest) -> ResourceRequest:
+        """Return what a job of ``rung`` asks for: what this profile says, else ``asked``."""
+        profile = self.for_rung(rung)
+        return replace(
+            asked,
+            cpus=profile.cpus or asked.cpus,
+            gpus=asked.gpus if profile.gpus is None else profile.gpus,
+            memory_gb=profile.memory_gb or asked.memory_gb,
+        )
+
+
+def request_for(sweep: "Sweep", profile: Profile, rung: str) -> ResourceRequest:
+    """Return what one attempt at a trial of ``rung`` asks of a machine: the profile before the sweep file.
+
+    It is resolved here, once: the worker's device, the plan and the executors take it from the trial's task.
+    """
+    resources = sweep.resources_for(rung)
+    time_s = None if resources.time == "auto" else 60.0 * resources.time
+    return profile.request(rung, ResourceRequest(resources.cpus, resources.gpus, resources.memory_gb, time_s))
+
+
+def load_profile(name: str | None, beside: Path | None) -> Profile:
+    """The profile called ``name``: from ``profiles.yaml`` in ``beside``, else from the user's own.
+
+    Without a name the default profile. Raises ``InvalidInputError`` for a name that neither holds, and with
+    everything that is wrong with the profile.
+    """
+    if name is None:
+        return Profile()
+    sources = [_read(path) for path in _files(beside)]
+    for source in sources:
+        if name in source.data:
+            return _validated(source, name)
+    names = profile_names(beside)
+    if not names:
+        looked = " and ".join(str(path) for path in _candidates(beside))
+        raise InvalidInputError(f"profile {shown(name)}: there are no profiles; looked for {looked}")
+    raise InvalidInputError(f"profile {shown(name)}: {unknown(name, names)}")
+
+
+def profile_names(beside: Path | None) -> list[str]:
+    """Return the names of the profiles in ``beside`` and the user's own. Raises ``InvalidInputError``."""
+    return sorted({name for path in _files(beside) for name in _read(path).data})
+
+
+def _candidates(beside: Path | None) -> list[Path]:
+    named = os.environ.get(VARIABLE)
+    users = Path(named) if named else platformdirs.user_config_path("scalevec") / FILE_NAME
+    return [*([beside / FILE_NAME] if beside is not None else []), users]
+
+
+def _files(beside: Path | None) -> list[Path]:
+    """A file that the environment names has to be there."""
+    return [path for path in _candidates(beside) if path.is_file() or str(path) == os.environ.get(VARIABLE)]
+
+
+def _read(path: Path) -> SweepSource:
+    try:
+        source = read_file(path)
+    except SweepError as error:
+        raise InvalidInputError(str(error)) from None
+    if not isinstance(source.data, dict):
+        raise InvalidInputError(
+            str(source.problem((), refused(source.data, "a mapping of profiles by their names")))
+        )
+    return source
+
+
+def _validated(source: SweepSource, name: str) -> Profile:
+    try:
+        return Profile.model_validate(source.data[name])
+    except ValidationError as error:
+        problems = (_problem_of(source, name, details) for details in error.errors(include_url=False))
+        raise InvalidInputError(str(SweepError(problems))) from None
+
+
+def _problem_of(source: SweepSource, name: str, details: Any) -> Problem:
+    """What pydantic refused, in our words and with its line."""
+    path = (name, *(part for part in details["loc"] if part != "[key]"))
+    if details["type"] == "profile":
+        message = details["ctx"]["message"]
+    elif details["type"] == "extra_forbidden":
+        fields = RungProfile.model_fields if path[1:-1] else Profile.model_fields
+        message = unknown(path[-1], fields, "unknown key")
+    else:
+        message = refused_by_pydantic(details, _PATTERNS)
+    return source.problem(path, message)

@@ -1,0 +1,76 @@
+"""The nodes of the Ray cluster that this process is connected to."""
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+GIGABYTE = 1e9
+ANSWER_S = 2.0
+"""How long the daemon of a node has to answer."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node that answers; ``resources`` by Ray's names, memory in bytes."""
+
+    id: str
+    name: str
+    host: str
+    resources: Mapping[str, float]
+
+    def describe(self) -> str:
+        """Its name and what it has, for a person."""
+        return f"{self.name} with {describe(self.resources)}"
+
+
+def alive() -> list[Node]:
+    """The nodes that Ray counts as alive now, by name."""
+    nodes = (
+        Node(node["NodeID"], _name(node), node["NodeManagerHostname"], node["Resources"])
+        for node in _all()
+        if node["Alive"]
+    )
+    return sorted(nodes, key=lambda node: (node.name, node.id))
+
+
+def name_of(node_id: str) -> str | None:
+    """What a person calls a node, dead or alive; None where the cluster never had it."""
+    return next((_name(node) for node in _all() if node["NodeID"] == node_id), None)
+
+
+def is_gone(node_id: str) -> bool:
+    """Whether a node is dead. Ray takes some seconds to notice, so its daemon is asked."""
+    node = next((node for node in _all() if node["NodeID"] == node_id and node["Alive"]), None)
+    if node is None:
+        return True
+    try:
+        socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), ANSWER_S).close()
+    except OSError:
+        return True
+    return False
+
+
+def _all() -> list[dict[str, Any]]:
+    import ray
+
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return nodes
+
+
+def _name(node: Mapping[str, Any]) -> str:
+    """The name that the node was started with, else that of its machine."""
+    was_named = node["NodeName"] and node["NodeName"] != node["NodeManagerAddress"]
+    return str(node["NodeName"] if was_named else node["NodeManagerHostname"])
+
+
+def could_run(node: Node, wanted: Mapping[str, float]) -> bool:
+    """Whether ``node``, if nothing else ran there, has what is ``wanted``."""
+    return all(node.resources.get(name, 0.0) >= amount for name, amount in wanted.items())
+
+
+def describe(resources: Mapping[str, float]) -> str:
+    """Processors, GPUs and memory in words."""
+    parts = [f"{resources.get('CPU', 0.0):g} CPUs", f"{resources.get('GPU', 0.0):g} GPUs"]
+    memory = resources.get("memory", 0.0)
+    return ", ".join([*parts, f"{memory / GIGABYTE:.3g} GB of memory"] if memory else parts)

@@ -1,0 +1,64 @@
+"""What a Ray task does on its node: runs the command of one job, and passes a request to stop on to it."""
+
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import ray
+
+from scalevec.orchestrator.executors.worker_process import start_bound
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""Ray cancels a task with the first; ``ray stop`` sends the second to every worker."""
+POLL_S = 0.1
+
+
+def run_command(command: Sequence[str], log: Path, where: Path, cpus: int) -> int:
+    """Run ``command`` to its end with its output appended to ``log``; returns its exit code.
+
+    ``where`` is told the id of the node first, for a driver that sees nothing of this task but its death.
+    The command's process lives no longer than this one: the kernel kills it, so that a worker of Ray that was
+    killed leaves nobody behind who writes into the run directory.
+    """
+    _tell(where, ray.get_runtime_context().get_node_id())
+    with _stop_requests() as requests:
+        return _watch(start_bound(command, log, cpus, new_session=True), requests)
+
+
+def _tell(where: Path, node_id: str) -> None:
+    """Write ``node_id`` to ``where``, whole or not at all."""
+    # Renamed, not synced: it need not outlive a loss of power, so nothing waits for the disk.
+    part = where.with_suffix(".part")
+    part.write_text(node_id)
+    part.replace(where)
+
+
+def _watch(process: "subprocess.Popen[bytes]", requests: list[int]) -> int:
+    passed_on = 0
+    while True:
+        if len(requests) > passed_on:
+            passed_on = len(requests)
+            process.terminate()
+        try:
+            return process.wait(POLL_S)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+@contextmanager
+def _stop_requests() -> Iterator[list[int]]:
+    """Collects signals in place of ending at the first: the command is to write its checkpoint."""
+    requests: list[int] = []
+
+    def ask(number: int, _frame: FrameType | None) -> None:
+        requests.append(number)
+
+    before = {number: signal.signal(number, ask) for number in STOP_SIGNALS}
+    try:
+        yield requests
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

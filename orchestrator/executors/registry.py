@@ -1,0 +1,59 @@
+"""The registry of executors: where trials can run.
+
+A new executor is one file and one entry here. Its class keeps what ``executors.base.Executor`` says; its
+module, and what it alone needs (ray, submitit), is imported when it is built.
+"""
+
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from scalevec.orchestrator.executors.base import Executor, Site
+
+
+@dataclass(frozen=True)
+class RegisteredExecutor:
+    """An executor: where its code is, and what can be known of it without its code."""
+
+    factory: str
+    """``module:name`` of a function :class:`Site` -> :class:`Executor`."""
+    help: str
+    """Where trials run on it, in a few words."""
+    simulates: bool = False
+    """Whether it draws results from a planted law: no corpus is needed, and its runs are kept apart."""
+    keeps_jobs: bool = False
+    """Whether its jobs keep running when the scheduler leaves (a cluster's queue)."""
+    sends_away: bool = False
+    """Whether trials may run on other machines, which are checked first."""
+
+    def build(self, site: "Site") -> "Executor":
+        """Return the executor for ``site``; its module is imported now.
+
+        Raises ``MissingRequirementError`` where a tool that it needs is not there.
+        """
+        executor: Executor = resolve_name(self.factory)(site)
+        return executor
+
+
+_CODE = "scalevec.orchestrator.executors"
+EXECUTORS: dict[str, RegisteredExecutor] = {
+    "local": RegisteredExecutor(f"{_CODE}.local.local_executor:LocalExecutor", "processes of this machine"),
+    "ray": RegisteredExecutor(
+        f"{_CODE}.ray.ray_executor:RayExecutor", "tasks of a Ray cluster", sends_away=True
+    ),
+    "slurm": RegisteredExecutor(
+        f"{_CODE}.slurm.slurm_executor:SlurmExecutor",
+        "jobs of a SLURM cluster",
+        keeps_jobs=True,
+        sends_away=True,
+    ),
+    "simulate": RegisteredExecutor(
+        f"{_CODE}.simulate.simulate_executor:SimulateExecutor", "nowhere: a planted law", simulates=True
+    ),
+}
+if TYPE_CHECKING:
+    ExecutorName = str
+else:
+    ExecutorName = Literal[tuple(EXECUTORS)]
+SIMULATOR = next(name for name, registered in EXECUTORS.items() if registered.simulates)

@@ -1,0 +1,1 @@
+"""Trials drawn from a planted law."""

@@ -1,0 +1,166 @@
+"""The planted law of a simulation: pure functions of the section ``simulate``, a trial and an attempt.
+
+Nothing here depends on time, order or machine: every draw is a hash of the simulation's seed and of what is
+drawn, so that a simulation that was stopped and goes on is the one it would have been.
+"""
+
+import hashlib
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+from scalevec.model.accounting import count_parameters, flops_per_token
+from scalevec.model.config import Trial
+from scalevec.model.identity import digest
+from scalevec.sweeps import CorpusFacts
+from scalevec.sweeps.expansion.trials import ENDLESS
+
+if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
+    from scalevec.sweeps.sections.schema import Sweep
+    from scalevec.sweeps.sections.simulate import RateBowl, Simulate
+
+DEVICE = "simulated"
+DECISIVE = ("law", "arms", "seed_noise", "pair_noise", "learning_rate", "seed")
+"""The parts of ``simulate`` that decide results."""
+ATTEMPT_FAULTS = ("preempted", "killed", "error", "out_of_memory", "node_failure")
+"""Faults that end an attempt; ``nan`` belongs to the trial, ``slow_node`` ends nothing."""
+_STANDARD = NormalDist()
+_BITS = 53
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What comes out of a trial, whatever happens on the way: nats/token, None where it diverges."""
+
+    loss: float | None
+    diverged_at_step: int | None
+
+    @property
+    def status(self) -> str:
+        """As in result.json."""
+        return "completed" if self.diverged_at_step is None else "diverged"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What befalls one attempt. ``part`` is the share of its work after which ``fault`` strikes."""
+
+    node: str
+    fault: str | None
+    part: float
+    is_slow: bool
+
+
+def nominal_corpus(sweep: "Sweep") -> CorpusFacts:
+    """A corpus that does not exist; its fingerprint names what is planted.
+
+    The fingerprint is a part of every trial's identity: a simulated trial is never a real one, nor one of
+    another law. Faults and nodes are left out, since they change no result.
+    """
+    planted = sweep.simulation()
+    decisive = {name: planted[name] for name in DECISIVE} | {"nan": planted["faults"]["nan"]}
+    fingerprint = digest({**decisive, "corpus": sweep.corpus.model_dump(mode="json")})
+    return CorpusFacts(f"simulated-{fingerprint}", sweep.corpus.vocabulary, ENDLESS)
+
+
+def uniform(*drawn: object) -> float:
+    """A number in (0, 1) that depends on ``drawn`` alone."""
+    text = "/".join(map(str, drawn)).encode()
+    whole = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> (64 - _BITS)
+    return (whole + 0.5) / (1 << _BITS)
+
+
+def normal(*drawn: object) -> float:
+    """A standard normal number that depends on ``drawn`` alone."""
+    return _STANDARD.inv_cdf(uniform(*drawn))
+
+
+def expected_loss(simulate: "Simulate", arm: str, n_params: float, n_tokens: float) -> float:
+    """The law of ``arm`` at N and D, nats/token.
+
+    With a gain g the arm has the law's loss at g times its compute 6ND, with D/N as it is: both N and D
+    count sqrt(g) times, so that g is its compute multiplier everywhere.
+    """
+    planted = simulate.arms.get(arm)
+    values = simulate.law.model_dump() | (planted.given() if planted is not None else {})
+    root: float = math.sqrt(values.pop("gain", 1.0))
+    of_size = values["A"] / (n_params * root) ** values["alpha"]
+    of_data = values["B"] / (n_tokens * root) ** values["beta"]
+    return float(values["E"] + of_size + of_data)
+
+
+def rate_penalty(bowl: "RateBowl", n_params: float, rate: float) -> float | None:
+    """Nats that a learning rate off its optimum costs; None where it is so high that training diverges."""
+    if bowl.optimum is None:
+        return 0.0
+    factor = rate / (bowl.optimum * (n_params / bowl.at) ** bowl.exponent)
+    return None if factor > bowl.diverges_above else float(bowl.curvature * math.log2(factor) ** 2)
+
+
+def truth(simulate: "Simulate", arm: str, trial: Trial, trial_id: str) -> Truth:
+    """The loss of ``trial``: its law, its learning rate, and two kinds of noise."""
+    n_params, seed = count_parameters(trial.model).matrices, simulate.seed
+    penalty = rate_penalty(simulate.learning_rate, n_params, trial.optimizer.learning_rate)
+    if penalty is None or uniform(seed, "nan", trial_id) < simulate.faults.nan:
+        return Truth(None, 1 + int(uniform(seed, "nan at", trial_id) * trial.steps))
+    kind = (trial.optimizer.name, trial.schedule.name)
+    shared = normal(seed, "shared", n_params, trial.tokens, trial.seed, *kind)
+    noise = simulate.seed_noise * shared + simulate.pair_noise * normal(seed, "own", trial_id)
+    return Truth(expected_loss(simulate, arm, n_params, trial.tokens) + penalty + noise, None)
+
+
+def draw_attempt(simulate: "Simulate", trial_id: str, number: int, avoid: Collection[str]) -> Attempt:
+    """What befalls attempt ``number``, on a node that is not to be avoided (any, where all are)."""
+    drawn = (simulate.seed, trial_id, number)
+    nodes = [node_name(index) for index in range(simulate.nodes)]
+    allowed = [node for node in nodes if node not in avoid] or nodes
+    node = allowed[int(uniform("node", *drawn) * len(allowed))]
+    is_bad = node in nodes[: simulate.bad_nodes]
+    fault = "node_failure" if is_bad else _fault(simulate, uniform("fault", *drawn))
+    is_slow = uniform("slow", *drawn) < simulate.faults.slow_node
+    return Attempt(node, fault, uniform("part", *drawn), is_slow)
+
+
+def node_name(index: int) -> str:
+    """The name of a node, counted from 0."""
+    return f"node-{index:03d}"
+
+
+def _fault(simulate: "Simulate", draw: float) -> str | None:
+    for name in ATTEMPT_FAULTS:
+        draw -= getattr(simulate.faults, name)
+        if draw < 0:
+            return name
+    return None
+
+
+def result_fields(
+    trial: Trial, outcome: Truth, wall_s: float, resumes: int, micro_batch: int
+) -> Mapping[str, Any]:
+    """result.json, as training would write it; the device says that nothing was trained."""
+    counts = count_parameters(trial.model)
+    steps = outcome.diverged_at_step or trial.steps
+    return {
+        "status": outcome.status,
+        "loss": outcome.loss,
+        "loss_validation": outcome.loss,
+        "diverged_at_step": outcome.diverged_at_step,
+        "loss_initial": math.log(trial.model.vocabulary_size),
+        "steps": steps,
+        "n_tokens": trial.tokens,
+        "epochs": trial.tokens / ENDLESS,
+        **counts.columns(),
+        "flops": 6 * counts.matrices * trial.tokens,
+        "flops_counted": flops_per_token(trial.model, trial.sequence_length) * trial.tokens,
+        "wall_s": wall_s,
+        "tokens_per_s": steps * trial.batch_tokens / wall_s,
+        "device": DEVICE,
+        "micro_batch": micro_batch,
+        "resumes": resumes,
+        "precision": trial.precision,
+        "test_tokens": ENDLESS,
+        "validation_tokens": ENDLESS,
+        "bytes_per_token": None,
+    }

@@ -1,0 +1,1 @@
+"""Trials as SLURM jobs through submitit."""

@@ -1,0 +1,292 @@
+"""What runs inside a SLURM job: trials one after the other, each as a process of its own."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from submitit.core.utils import DelayedSubmission
+
+from scalevec.model.identity import trial_from_fields
+from scalevec.orchestrator.attempts.retry_policy import Decision, attempt_of, decide, was_called_off
+from scalevec.orchestrator.executors.worker_process import start_bound
+from scalevec.results.claims import end_claim
+from scalevec.results.files import CorruptRecordError, names_in, read_json, utc_now, write_json
+from scalevec.results.run_directory import RunDirectory
+
+POLL_S = 0.1
+LOOK_S = 5.0
+"""Seconds between two looks whether the running trial was cancelled."""
+STOPPED = 75
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One trial of a job; ``token`` is what its worker writes into its claim."""
+
+    trial_id: str
+    command: tuple[str, ...]
+    directory: str
+    token: str
+    cpus: int = 1
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """What a job records of its trial number ``index``, and whether that is cancelled.
+
+    It lies in the folder of the submission. A record that is not ``final`` says how far an attempt came; it
+    counts only once the job is gone.
+    """
+
+    folder: Path
+    job: str
+    index: int
+
+    @property
+    def file_name(self) -> str:
+        """The name of its files."""
+        return f"{self.job}.{self.index}.json"
+
+    def read(self) -> dict[str, Any] | None:
+        """Return the record, None before the trial was started."""
+        try:
+            record = read_json(self.folder / "ended" / self.file_name, dict)
+        except (FileNotFoundError, CorruptRecordError):
+            return None
+        return record
+
+    def write(self, exit_code: int | None, cause: str | None, **more: Any) -> None:
+        """Note how an attempt ended (or, not final, that it began).
+
+        A job that lives on where a lost node was has no say once SLURM started it again elsewhere.
+        """
+        path = self.folder / "ended" / self.file_name
+        path.parent.mkdir(exist_ok=True)
+        earlier = self.read()
+        if earlier is not None and earlier["start"] > restarts():
+            return
+        record = {
+            "final": True,
+            "exit_code": exit_code,
+            "cause": cause,
+            "node": node_name(),
+            "start": restarts(),
+            "time": utc_now(),
+        }
+        write_json(path, record | more)
+
+    def cancel(self) -> None:
+        """Ask that the trial be ended, or not begun."""
+        path = self.folder / "cancelled" / self.file_name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+
+    def is_cancelled(self) -> bool:
+        """Whether somebody asked for it."""
+        return (self.folder / "cancelled" / self.file_name).exists()
+
+
+def records_in(folder: Path) -> set[str]:
+    """Return the names of the records of a submission: one look for all of its trials."""
+    return set(names_in(folder / "ended"))
+
+
+@dataclass
+class Bundle:
+    """The trials of one job, to be called by submitit on the node.
+
+    It may be called again: after a requeue by whomever, those that are over are passed by.
+    """
+
+    folder: str
+    entries: tuple[Entry, ...]
+    requeue: bool = True
+    """Whether SLURM starts the job again after its time limit; else the scheduler asks for a new one."""
+    _stop: str | None = field(default=None, init=False)
+    _at: int = field(default=0, init=False)
+    _child: "subprocess.Popen[bytes] | None" = field(default=None, init=False)
+
+    def __call__(self) -> None:
+        """Run the trials; end with the exit code of the last one that failed."""
+        # submitit ignores SIGTERM: without this a preempted trial would be killed without a checkpoint.
+        signal.signal(signal.SIGTERM, self._on_stop)
+        codes = []
+        for index in range(len(self.entries)):
+            self._at = index
+            codes.append(self._run(index))
+            if self._stop:
+                break
+        failed = [code for code in codes if code]
+        if failed:
+            raise SystemExit(failed[-1] if failed[-1] > 0 else 128 - failed[-1])
+
+    def checkpoint(self) -> DelayedSubmission | None:
+        """Called by submitit's signal handler before the time limit: let the trial checkpoint.
+
+        What is returned is started again in the same job; None ends it.
+        """
+        self._stop = "timeout"
+        if self._child is not None:
+            self._pass_on(signal.SIGUSR2)
+            _wait_for(self._child)
+        _say(self.entries[self._at], "the time limit is near; the trial has written its checkpoint")
+        if self.requeue:
+            return DelayedSubmission(Bundle(self.folder, self.entries, self.requeue))
+        self._note_stop()
+        return None
+
+    def _on_stop(self, number: int, _frame: FrameType | None) -> None:
+        self._stop = self._stop or "preempted"
+        self._pass_on(number)
+
+    def _pass_on(self, number: int) -> None:
+        if self._child is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._child.pid, number)
+
+    def _record(self, index: int) -> JobRecord:
+        return JobRecord(Path(self.folder), job_number(), index)
+
+    def _run(self, index: int) -> int | None:
+        """The exit code of one trial; None where nothing was to be done."""
+        entry, record = self.entries[index], self._record(index)
+        earlier = record.read()
+        if earlier is not None and earlier["final"]:
+            return None
+        directory = RunDirectory(Path(entry.directory))
+        if _has_result(directory):
+            record.write(0, None)
+        elif record.is_cancelled() or _is_called_off(directory):
+            record.write(None, "cancelled")
+        elif refusal := _look_back(directory, entry):
+            record.write(None, refusal.cause, message=refusal.reason)
+        else:
+            record.write(None, None, final=False)
+            return self._attempt(entry, record)
+        return None
+
+    def _attempt(self, entry: Entry, record: JobRecord) -> int | None:
+        kills = out_of_memory_kills()
+        _say(entry, f"job {record.job} on {node_name()}, start {restarts()}")
+        if self._stop:
+            return None
+        self._child = start_bound(entry.command, Path(entry.directory) / "log.txt", entry.cpus)
+        if self._stop:  # the signal came before there was anybody to pass it on to
+            self._pass_on(signal.SIGTERM)
+        cancelled = self._watch(record)
+        code, self._child = self._child.wait(), None
+        _say(entry, f"the process ended with {code}")
+        if cancelled or record.is_cancelled():
+            record.write(code, "cancelled")
+        elif self._stop:
+            self._note_stop(code)
+        else:
+            lacked = code == -signal.SIGKILL and out_of_memory_kills() > kills
+            record.write(code, "out_of_memory" if lacked else None)
+        return code
+
+    def _watch(self, record: JobRecord) -> bool:
+        """Wait until the process has ended; whether it was asked to because it was cancelled."""
+        assert self._child is not None
+        cancelled, looked = False, time.monotonic()
+        while not _has_ended(self._child):
+            time.sleep(POLL_S)
+            if not cancelled and time.monotonic() - looked > LOOK_S:
+                looked = time.monotonic()
+                cancelled = record.is_cancelled()
+                if cancelled:
+                    self._pass_on(signal.SIGTERM)
+        return cancelled
+
+    def _note_stop(self, code: int | None = STOPPED) -> None:
+        """Record the stop; it counts only if SLURM does not start the job again."""
+        self._record(self._at).write(code, self._stop, final=False)
+
+
+def _look_back(directory: RunDirectory, entry: Entry) -> Decision | None:
+    """After a restart: whether the trial must not be tried again.
+
+    SLURM started this job again, so whatever it ran before is gone: its claim is ended, and if the worker
+    had no time to say so, the attempt is on record as interrupted.
+    """
+    if not restarts() or not directory.trial_path.exists():
+        return None
+    attempt = attempt_of(directory, entry.token)
+    if not attempt:
+        return None
+    end_claim(directory, attempt, "SLURM started its job again")
+    if directory.events()[-1]["state"] == "running":
+        directory.append_event(
+            "pending", cause="preempted", node=node_name(), note="SLURM started the job again"
+        )
+    trial = trial_from_fields(directory.trial()["semantic"])
+    decision = decide(directory.events(), trial.batch_sequences)
+    return None if decision.again else decision
+
+
+def _has_result(directory: RunDirectory) -> bool:
+    """A result that cannot be read is the worker's to refuse and the scheduler's to set aside."""
+    try:
+        return directory.result() is not None
+    except CorruptRecordError:
+        return False
+
+
+def _is_called_off(directory: RunDirectory) -> bool:
+    """Whoever cancelled the trial may not have known of this job. Events that nobody can read say nothing."""
+    try:
+        return was_called_off(directory.events())
+    except CorruptRecordError:
+        return False
+
+
+def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
+    """Looks without reaping and without a lock, so that a signal handler may look at any moment too."""
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+    except ChildProcessError:
+        return True
+
+
+def _wait_for(process: "subprocess.Popen[bytes]") -> None:
+    while not _has_ended(process):
+        time.sleep(POLL_S)
+
+
+def _say(entry: Entry, text: str) -> None:
+    with (Path(entry.directory) / "log.txt").open("a") as log:
+        log.write(f"[slurm] {utc_now()} {text}\n")
+
+
+def job_number() -> str:
+    """The job that this process is part of, as SLURM writes it: ``12_3`` for a task of an array."""
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else os.environ["SLURM_JOB_ID"]
+
+
+def node_name() -> str:
+    """The node as SLURM names it."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def restarts() -> int:
+    """How often SLURM started this job again."""
+    return int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+
+
+def out_of_memory_kills() -> int:
+    """How many processes of this control group were killed for memory; 0 where the system does not say."""
+    try:
+        groups = Path("/proc/self/cgroup").read_text().splitlines()
+        path = next(line.split(":", 2)[2] for line in groups if line.startswith("0::"))
+        text = Path(f"/sys/fs/cgroup{path}/memory.events").read_text()
+        return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill "))
+    except (OSError, StopIteration, ValueError):
+        return 0

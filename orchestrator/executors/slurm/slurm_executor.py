@@ -1,0 +1,235 @@
+"""Trials as jobs of a SLURM cluster, in arrays, through submitit."""
+
+import shutil
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+from scalevec.orchestrator.attempts.jobs import FORMER_NAME_NOTE, Job, WorkerExit, names_former_modules
+from scalevec.orchestrator.errors import MissingRequirementError
+from scalevec.orchestrator.executors.base import Ended, Site
+from scalevec.orchestrator.executors.slurm import queue as slurm_queue
+from scalevec.orchestrator.executors.slurm.job_script import records_in
+from scalevec.orchestrator.executors.slurm.queue import JobRow
+from scalevec.orchestrator.executors.slurm.submission import QueuedTrial, Submitter, queued_trials
+from scalevec.results.run_directory import RunDirectory
+
+CONFIRM_S = 5.0
+"""Seconds until a job that ended without a word is looked at again: shared file systems lag."""
+LOOKS_WITHOUT_RECORD = 2
+_LOG_TAIL = 4000
+
+
+class SlurmExecutor:
+    """Hands trials to SLURM and asks for all of them at once, every ``poll_s`` seconds.
+
+    What became of a trial is said by its run directory and by the job's own records in
+    ``RUNS_DIR/sweeps/NAME/slurm/``; SLURM says why a job is gone that left no record.
+    """
+
+    name = "slurm"
+
+    def __init__(self, site: Site) -> None:
+        if shutil.which("sbatch") is None:
+            raise slurm_queue.absent("sbatch")
+        self.site = site
+        self._submitter = Submitter(site)
+        self._trials: dict[str, QueuedTrial] = {}
+        self._silent: Counter[str] = Counter()
+        self._next_look = 0.0
+
+    @cached_property
+    def _settings(self) -> Mapping[str, str]:
+        return slurm_queue.configuration()
+
+    @property
+    def cluster(self) -> str:
+        """SLURM's name of the cluster: several may share the runs directory, each with a queue of its own."""
+        return self._settings.get("ClusterName", "")
+
+    @cached_property
+    def _limits(self) -> tuple[int, int]:
+        """Jobs in the queue, and tasks in one array; asked for before the first submission."""
+        most_jobs = slurm_queue.most_submitted(self._settings, self.site.profile)
+        return most_jobs, min(slurm_queue.largest_array(self._settings), most_jobs)
+
+    @property
+    def free_slots(self) -> int:
+        """Trials that fit into the jobs that may still be submitted."""
+        jobs = {trial.job for trial in self._trials.values()}
+        return max(0, self._limits[0] - len(jobs)) * self.site.profile.trials_per_job
+
+    def submit(self, jobs: Sequence[Job]) -> list[str]:
+        """Queue ``jobs`` in arrays; a number names the trial's job and its turn in it.
+
+        Raises ``InvalidInputError`` with SLURM's own message, ``MissingRequirementError`` where SLURM does
+        not answer.
+        """
+        sent = self._submitter.submit(jobs, self._limits[1])
+        self._trials |= {trial.number: trial for trial in sent}
+        numbers = {trial.directory: trial.number for trial in sent}
+        return [numbers[job.directory] for job in jobs]
+
+    def adopt(self, numbers: Collection[str]) -> set[str]:
+        """Those of ``numbers`` whose job SLURM still has, and whose turn in it is not over."""
+        known = queued_trials(self.site.runs_dir, numbers)
+        alive = self._active(known)
+        adopted = {
+            trial.number: trial for trial in known if trial.job in alive and not _is_final(trial.read())
+        }
+        self._trials |= adopted
+        return set(adopted)
+
+    def _active(self, trials: Collection[QueuedTrial]) -> set[str]:
+        """The jobs of ``trials`` that wait or run.
+
+        Raises ``MissingRequirementError`` where SLURM does not answer.
+        """
+        if not trials:
+            return set()
+        rows = slurm_queue.queued({trial.job for trial in trials})
+        if rows is None:
+            raise MissingRequirementError(
+                "SLURM does not answer, so nobody knows which jobs still run; try again later"
+            )
+        return {
+            trial.job for trial in trials if (row := self._row_of(rows, trial)) is not None and row.is_active
+        }
+
+    def _row_of(self, rows: dict[str, JobRow], trial: QueuedTrial) -> JobRow | None:
+        """The row of the job, unless another cluster or another time gave its number to another job."""
+        row = rows.get(trial.job)
+        return row if row is not None and row.name.endswith(trial.token) else None
+
+    def wait(self, timeout_s: float) -> list[Ended]:
+        """The trials that ended; asks SLURM at most once every ``poll_s`` seconds."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            now = time.monotonic()
+            if self._trials and now >= self._next_look:
+                self._next_look = now + self.site.profile.poll_s
+                if ended := self._look():
+                    return ended
+            if now >= deadline:
+                return []
+            time.sleep(max(0.0, min(deadline, max(self._next_look, now + 0.05)) - now))
+
+    def _look(self) -> list[Ended]:
+        """One question to the queue for all jobs, one to the accounting for those that it has forgotten."""
+        jobs = {trial.job for trial in self._trials.values()}
+        rows = slurm_queue.queued(jobs)
+        if rows is None:
+            return []
+        forgotten = {trial.job for trial in self._trials.values() if self._row_of(rows, trial) is None}
+        past = slurm_queue.accounted(forgotten) if forgotten else {}
+        noted = {folder: records_in(folder) for folder in self._folders()}
+        ended = []
+        for trial in list(self._trials.values()):
+            row = self._row_of(rows, trial) or self._row_of(past, trial)
+            has_record = trial.file_name in noted[trial.folder]
+            end = self._end_of(trial, row, has_record=has_record)
+            if end is not None:
+                del self._trials[trial.number]
+                ended.append(end)
+        return ended
+
+    def _folders(self) -> set[Path]:
+        return {trial.folder for trial in self._trials.values()}
+
+    def _end_of(self, trial: QueuedTrial, row: JobRow | None, *, has_record: bool) -> Ended | None:
+        """How the trial ended, None where it has not, or where its last word may still be on its way."""
+        record = trial.read() if has_record else None
+        if record is not None and record["final"]:
+            return _as_recorded(trial, record)
+        if row is not None and row.is_stuck:
+            with suppress(MissingRequirementError):  # where it cannot be ended now, it is held all the same
+                slurm_queue.end([trial.job], hard=True)
+            return self._without_record(trial, row, record)
+        if row is not None and row.is_active:
+            self._silent.pop(trial.number, None)
+            return None
+        # The queue forgets a job before its record is visible here (NFS), and sacct writes a row piece by
+        # piece: only the second silent look counts.
+        self._silent[trial.number] += 1
+        if self._silent[trial.number] < LOOKS_WITHOUT_RECORD:
+            self._next_look = min(
+                self._next_look, time.monotonic() + min(CONFIRM_S, self.site.profile.poll_s)
+            )
+            return None
+        del self._silent[trial.number]
+        return self._without_record(trial, row, record)
+
+    def _without_record(
+        self, trial: QueuedTrial, row: JobRow | None, record: dict[str, object] | None
+    ) -> Ended:
+        """What SLURM says of a job that was ended from outside, and what the trial had come to by then."""
+        printed = self._last_words(trial)
+        cause = row.cause if row is not None else None
+        node = str(record["node"]) if record else row.node if row else None
+        if trial.is_cancelled():
+            cause = "cancelled"
+        elif names_former_modules(printed):
+            return Ended(trial.number, None, "not_started", node, FORMER_NAME_NOTE)
+        elif "exceeded memory limit" in printed or "oom_kill" in printed or "oom-kill" in printed:
+            cause = "out_of_memory"
+        state = f"SLURM: {row.state} {row.reason}" if row else "SLURM knows nothing of the job any more"
+        if record is None and trial.index > 0 and cause != "cancelled":
+            return Ended(trial.number, None, "not_started", node, f"{state}, before the trial's turn")
+        if cause is None and record is not None and record["cause"] is not None:
+            return _as_recorded(trial, record)
+        exit_code = None
+        if record is not None:
+            cause = cause or "killed"  # the trial had begun, and nobody was left to say how it ended
+        elif row is not None and row.state == "FAILED":
+            exit_code = row.exit_code
+        return Ended(trial.number, exit_code, cause, node, "; ".join(filter(None, (state, printed[-200:]))))
+
+    def _last_words(self, trial: QueuedTrial) -> str:
+        """The end of what the job itself printed, not its trials."""
+        path = trial.folder / f"{trial.job}_0_log.err"
+        try:
+            return path.read_bytes()[-_LOG_TAIL:].decode(errors="replace").strip()
+        except OSError:
+            return ""
+
+    def cancel(self, numbers: Collection[str]) -> None:
+        """Trials that run checkpoint and end; jobs all of whose trials are cancelled leave the queue."""
+        cancelled = [self._trials[number] for number in numbers if number in self._trials]
+        for trial in cancelled:
+            trial.cancel()
+        still_wanted = {trial.job for trial in self._trials.values() if not trial.is_cancelled()}
+        slurm_queue.end({trial.job for trial in cancelled} - still_wanted, hard=False)
+        self._next_look = 0.0
+
+    def stop(self, *, hard: bool = False) -> None:
+        """Cancel all its jobs; with ``hard`` without a checkpoint."""
+        if hard:
+            slurm_queue.end({trial.job for trial in self._trials.values()}, hard=True)
+            self._next_look = 0.0
+        else:
+            self.cancel(set(self._trials))
+
+    def close(self) -> None:
+        """Nothing is held; the jobs go on."""
+
+
+def _is_final(record: dict[str, object] | None) -> bool:
+    return record is not None and bool(record["final"])
+
+
+def _as_recorded(trial: QueuedTrial, record: dict[str, object]) -> Ended:
+    exit_code, cause = record["exit_code"], record["cause"]
+    failed = exit_code == WorkerExit.ERROR and cause is None
+    # A job that had begun before scalevec was updated still gives the old command for its next trial.
+    if failed and names_former_modules(RunDirectory(trial.directory).last_log_line()):
+        return Ended(trial.number, None, "not_started", str(record["node"]), FORMER_NAME_NOTE)
+    return Ended(
+        trial.number,
+        exit_code if isinstance(exit_code, int) else None,
+        str(cause) if cause is not None else None,
+        str(record["node"]),
+        str(record.get("message", "")),
+    )

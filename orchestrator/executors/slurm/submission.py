@@ -1,0 +1,229 @@
+"""From jobs to what SLURM is given: arrays of jobs that ask for the same, in a fresh folder each."""
+
+import math
+import re
+import secrets
+import shlex
+import sys
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeVar
+
+import submitit
+from submitit.core.utils import FailedSubmissionError, UncompletedJobError
+
+from scalevec.orchestrator.attempts.jobs import Job
+from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
+from scalevec.orchestrator.executors.base import Site
+from scalevec.orchestrator.executors.profiles import LEAST_MINUTES, Profile
+from scalevec.orchestrator.executors.slurm import queue as slurm_queue
+from scalevec.orchestrator.executors.slurm.job_script import Bundle, Entry, JobRecord
+from scalevec.results.files import CorruptRecordError, read_json, write_json
+from scalevec.results.run_directory import RunDirectory
+
+T = TypeVar("T")
+
+MANY_TIMEOUTS = 1_000_000
+"""How often a job may reach its time limit: the policy decides, by the checkpoints."""
+PLACES = "places.json"
+_NUMBER = re.compile(r"\d+(_\d+)?/\d+@(?P<token>[0-9T]+-[0-9a-f]+)")
+_UNSAFE_PATH = re.compile(r"[%\\'\"\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True)
+class QueuedTrial(JobRecord):
+    """A trial in the queue, with its run directory."""
+
+    directory: Path
+
+    @property
+    def token(self) -> str:
+        """Tells the submission from every other one; it is in the name of its jobs."""
+        return self.folder.name
+
+    @property
+    def number(self) -> str:
+        """The trial's number; the token tells it from the same one after a cluster restarted its counter."""
+        return f"{self.job}/{self.index}@{self.token}"
+
+
+def job_name(sweep: str, token: str) -> str:
+    """Return what the jobs of a submission are called in SLURM."""
+    return f"scalevec-{sweep}-{token}"
+
+
+def queued_trials(runs_dir: Path, numbers: Collection[str]) -> list[QueuedTrial]:
+    """Return the trials that ``numbers`` name, of whichever sweep.
+
+    Those are left out whose submission's folder is gone or was never complete.
+    """
+    tokens = {match["token"] for number in numbers if (match := _NUMBER.fullmatch(number))}
+    known: list[QueuedTrial] = []
+    for folder in (path for token in tokens for path in (runs_dir / "sweeps").glob(f"*/slurm/{token}")):
+        with suppress(FileNotFoundError, CorruptRecordError):
+            known += _trials_of(folder, read_json(folder / PLACES, dict)["jobs"])
+    return [trial for trial in known if trial.number in numbers]
+
+
+def _trials_of(folder: Path, jobs: Mapping[str, Sequence[str]]) -> list[QueuedTrial]:
+    """The trials of a submission, from the run directories of each job."""
+    return [
+        QueuedTrial(folder, job, index, Path(path))
+        for job, paths in jobs.items()
+        for index, path in enumerate(paths)
+    ]
+
+
+class Submitter:
+    """Hands jobs to SLURM through submitit."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.home = (site.runs_dir / "sweeps" / site.sweep / "slurm").resolve()
+        if _UNSAFE_PATH.search(str(self.home)):
+            raise InvalidInputError(
+                f"{self.home}: SLURM takes no folder with quotes, backslashes or % in its name"
+            )
+
+    def submit(self, jobs: Sequence[Job], largest_array: int) -> list[QueuedTrial]:
+        """Send ``jobs`` in arrays: all or, where one array is refused, none.
+
+        Raises ``InvalidInputError`` or ``MissingRequirementError``.
+        """
+        sent: list[QueuedTrial] = []
+        try:
+            for group in _groups(jobs):
+                size = self.site.profile.for_rung(group[0].rung).trials_per_job
+                for array in _batched(_batched(group, size), largest_array):
+                    sent += self._send(array)
+        except BaseException:
+            slurm_queue.end({trial.job for trial in sent}, hard=True)
+            raise
+        return sent
+
+    def _send(self, bundles: Sequence[Sequence[Job]]) -> list[QueuedTrial]:
+        token = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
+        folder = self.home / token
+        self.home.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o755)  # the node will unpickle what lies here: nobody else may put it there
+        payloads = [self._payload(folder, bundle) for bundle in bundles]
+        executor = self._submitit(folder, bundles)
+        try:
+            with slurm_queue.outside_any_job():
+                sent = executor.submit_array(payloads)
+        except (UncompletedJobError, FailedSubmissionError) as problem:
+            raise _as_ours(str(problem).strip()) from None
+        jobs = {
+            task.job_id: [str(job.directory) for job in bundle]
+            for task, bundle in zip(sent, bundles, strict=True)
+        }
+        write_json(folder / PLACES, {"name": job_name(self.site.sweep, token), "jobs": jobs})
+        trials = _trials_of(folder, jobs)
+        script = sent[0].paths.submission_file.read_text()
+        for job, trial in zip(chain.from_iterable(bundles), trials, strict=True):
+            # Now, not when all arrays are out: who dies before that leaves no job that nobody can find.
+            RunDirectory(job.directory).write_job("slurm", trial.number, job.token)
+            _keep_script(job, trial.job, script)
+        return trials
+
+    def _payload(self, folder: Path, bundle: Sequence[Job]) -> Bundle:
+        entries = (
+            Entry(job.trial_id, job.command, str(job.directory.resolve()), job.token, job.request.cpus)
+            for job in bundle
+        )
+        return Bundle(str(folder), tuple(entries), self.site.profile.preempt == "requeue")
+
+    def _submitit(self, folder: Path, bundles: Sequence[Sequence[Job]]) -> submitit.SlurmExecutor:
+        # -P keeps what lies in the working directory from standing before our packages.
+        executor = submitit.SlurmExecutor(
+            folder, max_num_timeout=MANY_TIMEOUTS, python=f"{shlex.quote(sys.executable)} -P"
+        )
+        executor.update_parameters(**self.parameters(folder.name, bundles))
+        return executor
+
+    def parameters(self, token: str, bundles: Sequence[Sequence[Job]]) -> dict[str, Any]:
+        """Return what submitit is told of one array, whose jobs all ask for the same.
+
+        A fraction of a GPU is rounded up.
+        """
+        job = bundles[0][0]
+        request, profile = job.request, self.site.profile.for_rung(job.rung)
+        minutes = max(minutes_of(profile, bundle) for bundle in bundles)
+        further: dict[str, Any] = {name: value for name, value in profile.flags.items() if value is not False}
+        further["requeue" if profile.preempt == "requeue" else "no-requeue"] = True
+        named = {
+            "partition": profile.partition,
+            "account": profile.account,
+            "qos": profile.qos,
+            "constraint": profile.constraint,
+            "mem": f"{math.ceil(request.memory_gb * 1024)}M" if request.memory_gb else None,
+            "gpus_per_node": math.ceil(request.gpus) or None,
+            "exclude": ",".join(_excluded(profile, job.avoid_nodes)) or None,
+            "setup": list(profile.setup) or None,
+        }
+        return {
+            "job_name": job_name(self.site.sweep, token),
+            "time": minutes,
+            "cpus_per_task": request.cpus,
+            "srun_args": [f"--cpus-per-task={request.cpus}"],  # srun does not inherit it since SLURM 22.05
+            "signal_delay_s": min(profile.notice_s, minutes * 30),
+            "array_parallelism": profile.max_parallel or len(bundles),
+            "wckey": None,
+            "additional_parameters": further,
+            **{name: value for name, value in named.items() if value is not None},
+        }
+
+
+def _groups(jobs: Iterable[Job]) -> Iterable[list[Job]]:
+    """``jobs`` by what they ask for."""
+    groups: defaultdict[Any, list[Job]] = defaultdict(list)
+    for job in jobs:
+        groups[job.rung, job.request, job.avoid_nodes].append(job)
+    return groups.values()
+
+
+def _batched(items: Sequence[T], size: int) -> list[Sequence[T]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def _excluded(profile: Profile, avoid_nodes: Sequence[str]) -> list[str]:
+    """The profile's nodes, and those to be avoided that SLURM knows; never all of a partition."""
+    if not avoid_nodes:
+        return list(profile.exclude)
+    try:
+        known = slurm_queue.node_names(profile.partition)
+    except slurm_queue.SlurmCommandError:
+        known = set()
+    avoided = {name for host in avoid_nodes for name in (host, host.partition(".")[0])} & known
+    return [*profile.exclude, *sorted(avoided if avoided < known else ())]
+
+
+def minutes_of(profile: Profile, bundle: Sequence[Job]) -> int:
+    """The time limit of one job in whole minutes: the profile's, else what its trials need one by one."""
+    if profile.time != "auto":
+        return math.ceil(profile.time)
+    needed = (job.request.time_s or job.estimate_s * profile.time_factor for job in bundle)
+    return max(LEAST_MINUTES, math.ceil(sum(needed) / 60))
+
+
+def _keep_script(job: Job, number: str, script: str) -> None:
+    """What was sent, with a word on how one trial of it is run by hand."""
+    where = f"# This trial was in job {number} of this array. To run it alone, give this command:"
+    note = f"\n{where}\n# {shlex.join(job.command)}\n"
+    (job.directory / "submit.sh").write_text(script + note)
+
+
+def _as_ours(message: str) -> Exception:
+    """SLURM's own message, without submitit's traceback."""
+    if slurm_queue.UNREACHABLE.search(message):
+        return MissingRequirementError(f"SLURM does not answer: {message}")
+    if "MaxSubmit" in message:
+        return MissingRequirementError(
+            f"the queue takes no more jobs; set max_submitted in the profile below its limit: {message}"
+        )
+    return InvalidInputError(f"SLURM refuses the job: {message}")

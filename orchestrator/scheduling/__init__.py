@@ -1,0 +1,1 @@
+"""Which trial runs next, and in which slot."""

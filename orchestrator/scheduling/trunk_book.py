@@ -1,0 +1,165 @@
+"""Trials that share a trunk: who keeps its states for the others, who waits for them, when they are deleted.
+
+A trial waits, unsent, only for another one of its trunk that is under way and will pass a step which nobody
+has kept yet, and which both take before their cooldowns. Where that one ends without having come so far,
+nothing is waited for any more: the next trial of the trunk takes it on from the newest state there is.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from scalevec.model.training.checkpoints.folder import checkpoint_steps, newest_step
+from scalevec.model.trunks import branch_step, trunk_id
+from scalevec.orchestrator.attempts.jobs import Task
+from scalevec.results.files import CorruptRecordError
+from scalevec.results.run_directory import RunDirectory, trunk_path
+from scalevec.results.sweep_folder import SweepFolder, sweep_names
+
+T = TypeVar("T")
+
+REMOTE_LOOK_S = 5.0
+"""Seconds between two looks at the states of a trunk where a queue or a cluster stands between."""
+ENDED = ("completed", "diverged", "failed", "cancelled")
+
+TrialsByTrunk = dict[str, list[str]]
+"""Trunk -> the ids of the trials that share it."""
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Where a trial leaves its trunk: after ``step``, to cool down."""
+
+    trunk: str
+    step: int
+
+
+class TrunkBook:
+    """What a scheduler knows of the trunks of its trials. ``look_every_s``: how old a look may be."""
+
+    def __init__(self, runs_dir: Path, look_every_s: float = 0.0) -> None:
+        self.runs_dir, self.look_every_s = runs_dir, look_every_s
+        self._branches: dict[str, Branch] = {}
+        self._missing: dict[str, set[str]] = {}
+        self._ahead: dict[str, list[Task]] = {}
+        self._looks: dict[Path, tuple[float, Any]] = {}
+
+    def begin(self, tasks: Sequence[Task], missing: Sequence[Task]) -> list[Task]:
+        """Those of ``tasks`` that are ``missing``, each told at which steps it keeps its state for others.
+
+        Trunks that nobody needs are deleted, if a trial ended while no scheduler was there.
+        """
+        self._branches, self._missing, self._looks = {}, {}, {}
+        for task in missing:
+            if name := trunk_id(task.trial):
+                self._branches[task.trial_id] = Branch(name, branch_step(task.trial))
+                self._missing.setdefault(name, set()).add(task.trial_id)
+        if (self.runs_dir / "trunks").is_dir():
+            for name in {trunk_id(task.trial) for task in tasks} - self._missing.keys() - {None}:
+                self._remove(str(name))
+        return [self._told(task) for task in missing]
+
+    def _told(self, task: Task) -> Task:
+        branch = self._branches.get(task.trial_id)
+        if branch is None:
+            return task
+        others = self._missing[branch.trunk] - {task.trial_id}
+        steps = tuple(sorted({min(branch.step, self._branches[other].step) for other in others}))
+        return replace(task, options=replace(task.options, branch_steps=steps))
+
+    def look_around(self, under_way: Iterable[Task]) -> None:
+        """Take in which trials are under way, here or elsewhere."""
+        self._ahead = {}
+        for task in under_way:
+            self.sent(task)
+
+    def sent(self, task: Task) -> None:
+        """One more trial is under way."""
+        if branch := self._branches.get(task.trial_id):
+            self._ahead.setdefault(branch.trunk, []).append(task)
+
+    def waits(self, task: Task) -> bool:
+        """Whether ``task`` would run steps that a trial under way will keep for it."""
+        branch = self._branches.get(task.trial_id)
+        if branch is None or branch.trunk not in self._ahead:
+            return False
+        reached = self._reached(task, branch)
+        return any(reached < self._will_keep(other, branch.step) for other in self._ahead[branch.trunk])
+
+    def _reached(self, task: Task, branch: Branch) -> int:
+        """The step from which ``task`` would go on: of its trunk, or of its own checkpoint."""
+        folder = trunk_path(self.runs_dir, branch.trunk)
+        kept = self._looked_at(folder, lambda: checkpoint_steps(folder))
+        directory = RunDirectory.of(self.runs_dir, task.trial_id)
+        of_trunk = max((step for step in kept if step <= branch.step), default=0)
+        return max(of_trunk, newest_step(directory.checkpoints_path))
+
+    def _will_keep(self, other: Task, limit: int) -> int:
+        """The last step up to ``limit`` that ``other`` will keep; 0 where it has passed that."""
+        step = min(limit, self._branches[other.trial_id].step)
+        directory = RunDirectory.of(self.runs_dir, other.trial_id)
+        return 0 if self._looked_at(directory.path, lambda: _last_step(directory)) > step else step
+
+    def _looked_at(self, path: Path, look: Callable[[], T]) -> T:
+        """What ``look`` finds at ``path``, or found not long ago."""
+        now = time.monotonic()
+        if path not in self._looks or now - self._looks[path][0] >= self.look_every_s:
+            self._looks[path] = (now, look())
+        value: T = self._looks[path][1]
+        return value
+
+    def settled(self, task: Task) -> None:
+        """``task`` has its result or is given up; a trunk that no trial of any sweep needs is deleted."""
+        branch = self._branches.get(task.trial_id)
+        if branch is None:
+            return
+        left = self._missing[branch.trunk]
+        left.discard(task.trial_id)
+        if not left:
+            self._remove(branch.trunk)
+
+    def _remove(self, trunk: str) -> None:
+        folder = trunk_path(self.runs_dir, trunk)
+        if folder.is_dir() and not is_needed(self.runs_dir, trunk):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _last_step(directory: RunDirectory) -> int:
+    try:
+        return directory.last_step()
+    except CorruptRecordError:  # its worker says so
+        return 0
+
+
+def is_needed(runs_dir: Path, trunk: str) -> bool:
+    """Return whether a trial of any sweep that shares ``trunk`` has not ended; True where nobody can say."""
+    try:
+        return any(
+            RunDirectory.of(runs_dir, trial).state().state not in ENDED
+            for name in sweep_names(runs_dir)
+            for trial in _sharing(SweepFolder.of(runs_dir, name)).get(trunk, ())
+        )
+    except CorruptRecordError:
+        return True
+
+
+def _sharing(folder: SweepFolder) -> TrialsByTrunk:
+    try:
+        status = folder.members_path.stat()
+    except FileNotFoundError:
+        return {}
+    return _by_trunk(folder.path, (status.st_mtime_ns, status.st_ino))
+
+
+@cache
+def _by_trunk(path: Path, _stamp: tuple[int, int]) -> TrialsByTrunk:
+    """The members of a sweep, read again only where the file has changed."""
+    trials: TrialsByTrunk = {}
+    for member in SweepFolder(path).members() or []:
+        if trunk := member.get("cluster"):
+            trials.setdefault(trunk, []).append(member["trial_id"])
+    return trials

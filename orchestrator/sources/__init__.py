@@ -1,0 +1,1 @@
+"""Where analysis finds its rows: a sweep or a table."""

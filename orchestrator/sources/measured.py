@@ -1,0 +1,156 @@
+"""What the comparison trials of a sweep recorded along the way: losses, scale vectors, theory."""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.sources.sources import Source
+from scalevec.results.run_directory import STATES, RunDirectory
+from scalevec.results.tidy import COLUMNS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PREFIX = "theory/"
+VECTORS = "sv/"
+STATISTICS = (VECTORS, PREFIX)
+LAYERS = "/layers"
+_MEAN = "/mean"
+MOST_STATISTICS = 100
+_BEGUN = frozenset(STATES) - {"pending"}
+_OF_TRIAL = ("trial_id", "arm", "rung", "optimizer", "schedule", "seed")
+
+
+def measured(source: Source, runs_dir: Path) -> "pd.DataFrame":
+    """Return one row per measured value of each completed comparison trial.
+
+    Columns: trial_id, arm, rung, optimizer, schedule, seed and the sweep's further settings; step, tokens;
+    kind (empty for what is of the whole model), quantity, layer (place among the layers that have the
+    kind), value (NaN where a measurement did not succeed). Raises :class:`InvalidInputError` where there is
+    none.
+    """
+    import pandas as pd
+
+    if source.folder is None:
+        raise InvalidInputError(f"{source.name} is a table; measurements are read from the runs of a sweep")
+    settings = [name for name in source.rows.columns if name not in COLUMNS]
+    rows = [
+        {**names, **value}
+        for names, metrics in _compared_metrics(source, runs_dir, (*_OF_TRIAL, *settings), ("completed",))
+        for row in metrics
+        for value in _values(row)
+    ]
+    if not rows:
+        raise InvalidInputError(
+            f"sweep {source.name} has no completed trial with measurements; give it a section such as "
+            "measure: {what: [preconditioner, sharpness], every: 100} and run it (trials that were completed "
+            "without are not run again)"
+        )
+    return pd.DataFrame(rows).astype({"value": "float64"})
+
+
+def _values(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for key, values in row.items():
+        if key.startswith(PREFIX):
+            kind, _, quantity = key.removeprefix(PREFIX).rpartition("/")
+            where = {"step": row["step"], "tokens": row["tokens"], "kind": kind, "quantity": quantity}
+            for layer, value in enumerate(values if isinstance(values, list) else [values]):
+                yield {**where, "layer": layer, "value": value}
+
+
+def training_curves(source: Source, runs_dir: Path) -> "pd.DataFrame":
+    """Return the training curves of the comparison trials: trial_id, arm, rung, seed, tokens, loss."""
+    import pandas as pd
+
+    columns = ["trial_id", "arm", "rung", "seed", "tokens", "loss"]
+    frames = [
+        pd.DataFrame(metrics, columns=["tokens", "loss"]).assign(**names)
+        for names, metrics in _compared_metrics(source, runs_dir)
+    ]
+    return pd.concat(frames)[columns] if frames else pd.DataFrame(columns=columns)
+
+
+def run_statistics(source: Source, runs_dir: Path) -> "pd.DataFrame":
+    """Return the statistics of scale vectors (``sv/``) and theory (``theory/``) recorded during training.
+
+    Columns: trial_id, arm, rung, seed, tokens, key, value, low, high: mean and range over the layers of a
+    kind where there are several. At most :data:`MOST_STATISTICS` rows of each trial, evenly spread.
+    """
+    import pandas as pd
+
+    rows = [
+        {**names, "tokens": row["tokens"], "key": key, **figures}
+        for names, metrics in _compared_metrics(source, runs_dir)
+        for row in _spread([row for row in metrics if any(key.startswith(STATISTICS) for key in row)])
+        for key, figures in _statistics_of(row)
+    ]
+    columns = ["trial_id", "arm", "rung", "seed", "tokens", "key", "value", "low", "high"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def with_vector_norms(source: Source, runs_dir: Path) -> Source:
+    """Return the source with a column ``vector_rms_KIND`` for each kind of scale vector.
+
+    It holds the root mean square of the vectors in effect at the end of a completed trial, over all layers. A
+    table from elsewhere has the columns that it has.
+    """
+    import pandas as pd
+
+    from scalevec.analysis.data.pairs import VECTOR_NORMS
+
+    if source.folder is None:
+        return source
+    norms = {
+        names["trial_id"]: {VECTOR_NORMS + kind: norm for kind, norm in _vector_norms(metrics)}
+        for names, metrics in _compared_metrics(source, runs_dir, ("trial_id",), ("completed",))
+        if metrics
+    }
+    columns = pd.DataFrame.from_dict(norms, orient="index")
+    return replace(source, rows=source.rows.join(columns, on="trial_id"))
+
+
+def _vector_norms(metrics: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
+    """Yield each kind of scale vector with its root mean square in the last row that has it."""
+    last: Mapping[str, Any] = next(
+        (row for row in reversed(metrics) if any(key.startswith(VECTORS) for key in row)), {}
+    )
+    for key, mean in last.items():
+        if key.startswith(VECTORS) and key.endswith(_MEAN):
+            deviation = last[key.removesuffix(_MEAN) + "/deviation"]
+            yield key.removeprefix(VECTORS).removesuffix(_MEAN), math.hypot(mean, deviation)
+
+
+def _compared_metrics(
+    source: Source,
+    runs_dir: Path,
+    names: Sequence[str] = ("trial_id", "arm", "rung", "seed"),
+    statuses: Collection[str] = _BEGUN,
+) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Yield the columns ``names`` of each comparison trial in one of ``statuses``, with its metrics."""
+    compared = source.rows[(source.rows["stage"] == "comparison") & source.rows["status"].isin(statuses)]
+    for row in compared.to_dict("records"):
+        metrics = RunDirectory.of(runs_dir, row["trial_id"]).metrics()
+        yield {name: row[name] for name in names}, metrics
+
+
+def _spread(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return at most :data:`MOST_STATISTICS` of ``rows``, including the first and the last."""
+    if len(rows) <= MOST_STATISTICS:
+        return rows
+    last = len(rows) - 1
+    return [rows[round(index * last / (MOST_STATISTICS - 1))] for index in range(MOST_STATISTICS)]
+
+
+def _statistics_of(row: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield each statistic of one row of metrics: its value, and its range over layers where recorded."""
+    for key, value in row.items():
+        if not key.startswith(STATISTICS) or key.endswith(LAYERS):
+            continue
+        layers = value if isinstance(value, list) else row.get(f"{key}{LAYERS}", [value])
+        known = [float(layer) for layer in layers if layer is not None]
+        if known:
+            mean = float(value) if isinstance(value, int | float) else sum(known) / len(known)
+            yield key, {"value": mean, "low": min(known), "high": max(known)}

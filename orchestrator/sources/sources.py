@@ -1,0 +1,145 @@
+"""SOURCE of the reading commands: a sweep (file or name) with its results, or a table from elsewhere."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scalevec import analysis
+from scalevec.orchestrator.attempts.retry_policy import unreadable
+from scalevec.orchestrator.errors import Exit, InvalidInputError
+from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.sources.sweep_files import TABLES, sweep_folder
+from scalevec.results.files import CorruptRecordError
+from scalevec.results.run_directory import RunDirectory
+from scalevec.results.sweep_folder import SweepFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from scalevec.results.index.store import ResultsIndex
+
+UNREADABLE = "unreadable"
+"""The state of a trial whose records cannot be read."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Tidy rows and the questions that their sweep asks; ``folder`` is None for a table from elsewhere."""
+
+    name: str
+    rows: "pd.DataFrame"
+    folder: SweepFolder | None = None
+    compare: Mapping[str, Any] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+
+def open_source(source: str, runs_dir: Path) -> Source:
+    """Return the sweep or table that ``source`` names.
+
+    Raises :class:`InvalidInputError` or ``DataError`` where it names nothing usable.
+    """
+    if Path(source).suffix in TABLES:
+        return Source(Path(source).stem, analysis.read_table(source))
+    sweep = open_sweep(source, runs_dir)
+    _warn(sweep.problems)
+    return sweep
+
+
+def open_sweep(source: str, runs_dir: Path) -> Source:
+    """Return the results of a sweep so far, read from its run directories through the index."""
+    from scalevec.results.tidy import tidy_table
+
+    folder = sweep_folder(source, runs_dir)
+    members = folder.members()
+    if members is None:
+        raise InvalidInputError(
+            f"sweep {folder.name} has not been run in {runs_dir}; to run it: scalevec run {source}"
+        )
+    rows, problems = indexed_rows(runs_dir, [member["trial_id"] for member in members])
+    compare = (folder.resolved() or {}).get("compare", {})
+    return Source(folder.name, tidy_table(rows, members, folder.name), folder, compare, problems)
+
+
+def open_index(runs_dir: Path) -> "ResultsIndex":
+    """Open the index of RUNS_DIR in the chosen store (see ``results.index.store.store_url``)."""
+    from scalevec.results.index.store import ResultsIndex, store_url
+
+    index = ResultsIndex(store_url(runs_dir))
+    if index.replaced is not None:
+        note(
+            f"the index at {index.name} is of an older version ({index.replaced}); "
+            "it is rebuilt from the run directories"
+        )
+    return index
+
+
+def check_named_store(runs_dir: Path) -> None:
+    """Open the store that a person named, before anything is spent. Raises ``StoreError``.
+
+    Later it may come and go: no trial needs it.
+    """
+    from scalevec.results.index.url import named_store
+
+    if named_store():
+        open_index(runs_dir).close()
+
+
+def indexed_rows(runs_dir: Path, ids: Sequence[str]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return the up-to-date index rows of trials, and what could not be read."""
+    with open_index(runs_dir) as index:
+        report = index.collect(runs_dir, ids)
+        return index.rows(runs_dir, ids), report.problems
+
+
+def states_of(runs_dir: Path, ids: Sequence[str]) -> dict[str, str]:
+    """Return the state of each trial: for commands whose work is done without the index.
+
+    Where the store cannot be used, standard error says so, and the states are read from the run directories.
+    """
+    from scalevec.results.index.store import StoreError
+
+    try:
+        with open_index(runs_dir) as index:
+            states, problems = index.current_states(runs_dir, ids)
+    except (StoreError, OSError) as error:
+        later = "the run directories have everything; scalevec collect brings the index up to date later"
+        note(f"warning: {error}; {later}")
+        return {name: recorded_state(RunDirectory.of(runs_dir, name)) for name in ids}
+    _warn(problems)
+    return states
+
+
+def recorded_states(source: str, runs_dir: Path) -> list[tuple[RunDirectory, str]]:
+    """Return the trials of a sweep that have a run directory, each with its state."""
+    members = sweep_folder(source, runs_dir).members() or []
+    ids = sorted({member["trial_id"] for member in members})
+    directories = [RunDirectory.of(runs_dir, trial_id) for trial_id in ids]
+    return [(directory, recorded_state(directory)) for directory in directories if directory.path.is_dir()]
+
+
+def recorded_state(directory: RunDirectory) -> str:
+    """Return a trial's state; ``UNREADABLE``, with a line on standard error, where its records are."""
+    try:
+        return directory.state().state
+    except (CorruptRecordError, OSError) as problem:
+        note(f"{directory.trial_id[:12]}: {unreadable(directory, problem)}")
+        return UNREADABLE
+
+
+def exit_after(states: Sequence[tuple[RunDirectory, str]]) -> Exit:
+    """Return exit code 1 if any trial's records are unreadable."""
+    return Exit.SOME_FAILED if any(state == UNREADABLE for _, state in states) else Exit.DONE
+
+
+def _warn(problems: Mapping[str, str]) -> None:
+    for name, problem in problems.items():
+        note(f"warning: {name[:12]}: {problem}")
+
+
+def tuning_choices(source: Source) -> list[dict[str, Any]]:
+    """Return the frozen choices of a sweep as plain values."""
+    from scalevec.orchestrator.tuning import choices
+
+    content = source.folder.tuning() if source.folder else None
+    return choices.to_json(choices.from_json(content))["choices"] if content else []

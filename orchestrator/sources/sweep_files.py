@@ -1,0 +1,74 @@
+"""From what a person types to a sweep: a file, a sweep in the runs directory, or a shipped one."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.progress import note
+from scalevec.results.sweep_folder import SweepFolder, sweep_names
+
+if TYPE_CHECKING:
+    from scalevec.sweeps.sections.schema import Sweep
+
+SWEEP_FILES = (".yaml", ".yml")
+TABLES = (".csv", ".parquet")
+
+
+def load_sweep(source: str, runs_dir: Path, *, look_for_files: bool = True) -> "Sweep":
+    """Return the sweep that ``source`` names: an existing file, else in ``runs_dir``, else a shipped one.
+
+    Of a sweep in ``runs_dir`` it is the file as it was last run or submitted; relative paths in it still
+    count from the folder of the original. For a name, standard error gets a line that says what was chosen.
+    Raises ``InvalidInputError`` where nothing has that name, ``SweepError`` for a file with mistakes.
+    """
+    from scalevec.sweeps.loading.load import read
+    from scalevec.sweeps.yaml_source import read_file, read_text
+
+    if _is_file(source):
+        return read(read_file(Path(source)), look_for_files=look_for_files)
+    folder = SweepFolder.of(runs_dir, source) if source in sweep_names(runs_dir) else None
+    content = folder.sweep() if folder else None
+    if folder is not None and content is not None:
+        note(f"sweep {source}: {folder.sweep_path}, as last run or submitted")
+        path, text = folder.sweep_path, content.decode()
+        # Earlier versions kept no origin: paths count from the working directory.
+        origin = folder.origin() or Path()
+    else:
+        path, origin = _shipped(source, runs_dir), Path()
+        note(f"sweep {source}: shipped with scalevec")
+        text = path.read_text(encoding="utf-8")
+    return read(read_text(text, str(path), origin), look_for_files=look_for_files)
+
+
+def sweep_folder(source: str, runs_dir: Path) -> SweepFolder:
+    """Return the folder in ``runs_dir`` of the sweep that ``source`` names. Raises as :func:`load_sweep`."""
+    from scalevec import sweeps
+
+    is_file = _is_file(source)
+    if not is_file and source in sweep_names(runs_dir):
+        return SweepFolder.of(runs_dir, source)
+    path = source if is_file else _shipped(source, runs_dir)
+    return SweepFolder.of(runs_dir, sweeps.load(path, look_for_files=False).name)
+
+
+def _is_file(source: str) -> bool:
+    """Whether ``source`` is a file. Raises ``InvalidInputError`` for a sweep file that is not there."""
+    if Path(source).is_file():
+        return True
+    if Path(source).suffix in SWEEP_FILES:
+        raise InvalidInputError(f"{source}: no such file")
+    return False
+
+
+def _shipped(source: str, runs_dir: Path) -> Path:
+    """Return the path of a shipped sweep. Raises ``InvalidInputError``: nothing else has that name either."""
+    from scalevec import sweeps
+
+    names = sweeps.shipped_names()
+    if source not in names:
+        known = ", ".join(sweep_names(runs_dir)) or "none"
+        raise InvalidInputError(
+            f"{source}: no such file ({', '.join((*SWEEP_FILES, *TABLES))}), and no sweep of that name in "
+            f"{runs_dir} (there are: {known}) or among the shipped ones ({', '.join(names)})"
+        )
+    return sweeps.shipped(source)

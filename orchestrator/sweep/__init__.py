@@ -1,0 +1,1 @@
+"""A sweep as it runs: its members, its plan, its corpus."""

@@ -1,0 +1,64 @@
+"""The controller: a small job in the cluster's queue that runs a sweep's stages one after the other.
+
+It is ``scalevec run`` in a job, so whatever becomes of it the next one goes on where it was.
+"""
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE, Job, ResourceRequest
+from scalevec.orchestrator.executors.base import Executor, Site
+from scalevec.results.run_directory import RunDirectory
+
+RUNG = "controller"
+"""The name under which a profile's ``rungs`` may give it another partition, time or memory."""
+REQUEST = ResourceRequest(cpus=1, gpus=0.0, memory_gb=4.0, time_s=4 * 3600.0)
+"""At its time limit it is started again."""
+
+
+def directory_of(runs_dir: Path, sweep: str) -> RunDirectory:
+    """Where the log and the job of a sweep's controller are kept."""
+    return RunDirectory((runs_dir / "sweeps" / sweep / RUNG).resolve())
+
+
+def site_of_controller(site: Site) -> Site:
+    """``site`` with a profile that asks for no more than a controller needs, unless its rung says so."""
+    small = {"gpus": 0.0, "cpus": None, "memory_gb": None, "trials_per_job": 1, "time": "auto"}
+    return replace(site, profile=site.profile.model_copy(update=small))
+
+
+def submitted(executor: Executor, site: Site) -> str | None:
+    """The number of a controller that still waits or runs."""
+    job = directory_of(site.runs_dir, site.sweep).job()
+    return job["job"] if job is not None and executor.adopt([job["job"]]) else None
+
+
+def submit(executor: Executor, site: Site, sweep: str, profile: str | None) -> str:
+    """Queue the controller of the sweep with the file or name ``sweep``; return the job's number.
+
+    Raises what ``Executor.submit`` raises.
+    """
+    directory = directory_of(site.runs_dir, site.sweep)
+    directory.path.mkdir(parents=True, exist_ok=True)
+    command = command_of(executor.name, site, sweep, profile)
+    name = hashlib.sha256(str(directory.path).encode()).hexdigest()
+    request = site_of_controller(site).profile.request(RUNG, REQUEST)
+    job = Job(name, command, directory.path, f"controller of {site.sweep}", rung=RUNG, request=request)
+    (number,) = executor.submit([job])
+    directory.write_job(executor.name, number, token="", cluster=executor.cluster)
+    return number
+
+
+def command_of(executor: str, site: Site, sweep: str, profile: str | None) -> tuple[str, ...]:
+    """Return what the controller runs; a file is named by its absolute path."""
+    options = ("--runs", str(site.runs_dir.resolve()), "--executor", executor)
+    named = ("--profile", profile) if profile else ()
+    return (
+        *PYTHON_MODULE,
+        "scalevec.orchestrator.cli.main",
+        "run",
+        str(Path(sweep).resolve()) if Path(sweep).is_file() else sweep,
+        *options,
+        *named,
+    )

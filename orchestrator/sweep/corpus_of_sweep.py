@@ -1,0 +1,89 @@
+"""The corpus of a sweep: from the section of its file to what is prepared under RUNS_DIR."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scalevec.model.training.corpora.prepare import (
+    CorpusConfig,
+    TokenProcess,
+    fingerprint,
+    open_corpus,
+    prepare,
+)
+from scalevec.sweeps import CorpusFacts, corpus_files
+from scalevec.sweeps.expansion.trials import ENDLESS
+
+if TYPE_CHECKING:
+    from scalevec.model.training.corpora.prepare import Corpus as Prepared
+    from scalevec.sweeps.sections.corpus import CorpusSection
+    from scalevec.sweeps.sections.schema import Sweep
+
+RECORDS = ("jsonl", "parquet")
+NOT_PREPARED = "not prepared"
+"""The fingerprint of a corpus that nobody has looked at."""
+_BYTES_A_MEGABYTE = 10**6
+
+
+def configuration(sweep: "Sweep") -> CorpusConfig:
+    """The corpus that the file of ``sweep`` describes."""
+    section = sweep.corpus
+    tokenizer = section.tokenizer
+    kind = "ids" if section.source == "synthetic" else tokenizer.kind
+    name = str((sweep.source.folder / tokenizer.file).resolve()) if tokenizer.file else tokenizer.hub or ""
+    process = TokenProcess(**section.process.model_dump()) if section.process else TokenProcess()
+    return CorpusConfig(
+        section.source,
+        kind,
+        0 if kind in ("file", "hub") and tokenizer.size is None else section.vocabulary,
+        files=_paths(sweep, "files"),
+        validation_files=_paths(sweep, "validation"),
+        test_files=_paths(sweep, "test"),
+        field=(section.field or "text") if section.source in RECORDS else "",
+        tokenizer_name=name,
+        separator=tokenizer.separator or "" if kind in ("file", "hub") else "",
+        separator_id=tokenizer.separator or 0 if section.source == "shards" else 0,
+        dtype=section.shard_type if section.source == "shards" else "",
+        sample_bytes=_sample_bytes(section) if kind == "bpe" else 0,
+        process=process if section.source == "synthetic" else None,
+    )
+
+
+def _paths(sweep: "Sweep", listed: str) -> tuple[str, ...]:
+    return tuple(str(path.resolve()) for path in corpus_files(sweep, listed))
+
+
+def _sample_bytes(section: "CorpusSection") -> int:
+    """Sources that were there before samples were learn from all of their training text."""
+    from scalevec.sweeps.sections.corpus import SAMPLE_MB
+
+    default = SAMPLE_MB if section.source in RECORDS else 0
+    return round((section.tokenizer.sample_mb or default) * _BYTES_A_MEGABYTE)
+
+
+def unprepared_facts(sweep: "Sweep") -> CorpusFacts:
+    """Return the facts of a corpus not looked at: the vocabulary that the file says, and no end."""
+    return CorpusFacts(NOT_PREPARED, sweep.corpus.vocabulary, ENDLESS)
+
+
+def known_facts(sweep: "Sweep", runs_dir: Path, say: Callable[[str], None]) -> CorpusFacts:
+    """Return the facts of the corpus where it is prepared under RUNS_DIR, else the unprepared ones.
+
+    Writes nothing. Text is read only where some corpus is prepared and the files have changed since.
+    """
+    config, corpora = configuration(sweep), runs_dir / "corpora"
+    if any(corpora.glob("*/corpus.json")):
+        name = fingerprint(config, say, corpora)
+        if (corpora / name).exists():
+            return _facts(open_corpus(corpora, name))
+    return unprepared_facts(sweep)
+
+
+def prepared_facts(sweep: "Sweep", runs_dir: Path, say: Callable[[str], None]) -> CorpusFacts:
+    """Return the facts of the corpus; it is prepared under RUNS_DIR if it is not there yet."""
+    return _facts(prepare(configuration(sweep), runs_dir / "corpora", say))
+
+
+def _facts(corpus: "Prepared") -> CorpusFacts:
+    facts = corpus.facts
+    return CorpusFacts(facts.fingerprint, facts.config.vocabulary_size, facts.train.tokens)

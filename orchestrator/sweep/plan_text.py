@@ -1,0 +1,221 @@
+"""The plan of a sweep as text: a line per stage, rung, setting and arm, the sum, and what could surprise."""
+
+import textwrap
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from scalevec.orchestrator.costs.estimates import FLOPS_PER_S, H100_SHARE
+from scalevec.orchestrator.costs.trunk_savings import DONE, savings_text, warmup_hint
+from scalevec.orchestrator.executors.profiles import Profile
+from scalevec.orchestrator.progress import counted, duration
+from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
+from scalevec.orchestrator.sweep.planning import Row, gpu_hours, power
+
+if TYPE_CHECKING:
+    from scalevec.analysis import NoiseFigure
+    from scalevec.orchestrator.sweep.sweep_run import SweepRun
+    from scalevec.sweeps import CorpusFacts
+
+CARD_BYTES = 80 * 10**9
+"""The memory of an H100."""
+WEEK_S = 7 * 24 * 3600
+_BUDGETS = ("tokens_per_parameter", "tokens_budget", "flops_budget")
+_SPARE = ("vectors", "epochs", "done", "memory", "N", "FLOPs", "tokens", "each")
+"""Columns that a narrow terminal does without, the first of them first."""
+
+
+def plan_text(
+    run: "SweepRun",
+    trials: Sequence[Row],
+    jobs: int,
+    noise: "NoiseFigure | None" = None,
+    *,
+    every_trial: bool = False,
+    width: int | None = None,
+) -> str:
+    """Return a line per stage, rung, setting and arm (or per trial), in the order in which they run; the sum.
+
+    A ``width`` in characters shortens the table by whole columns and breaks the text between words.
+    """
+    ordered = sorted(trials, key=_turn)
+    groups = [[row] for row in ordered] if every_trial else _grouped(ordered)
+    unknown = ("epochs",) if run.corpus_facts.fingerprint == NOT_PREPARED else ()
+    lines = [*_table(groups, width, unknown), *_summary(run, trials, jobs)]
+    if len(run.sweep.arms) > 1:
+        lines += detectable(run, trials, noise).split("\n")
+    if width is None:
+        return "\n".join(lines)
+    return "\n".join(textwrap.fill(line, width, subsequent_indent="  ", **_WORDS) for line in lines)
+
+
+_WORDS: dict[str, Any] = {
+    "break_long_words": False,
+    "break_on_hyphens": False,
+    "drop_whitespace": True,
+    "replace_whitespace": False,
+}
+
+
+def _turn(row: Row) -> tuple[bool, float]:
+    """Tuning first; in a stage the longest trials first, as the scheduler takes them."""
+    return row["stage"] != "tuning", -float(f"{row['seconds']:.2g}")
+
+
+def _grouped(trials: Sequence[Row]) -> list[list[Row]]:
+    groups: dict[str, list[Row]] = {}
+    for row in trials:
+        key = (row["stage"], row["rung"], row["arm"], row["n_tokens"], sorted(row["setting"].items()))
+        groups.setdefault(repr(key), []).append(row)
+    return list(groups.values())
+
+
+def _table(groups: Sequence[Sequence[Row]], width: int | None, unknown: Sequence[str]) -> list[str]:
+    """The lines of the table, without the columns ``unknown``, and of ``_SPARE`` those beyond ``width``."""
+    columns: dict[str, Callable[[Sequence[Row]], str]] = {
+        "stage": lambda rows: str(rows[0]["stage"]),
+        "rung": lambda rows: str(rows[0]["rung"]),
+        **_setting_columns(groups),
+        "arm": lambda rows: str(rows[0]["arm"]),
+        "trials": lambda rows: str(len(rows)),
+        "done": lambda rows: str(sum(row["state"] in DONE for row in rows)),
+        "N": lambda rows: short(rows[0]["n_params"]),
+        "vectors": lambda rows: short(rows[0]["n_params_scale_vectors"]),
+        "tokens": lambda rows: short(rows[0]["n_tokens"]),
+        "D/N": lambda rows: f"{rows[0]['tokens_per_parameter']:.3g}",
+        "epochs": lambda rows: f"{rows[0]['epochs']:.2f}",
+        "FLOPs": lambda rows: f"{rows[0]['flops']:.1e}".replace("e+", "e"),
+        "memory": lambda rows: f"{max(row['memory_bytes'] for row in rows) / 1e6:,.0f} MB",
+        "each": lambda rows: duration(rows[0]["seconds"]),
+    }
+    cells = {name: [name, *map(cell, groups)] for name, cell in columns.items() if name not in unknown}
+    spare = list(_SPARE)
+    while width is not None and _width(cells) > width and spare:
+        cells.pop(spare.pop(0), None)
+    aligned = [_aligned(values, right=values[0] in ("trials", *_SPARE, "D/N")) for values in cells.values()]
+    return ["  ".join(line).rstrip() for line in zip(*aligned, strict=True)]
+
+
+def _setting_columns(groups: Sequence[Sequence[Row]]) -> dict[str, Callable[[Sequence[Row]], str]]:
+    """A column for each further field of the setting (optimizer, grid fields) that takes several values."""
+    values: defaultdict[str, set[str]] = defaultdict(set)
+    for rows in groups:
+        for name, value in rows[0]["setting"].items():
+            values[name].add(str(value))
+
+    def column(name: str) -> Callable[[Sequence[Row]], str]:
+        return lambda rows: str(rows[0]["setting"].get(name, ""))
+
+    return {name: column(name) for name in values if len(values[name]) > 1 and name not in _BUDGETS}
+
+
+def _width(cells: dict[str, list[str]]) -> int:
+    return sum(max(map(len, values)) + 2 for values in cells.values()) - 2
+
+
+def _aligned(values: Sequence[str], *, right: bool) -> list[str]:
+    width = max(map(len, values))
+    return [value.rjust(width) if right else value.ljust(width) for value in values]
+
+
+def short(number: float) -> str:
+    """Return a count with three digits: ``401k``, ``1.25M``."""
+    for unit in ("", "k", "M", "G", "T"):
+        if round(number, 1) < 1000:
+            return f"{number:.3g}{unit}"
+        number /= 1000
+    return f"{number:.3g}P"
+
+
+def detectable(run: "SweepRun", trials: Sequence[Row], noise: "NoiseFigure | None" = None) -> str:
+    """What difference the comparison can find, as text, or why that cannot be said."""
+    from scalevec.analysis import DataError
+
+    try:
+        return power(run, trials, noise).text
+    except DataError as problem:
+        return f"what this design can detect: {problem}"
+
+
+def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int) -> list[str]:
+    left = [row for row in trials if row["state"] not in DONE]
+    flops = sum(row["flops"] - row["flops_from_trunk"] for row in left)
+    seconds = sum(row["seconds"] - row["seconds_from_trunk"] for row in left)
+    megabytes = sum(row["disk_bytes"] for row in trials) / 1e6
+    files = sum(row["disk_files"] for row in trials)
+    most = max((row["epochs"] for row in trials), default=0.0)
+    lines = [
+        f"{counted(len(trials), 'trial')}, {len(trials) - len(left)} of them done; {flops:.3g} FLOPs and "
+        f"about {duration(seconds / jobs)} left with {jobs} at a time (an estimate; a run corrects it)",
+        f"disk: {megabytes:,.1f} MB of results in {files:,} files and folders with keep: {run.sweep.keep}",
+        _corpus(run.corpus_facts, most),
+    ]
+    lines += [text for text in (savings_text(trials), warmup_hint(run.cells)) if text]
+    if hours := gpu_hours(trials):
+        rate = f"at {FLOPS_PER_S['cuda']:.3g} FLOPs per second, {H100_SHARE:.0%} of an H100's bf16 peak"
+        lines.append(f"{hours:,.3g} H100-hours left {rate}{_beyond(hours, run.max_gpu_hours)}")
+    lines += _asked_for(run)
+    lines += _beyond_one_gpu(left)
+    if most > 1 and run.corpus_facts.fingerprint != NOT_PREPARED:
+        lines.append("warning: some trials see text more than once; their losses are not those of fresh text")
+    if run.sweep.measure:
+        what, every = " and ".join(run.sweep.measure.what), run.sweep.measure.every
+        lines.append(f"{what} every {every} steps take time that is not in the estimate")
+    if run.sweep.tune:
+        lines.append(
+            f"tuning may extend its grid by {run.sweep.tune.extend} steps; comparison follows its choices"
+        )
+    return lines
+
+
+def _corpus(facts: "CorpusFacts", most_epochs: float) -> str:
+    if facts.fingerprint == NOT_PREPARED:
+        return "corpus not prepared: epochs and trial ids are unknown"
+    return (
+        f"corpus {facts.fingerprint[:12]}: {facts.training_tokens:,} training tokens, "
+        f"at most {most_epochs:.2f} epochs"
+    )
+
+
+def _asked_for(run: "SweepRun") -> list[str]:
+    """What a profile makes of the sweep's resources: a line for each kind of machine."""
+    if run.profile == Profile():
+        return []
+    rungs: defaultdict[str, list[str]] = defaultdict(list)
+    for rung in dict.fromkeys(cell.rung for cell in run.cells):
+        rungs[_machine(run, rung)].append(rung)
+    return [f"each trial of {', '.join(names)} asks for {machine}" for machine, names in rungs.items()]
+
+
+def _machine(run: "SweepRun", rung: str) -> str:
+    request, partition = run.request(rung), run.profile.for_rung(rung).partition
+    memory = f", {request.memory_gb:g} GB" if request.memory_gb else ""
+    where = f" in partition {partition}" if partition else ""
+    cpus, gpus = (f"{n:g} {of}{'s' * (n != 1)}" for n, of in ((request.cpus, "CPU"), (request.gpus, "GPU")))
+    return f"{cpus}, {gpus}{memory}{where}"
+
+
+def _beyond_one_gpu(left: Sequence[Row]) -> Iterator[str]:
+    """Yield a warning of trials too long (more than a week) or too large for one GPU."""
+    on_one = [row for row in left if 0 < row["gpus"] <= 1]
+    if long := [row for row in on_one if row["seconds"] > WEEK_S]:
+        yield (
+            f"warning: {_with_rungs(long)} would each keep one GPU busy for more than a week, "
+            f"the longest for {duration(max(row['seconds'] for row in long))}"
+        )
+    if large := [row for row in on_one if row["memory_bytes"] > CARD_BYTES]:
+        yield (
+            f"warning: {_with_rungs(large)} would need up to "
+            f"{max(row['memory_bytes'] for row in large) / 1e9:,.0f} GB, more than the "
+            f"{CARD_BYTES / 1e9:.0f} GB of an H100: a smaller micro_batch needs less, a larger card has more"
+        )
+
+
+def _with_rungs(rows: Sequence[Row]) -> str:
+    return f"{counted(len(rows), 'trial')} ({', '.join(dict.fromkeys(row['rung'] for row in rows))})"
+
+
+def _beyond(hours: float, limit: float | None) -> str:
+    if limit is None or hours <= limit:
+        return ""
+    return f": more than max_gpu_hours, {limit:g}; nothing will be submitted"

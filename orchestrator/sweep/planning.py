@@ -1,0 +1,156 @@
+"""The plan of a sweep: every trial with its cost, before anything is spent."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scalevec.model.accounting import count_parameters
+from scalevec.orchestrator.costs.estimates import cost
+from scalevec.orchestrator.costs.trunk_savings import (
+    DONE,
+    add_savings,
+    independent,
+)
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.sweep.sweep_run import COMPARISON, TUNING, Member
+from scalevec.orchestrator.tuning.carried_check import RATES as CHECKED_RATES
+from scalevec.results.run_directory import trial_ids
+from scalevec.sweeps import epochs
+
+if TYPE_CHECKING:
+    from scalevec.analysis import NoiseFigure
+    from scalevec.analysis.comparison.power import PowerAnalysis
+    from scalevec.model.config import Trial
+    from scalevec.orchestrator.sweep.sweep_run import SweepRun
+
+Row = dict[str, Any]
+
+
+def planned(run: "SweepRun") -> list[Row]:
+    """One row per trial; ``trial_id`` is None where a tuned field is still to be chosen."""
+    existing = set(trial_ids(run.runs_dir))
+    sizes: dict[tuple[Any, ...], Row] = {}
+    members = list(named(run))
+    rows = []
+    for member, name in members:
+        trial = member.trial
+        # All of a cell that have the same batches are of one size, which takes long to compute.
+        key = (member.cell, trial.tokens, trial.batch_tokens, trial.sequence_length)
+        if key not in sizes:
+            sizes[key] = _size(run, trial, member.cell.rung)
+        state = run.directory(trial).state().state if name in existing else "pending"
+        rows.append({**_row(member, name, state), **sizes[key]})
+    add_savings(rows, [member.trial for member, _ in members])
+    return rows
+
+
+def named(run: "SweepRun") -> Iterator[tuple[Member, str | None]]:
+    """Every trial of the sweep with its id; None where a tuned field is still to be chosen."""
+    for member in run.members():
+        yield member, run.id_of(member.trial)
+    for cell in run.cells:
+        if run.tuner.is_open(cell):
+            for seed in cell.seeds:
+                yield Member(cell, COMPARISON, cell.trial(seed), "to be tuned"), None
+    for cell in run.tuner.to_check:
+        if run.tuner.is_open(cell) and run.sweep.tune is not None:
+            for seed in run.sweep.tune.seeds * CHECKED_RATES:
+                yield Member(cell, TUNING, cell.trial(seed), "to be tuned"), None
+
+
+def _row(member: Member, name: str | None, state: str) -> Row:
+    """What tells a trial from the others of its cell."""
+    trial = member.trial
+    return {
+        "trial_id": name,
+        "stage": member.stage,
+        "arm": member.cell.arm,
+        "rung": member.cell.rung,
+        "seed": trial.seed,
+        "learning_rate": trial.optimizer.learning_rate if name else None,
+        "lr_status": member.lr_status,
+        "tokens_per_parameter": trial.tokens / member.cell.n_params,
+        "setting": dict(member.cell.setting),
+        "state": state,
+    }
+
+
+def _size(run: "SweepRun", trial: "Trial", rung: str) -> Row:
+    options, request = run.options(rung), run.request(rung)
+    return {
+        **count_parameters(trial.model).columns(),
+        "n_tokens": trial.tokens,
+        "epochs": epochs(trial, run.corpus_facts),
+        "device": options.device,
+        "cpus": request.cpus,
+        "gpus": request.gpus,
+        "memory_gb": request.memory_gb,
+        **vars(cost(trial, options)),
+    }
+
+
+def not_done(trials: Sequence[Row]) -> list[Row]:
+    """The rows of what is not done yet, each trial once."""
+    left = {row["trial_id"] or index: row for index, row in enumerate(trials) if row["state"] not in DONE}
+    return list(left.values())
+
+
+def gpu_hours(trials: Sequence[Row]) -> float:
+    """GPU hours of what is not done yet: GPUs times the estimated time, each trial and trunk once."""
+    seconds = (row["gpus"] * (row["seconds"] - row["seconds_from_trunk"]) for row in not_done(trials))
+    return float(sum(seconds)) / 3600
+
+
+def bytes_to_come(trials: Sequence[Row]) -> int:
+    """Bytes that what is not done yet will leave on the disk, with the states of trunks meanwhile."""
+    return sum(row["disk_bytes"] + row["trunk_bytes"] for row in not_done(trials))
+
+
+def without_identity(trials: Sequence[Row]) -> list[Row]:
+    """Return the rows of a plan whose corpus nobody has looked at: ids and epochs are unknown."""
+    return [row | {"trial_id": None, "trunk_id": None, "epochs": None} for row in trials]
+
+
+def noise_figure(sd: float | None, pilot: str | None, reference: str, runs_dir: Path) -> "NoiseFigure | None":
+    """The noise that was given, or that of a pilot's pairs; None for what ``analysis`` takes for typical.
+
+    Raises :class:`InvalidInputError` for both at once and for an sd that is none, ``DataError`` for a pilot
+    without a repeated pair.
+    """
+    if sd is None and pilot is None:
+        return None
+    if sd is not None and pilot is not None:
+        raise InvalidInputError("--noise and --pilot both name the noise; allowed: one of them")
+    from scalevec import analysis
+
+    if pilot is not None:
+        from scalevec.orchestrator.sources.sources import open_source
+
+        return analysis.pilot_noise(open_source(pilot, runs_dir).rows, reference)
+    if sd is None or not 0 < sd < float("inf"):
+        raise InvalidInputError(f"--noise is {sd}; allowed: a positive number of nats/token")
+    from scalevec.analysis.comparison.power import TYPICAL
+
+    return analysis.NoiseFigure(sd, TYPICAL.slope, "as given; the slope is typical")
+
+
+def power(run: "SweepRun", trials: Sequence[Row], noise: "NoiseFigure | None" = None) -> "PowerAnalysis":
+    """What difference the comparison can find, at ``noise`` or what ``analysis`` takes for typical.
+
+    Token budgets that share a trunk are not independent: of them the largest counts. Raises
+    :class:`InvalidInputError` for a sweep of one arm, ``DataError`` for a design of which nothing can be
+    said.
+    """
+    if len(run.sweep.arms) < 2:
+        raise InvalidInputError(
+            f"sweep {run.sweep.name} has one arm; there is nothing that its comparison could detect"
+        )
+    from scalevec import analysis
+    from scalevec.analysis.comparison.power import TYPICAL
+
+    seeds: dict[tuple[str, int, int], set[int]] = {}
+    for row in independent(trials):
+        if row["stage"] == COMPARISON and row["arm"] == run.sweep.reference:
+            seeds.setdefault((row["rung"], row["n_params"], row["n_tokens"]), set()).add(row["seed"])
+    rungs = [analysis.PlannedRung(*rung, seeds=len(of_rung)) for rung, of_rung in seeds.items()]
+    return analysis.detectable(rungs, noise or TYPICAL, n_arms=len(run.sweep.arms) - 1)

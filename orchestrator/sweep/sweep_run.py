@@ -1,0 +1,271 @@
+"""One sweep from its file to finished trials: corpus, cells, tuning, comparison, and the record of them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scalevec.model.accounting import count_parameters
+from scalevec.model.config import RunOptions, Trial
+from scalevec.model.identity import trial_id
+from scalevec.model.trunks import trunk_id
+from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task
+from scalevec.orchestrator.costs.estimates import cost
+from scalevec.orchestrator.executors.profiles import Profile, request_for
+from scalevec.orchestrator.progress import Progress
+from scalevec.orchestrator.scheduling.scheduler import Outcome, Scheduler
+from scalevec.orchestrator.tuning import choices
+from scalevec.orchestrator.tuning.tuner import Losses, Tuner, outdated
+from scalevec.results.run_directory import RunDirectory
+from scalevec.results.sweep_folder import SweepFolder
+from scalevec.sweeps import Cell, CorpusFacts, epochs, identical_arms
+from scalevec.sweeps.expansion.expand import expand
+
+if TYPE_CHECKING:
+    from scalevec.sweeps.sections.schema import Sweep
+
+TUNING, COMPARISON = "tuning", "comparison"
+_UNITS = {"tokens_per_parameter": "tokens/parameter", "tokens_budget": "tokens", "flops_budget": "FLOPs"}
+
+
+class StageIncompleteError(Exception):
+    """A stage ended with trials missing; ``outcome`` says why."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__("some trials have no result")
+        self.outcome = outcome
+
+
+@dataclass(frozen=True)
+class Member:
+    """One trial as this sweep holds it: its place in the grid, and how its tuned fields came about."""
+
+    cell: Cell
+    stage: str
+    trial: Trial
+    lr_status: str
+
+    def to_json(self, name: str, trunk: str | None = None) -> dict[str, Any]:
+        """The entry of members.json; ``name`` is the trial's id, ``trunk`` what it shares with others."""
+        of_row = ("optimizer", "schedule", "tokens_per_parameter")
+        return {
+            "trial_id": name,
+            "arm": self.cell.arm,
+            "stage": self.stage,
+            "rung": self.cell.rung,
+            "seed": self.trial.seed,
+            "lr_status": self.lr_status,
+            "learning_rate": self.trial.optimizer.learning_rate,
+            "tokens_per_parameter": self.trial.tokens / self.cell.n_params,
+            **({"cluster": trunk} if trunk else {}),
+            **{key: value for key, value in self.cell.setting.items() if key in of_row},
+            "setting": {key: value for key, value in self.cell.setting.items() if key not in of_row},
+        }
+
+
+class SweepRun:
+    """A sweep on one RUNS_DIR. ``cells`` are its grid; ``tuner`` holds the choices made so far.
+
+    Constructing it reads ``tuning.json`` and writes nothing. ``profile`` is that of the site where it runs,
+    or would; ``where`` is an expression that says which trials are run.
+    """
+
+    def __init__(
+        self,
+        sweep: "Sweep",
+        runs_dir: Path,
+        progress: Progress,
+        corpus_facts: CorpusFacts,
+        *,
+        retune: bool = False,
+        where: str | None = None,
+        profile: Profile | None = None,
+    ) -> None:
+        self.where, self.profile = where, profile or Profile()
+        self.sweep, self.runs_dir, self.progress = sweep, runs_dir, progress
+        self.folder = SweepFolder.of(runs_dir, sweep.name)
+        self.corpus_facts = corpus_facts
+        self.cells = expand(sweep, self.corpus_facts)
+        settings = [cell.setting for cell in self.cells]
+        self._varied = {name for name in settings[0] if len({str(other.get(name)) for other in settings}) > 1}
+        frozen = [] if retune else choices.from_json(self.folder.tuning())
+        checked = sweep.reference if sweep.tune and sweep.tune.check_carried else None
+        self.tuner = Tuner(
+            self.cells, frozen, sweep.tune.extend if sweep.tune else 0, checked, progress.message
+        )
+        self._ids: dict[Trial, str] = {}
+
+    def warnings(self) -> list[str]:
+        """What a person should know before this runs."""
+        return identical_arms(self.cells) + outdated(self.tuner)
+
+    def write_file(self) -> None:
+        """Keep the sweep file, as given and resolved."""
+        self.folder.write_sweep(self.sweep.source.text.encode(), self.sweep.source.folder)
+        self.folder.write_resolved(self.sweep.resolved())
+
+    def run(self, scheduler: Scheduler) -> None:
+        """Tune, freeze the choices, compare.
+
+        Raises :class:`StageIncompleteError` where trials are missing.
+        """
+        self.write_file()
+        if self.tuner.cells:
+            self._run_tuning(scheduler)
+        members = self.members()
+        self.write_members(members)
+        self.progress.stage = COMPARISON
+        compared = [member for member in members if member.stage == COMPARISON]
+        self._complete(scheduler, compared)
+
+    def _run_tuning(self, scheduler: Scheduler) -> None:
+        def train(trials: Sequence[tuple[Cell, Trial]]) -> Losses:
+            self.progress.stage = TUNING
+            self.write_members(self._tuning_members())
+            self._complete(scheduler, [Member(cell, TUNING, trial, "grid") for cell, trial in trials])
+            return self.validation_loss
+
+        self.folder.write_tuning(choices.to_json(self.tuner.run(train)))
+
+    def _complete(self, scheduler: Scheduler, members: Sequence[Member]) -> None:
+        asked = {self.id_of(member.trial): member for member in self.asked_for(members)}
+        outcome = scheduler.run([self.task(member) for member in asked.values()])
+        others = (member.trial for member in members if self.id_of(member.trial) not in asked)
+        outcome.left_out = sum(self.directory(trial).result() is None for trial in others)
+        if outcome.failed or outcome.stopped or outcome.cancelled or outcome.left_out:
+            raise StageIncompleteError(outcome)
+
+    def asked_for(self, members: Sequence[Member]) -> Sequence[Member]:
+        """Return those of ``members`` that this run is for: all, or those for which ``where`` holds."""
+        if self.where is None:
+            return members
+        import pandas as pd
+
+        from scalevec.analysis.data.where import holds
+
+        asked = holds(pd.DataFrame([self._described(member) for member in members]), self.where)
+        return [member for member, is_asked in zip(members, asked, strict=True) if is_asked]
+
+    def _described(self, member: Member) -> dict[str, Any]:
+        """The columns that ``where`` may name."""
+        row = member.to_json(self.id_of(member.trial))
+        return {
+            **row.pop("setting"),
+            **row,
+            "n_params": member.cell.n_params,
+            "n_tokens": member.trial.tokens,
+        }
+
+    def members(self) -> list[Member]:
+        """Every trial of the sweep that can be named yet; comparison trials follow their choices."""
+        return self._tuning_members() + [
+            Member(cell, COMPARISON, cell.trial(seed, **values), status)
+            for cell in self.cells
+            if not self.tuner.is_open(cell)
+            for values, status in [self._chosen(cell)]
+            for seed in cell.seeds
+        ]
+
+    def _tuning_members(self) -> list[Member]:
+        grid = [Member(cell, TUNING, trial, "grid") for cell, trial in self.tuner.trials()]
+        return grid + [Member(cell, TUNING, trial, "check") for cell, trial in self.tuner.check_trials()]
+
+    def _chosen(self, cell: Cell) -> tuple[dict[str, float], str]:
+        """The tuned values of ``cell`` and the weakest status among them."""
+        chosen = self.tuner.of(cell)
+        statuses = {choice.lr_status for choice in chosen.values()}
+        status = next((name for name in ("censored", "carried", "tuned") if name in statuses), "fixed")
+        return {field: choice.chosen for field, choice in chosen.items()}, status
+
+    def write_members(self, members: Sequence[Member]) -> None:
+        """Keep which trials belong to the sweep; those of one trunk are a cluster, as they are correlated."""
+        named = [(member, self.id_of(member.trial)) for member in members]
+        trunks = shared_trunks({name: member.trial for member, name in named})
+        self.folder.write_members([member.to_json(name, trunks.get(name)) for member, name in named])
+
+    def id_of(self, trial: Trial) -> str:
+        """The trial's id, reckoned once."""
+        if trial not in self._ids:
+            self._ids[trial] = trial_id(trial)
+        return self._ids[trial]
+
+    def directory(self, trial: Trial) -> RunDirectory:
+        """Where the trial is kept."""
+        return RunDirectory.of(self.runs_dir, self.id_of(trial))
+
+    def validation_loss(self, trial: Trial) -> float:
+        """The validation loss of a finished trial; infinite where it diverged."""
+        result = self.directory(trial).result()
+        if result is None:
+            raise RuntimeError(f"trial {self.id_of(trial)} has no result")
+        loss = result["loss_validation"]
+        return float("inf") if loss is None else float(loss)
+
+    def options(self, rung: str) -> RunOptions:
+        """Return how the trials of ``rung`` are run where they are sent to."""
+        resources = self.sweep.resources_for(rung)
+        return RunOptions(
+            device="cuda" if self.request(rung).gpus else "cpu",
+            micro_batch=resources.micro_batch,
+            checkpoint_s=resources.checkpoint_s,
+            keep=self.sweep.keep,
+            **self._measured(),
+        )
+
+    def _measured(self) -> dict[str, Any]:
+        measure = self.sweep.measure
+        return {"measure": measure.what, "measure_steps": measure.every} if measure else {}
+
+    def task(self, member: Member) -> Task:
+        """What the scheduler needs to know of a trial."""
+        options = self.options(member.cell.rung)
+        estimate = cost(member.trial, options)
+        name = self.id_of(member.trial)
+        return Task(
+            name,
+            member.trial,
+            self.label(member),
+            options,
+            estimate.seconds,
+            self._descriptive(member),
+            member.cell.arm,
+            member.cell.rung,
+            self.request(member.cell.rung),
+        )
+
+    def label(self, member: Member) -> str:
+        """Return what a person calls the trial: arm, rung, what else differs in this sweep, seed, rate."""
+        words = [member.cell.arm, member.cell.rung]
+        for name, value in member.cell.setting.items():
+            if name in self._varied:
+                words.append(f"{value:.4g} {_UNITS[name]}" if name in _UNITS else f"{name} {value}")
+        rate = member.trial.optimizer.learning_rate
+        return " ".join((*words, f"seed {member.trial.seed} learning rate {rate:.3g}"))
+
+    def request(self, rung: str) -> ResourceRequest:
+        """What one attempt at a trial of ``rung`` asks of a machine."""
+        return request_for(self.sweep, self.profile, rung)
+
+    @property
+    def max_gpu_hours(self) -> float | None:
+        """The smaller of the limits that the sweep and the profile set; None where neither does."""
+        limits = (self.sweep.max_gpu_hours, self.profile.max_gpu_hours)
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def _descriptive(self, member: Member) -> dict[str, Any]:
+        """What trial.json says beside the semantic fields; the first sweep that holds the trial says it."""
+        return {
+            "first_sweep": self.sweep.name,
+            "first_label": self.label(member),
+            **count_parameters(member.trial.model).columns(),
+            "epochs": epochs(member.trial, self.corpus_facts),
+            "corpus_source": self.sweep.corpus.source,
+        }
+
+
+def shared_trunks(trials: Mapping[str, Trial]) -> dict[str, str]:
+    """The trunk of each trial (by its id) that shares it with another; the others are left out."""
+    trunks = {name: trunk for name, trial in trials.items() if (trunk := trunk_id(trial))}
+    counts = Counter(trunks.values())
+    return {name: trunk for name, trunk in trunks.items() if counts[trunk] > 1}

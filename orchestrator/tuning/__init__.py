@@ -1,0 +1,1 @@
+"""Tuned fields: grids, choices, checks of carried values."""

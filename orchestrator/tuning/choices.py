@@ -1,0 +1,203 @@
+"""The choice of a tuned field: what is frozen in tuning.json, and the arithmetic behind it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from scalevec.model.identity import digest, semantic_fields
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.sweeps import Cell
+from scalevec.sweeps.axes import LINEAR, LOG, SHARES, is_whole, position_on, rounded, value_at
+from scalevec.sweeps.fields import place_of
+
+TUNING_VERSION = 1
+
+LrStatus = Literal["tuned", "carried", "censored"]
+CheckStatus = Literal["below", "inside", "above", "diverged"]
+
+
+@dataclass(frozen=True)
+class CarriedCheck:
+    """What a step to each side of a carried value came to, at the rung it was carried to.
+
+    ``grid`` is (below, the carried value, above); ``losses`` are as in :class:`Choice`. ``status`` is
+    ``inside`` where neither side is better, else the side that is best, ``below`` or ``above``, or
+    ``diverged`` where all three are. ``gain`` is how much better that side is, nats/token; None where the
+    carried value diverged.
+    """
+
+    grid: tuple[float, ...]
+    losses: tuple[float | None, ...]
+    seeds: tuple[int, ...]
+    vertex: float | None
+    status: CheckStatus
+    gain: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The frozen value of one tuned field for one arm at one rung, with what it was chosen from.
+
+    ``key`` identifies the arm's trial without the tuned fields and the seed. ``losses`` are mean
+    validation losses (nats/token) over ``seeds`` (and the token budgets that could share a trunk) along
+    ``grid``, None where a trial diverged; where several fields are tuned, along the line through the best
+    point. ``vertex`` is the unrounded
+    optimum. ``status`` is tuned, censored (the optimum is at the edge: a bound) or carried; an optimum at the
+    end of what the field can be, such as no decay, is tuned. ``axis`` is where the parabola was fitted
+    (``sweeps.axes``). ``check`` is there where a carried value was checked.
+    """
+
+    key: str
+    arm: str
+    rung: str
+    n_params: int
+    setting: dict[str, Any]
+    field: str
+    grid: tuple[float, ...] = ()
+    losses: tuple[float | None, ...] = ()
+    seeds: tuple[int, ...] = ()
+    vertex: float | None = None
+    chosen: float
+    status: LrStatus
+    extensions: int = 0
+    axis: str = LOG
+    check: CarriedCheck | None = None
+
+    @classmethod
+    def at(cls, cell: Cell, field: str, axis: str, chosen: float, status: LrStatus) -> "Choice":
+        """Return a choice for ``cell`` that was made without a grid there."""
+        return cls(
+            key=choice_key(cell),
+            arm=cell.arm,
+            rung=cell.rung,
+            n_params=cell.n_params,
+            setting=dict(cell.setting),
+            field=field,
+            chosen=chosen,
+            status=status,
+            axis=axis,
+        )
+
+    @property
+    def is_carried(self) -> bool:
+        """Whether nothing was tuned at this rung."""
+        return not self.grid
+
+    @property
+    def lr_status(self) -> LrStatus:
+        """Return ``status``, or censored where a check found the optimum beyond the carried value."""
+        return self.status if self.check is None or self.check.status == "inside" else "censored"
+
+
+def to_json(choices: Sequence[Choice]) -> dict[str, Any]:
+    """Return the content of tuning.json."""
+    return {"version": TUNING_VERSION, "choices": [asdict(choice) for choice in choices]}
+
+
+def from_json(content: Mapping[str, Any] | None) -> list[Choice]:
+    """Return the choices in tuning.json (None: not written yet).
+
+    Raises ``InvalidInputError`` for another version.
+    """
+    if content is None:
+        return []
+    if content.get("version") != TUNING_VERSION:
+        raise InvalidInputError(
+            f"tuning.json has version {content.get('version')!r}; this scalevec reads {TUNING_VERSION}"
+        )
+    return [_choice(values) for values in content["choices"]]
+
+
+def _choice(values: Mapping[str, Any]) -> Choice:
+    check = values.get("check")
+    return Choice(**_with_tuples(values) | {"check": CarriedCheck(**_with_tuples(check)) if check else None})
+
+
+def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``values`` with lists, as JSON has them, as tuples."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def choice_key(cell: Cell) -> str:
+    """Return the digest of the trial of ``cell`` with the tuned fields and the seed left open."""
+    semantic = semantic_fields(cell.template)
+    for path in ("seed", *map(place_of, cell.tune_grid)):
+        *groups, name = path.split(".")
+        part = semantic
+        for group in groups:
+            part = part[group]
+        part[name] = None
+    return digest({**semantic, "tuned": sorted(cell.tune_grid)})
+
+
+def vertex(values: Sequence[float], losses: Sequence[float], axis: str = LOG) -> float | None:
+    """Return the vertex of the parabola through three points (value on ``axis``, loss), the middle lowest.
+
+    None where a neighbour diverged (no parabola) or all three are equal (no minimum).
+    """
+    if not all(math.isfinite(loss) for loss in losses):
+        return None
+    low, middle, high = (position_on(axis, value) for value in values)
+    falling = (losses[1] - losses[0]) / (middle - low)
+    rising = (losses[2] - losses[1]) / (high - middle)
+    curvature = (rising - falling) / (high - low)
+    if curvature <= 0:
+        return None
+    return value_at(axis, (low + middle) / 2 - falling / (2 * curvature))
+
+
+def settled(field: str, axis: str, value: float, grid: Sequence[float]) -> float:
+    """Return ``value`` rounded; for a whole number, the nearest value of ``grid``."""
+    if is_whole(field):
+        return min(grid, key=lambda tried: abs(position_on(axis, tried) - position_on(axis, value)))
+    return min(rounded(axis, value, grid), 1.0) if field in SHARES else rounded(axis, value, grid)
+
+
+def carry(cell: Cell, field: str, sources: Sequence[Choice]) -> Choice:
+    """Extrapolate to an untuned rung by a power law in N whose slope the arms share, with a level per arm.
+
+    The law is of what the field's axis holds: of 1 - beta for a beta; on a linear axis the value itself goes
+    linearly in log N. One tuned rung alone carries its value unchanged. A censored source makes the carried
+    one censored.
+    """
+    of_arm = [choice for choice in sources if choice.arm == cell.arm]
+    if not of_arm:
+        raise InvalidInputError(
+            f"tune: arm {cell.arm} has no tuned rung to carry {field} from to {cell.rung}"
+        )
+    axis = common_axis(sources)
+    slope = shared_slope(sources)
+    levels = [position_on(axis, choice.chosen) - slope * math.log(choice.n_params) for choice in of_arm]
+    value = value_at(axis, math.fsum(levels) / len(levels) + slope * math.log(cell.n_params))
+    censored = any(choice.status == "censored" for choice in of_arm)
+    tried = sorted({value for choice in of_arm for value in choice.grid})
+    return Choice.at(
+        cell, field, axis, settled(field, axis, value, tried), "censored" if censored else "carried"
+    )
+
+
+def common_axis(choices: Sequence[Choice]) -> str:
+    """Return the axis on which all ``choices`` can be placed: linear as soon as one of them needs it."""
+    return LINEAR if any(choice.axis == LINEAR for choice in choices) else choices[0].axis
+
+
+def shared_slope(choices: Sequence[Choice]) -> float:
+    """Return the slope in log(N) of the choices on their axis, over all arms, each with its own level.
+
+    0 with one rung.
+    """
+    axis = common_axis(choices)
+    x, y = [], []
+    for arm in {choice.arm for choice in choices}:
+        of_arm = [choice for choice in choices if choice.arm == arm]
+        places = np.array(
+            [[math.log(choice.n_params), position_on(axis, choice.chosen)] for choice in of_arm]
+        )
+        centred = places - places.mean(axis=0)
+        x.extend(centred[:, 0])
+        y.extend(centred[:, 1])
+    spread = float(np.dot(x, x))
+    return float(np.dot(x, y)) / spread if spread > 0 else 0.0

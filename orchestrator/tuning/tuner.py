@@ -1,0 +1,344 @@
+"""Tuning: the same grid for every arm, an optimum inside it or a bound, and a choice that stays.
+
+At each tuned rung every arm is trained on the same grid and its own seeds. An optimum at the edge
+extends the grid of *all* arms, a limited number of times; then it is censored. The choice is the vertex
+of a parabola on the field's axis (``sweeps.axes``), rounded, and larger rungs get it by a power law in N
+with a slope that the arms share. Only the validation loss is looked at.
+
+Token budgets that could share a trunk (``model.trunks``) have one choice, by the mean of their losses: with a
+learning rate each they would have nothing to share.
+"""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from scalevec.model.config import ConfigurationError, ScheduleConfig, Trial
+from scalevec.model.trunks import trunk_id
+from scalevec.orchestrator.tuning import carried_check as carried
+from scalevec.orchestrator.tuning.choices import Choice, carry, choice_key, settled, vertex
+from scalevec.sweeps import Cell
+from scalevec.sweeps.axes import axis_of, beyond
+from scalevec.sweeps.budgets import BUDGETS, setting_name
+
+Losses = Callable[[Trial], float]
+"""The validation loss of a finished trial; infinite where it diverged."""
+Train = Callable[[Sequence[tuple[Cell, Trial]]], Losses]
+"""Runs what is missing of these trials and says what came out."""
+Grid = dict[str, tuple[float, ...]]
+
+
+@dataclass
+class Group:
+    """The cells of one rung and setting, and the grid that they share.
+
+    They differ in their arm, and in their token budget where budgets could share a trunk.
+    """
+
+    cells: list[Cell]
+    grid: Grid
+    extensions: int = 0
+
+
+SHOWN = 3
+"""Changes of the sweep file that a warning names."""
+BUDGET_SETTINGS = tuple(setting_name(kind) for kind in BUDGETS)
+Family = tuple[str, str, str, ScheduleConfig]
+
+
+def family(cell: Cell) -> Family | None:
+    """Return a key that cells share which differ only in budget and could share a trunk; None without one."""
+    trunk = trunk_id(cell.template)
+    return None if trunk is None else (cell.arm, cell.rung, trunk, cell.template.schedule)
+
+
+def points(grid: Grid) -> list[dict[str, float]]:
+    """Return every combination of the values of ``grid``."""
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+class Tuner:
+    """Finds the choices that are missing; ``frozen`` ones are kept as they are.
+
+    ``checked_arm`` is the arm whose carried learning rate is checked at its largest rung, if any; ``say`` is
+    told when a grid is extended and what is chosen.
+    """
+
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        frozen: Sequence[Choice],
+        extend: int,
+        checked_arm: str | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.say = say
+        self.cells = [cell for cell in cells if cell.tune_grid]
+        self.extend = extend
+        self.to_check = carried.largest(self.cells, checked_arm)
+        self.choices = {(choice.key, choice.field): choice for choice in frozen}
+        self._key = cache(choice_key)
+        self._families = {cell: family(cell) for cell in self.cells if cell.tune_seeds}
+        self.groups = self._groups()
+
+    def run(self, train: Train) -> list[Choice]:
+        """Train what is missing and return the choices of all cells, tuned rungs first."""
+        losses = train(self.trials())
+        while growing := [group for group in self.groups if self._extend(group, losses)]:
+            losses = train([pair for group in growing for pair in self._trials(group)])
+        for group in self.groups:
+            fresh = self._open(group)
+            for budgets in self._open_budgets(group):
+                self._keep(tuned_choices(group, budgets, losses))
+            self._announce(fresh)
+        self._carry()
+        if unchecked := [cell for cell in self.to_check if not self._is_checked(cell)]:
+            losses = train([pair for cell in unchecked for pair in self._check_trials(cell)])
+            for cell in unchecked:
+                self._keep_check(cell, losses)
+        return [choice for cell in self.cells for choice in self.of(cell).values()]
+
+    def trials(self) -> list[tuple[Cell, Trial]]:
+        """Return every tuning trial, on the current grids."""
+        return [pair for group in self.groups for pair in self._trials(group)]
+
+    def check_trials(self) -> list[tuple[Cell, Trial]]:
+        """Return the trials that check a carried learning rate, as far as they are known yet."""
+        return [pair for cell in self.to_check if not self.is_open(cell) for pair in self._check_trials(cell)]
+
+    def _check_trials(self, cell: Cell) -> list[tuple[Cell, Trial]]:
+        return [(cell, trial) for trial in carried.trials(cell, self.of(cell), self._tuning_seeds(cell))]
+
+    def _is_checked(self, cell: Cell) -> bool:
+        choice = self.of(cell)[carried.FIELD]
+        return choice.check is not None or not choice.is_carried
+
+    def _keep_check(self, cell: Cell, losses: Losses) -> None:
+        chosen = self.of(cell)
+        check = carried.check(cell, chosen, self._tuning_seeds(cell), losses)
+        self.choices[self._key(cell), carried.FIELD] = replace(chosen[carried.FIELD], check=check)
+
+    def _tuning_seeds(self, cell: Cell) -> tuple[int, ...]:
+        """Return the seeds of the rungs from which the choice for ``cell`` was carried."""
+        of_arm = (choice for choice in self._sources(cell, carried.FIELD) if choice.arm == cell.arm)
+        return next((choice.seeds for choice in of_arm), ())
+
+    def _trials(self, group: Group) -> Iterator[tuple[Cell, Trial]]:
+        """Yield the trials of ``group``: its grid for open cells, that of the frozen choice for others."""
+        for cell in group.cells:
+            frozen = {} if self.is_open(cell) else self.of(cell)
+            grid = {field: choice.grid for field, choice in frozen.items()} or group.grid
+            seeds = next((choice.seeds for choice in frozen.values()), cell.tune_seeds)
+            for point, seed in itertools.product(points(grid), seeds):
+                yield cell, cell.trial(seed, **point)
+
+    def of(self, cell: Cell) -> dict[str, Choice]:
+        """Return the choices for ``cell`` by field, without those still open."""
+        if not cell.tune_grid:
+            return {}
+        key = self._key(cell)
+        chosen = {field: self.choices.get((key, field)) for field in cell.tune_grid}
+        return {field: choice for field, choice in chosen.items() if choice is not None}
+
+    def is_open(self, cell: Cell) -> bool:
+        """Whether ``cell`` has a tuned field without a choice."""
+        return len(self.of(cell)) < len(cell.tune_grid)
+
+    def _open(self, group: Group) -> list[Cell]:
+        return [cell for cell in group.cells if self.is_open(cell)]
+
+    def _open_budgets(self, group: Group) -> list[list[Cell]]:
+        """Return the open cells of ``group``, those with a common choice together."""
+        budgets: dict[Hashable, list[Cell]] = {}
+        for cell in self._open(group):
+            budgets.setdefault(self._families[cell] or cell, []).append(cell)
+        return list(budgets.values())
+
+    def _keep(self, choices: Iterable[Choice]) -> None:
+        for choice in choices:
+            self.choices.setdefault((choice.key, choice.field), choice)
+
+    def _groups(self) -> list[Group]:
+        """Group the tuned cells by rung and setting, with the grid of the file and of frozen choices."""
+        tuned = [cell for cell in self.cells if cell.tune_seeds]
+        sizes = Counter(self._families[cell] for cell in tuned)
+        together = {
+            _setting_name(cell): _setting_name(cell, but=BUDGET_SETTINGS)
+            for cell in tuned
+            if (together_with := self._families[cell]) and sizes[together_with] > 1
+        }
+        groups: dict[str, Group] = {}
+        for cell in tuned:
+            name = together.get(_setting_name(cell), _setting_name(cell))
+            groups.setdefault(name, Group([], dict(cell.tune_grid))).cells.append(cell)
+        for group in groups.values():
+            frozen = [choice for cell in group.cells for choice in self.of(cell).values() if choice.grid]
+            for choice in frozen:
+                group.grid[choice.field] = tuple(sorted({*group.grid[choice.field], *choice.grid}))
+                group.extensions = max(group.extensions, choice.extensions)
+        return list(groups.values())
+
+    def _extend(self, group: Group, losses: Losses) -> bool:
+        """Grow the grid by one step where an arm's optimum is at its edge; whether it grew."""
+        if group.extensions >= self.extend:
+            return False
+        grown = dict(group.grid)
+        for budgets in self._open_budgets(group):
+            best = best_point(group, budgets, losses)
+            for field, values in group.grid.items():
+                wider = {**grown, field: with_next(field, values, best[field], grown[field])}
+                added = sorted(set(wider[field]) - set(grown[field]))
+                if added and can_be_trained(group.cells, wider):
+                    grown = wider
+                    self.say(edge_text(budgets[0], field, best[field], values, added[0]))
+        if grown == group.grid:
+            return False
+        group.grid, group.extensions = grown, group.extensions + 1
+        return True
+
+    def widen(self) -> None:
+        """Make every grid as wide as extensions could still make it, whatever the losses."""
+        for group in self.groups:
+            while group.extensions < self.extend:
+                group.extensions += 1
+                for field, values in list(group.grid.items()):
+                    for edge in (values[0], values[-1]):
+                        wider = {**group.grid, field: with_next(field, values, edge, group.grid[field])}
+                        group.grid = wider if can_be_trained(group.cells, wider) else group.grid
+
+    def _carry(self) -> None:
+        fresh = [cell for cell in self.cells if self.is_open(cell)]
+        for cell in fresh:
+            self._keep(
+                carry(cell, field, self._sources(cell, field))
+                for field in cell.tune_grid
+                if field not in self.of(cell)
+            )
+        self._announce(fresh)
+
+    def _announce(self, cells: Iterable[Cell]) -> None:
+        """Say what was just chosen for ``cells``: a line per rung, setting and field."""
+        lines: dict[str, list[str]] = {}
+        for cell in cells:
+            for field, choice in self.of(cell).items():
+                value = f"{cell.arm} {choice.chosen:.3g} ({choice.lr_status})"
+                lines.setdefault(f"{_field_name(field)} at {_place_text(cell)}", []).append(value)
+        for what, values in lines.items():
+            self.say(f"chosen {what}: {', '.join(dict.fromkeys(values))}")
+
+    def _sources(self, cell: Cell, field: str) -> list[Choice]:
+        """Return the tuned choices of the same setting, of all arms."""
+        others = (self.of(other).get(field) for other in self.cells if other.setting == cell.setting)
+        return [choice for choice in others if choice is not None and choice.grid]
+
+
+def _setting_name(cell: Cell, but: Sequence[str] = ()) -> str:
+    setting = {name: value for name, value in cell.setting.items() if name not in but}
+    return f"{cell.rung} {sorted(setting.items())}"
+
+
+def _place_text(cell: Cell) -> str:
+    """Return the rung with its setting, as shown to a person."""
+    values = (f"{value:g}" if isinstance(value, float) else str(value) for value in cell.setting.values())
+    return " ".join((cell.rung, *values))
+
+
+def _field_name(field: str) -> str:
+    return field.replace("_", " ")
+
+
+def edge_text(cell: Cell, field: str, best: float, values: Sequence[float], added: float) -> str:
+    """Return the announcement that a grid is extended by ``added``, as the best of an arm is at its edge."""
+    return (
+        f"tuning {_place_text(cell)}: best {_field_name(field)} of {cell.arm} at the edge ({best:.3g} of "
+        f"{values[0]:.3g}..{values[-1]:.3g}): grid of all arms gets {added:.3g}"
+    )
+
+
+def mean_loss(budgets: Sequence[Cell], point: Mapping[str, float], losses: Losses) -> float:
+    """Return the mean loss over tuning seeds and ``budgets``; infinite as soon as one trial diverged."""
+    values = [losses(cell.trial(seed, **point)) for cell in budgets for seed in cell.tune_seeds]
+    return math.fsum(values) / len(values)
+
+
+def best_point(group: Group, budgets: Sequence[Cell], losses: Losses) -> dict[str, float]:
+    """Return the point of least loss for ``budgets``; among equals (all diverged) the smallest values."""
+    return min(
+        points(group.grid), key=lambda point: (mean_loss(budgets, point, losses), tuple(point.values()))
+    )
+
+
+def with_next(
+    field: str, values: Sequence[float], best: float, grown: tuple[float, ...]
+) -> tuple[float, ...]:
+    """Return ``grown`` with the next value where ``best`` is at an edge of ``values``, where allowed."""
+    further = beyond(field, values, best) if best in (values[0], values[-1]) else None
+    return grown if further is None else tuple(sorted({*grown, further}))
+
+
+def can_be_trained(cells: Iterable[Cell], grid: Grid) -> bool:
+    """Whether every point of ``grid`` is a trial of every one of ``cells``."""
+    try:
+        for cell, point in itertools.product(cells, points(grid)):
+            cell.trial(0, **point)
+    except ConfigurationError:
+        return False
+    return True
+
+
+def tuned_choices(group: Group, budgets: Sequence[Cell], losses: Losses) -> Iterator[Choice]:
+    """Yield the choice of every tuned field for each of ``budgets``, on the line through the best point."""
+    best = best_point(group, budgets, losses)
+    for field, values in group.grid.items():
+        line = [mean_loss(budgets, {**best, field: value}, losses) for value in values]
+        index = values.index(best[field])
+        axis = axis_of(field, values)
+        inside = 0 < index < len(values) - 1
+        peak = vertex(values[index - 1 : index + 2], line[index - 1 : index + 2], axis) if inside else None
+        chosen = best[field] if peak is None else settled(field, axis, peak, values)
+        is_bracketed = inside or beyond(field, values, best[field]) is None
+        is_tuned = is_bracketed and math.isfinite(line[index])
+        for cell in budgets:
+            yield replace(
+                Choice.at(cell, field, axis, chosen, "tuned" if is_tuned else "censored"),
+                grid=tuple(values),
+                losses=tuple(loss if math.isfinite(loss) else None for loss in line),
+                seeds=cell.tune_seeds,
+                vertex=peak,
+                extensions=group.extensions,
+            )
+
+
+def outdated(tuner: Tuner) -> list[str]:
+    """Return a warning where frozen choices do not follow from the sweep file any more, else nothing."""
+    changes = list(dict.fromkeys(text for cell in tuner.cells for text in _differences(cell, tuner)))
+    if not changes:
+        return []
+    shown = "; ".join(changes[:SHOWN])
+    more = f"; and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
+    return [
+        f"tuning.json is frozen, but the sweep file has changed since: {shown}{more}. "
+        "`scalevec run --retune` chooses again; finished trials are not retrained"
+    ]
+
+
+def _differences(cell: Cell, tuner: Tuner) -> Iterator[str]:
+    for field, choice in tuner.of(cell).items():
+        at = f"{field} at {cell.rung}"
+        if choice.is_carried and cell.tune_seeds:
+            yield f"{at} was carried and is now to be tuned"
+        elif not choice.is_carried and not cell.tune_seeds:
+            yield f"{at} was tuned and is now to be carried"
+        elif cell.tune_seeds:
+            yield from _otherwise_tuned(at, choice, cell.tune_grid[field], cell.tune_seeds)
+
+
+def _otherwise_tuned(at: str, choice: Choice, grid: Sequence[float], seeds: Sequence[int]) -> Iterator[str]:
+    untried = [value for value in grid if value not in choice.grid]
+    if untried:
+        yield f"{at} was tuned without {', '.join(f'{value:g}' for value in untried)}"
+    if set(seeds) != set(choice.seeds):
+        yield f"{at} was tuned with seeds {', '.join(map(str, choice.seeds))}"

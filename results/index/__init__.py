@@ -1,0 +1,1 @@
+"""The index over the run directories, derived from them."""

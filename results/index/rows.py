@@ -1,0 +1,95 @@
+"""From a run directory to its row in the index, and what tells that the row is out of date."""
+
+import math
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from scalevec.results.files import CorruptRecordError, to_json
+from scalevec.results.index.tables import FLOAT_COLUMNS, INTEGER_COLUMNS, TEXT_COLUMNS
+from scalevec.results.run_directory import RunDirectory, state_of
+
+INDEXED_FILES = ("trial.json", "events.jsonl", "result.json")
+
+
+def fingerprint(folder: str) -> str | None:
+    """What changes whenever an indexed file of the run directory ``folder`` does; None where there is none.
+
+    Three stats and no path objects: this runs for every trial each time somebody looks.
+    """
+    stamps = [_stamp(f"{folder}/{name}") for name in INDEXED_FILES]
+    return None if stamps == ["-"] * len(stamps) else " ".join(stamps)
+
+
+def _stamp(path: str) -> str:
+    """Time of change and size; "-" where there is no file."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 (a Path costs more than the call)
+    except FileNotFoundError:
+        return "-"
+    return f"{status.st_mtime_ns}:{status.st_size}"
+
+
+def row_of(run_directory: RunDirectory) -> dict[str, Any]:
+    """The row without its fingerprint, documents as JSON text.
+
+    Raises ``CorruptRecordError`` or ``OSError``.
+    """
+    try:
+        trial = run_directory.trial()
+    except FileNotFoundError:
+        raise CorruptRecordError(run_directory.trial_path, "is missing") from None
+    result, events_path = run_directory.result(), run_directory.events_path
+    state = state_of(run_directory.events(), result)
+    return {
+        "trial_id": run_directory.trial_id,
+        "state": state.state,
+        "cause": _checked(events_path, "cause", str, state.cause),
+        "attempt": _checked(events_path, "attempt", int, state.attempt),
+        "time": _checked(events_path, "time", str, state.time),
+        **_result_columns(run_directory.result_path, result or {}),
+        "semantic": _document(trial["semantic"]),
+        "descriptive": _document(trial["descriptive"]),
+        "result": None if result is None else _document(result),
+    }
+
+
+def _document(value: dict[str, Any]) -> str:
+    """``value`` as the JSON that is stored: made here, by whichever process read it, and sent on as it is."""
+    return to_json(value).decode()
+
+
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(INTEGER_COLUMNS, int),
+    **dict.fromkeys(FLOAT_COLUMNS, float),
+    **dict.fromkeys(TEXT_COLUMNS, str),
+}
+
+
+def _result_columns(path: Path, result: dict[str, Any]) -> dict[str, Any]:
+    return {name: _checked(path, name, kind, result.get(name)) for name, kind in _KINDS.items()}
+
+
+def _checked(path: Path, name: str, kind: type, value: Any) -> Any:
+    """``value`` as a column of ``kind`` can hold it; None stays None. Raises ``CorruptRecordError``."""
+    if value is None:
+        return None
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return _as_float(path, name, value)
+    fits = isinstance(value, kind) and not isinstance(value, bool)
+    if fits and (_is_storable_text(value) if isinstance(value, str) else abs(value) < 2**63):
+        return value
+    raise CorruptRecordError(path, f"has {name} = {value!r:.80}, not a value of type {kind.__name__}")
+
+
+def _as_float(path: Path, name: str, value: float) -> float:
+    with suppress(OverflowError):
+        if math.isfinite(number := float(value)):
+            return number
+    raise CorruptRecordError(path, f"has a {name} that is too large")
+
+
+def _is_storable_text(text: str) -> bool:
+    """Databases take neither a NUL nor half of a surrogate pair."""
+    return "\0" not in text and text.encode(errors="replace").decode() == text

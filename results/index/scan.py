@@ -1,0 +1,121 @@
+"""Looking at many run directories: which have changed, which still have their result, what is in them.
+
+A network file system takes a millisecond for each question, so threads ask several at once. A local disk
+answers before a thread could take over, so that there none is used.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from scalevec.results.files import CorruptRecordError
+from scalevec.results.index.rows import INDEXED_FILES, fingerprint, row_of
+from scalevec.results.run_directory import RunDirectory
+
+THREADS = 16
+PART = 250
+SLOW_S = 1e-3
+"""Seconds per trial from which on a file system counts as slow."""
+
+Answer = TypeVar("Answer")
+
+
+@dataclass
+class Looks:
+    """What a look at directories has shown; ``changed`` and ``problems`` are by trial id."""
+
+    changed: dict[str, str] = field(default_factory=dict)
+    """The present fingerprint."""
+    unchanged: set[str] = field(default_factory=set)
+    problems: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """The row of a trial, or why there is none."""
+
+    trial_id: str
+    row: dict[str, Any] | None
+    problem: str = ""
+
+
+def look(runs_dir: Path, ids: Iterable[str], known: dict[str, str]) -> Looks:
+    """Compare directories with the fingerprints in ``known``; those that do not exist are in no part."""
+    looks = Looks()
+    for trial_id, stamp, problem in _in_parts(ids, partial(_fingerprints, str(runs_dir))):
+        if problem:
+            looks.problems[trial_id] = problem
+        elif stamp is not None and stamp == known.get(trial_id):
+            looks.unchanged.add(trial_id)
+        elif stamp is not None:
+            looks.changed[trial_id] = stamp
+    return looks
+
+
+def _fingerprints(runs_dir: str, part: list[str]) -> list[tuple[str, str | None, str]]:
+    stamps: list[tuple[str, str | None, str]] = []
+    for trial_id in part:
+        try:
+            stamps.append((trial_id, fingerprint(_folder(runs_dir, trial_id)), ""))
+        except OSError as error:
+            stamps.append((trial_id, None, str(error)))
+    return stamps
+
+
+def without_result(runs_dir: Path, ids: Iterable[str]) -> list[str]:
+    """Those of ``ids`` that have no result any more: one cheap question for each trial."""
+    return list(_in_parts(ids, partial(_lacking, str(runs_dir))))
+
+
+def _lacking(runs_dir: str, part: list[str]) -> list[str]:
+    name = INDEXED_FILES[-1]
+    return [trial_id for trial_id in part if not os.access(f"{_folder(runs_dir, trial_id)}/{name}", os.F_OK)]
+
+
+def _folder(runs_dir: str, trial_id: str) -> str:
+    return f"{runs_dir}/trials/{trial_id[:2]}/{trial_id}"
+
+
+def read_rows(runs_dir: Path, ids: Iterable[str]) -> Iterator[TrialRow]:
+    """Yield the rows of these trials, in their order."""
+    return _in_parts(ids, partial(_rows, runs_dir))
+
+
+def _rows(runs_dir: Path, part: list[str]) -> list[TrialRow]:
+    return [_row(runs_dir, trial_id) for trial_id in part]
+
+
+def _row(runs_dir: Path, trial_id: str) -> TrialRow:
+    try:
+        return TrialRow(trial_id, row_of(RunDirectory.of(runs_dir, trial_id)))
+    except (CorruptRecordError, OSError) as error:
+        return TrialRow(trial_id, None, str(error))
+
+
+def _in_parts(ids: Iterable[str], work: Callable[[list[str]], list[Answer]]) -> Iterator[Answer]:
+    """Yield what ``work`` answers for parts of ``ids``, in their order; by threads once a part was slow."""
+    parts = _parts(ids)
+    for part in parts:
+        began = time.perf_counter()
+        answers = work(part)
+        is_slow = time.perf_counter() - began > SLOW_S * len(part)
+        yield from answers
+        if is_slow:
+            break
+    with ThreadPoolExecutor(THREADS) as pool:
+        # A pool takes all its work at once; only so many answers may wait in memory to be used.
+        while some := list(islice(parts, 2 * THREADS)):
+            for answers in pool.map(work, some):
+                yield from answers
+
+
+def _parts(ids: Iterable[str]) -> Iterator[list[str]]:
+    names = iter(ids)
+    while part := list(islice(names, PART)):
+        yield part

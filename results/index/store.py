@@ -1,0 +1,211 @@
+"""The index over run directories: derived from them, collected in passing, and rebuilt at any time."""
+
+import secrets
+from collections.abc import Generator, Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import sqlalchemy as sa
+
+from scalevec.results.files import write_once
+from scalevec.results.index.scan import Looks, look, read_rows, without_result
+from scalevec.results.index.tables import open_engine, take_turn, trials, upsert
+from scalevec.results.index.url import (
+    StoreError,
+    StoreUnavailableError,
+    default_url,
+    shown,
+    store_errors,
+    store_url,
+)
+from scalevec.results.run_directory import RESULT_STATES, trial_ids
+
+__all__ = ["CollectReport", "ResultsIndex", "StoreError", "StoreUnavailableError", "default_url", "store_url"]
+
+BATCH = 1000
+MOST_ASKED_ONE_BY_ONE = 5 * BATCH
+"""Beyond this many trials all rows of RUNS_DIR are read and picked from: one query is faster than many."""
+RUNS_ID = ".scalevec-id"
+
+
+@dataclass
+class CollectReport:
+    """What a collection did, in trials; ``problems`` says why a trial is not in the index (id to reason)."""
+
+    added: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    problems: dict[str, str] = field(default_factory=dict)
+
+
+class ResultsIndex:
+    """The index of results in a database, one row per trial; any number of processes may collect into one.
+
+    It holds nothing that the run directories do not: it may be deleted and rebuilt at any time. Close it, or
+    use it as a context manager.
+
+    Args:
+        url: The store, of SQLite or PostgreSQL.
+
+    Attributes:
+        replaced: The version of an older index that was emptied on opening; None where there was none.
+
+    Raises:
+        StoreError: The database cannot be reached or used; every method may raise it.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._engine, self.replaced = open_engine(url)
+
+    def __enter__(self) -> "ResultsIndex":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def name(self) -> str:
+        """The URL without its password."""
+        return shown(self._engine.url)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._engine.dispose()
+
+    def collect(self, runs_dir: Path, ids: Iterable[str] | None = None) -> CollectReport:
+        """Bring the rows of these trials (default: all of RUNS_DIR) up to date with their directories.
+
+        Directories that have not changed are only looked at. A trial whose directory is gone or corrupt
+        loses its row, so that the index always equals one that was rebuilt.
+        """
+        key, asked = _key(runs_dir, make=True), None if ids is None else sorted(set(ids))
+        # The known rows come first: a trial that another process adds meanwhile is then never taken for gone.
+        known = dict(self._values(key, asked, trials.c.fingerprint))
+        looks = look(runs_dir, trial_ids(runs_dir) if asked is None else asked, known)
+        report = CollectReport(unchanged=len(looks.unchanged), problems=looks.problems)
+        gone = known.keys() - looks.unchanged - self._replace(key, runs_dir, looks, known.keys(), report)
+        for chunk in _chunks(sorted(gone)):
+            self._write(sa.delete(trials).where(trials.c.runs_dir == key, trials.c.trial_id.in_(chunk)))
+        report.removed = len(gone)
+        return report
+
+    def _replace(
+        self, key: str, runs_dir: Path, looks: Looks, known: Set[str], report: CollectReport
+    ) -> set[str]:
+        """Write the rows of what changed; the ids of the trials that have one now."""
+        written: set[str] = set()
+        reads = read_rows(runs_dir, looks.changed)
+        while batch := list(islice(reads, BATCH)):
+            report.problems |= {read.trial_id: read.problem for read in batch if read.row is None}
+            rows = [
+                {**read.row, "runs_dir": key, "fingerprint": looks.changed[read.trial_id]}
+                for read in batch
+                if read.row is not None
+            ]
+            if rows:
+                self._write(upsert(self._engine), rows)
+            written |= {row["trial_id"] for row in rows}
+        report.updated = len(written & known)
+        report.added = len(written) - report.updated
+        return written
+
+    def rebuild(self, runs_dir: Path) -> CollectReport:
+        """Forget every row of RUNS_DIR and collect it again."""
+        self._write(sa.delete(trials).where(trials.c.runs_dir == _key(runs_dir, make=True)))
+        return self.collect(runs_dir)
+
+    def rows(self, runs_dir: Path, ids: Iterable[str] | None = None) -> list[dict[str, Any]]:
+        """The rows of these trials (default: all), by trial id; a trial that is not in the index has none.
+
+        A row holds the columns of ``results.index.tables.trials`` but ``runs_dir``.
+        """
+        columns = [column for column in trials.columns if column is not trials.c.runs_dir]
+        selected = self._select(_key(runs_dir), ids, columns)
+        return sorted((dict(row._mapping) for row in selected), key=lambda row: str(row["trial_id"]))
+
+    def current_states(self, runs_dir: Path, ids: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+        """The state of each of these trials as it is now, and what could not be read (id to reason).
+
+        Of a trial whose result the index holds, it is only asked whether that file, which is written once,
+        is still there; the others are collected. A trial without a directory is pending; one that cannot be
+        read is in the second part alone.
+        """
+        wanted = set(ids)
+        stored = self.states(runs_dir, wanted)
+        settled = [name for name, state in stored.items() if state in RESULT_STATES]
+        again = wanted.difference(settled).union(without_result(runs_dir, settled))
+        if not again:
+            return stored, {}
+        problems = self.collect(runs_dir, again).problems
+        states = stored | dict.fromkeys(again, "pending") | self.states(runs_dir, again)
+        return {name: state for name, state in states.items() if name not in problems}, problems
+
+    def states(self, runs_dir: Path, ids: Iterable[str] | None = None) -> dict[str, str]:
+        """The state of these trials (default: all): the cheap part of :meth:`rows`."""
+        return dict(self._values(_key(runs_dir), ids, trials.c.state))
+
+    def semantics(self, runs_dir: Path) -> Generator[tuple[str, dict[str, Any]], None, None]:
+        """Each trial with its semantic fields, by id, without holding all of them at once.
+
+        To be closed where not all are wanted: until then it holds a connection.
+        """
+        query = sa.select(trials.c.trial_id, trials.c.semantic).where(trials.c.runs_dir == _key(runs_dir))
+        query = query.order_by(trials.c.trial_id)
+        with self._connection() as connection:
+            for row in connection.execute(query, execution_options={"yield_per": BATCH}):
+                yield row.trial_id, row.semantic
+
+    def _values(self, key: str, ids: Iterable[str] | None, *columns: sa.Column[Any]) -> Iterable[Any]:
+        return self._select(key, ids, [trials.c.trial_id, *columns])
+
+    def _select(
+        self, key: str, ids: Iterable[str] | None, columns: Sequence[sa.Column[Any]]
+    ) -> list[sa.Row[Any]]:
+        query = sa.select(*columns).where(trials.c.runs_dir == key)
+        wanted = None if ids is None else set(ids)
+        with self._connection() as connection:
+            if wanted is None or len(wanted) > MOST_ASKED_ONE_BY_ONE:
+                # In batches: rows that are not wanted are never held all at once.
+                batches = connection.execute(query, execution_options={"yield_per": BATCH}).partitions()
+                return [row for batch in batches for row in batch if wanted is None or row[0] in wanted]
+            parts = [query.where(trials.c.trial_id.in_(chunk)) for chunk in _chunks(sorted(wanted))]
+            return [row for part in parts for row in connection.execute(part)]
+
+    @contextmanager
+    def _connection(self) -> Iterator[sa.Connection]:
+        with store_errors(self._engine.url), self._engine.connect() as connection:
+            yield connection
+
+    def _write(self, statement: sa.Insert | sa.Delete, rows: list[dict[str, Any]] | None = None) -> None:
+        """One transaction that writes first: it waits for its turn, and never deadlocks on a read lock."""
+        with store_errors(self._engine.url), self._engine.begin() as connection:
+            take_turn(connection)
+            connection.execute(statement, rows)
+
+
+def _key(runs_dir: Path, *, make: bool = False) -> str:
+    """What tells RUNS_DIR from all others in a store that several machines share: its path and its id.
+
+    The same path on another machine may be another folder, so collecting leaves an id in it; a folder
+    that we may not write into has its path alone.
+    """
+    path = Path(runs_dir) / RUNS_ID
+    if make and path.parent.is_dir() and not path.exists():
+        with suppress(OSError):
+            write_once(path, f"{secrets.token_hex(16)}\n".encode())
+    try:
+        return f"{path.parent.resolve()}#{path.read_text(encoding='ascii').strip()}"
+    except (OSError, UnicodeDecodeError):
+        return str(path.parent.resolve())
+
+
+def _chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Parts that fit the limits on parameters of a statement."""
+    return (ids[start : start + BATCH] for start in range(0, len(ids), BATCH))

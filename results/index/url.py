@@ -1,0 +1,114 @@
+"""Which store holds the index, how a store is named without its password, and what its errors become."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    InterfaceError,
+    OperationalError,
+    ProgrammingError,
+    SQLAlchemyError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+STORE_VARIABLE = "SCALEVEC_STORE"
+EXPECTED = "expected sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME"
+_DRIVERS = {
+    "sqlite": "sqlite",
+    "sqlite+pysqlite": "sqlite",
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+}
+_SHOWN_PARAMETERS = ("host", "port", "user", "dbname", "sslmode", "connect_timeout")
+_OF_THE_MACHINE = (OperationalError, InterfaceError, ProgrammingError, PoolTimeout)
+
+
+class StoreError(ValueError):
+    """The index cannot be used: what is wrong with it, and where it is (without its password)."""
+
+
+class StoreUnavailableError(StoreError, OSError):
+    """The store is not there, does not answer, does not let us in, or its driver is not installed."""
+
+
+def named_store() -> str | None:
+    """The store that a person named, None where there is no such: the one place that reads the variable."""
+    return os.environ.get(STORE_VARIABLE) or None
+
+
+def store_url(runs_dir: Path, given: str | None = None) -> str:
+    """The store of RUNS_DIR: ``given``, else what SCALEVEC_STORE says, else :func:`default_url`."""
+    return given or named_store() or default_url(runs_dir)
+
+
+def default_url(runs_dir: Path) -> str:
+    """The URL of an SQLite file in the user's cache folder, one for each RUNS_DIR.
+
+    SCALEVEC_CACHE_DIR names another folder. The folder is created.
+    """
+    from platformdirs import user_cache_path
+
+    named = os.environ.get("SCALEVEC_CACHE_DIR")
+    folder = Path(named) if named else user_cache_path("scalevec", appauthor=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    key = hashlib.sha256(str(Path(runs_dir).resolve()).encode()).hexdigest()[:16]
+    return sa.URL.create("sqlite", database=str(folder.resolve() / f"index-{key}.sqlite")).render_as_string()
+
+
+def parse_url(text: str) -> sa.URL:
+    """The store URL ``text`` with the driver that we use. Raises ``StoreError``."""
+    try:
+        url = sa.make_url(text)
+    except (ArgumentError, ValueError):
+        raise StoreError(f"store URL: cannot be read; {EXPECTED}") from None
+    if "@" in (url.host or ""):
+        raise StoreError("store URL: holds a second '@'; in a user name or a password it is written %40")
+    if url.drivername not in _DRIVERS:
+        raise StoreError(f"store {shown(url)}: {url.drivername!r} is not supported; {EXPECTED}")
+    if url.get_backend_name() == "sqlite" and (
+        url.host or url.query or url.database in (None, "", ":memory:")
+    ):
+        raise StoreError(f"store {shown(url)}: names no file; expected sqlite:///PATH and nothing else")
+    return url.set(drivername=_DRIVERS[url.drivername])
+
+
+def shown(url: sa.URL) -> str:
+    """``url`` with its password and every parameter hidden but those of which we know that they hold none."""
+    hidden = {name: "***" for name in url.query if _may_be_secret(name)}
+    # The three stars would be rendered as %2A%2A%2A.
+    return url.update_query_dict(hidden).render_as_string(hide_password=True).replace("%2A", "*")
+
+
+def _may_be_secret(name: str) -> bool:
+    return name not in _SHOWN_PARAMETERS
+
+
+def masked(message: str, url: sa.URL) -> str:
+    """``message`` without the password and the hidden parameters of ``url``, on one line."""
+    given = url.normalized_query.items()
+    secrets = [url.password, *(value for name, values in given if _may_be_secret(name) for value in values)]
+    for secret in filter(None, secrets):
+        message = message.replace(str(secret), "***")
+    return "; ".join(line.strip() for line in message.splitlines() if line.strip())
+
+
+@contextmanager
+def store_errors(url: sa.URL) -> Iterator[None]:
+    """Raise what the database says as one ``StoreError`` without a password in it."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except ValueError as error:  # what a driver makes of a host or a file that cannot be one
+        raise StoreError(f"store {shown(url)}: {masked(str(error), url)}") from None
+    except SQLAlchemyError as error:
+        message = masked(str(error.orig if isinstance(error, DBAPIError) else error), url)
+        kind = StoreUnavailableError if isinstance(error, _OF_THE_MACHINE) else StoreError
+        raise kind(f"store {shown(url)}: {message}") from None

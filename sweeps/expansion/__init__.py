@@ -1,0 +1,1 @@
+"""From a sweep to its trials."""

@@ -1,0 +1,253 @@
+"""From a sweep to its trials: a pure function of the file and three facts about the corpus."""
+
+import itertools
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from scalevec.model.accounting import count_parameters
+from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shape
+from scalevec.model.identity import trial_id
+from scalevec.sweeps.budgets import BUDGETS, setting_name
+from scalevec.sweeps.errors import Path, Problem, SweepError, refused
+from scalevec.sweeps.expansion.trials import Budget, Cell, CorpusFacts, batch_tokens, build_trial, merged
+from scalevec.sweeps.sections.exclusion import Exclusion
+
+if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
+    from scalevec.sweeps.sections.rungs import Rung
+    from scalevec.sweeps.sections.schema import Sweep
+
+__all__ = ["Cell", "CorpusFacts", "expand", "identical_arms"]
+
+LARGEST_SWEEP = 250_000
+"""Trials of one sweep; more are refused before they are written out."""
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """One point of one axis: the fields it sets, how a setting shows them, and where the file gives them."""
+
+    values: dict[str, Any]
+    setting: dict[str, Any]
+    paths: dict[str, Path]
+
+
+def expand(sweep: "Sweep", corpus: CorpusFacts) -> list[Cell]:
+    """Expand a sweep into its cells: the trials of one arm that differ only in seed and tuned fields.
+
+    Args:
+        sweep: A loaded sweep.
+        corpus: The fingerprint, vocabulary and training tokens of its corpus.
+
+    Returns:
+        The cells rung by rung, the arms of one setting beside each other, without those that are excluded.
+
+    Raises:
+        SweepError: Every problem that shows only in whole trials, with its line.
+    """
+    _check_size(sweep)
+    problems: set[Problem] = set()
+    cells: list[Cell] = []
+    axes = _axes(sweep)
+    arms = [(label, _given(fields, "arms", label)) for label, fields in sweep.arms.items()]
+    base = [_Choice({"sequence_length": sweep.corpus.sequence_length}, {}, {}), _given(sweep.trial, "trial")]
+    places = itertools.product(enumerate(sweep.ladder), sweep.budgets)
+    for (position, rung), amount in places:
+        of_rung = _of_rung(position, rung)
+        for point in itertools.product(*axes):
+            for arm, fields in arms:
+                choices = [of_rung, *base, *point, fields]
+                try:
+                    cells.append(_cell(sweep, arm, rung, amount, choices, corpus))
+                except ConfigurationError as error:
+                    problems.add(_problem(sweep, position, choices, error))
+    problems |= _tuning_problems(sweep, cells) | _too_small(sweep, cells, corpus)
+    if problems:
+        raise SweepError(problems)
+    return _after_exclusion(sweep, cells)
+
+
+def _check_size(sweep: "Sweep") -> None:
+    n_trials = len(sweep.seeds)
+    if sweep.tune is not None:
+        n_trials += len(sweep.tune.seeds) * math.prod(map(len, sweep.tune.grids.values()))
+    n_trials *= math.prod(map(len, (sweep.ladder, sweep.budgets, sweep.arms, *_axes(sweep))))
+    if n_trials > LARGEST_SWEEP:
+        message = f"about {n_trials} trials; allowed: at most {LARGEST_SWEEP} in one sweep"
+        raise SweepError([sweep.source.problem((), message)])
+
+
+def _given(fields: Any, *path: str) -> _Choice:
+    values = fields.given()
+    return _Choice(values, {}, {name: (*path, name) for name in values})
+
+
+def _of_rung(position: int, rung: "Rung") -> _Choice:
+    """What the rung itself gives, which every other section overrules."""
+    values = rung.trial_fields()
+    return _Choice(values, {}, {name: ("ladder", position, name) for name in values})
+
+
+def _axes(sweep: "Sweep") -> list[list[_Choice]]:
+    """The lists whose product is run, apart from rungs, tokens and arms."""
+    axes = [
+        [_entry(part, position, entry) for position, entry in enumerate(entries)]
+        for part, entries in (("optimizer", sweep.optimizers), ("schedule", sweep.schedules))
+        if entries is not None
+    ]
+    axes += [
+        [_listed("grid", position, {name: item}) for position, item in enumerate(items)]
+        for name, items in sweep.grid.choices().items()
+    ]
+    if lists := sweep.zip.choices():
+        rows = zip(*lists.values(), strict=True)
+        axes.append([_listed("zip", i, dict(zip(lists, row, strict=True))) for i, row in enumerate(rows)])
+    return axes
+
+
+def _entry(part: str, position: int, entry: Any) -> _Choice:
+    values = entry.given()
+    listed: Path = (f"{part}s", position)
+    paths: dict[str, Path] = {name: (*listed, name) for name in values}
+    return _Choice({part: values.pop("name"), **values}, {part: entry.label}, paths | {part: listed})
+
+
+def _listed(section: str, position: int, items: Mapping[str, tuple[Any, Any]]) -> _Choice:
+    return _Choice(
+        {name: value for name, (value, _) in items.items()},
+        {name: label for name, (_, label) in items.items()},
+        {name: (section, name, position) for name in items},
+    )
+
+
+def _cell(
+    sweep: "Sweep", arm: str, rung: "Rung", amount: float, choices: list[_Choice], corpus: CorpusFacts
+) -> Cell:
+    values = merged(choice.values for choice in choices)
+    n_params = _n_params(rung.shape, rung.mixture, values.get("architecture"))
+    ratio = BUDGETS[sweep.budget_kind](amount, n_params)
+    unit = sweep.tune.batch_unit if sweep.tune is not None else 1
+    if unit > 1:
+        unit = math.lcm(unit, batch_tokens(values))
+    budget = Budget(rung.shape, n_params, ratio, corpus, rung.mixture, unit)
+    template = build_trial(budget, values, seed=0)
+    setting = {
+        "optimizer": template.optimizer.name,
+        "schedule": template.schedule.name,
+        setting_name(sweep.budget_kind): amount,
+    }
+    for choice in choices:
+        setting |= choice.setting
+    is_tuned = sweep.tune is not None and rung.name in sweep.tuned_rungs
+    return Cell(
+        arm=arm,
+        rung=rung.name,
+        n_params=n_params,
+        setting=setting,
+        template=template,
+        seeds=sweep.seeds,
+        tune_seeds=sweep.tune.seeds if sweep.tune is not None and is_tuned else (),
+        tune_grid=sweep.tune.grids if sweep.tune is not None else {},
+        budget=budget,
+        values=values,
+    )
+
+
+@lru_cache
+def _n_params(shape: Shape, experts: Experts | None, architecture: str | None) -> int:
+    """N, which knows neither the arm's scale vectors nor the vocabulary."""
+    options: dict[str, Any] = {"experts": experts}
+    if architecture is not None:
+        options["architecture"] = architecture
+    return count_parameters(ModelConfig(shape, vocabulary_size=2, **options)).matrices
+
+
+def _after_exclusion(sweep: "Sweep", cells: list[Cell]) -> list[Cell]:
+    """The cells with the seeds that ``exclude`` leaves; those without any are gone."""
+    if not sweep.exclude:
+        return cells
+    exclusion = Exclusion(sweep.exclude)
+    left = [_after(exclusion, cell, sweep.budget_kind) for cell in cells]
+    kept = [cell for cell in left if cell.seeds or cell.tune_seeds]
+    problems = list(exclusion.problems(sweep.source))
+    if not kept:
+        problems.append(sweep.source.problem(("exclude",), "drops every trial; nothing is left"))
+    if problems:
+        raise SweepError(problems)
+    return kept
+
+
+def _after(exclusion: Exclusion, cell: Cell, budget: str) -> Cell:
+    view = {"arm": cell.arm, "rung": cell.rung, **cell.setting, budget: cell.setting[setting_name(budget)]}
+    seeds = exclusion.left(view, "comparison", cell.seeds)
+    return replace(cell, seeds=seeds, tune_seeds=exclusion.left(view, "tuning", cell.tune_seeds))
+
+
+_PLACES: dict[str, Path] = {
+    "sequence_length": ("corpus", "sequence_length"),
+    "vocabulary_size": ("corpus", "tokenizer"),
+}
+
+
+def _problem(sweep: "Sweep", rung: int, choices: list[_Choice], error: ConfigurationError) -> Problem:
+    """``error`` at the line that gave the field: the last choice that sets it, as in :func:`merged`."""
+    name = error.field.partition(".")[0]
+    path = (sweep.budget_kind,) if name == "tokens" else _PLACES.get(name, ("ladder", rung))
+    for choice in choices:
+        path = choice.paths.get(name, path)
+    prefix = "" if name in path else f"{name}: "
+    return sweep.source.problem(path, prefix + refused(error.value, error.allowed))
+
+
+def _tuning_problems(sweep: "Sweep", cells: list[Cell]) -> set[Problem]:
+    """Points of the tuning grid that no trial can have, tried on one cell of every arm and recipe."""
+    problems: set[Problem] = set()
+    recipes = ("optimizer", "schedule")
+    tuned = {(cell.arm, *(cell.setting[name] for name in recipes)): cell for cell in cells if cell.tune_grid}
+    for cell in tuned.values():
+        for point in itertools.product(*cell.tune_grid.values()):
+            try:
+                cell.trial(0, **dict(zip(cell.tune_grid, point, strict=True)))
+            except ConfigurationError as error:
+                name = error.field if error.field in cell.tune_grid else next(iter(cell.tune_grid))
+                prefix = "" if name == error.field else f"{error.field}: "
+                message = prefix + refused(error.value, error.allowed)
+                problems.add(sweep.source.problem(("tune", name), message))
+    return problems
+
+
+def _too_small(sweep: "Sweep", cells: list[Cell], corpus: CorpusFacts) -> set[Problem]:
+    """A corpus without tokens for one batch; targets are one token further than inputs."""
+    largest = max((cell.template.batch_tokens for cell in cells), default=0)
+    if corpus.training_tokens > largest:
+        return set()
+    message = (
+        f"{corpus.training_tokens} training tokens are too few for one batch; "
+        f"allowed: more than batch_tokens, {largest}"
+    )
+    return {sweep.source.problem(("corpus",), message)}
+
+
+def identical_arms(cells: Iterable[Cell]) -> list[str]:
+    """A warning for each pair of arms whose trials have one identity, wherever both have them."""
+    by_setting: defaultdict[tuple[Any, ...], dict[str, str]] = defaultdict(dict)
+    for cell in cells:
+        setting = (cell.rung, *sorted((name, str(value)) for name, value in cell.setting.items()))
+        by_setting[setting][cell.arm] = trial_id(cell.template)
+    shared: Counter[tuple[str, str]] = Counter()
+    same: Counter[tuple[str, str]] = Counter()
+    for identities in by_setting.values():
+        for pair in itertools.combinations(identities, 2):
+            shared[pair] += 1
+            same[pair] += identities[pair[0]] == identities[pair[1]]
+    return [_identical(pair, same[pair], shared[pair]) for pair in shared if same[pair]]
+
+
+def _identical(pair: tuple[str, str], n_same: int, n_shared: int) -> str:
+    where = "" if n_same == n_shared else f" in {n_same} of {n_shared} cells"
+    return (
+        f"arms {pair[0]} and {pair[1]} are identical by construction{where}: each trial is run once for both"
+    )

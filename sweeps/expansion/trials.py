@@ -1,0 +1,183 @@
+"""A trial from the flat fields of a sweep file; a cell of trials that differ in seed and tuned fields."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+from scalevec.model.config import (
+    ConfigurationError,
+    Experts,
+    ModelConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    Shape,
+    Trial,
+)
+from scalevec.sweeps.fields import (
+    DEFAULT_BATCH_SEQUENCES,
+    DEFAULT_WARMUP_FRACTION,
+    FIELD_TYPES,
+    TRIAL_FIELDS,
+    WARMUP_FRACTION,
+)
+
+MOST_ROUNDED = 0.05
+"""Of a budget, by which it may be changed so that all tuned batches divide it."""
+ENDLESS = 10**15
+"""Training tokens of a corpus that is only named: no trial sees its text twice."""
+
+
+@dataclass(frozen=True)
+class CorpusFacts:
+    """A corpus as trials see it: its fingerprint, its vocabulary, the tokens of its training split."""
+
+    fingerprint: str
+    vocabulary_size: int
+    training_tokens: int
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a cell fixes beside the trial fields: the shape, N, tokens over N, the corpus, the experts.
+
+    unit: tokens come in whole units; 1 where the batch alone decides.
+    """
+
+    shape: Shape
+    n_params: int
+    tokens_per_parameter: float
+    corpus: CorpusFacts
+    experts: Experts | None = None
+    unit: int = 1
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The trials of one arm that differ only in their seed and in the tuned fields.
+
+    n_params: N, non-embedding matrix parameters without scale vectors.
+    setting: optimizer, schedule, the budget as given and every field of grid and zip, as plain values.
+    template: the trial of seed 0 with the learning rate as given.
+    seeds: comparison seeds. tune_seeds: tuning seeds, empty where the rung is not tuned.
+    tune_grid: tuned field -> ascending values; empty where nothing is tuned, and the same for all arms.
+    """
+
+    arm: str
+    rung: str
+    n_params: int
+    setting: dict[str, Any]
+    template: Trial
+    seeds: tuple[int, ...]
+    tune_seeds: tuple[int, ...]
+    tune_grid: dict[str, tuple[Any, ...]]
+    budget: Budget
+    values: Mapping[str, Any]
+    """The flat trial fields that the sweep file gives."""
+
+    # Dictionaries have no hash; what is left tells cells apart well enough, and is hashed once.
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.arm, self.rung, self.template, self.seeds, self.tune_seeds))
+
+    def trial(self, seed: int, **tuned_fields: Any) -> Trial:
+        """The trial of ``seed`` with ``tuned_fields`` changed. Raises ``ConfigurationError``."""
+        if not tuned_fields:
+            return replace(self.template, seed=seed)
+        typed = {name: _number(name, value) for name, value in tuned_fields.items()}
+        return build_trial(self.budget, merged([self.values, typed]), seed)
+
+
+def _number(name: str, value: float) -> float:
+    """``value`` as the field's own kind of number: a NumPy number or a vertex between two integers is not."""
+    return round(value) if FIELD_TYPES[name] is int else float(value)
+
+
+def epochs(trial: Trial, corpus: CorpusFacts) -> float:
+    """How often ``trial`` goes through the training split."""
+    return trial.tokens / corpus.training_tokens
+
+
+def merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Flat trial fields, later layers over earlier ones; either form of the warm-up replaces the other."""
+    values: dict[str, Any] = {}
+    for layer in layers:
+        if "warmup_tokens" in layer or WARMUP_FRACTION in layer:
+            values.pop("warmup_tokens", None)
+            values.pop(WARMUP_FRACTION, None)
+        values.update(layer)
+    return values
+
+
+def build_trial(budget: Budget, values: Mapping[str, Any], seed: int) -> Trial:
+    """The trial of the flat ``values``, in whole batches. Raises ``ConfigurationError``."""
+    groups: dict[str, dict[str, Any]] = {"": {}, "model": {}, "optimizer": {}, "schedule": {}}
+    for name, value in values.items():
+        if name != WARMUP_FRACTION:
+            group, _, field = TRIAL_FIELDS[name].rpartition(".")
+            groups[group][field] = value
+    batch = batch_tokens(values)
+    tokens = _tokens(budget, batch)
+    if "warmup_tokens" not in values:
+        groups["schedule"]["warmup_tokens"] = _warmup(values, tokens, batch)
+    return Trial(
+        model=_part(
+            ModelConfig,
+            shape=budget.shape,
+            vocabulary_size=budget.corpus.vocabulary_size,
+            experts=budget.experts,
+            **groups["model"],
+        ),
+        optimizer=_part(OptimizerConfig, **groups["optimizer"]),
+        schedule=_part(ScheduleConfig, **groups["schedule"]),
+        corpus=budget.corpus.fingerprint,
+        tokens=tokens,
+        seed=seed,
+        **groups[""] | {"batch_tokens": batch},
+    )
+
+
+def batch_tokens(values: Mapping[str, Any]) -> int:
+    """The batch of the flat ``values``. Raises ``ConfigurationError``."""
+    for name in ("sequence_length", "batch_tokens"):
+        if values.get(name, 1) <= 0:
+            raise ConfigurationError(name, values[name], "a positive number")
+    batch: int = values.get("batch_tokens", DEFAULT_BATCH_SEQUENCES * values["sequence_length"])
+    return batch
+
+
+def _tokens(budget: Budget, batch: int) -> int:
+    """The budget in whole batches; where batches are tuned, the same for all of them."""
+    wanted = budget.tokens_per_parameter * budget.n_params
+    if budget.unit == 1:
+        return whole_batches(wanted, batch, least=1)
+    tokens = whole_batches(wanted, budget.unit)
+    if abs(tokens - wanted) > MOST_ROUNDED * wanted or tokens % batch:
+        raise ConfigurationError(
+            "batch_tokens",
+            batch,
+            f"batches of which a whole number makes up the budget of {wanted:,.0f} tokens "
+            f"(those to be tried have the least common multiple {budget.unit:,})",
+        )
+    return tokens
+
+
+def _warmup(values: Mapping[str, Any], tokens: int, batch: int) -> int:
+    fraction = values.get(WARMUP_FRACTION, DEFAULT_WARMUP_FRACTION)
+    if not 0 <= fraction <= 1:
+        raise ConfigurationError(WARMUP_FRACTION, fraction, "a number in [0, 1]")
+    return whole_batches(fraction * tokens, batch)
+
+
+def whole_batches(tokens: float, batch: int, least: int = 0) -> int:
+    """``tokens`` rounded to whole batches, ``least`` batches or more."""
+    return max(round(tokens / batch), least) * batch
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _part(kind: Any, **fields: Any) -> Any:
+    """One frozen part of a trial, made once for all trials that share it."""
+    return kind(**fields)

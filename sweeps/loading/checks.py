@@ -1,0 +1,152 @@
+"""What can be said of a sweep file only by looking at several of its sections at once."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from scalevec.sweeps.budgets import BUDGETS
+from scalevec.sweeps.errors import Path, Problem, not_among, refused, unknown
+from scalevec.sweeps.loading.corpus_lookup import missing_files
+from scalevec.sweeps.sections.exclusion import CELL_FIELDS
+from scalevec.sweeps.sections.schema import Sweep
+
+_Finding = tuple[Path, str]
+
+
+def problems_of(sweep: Sweep, *, look_for_files: bool = True) -> list[Problem]:
+    """Every problem between the sections of ``sweep``, with its line."""
+    of_names = (_ladder, _tune, _seeds, _compare, _resources, _simulate, _exclude)
+    of_fields = (_budgets, _zip, _given_once, _warm_up)
+    checks = (*of_names, *((missing_files,) if look_for_files else ()), *of_fields)
+    return [sweep.source.problem(path, message) for check in checks for path, message in check(sweep)]
+
+
+def _rungs(sweep: Sweep) -> list[str]:
+    return [rung.name for rung in sweep.ladder]
+
+
+def _ladder(sweep: Sweep) -> Iterator[_Finding]:
+    names = _rungs(sweep)
+    for position, name in enumerate(names):
+        if name in names[:position]:
+            yield ("ladder", position), f"a second rung is called {name}; allowed: each name once"
+        if name == "default":
+            yield ("ladder", position), refused(name, "another name (resources uses this one)")
+
+
+def _tune(sweep: Sweep) -> Iterator[_Finding]:
+    if sweep.tune is None:
+        return
+    lists = sweep.tune.lists()
+    if not lists:
+        yield ("tune",), "names no field to tune; give one, such as learning_rate: [0.008, 0.016, 0.032]"
+    for name, values in lists.items():
+        if len(values) < 2:
+            yield ("tune", name), refused(list(values), "two values or more (three bracket an optimum)")
+    if sweep.tune.check_carried and "learning_rate" not in lists:
+        yield ("tune", "check_carried"), refused(True, "false where learning_rate is not tuned")
+    for position, rung in enumerate(sweep.tune.rungs or ()):
+        if rung not in _rungs(sweep):
+            yield ("tune", "rungs", position), not_among(rung, _rungs(sweep), "not in ladder")
+
+
+def _seeds(sweep: Sweep) -> Iterator[_Finding]:
+    compared = set(sweep.seeds)
+    for position, seed in enumerate(sweep.tune.seeds if sweep.tune else ()):
+        if seed in compared:
+            allowed = "seeds that are not among the comparison's (what is tuned on a seed looks good on it)"
+            yield ("tune", "seeds", position), refused(seed, allowed)
+
+
+def _compare(sweep: Sweep) -> Iterator[_Finding]:
+    reference = sweep.compare.reference
+    if reference is not None and reference not in sweep.arms:
+        yield ("compare", "reference"), not_among(reference, sweep.arms, "no such arm")
+
+
+def _resources(sweep: Sweep) -> Iterator[_Finding]:
+    names = ["default", *_rungs(sweep)]
+    for name in sweep.resources:
+        if name not in names:
+            yield ("resources", name), unknown(name, names, "no such rung")
+
+
+def _simulate(sweep: Sweep) -> Iterator[_Finding]:
+    for name in sweep.simulate.arms:
+        if name not in sweep.arms:
+            yield ("simulate", "arms", name), unknown(name, sweep.arms, "no such arm")
+
+
+def _budgets(sweep: Sweep) -> Iterator[_Finding]:
+    given = [kind for kind in BUDGETS if getattr(sweep, kind) is not None]
+    for kind in given[1:]:
+        yield (kind,), f"the budget is given by {given[0]} too; allowed: one of {', '.join(BUDGETS)}"
+
+
+def _zip(sweep: Sweep) -> Iterator[_Finding]:
+    lengths = {name: len(values) for name, values in sweep.zip.given().items()}
+    if len(set(lengths.values())) > 1:
+        text = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        yield ("zip",), f"lists of different lengths: {text}; allowed: lists of one length, advanced together"
+
+
+_Giver = tuple[str, Path, dict[str, str]]
+"""A section that chooses fields for some trials only: its name, where it stands, its fields by their slot."""
+
+
+def _by_slot(names: Iterable[str]) -> dict[str, str]:
+    """The two forms of the warm-up fill one slot; any other field is its own."""
+    return {"warmup" if name.startswith("warmup_") else name: name for name in names}
+
+
+def _givers(sweep: Sweep) -> list[_Giver]:
+    givers: list[_Giver] = []
+    entries: list[tuple[str, tuple[Any, ...]]] = [
+        ("optimizer", sweep.optimizers or ()),
+        ("schedule", sweep.schedules or ()),
+    ]
+    for part, listed in entries:
+        names = {name for entry in listed for name in entry.given()} - {"name"}
+        if listed:
+            givers.append((f"{part}s", (f"{part}s",), _by_slot({*names, part})))
+    givers.append(("grid", ("grid",), _by_slot(sweep.grid.given())))
+    givers.append(("zip", ("zip",), _by_slot(sweep.zip.given())))
+    givers.append(("tune", ("tune",), _by_slot(sweep.tune.lists() if sweep.tune else ())))
+    return givers
+
+
+def _given_once(sweep: Sweep) -> Iterator[_Finding]:
+    """Two sections that both choose a field would silently overrule each other."""
+    givers = _givers(sweep)
+    arms: list[_Giver] = [
+        ("arms", ("arms", label), _by_slot(fields.given())) for label, fields in sweep.arms.items()
+    ]
+    for position, (_, path, fields) in enumerate([*givers, *arms]):
+        for other, _, others in givers[:position]:
+            for slot in sorted(fields.keys() & others.keys()):
+                yield (*path, fields[slot]), f"the field is chosen by {other} too; allowed: one of the two"
+
+
+def _warm_up(sweep: Sweep) -> Iterator[_Finding]:
+    """The warm-up given in both forms in one place."""
+    places: list[tuple[Path, Iterable[str]]] = [(("trial",), sweep.trial.given())]
+    places += [(("grid",), sweep.grid.given()), (("zip",), sweep.zip.given())]
+    places += [(("arms", label), fields.given()) for label, fields in sweep.arms.items()]
+    places += [(("schedules", i), entry.given()) for i, entry in enumerate(sweep.schedules or ())]
+    if sweep.tune is not None:
+        places.append((("tune",), sweep.tune.lists()))
+    for path, names in places:
+        if {"warmup_tokens", "warmup_fraction"} <= set(names):
+            yield path, "warmup_tokens and warmup_fraction are both given; allowed: one of the two"
+
+
+def _exclude(sweep: Sweep) -> Iterator[_Finding]:
+    known = ["optimizer", "schedule", sweep.budget_kind, *sweep.grid.given(), *sweep.zip.given()]
+    for position, rule in enumerate(sweep.exclude):
+        if not rule:
+            yield (
+                ("exclude", position),
+                refused({}, "fields to match, such as {rung: NAME, seed: 1}"),
+            )
+        for name in rule:
+            if name not in [*CELL_FIELDS, *known]:
+                yield ("exclude", position, name), unknown(name, [*CELL_FIELDS, *known], "unknown field")

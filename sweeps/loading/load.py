@@ -1,0 +1,118 @@
+"""From a file to a valid sweep: everything is checked, and every problem has its line."""
+
+from collections.abc import Mapping
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import ValidationError
+
+from scalevec.model.optimization import COMMON_OPTIONS, OPTIMIZERS, SCHEDULES
+from scalevec.sweeps.errors import Path, Problem, SweepError, refused, refused_by_pydantic, unknown
+from scalevec.sweeps.expansion.expand import expand
+from scalevec.sweeps.expansion.trials import CorpusFacts
+from scalevec.sweeps.fields import WARMUP_FRACTION
+from scalevec.sweeps.loading.checks import problems_of
+from scalevec.sweeps.sections.entries import LABEL_PATTERN, Section, ValidatedAs
+from scalevec.sweeps.sections.rungs import GENERATED, LISTED
+from scalevec.sweeps.sections.schema import NAME_PATTERN, Sweep
+from scalevec.sweeps.yaml_source import SweepSource
+
+_NO_PLACES = ("[key]", LISTED, GENERATED)
+_NAMED_LISTS: dict[str, tuple[tuple[str, ...], Mapping[str, Mapping[str, Any]]]] = {
+    "optimizers": (
+        COMMON_OPTIONS["optimizer"],
+        {name: registered.options for name, registered in OPTIMIZERS.items()},
+    ),
+    "schedules": (
+        (*COMMON_OPTIONS["schedule"], WARMUP_FRACTION),
+        {name: registered.options for name, registered in SCHEDULES.items()},
+    ),
+}
+"""Lists whose entries have a name that says which further fields they take."""
+_PATTERNS = {
+    LABEL_PATTERN: "1 to 40 letters, digits or signs of . _ + -",
+    NAME_PATTERN: "1 to 80 letters, digits or signs of . _ -",
+}
+
+
+def read(source: SweepSource, *, look_for_files: bool = True) -> Sweep:
+    """The sweep that ``source`` describes. Raises :class:`SweepError` with all that is wrong.
+
+    Files of the corpus that are not there are wrong too, unless nobody shall look for them.
+    """
+    if not isinstance(source.data, dict):
+        allowed = "a mapping of fields (name, ladder, arms)"
+        raise SweepError([source.problem((), refused(source.data, allowed))])
+    try:
+        sweep = Sweep.model_validate(source.data)
+    except ValidationError as error:
+        raise SweepError(_problem(source, details) for details in error.errors(include_url=False)) from None
+    sweep._source = source
+    if problems := problems_of(sweep, look_for_files=look_for_files):
+        raise SweepError(problems)
+    expand(sweep, _any_corpus(sweep))
+    return sweep
+
+
+def _any_corpus(sweep: Sweep) -> CorpusFacts:
+    """A corpus that is large enough for any sweep, to try the expansion with."""
+    return CorpusFacts("", sweep.corpus.vocabulary, 2**200)
+
+
+def _problem(source: SweepSource, details: Any) -> Problem:
+    """What pydantic found, in our words and with its line."""
+    kind, context = details["type"], details.get("ctx", {})
+    path: Path = tuple(part for part in details["loc"] if part not in _NO_PLACES)
+    if kind == "sweep":
+        return source.problem(path + context["path"], context["message"])
+    if kind == "missing":
+        return source.problem(path, "missing; the field has no default")
+    if kind == "extra_forbidden":
+        known = _options_of_the_named(source.data, path) or _fields_beside(path)
+        return source.problem(path, unknown(path[-1], known, "unknown key"))
+    return source.problem(path, refused_by_pydantic(details, _PATTERNS))
+
+
+def _options_of_the_named(data: Any, path: Path) -> list[str]:
+    """The fields of the optimizer or schedule that is named beside ``path``; empty anywhere else."""
+    if len(path) != 3 or path[0] not in _NAMED_LISTS:
+        return []
+    common, registry = _NAMED_LISTS[str(path[0])]
+    entry: Any = data[path[0]]
+    if isinstance(entry, list):
+        entry = entry[int(path[1])]
+    name = entry.get("name")
+    return ["name", *common, *registry[name]] if isinstance(name, str) and name in registry else []
+
+
+def _fields_beside(path: Path) -> list[str]:
+    """The fields that the section around ``path`` knows."""
+    kind: Any = Sweep
+    for part in path[:-1]:
+        kind = _inner(kind, part)
+    kind = _form(kind, path[-1])
+    return [field.alias or name for name, field in kind.model_fields.items()]
+
+
+def _inner(kind: Any, part: str | int) -> Any:
+    """The type of what stands under ``part`` in a value of type ``kind``, without its annotations."""
+    kind = _form(kind, part)
+    if isinstance(kind, type) and issubclass(kind, Section):
+        return _bare(kind.model_fields[str(part)].rebuild_annotation())
+    return _bare([inner for inner in get_args(kind) if inner is not ...][-1])
+
+
+def _form(kind: Any, part: str | int) -> Any:
+    """Of a list of sections or one section: the one in which ``part`` can stand; other types as they are."""
+    if get_origin(kind) not in (Union, UnionType):
+        return kind
+    forms = [_bare(form) for form in get_args(kind)]
+    return next(form for form in forms if isinstance(part, int) == (get_origin(form) is tuple))
+
+
+def _bare(kind: Any) -> Any:
+    if get_origin(kind) is Annotated:
+        validated = (note.kind for note in kind.__metadata__ if isinstance(note, ValidatedAs))
+        return _bare(next(validated, get_args(kind)[0]))
+    options = [option for option in get_args(kind) if option is not NoneType]
+    return _bare(options[0]) if NoneType in get_args(kind) else kind

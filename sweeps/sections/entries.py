@@ -1,0 +1,304 @@
+"""What the sections of a sweep file share: the trial fields, alone and in lists, as pydantic models.
+
+The models of trial fields are made from ``sweeps.fields``, so that a new option of an optimizer or a schedule
+is a field here without a line here.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, Any, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Strict,
+    StringConstraints,
+    create_model,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic_core.core_schema import no_info_before_validator_function
+
+from scalevec.model.config import ConfigurationError
+from scalevec.model.strategies import PRESETS as STRATEGIES
+from scalevec.model.strategies import ScaleVectorStrategy
+from scalevec.sweeps.axes import beyond
+from scalevec.sweeps.errors import not_among, refused, shown
+from scalevec.sweeps.fields import (
+    FIELD_CHOICES,
+    FIELD_HELP,
+    FIELD_TYPES,
+    NUMERIC_FIELDS,
+    STRATEGY_CHOICES,
+    STRATEGY_HELP,
+    STRATEGY_TYPES,
+    TRIAL_FIELDS,
+    WARMUP_FRACTION,
+)
+
+T = TypeVar("T")
+_LARGEST_INTEGER = 2**62
+
+
+def problem(message: str, *path: str | int) -> PydanticCustomError:
+    """The error of a validator: ``message`` about the part at ``path`` below the validated value."""
+    return PydanticCustomError("sweep", "{message}", {"message": message, "path": path})
+
+
+def as_problem(error: ConfigurationError, section: "Given") -> PydanticCustomError:
+    """``error`` at its field below ``section``, as far as the file gives that."""
+    path: list[str] = []
+    part: Any = section
+    for name in error.field.removeprefix("scale_vectors.").split("."):
+        if not isinstance(part, Given) or name not in part.model_fields_set:
+            break
+        path.append(name)
+        part = getattr(part, name)
+    return problem(refused(error.value, error.allowed), *path)
+
+
+class Section(BaseModel):
+    """A mapping of the sweep file: unknown keys are refused and nothing is converted by guessing."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+@dataclass(frozen=True)
+class ValidatedAs:
+    """``Annotated[T, ValidatedAs(kind)]``: a type checker sees T, pydantic validates ``kind``."""
+
+    kind: Any
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler.generate_schema(self.kind)
+
+
+class OneOrMore:
+    """Says of a type of lists that one item alone stands for the list of it: ``seeds: 3`` is ``[3]``."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_before_validator_function(_listed, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        of_list = handler(schema)
+        return {"anyOf": [of_list["items"], of_list]}
+
+
+def _listed(value: Any) -> Any:
+    return value if value is None or isinstance(value, list | tuple) else [value]
+
+
+def _distinct(items: tuple[T, ...]) -> tuple[T, ...]:
+    """Refuse an empty list and a value that stands in it twice."""
+    if not items:
+        raise problem(refused([], "a list of at least one value"))
+    first: dict[T, int] = {}
+    for position, item in enumerate(items):
+        if item in first:
+            raise problem(
+                f"{shown(label_of(item))} stands in the list twice, first at [{first[item]}]", position
+            )
+        first[item] = position
+    return items
+
+
+Items = Annotated[tuple[T, ...], Strict(False), OneOrMore(), AfterValidator(_distinct)]
+"""A list of at least one value, all different, or one value alone."""
+Number = Annotated[float, AfterValidator(lambda value: value + 0.0)]
+"""A finite number; -0.0 becomes 0.0, which is another text in an identity but the same number."""
+Integer = Annotated[int, Field(ge=-_LARGEST_INTEGER, le=_LARGEST_INTEGER)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+LABEL_PATTERN = r"^[A-Za-z0-9._+-]{1,40}$"
+Label = Annotated[str, StringConstraints(pattern=LABEL_PATTERN)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+
+_TYPES: dict[Any, Any] = {
+    float: Number,
+    int: Integer,
+    bool: bool,
+    str: str,
+    tuple[str, ...]: Annotated[tuple[str, ...], Strict(False), OneOrMore()],
+}
+
+
+def label_of(value: Any) -> Any:
+    """A value as a setting shows it: plain values as they are, mappings by what they change."""
+    return value.label if isinstance(value, Named) else value
+
+
+def resolved(value: Any) -> Any:
+    """A value as a trial holds it."""
+    return value.resolved() if isinstance(value, Strategy) else value
+
+
+class Given(Section):
+    """Fields that may be left out; only those that the file gives count."""
+
+    def given(self) -> dict[str, Any]:
+        """The fields that the file gives, with their values."""
+        names = [name for name in type(self).model_fields if name in self.model_fields_set]
+        return {name: resolved(getattr(self, name)) for name in names}
+
+
+class Named(Given):
+    """Fields around a name."""
+
+    @property
+    def label(self) -> str:
+        """The name and what is changed about it: ``adamw(beta2=0.99)``."""
+        given = self.given()
+        name = str(given.pop("name", given.pop("preset", "custom")))
+        options = ",".join(f"{option}={value}" for option, value in sorted(given.items()))
+        return f"{name}({options})" if options else name
+
+
+class Strategy(Named):
+    """Scale vectors: a preset, its fields changed one by one."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "Strategy":
+        preset = self.given().get("preset", "baseline")
+        if preset not in STRATEGIES:
+            raise problem(not_among(preset, STRATEGIES, "unknown preset"))
+        try:
+            self.resolved()
+        except ConfigurationError as error:
+            raise as_problem(error, self) from None
+        return self
+
+    def resolved(self) -> ScaleVectorStrategy:
+        """The strategy: the preset (``baseline`` if none is named) with the given fields changed."""
+        given = self.given()
+        return replace(STRATEGIES[given.pop("preset", "baseline")], **given)
+
+
+class TuneLists(Given):
+    """What is tuned, and where; the fields that are tuned follow from the table of trial fields."""
+
+    rungs: Items[str] | None = None
+    """Rungs at which every arm is tuned; all where none is named."""
+    seeds: Items[Seed] = (100,)
+    """Seeds of the tuning trials, none of which is compared."""
+    extend: Annotated[int, Field(ge=0, le=20)] = 2
+    """How many times a grid may grow by a step where the optimum lies at its edge."""
+    check_carried: bool = False
+    """Whether the reference arm's carried learning rate is checked at its largest rung, a step to each side.
+
+    Where a side is better the rate counts as censored. That costs three trials there for each tuning seed and
+    setting, so it is not done unasked.
+    """
+
+    def lists(self) -> dict[str, tuple[Any, ...]]:
+        """The tuned fields with their values, in the order of the file."""
+        return {name: values for name, values in self.given().items() if name in NUMERIC_FIELDS}
+
+    @cached_property
+    def grids(self) -> dict[str, tuple[Any, ...]]:
+        """The tuned fields with their values, ascending."""
+        return {name: tuple(sorted(values)) for name, values in self.lists().items()}
+
+    @cached_property
+    def batch_unit(self) -> int:
+        """Tokens that each batch to be tried divides, those of an extended grid too; 1 if none is tuned.
+
+        With budgets in whole units, trials of different batches train on the same number of tokens.
+        """
+        tried = list(self.grids.get("batch_tokens", ()))
+        for _ in range(self.extend if tried else 0):
+            tried.append(round(beyond("batch_tokens", tried, tried[-1]) or tried[-1]))
+        return math.lcm(*tried)
+
+
+class ListsOfFields(Given):
+    """Trial fields with a list of values each."""
+
+    def choices(self) -> dict[str, list[tuple[Any, Any]]]:
+        """The given lists; of each item its value in a trial and how a setting shows it."""
+        return {
+            name: [(resolved(item), label_of(item)) for item in getattr(self, name)] for name in self.given()
+        }
+
+
+S = TypeVar("S", bound=Section)
+
+
+def fields_model(name: str, base: type[S], fields: dict[str, Any]) -> type[S]:
+    """Return ``base`` with further ``fields``: name -> type and default."""
+    # It has no source in which docstrings of attributes could be looked for, and looking takes a while.
+    options = {"use_attribute_docstrings": False}
+    return create_model(name, __base__=base, __cls_kwargs__=options, **fields)
+
+
+def _fields(types: Mapping[str, Any], help: Mapping[str, str], choices: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields for :func:`fields_model` that may be left out but not left empty."""
+    return {
+        name: (
+            _TYPES[kind],
+            Field(
+                default=None,
+                description=help[name],
+                json_schema_extra={"enum": list(choices[name])} if name in choices else None,
+            ),
+        )
+        for name, kind in types.items()
+    }
+
+
+def _lists(names: Iterable[str]) -> dict[str, Any]:
+    list_of: Any = Items  # the table of types is no type to a checker
+    return {
+        name: (list_of[_TYPES[FIELD_TYPES[name]]], Field(default=None, description=FIELD_HELP[name]))
+        for name in names
+    }
+
+
+def _fields_of(part: str, *others: str) -> dict[str, Any]:
+    """The name and the trial fields of ``part`` (optimizer or schedule), and ``others``."""
+    names = [name for name, path in TRIAL_FIELDS.items() if path.startswith(f"{part}.") and name != part]
+    known: Any = {"enum": list(FIELD_CHOICES[part])}
+    required = {"name": (str, Field(description=FIELD_HELP[part], json_schema_extra=known))}
+    types = {name: FIELD_TYPES[name] for name in (*names, *others)}
+    return required | _fields(types, FIELD_HELP, FIELD_CHOICES)
+
+
+def _by_name(key: str, model: type[Section]) -> BeforeValidator:
+    """Let a plain name stand for the mapping that holds only this name under ``key``."""
+
+    def named(value: Any) -> Any:
+        if not isinstance(value, (str, dict)):
+            raise problem(refused(value, "a name, or a mapping of fields"))
+        return {key: value} if isinstance(value, str) else value
+
+    return BeforeValidator(named, json_schema_input_type=str | model)
+
+
+_STRATEGY = fields_model(
+    "StrategyFields",
+    Strategy,
+    _fields({"preset": str, **STRATEGY_TYPES}, STRATEGY_HELP, STRATEGY_CHOICES),
+)
+_OPTIMIZER = fields_model("OptimizerFields", Named, _fields_of("optimizer"))
+_SCHEDULE = fields_model("ScheduleFields", Named, _fields_of("schedule", WARMUP_FRACTION))
+
+StrategyEntry = Annotated[Strategy, ValidatedAs(_STRATEGY), _by_name("preset", _STRATEGY)]
+OptimizerEntry = Annotated[Named, ValidatedAs(_OPTIMIZER), _by_name("name", _OPTIMIZER)]
+ScheduleEntry = Annotated[Named, ValidatedAs(_SCHEDULE), _by_name("name", _SCHEDULE)]
+_TYPES[ScaleVectorStrategy] = StrategyEntry
+
+NO_FIELDS = fields_model("TrialFields", Given, _fields(FIELD_TYPES, FIELD_HELP, FIELD_CHOICES))()
+NO_LISTS = fields_model("FieldLists", ListsOfFields, _lists(FIELD_TYPES))()
+TrialFields = Annotated[Given, ValidatedAs(type(NO_FIELDS))]
+FieldLists = Annotated[ListsOfFields, ValidatedAs(type(NO_LISTS))]
+Tune = Annotated[TuneLists, ValidatedAs(fields_model("Tune", TuneLists, _lists(NUMERIC_FIELDS)))]

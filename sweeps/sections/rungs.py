@@ -1,0 +1,202 @@
+"""The ladder of a sweep file: presets by name, inline shapes, mixtures, or a rule that makes the rungs."""
+
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shape
+from scalevec.sweeps import ladders
+from scalevec.sweeps.errors import not_among, refused
+from scalevec.sweeps.sections.entries import (
+    Count,
+    Given,
+    Items,
+    Label,
+    Number,
+    ValidatedAs,
+    as_problem,
+    problem,
+)
+
+Layers = Annotated[int, Field(ge=1, le=10_000)]
+Positive = Annotated[Number, Field(gt=0)]
+WholeOrNone = Annotated[int, Field(ge=0, le=1_000_000)]
+LISTED, GENERATED = "[listed]", "[generated]"
+"""Tags of the two forms of a ladder; they are no part of a field's place."""
+
+
+class ExpertsFields(Given):
+    """A mixture of experts; what is left out has a default (``model.config.Experts``, ``sweeps.ladders``)."""
+
+    n_experts: Count
+    """Routed experts per layer."""
+    top_k: Count
+    """Routed experts that a token passes."""
+    feed_forward: Count | None = None
+    """Hidden channels of one expert; left out: the rung's, shared among the experts that a token passes."""
+    shared_experts: WholeOrNone = 0
+    """Experts that every token passes."""
+    balancing: Literal["loss", "bias", "none"] = "loss"
+    """How the load of the experts is balanced."""
+    loss_coefficient: Positive | None = None
+    """Weight of the auxiliary loss, with balancing: loss."""
+    bias_rate: Positive | None = None
+    """Step of the router's biases per optimizer step, with balancing: bias."""
+    dense_layers: WholeOrNone = 0
+    """First layers that keep the dense feed-forward."""
+
+
+class Rung(Given):
+    """One size of the ladder; a shape's heads and hidden width have defaults (``sweeps.ladders``).
+
+    ``batch_tokens`` and ``learning_rate`` stand where no other section gives them.
+    """
+
+    name: Label
+    """Name of the rung."""
+    width: Count
+    """Channels of the residual stream."""
+    layers: Layers
+    """Blocks."""
+    heads: Count | None = None
+    """Attention heads; of 16 channels up to width 128, of 64 channels above."""
+    kv_heads: Count | None = None
+    """Heads of keys and values; as many as heads."""
+    feed_forward: Count | None = None
+    """Hidden channels of the feed-forward; 8/3 of the width, rounded up to a multiple of 8."""
+    experts: ExpertsFields | None = None
+    """A mixture of experts in place of the feed-forward."""
+    batch_tokens: Annotated[int, Field(ge=1)] | None = None
+    """Tokens per optimizer step at this rung."""
+    learning_rate: Positive | None = None
+    """Peak learning rate at this rung."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "Rung":
+        try:
+            ModelConfig(self.shape, vocabulary_size=2, experts=self.mixture)
+        except ConfigurationError as error:
+            raise as_problem(error, self) from None
+        return self
+
+    @cached_property
+    def _size(self) -> ladders.Size:
+        given = (self.width, self.layers, self.heads, self.kv_heads, self.feed_forward)
+        if self.experts is None:
+            return ladders.Size(ladders.shape(*given))
+        return ladders.mixture(*given, experts=_values(self.experts))
+
+    @property
+    def shape(self) -> Shape:
+        """The shape with its defaults filled in."""
+        return self._size.shape
+
+    @property
+    def mixture(self) -> Experts | None:
+        """The experts with their defaults filled in, None for a dense model."""
+        return self._size.experts
+
+    def trial_fields(self) -> dict[str, Any]:
+        """The fields of a trial that the rung itself gives."""
+        return {name: value for name, value in self.given().items() if name in RUNG_FIELDS and value}
+
+
+RUNG_FIELDS = ("batch_tokens", "learning_rate")
+
+
+def _values(experts: ExpertsFields) -> dict[str, Any]:
+    return {name: value for name, value in experts.given().items() if value is not None}
+
+
+def _preset(value: Any) -> Any:
+    if isinstance(value, dict):
+        return value
+    if not isinstance(value, str):
+        raise problem(refused(value, "the name of a preset, or a mapping {name, width, layers}"))
+    if value not in ladders.PRESETS:
+        raise problem(not_among(value, ladders.PRESETS, "unknown preset"))
+    return _rung(value, ladders.PRESETS[value])
+
+
+def _rung(name: str, size: ladders.Size, **fields: Any) -> Rung:
+    """The rung of ``size`` with everything written out."""
+    shape = {field: getattr(size.shape, field) for field in ("width", "layers", "heads", "kv_heads")}
+    if size.experts is None or size.experts.dense_layers:
+        shape["feed_forward"] = size.shape.feed_forward
+    if size.experts is not None:
+        given = {field: getattr(size.experts, field) for field in _MADE}
+        fields["experts"] = ExpertsFields(**given)
+    return Rung(name=name, **shape, **fields)
+
+
+_MADE = tuple(ExpertsFields.model_fields)
+
+
+class Generator(Given):
+    """``{from: 1e7, to: 2e9, rungs: 8}``: sizes at equal steps of log N; the rules are ``sweeps.ladders``'.
+
+    With ``experts`` each rung is the mixture whose token passes about as much.
+    """
+
+    smallest: Annotated[Number, Field(ge=1e4, le=1e12, alias="from")]
+    """N of the smallest rung."""
+    largest: Annotated[Number, Field(ge=1e4, le=1e12, alias="to")]
+    """N of the largest rung."""
+    rungs: Annotated[int, Field(ge=2, le=100)]
+    """Number of rungs."""
+    experts: ExpertsFields | None = None
+    """A mixture of experts at every rung."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "Generator":
+        if self.smallest >= self.largest:
+            raise problem(refused(self.largest, f"more than from, {self.smallest}"), "to")
+        try:
+            self.rungs_of_rule()
+        except ConfigurationError as error:
+            raise as_problem(error, self) from None
+        return self
+
+    def rungs_of_rule(self) -> tuple[Rung, ...]:
+        """The rungs, written out. Raises ``ConfigurationError``."""
+        return tuple(
+            _rung(
+                size.name,
+                self._size(size.shape),
+                batch_tokens=size.batch_tokens,
+                learning_rate=size.learning_rate,
+            )
+            for size in ladders.generated(self.smallest, self.largest, self.rungs)
+        )
+
+    def _size(self, shape: Shape) -> ladders.Size:
+        if self.experts is None:
+            return ladders.Size(shape)
+        return ladders.mixture(shape.width, shape.layers, experts=_values(self.experts))
+
+
+def _form(value: Any) -> str:
+    return GENERATED if isinstance(value, dict | Generator) else LISTED
+
+
+def _rungs(value: Any) -> tuple[Rung, ...]:
+    rungs: tuple[Rung, ...] = value.rungs_of_rule() if isinstance(value, Generator) else value
+    return rungs
+
+
+Ladder = Annotated[
+    tuple[Rung, ...],
+    ValidatedAs(
+        Annotated[
+            Annotated[
+                Items[Annotated[Rung, BeforeValidator(_preset, json_schema_input_type=str | Rung)]],
+                Tag(LISTED),
+            ]
+            | Annotated[Generator, Tag(GENERATED)],
+            Discriminator(_form),
+            AfterValidator(_rungs),
+        ]
+    ),
+]
+"""A list of rungs, or the rule that makes it; a loaded sweep holds the rungs."""

@@ -1,0 +1,232 @@
+"""The sweep file as frozen pydantic models: types, defaults, and what one section can check alone.
+
+What needs several sections is in ``loading.checks``, what needs a whole trial in ``expansion.expand``.
+"""
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    Strict,
+    model_serializer,
+)
+
+from scalevec.model.config import MEASURES
+from scalevec.sweeps.budgets import BUDGETS, DEFAULT_BUDGETS, TOKENS_PER_PARAMETER
+from scalevec.sweeps.errors import not_among, refused
+from scalevec.sweeps.options import X_OF_COLUMN
+from scalevec.sweeps.sections.compare import NO_OPTIONS, Compare
+from scalevec.sweeps.sections.corpus import CorpusSection
+from scalevec.sweeps.sections.entries import (
+    NO_FIELDS,
+    NO_LISTS,
+    Count,
+    FieldLists,
+    Given,
+    Items,
+    Label,
+    Number,
+    OneOrMore,
+    OptimizerEntry,
+    ScheduleEntry,
+    Section,
+    Seed,
+    TrialFields,
+    Tune,
+    problem,
+)
+from scalevec.sweeps.sections.rungs import Ladder
+from scalevec.sweeps.sections.simulate import Simulate
+from scalevec.sweeps.yaml_source import SweepSource
+
+Scalar = str | int | float | bool
+Positive = Annotated[Number, Field(gt=0)]
+
+
+def _minutes(value: Any) -> Any:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if value != "auto" and not (is_number and 0 < value < 1e9):
+        raise problem(refused(value, "auto, or a positive number of minutes"))
+    return value if value == "auto" else float(value)
+
+
+def _share_or_whole(value: float) -> float:
+    if value > 1 and value != round(value):
+        raise problem(refused(value, "a share of one GPU (at most 1), or a whole number of them"))
+    return value
+
+
+class Resources(Given):
+    """What one trial of a rung needs from the machine."""
+
+    time: Annotated[
+        float | Literal["auto"], PlainValidator(_minutes, json_schema_input_type=float | Literal["auto"])
+    ] = "auto"
+    """Minutes, or ``auto``: estimated."""
+    memory_gb: Positive | None = None
+    """Memory of the process; estimated where it is not given."""
+    gpus: Annotated[Number, Field(ge=0, le=1024), AfterValidator(_share_or_whole)] = 0.0
+    """GPUs; a share of one lets several small trials run on it, where the executor can do that."""
+    cpus: Annotated[int, Field(ge=1, le=4096)] = 1
+    """CPU cores."""
+    micro_batch: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """Sequences in one forward pass; 0 takes the whole batch."""
+    checkpoint_s: Positive = 180.0
+    """Seconds between two checkpoints."""
+
+    @model_serializer(mode="wrap")
+    def _only_given(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A default that is written out would stand over the section ``default``."""
+        return {name: value for name, value in dump(self).items() if name in self.model_fields_set}
+
+
+def _known_measure(value: str) -> str:
+    if value not in MEASURES:
+        raise problem(not_among(value, MEASURES, "no such measure"))
+    return value
+
+
+class MeasureSection(Section):
+    """What is measured along every run besides its loss (docs/theory.md); no bit of the run depends on it."""
+
+    what: Items[
+        Annotated[str, AfterValidator(_known_measure), Field(json_schema_extra={"enum": list(MEASURES)})]
+    ]
+    """The measurements."""
+    every: Count = 100
+    """Optimizer steps between two measurements; the first and the last step are measured too."""
+
+
+def _scalars(value: Any) -> tuple[Scalar, ...]:
+    values = value if isinstance(value, list) else [value]
+    if not values or not all(isinstance(item, Scalar) for item in values):
+        raise problem(refused(value, "a value, or a list of values any of which matches"))
+    return tuple(values)
+
+
+Rule = dict[
+    str, Annotated[tuple[Any, ...], BeforeValidator(_scalars, json_schema_input_type=Scalar | list[Scalar])]
+]
+
+
+def _name_of_a_folder(value: str) -> str:
+    if ".." in value or value.startswith((".", "-")):
+        raise problem(refused(value, "a name without '..' that begins with a letter or digit"))
+    return value
+
+
+NAME_PATTERN = r"^[A-Za-z0-9._-]{1,80}$"
+Name = Annotated[
+    str,
+    Field(pattern=NAME_PATTERN),
+    AfterValidator(_name_of_a_folder),
+]
+
+
+class Sweep(Section):
+    """One sweep file: a grid of trials and the questions asked of them."""
+
+    name: Name
+    """Name of the sweep and of its folder below the runs directory."""
+    corpus: CorpusSection = CorpusSection()
+    """Where the training text comes from and how it becomes tokens."""
+    trial: TrialFields = NO_FIELDS
+    """Fields that all trials share; whatever is left out has a default."""
+    ladder: Ladder
+    """The rungs: names of presets, shapes, or a rule such as {from: 1e7, to: 2e9, rungs: 8}."""
+    tokens_per_parameter: Items[Annotated[Positive, Field(le=1_000_000)]] | None = None
+    """Token budgets in multiples of N; [20] where no budget is given."""
+    tokens: Items[Annotated[Positive, Field(le=1e15)]] | None = None
+    """Token budgets in tokens, instead of tokens_per_parameter."""
+    flops: Items[Annotated[Positive, Field(le=1e30)]] | None = None
+    """Token budgets in training FLOPs, C = 6 N D (isoFLOP), instead of tokens_per_parameter."""
+    optimizers: Items[OptimizerEntry] | None = None
+    """Optimizers that are all run: a name, or {name: NAME} with the optimizer's options."""
+    schedules: Items[ScheduleEntry] | None = None
+    """Learning-rate schedules that are all run: a name, or {name: NAME} with the schedule's options."""
+    arms: Annotated[dict[Label, TrialFields], Field(min_length=1)]
+    """The arms that are compared: a label, and the trial fields in which the arm differs."""
+    tune: Tune | None = None
+    """Fields that are tuned for every arm before the comparison, with their grids."""
+    seeds: Items[Seed] = (0, 1)
+    """Seeds of the comparison: a list, or one seed by its value (3 is the one seed 3, not three seeds)."""
+    grid: FieldLists = NO_LISTS
+    """Further trial fields with lists of values; the product of all lists is run."""
+    zip: FieldLists = NO_LISTS
+    """Further trial fields with lists of one length that advance together."""
+    exclude: Annotated[tuple[Rule, ...], Strict(False), OneOrMore()] = ()
+    """Rules that drop the trials whose fields match, such as {rung: NAME, seed: 1}."""
+    compare: Compare = NO_OPTIONS
+    """How the finished trials are compared: the reference arm, the law, the options of the fit."""
+    measure: MeasureSection | None = None
+    """What is measured along every run besides its loss."""
+    resources: dict[str, Resources] = Field(default_factory=dict)
+    """What a trial needs from the machine, by rung, with ``default`` for all rungs."""
+    max_gpu_hours: Annotated[Number, Field(ge=0)] | None = None
+    """Limit on the plan's GPU hours; a plan beyond it is refused before anything is submitted."""
+    keep: Literal["none", "weights", "all"] = "none"
+    """What is kept of a completed trial's checkpoints."""
+    simulate: Simulate = Simulate()
+    """What ``--executor simulate`` plants in place of training."""
+
+    _source: SweepSource = PrivateAttr()
+
+    @property
+    def source(self) -> SweepSource:
+        """The file as read, with the line of every field."""
+        return self._source
+
+    @property
+    def reference(self) -> str:
+        """The arm that the others are compared with: as given, else ``baseline``, else the first."""
+        if self.compare.reference is not None:
+            return self.compare.reference
+        return "baseline" if "baseline" in self.arms else next(iter(self.arms))
+
+    @property
+    def budget_kind(self) -> str:
+        """How the file gives its token budgets (``sweeps.budgets``)."""
+        return next((kind for kind in BUDGETS if getattr(self, kind) is not None), TOKENS_PER_PARAMETER)
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        """The budgets, in their kind."""
+        given: tuple[float, ...] | None = getattr(self, self.budget_kind)
+        return DEFAULT_BUDGETS if given is None else given
+
+    @property
+    def tuned_rungs(self) -> tuple[str, ...]:
+        """The rungs at which every arm is tuned (all of them where ``tune`` names none)."""
+        if self.tune is None:
+            return ()
+        return self.tune.rungs or tuple(rung.name for rung in self.ladder)
+
+    def resources_for(self, rung: str) -> Resources:
+        """What a trial of ``rung`` needs: the rung's own fields over those of ``default``."""
+        sections = [self.resources[key] for key in ("default", rung) if key in self.resources]
+        merged = {name: value for section in sections for name, value in section.given().items()}
+        return Resources(**merged)
+
+    def simulation(self) -> dict[str, Any]:
+        """The section ``simulate`` as plain data; a best rate that is missing is the middle of the grid."""
+        planted = self.simulate.model_dump(mode="json", exclude_none=True)
+        grid = self.tune.grids.get("learning_rate") if self.tune is not None else None
+        if grid:
+            planted["learning_rate"].setdefault("optimum", math.sqrt(grid[0] * grid[-1]))
+        return planted
+
+    def resolved(self) -> dict[str, Any]:
+        """The sweep as plain data with presets and defaults written out; loads as the same sweep."""
+        data = self.model_dump(mode="json", exclude_none=True)
+        x = self.compare.options().x
+        # Under the name that earlier versions, and what they have written, have for it.
+        earlier = next(column for column, variable in X_OF_COLUMN.items() if variable == x)
+        data["compare"] |= {"reference": self.reference, "x": earlier}
+        data[self.budget_kind] = list(self.budgets)
+        return data

@@ -1,0 +1,141 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from scalevec.analysis import compare
+
+
+def planted(
+    multiplier: float, noise: float, seeds: int, random_seed: int = 0, n_rungs: int = 5
+) -> pd.DataFrame:
+    """Arms on one exponent, of which the arm needs ``1 / multiplier`` of the reference's compute."""
+    rng = np.random.default_rng(random_seed)
+    rows = []
+    for n_params in np.geomspace(3e4, 3e5, n_rungs).round():
+        compute = 96 * n_params**2
+        for seed in range(seeds):
+            shared = rng.normal(0, 2 * noise)
+            for arm, times in (("baseline", 1.0), ("unified", multiplier)):
+                log_loss = 3.9 - 0.09 * np.log(times * compute) + shared + rng.normal(0, noise)
+                row = {"arm": arm, "seed": seed, "n_params": n_params, "n_tokens": 16 * n_params}
+                rows.append({**row, "loss": np.exp(log_loss)})
+    return pd.DataFrame(rows)
+
+
+def only(table: pd.DataFrame, **options):
+    return compare(table, reference="baseline", **{"bootstrap": 200, **options})[0]
+
+
+def test_a_planted_multiplier_is_recovered_exactly_without_noise():
+    comparison = only(planted(1.25, 0.0, 1))
+    assert [m.estimate for m in comparison.compute_multipliers] == pytest.approx([1.25] * 3, rel=1e-6)
+    assert [m.estimate for m in comparison.token_multipliers] == pytest.approx([1.25**0.5] * 3, rel=1e-6)
+
+
+def test_a_planted_multiplier_lies_in_its_interval():
+    middle = only(planted(1.25, 0.002, 3)).compute_multipliers[0]
+    assert middle.interval[0] < 1.25 < middle.interval[1]
+    assert middle.interval[0] > 1.1
+
+
+def test_a_gain_at_the_largest_compute_needs_extrapolation_and_says_so():
+    middle, largest, inside = only(planted(1.25, 0.0, 1)).compute_multipliers
+    assert not middle.extrapolated
+    assert largest.extrapolated
+    assert largest.at_flops == pytest.approx(96 * 3e5**2)
+    assert not inside.extrapolated
+    assert inside.at_flops == pytest.approx(96 * 3e5**2 / 1.25)
+    assert inside.estimate == pytest.approx(1.25)
+
+
+def test_a_loss_at_the_smallest_compute_is_no_extrapolation_at_the_largest():
+    assert not only(planted(0.8, 0.0, 1)).compute_multipliers[1].extrapolated
+
+
+def test_a_loss_that_the_reference_never_reaches_has_no_multiplier():
+    table = planted(1.0, 0.0, 1)
+    compute = 6 * table["n_params"] * table["n_tokens"]
+    floor = np.where(table["arm"] == "baseline", 2.0, 0.5)
+    table["loss"] = floor + 0.5 * (compute / 1e12) ** -0.3
+    largest = only(table, law="power-floor").compute_multipliers[1]
+    assert largest.estimate is None
+    assert largest.extrapolated
+    assert "never reaches" in largest.note
+
+
+def test_one_seed_gives_an_estimate_without_an_interval():
+    middle = only(planted(1.25, 0.002, 1)).compute_multipliers[0]
+    assert middle.estimate is not None
+    assert middle.interval is None
+    assert "one seed" in middle.note
+
+
+def test_two_rungs_give_no_interval():
+    middle = only(planted(1.25, 0.002, 2, n_rungs=2)).compute_multipliers[0]
+    assert middle.interval is None
+    assert "fewer than 3 rungs" in middle.note
+
+
+def test_several_numbers_of_tokens_per_parameter_give_no_multiplier():
+    table = planted(1.25, 0.002, 2)
+    more = table.assign(n_tokens=4 * table["n_tokens"], loss=0.9 * table["loss"])
+    comparison = only(pd.concat([table, more]))
+    assert comparison.compute_multipliers == ()
+    assert any("tokens per parameter" in warning for warning in comparison.warnings)
+
+
+def test_the_same_table_gives_the_same_interval():
+    table = planted(1.25, 0.002, 2)
+    assert only(table) == only(table)
+
+
+def test_an_arm_that_takes_longer_a_step_saves_less_time_than_compute():
+    table = planted(1.25, 0.0, 1)
+    slower = np.where(table["arm"] == "unified", 1.1, 1.0)
+    comparison = only(table.assign(wall_s=slower * table["n_params"] * table["n_tokens"] * 1e-9))
+    assert comparison.time_multipliers[0].estimate == pytest.approx(1.25 / 1.1, rel=1e-6)
+    assert comparison.time_multipliers[0].interval is None
+
+
+def test_a_time_multiplier_has_an_interval_where_seeds_repeat():
+    table = planted(1.25, 0.002, 3)
+    rng = np.random.default_rng(0)
+    slower = np.where(table["arm"] == "unified", 1.1, 1.0) * np.exp(rng.normal(0, 0.01, len(table)))
+    comparison = only(table.assign(wall_s=slower * table["n_params"] * table["n_tokens"] * 1e-9))
+    low, high = comparison.time_multipliers[0].interval
+    assert low < 1.25 / 1.1 < high
+    quiet = only(table.assign(wall_s=table["n_params"] * table["n_tokens"] * 1e-9)).time_multipliers[0]
+    assert quiet.interval[1] / quiet.interval[0] < high / low
+
+
+def test_a_multiplier_that_grows_with_compute_shows_in_its_trend():
+    table = planted(1.25, 0.0005, 3)
+    steady = only(table).trend["multiplier_per_decade"]
+    assert steady["interval"][0] < 1.0 < steady["interval"][1]
+    compute = 6 * table["n_params"] * table["n_tokens"]
+    steeper = np.where(table["arm"] == "unified", (compute / 1e12) ** -0.009, 1.0)
+    grown = only(table.assign(loss=table["loss"] * steeper)).trend["multiplier_per_decade"]
+    # ln L falls by 0.099 instead of 0.09 a unit of ln C: the multiplier is C^0.1.
+    assert grown["interval"][0] < 10**0.1 < grown["interval"][1]
+    assert grown["interval"][0] > 1.0
+
+
+def test_clustered_pairs_give_a_multiplier_from_whole_clusters():
+    parts = [planted(1.25, 0.002, 2, random_seed, n_rungs=12) for random_seed in range(2)]
+    table = pd.concat(parts).assign(seed=lambda t: np.arange(len(t)) // 2)
+    shape = table["n_params"].rank(method="dense").astype(int)
+    middle = only(table.assign(shape=shape), cluster="shape").compute_multipliers[0]
+    assert "12 whole clusters" in middle.note
+    assert middle.interval[0] < 1.25 < middle.interval[1]
+    few = table["n_params"].rank(method="dense").astype(int) // 3
+    assert only(table.assign(shape=few), cluster="shape").compute_multipliers[0].interval is None
+
+
+def test_no_replicates_give_no_interval():
+    assert only(planted(1.25, 0.002, 2), bootstrap=0).compute_multipliers[0].interval is None
+
+
+def test_times_of_different_devices_are_not_compared():
+    table = planted(1.25, 0.0, 1)
+    table = table.assign(wall_s=1.0, device=np.where(table["arm"] == "unified", "cuda", "cpu"))
+    assert only(table).time_multipliers == ()

@@ -1,0 +1,113 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from scalevec.analysis import DataError
+from scalevec.analysis.comparison.power import (
+    NoiseFigure,
+    PlannedRung,
+    detectable,
+    noncentrality,
+    pilot_noise,
+)
+from scalevec.analysis.statistics import paired as inference
+
+NOISE = NoiseFigure(0.01, 0.35, "given")
+
+
+def ladder(seeds: int = 2, n_rungs: int = 4) -> list[PlannedRung]:
+    return [PlannedRung(str(n), n, 16 * n, seeds) for n in np.geomspace(3e4, 3e5, n_rungs)]
+
+
+def test_the_difference_is_found_as_often_as_the_power_says():
+    design = detectable(ladder(), NOISE).design
+    rng = np.random.default_rng(0)
+    cells = np.repeat(np.arange(4), 2)
+    seen = 0
+    for _ in range(3000):
+        pairs = -design.difference + rng.normal(0, NOISE.sd, 8)
+        seen += inference.overall(pairs, cells).p_value() < 0.05
+    assert seen / 3000 == pytest.approx(0.8, abs=0.03)
+
+
+def test_many_degrees_of_freedom_give_the_textbook_effect():
+    assert noncentrality(100_000, 0.05, 0.8) == pytest.approx(1.95996 + 0.84162, abs=1e-3)
+
+
+def test_one_seed_detects_nothing_and_says_that_a_second_would():
+    design = detectable(ladder(seeds=1), NOISE)
+    assert design.design.difference is None
+    assert "second seed" in design.text
+    assert next(item for item in design.more if item.what == "one more seed").difference is not None
+
+
+def test_one_seed_at_many_rungs_has_the_verdict_that_a_comparison_gives_it():
+    design = detectable(ladder(seeds=1, n_rungs=12), NOISE)
+    assert (design.design.df, design.design.between) == (11, "rungs")
+    assert "11 degrees of freedom, from the spread between rungs" in design.text
+    rng = np.random.default_rng(0)
+    seen = 0
+    for _ in range(2000):
+        estimate = inference.overall(rng.normal(-design.design.difference, NOISE.sd, 12), np.arange(12.0))
+        assert estimate.df == design.design.df
+        seen += estimate.p_value() < 0.05
+    assert seen / 2000 == pytest.approx(0.8, abs=0.03)
+
+
+def test_the_multiplier_of_a_plan_states_its_convention():
+    assert "C: 6 x N x tokens, N: non-embedding" in detectable(ladder(), NOISE).text
+
+
+def test_more_arms_raise_the_smallest_difference():
+    few, many = (detectable(ladder(), NOISE, n_arms=n).design.difference for n in (1, 5))
+    assert many > few
+
+
+def test_everything_that_is_added_lowers_it_and_costs_more():
+    design = detectable(ladder(), NOISE)
+    for item in design.more:
+        assert item.difference < design.design.difference
+        assert item.flops > design.design.flops
+
+
+def test_a_multiplier_follows_from_the_slope_and_is_absent_without_one():
+    design = detectable(ladder(), NOISE).design
+    assert np.log(design.multiplier) * NOISE.slope == pytest.approx(design.difference)
+    assert detectable(ladder(), NoiseFigure(0.01, None, "given")).design.multiplier is None
+
+
+def test_a_pilot_gives_the_noise_of_its_pairs(sweep):
+    actual = pilot_noise(sweep(seeds=tuple(range(40)), noise=0.004), "baseline")
+    assert actual.sd == pytest.approx(0.004, rel=0.15)
+    assert actual.slope == pytest.approx(0.09 * 3.5, rel=0.2)
+
+
+def test_pairs_of_a_pilot_that_share_a_trunk_count_once(sweep):
+    """Three budgets with the same noise know no more of it than one."""
+    item = sweep(seeds=(0, 1, 2))
+    trunk = item["arm"] + item["rung"] + item["seed"].astype(str)
+    budgets = [item.assign(n_tokens=item["n_tokens"] * factor, cluster=trunk) for factor in (1, 2, 4)]
+    alone, together = (pilot_noise(table, "baseline") for table in (item, pd.concat(budgets)))
+    assert together.sd == pytest.approx(alone.sd)
+    assert together.source == alone.source == "a pilot with 8 degrees of freedom"
+
+
+def test_a_pilot_with_one_seed_has_no_noise_figure(sweep):
+    with pytest.raises(DataError, match="no noise figure"):
+        pilot_noise(sweep(seeds=(0,)), "baseline")
+
+
+def test_a_pilot_without_the_reference_is_answered_with_the_nearest_arm(sweep):
+    with pytest.raises(
+        DataError, match="the pilot: reference is 'basline', which is no arm; nearest: 'baseline'"
+    ):
+        pilot_noise(sweep(), "basline")
+
+
+@pytest.mark.parametrize(
+    ("rungs", "options"),
+    [([], {}), (ladder(), {"n_arms": 0}), (ladder(), {"power": 1.0}), (ladder(seeds=0), {})],
+)
+def test_designs_without_power_are_refused(rungs, options):
+    with pytest.raises(DataError, match="no power"):
+        detectable(rungs, NOISE, **options)

@@ -1,0 +1,158 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from scalevec.analysis.data.tidy import (
+    checked,
+    completed_rows,
+    compute_of,
+    parameters_of,
+    read_table,
+    unit_warnings,
+)
+from scalevec.analysis.errors import DataError
+
+
+def small() -> pd.DataFrame:
+    return pd.DataFrame({"n_params": [1e6, 2e6], "n_tokens": [2e7, 4e7], "loss": [3.0, 2.8]})
+
+
+def test_a_misspelt_column_is_answered_with_the_nearest():
+    with pytest.raises(DataError, match=r"no column 'n_tokens'.*nearest: 'n_token'"):
+        checked(small().rename(columns={"n_tokens": "n_token"}))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, -1.0])
+@pytest.mark.parametrize("column", ["n_params", "n_tokens", "loss"])
+def test_a_value_that_is_no_positive_number_is_named_with_its_row(column: str, value: float):
+    table = small()
+    table.loc[1, column] = value
+    with pytest.raises(
+        DataError, match=f"column '{column}', row 2: {value:g}; allowed: finite numbers above"
+    ):
+        checked(table)
+
+
+def test_text_in_a_number_is_named_with_its_row():
+    table = small().astype({"loss": object})
+    table.loc[1, "loss"] = "2.8 nats"
+    with pytest.raises(DataError, match=r"column 'loss', row 2: '2.8 nats' is not a number"):
+        checked(table)
+
+
+def test_an_empty_table_is_refused():
+    with pytest.raises(DataError, match="no rows"):
+        checked(small().iloc[:0])
+
+
+def test_an_unknown_status_is_refused_with_the_nearest():
+    with pytest.raises(DataError, match="'complete'; nearest: 'completed'"):
+        checked(small().assign(status=["completed", "complete"]))
+
+
+def test_a_trial_that_did_not_complete_needs_no_loss():
+    table = checked(small().assign(status=["completed", "failed"], loss=[3.0, None]))
+    rows, excluded = completed_rows(table)
+    assert len(rows) == 1
+    assert excluded == {"failed": 1}
+
+
+def test_tuning_trials_are_counted_and_left_out():
+    rows, excluded = completed_rows(checked(small().assign(stage=["tuning", "comparison"])))
+    assert rows["loss"].tolist() == [2.8]
+    assert excluded == {"tuning": 1}
+
+
+def test_a_trial_shared_by_two_sweeps_counts_once():
+    table = pd.concat([small().assign(trial_id=["a", "b"], sweep=name) for name in ("one", "two")])
+    assert len(checked(table)) == 2
+
+
+def test_checking_leaves_the_callers_table_alone():
+    table = small()
+    checked(table)
+    assert list(table.columns) == ["n_params", "n_tokens", "loss"]
+
+
+def test_conventions_for_n_and_c_change_the_numbers():
+    table = small().assign(n_params_embedding=1e5, n_params_total=[1.2e6, 2.2e6], flops_counted=7.0)
+    assert parameters_of(table, "matrices").tolist() == [1e6, 2e6]
+    assert parameters_of(table, "with-embedding").tolist() == [1.1e6, 2.1e6]
+    assert parameters_of(table, "total").tolist() == [1.2e6, 2.2e6]
+    assert compute_of(table, "total", "6nd").tolist() == [6 * 1.2e6 * 2e7, 6 * 2.2e6 * 4e7]
+    assert compute_of(table, "matrices", "counted").tolist() == [7.0, 7.0]
+
+
+def test_a_convention_that_the_table_cannot_serve_is_refused():
+    with pytest.raises(DataError, match=r"no column 'n_params_total'.*n_convention total"):
+        parameters_of(small(), "total")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_table_is_read_by_its_suffix(tmp_path: Path, suffix: str):
+    path = tmp_path / f"points{suffix}"
+    small().to_csv(path, index=False) if suffix == ".csv" else small().to_parquet(path)
+    pd.testing.assert_frame_equal(read_table(path), small())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("points.txt", b"x", "ends in '.txt'; allowed: .csv, .parquet"),
+        ("points.parquet", b"not parquet", "cannot be read as parquet"),
+        ("points.csv", b"", "cannot be read as csv"),
+        ("points.csv", b"a,b\n1,2,3\n1,2,3,4\n", "cannot be read as csv"),
+    ],
+)
+def test_an_unreadable_file_gets_one_message(tmp_path: Path, name: str, content: bytes, message: str):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_table(path)
+
+
+def test_a_missing_file_gets_one_message(tmp_path: Path):
+    with pytest.raises(DataError, match="is not a file"):
+        read_table(tmp_path / "none.csv")
+
+
+def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path):
+    path = tmp_path / "huge.csv"
+    with path.open("wb") as file:
+        file.truncate(200_000_000)
+    with pytest.raises(DataError, match="200000000 bytes"):
+        read_table(path)
+
+
+def test_importing_analysis_loads_nothing_heavy():
+    code = (
+        "import sys, analysis; heavy = {'scipy', 'matplotlib', 'jinja2', 'pandas'} & set(sys.modules);"
+        "from analysis import fit, compare, write_report, comparison_table;"
+        "late = {'scipy', 'matplotlib', 'jinja2', 'torch'} & set(sys.modules);"
+        "print(sorted(heavy), sorted(late))"
+    )
+    actual = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert actual.stdout.strip() == "[] []"
+
+
+def test_sizes_and_tokens_in_millions_are_questioned_up_to_large_models():
+    table = pd.DataFrame({"n_params": [70, 160, 410, 1400, 6900], "n_tokens": 3e5})
+    assert [warning.split(" is ")[0] for warning in unit_warnings(table)] == ["the largest n_params"]
+    assert len(unit_warnings(table.assign(n_tokens=20 * table["n_params"] / 2))) == 2
+
+
+def test_the_smallest_rung_shipped_is_not_questioned():
+    assert unit_warnings(pd.DataFrame({"n_params": [25_088], "n_tokens": [200_704]})) == []
+
+
+def test_the_nullable_columns_of_a_sweep_are_read():
+    table = small().astype({"n_params": "Int64", "n_tokens": "Int64"})
+    table = table.assign(seed=pd.array([0, 1], "Int64"), status=pd.array(["completed", "pending"], "str"))
+    table.loc[1, ["n_params", "n_tokens", "loss"]] = None
+    rows, excluded = completed_rows(checked(table))
+    assert rows["n_params"].tolist() == [1e6]
+    assert excluded == {"pending": 1}

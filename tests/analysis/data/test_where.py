@@ -1,0 +1,109 @@
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scalevec.analysis.data.where import select
+from scalevec.analysis.errors import DataError
+
+TABLE = pd.DataFrame(
+    {"loss": [2.0, 3.0, 4.0, float("nan")], "arm": ["a", "b", "a", "c"], "excluded": [0, 0, 1, 0]}
+)
+
+
+@pytest.mark.parametrize(
+    ("expression", "rows"),
+    [
+        ("loss < 3.5", [0, 1]),
+        ("excluded == 0 and loss < 4", [0, 1]),
+        ("arm == 'a' or loss == 3", [0, 1, 2]),
+        ("not (arm == 'a')", [1, 3]),
+        ("2 < loss <= 4", [1, 2]),
+        ("loss * 2 - 1 >= -5 + 10", [1, 2]),
+        ("6 / loss > 1.9 and arm != 'b'", [0]),
+        ("'a' == arm", [0, 2]),
+    ],
+)
+def test_an_expression_selects_rows(expression: str, rows: list[int]):
+    pd.testing.assert_frame_equal(select(TABLE, expression), TABLE.iloc[rows].reset_index(drop=True))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "__import__('os').system('true')",
+        "loss.mean() > 1",
+        "loss.__class__ == 1",
+        "arm[0] == 'a'",
+        "[x for x in loss]",
+        "(lambda: 1)() == 1",
+        "loss if loss else loss",
+        "arm in ('a', 'b')",
+        "arm is 'a'",
+        "f'{loss}' == 'a'",
+        "9 ** 9 ** 9 > loss",
+        "(x := loss) > 1",
+        "loss & 1",
+        "@loss",
+        "loss > 1; loss < 2",
+        "",
+        "(" * 500 + "loss" + ")" * 500,
+        "loss > 1" + " and loss > 1" * 300,
+        "b'a' == arm",
+        "loss > \0",
+    ],
+)
+def test_anything_but_a_comparison_of_columns_is_refused(expression: str):
+    with pytest.raises(DataError, match=r"^where "):
+        select(TABLE, expression)
+
+
+def test_an_unknown_column_is_answered_with_the_nearest():
+    with pytest.raises(DataError, match="no column 'los'; nearest: 'loss'"):
+        select(TABLE, "los < 3")
+
+
+@pytest.mark.parametrize("expression", ["arm < 3", "loss == 'a'"])
+def test_text_is_not_compared_with_numbers(expression: str):
+    with pytest.raises(DataError, match="compares text with a number"):
+        select(TABLE, expression)
+
+
+@pytest.mark.parametrize("expression", ["loss", "loss + 1", "3"])
+def test_an_expression_must_be_true_or_false(expression: str):
+    with pytest.raises(DataError, match="neither true nor false"):
+        select(TABLE, expression)
+
+
+def test_arithmetic_on_text_is_refused():
+    with pytest.raises(DataError, match="is text; arithmetic takes numbers"):
+        select(TABLE, "arm * 100000 == 'a'")
+
+
+def test_an_expression_that_leaves_nothing_says_so():
+    with pytest.raises(DataError, match="leaves none of the 4 rows"):
+        select(TABLE, "loss > 100")
+
+
+@pytest.mark.parametrize("expression", ["0/0", "loss < 1/0", "loss < " + "9" * 400 + " * 1"])
+def test_arithmetic_that_fails_is_refused(expression: str):
+    with pytest.raises(DataError, match="arithmetic fails"):
+        select(TABLE, expression)
+
+
+@given(st.text(max_size=60))
+def test_any_text_selects_rows_or_is_refused_with_a_message(text: str):
+    try:
+        rows = len(select(TABLE, text))
+    except DataError as error:
+        message = str(error)
+    else:
+        message = f"where: {rows} rows"
+        assert 0 < rows <= len(TABLE)
+    assert message.startswith("where")
+
+
+def test_a_missing_value_of_a_nullable_column_compares_as_false():
+    table = pd.DataFrame({"seed": pd.array([0, 1, None], "Int64"), "arm": pd.array(["a", None, "b"], "str")})
+    assert select(table, "seed >= 0")["seed"].tolist() == [0, 1]
+    assert select(table, "arm == 'b'").index.tolist() == [0]

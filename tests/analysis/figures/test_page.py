@@ -1,0 +1,215 @@
+import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from scalevec.analysis import AnalysisOptions, DataError
+from scalevec.analysis.figures.drawing import page_figures
+from scalevec.analysis.figures.figure_input import figure_input
+from scalevec.analysis.figures.forest import draw_differences
+from scalevec.analysis.figures.law_curves import draw_loss, draw_multipliers
+from scalevec.analysis.figures.style import INK, PAPER, arm_styles, nth_style, panels, title
+from scalevec.analysis.figures.tuning_bowls import bowl, draw_tuning
+
+ARMS = ["baseline", "none", "unified"]
+
+
+def figures(table, *names, options=None, **recorded):
+    """The SVG elements of figures by name, as on a page."""
+    options = options or AnalysisOptions(margin=0.005, bootstrap=50)
+    data = figure_input(table, "baseline", options, **recorded)
+    return {name: "".join(figure.svgs) for name, figure in page_figures(data, names).items()}
+
+
+def curves() -> pd.DataFrame:
+    tokens = np.arange(1, 400) * 1024
+    parts = [
+        pd.DataFrame(
+            {"trial_id": f"{arm}{rung}", "arm": arm, "rung": rung, "seed": 0, "tokens": tokens, "loss": 5.0}
+        )
+        for arm in ARMS
+        for rung in ("25k", "55k")
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+@pytest.fixture(params=["loss", "differences", "tuning", "curves"])
+def drawn(request, sweep, choice):
+    table = sweep({"baseline": 0.0, "none": 0.04, "unified": -0.03})
+    recorded = {"choices": [choice(arm) for arm in ARMS], "curves": curves()}
+    return lambda: figures(table, request.param, **recorded)[request.param]
+
+
+def test_a_figure_is_the_same_bytes_every_time(drawn):
+    assert drawn() == drawn()
+
+
+def test_a_figure_names_every_arm_and_is_well_formed(drawn):
+    svg = drawn()
+    words = " ".join("".join(node.itertext()) for node in ElementTree.fromstring(svg).iter()).split()
+    assert {"none", "unified"} <= set(words)
+
+
+def test_a_figure_points_at_nothing_outside_itself(drawn):
+    svg = drawn()
+    ids = {node.get("id") for node in ElementTree.fromstring(svg).iter()} - {None}
+    links = {
+        value
+        for node in ElementTree.fromstring(svg).iter()
+        for name, value in node.attrib.items()
+        if name.endswith("href")
+    }
+    assert all(link.startswith("#") and link[1:] in ids for link in links)
+    assert "<metadata" not in svg
+    assert "<?xml" not in svg
+
+
+def test_two_figures_share_no_id(sweep, choice):
+    svgs = figures(sweep(), "differences", "tuning", choices=[choice("baseline")])
+    ids = [{node.get("id") for node in ElementTree.fromstring(svg).iter()} - {None} for svg in svgs.values()]
+    assert ids[0].isdisjoint(ids[1])
+
+
+@pytest.mark.parametrize(
+    "name", ["<script>alert(1)</script>", "$\\frac{1}{2}$", "_hidden", "a & b", "naïve ü"]
+)
+def test_an_arm_may_have_any_name(sweep, name: str):
+    svg = figures(sweep({"baseline": 0.0, name: -0.03}), "loss")["loss"]
+    texts = {"".join(node.itertext()).strip() for node in ElementTree.fromstring(svg).iter()}
+    assert name in texts
+    assert "<script" not in svg
+
+
+def test_arms_differ_in_colour_and_marker_and_the_reference_is_ink():
+    arms = [f"arm{i}" for i in range(6)]
+    styles = arm_styles(["reference", *arms], "reference")
+    assert styles["reference"].colour == INK
+    assert len({style.colour for style in styles.values()}) == 7
+    assert len({style.marker for style in styles.values()}) == 7
+
+
+def test_more_arms_than_colours_still_differ():
+    styles = arm_styles([f"arm{i}" for i in range(20)], "arm0")
+    assert len({(style.colour, style.marker) for style in styles.values()}) == 20
+
+
+def test_arms_that_follow_each_other_share_neither_colour_nor_marker_nor_dash():
+    styles = [nth_style(number) for number in range(20)]
+    for earlier, later in pairwise(styles):
+        assert earlier.colour != later.colour
+        assert earlier.marker != later.marker
+        assert earlier.dash != later.dash
+
+
+def test_a_design_without_an_interval_draws_no_bar(sweep):
+    data = figure_input(sweep(seeds=(0,)), "baseline", AnalysisOptions(bootstrap=50))
+    assert all(row.interval is None for comparison in data.comparisons for row in comparison.by_rung)
+    assert page_figures(data, ["differences"])["differences"].svgs[0].startswith("<svg")
+
+
+def test_the_bowl_is_the_parabola_through_the_lowest_point_and_its_neighbours():
+    rates = np.array([1e-3, 2e-3, 4e-3, 8e-3])
+    parabola = bowl(rates, 3.0 + 0.1 * (np.log(rates) - np.log(3e-3)) ** 2)
+    assert parabola(np.log(3e-3)) == pytest.approx(3.0)
+    assert bowl(rates[:2], rates[:2]) is None
+
+
+def test_diverged_and_censored_tuning_is_drawn(sweep, choice):
+    choices = [
+        choice("baseline", losses=[3.9, 3.8, None], status="censored"),
+        choice("unified", losses=[None] * 3),
+    ]
+    assert figures(sweep(), "tuning", choices=choices)["tuning"].startswith("<svg")
+
+
+def test_without_a_tuned_rung_there_is_no_tuning_figure(sweep, choice):
+    assert (
+        figures(sweep(), "tuning", choices=[choice("baseline", grid=[], losses=[], status="carried")]) == {}
+    )
+
+
+def test_fields_that_are_tuned_together_have_panels_and_axes_of_their_own(sweep, choice):
+    """A decay of zero has no logarithm, and a beta counts by what it lacks of one."""
+    fields = {
+        "weight_decay": {"axis": "linear", "grid": [0.0, 0.1, 0.2], "chosen": 0.125},
+        "beta2": {"axis": "log(1-x)", "grid": [0.9, 0.95, 0.975], "chosen": 0.95},
+    }
+    choices = [choice("baseline"), *(choice("baseline", field=name, **how) for name, how in fields.items())]
+    svg = figures(sweep(), "tuning", choices=choices)["tuning"]
+    for name in ("learning rate", "weight decay", "beta2"):
+        assert f"25k, {name}" in svg
+
+
+def test_a_rate_is_drawn_on_a_logarithmic_axis_and_a_decay_on_a_linear_one(sweep, choice):
+    decay = {"field": "weight_decay", "axis": "linear", "grid": [0.0, 0.1, 0.2], "chosen": 0.125}
+    choices = [choice("baseline"), choice("baseline", **decay)]
+    with PAPER.style():
+        (figure,) = draw_tuning(
+            figure_input(sweep(), "baseline", AnalysisOptions(bootstrap=20), choices=choices), PAPER
+        ).pages
+    assert {axis.get_xlabel(): axis.get_xscale() for axis in figure.axes if axis.get_visible()} == {
+        "learning rate": "log",
+        "weight decay": "linear",
+    }
+
+
+@pytest.mark.parametrize("axis", ["linear", "log(1-x)"])
+def test_the_parabola_is_drawn_on_the_axis_on_which_it_was_fitted(axis):
+    values = np.array([0.0, 0.5, 0.8])
+    position = {"linear": values, "log(1-x)": -np.log1p(-values)}[axis]
+    parabola = bowl(values, 3 + 2 * (position - 0.4) ** 2, axis)
+    assert parabola is not None
+    assert parabola.deriv().roots() == pytest.approx([0.4])
+
+
+def test_trials_of_one_compute_have_no_line_of_losses(sweep):
+    table = sweep()
+    data = figure_input(table[table["rung"] == "25k"], "baseline", AnalysisOptions(bootstrap=20))
+    with pytest.raises(DataError, match="all trials have one value of C, through which no line goes"):
+        draw_loss(data, PAPER)
+
+
+def test_markers_of_multipliers_stand_where_runs_are_and_nowhere_else(sweep):
+    data = figure_input(sweep(), "baseline", AnalysisOptions(bootstrap=20))
+    with PAPER.style():
+        (figure,) = draw_multipliers(data, PAPER).pages
+    marked = [line for line in figure.axes[0].lines if line.get_marker() == data.styles["unified"].marker]
+    (compute,) = [line.get_xdata() for line in marked if len(line.get_xdata())]
+    assert set(compute) == set(data.trials.pairs("unified").complete["compute_arm"])
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("adamw(learning_rate=0.016,weight_decay=0.1)", "adamw, learning rate 0.016, weight decay 0.1"),
+        ("25k, tokens_per_parameter 8", "25k, tokens per parameter 8"),
+    ],
+)
+def test_a_title_is_in_words(text: str, shown: str):
+    assert title(text, 1).replace("\n", " ") == shown
+
+
+def test_panels_of_two_or_three_columns_keep_them():
+    assert [panels(6), panels(8, 2), panels(6, 3), panels(4, 5), panels(2, 3)] == [
+        (2, 3),
+        (4, 2),
+        (2, 3),
+        (2, 2),
+        (1, 2),
+    ]
+
+
+def test_a_panel_with_other_cells_than_its_neighbour_names_them(sweep):
+    table = sweep({"baseline": 0.0} | {f"a{i}": 0.01 for i in range(6)})
+    table = table[(table["arm"] != "a1") | (table["rung"] != "150k")]
+    data = figure_input(table, "baseline", AnalysisOptions(bootstrap=20))
+    with PAPER.style():
+        (figure,) = draw_differences(data, PAPER).pages
+    names = [[label.get_text() for label in axis.get_yticklabels()] for axis in figure.axes[:3]]
+    assert names == [
+        ["25k", "55k", "83k", "150k", "mean of all"],
+        ["25k", "55k", "83k", "mean of all"],
+        [""] * 5,
+    ]

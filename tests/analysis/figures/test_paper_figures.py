@@ -1,0 +1,267 @@
+"""Figures as files for a paper: which there are, what they refuse, and that their bytes do not change."""
+
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from scalevec.analysis import FIGURES, DataError, write_figures
+from scalevec.analysis.figures.style import PAPER, arm_styles, legend_below
+
+ARMS = {"baseline": 0.0, "none": 0.04, "unified": -0.03}
+STRATEGIES = {
+    "baseline": ("shared", "input", "none", "all"),
+    "none": ("none", "input", "none", "all"),
+    "unified": ("heterogeneous", "dual-normalized", "or", "input"),
+}
+FIELDS = ["vector_branches", "vector_placement", "vector_reparameterization", "vector_decay"]
+
+
+@pytest.fixture(scope="module")
+def results(sweep) -> pd.DataFrame:
+    """Not to be changed."""
+    rows = sweep(ARMS)
+    return pd.concat([rows, pd.DataFrame([STRATEGIES[arm] for arm in rows["arm"]], columns=FIELDS)], axis=1)
+
+
+def curves() -> pd.DataFrame:
+    tokens = np.arange(1, 200) * 1024
+    runs = [(arm, rung) for arm in ARMS for rung in ("25k", "55k")]
+    parts = [
+        pd.DataFrame(
+            {"trial_id": arm + rung, "arm": arm, "rung": rung, "seed": 0, "tokens": tokens, "loss": 5.0}
+        )
+        for arm, rung in runs
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def statistics() -> pd.DataFrame:
+    keys = [
+        f"sv/{kind}/{name}"
+        for kind in ("query_input", "final")
+        for name in ("mean", "deviation", "near_zero")
+    ]
+    rows = [
+        {"trial_id": arm, "arm": arm, "rung": "55k", "seed": 0, "tokens": tokens, "key": key}
+        for arm in ("baseline", "unified")
+        for tokens in (1024, 2048, 4096)
+        for key in (*keys, "theory/sharpness", "theory/sharpness_residual")
+    ]
+    return pd.DataFrame(rows).assign(value=1.0, low=0.9, high=1.2)
+
+
+@pytest.fixture(scope="module")
+def everything(choice) -> dict[str, object]:
+    return {"choices": [choice(arm) for arm in ARMS], "curves": curves(), "statistics": statistics()}
+
+
+def draw(results: pd.DataFrame, folder, **options):
+    return write_figures(
+        results, folder, **{"reference": "baseline", "bootstrap": 20, "margin": 0.005, **options}
+    )
+
+
+@pytest.fixture(scope="module")
+def all_drawn(results, everything, tmp_path_factory):
+    return draw(results, tmp_path_factory.mktemp("figures"), formats=["svg"], **everything)
+
+
+def test_every_figure_can_be_drawn(all_drawn):
+    assert all_drawn.left_out == {}
+    assert [path.name for path in all_drawn.paths] == [f"{name}.svg" for name in FIGURES]
+
+
+def test_a_figure_is_the_same_bytes_every_time_in_every_format(results, everything, tmp_path):
+    only = ["differences", "vectors-mean"]
+    first, second = (draw(results, tmp_path / name, only=only, **everything) for name in ("a", "b"))
+    assert {path.suffix for path in first.paths} == {".pdf", ".svg", ".png"}
+    for item, other in zip(first.paths, second.paths, strict=True):
+        assert item.read_bytes() == other.read_bytes(), item.name
+
+
+SCRIPT = """
+import sys, pandas as pd
+from scalevec.analysis import write_figures
+rows = pd.read_csv(sys.argv[1])
+write_figures(rows, sys.argv[2], reference="baseline", only=["ablation"], bootstrap=0)
+"""
+
+
+@pytest.mark.slow
+def test_another_process_with_another_hash_seed_writes_the_same_bytes(results, tmp_path):
+    results.to_csv(tmp_path / "rows.csv", index=False)
+    rows, asked = pd.read_csv(tmp_path / "rows.csv"), {"reference": "baseline", "only": ["ablation"]}
+    here = write_figures(rows, tmp_path / "here", bootstrap=0, **asked)
+    seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "rows.csv"), str(tmp_path / "there")]
+    subprocess.run(command, check=True, env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)})
+    assert [path.name for path in here.paths] == ["ablation.pdf", "ablation.svg", "ablation.png"]
+    for path in here.paths:
+        assert path.read_bytes() == (tmp_path / "there" / path.name).read_bytes(), path.name
+
+
+def test_a_file_holds_no_date_and_no_version(results, tmp_path):
+    draw(results, tmp_path, only=["differences"])
+    content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    for word in (b"CreationDate", b"ModDate", b"dc:date", b"Matplotlib v", b"Software"):
+        assert word not in content
+
+
+def test_a_file_has_plain_colours_which_every_viewer_knows(all_drawn):
+    """Inkscape, librsvg and LaTeX draw a stroke of a CSS variable as no stroke at all."""
+    for path in all_drawn.paths:
+        assert "var(" not in path.read_text(encoding="utf-8"), path.name
+
+
+def test_a_drawing_has_two_decimals_and_ids_that_no_coordinate_decides(results, tmp_path):
+    (path,) = draw(results, tmp_path, formats=["svg"], only=["loss"]).paths
+    tags = re.sub(r"scale\([^)]*\)", "", path.read_text(encoding="utf-8"))
+    assert not re.search(r"\.\d{3}", tags)
+    assert set(re.findall(r' id="([^"]+)"', tags)) == set(re.findall(r"#(loss-\d+)", tags))
+
+
+def test_figures_have_the_widths_of_a_paper_and_its_fonts(results, everything, tmp_path):
+    draw(results, tmp_path, formats=["svg"], only=["loss", "curves"], **everything)
+    widths = set()
+    for path in tmp_path.iterdir():
+        root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
+        widths.add(round(float(root.get("width").removesuffix("pt")) / 72, 1))
+    assert widths == {3.3, 6.9}
+    with PAPER.style():
+        import matplotlib as mpl
+
+        sizes = [
+            mpl.rcParams[name]
+            for name in ("font.size", "axes.labelsize", "xtick.labelsize", "legend.fontsize")
+        ]
+    assert all(7 <= size <= 8 for size in sizes)
+
+
+def test_a_plain_table_has_the_figures_that_it_can_have_and_says_which_it_cannot(sweep, tmp_path):
+    drawn = draw(sweep(ARMS), tmp_path, formats=["svg"])
+    assert {path.stem for path in drawn.paths} == {"loss", "differences", "multipliers"}
+    assert set(drawn.left_out) == set(FIGURES) - {"loss", "differences", "multipliers"}
+    assert (
+        drawn.left_out["tuning"]
+        == "nothing was tuned, or the source is a table, which keeps no record of tuning"
+    )
+    assert drawn.left_out["ablation"].startswith("the source lacks vector_branches")
+
+
+def test_a_figure_that_was_asked_for_and_cannot_be_drawn_is_refused_and_nothing_written(sweep, tmp_path):
+    with pytest.raises(
+        DataError, match="cannot be drawn from this source: 'curves': training curves are kept"
+    ):
+        draw(sweep(ARMS), tmp_path / "new", only=["loss", "curves"])
+    assert not (tmp_path / "new").exists()
+
+
+def test_trials_that_have_not_finished_make_no_figure(sweep, tmp_path):
+    with pytest.raises(DataError, match="'loss': no trial is completed"):
+        draw(sweep(ARMS).assign(status="pending", loss=np.nan), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"only": ["los"]}, "figure is 'los'; nearest: 'loss'"),
+        ({"formats": ["gif"]}, "format is 'gif'; allowed: one or more of pdf, svg, png"),
+        ({"formats": []}, "format is empty"),
+        ({"reference": "basline"}, "reference is 'basline'"),
+    ],
+)
+def test_bad_options_are_refused(sweep, tmp_path, options, message: str):
+    with pytest.raises(DataError, match=message):
+        draw(sweep(ARMS), tmp_path, **options)
+
+
+def test_several_settings_stand_side_by_side(sweep, everything, tmp_path):
+    rows = sweep(ARMS)
+    rows["trial_id"] = rows["arm"] + rows["rung"] + rows["seed"].astype(str)
+    both = pd.concat(
+        [rows.assign(optimizer="adamw"), rows.assign(optimizer="muon", trial_id="m" + rows["trial_id"])]
+    )
+    drawn = draw(both, tmp_path, formats=["svg"], only=["loss", "multipliers"])
+    for path in drawn.paths:
+        text = path.read_text(encoding="utf-8")
+        assert "<!-- adamw -->" in text
+        assert "<!-- muon -->" in text
+
+
+def test_curves_are_those_of_the_chosen_trials(sweep, tmp_path):
+    rows = sweep(ARMS, seeds=(0,))
+    rows["trial_id"] = rows["arm"] + rows["rung"]
+    both = pd.concat(
+        [rows.assign(optimizer="adamw"), rows.assign(optimizer="sgd", trial_id="s" + rows["trial_id"])]
+    )
+    sgd = curves().assign(trial_id="s" + curves()["trial_id"], loss=7.0)
+    given = {"formats": ["svg"], "only": ["curves"], "bootstrap": 0}
+    chosen = "optimizer == 'adamw'"
+    paths = [
+        draw(both, tmp_path / name, where=chosen, curves=shown, **given).paths[0]
+        for name, shown in (("alone", curves()), ("beside", pd.concat([curves(), sgd])))
+    ]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_a_figure_that_compares_nothing_needs_no_pair(sweep, tmp_path):
+    rows = sweep(ARMS)
+    rows.loc[rows["arm"] != "baseline", "n_params"] += 1
+    rows["rung"] = rows["n_params"].map(str)
+    drawn = draw(rows, tmp_path, formats=["svg"], only=["loss"])
+    assert [path.stem for path in drawn.paths] == ["loss"]
+
+
+def test_another_column_is_not_called_the_test_loss(sweep, tmp_path):
+    rows = sweep(ARMS).assign(loss_validation=lambda table: table["loss"] + 0.01)
+    (path,) = draw(rows, tmp_path, formats=["svg"], only=["loss"], y="loss_validation").paths
+    assert "<!-- loss_validation (nats/token) -->" in path.read_text(encoding="utf-8")
+
+
+def test_more_settings_than_fit_on_a_page_go_onto_further_pages(sweep, tmp_path):
+    rows = sweep({"baseline": 0.0, "none": 0.04}, seeds=(0,))
+    names = rows["arm"] + rows["rung"] + rows["seed"].astype(str)
+    many = pd.concat([rows.assign(optimizer=f"o{n}", trial_id=f"{n}" + names) for n in range(13)])
+    recorded = many[["trial_id", "arm", "rung", "seed"]].assign(
+        tokens=100, key="sv/final/mean", value=1.0, low=1.0, high=1.0
+    )
+    drawn = draw(many, tmp_path, formats=["svg"], only=["multipliers", "vectors-mean"], statistics=recorded)
+    names = [path.stem for path in drawn.paths]
+    assert names == ["multipliers-1", "multipliers-2", *(f"vectors-mean-{page}" for page in range(1, 5))]
+    pages = [path.read_text(encoding="utf-8") for path in drawn.paths[:2]]
+    assert [sum(f"<!-- o{n} -->" in page for n in range(13)) for page in pages] == [7, 6]
+
+
+@pytest.mark.parametrize("arms", [3, 9, 18])
+@pytest.mark.parametrize("name", ["unified", "unified-with-many-parts"])
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_legend_stays_inside_its_figure_and_leaves_room_for_the_panels(arms: int, name: str, wide: bool):
+    with PAPER.style():
+        figure, axes = PAPER.figure(height=3.9, wide=wide)
+        styles = arm_styles([f"{name}-{i}" for i in range(arms)], f"{name}-0")
+        legend_below(figure, list(styles.items()), PAPER)
+        figure.draw_without_rendering()
+        box = figure.legends[0].get_window_extent()
+        assert figure.bbox.x0 <= box.x0
+        assert box.x1 <= figure.bbox.x1
+        assert axes[0, 0].get_window_extent().height > figure.dpi
+
+
+def test_two_rungs_make_no_line_of_multipliers(sweep, tmp_path):
+    rows = sweep({"baseline": 0.0, "none": 0.04}, rungs={"25k": 25_088, "55k": 55_296})
+    with pytest.raises(DataError, match="no multiplier from 2 rungs, which cannot check the law"):
+        draw(rows, tmp_path, only=["multipliers"])
+
+
+def test_theory_shows_what_was_measured_and_not_how_it_was_computed(results, everything, tmp_path):
+    draw(results, tmp_path, formats=["svg"], only=["theory"], **everything)
+    # Text is drawn as paths; the comment before each says what it is.
+    text = (tmp_path / "theory.svg").read_text(encoding="utf-8")
+    assert "<!-- sharpness -->" in text
+    assert "residual" not in text

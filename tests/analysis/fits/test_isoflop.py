@@ -1,0 +1,83 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from scalevec.analysis import DataError, fit
+from scalevec.analysis.laws import law_named
+
+TRUTH = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
+EXPONENT = 0.28 / (0.34 + 0.28)
+
+
+def isoflops(noise: float = 0.0) -> pd.DataFrame:
+    """Nine sizes around the optimum of Hoffmann's law at five budgets."""
+    rng = np.random.default_rng(0)
+    parts = []
+    for budget in np.geomspace(1e19, 1e21, 5):
+        ratio = 0.34 * 406.4 / (0.28 * 410.7)
+        best = ratio ** (1 / 0.62) * (budget / 6) ** EXPONENT
+        n = best * np.geomspace(0.4, 2.5, 9)
+        loss = law_named("chinchilla").predict(TRUTH, {"N": n, "D": budget / 6 / n})
+        loss = loss * np.exp(rng.normal(0, noise, 9))
+        parts.append(pd.DataFrame({"n_params": n, "n_tokens": budget / 6 / n, "loss": loss}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_the_exponent_of_the_optimal_size_is_recovered():
+    (fitted,) = fit(isoflops(), law="isoflop")
+    assert fitted.parameters["a"] == pytest.approx(EXPONENT, abs=0.003)
+    assert fitted.formula == "N* = G C^a"
+    assert len(fitted.optima) == 5
+
+
+def test_noise_opens_an_interval_that_holds_the_truth():
+    (fitted,) = fit(isoflops(5e-4), law="isoflop")
+    low, high = fitted.intervals["a"]
+    assert low < EXPONENT < high
+    assert fitted.n_points == 5
+    assert "N* beyond the range is covered less often than it says" in fitted.interval_note
+
+
+def test_the_largest_budget_is_held_out():
+    (fitted,) = fit(isoflops(), law="isoflop", bootstrap=0)
+    assert abs(fitted.hold_out["relative_error"]) < 0.02
+
+
+def test_a_column_of_budgets_names_the_cells():
+    table = isoflops().assign(budget=lambda t: np.repeat(range(5), 9))
+    table["n_tokens"] *= np.exp(np.random.default_rng(0).normal(0, 0.1, len(table)))
+    (fitted,) = fit(table, law="isoflop", bootstrap=0)
+    assert [optimum.n_points for optimum in fitted.optima] == [9] * 5
+
+
+def test_one_budget_is_refused():
+    with pytest.raises(DataError, match="needs two budgets"):
+        fit(isoflops().iloc[:9], law="isoflop")
+
+
+def curves() -> pd.DataFrame:
+    """Training curves of eleven sizes on Hoffmann's law."""
+    parts = []
+    for run, n in enumerate(np.geomspace(1e7, 1e10, 11)):
+        d = np.geomspace(1e8, 1e13, 200)
+        loss = law_named("chinchilla").predict(TRUTH, {"N": np.full(200, n), "D": d})
+        parts.append(pd.DataFrame({"n_params": n, "n_tokens": d, "loss": loss, "cluster": str(run)}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_the_envelope_of_training_curves_has_the_exponent_of_the_law():
+    (fitted,) = fit(curves(), law="envelope")
+    assert fitted.parameters["a"] == pytest.approx(EXPONENT, abs=0.01)
+
+
+def test_the_smallest_and_largest_size_of_an_envelope_are_censored():
+    (fitted,) = fit(curves(), law="envelope", bootstrap=0)
+    censored = " ".join(optimum.censored for optimum in fitted.optima)
+    assert "N 1e+07 is at the edge" in censored
+    assert "N 1e+10 is at the edge" in censored
+    assert any("schedule" in warning for warning in fitted.warnings)
+
+
+def test_rows_that_are_no_curves_have_no_envelope():
+    with pytest.raises(DataError, match="training curves"):
+        fit(isoflops(), law="envelope")

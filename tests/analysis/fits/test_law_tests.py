@@ -1,0 +1,41 @@
+"""A law of the wrong form is found out by repeated seeds; one of the right form mostly is not."""
+
+import numpy as np
+
+from scalevec.analysis.fits.law_tests import SIGNIFICANT, lack_of_fit
+
+X = np.repeat(np.geomspace(1e15, 1e18, 5), 3)
+
+
+def losses(floor: float, seed: int) -> np.ndarray:
+    noise = np.random.default_rng(seed).normal(0, 1e-3, len(X))
+    return (floor + 1200.0 * X**-0.16) * np.exp(noise)
+
+
+def test_a_floor_that_the_law_lacks_is_a_lack_of_fit():
+    lack = lack_of_fit("power", {"x": X}, losses(1.7, 0))
+    assert lack.p < 1e-3
+    assert lack.df == (3, 10)
+    assert "power-floor" in lack.warning
+
+
+def test_the_law_that_has_the_floor_fits():
+    lack = lack_of_fit("power-floor", {"x": X}, losses(1.7, 0))
+    assert lack.df == (2, 10)
+    assert not lack.warning
+
+
+def test_the_right_law_is_rejected_as_often_as_stated():
+    p_values = [lack_of_fit("power", {"x": X}, losses(0.0, seed)).p for seed in range(300)]
+    assert np.mean(np.array(p_values) < 0.1) < 0.15
+    assert np.mean(np.array(p_values) < 0.5) > 0.4
+    assert np.mean(np.array(p_values) < SIGNIFICANT) < 0.03
+
+
+def test_one_seed_a_rung_cannot_tell():
+    assert lack_of_fit("power", {"x": X[::3]}, losses(0.0, 0)[::3]) is None
+
+
+def test_as_many_rungs_as_parameters_cannot_tell():
+    few = np.unique(X)[1] >= X
+    assert lack_of_fit("power", {"x": X[few]}, losses(0.0, 0)[few]) is None

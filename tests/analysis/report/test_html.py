@@ -1,0 +1,290 @@
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from scalevec.analysis import AnalysisOptions, DataError, compare, write_report
+from scalevec.analysis.report import html
+
+VOID = {"meta", "br", "link", "img", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """Collects the text, the attributes that could load something, and whether tags are balanced."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.loads: list[str] = []
+        self.tags: set[str] = set()
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        self.loads += [
+            v for k, v in attributes if k in ("src", "href", "xlink:href", "action", "data", "srcset")
+        ]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Pages without figures, which take most of the time, for tests of their words."""
+    monkeypatch.setattr(html, "page_figures", lambda *_: [])
+
+
+def page(path: Path, table: pd.DataFrame, **options) -> Page:
+    write_report(path, table, **{"name": "quickstart", "reference": "baseline", **options})
+    return Page(path.read_text(encoding="utf-8"))
+
+
+def test_the_verdict_comes_first_with_what_would_change_it(tmp_path, sweep):
+    text = page(tmp_path / "r.html", sweep(), margin=0.005).text
+    places = [
+        text.index(words) for words in ("unified is better", "What would change it", "By rung", "Figures")
+    ]
+    assert places == sorted(places)
+
+
+def test_a_report_opens_offline(tmp_path, sweep, choice):
+    report = page(tmp_path / "r.html", sweep(), choices=[choice("baseline"), choice("unified")])
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert all(link.startswith("#") for link in report.loads)
+    assert report.tags.isdisjoint({"script", "link", "iframe", "img", "object", "embed"})
+    assert not re.search(r"@import|url\((?!#)", text)
+    assert set(re.findall(r"https?://[^\s\"'<)]+", text)) <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
+    assert report.open == []
+
+
+def test_names_of_users_are_escaped(tmp_path, sweep, choice):
+    name = '<script>alert("1")</script>'
+    report = page(
+        tmp_path / "r.html",
+        sweep({"baseline": 0.0, name: -0.03}),
+        name="<b>sweep</b>",
+        choices=[choice("baseline"), choice(name)],
+        facts={"<i>commit</i>": "<u>abc</u>"},
+    )
+    assert report.tags.isdisjoint({"script", "i", "u"})
+    assert name in report.text
+    assert "<b>sweep</b>" in report.text
+
+
+def test_the_same_results_give_the_same_page(tmp_path, sweep):
+    for name in ("a.html", "b.html"):
+        page(tmp_path / name, sweep())
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+def test_a_refused_table_leaves_the_old_report_and_nothing_else(tmp_path, sweep):
+    path = tmp_path / "r.html"
+    path.write_text("old", encoding="utf-8")
+    with pytest.raises(DataError):
+        page(path, sweep(), reference="none")
+    assert path.read_text(encoding="utf-8") == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["r.html"]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_page_says_which_conventions_it_uses(tmp_path, sweep):
+    table = sweep()
+    text = page(
+        tmp_path / "r.html", table.assign(flops_counted=9.0 * table["n_params"]), c_convention="counted"
+    ).text
+    assert "FLOPs counted from the architecture" in text
+    assert "non-embedding matrix parameters without scale vectors" in text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_tuned_baseline_answers_that_it_was(tmp_path, sweep, choice):
+    choices = [
+        choice("baseline"),
+        choice("unified"),
+        choice("baseline", "150k", grid=[], losses=[], status="carried"),
+    ]
+    report = page(tmp_path / "r.html", sweep(), choices=choices)
+    assert "Yes: at 25k the learning rate of baseline was tuned to an optimum inside its grid" in report.text
+    assert "every arm was given the same grid and the same tuning seeds" in report.text
+    assert "At 150k the learning rate was carried" in report.text
+    assert "Nor was it checked by a step to each side" in report.text
+    assert "+0.0500 / +0.0300" in report.text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_another_grid_for_an_arm_is_said(tmp_path, sweep, choice):
+    choices = [choice("baseline"), choice("unified", grid=[1e-3, 2e-3, 4e-3])]
+    assert "on another grid than unified" in page(tmp_path / "r.html", sweep(), choices=choices).text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_other_tuning_seeds_for_an_arm_are_said(tmp_path, sweep, choice):
+    choices = [choice("baseline"), choice("unified", seeds=[100, 101])]
+    assert "on other seeds than unified" in page(tmp_path / "r.html", sweep(), choices=choices).text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_censored_baseline_answers_no(tmp_path, sweep, choice):
+    choices = [choice("baseline", losses=[3.9, 3.8, 3.7], status="censored"), choice("unified")]
+    assert (
+        "No: at 25k the best rate of baseline lies at the edge"
+        in page(tmp_path / "r.html", sweep(), choices=choices).text
+    )
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_without_a_record_of_tuning_the_page_claims_nothing(tmp_path, sweep):
+    assert "cannot be answered from it" in page(tmp_path / "r.html", sweep()).text
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("law", ["power", pytest.param("power-floor", marks=pytest.mark.nightly)])
+def test_a_short_ladder_carries_the_warning_onto_the_page(tmp_path, sweep, law: str):
+    assert "compare levels, not exponents" in page(tmp_path / "r.html", sweep(), law=law).text
+
+
+def test_a_sweep_that_has_just_begun_has_a_page(tmp_path, sweep):
+    table = sweep()
+    later = table["rung"] != "25k"
+    table.loc[later, ["status", "loss"]] = ["pending", np.nan]
+    text = page(tmp_path / "r.html", table).text
+    assert "Not fitted: arm 'baseline': all points have one value of C" in text
+
+
+def test_a_sweep_without_a_finished_trial_has_a_page(tmp_path, sweep):
+    text = page(tmp_path / "r.html", sweep().assign(status="pending", loss=np.nan)).text
+    assert "No verdict on unified" in text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_diverged_trial_is_on_the_page(tmp_path, sweep, diverge):
+    text = page(tmp_path / "r.html", diverge(sweep(), "unified", "55k", 1)).text
+    assert "unified diverged and baseline did not: 55k, seed 1" in text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_caveat_of_one_arm_stands_with_its_verdict_and_one_of_all_arms_below_them(tmp_path, sweep, diverge):
+    table = sweep({"baseline": 0.0, "none": 0.04, "unified": -0.03}).assign(device="simulated")
+    table = diverge(table, "unified", "55k", 1)
+    none, unified = compare(table, reference="baseline")
+    of_all = [caveat for caveat in unified.warnings if caveat in none.warnings]
+    of_one = [caveat for caveat in unified.warnings if caveat not in none.warnings]
+    verdicts, _, caveats = page(tmp_path / "r.html", table).text.partition(" Caveats ")
+    assert of_one
+    assert [caveat for caveat in of_one if caveat not in verdicts] == []
+    assert of_all
+    assert [caveat for caveat in of_all if caveat in verdicts or caveat not in caveats] == []
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_sweep_file_keeps_its_lines(tmp_path, sweep):
+    page(tmp_path / "r.html", sweep(), facts={"sweep file": "name: a  # a comment\nseeds: [0]", "host": "h"})
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<pre>name: a  # a comment\nseeds: [0]</pre>" in text
+    assert "<pre>h</pre>" not in text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_options_that_differ_from_the_sweep_file_are_named_beside_the_verdict(tmp_path, sweep):
+    declared = AnalysisOptions(margin=0.005)
+    options = {"where": "n_params > 3e4", "margin": 0.005, "bootstrap": 20}
+    text = page(tmp_path / "r.html", sweep(), declared=declared, **options).text
+    position = text.index("Options of this page: rows: where n_params > 3e4 (4 left out); bootstrap: 20")
+    assert position < text.index("unified is better")
+    assert text.count("(sweep file: ") == text.count("bootstrap: 20 (sweep file: 1000)") == 1
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_page_shows_what_compare_with_its_options_computes(tmp_path, sweep):
+    options = {"law": "power-floor", "where": "n_params > 3e4", "bootstrap": 20}
+    (comparison,) = compare(sweep(), reference="baseline", **options)
+    assert comparison.sentence in page(tmp_path / "r.html", sweep(), **options).text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_mean_over_rungs_is_set_as_a_total_and_no_rung_is(tmp_path, sweep):
+    page(tmp_path / "r.html", sweep({"baseline": 0.0, "all (mean)": 0.04}))
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert text.count('<tr class="total">') == 1
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_repeated_data_are_said(tmp_path, sweep):
+    table = sweep()
+    text = page(tmp_path / "r.html", table.assign(epochs=np.where(table["rung"] == "150k", 2.5, 0.5))).text
+    assert "Data were repeated at 150k (up to 2.50 epochs)" in text
+
+
+def test_curves_of_other_arms_are_left_out(tmp_path, sweep):
+    curves = pd.DataFrame(
+        {"trial_id": "a", "arm": "other", "rung": "25k", "tokens": [1, 2], "loss": [3.0, 2.0]}
+    )
+    assert "Training loss (" not in page(tmp_path / "r.html", sweep(), curves=curves).text
+
+
+def test_curves_need_their_columns(tmp_path, sweep):
+    with pytest.raises(DataError, match=r"no column 'tokens'.*nearest: 'token'"):
+        page(
+            tmp_path / "r.html",
+            sweep(),
+            curves=pd.DataFrame(
+                {"trial_id": ["a"], "arm": "unified", "rung": "25k", "token": 1, "loss": 2.0}
+            ),
+        )
+
+
+def sizes_and_budgets(names: tuple[str, str]) -> pd.DataFrame:
+    """The first arm of ``names`` and a better second one, at four sizes and three budgets."""
+    rows = [
+        {"arm": arm, "n_params": n, "n_tokens": ratio * n, "seed": seed, "rung": f"{n:.0e}-{ratio}",
+         "loss": 1.5 + factor * 40 * n**-0.3 + 60 * (ratio * n) ** -0.3 + 1e-3 * seed}
+        for arm, factor in zip(names, (1.0, 0.9), strict=True)
+        for n in (3e4, 1e5, 3e5, 1e6)
+        for ratio in (5, 20, 80)
+        for seed in (0, 1)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_law_that_arms_share_is_fitted_to_all_of_them_at_once(tmp_path):
+    table = sizes_and_budgets(("baseline", "unified"))
+    text = page(tmp_path / "r.html", table, law="chinchilla-shared", bootstrap=20).text
+    assert "Not fitted" not in text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_where_compares_numeric_rungs_before_a_law_that_arms_share_is_fitted(tmp_path):
+    table = sizes_and_budgets(("baseline", "unified")).assign(rung=lambda rows: rows["n_params"])
+    text = page(tmp_path / "r.html", table, law="chinchilla-shared", where="rung >= 1e5", bootstrap=20).text
+    assert "Not fitted" not in text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_laws_of_a_joint_fit_begin_with_the_reference(tmp_path):
+    table = sizes_and_budgets(("unified", "baseline"))
+    text = page(tmp_path / "r.html", table, law="chinchilla-shared", bootstrap=20).text
+    laws = text.partition("Fitted laws")[2]
+    assert laws.index("baseline") < laws.index("unified")

@@ -1,0 +1,105 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from scalevec.analysis import DataError, compare, comparison_text, fit, fit_text
+from scalevec.analysis.laws import law_named
+from scalevec.analysis.registry import LAWS
+
+
+def curved() -> pd.DataFrame:
+    """Enough sizes and budgets for every law, in two arms."""
+    truth = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
+    parts = []
+    for budget in np.geomspace(1e19, 1e21, 4):
+        n = (budget / 6) ** 0.45 * 0.7 * np.geomspace(0.2, 5, 9)
+        loss = law_named("chinchilla").predict(truth, {"N": n, "D": budget / 6 / n})
+        parts.append(pd.DataFrame({"n_params": n, "n_tokens": budget / 6 / n, "loss": loss}))
+    table = pd.concat(parts, ignore_index=True).assign(cluster=lambda t: t.index.astype(str))
+    return pd.concat([table.assign(arm=a, loss=s * table["loss"]) for a, s in (("a", 1.0), ("b", 0.99))])
+
+
+@pytest.mark.parametrize("law", [law for law in LAWS if law != "envelope"])
+def test_the_text_of_every_law_states_its_conventions(law: str):
+    (text, _) = (fit_text(fitted) for fitted in fit(curved(), law=law, bootstrap=0))
+    assert "N: non-embedding matrix parameters without scale vectors; C: 6 x N x tokens" in text
+    assert "objective" in text
+    assert "starts agree" in text
+    if LAWS[law].in_one_variable:
+        assert "x is C" in text
+
+
+def test_the_text_of_a_joint_fit_has_its_test():
+    text = fit_text(fit(curved(), law="chinchilla-shared", bootstrap=0)[0])
+    assert "joint against separate fits: F" in text
+
+
+def test_parameters_have_the_digits_that_give_the_objective_back(sweep):
+    (fitted,) = fit(sweep({"baseline": 0.0}))
+    assert f"alpha {fitted.parameters['alpha']:.6g}" in fit_text(fitted)
+
+
+def test_the_text_of_a_comparison_has_multipliers_trend_and_conventions(sweep):
+    text = comparison_text(compare(sweep(), reference="baseline", bootstrap=50))
+    for part in ("unified is better", "compute multiplier, geometric middle", "trend per decade", "N: non-"):
+        assert part in text
+
+
+def test_a_fit_says_which_rows_were_chosen_and_how_many_were_left_out(sweep):
+    (fitted,) = fit(sweep({"baseline": 0.0}), where="seed < 1", bootstrap=0)
+    assert fitted.where == "seed < 1"
+    assert fitted.excluded == {"where": 4}
+    assert "rows: where seed < 1 (4 left out)" in fit_text(fitted)
+
+
+def test_a_fit_states_the_units_of_its_parameters(sweep):
+    table = sweep({"baseline": 0.0})
+    (fitted,) = fit(table, law="power-floor", x="N", bootstrap=0)
+    units = {"E": "nats/token", "A": "nats/token x parameters^alpha", "alpha": "none"}
+    assert fitted.units == fitted.to_dict()["units"] == units
+    assert f"A {fitted.parameters['A']:.6g} nats/token x parameters^alpha" in fit_text(fitted)
+    (other,) = fit(table.assign(accuracy=table["loss"]), y="accuracy", bootstrap=0)
+    assert other.units["A"] == "unit of accuracy x FLOPs^alpha"
+
+
+def test_a_table_with_compute_alone_serves_a_law_in_compute():
+    table = pd.DataFrame({"flops": np.geomspace(1e15, 1e18, 6)}).assign(loss=lambda t: 30 * t.flops**-0.06)
+    (fitted,) = fit(table, law="power", bootstrap=0)
+    assert fitted.parameters["alpha"] == pytest.approx(0.06)
+    assert fitted.c_convention == "given"
+    assert "C: the column flops as it is" in fit_text(fitted)
+
+
+def test_any_positive_column_may_be_described():
+    table = pd.DataFrame({"n_params": np.geomspace(1e6, 1e9, 6)}).assign(n_tokens=lambda t: 20 * t.n_params)
+    table["best_batch"] = 3.0 * table["n_tokens"] ** 0.4
+    (fitted,) = fit(table, law="power", x="D", y="best_batch", bootstrap=0)
+    assert fitted.parameters["alpha"] == pytest.approx(-0.4)
+    assert fitted.formula == "best_batch = A/D^alpha"
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({}, {"y": "best"}, "no column 'best'"),
+        ({"best": [1.0, -1.0, 2.0, 3.0]}, {"y": "best"}, "column 'best', row 2: -1"),
+        ({"best": 1.0}, {"y": "best", "law": "chinchilla"}, "describes the loss"),
+        ({"best": ["1", "x", "2", "3"]}, {"y": "best"}, "row 2: 'x' is not a number"),
+        ({}, {"interval": "studentised"}, "interval is 'studentised'"),
+        ({}, {"hold_out": "rng == 3"}, "no column 'rng'"),
+    ],
+)
+def test_bad_columns_and_options_get_one_message(changes, options, message: str):
+    table = pd.DataFrame({"n_params": [1e5, 2e5, 4e5, 8e5], "n_tokens": [2e6, 4e6, 8e6, 16e6]})
+    table = table.assign(loss=[4.0, 3.8, 3.6, 3.4], **changes)
+    with pytest.raises(DataError, match=message):
+        fit(table, **options)
+
+
+def test_rows_are_held_out_by_any_column_or_expression(sweep):
+    table = sweep({"baseline": 0.0}).assign(part=[0, 0, 0, 0, 1, 1, 0, 0])
+    by_column = fit(table, hold_out="part")[0].hold_out
+    by_expression = fit(table, hold_out="rung == '83k'")[0].hold_out
+    assert by_column["rung"] == by_expression["rung"] == "83k"
+    assert by_column["relative_error"] == by_expression["relative_error"]
+    assert fit(table, hold_out="none")[0].hold_out == {}

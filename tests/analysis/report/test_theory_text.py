@@ -1,0 +1,109 @@
+"""What was measured along runs, summarised by arm."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from scalevec.analysis.report.theory_text import theory_summary, theory_text
+
+
+def long_table(**changes) -> pd.DataFrame:
+    """Two trials of each of two arms, three steps, two layers of one kind; values that can be reckoned."""
+    rows = []
+    for arm, level in (("baseline", 1.0), ("unified", 2.0)):
+        for seed in (0, 1):
+            for step in (1, 50, 100):
+                base = {"trial_id": f"{arm}{seed}", "arm": arm, "rung": "a", "optimizer": "sgd", "seed": seed}
+                base |= {"schedule": "cosine", "step": step, "tokens": 10 * step, **changes}
+                for layer in (0, 1):
+                    values = {
+                        "relative_error": level * 0.01 * (1 + layer),
+                        "eigenvalue_min": 0.5 * level,
+                        "eigenvalue_median": level,
+                        "eigenvalue_max": 10.0 * level + step,
+                        "conserved_drift": step * 0.001 * level,
+                    }
+                    rows += [
+                        {**base, "kind": "query", "quantity": name, "layer": layer, "value": value}
+                        for name, value in values.items()
+                    ]
+                rows.append(
+                    {**base, "kind": "", "quantity": "sharpness", "layer": 0, "value": level * step + seed}
+                )
+    return pd.DataFrame(rows)
+
+
+def test_movement_is_the_median_over_trials_steps_and_matrices():
+    baseline, unified = theory_summary(long_table())
+    assert (baseline["arm"], unified["arm"]) == ("baseline", "unified")
+    assert baseline["relative_error"] == pytest.approx(0.015)
+    assert unified["relative_error"] == pytest.approx(0.03)
+    assert (baseline["trials"], baseline["steps"]) == (2, 3)
+
+
+def test_eigenvalues_are_the_least_the_median_and_the_greatest():
+    unified = theory_summary(long_table())[1]
+    assert (unified["eigenvalue_min"], unified["eigenvalue_median"], unified["eigenvalue_max"]) == (1, 2, 120)
+    assert unified["condition"] == 70
+
+
+def test_a_preconditioner_with_a_zero_eigenvalue_counts_in_no_condition():
+    table = long_table()
+    hidden = (table["quantity"] == "eigenvalue_min") & (table["layer"] == 0)
+    table.loc[hidden, "value"] = 0.0
+    baseline = theory_summary(table)[0]
+    assert baseline["eigenvalue_min"] == 0
+    assert baseline["condition"] == pytest.approx(60 / 0.5)
+
+
+def test_drift_is_that_of_the_last_step():
+    assert theory_summary(long_table())[1]["conserved_drift"] == pytest.approx(0.2)
+
+
+def test_sharpness_is_given_at_three_steps_as_the_mean_over_trials():
+    baseline = theory_summary(long_table())[0]
+    assert baseline["sharpness_steps"] == [1, 50, 100]
+    actual = [baseline[f"sharpness_{when}"] for when in ("first", "middle", "last")]
+    assert actual == [1.5, 50.5, 100.5]
+
+
+def test_what_did_not_converge_is_left_out_and_counted():
+    table = long_table()
+    table.loc[(table["quantity"] == "sharpness") & (table["step"] == 100), "value"] = None
+    table.loc[(table["quantity"] == "eigenvalue_max") & (table["step"] == 1), "value"] = None
+    baseline = theory_summary(table)[0]
+    assert baseline["sharpness_last"] is None
+    assert baseline["sharpness_not_converged"] == 2
+    assert baseline["eigenvalues_not_converged"] == 4
+    text = theory_text(theory_summary(table))
+    assert "4 values of the sharpness did not converge" in text
+    assert "8 greatest eigenvalues did not converge" in text
+
+
+def test_further_settings_tell_groups_apart():
+    table = pd.concat([long_table(weight_decay=0.0), long_table(weight_decay=0.1)])
+    rows = theory_summary(table)
+    assert [row["setting"] for row in rows[:2]] == [{"weight_decay": "0.0"}] * 2
+    assert len(rows) == 4
+    assert "weight_decay" in theory_text(rows).splitlines()[0]
+
+
+def test_arms_of_one_optimizer_stand_together():
+    rows = theory_summary(pd.concat([long_table(optimizer=name) for name in ("sgd", "adamw")]))
+    places = [(row["optimizer"], row["arm"]) for row in rows]
+    assert places == [(name, arm) for name in ("adamw", "sgd") for arm in ("baseline", "unified")]
+
+
+def test_what_was_not_measured_is_no_column():
+    table = long_table()
+    rows = theory_summary(table[table["quantity"] == "sharpness"])
+    assert "relative_error" not in rows[0]
+    head = theory_text(rows).splitlines()[0]
+    assert "sharpness first" in head
+    assert "error" not in head
+
+
+def test_the_summary_is_plain_json():
+    rows = theory_summary(long_table())
+    assert json.loads(json.dumps(rows, allow_nan=False)) == rows

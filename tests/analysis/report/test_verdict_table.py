@@ -1,0 +1,57 @@
+"""The verdicts at a glance: one line per arm, what would change them, at most 14 lines."""
+
+import dataclasses
+
+import pandas as pd
+import pytest
+
+from scalevec import analysis
+from scalevec.analysis.report.verdict_table import MOST_LINES, verdict_table
+
+
+@pytest.fixture(scope="module")
+def comparison() -> analysis.Comparison:
+    rows = [
+        {
+            "arm": arm,
+            "rung": str(n),
+            "seed": seed,
+            "n_params": n,
+            "n_tokens": 16 * n,
+            "loss": loss + seed / 500,
+        }
+        for n, loss in ((20_000, 4.0), (40_000, 3.8), (80_000, 3.6))
+        for seed in (0, 1)
+        for arm, loss in (("baseline", loss), ("new", loss - 0.05))
+    ]
+    [comparison] = analysis.compare(pd.DataFrame(rows), reference="baseline", bootstrap=50)
+    return comparison
+
+
+def test_an_arm_has_a_line_with_difference_interval_p_and_verdict(comparison):
+    head, header, line, *_ = verdict_table([comparison]).splitlines()
+    assert head == "loss: arm minus baseline, nats/token; p by Holm over the arms"
+    assert header.split() == ["arm", "difference", "95", "%", "interval", "p", "verdict"]
+    assert line.split()[0] == "new"
+    assert line.split()[1] == "−0.0500"
+    assert line.split()[-1] == comparison.verdict
+
+
+def test_it_says_what_would_change_a_verdict_and_where_the_rest_is(comparison):
+    text = verdict_table([comparison])
+    assert comparison.would_change.split()[0] in text
+    assert "--verbose" in text.splitlines()[-1]
+
+
+@pytest.mark.parametrize("n_arms", [1, 3, 18])
+def test_it_has_at_most_14_lines(comparison, n_arms):
+    arms = [dataclasses.replace(comparison, arm=f"arm-{number}") for number in range(n_arms)]
+    assert len(verdict_table(arms).splitlines()) <= MOST_LINES
+
+
+def test_an_arm_without_pairs_has_no_numbers(comparison):
+    nothing = dataclasses.replace(
+        comparison.loss_difference, mean=None, interval=None, p_value=None, p_holm=None
+    )
+    line = verdict_table([dataclasses.replace(comparison, loss_difference=nothing)]).splitlines()[2]
+    assert line.split()[1:4] == ["-", "-", "-"]

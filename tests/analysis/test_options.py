@@ -1,0 +1,83 @@
+"""The options of an analysis: one object for Python, the command line and the sweep file."""
+
+import dataclasses
+from typing import get_type_hints
+
+import pytest
+
+from scalevec.analysis import AnalysisOptions, DataError, compare, fit, profiles
+from scalevec.analysis.options import OptionChanges
+from support import run_python
+
+
+def test_the_keywords_are_the_fields_of_the_options():
+    assert get_type_hints(OptionChanges) == get_type_hints(AnalysisOptions)
+
+
+def test_every_option_has_a_help_text():
+    assert all(option.metadata["help"].endswith(".") for option in dataclasses.fields(AnalysisOptions))
+
+
+def test_every_default_is_among_the_allowed_values():
+    for option in dataclasses.fields(AnalysisOptions):
+        assert not option.metadata["choices"] or option.default in option.metadata["choices"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("law", "cubic"),
+        ("x", "n_params"),
+        ("loss", "hubert"),
+        ("residual", "logs"),
+        ("interval", "t"),
+        ("n_convention", "all"),
+        ("c_convention", "6ND"),
+        ("delta", 0.0),
+        ("level", 1.0),
+        ("bootstrap", 19),
+        ("margin", -0.1),
+        ("hold_out", False),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_named_with_what_is(name, value):
+    with pytest.raises(DataError, match=f"^{name} is .*; (allowed|nearest): "):
+        AnalysisOptions(**{name: value})
+
+
+def test_keywords_stand_over_the_options_object(sweep):
+    options = AnalysisOptions(bootstrap=0, level=0.9)
+    fitted = fit(sweep(), options, level=0.8)[0]
+    assert (fitted.level, fitted.n_bootstrap) == (0.8, 0)
+
+
+def test_an_unknown_keyword_is_refused_with_the_nearest_one(sweep):
+    with pytest.raises(DataError, match="option is 'lawn'; nearest: 'law'"):
+        fit(sweep(), lawn="power")
+
+
+@pytest.mark.parametrize(
+    ("function", "name"), [(fit, "margin"), (profiles, "margin"), (profiles, "bootstrap")]
+)
+def test_a_keyword_that_would_change_nothing_is_refused(sweep, function, name):
+    with pytest.raises(DataError, match=f"option '{name}' changes nothing here; used are law, x, "):
+        function(sweep(), **{name: 100})
+
+
+def test_settings_that_a_fit_would_pool_are_named(sweep):
+    table = sweep().assign(depth=lambda rows: rows.seed)
+    assert not any("depth" in warning for warning in fit(table, bootstrap=0)[0].warnings)
+    warnings = fit(table, bootstrap=0, settings=("depth",))[0].warnings
+    assert "one law through several values of depth: choose one with where" in warnings
+    with pytest.raises(DataError, match="no column 'width'"):
+        fit(table, settings=("width",))
+
+
+def test_the_same_options_serve_a_fit_and_a_comparison(sweep):
+    options = AnalysisOptions(law="power-floor", bootstrap=0, where="n_params > 30000")
+    assert fit(sweep(), options)[0].where == compare(sweep(), reference="baseline", options=options)[0].where
+
+
+def test_options_and_registry_load_no_numpy():
+    code = "import scalevec.analysis.options, sys; print('numpy' in sys.modules)"
+    assert run_python(code).stdout.strip() == "False"

@@ -1,0 +1,108 @@
+"""A law or a table is one file and one line, written here into a copy of the packages and run from there."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from plugin_copy import add_line, copied_packages
+from scalevec.analysis.laws import formula_of, law_named
+from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.registry import LAWS, TABLES, load
+
+RESULTS = """
+import pandas as pd
+from scalevec import analysis
+rows = pd.DataFrame(
+    {"arm": arm, "n_params": n, "n_tokens": 20 * n, "seed": seed, "loss": 1 + (40 + gain + seed / 9) / n**0.2}
+    for arm, gain in (("baseline", 0), ("new", -1))
+    for n in (1e5, 2e5, 4e5, 8e5, 16e5) for seed in (0, 1)
+)
+"""
+LAW = '''
+from dataclasses import dataclass
+from scalevec.analysis.laws import Law, Term
+
+@dataclass(frozen=True)
+class PublishedHalf(Law):
+    """A power law of which half the exponent is published."""
+
+    @property
+    def parameters(self):
+        """Names of the published parameters."""
+        return "E", "A", "half"
+
+    @property
+    def units(self):
+        """The unit of each parameter."""
+        return {"E": "nats/token", "A": "none", "half": "none"}
+
+    def predict(self, parameters, variables):
+        """The loss at x."""
+        return parameters["E"] + parameters["A"] * variables["x"] ** (-2 * parameters["half"])
+
+    def published(self, inner):
+        """Half of the exponent of the term."""
+        return {"E": inner["E"], "A": inner["A"], "half": inner["alpha"] / 2}
+
+LAW = PublishedHalf("published-half", (Term("E"), Term("A", "x", "alpha")), "a test")
+'''
+TABLE = '''
+"""How many trials each arm has."""
+from scalevec.analysis.tables.content import Table
+
+def build(trials):
+    """Return arm and number of trials."""
+    counts = [(arm, str(len(trials.of_arm(arm)))) for arm in trials.arms]
+    return Table("Trials", ("arm", "trials"), tuple(counts), (False, True))
+'''
+
+
+@pytest.fixture
+def run_copy(tmp_path: Path) -> Callable[[str], str]:
+    """Copy the packages to ``tmp_path``; returns what prints the output of code that runs in the copy."""
+    environment = copied_packages(tmp_path)
+
+    def run(code: str) -> str:
+        command = [sys.executable, "-P", "-c", RESULTS + code]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return run
+
+
+def test_every_law_is_what_its_line_says():
+    for name, entry in LAWS.items():
+        assert law_named(name).formula in entry.description
+        assert formula_of(AnalysisOptions(law=name, x="N")).count("x") == 0
+
+
+def test_every_table_has_its_code_where_its_line_says():
+    assert all(callable(load(entry.factory)) for entry in TABLES.values())
+
+
+def test_a_law_of_power_terms_is_one_line(tmp_path, run_copy):
+    line = '    "constant-d": LawEntry("E + A/x^alpha", "a test"),'
+    add_line(tmp_path / "analysis/registry.py", "LAWS: dict", line)
+    code = "print(analysis.fit(rows, law='constant-d', x='N', bootstrap=0)[0].parameters['alpha'])"
+    assert abs(float(run_copy(code)) - 0.2) < 1e-3
+
+
+def test_any_other_law_is_a_file_and_a_line(tmp_path, run_copy):
+    (tmp_path / "analysis/published_half.py").write_text(LAW, encoding="utf-8")
+    factory = "scalevec.analysis.published_half:LAW"
+    line = f'    "published-half": LawEntry("E + A/x^alpha", "a test", factory="{factory}"),'
+    add_line(tmp_path / "analysis/registry.py", "LAWS: dict", line)
+    code = "print(analysis.fit(rows, law='published-half', x='N', bootstrap=0)[0].parameters['half'])"
+    assert abs(float(run_copy(code)) - 0.1) < 1e-3
+
+
+def test_a_table_is_a_file_and_a_line(tmp_path, run_copy):
+    (tmp_path / "analysis/tables/trials.py").write_text(TABLE, encoding="utf-8")
+    line = '        ("trials", "trials", "how many trials each arm has"),'
+    add_line(tmp_path / "analysis/registry.py", "    for name, module, description in (", line)
+    code = "print(analysis.render(analysis.table(rows, 'trials', reference='baseline'), 'csv'))"
+    assert run_copy(code).split() == ["arm,trials", "baseline,10", "new,10"]

@@ -1,0 +1,116 @@
+"""The project as others get it: what is in the wheel, and that it works beside packages with our names."""
+
+import subprocess
+import zipfile
+
+import pytest
+
+import scalevec
+from support import CHECKOUT, run_python
+
+LINK_MODE = "120000"
+SWEEP = """\
+name: tiny
+corpus: {{source: text, files: ["{text}/argparse.txt"], tokenizer: bytes, sequence_length: 32}}
+trial: {{batch_tokens: 256, learning_rate: 0.02}}
+ladder: [{{name: a, width: 16, layers: 1}}]
+tokens_per_parameter: [2]
+arms:
+  baseline: {{scale_vectors: baseline}}
+  unified: {{scale_vectors: unified}}
+seeds: [0]
+"""
+COMPARE = """
+import sys
+import pandas as pd
+import scalevec
+results = pd.DataFrame(
+    {"arm": arm, "n_params": size, "n_tokens": 16 * size, "seed": seed,
+     "loss": 4 - size / 1e6 - gain - seed * gain / 9}
+    for arm, gain in (("baseline", 0.0), ("new", 0.05))
+    for size in (25e3, 55e3, 83e3)
+    for seed in (0, 1)
+)
+[comparison] = scalevec.compare(results, reference="baseline")
+print(comparison.verdict, "torch" in sys.modules)
+"""
+
+
+def project_files() -> set[str]:
+    """What a wheel must hold of the five packages: modules, sweep files, templates and styles."""
+    packages = ("analysis", "model", "orchestrator", "results", "sweeps")
+    return {
+        f"scalevec/{path.relative_to(CHECKOUT)}"
+        for package in packages
+        for path in (CHECKOUT / package).rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+
+
+def test_the_wheel_holds_every_file_of_the_packages_and_its_only_name_is_scalevec(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert names == project_files() | {"scalevec/__init__.py", "scalevec/py.typed"}
+    assert {"scalevec/sweeps/paper/main.yaml", "scalevec/sweeps/small/main.yaml"} <= names
+
+
+def test_the_wheel_has_the_version_that_the_package_says(wheel):
+    assert wheel.name == f"scalevec-{scalevec.__version__}-py3-none-any.whl"
+
+
+def test_the_repository_holds_no_symbolic_link_which_a_download_may_turn_into_a_text_file():
+    listing = subprocess.run(
+        ["git", "ls-files", "--stage"], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    )
+    assert "src/scalevec/__init__.py" in listing.stdout
+    assert [line for line in listing.stdout.splitlines() if line.startswith(LINK_MODE)] == []
+
+
+def test_an_unpacked_wheel_looks_for_its_packages_in_its_folder_only(wheel, tmp_path):
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    done = run_python(
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import scalevec; print(*scalevec.__path__)"
+    )
+    assert done.stdout.split() == [str(tmp_path / "scalevec")]
+
+
+def test_a_wheel_built_from_the_source_archive_holds_the_same(wheel, wheel_of_source_archive):
+    with zipfile.ZipFile(wheel) as first, zipfile.ZipFile(wheel_of_source_archive) as second:
+        assert sorted(first.namelist()) == sorted(second.namelist())
+
+
+def test_help_answers_beside_packages_with_our_names(installed):
+    assert "Usage: scalevec" in installed.call("scalevec", "--help").stdout
+
+
+@pytest.mark.slow
+def test_a_sweep_is_trained_and_reported_beside_packages_with_our_names(installed, text_files):
+    (installed.folder / "tiny.yaml").write_text(SWEEP.format(text=text_files))
+    installed.call("scalevec", "run", "tiny.yaml")
+    code = "import scalevec; print(*scalevec.open('runs').results('tiny').status)"
+    assert installed.call("python", "-c", code).stdout.split() == ["completed"] * 2
+    installed.call("scalevec", "report", "tiny", "-o", "report.html")
+    assert "unified" in (installed.folder / "report.html").read_text()
+
+
+def test_a_shipped_sweep_is_planned_by_name_beside_packages_with_our_names(installed):
+    plan = installed.call("scalevec", "plan", "paper/main", "--without-corpus").stdout
+    assert "unified" in plan
+
+
+def test_a_shipped_sweep_is_simulated_by_name_beside_packages_with_our_names(installed):
+    installed.call("scalevec", "run", "simulate", "--executor", "simulate")
+    assert (installed.folder / "runs" / "simulated" / "sweeps" / "simulate").is_dir()
+
+
+def test_arms_are_compared_in_python_beside_packages_with_our_names_and_without_torch(installed):
+    assert installed.call("python", "-c", COMPARE).stdout.split() == ["better", "False"]
+
+
+@pytest.mark.parametrize("pythonpath", ["", "."])
+def test_the_folder_of_a_checkout_is_not_taken_for_the_package(installed, checkout, pythonpath):
+    code = "import scalevec; print(scalevec.__version__, scalevec.fit.__name__)"
+    where = {"folder": checkout.parent, "pythonpath": pythonpath}
+    assert installed.call("python", "-c", code, **where).stdout.split()[1] == "fit"
+    installed.call("scalevec", "schema", **where)

@@ -1,0 +1,346 @@
+"""Corpora larger than memory: they are the same corpora, and nothing held out is trained on."""
+
+import gzip
+import json
+import multiprocessing
+import os
+import random
+import time
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from scalevec.model.training.corpora import (
+    census as corpus_census,
+)
+from scalevec.model.training.corpora import (
+    external_sort as corpus_spill,
+)
+from scalevec.model.training.corpora import (
+    prepare as corpora,
+)
+from scalevec.model.training.corpora import (
+    writing as corpus_writing,
+)
+from scalevec.model.training.corpora.documents import SPLITS
+from scalevec.model.training.corpora.external_sort import KEY_BYTES, Spill
+from scalevec.model.training.corpora.prepare import Corpus, CorpusConfig, CorpusError, fingerprint, prepare
+from scalevec.model.training.corpora.sources import files as corpus_files
+
+
+def quiet(_message: str) -> None:
+    pass
+
+
+def write_golden_text(folder: Path) -> None:
+    """Files of all kinds: short, long, without lines, empty, and copies."""
+    generator = random.Random(5)
+
+    def lines(count: int) -> str:
+        return "".join(
+            f"the value {generator.randrange(10**6)} of été "
+            f"{generator.choice('abc') * generator.randrange(9)}\n"
+            for _ in range(count)
+        )
+
+    for position in range(40):
+        (folder / f"{position}.txt").write_text(lines(generator.randrange(1, 60)))
+    (folder / "long.txt").write_text(lines(3000))
+    (folder / "nolines.txt").write_text("é1x" * 2000)
+    (folder / "empty.txt").touch()
+    (folder / "copy.txt").write_bytes((folder / "long.txt").read_bytes())
+    (folder / "copy2.txt").write_bytes((folder / "3.txt").read_bytes())
+
+
+GOLDEN = {
+    "bytes": (
+        "50424e9033410a1458dd973d173eaa0425df700532e32d5a8421bc7949d9a3d1",
+        "1483863dd2dc4336fce1aa4b010849641a5bd122d1d0d38e5d899a4ee8c5acc5",
+        "0b5bd7bbc9dad48c774de5aabaa2996041517f6bc6bf575150d8f74e840bd22a",
+        "742ebdd8895562ae992b23817a6b813dcdee79ed02fd5ac1dfc06cebfc29c502",
+    ),
+    "bpe": (
+        "6f8ca2035f77993cad34d1e62015018adb3921ed133146b881c34c90dadc8578",
+        "707d1a17ea3b1c1a4e5813113b637d6bf6ece612b9bc7d0cc3a5fc6d8b17cb9e",
+        "1d265a1bf8b5241db81f52a5b9b6c49cf19339385ac8f74535218a6ca2d155c1",
+        "3f955024eacbc4bb01277afec5286b60468f03226bfefa3f83c248f8ffc20a4f",
+    ),
+}
+"""Fingerprint and shards as they came out when all text was held in memory."""
+
+
+@pytest.mark.kept
+@pytest.mark.parametrize("memory", [corpus_spill.MEMORY, 5_000], ids=["in memory", "on disk"])
+@pytest.mark.parametrize(("tokenizer", "size"), [("bytes", 256), ("bpe", 300)])
+def test_text_gives_the_corpus_that_it_always_gave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: str, size: int, memory: int
+) -> None:
+    monkeypatch.setattr(corpus_spill, "MEMORY", memory)
+    write_golden_text(tmp_path)
+    config = CorpusConfig("text", tokenizer, size, (f"{tmp_path}/*.txt",))
+    corpus = prepare(config, tmp_path / "corpora", quiet)
+    actual = corpus.fingerprint, *(corpus.split_facts(name).sha256 for name in SPLITS)
+    assert actual == GOLDEN[tokenizer]
+    assert corpus.facts.empty == 1
+
+
+def records(count: int, seed: int = 0) -> list[tuple[bytes, bytes]]:
+    generator = random.Random(seed)
+    return [(generator.randbytes(KEY_BYTES), generator.randbytes(20)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("memory", [1 << 30, 20_000, 1_000])
+def test_records_come_back_sorted_and_each_once(tmp_path: Path, memory: int) -> None:
+    given = records(500)
+    spill = Spill(tmp_path / "spill", memory)
+    for record in [*given, *given[100:300]]:
+        spill.add(*record)
+    assert list(spill) == list(spill) == sorted(given)
+    assert (tmp_path / "spill").exists() == (memory < 1 << 30)
+    spill.remove()
+    assert not (tmp_path / "spill").exists()
+
+
+def test_the_smallest_payload_of_a_key_is_kept_wherever_it_waits(tmp_path: Path) -> None:
+    spill = Spill(tmp_path / "spill", memory=2_000)
+    keys = [key for key, _ in records(50)]
+    for payload in (b"2", b"1", b"3"):
+        for key in keys:
+            spill.add(key, payload)
+    assert list(spill) == [(key, b"1") for key in sorted(keys)]
+
+
+def test_many_copies_of_one_record_do_not_fill_the_disk_again_and_again(tmp_path: Path) -> None:
+    spill = Spill(tmp_path / "spill", memory=5_000)
+    for _ in range(50):
+        spill.add(b"a" * KEY_BYTES, bytes(2_000))
+        spill.add(b"b" * KEY_BYTES, bytes(2_500))
+        spill.add(b"c" * KEY_BYTES, bytes(2_500))
+    assert [key[:1] for key, _ in spill] == [b"a", b"b", b"c"]
+
+
+def texts(count: int, seed: int) -> Iterator[str]:
+    generator = random.Random(seed)
+    for _ in range(count):
+        yield f"{generator.random()} " * generator.randrange(20, 400)
+
+
+def peak_of_preparing(config: CorpusConfig, folder: Path) -> int:
+    """Bytes of memory that ``prepare`` held at most with small buffers; for a process of its own."""
+    corpus_spill.MEMORY = 400_000
+    corpus_writing.BYTES_AT_ONCE = corpus_files.BLOCK = 1 << 16
+    tracemalloc.start()
+    prepare(config, folder, quiet)
+    return tracemalloc.get_traced_memory()[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["jsonl", "text"])
+def test_a_corpus_much_larger_than_the_allowed_memory_is_prepared(tmp_path: Path, source: str) -> None:
+    path = tmp_path / "large"
+    with path.open("w") as file:
+        for text in texts(1_500, seed=1):
+            file.write((json.dumps({"text": text}) if source == "jsonl" else text) + "\n")
+    size = path.stat().st_size
+    field = "text" if source == "jsonl" else ""
+    config = CorpusConfig(source, "bytes", 256, (str(path),), field=field)
+    # In this process other threads and what earlier tests left behind may allocate meanwhile.
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        peak = pool.apply(peak_of_preparing, (config, tmp_path / "corpora"))
+    corpus = prepare(config, tmp_path / "corpora", quiet)
+    assert sum(corpus.split_facts(name).bytes for name in SPLITS) > 0.99 * size > 5_000_000
+    assert peak < 2_000_000
+    assert sorted(path.name for path in corpus.directory.iterdir()) == [
+        *("corpus.json", "test.bin", "train.bin", "validation.bin")
+    ]
+
+
+def documents_in(corpus: Corpus, name: str) -> list[bytes]:
+    """The documents of a split as the bytes of their token ids, which are those of the text."""
+    ids = corpus.split(name)
+    ends = np.flatnonzero(ids == corpus.facts.separator)
+    return [part[:-1].astype(np.uint8).tobytes() for part in np.split(ids, ends + 1)[:-1]]
+
+
+DOCUMENTS = [text[:200] for text in texts(300, seed=2)]
+
+
+def write_documents(folder: Path, source: str, name: str, documents: list[str]) -> str:
+    """The documents in a file of ``source``; the pattern that names it."""
+    path = folder / f"{name}.{source}"
+    if source == "text":
+        for position, text in enumerate(documents):
+            (folder / f"{name}-{position:04d}.txt").write_text(text)
+        return f"{folder}/{name}-*.txt"
+    if source == "jsonl":
+        path = folder / f"{name}.jsonl.gz"
+        with gzip.open(path, "wt") as file:
+            file.writelines(json.dumps({"text": text}) + "\n" for text in documents)
+    elif source == "parquet":
+        parquet.write_table(pyarrow.table({"text": documents}), path, row_group_size=70)
+    else:
+        ids = np.frombuffer("\0".join([*documents, ""]).encode(), np.uint8)
+        ids.astype("<u2").tofile(path)
+    return str(path)
+
+
+SOURCE_FIELDS = {
+    "text": {"tokenizer": "bytes"},
+    "jsonl": {"tokenizer": "bytes", "field": "text"},
+    "parquet": {"tokenizer": "bytes", "field": "text"},
+    "shards": {"tokenizer": "ids", "dtype": "uint16"},
+}
+
+
+@pytest.mark.parametrize("source", SOURCE_FIELDS)
+def test_no_document_of_a_held_out_split_is_trained_on(tmp_path: Path, source: str) -> None:
+    copies = DOCUMENTS + DOCUMENTS[::3]
+    pattern = write_documents(tmp_path, source, "all", copies)
+    config = CorpusConfig(source, vocabulary_size=256, files=(pattern,), **SOURCE_FIELDS[source])
+    corpus = prepare(config, tmp_path / "corpora", quiet)
+    parts = {name: documents_in(corpus, name) for name in SPLITS}
+    everything = [document for part in parts.values() for document in part]
+    assert len(everything) == len(set(everything)) == len(DOCUMENTS)
+    assert all(parts.values())
+
+
+@pytest.mark.parametrize("source", SOURCE_FIELDS)
+def test_files_of_a_held_out_split_keep_their_documents_from_training(tmp_path: Path, source: str) -> None:
+    train = write_documents(tmp_path, source, "train", DOCUMENTS[:250])
+    validation = write_documents(tmp_path, source, "validation", DOCUMENTS[200:280])
+    test = write_documents(tmp_path, source, "test", DOCUMENTS[240:])
+    config = CorpusConfig(
+        source,
+        vocabulary_size=256,
+        files=(train,),
+        validation_files=(validation,),
+        test_files=(test,),
+        **SOURCE_FIELDS[source],
+    )
+    corpus = prepare(config, tmp_path / "corpora", quiet)
+    expected = {"train": DOCUMENTS[:200], "validation": DOCUMENTS[200:240], "test": DOCUMENTS[240:]}
+    for name, documents in expected.items():
+        assert sorted(documents_in(corpus, name)) == sorted(text.encode() for text in documents)
+
+
+def test_every_source_of_the_same_documents_gives_the_same_corpus(tmp_path: Path) -> None:
+    names = set()
+    for source in ("text", "jsonl", "parquet"):
+        pattern = write_documents(tmp_path, source, "all", DOCUMENTS)
+        config = CorpusConfig(source, vocabulary_size=256, files=(pattern,), **SOURCE_FIELDS[source])
+        names.add(fingerprint(config))
+    assert len(names) == 1
+
+
+def test_held_out_files_are_part_of_the_fingerprint(tmp_path: Path) -> None:
+    train, test = (write_documents(tmp_path, "text", name, DOCUMENTS[:40]) for name in ("train", "test"))
+    other = write_documents(tmp_path, "text", "other", DOCUMENTS[40:50])
+    configs = [
+        CorpusConfig("text", "bytes", 256, (train,)),
+        CorpusConfig("text", "bytes", 256, (train, other)),
+        CorpusConfig("text", "bytes", 256, (train,), test_files=(other,)),
+        CorpusConfig("text", "bytes", 256, (train,), validation_files=(other,)),
+    ]
+    assert len({fingerprint(config) for config in configs}) == len(configs)
+    assert fingerprint(CorpusConfig("text", "bytes", 256, (train, test))) == fingerprint(configs[0])
+
+
+def test_files_that_change_while_they_are_read_are_noticed(tmp_path: Path) -> None:
+    pattern = write_documents(tmp_path, "text", "all", DOCUMENTS)
+
+    def change(message: str) -> None:
+        if message.startswith("corpus "):
+            (tmp_path / "all-0000.txt").write_text("another text")
+
+    with pytest.raises(CorpusError, match="changed while they were read; prepare it again"):
+        prepare(CorpusConfig("text", "bytes", 256, (pattern,)), tmp_path / "corpora", change)
+    assert list((tmp_path / "corpora").iterdir()) == []
+
+
+def test_a_sample_trains_the_tokenizer_and_is_part_of_the_fingerprint(tmp_path: Path) -> None:
+    pattern = write_documents(tmp_path, "jsonl", "all", DOCUMENTS)
+    rows = []
+    for sample in (0, 5_000, 10**9):
+        config = CorpusConfig("jsonl", "bpe", 270, (pattern,), field="text", sample_bytes=sample)
+        corpus = prepare(config, tmp_path / "corpora", quiet)
+        rows.append((corpus.fingerprint, corpus.facts.sample_bytes))
+    everything, sampled, larger = rows
+    assert (everything[1], sampled[1]) == (0, 5_000)
+    assert larger == everything
+    assert sampled[0] != everything[0]
+
+
+def aged(folder: Path, seconds: int) -> None:
+    """The text files of ``folder`` as if they had been written so long ago."""
+    then = time.time_ns() - seconds * 10**9
+    for path in folder.glob("*.txt"):
+        os.utime(path, ns=(then, then))
+
+
+@pytest.fixture
+def read_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The fingerprints that were found by reading all text."""
+    rows: list[str] = []
+
+    def counted(*arguments: Any) -> Any:
+        census = corpus_census.take_census(*arguments)
+        rows.append(census.fingerprint)
+        return census
+
+    monkeypatch.setattr(corpora, "take_census", counted)
+    return rows
+
+
+def test_files_that_did_not_change_are_not_read_again(tmp_path: Path, read_files: list[str]) -> None:
+    config = CorpusConfig("text", "bytes", 256, (write_documents(tmp_path, "text", "all", DOCUMENTS),))
+    aged(tmp_path, seconds=100)
+    first = prepare(config, tmp_path / "corpora", quiet)
+    assert prepare(config, tmp_path / "corpora", quiet) == first
+    assert fingerprint(config, quiet, tmp_path / "corpora") == first.fingerprint
+    assert read_files == [first.fingerprint]
+    assert fingerprint(config) == first.fingerprint
+    assert len(read_files) == 2
+
+
+def test_files_that_changed_are_read_again_though_their_size_is_the_same(
+    tmp_path: Path, read_files: list[str]
+) -> None:
+    config = CorpusConfig("text", "bytes", 256, (write_documents(tmp_path, "text", "all", DOCUMENTS),))
+    aged(tmp_path, seconds=100)
+    first = prepare(config, tmp_path / "corpora", quiet)
+    path = tmp_path / "all-0000.txt"
+    path.write_text(path.read_text()[::-1])
+    second = prepare(config, tmp_path / "corpora", quiet)
+    assert second.fingerprint != first.fingerprint
+    assert read_files == [first.fingerprint, second.fingerprint]
+
+
+def test_another_tokenizer_of_the_same_files_is_another_corpus(tmp_path: Path, read_files: list[str]) -> None:
+    pattern = write_documents(tmp_path, "text", "all", DOCUMENTS)
+    aged(tmp_path, seconds=100)
+    for tokenizer, size in (("bytes", 256), ("bpe", 270), ("bpe", 271)):
+        prepare(CorpusConfig("text", tokenizer, size, (pattern,)), tmp_path / "corpora", quiet)
+    assert len(set(read_files)) == 3
+
+
+def test_files_that_were_just_written_are_read_each_time(tmp_path: Path, read_files: list[str]) -> None:
+    config = CorpusConfig("text", "bytes", 256, (write_documents(tmp_path, "text", "all", DOCUMENTS),))
+    aged(tmp_path, seconds=-100)
+    for _ in range(2):
+        prepare(config, tmp_path / "corpora", quiet)
+    assert len(read_files) == 2
+
+
+def test_preparing_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus_census, "SECONDS_BETWEEN", -1.0)
+    config = CorpusConfig("text", "bytes", 256, (write_documents(tmp_path, "text", "all", DOCUMENTS[:30]),))
+    messages: list[str] = []
+    prepare(config, tmp_path / "corpora", messages.append)
+    for step in ("read: 30 documents", "sorted: 30 documents", "tokenized: 30 documents, 0 of 0 MB so far"):
+        assert any(message.startswith(step) for message in messages), messages

@@ -1,0 +1,80 @@
+"""What follows the end of an attempt, by its cause."""
+
+from scalevec.orchestrator.attempts.retry_policy import Decision, decide
+
+SEQUENCES = 8
+
+
+def running(step=0, micro_batch=0):
+    return {"state": "running", "attempt": 1, "step": step, "micro_batch": micro_batch}
+
+
+def fault(cause, **details):
+    return {"state": "pending", "cause": cause, **details}
+
+
+def test_an_interruption_is_tried_again():
+    assert decide([running(), fault("killed")], SEQUENCES) == Decision(True)
+
+
+def test_three_interruptions_without_progress_are_the_end():
+    events = [running(), fault("killed")] * 3
+    decision = decide(events, SEQUENCES)
+    assert (decision.again, decision.cause) == (False, "killed")
+
+
+def test_interruptions_never_end_a_trial_whose_checkpoints_advance():
+    events = [event for step in range(50) for event in (running(step), fault("preempted"))]
+    assert decide(events, SEQUENCES).again
+
+
+def test_an_interruption_that_wrote_a_checkpoint_is_not_one_without_progress():
+    events = [running(), fault("preempted", step=59), running(59), fault("killed"), fault("killed")]
+    assert decide(events, SEQUENCES).again
+    assert not decide([*events, fault("killed")], SEQUENCES).again
+
+
+def test_a_worker_that_never_starts_is_given_up():
+    assert not decide([fault("error")] * 3, SEQUENCES).again
+
+
+def test_an_error_is_tried_once_more():
+    assert decide([running(), fault("error", traceback="x")], SEQUENCES).again
+
+
+def test_the_same_traceback_twice_is_the_end():
+    events = [running(), fault("error", traceback="x", error="KeyError: 'y'")] * 2
+    decision = decide(events, SEQUENCES)
+    assert (decision.again, decision.cause) == (False, "error")
+    assert "KeyError" in decision.reason
+
+
+def test_two_early_deaths_without_a_traceback_are_not_the_same_error():
+    events = [running(), fault("error", exit_code=3), running(), fault("error", exit_code=4)]
+    assert decide(events, SEQUENCES).again
+
+
+def test_out_of_memory_halves_the_micro_batch_down_to_one_sequence():
+    events, sizes = [], []
+    micro_batch = 0
+    for _ in range(4):
+        events += [running(micro_batch=micro_batch), fault("out_of_memory")]
+        decision = decide(events, SEQUENCES)
+        sizes.append((decision.again, decision.micro_batch))
+        micro_batch = decision.micro_batch
+    assert sizes == [(True, 4), (True, 2), (True, 1), (False, 1)]
+
+
+def test_a_halved_micro_batch_stays_after_a_later_interruption():
+    events = [running(), fault("out_of_memory"), running(micro_batch=4), fault("killed")]
+    assert decide(events, SEQUENCES).micro_batch == 4
+
+
+def test_a_retry_by_a_person_wipes_the_slate():
+    events = [running(), fault("killed")] * 3 + [
+        {"state": "failed"},
+        fault("retry"),
+        running(),
+        fault("killed"),
+    ]
+    assert decide(events, SEQUENCES).again

@@ -1,0 +1,179 @@
+"""Bad input from the command line: exit code 2, one message that says what and where, and no traceback."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from scalevec.orchestrator.cli.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def good() -> pd.DataFrame:
+    """Two arms, five rungs, two seeds."""
+    rng = np.random.default_rng(0)
+    sizes = np.repeat(np.geomspace(1e5, 1e6, 5).round(), 2)
+    parts = []
+    for arm in ("baseline", "unified"):
+        table = pd.DataFrame({"n_params": sizes, "n_tokens": 20 * sizes, "seed": [0, 1] * 5})
+        loss = 10 * sizes**-0.1 * np.exp(rng.normal(0, 0.01, 10))
+        parts.append(table.assign(arm=arm, loss=loss.round(6)))
+    return pd.concat(parts, ignore_index=True)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Writes a table as t.csv and gives exit code, standard output and standard error of a command."""
+
+    def call(table: pd.DataFrame, command: str, *options: str) -> tuple[int, str, str]:
+        monkeypatch.chdir(tmp_path)
+        table.to_csv("t.csv", index=False)
+        reference = ["--reference", "baseline"] if command == "compare" else []
+        monkeypatch.setattr("sys.argv", ["scalevec", command, "t.csv", *reference, *options])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        shown = capsys.readouterr()
+        return int(ended.value.code or 0), shown.out, shown.err
+
+    return call
+
+
+def changed(column: str, value: object, row: int = 2) -> pd.DataFrame:
+    table = good().astype({column: object})
+    table.loc[row, column] = value
+    return table
+
+
+def assert_refused(done: tuple[int, str, str], *parts: str) -> None:
+    code, out, err = done
+    assert code == 2, err
+    assert out == ""
+    assert len(err.strip().splitlines()) == 1, err
+    for part in parts:
+        assert part in err
+
+
+def test_the_good_table_is_fitted_and_compared(run: Run):
+    """Else every refusal below would prove nothing."""
+    assert run(good(), "fit", "--bootstrap", "50")[0] == 0
+    assert run(good(), "compare", "--bootstrap", "50")[0] == 0
+
+
+@pytest.mark.parametrize("command", ["fit", "compare"])
+@pytest.mark.parametrize("column", ["loss", "n_params", "n_tokens"])
+@pytest.mark.parametrize("value", ["nan", "inf", 0.0, -1.5])
+def test_a_number_that_is_not_finite_and_above_zero(run: Run, command: str, column: str, value: object):
+    assert_refused(run(changed(column, value), command), f"'{column}', row 3", "finite numbers above zero")
+
+
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_text_in_a_number(run: Run, command: str):
+    assert_refused(run(changed("loss", "3.1 nats"), command), "column 'loss', row 3", "'3.1 nats'")
+
+
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_a_misspelt_column_is_answered_with_the_nearest(run: Run, command: str):
+    table = good().rename(columns={"n_tokens": "n_token"})
+    assert_refused(run(table, command), "no column 'n_tokens'", "nearest: 'n_token'")
+
+
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_a_missing_column(run: Run, command: str):
+    assert_refused(run(good().drop(columns="loss"), command), "no column 'loss'")
+
+
+@pytest.mark.parametrize(
+    ("law", "parameters"), [("power-floor", 3), ("chinchilla", 5), ("gadre", 4), ("kaplan", 4)]
+)
+def test_fewer_points_than_parameters(run: Run, law: str, parameters: int):
+    table = good().query("arm == 'baseline' and n_params < 2e5 and seed == 0")
+    done = run(table.assign(n_tokens=[1e6, 3e6]), "fit", "--law", law)
+    assert_refused(done, f"2 distinct points for {parameters} parameters of {law}")
+
+
+@pytest.mark.parametrize("options", [("--law", "chinchilla"), ("--law", "power", "--x", "N")])
+def test_all_sizes_equal(run: Run, options: tuple[str, ...]):
+    table = good().assign(n_params=1e6)
+    assert_refused(run(table, "fit", *options), "one value of N, which leaves alpha free")
+
+
+def test_one_size_and_one_budget_leave_a_law_in_compute_free(run: Run):
+    assert_refused(run(good().assign(n_params=1e6, n_tokens=1e7), "fit"), "one value of C")
+
+
+def test_two_arms_without_a_common_rung(run: Run):
+    table = good()
+    table = table[(table["arm"] == "baseline") == (table["n_params"] < 3e5)]
+    assert_refused(run(table, "compare"), "no arm has a trial in common with 'baseline'", "rungs")
+
+
+def test_duplicate_rows_are_refused_in_a_comparison_and_said_by_a_fit(run: Run):
+    table = pd.concat([good(), good().iloc[[3]]])
+    assert_refused(run(table, "compare"), "two rows with", "seed 1")
+    code, out, _ = run(table, "fit", "--bootstrap", "50")
+    assert code == 0
+    assert "left out: 1 duplicate" in out
+
+
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_parameters_in_millions_give_a_warning(run: Run, command: str):
+    table = good().assign(n_params=lambda t: t["n_params"] / 1e6)
+    code, out, err = run(table, command, "--bootstrap", "50")
+    assert code == 0
+    assert "thousands or millions" in out + err
+
+
+@pytest.mark.parametrize("command", ["fit", "compare"])
+@pytest.mark.parametrize(
+    "expression", ["__import__('os').system('true')", "loss.mean() > 1", "open('t.csv')", "(lambda: 1)()"]
+)
+def test_an_expression_that_calls_something(run: Run, command: str, expression: str):
+    assert_refused(run(good(), command, "--where", expression), "where", "is not allowed")
+
+
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_a_table_of_200_megabytes_is_refused_before_it_is_read(
+    run: Run, command: str, tmp_path: Path, monkeypatch
+):
+    def grow(self: pd.DataFrame, path: str, index: bool) -> None:
+        with (tmp_path / path).open("wb") as file:
+            file.write(b"n_params,n_tokens,loss\n")
+            file.truncate(200_000_000)
+
+    monkeypatch.setattr(pd.DataFrame, "to_csv", grow)
+    monkeypatch.setattr(pd, "read_csv", None)
+    assert_refused(run(good(), command), "has 200000000 bytes")
+
+
+def test_too_little_memory_is_what_the_machine_lacks(run: Run, monkeypatch: pytest.MonkeyPatch):
+    def exhausted(*points: object) -> None:
+        raise MemoryError("Unable to allocate 9 GiB")
+
+    monkeypatch.setattr("scalevec.analysis.fits.arm_data.fit_identified", exhausted)
+    code, out, err = run(good(), "fit")
+    assert (code, out) == (3, "")
+    assert err == (
+        "scalevec: not enough memory (Unable to allocate 9 GiB): "
+        "a smaller table or fewer bootstrap replicates need less\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--bootstrap", "1"), "bootstrap is 1; allowed: 0 (none) or 20 to 1000000"),
+        (("--law", "chinchila"), "nearest: 'chinchilla'"),
+        (("--delta", "0"), "delta is 0.0"),
+        (("--cluster", "runs"), "no column 'runs'"),
+        (("--y", "los"), "no column 'los'"),
+        (("--x", "M"), "x is 'M'"),
+        (("--n-convention", "total"), "no column 'n_params_total'"),
+        (("--c-convention", "given"), "no column 'flops'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_an_option_that_the_table_or_the_law_cannot_serve(run: Run, command: str, options, message: str):
+    assert_refused(run(good(), command, *options), message)

@@ -1,0 +1,112 @@
+"""The messages that users meet most, word for word: what is wrong, where, the value, what to do."""
+
+import yaml
+
+from recorded_sweep import complete, directory_of, member_of, record_sweep
+from scalevec import sweeps
+from scalevec.orchestrator.executors.ray import connection
+from simulations import SWEEP
+
+SHIPPED = ", ".join(sweeps.shipped_names())
+
+
+def write_sweep(folder, **sections) -> None:
+    (folder / "my.yaml").write_text(yaml.safe_dump(SWEEP | sections, sort_keys=False))
+
+
+def assert_refused(done, message: str) -> None:
+    assert (done.code, done.out, done.err) == (2, "", f"scalevec: {message}\n")
+
+
+def test_unknown_key(command, tmp_path):
+    write_sweep(tmp_path, lader=["tiny-25k"])
+    assert_refused(
+        command("plan", "my.yaml"),
+        "my.yaml:28: lader: unknown key; did you mean ladder? (allowed: name, corpus, trial, ladder, "
+        "tokens_per_parameter, tokens, flops, optimizers, schedules, arms, tune, seeds, grid, zip, exclude, "
+        "compare, measure, resources, max_gpu_hours, keep, simulate)",
+    )
+
+
+def test_no_such_file(command):
+    assert_refused(command("run", "absent.yaml"), "absent.yaml: no such file")
+
+
+def test_no_such_sweep(command):
+    assert_refused(
+        command("run", "absent"),
+        "absent: no such file (.yaml, .yml, .csv, .parquet), and no sweep of that name in runs (there are: "
+        f"none) or among the shipped ones ({SHIPPED})",
+    )
+
+
+def test_no_such_trial(command, tmp_path):
+    directory_of(tmp_path / "runs", "none", 0)
+    assert_refused(
+        command("explain", "abcd"),
+        "no trials in runs match prefix 'abcd'; give at least 4 hexadecimal digits of the id, enough to be "
+        "unique",
+    )
+
+
+def test_unknown_arm(command, tmp_path):
+    (tmp_path / "t.csv").write_text("arm,n_params,n_tokens,loss\na,1000,20000,3\nb,1000,20000,3\n")
+    assert_refused(
+        command("compare", "t.csv", "--reference", "c"),
+        "reference is 'c', which is no arm; allowed: a, b",
+    )
+
+
+def test_no_reference(command, tmp_path):
+    (tmp_path / "t.csv").write_text("arm,n_params,n_tokens,loss\na,1000,20000,3\nb,1000,20000,3\n")
+    assert_refused(
+        command("compare", "t.csv"),
+        "--reference is needed: the arm of t that the others are compared with; arms: a, b",
+    )
+
+
+def test_missing_column(command, tmp_path):
+    (tmp_path / "t.csv").write_text("n_param,n_tokens,loss\n1000,20000,3\n")
+    assert_refused(command("fit", "t.csv"), "the table has no column 'n_params'; nearest: 'n_param'")
+
+
+def test_wrong_executor(command, tmp_path):
+    write_sweep(tmp_path)
+    assert_refused(
+        command("run", "my.yaml", "--executor", "cloud"),
+        "--executor is 'cloud'; allowed: local, ray, slurm, simulate",
+    )
+
+
+def test_no_runs(command, tmp_path):
+    write_sweep(tmp_path)
+    assert_refused(
+        command("results", "my.yaml"),
+        "sweep simulated has not been run in runs; to run it: scalevec run my.yaml",
+    )
+
+
+def test_wrong_type(command, tmp_path):
+    write_sweep(tmp_path, seeds="two")
+    assert_refused(command("plan", "my.yaml"), "my.yaml:22: seeds: 'two'; allowed: a whole number")
+
+
+def test_impossible_shape(command, tmp_path):
+    write_sweep(tmp_path, ladder=[{"name": "odd", "width": 65, "layers": 2, "heads": 2}])
+    assert_refused(
+        command("plan", "my.yaml"), "my.yaml:12: ladder[0].heads: 2; allowed: a divisor of the width 65"
+    )
+
+
+def test_missing_extra(command, tmp_path, monkeypatch):
+    write_sweep(tmp_path)
+    monkeypatch.setattr(connection, "find_spec", lambda _: None)
+    done = command("run", "my.yaml", "--executor", "ray")
+    assert (done.code, done.out) == (3, "")
+    assert done.err.startswith("scalevec: executor 'ray' needs Ray, which is not installed: pip install ")
+
+
+def test_a_sweep_that_ran_is_found_by_its_name(command, tmp_path):
+    record_sweep(tmp_path / "runs", "small", [member_of("none", 0)])
+    complete(directory_of(tmp_path / "runs", "none", 0))
+    assert "1 completed" in command("status", "small").out

@@ -1,0 +1,68 @@
+"""The commands that read results ask what they were told to ask, and else what the sweep asks."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from scalevec.analysis.options import OptionChanges
+from scalevec.orchestrator.commands.analyse import question
+from scalevec.orchestrator.commands.analyse.question import options_of, reference_of
+from scalevec.orchestrator.commands.analyse.report import report
+from scalevec.orchestrator.errors import Exit, InvalidInputError
+from scalevec.orchestrator.sources import sources
+
+
+@pytest.fixture
+def rows() -> pd.DataFrame:
+    """Two arms on one power law, four sizes and two seeds each."""
+    records = []
+    for arm, gain in (("baseline", 1.0), ("new", 0.99)):
+        for n, noise in ((2e4, 1e-3), (4e4, -2e-3), (8e4, 2e-3), (1.6e5, -1e-3)):
+            for seed in (0, 1):
+                loss = gain * 40 * (96 * n**2) ** -0.09 * (1 + (noise if seed else -noise))
+                row = {"arm": arm, "seed": seed, "n_params": n, "n_tokens": 16 * n, "loss": loss}
+                records.append(row)
+    return pd.DataFrame(records)
+
+
+def test_a_report_takes_law_variable_and_convention(rows, tmp_path):
+    rows.assign(n_params_total=2 * rows["n_params"]).to_csv(tmp_path / "r.csv", index=False)
+    output = tmp_path / "r.html"
+    given: OptionChanges = {"law": "power-floor", "x": "N", "n_convention": "total", "bootstrap": 20}
+    assert report(str(tmp_path / "r.csv"), tmp_path, output, given=given).code is Exit.DONE
+    page = output.read_text(encoding="utf-8")
+    assert "L = E + A/N^alpha" in page
+    assert "N: all parameters (total)" in page
+
+
+def test_a_report_is_about_the_law_and_the_variable_of_its_sweep(rows, tmp_path, monkeypatch):
+    asks = {"reference": "baseline", "law": "power", "x": "n_tokens", "margin": 0.005}
+    source = sources.Source("s", rows, compare=asks)
+    monkeypatch.setattr(question, "open_source", lambda *_: source)
+    output = tmp_path / "r.html"
+    assert report("s", Path(tmp_path), output, given={"bootstrap": 20}).code is Exit.DONE
+    assert "L = A/D^alpha" in output.read_text(encoding="utf-8")
+
+
+def test_the_reference_is_the_one_named_else_the_sweeps_own_else_baseline(rows):
+    with_question = sources.Source("s", rows, compare={"reference": "new"})
+    assert reference_of(with_question, "baseline") == "baseline"
+    assert reference_of(with_question, None) == "new"
+    assert reference_of(sources.Source("t", rows), None) == "baseline"
+
+
+def test_without_an_arm_called_baseline_the_arms_are_listed(rows):
+    source = sources.Source("t", rows.assign(arm=rows["arm"].replace("baseline", "old")))
+    with pytest.raises(InvalidInputError, match=r"--reference is needed: .*; arms: new, old"):
+        reference_of(source, None)
+
+
+def test_an_option_other_than_in_the_sweep_file_is_named(rows, capsys):
+    asks = {"reference": "baseline", "law": "power", "x": "n_tokens", "margin": 0.005}
+    source = sources.Source("s", rows, compare=asks)
+    options = options_of(source, {"law": "power-floor"})
+    assert (options.law, options.x, options.margin) == ("power-floor", "D", 0.005)
+    assert capsys.readouterr().err == "other than in the sweep file: law power-floor (sweep file: power)\n"
+    options_of(source, {"law": "power"})
+    assert capsys.readouterr().err == ""

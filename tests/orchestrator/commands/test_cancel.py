@@ -1,0 +1,91 @@
+"""``cancel``: which trials it calls off, and what it says of them."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from recorded_sweep import complete, directory_of, member_of, record_sweep
+from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.commands.run import cancel as command
+from scalevec.orchestrator.commands.run.cancel import cancel
+from scalevec.orchestrator.errors import Exit
+from scalevec.orchestrator.executors.base import Ended
+
+
+@pytest.fixture
+def sent(tmp_path):
+    """A runs directory with a trial in each state: completed, failed, waiting, twice queued and running."""
+    runs_dir = tmp_path / "runs"
+    record_sweep(runs_dir, "small", [member_of("none", seed) for seed in range(6)])
+    done, failed, _waiting, *queued, running = (directory_of(runs_dir, "none", seed) for seed in range(6))
+    complete(done)
+    failed.append_event("failed", cause="error")
+    for directory in (*queued, running):
+        directory.append_event("queued", executor="elsewhere")
+    running.append_event("running", attempt=1, step=0)
+    return runs_dir
+
+
+def test_it_counts_what_it_cancelled_and_what_of_that_had_been_sent(sent):
+    result = cancel("small", sent)
+    assert result.code is Exit.DONE
+    assert str(result.text).startswith("4 trials cancelled, 3 of them had been sent\n")
+
+
+def test_as_json_it_counts_the_same_and_names_the_trials(sent):
+    record = cancel("small", sent).record
+    assert record["cancelled"] == sorted(member_of("none", seed)["trial_id"] for seed in (2, 3, 4, 5))
+    assert (record["sent"], record["jobs_left"]) == (3, [])
+
+
+def test_what_has_ended_stays_as_it_is_and_a_second_time_nothing_is_left_to_cancel(sent):
+    cancel("small", sent)
+    assert str(cancel("small", sent).text).startswith("0 trials cancelled, 0 of them had been sent\n")
+    states = [directory_of(sent, "none", seed).state().state for seed in range(6)]
+    assert states == ["completed", "failed", *["cancelled"] * 4]
+
+
+class Machine:
+    """Stands for an executor: each call of ``wait`` ends the next of ``ending``, and is one of ``waited``."""
+
+    def __init__(self, *ending: str) -> None:
+        self.ending = list(ending)
+        self.cancelled: set[str] = set()
+        self.waited = 0
+
+    def adopt(self, numbers):
+        return set(numbers)
+
+    def cancel(self, numbers):
+        self.cancelled |= set(numbers)
+
+    def wait(self, timeout):
+        self.waited += 1
+        return [Ended(self.ending.pop(0), None, "cancelled")] if self.ending else []
+
+    def close(self):
+        pass
+
+
+def cancel_on(machine: Machine, sent, monkeypatch) -> Result:
+    """Cancel the sweep, whose two queued trials are the jobs 1 and 2 of ``machine``."""
+    for number, seed in (("1", 3), ("2", 4)):
+        directory_of(sent, "none", seed).write_job("elsewhere", number, "token")
+    monkeypatch.setitem(command.EXECUTORS, "elsewhere", SimpleNamespace(build=lambda _site: machine))
+    monkeypatch.setattr(command, "END_WAIT_S", 0.2)
+    return cancel("small", sent)
+
+
+def test_it_asks_the_jobs_to_end_and_waits_until_the_last_has(sent, monkeypatch):
+    machine = Machine("2", "1")
+    result = cancel_on(machine, sent, monkeypatch)
+    assert machine.cancelled == {"1", "2"}
+    assert machine.waited == 2
+    assert result.record["jobs_left"] == []
+    assert "still ending" not in result.text
+
+
+def test_a_job_that_does_not_end_in_time_is_left_and_said_with_how_to_follow_it(sent, monkeypatch):
+    result = cancel_on(Machine("2"), sent, monkeypatch)
+    assert result.record["jobs_left"] == ["1"]
+    assert f"1 job still ending; to follow: scalevec status small --runs {sent}" in result.text

@@ -1,0 +1,210 @@
+"""scalevec corpus: what a sweep file says of its corpus is what is prepared and shown."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from scalevec import sweeps
+from scalevec.model.training.corpora.prepare import CorpusConfig, TokenProcess
+from scalevec.orchestrator.cli.output import json_text
+from scalevec.orchestrator.commands.data import corpus as corpora
+from scalevec.orchestrator.errors import Exit, InvalidInputError
+from scalevec.orchestrator.sweep.corpus_of_sweep import configuration
+
+REST = "\nname: my\nladder: [tiny-25k]\narms: {baseline: {scale_vectors: baseline}}\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """Some lines of text to make corpora of, in the folder that commands are given in."""
+    monkeypatch.chdir(tmp_path)
+    lines = [json.dumps({"text": f"the value {number * 7919 % 10_007}\n" * 5}) for number in range(300)]
+    (tmp_path / "a.jsonl").write_text("\n".join([*lines, '{"text": ""}']))
+    return tmp_path
+
+
+JSONL = "{source: jsonl, files: [a.jsonl], tokenizer: bytes}"
+
+
+def config_of(mapping: str, folder: Path) -> CorpusConfig:
+    return configuration(sweeps.loads(f"corpus: {mapping}{REST}", "my.yaml", folder))
+
+
+def prepared(mapping: str) -> dict:
+    return json.loads(json_text(corpora.prepare(None, mapping, Path("runs")).record))
+
+
+def test_what_a_sweep_leaves_out_has_its_default(folder):
+    path = str(folder / "a.jsonl")
+    config = config_of("{source: jsonl, files: [a.jsonl]}", folder)
+    assert config == CorpusConfig("jsonl", "bpe", 1024, (path,), field="text", sample_bytes=256_000_000)
+    assert config_of("{}", folder) == CorpusConfig("python-stdlib", "bpe", 1024)
+    assert config_of("{source: text, files: [a.jsonl], tokenizer: bytes}", folder) == CorpusConfig(
+        "text", "bytes", 256, (path,)
+    )
+
+
+def test_every_part_of_the_section_reaches_the_configuration(folder):
+    for name in ("b.bin", "c.bin", "tokenizer.json"):
+        (folder / name).touch()
+    a, b, c = (str(folder / name) for name in ("a.jsonl", "b.bin", "c.bin"))
+    assert config_of(
+        "{source: shards, files: [a.jsonl], validation: [b.bin], test: [c.bin], dtype: uint32,"
+        " tokenizer: {vocabulary: 70000, separator: 3}}",
+        folder,
+    ) == CorpusConfig("shards", "ids", 70_000, (a,), (b,), (c,), separator_id=3, dtype="uint32")
+    assert config_of(
+        "{source: parquet, files: [a.jsonl], field: body, tokenizer: {bpe: 300, sample_mb: 0.5}}", folder
+    ) == CorpusConfig("parquet", "bpe", 300, (a,), field="body", sample_bytes=500_000)
+    assert config_of(
+        "{source: text, files: [a.jsonl],"
+        " tokenizer: {file: tokenizer.json, separator: </s>, vocabulary: 50304}}",
+        folder,
+    ) == CorpusConfig(
+        "text", "file", 50_304, (a,), tokenizer_name=str(folder / "tokenizer.json"), separator="</s>"
+    )
+    assert config_of("{source: text, files: [a.jsonl], tokenizer: {hub: gpt2}}", folder) == CorpusConfig(
+        "text", "hub", 0, (a,), tokenizer_name="gpt2"
+    )
+    assert config_of("{source: synthetic, process: {lag: 4, tokens: 99}}", folder) == CorpusConfig(
+        "synthetic", "ids", 64, process=TokenProcess(lag=4, tokens=99)
+    )
+
+
+def test_prepare_says_what_is_done_on_standard_error_and_what_there_is_as_json(folder, capsys):
+    assert corpora.prepare(None, JSONL, Path("runs")).write(as_json=True) is Exit.DONE
+    printed = capsys.readouterr()
+    corpus = json.loads(printed.out)
+    assert Path(corpus["directory"]) == Path("runs/corpora") / corpus["fingerprint"]
+    assert corpus["splits"]["train"]["documents"] > 200
+    assert corpus["empty"] == 1
+    assert "300 documents" in printed.err
+    assert "skipped 1 empty documents" in printed.err
+
+
+def test_the_fingerprint_is_known_without_preparing(folder):
+    name = corpora.fingerprint(None, JSONL).text
+    assert not (folder / "runs").exists()
+    assert prepared(JSONL)["fingerprint"] == name
+
+
+def inspected(source: str | None, mapping: str | None, **options) -> dict:
+    arguments = {"split": "train", "documents": 2} | options
+    return json.loads(json_text(corpora.inspect(source, mapping, Path("runs"), **arguments).record))
+
+
+def test_inspect_finds_a_corpus_by_sweep_file_mapping_or_digits(folder):
+    corpus = prepared(JSONL)
+    (folder / "my.yaml").write_text(f"corpus: {JSONL}{REST}")
+    by_file = inspected("my.yaml", None)
+    assert by_file == inspected(None, JSONL) == inspected(corpus["fingerprint"][:8], None)
+    assert by_file["fingerprint"] == corpus["fingerprint"]
+    first, second = by_file["documents"]
+    assert first["text"].startswith("the value ")
+    assert first["ids"][:4] == list(b"the ")
+    assert first["is_whole"]
+    assert second["text"] != first["text"]
+    (of_test,) = inspected(None, JSONL, split="test", documents=1)["documents"]
+    assert of_test["text"] not in (first["text"], second["text"])
+
+
+@pytest.mark.parametrize("tokenizer", ["bytes", "{bpe: 300}"])
+def test_inspect_shows_text_whatever_the_tokenizer(folder, tokenizer):
+    mapping = JSONL.replace("bytes", tokenizer)
+    prepared(mapping)
+    shown = corpora.inspect(None, mapping, Path("runs"), split="train", documents=1).text
+    assert "bytes/token" in shown
+    assert "the value " in shown
+    assert "1 empty documents were left out" in shown
+
+
+def test_inspect_shows_the_floor_of_a_synthetic_corpus(folder):
+    mapping = "{source: synthetic, process: {vocabulary: 8, branching: 2, tokens: 20000}}"
+    corpus = prepared(mapping)
+    assert 0 < corpus["entropy_rate"] < 0.6932
+    shown = corpora.inspect(None, mapping, Path("runs"), split="test", documents=1).text
+    assert f"entropy rate {corpus['entropy_rate']:.6f} nats/token" in shown
+    assert "test, 4,096 tokens or more: " in shown
+
+
+@pytest.mark.parametrize(
+    ("source", "mapping", "split", "message"),
+    [
+        (None, None, "train", "a corpus is needed: a sweep file, or --corpus"),
+        ("my.yaml", JSONL, "train", "give one of them"),
+        (
+            "abc",
+            None,
+            "train",
+            "no corpora in runs/corpora match prefix 'abc'; give at least 4 hexadecimal digits of the "
+            "fingerprint",
+        ),
+        ("abcdef", None, "train", "no corpora in runs/corpora match prefix 'abcdef'"),
+        (None, JSONL, "train", "is not under runs/corpora; scalevec corpus prepare makes it"),
+    ],
+)
+def test_what_cannot_be_inspected_is_said(folder, source, mapping, split, message):
+    with pytest.raises(InvalidInputError) as error:
+        corpora.inspect(source, mapping, Path("runs"), split=split, documents=1)
+    assert message in str(error.value)
+
+
+def test_a_corpus_on_the_command_line_is_refused_with_its_field(folder):
+    with pytest.raises(
+        sweeps.SweepError, match=r"--corpus:1: corpus\.sorce: unknown key; did you mean source"
+    ):
+        corpora.fingerprint(None, "{sorce: text}")
+
+
+def test_the_command_prepares_and_inspects(scalevec, tmp_path):
+    (tmp_path / "a.jsonl").write_text(
+        "\n".join(json.dumps({"text": f"line {number}"}) for number in range(50))
+    )
+    corpus = scalevec("corpus", "prepare", "--corpus", JSONL)
+    assert corpus.returncode == 0, corpus.stderr
+    assert "train: " in corpus.stderr
+    name = corpus.stdout.split()[1]
+    assert f"corpus {name}" in scalevec("corpus", "inspect", name[:10]).stdout
+    refused = scalevec("corpus", "prepare", "--corpus", "{source: jsonl, files: [a.jsonl], field: body}")
+    assert refused.returncode == 2
+    assert "a.jsonl:1: no field 'body'; its fields: text" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.fixture
+def without_network(tmp_path, monkeypatch):
+    """What is started later takes the Hub for out of reach, and finds nothing in its cache."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+
+
+def test_without_a_network_a_tokenizer_of_the_hub_is_out_of_reach(without_network, scalevec, tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    done = scalevec(
+        "corpus", "fingerprint", "--corpus", "{source: text, files: [a.txt], tokenizer: {hub: me/it}}"
+    )
+    assert done.returncode == 3, done.stderr
+    assert (
+        "the tokenizer 'me/it' is not in the local cache and the Hugging Face Hub is out of reach"
+        in done.stderr
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_leaves_nothing_half_made(start_scalevec, tmp_path):
+    mapping = "{source: synthetic, process: {tokens: 10000000000}}"
+    process = start_scalevec("corpus", "prepare", "--corpus", mapping)
+    deadline = time.monotonic() + 300
+    while not list(tmp_path.glob("runs/corpora/.*.partial/train.bin")):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    _, printed = process.communicate(timeout=300)
+    assert process.returncode == 130, printed
+    assert "nothing half-made is left" in printed
+    assert list((tmp_path / "runs/corpora").iterdir()) == []

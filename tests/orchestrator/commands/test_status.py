@@ -1,0 +1,151 @@
+"""status and collect: what the index says is what the run directories hold."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from contracts.store_contract import set_version
+from recorded_sweep import complete, directory_of, member_of, record_sweep
+from scalevec.orchestrator.cli.output import json_text
+from scalevec.orchestrator.commands.look import status as looking
+from scalevec.orchestrator.commands.look.collect import collect
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.results.claims import acquire
+from scalevec.results.index.store import ResultsIndex
+from scalevec.results.index.tables import SCHEMA_VERSION
+
+ARMS = ("baseline", "none")
+
+
+@pytest.fixture
+def runs_dir(tmp_path, monkeypatch) -> Path:
+    """Two arms with three seeds each: seed 0 is completed, seed 1 was made, seed 2 is only named."""
+    monkeypatch.setenv("SCALEVEC_STORE", f"sqlite:///{tmp_path}/index.sqlite")
+    runs_dir = tmp_path / "runs"
+    record_sweep(runs_dir, "small", [member_of(arm, seed) for arm in ARMS for seed in range(3)])
+    for arm in ARMS:
+        complete(directory_of(runs_dir, arm, 0))
+        directory_of(runs_dir, arm, 1)
+    return runs_dir
+
+
+def status(runs_dir, source=None) -> list[dict]:
+    return json.loads(json_text(looking.status(source, runs_dir).record))
+
+
+def collected(runs_dir, source="small") -> dict:
+    return json.loads(json_text(collect(source, runs_dir).record))
+
+
+def test_status_counts_states_and_asks_the_index_the_second_time(runs_dir, monkeypatch):
+    (first,) = status(runs_dir)
+    assert first["trials"] == 6
+    assert first["states"] == {"completed": 2, "pending": 4}
+    monkeypatch.setattr(ResultsIndex, "_write", lambda *_: pytest.fail("wrote again"))
+    assert status(runs_dir, "small") == [first]
+
+
+def test_status_shows_what_changed_since(runs_dir):
+    status(runs_dir)
+    directory_of(runs_dir, "none", 1).append_event("failed", cause="error")
+    shutil.rmtree(directory_of(runs_dir, "baseline", 0).path)
+    assert status(runs_dir)[0]["states"] == {"completed": 1, "failed": 1, "pending": 4}
+
+
+def test_status_looks_at_running_trials_themselves(runs_dir):
+    directory = directory_of(runs_dir, "none", 1)
+    claim = acquire(directory, {})
+    directory.append_event("running", attempt=1)
+    status(runs_dir)
+    directory.append_metrics({"step": 4})
+    (running,) = status(runs_dir)[0]["running"]
+    assert (running["arm"], running["step"], running["steps"], running["worker_alive"]) == (
+        "none",
+        4,
+        10,
+        True,
+    )
+    claim.release()
+    assert not status(runs_dir)[0]["running"][0]["worker_alive"]
+
+
+def test_a_trial_that_cannot_be_read_is_counted_as_such_with_its_reason(runs_dir):
+    directory = directory_of(runs_dir, "baseline", 1)
+    directory.events_path.write_text("{}\n")
+    (report,) = status(runs_dir)
+    assert report["states"] == {"completed": 2, "pending": 3, "unreadable": 1}
+    assert "events.jsonl" in report["problems"][directory.trial_id]
+    assert f"{directory.trial_id[:12]} unreadable" in looking.status(None, runs_dir).text
+
+
+def test_status_of_a_sweep_that_is_not_there(runs_dir):
+    with pytest.raises(InvalidInputError, match="no sweep of that name"):
+        looking.status("absent", runs_dir)
+
+
+def test_an_older_index_is_made_anew_and_that_is_said(runs_dir, tmp_path, capsys):
+    status(runs_dir)
+    set_version(f"sqlite:///{tmp_path}/index.sqlite", SCHEMA_VERSION - 1)
+    assert "2 completed" in looking.status(None, runs_dir).text
+    assert f"older version ({SCHEMA_VERSION - 1}); it is rebuilt" in capsys.readouterr().err
+
+
+def test_collect_says_what_is_there_what_is_missing_and_what_to_do(runs_dir):
+    report = collected(runs_dir)
+    assert report["collected"] == {"added": 4, "updated": 0, "unchanged": 0, "removed": 0}
+    (sweep,) = report["sweeps"]
+    assert (sweep["trials"], sweep["missing"]) == (6, 4)
+    assert sweep["states"] == {"completed": 2, "pending": 4}
+    assert sweep["next"].startswith("scalevec run")
+
+
+def test_collect_may_be_repeated(runs_dir):
+    first = collected(runs_dir)
+    second = collected(runs_dir)
+    assert second["sweeps"] == first["sweeps"]
+    assert second["collected"] == {"added": 0, "updated": 0, "unchanged": 4, "removed": 0}
+
+
+@pytest.mark.parametrize(
+    ("state", "command"),
+    [("running", "scalevec status small --runs {} --watch"), ("failed", "scalevec retry small --runs {}")],
+)
+def test_collect_names_the_command_that_brings_the_sweep_on(runs_dir, state, command):
+    directory_of(runs_dir, "none", 1).append_event(state)
+    assert collected(runs_dir)["sweeps"][0]["next"] == command.format(runs_dir)
+
+
+def test_a_complete_sweep_leads_to_its_report(runs_dir):
+    for arm in ARMS:
+        for seed in (1, 2):
+            complete(directory_of(runs_dir, arm, seed))
+    (sweep,) = collected(runs_dir)["sweeps"]
+    assert (sweep["missing"], sweep["next"]) == (0, f"scalevec report small --runs {runs_dir}")
+
+
+def test_collecting_everything_takes_trials_that_no_sweep_holds(runs_dir):
+    complete(directory_of(runs_dir, "unified", 7))
+    report = collected(runs_dir, None)
+    assert report["collected"]["added"] == 5
+    assert [sweep["sweep"] for sweep in report["sweeps"]] == ["small"]
+
+
+def test_collect_in_words(runs_dir):
+    directory_of(runs_dir, "none", 0).result_path.write_text("{")
+    text = collect("small", runs_dir).text
+    assert "small: 6 trials: 1 completed, 4 pending, 1 unreadable" in text
+    assert "5 without a result; next: " in text
+    assert "result.json: is not whole JSON" in text
+
+
+def test_another_login_collects_what_it_may_only_read(as_nobody):
+    """The sweep file is not there for it, and neither is the right to write among the runs."""
+    runs_dir = as_nobody.folder / "runs"
+    record_sweep(runs_dir, "small", [member_of("none", seed) for seed in range(2)])
+    complete(directory_of(runs_dir, "none", 0))
+    done = as_nobody.scalevec("collect", "small", "--runs", runs_dir)
+    assert done.returncode == 0, done.stderr
+    assert "small: 2 trials: 1 completed, 1 pending" in done.stdout
+    assert sorted(path.name for path in runs_dir.iterdir()) == ["sweeps", "trials"]

@@ -1,0 +1,112 @@
+"""What a trial is expected to cost: a mixture holds all its experts and computes what a token passes."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from scalevec.model.accounting import count_parameters, flops_per_token
+from scalevec.model.config import (
+    OPTIMIZERS,
+    Experts,
+    ModelConfig,
+    OptimizerConfig,
+    RunOptions,
+    ScheduleConfig,
+    Shape,
+    Trial,
+)
+from scalevec.model.training.optimizers import build_optimizer, set_learning_rate
+from scalevec.model.transformer import Transformer, initialise
+from scalevec.orchestrator.costs.estimates import FLOAT_BYTES, Cost, checkpoint_bytes
+from scalevec.orchestrator.costs.estimates import cost as cost_of
+
+SHAPE = Shape(width=64, layers=4, heads=4, kv_heads=4, feed_forward=176)
+DENSE = Trial(
+    model=ModelConfig(SHAPE, 1024),
+    optimizer=OptimizerConfig(),
+    schedule=ScheduleConfig(),
+    corpus="c0" * 32,
+    sequence_length=128,
+    batch_tokens=1024,
+    tokens=102_400,
+    seed=0,
+)
+
+
+BYTES_PER_PARAMETER = 4 * FLOAT_BYTES
+"""Weight, gradient and the two moments of AdamW."""
+
+
+def cost(trial: Trial, **options: Any) -> Cost:
+    return cost_of(trial, RunOptions(**options))
+
+
+def mixture(experts: Experts) -> Trial:
+    return replace(DENSE, model=replace(DENSE.model, experts=experts))
+
+
+def activations(trial: Trial) -> int:
+    return cost(trial).memory_bytes - BYTES_PER_PARAMETER * count_parameters(trial.model).total
+
+
+def test_a_mixture_takes_the_time_of_what_a_token_passes() -> None:
+    dense, mixed = cost(DENSE), cost(mixture(Experts(8, 2, 88)))
+    router = 6 * 4 * 8 * 64 * DENSE.tokens
+    assert mixed.flops == dense.flops + router
+    assert mixed.seconds == pytest.approx(dense.seconds, rel=0.05)
+
+
+def test_a_mixture_takes_the_memory_and_the_disk_of_all_its_experts() -> None:
+    few, many = mixture(Experts(4, 2, 88)), mixture(Experts(16, 2, 88))
+    added = 4 * 12 * (3 * 88 * 64 + 64)
+    routing = activations(many) - activations(few)
+    assert cost(many).memory_bytes - cost(few).memory_bytes == BYTES_PER_PARAMETER * added + routing
+    kept = [cost(trial, keep="weights").disk_bytes for trial in (few, many)]
+    assert kept[1] - kept[0] == 4 * added
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_checkpoint_is_the_weights_and_the_state_of_its_optimizer(name: str) -> None:
+    trial = replace(DENSE, optimizer=OptimizerConfig(name))
+    model = Transformer(trial.model)
+    initialise(model, seed=0)
+    optimizer = build_optimizer(model, trial)
+    set_learning_rate(optimizer, 1e-3)
+    tokens = torch.arange(33).unsqueeze(0)
+    for _ in range(2):
+        model.loss(tokens[:, :-1], tokens[:, 1:]).backward()
+        optimizer.step()
+    kept = [model.state_dict(), optimizer.state_dict()["state"]]
+    assert checkpoint_bytes(trial) == pytest.approx(sum(map(tensor_bytes, kept)), rel=0.02)
+
+
+def tensor_bytes(kept: Any) -> int:
+    if torch.is_tensor(kept):
+        return kept.nbytes
+    parts = kept.values() if isinstance(kept, dict) else kept if isinstance(kept, list | tuple) else ()
+    return sum(map(tensor_bytes, parts))
+
+
+def test_a_token_that_passes_more_experts_leaves_more_behind() -> None:
+    shape = replace(SHAPE, feed_forward=352)
+    experts = mixture(Experts(8, 2, 88))
+    two = replace(experts, model=replace(experts.model, shape=shape, experts=Experts(8, 4, 88)))
+    assert activations(DENSE) < activations(experts) < activations(two)
+
+
+def test_a_router_leaves_a_score_and_a_probability_behind_for_each_expert() -> None:
+    few, many = mixture(Experts(8, 2, 88)), mixture(Experts(24, 2, 88))
+    per_token = 2 * (24 - 8) * SHAPE.layers
+    assert activations(many) - activations(few) == DENSE.batch_tokens * FLOAT_BYTES * per_token
+
+
+def test_a_micro_batch_shrinks_what_lives_on_the_way() -> None:
+    whole, parts = cost(DENSE), cost(DENSE, micro_batch=2)
+    parameters = BYTES_PER_PARAMETER * count_parameters(DENSE.model).total
+    assert (parts.memory_bytes - parameters) * 4 == whole.memory_bytes - parameters
+
+
+def test_flops_are_those_that_are_counted() -> None:
+    assert cost(DENSE).flops == flops_per_token(DENSE.model, 128) * DENSE.tokens

@@ -1,0 +1,105 @@
+"""An address at which no Ray cluster answers. Nothing here starts one."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("ray")
+
+from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
+from scalevec.orchestrator.executors.base import Site
+from scalevec.orchestrator.executors.profiles import Profile
+from scalevec.orchestrator.executors.ray.connection import Connection, _require_answer, require_ray
+from scalevec.orchestrator.executors.registry import EXECUTORS
+
+
+@pytest.fixture
+def silent_address():
+    """Somebody listens, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def nobody():
+    """A port of this machine that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def executor_at(tmp_path):
+    return lambda address: EXECUTORS["ray"].build(Site(tmp_path, "small", 1, Profile(address=address)))
+
+
+def test_an_address_that_nobody_answers_is_lacking(executor_at, nobody):
+    message = rf"^no Ray cluster answers at {re.escape(nobody)} \(Connection refused\); start one"
+    with pytest.raises(MissingRequirementError, match=message):
+        _ = executor_at(nobody).free_slots
+
+
+def test_an_address_that_is_silent_is_lacking(executor_at, silent_address, monkeypatch):
+    monkeypatch.setattr("scalevec.orchestrator.executors.ray.connection.ANSWER_S", 0.2)
+    with pytest.raises(MissingRequirementError, match=r"no Ray cluster answers at .* \(timed out\)"):
+        _ = executor_at(silent_address).free_slots
+
+
+@pytest.mark.parametrize("address", ["localhost", "localhost:", "host:99999"])
+def test_what_is_no_address_is_refused(executor_at, address):
+    with pytest.raises(InvalidInputError, match=r"address is .*; allowed: HOST:PORT of the cluster's head"):
+        _ = executor_at(address).free_slots
+
+
+def test_the_address_of_the_environment_is_asked_first_too(executor_at, nobody, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", nobody)
+    with pytest.raises(MissingRequirementError, match=f"no Ray cluster answers at {nobody}"):
+        _ = executor_at("auto").free_slots
+
+
+def test_another_server_is_not_taken_for_ray(nobody):
+    program = "import http.server as h; h.HTTPServer(('127.0.0.1', 0), h.BaseHTTPRequestHandler)"
+    code = (
+        f"{program.replace('h.HTTP', 's = h.HTTP', 1)}; print(s.server_port, flush=True); s.serve_forever()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as server:
+        address = f"127.0.0.1:{int(server.stdout.readline())}"
+        with pytest.raises(MissingRequirementError, match="something else than Ray listens there"):
+            _require_answer(address)
+        server.kill()
+
+
+def test_an_executor_that_is_only_made_connects_to_nothing(executor_at, nobody):
+    """``scalevec cancel`` makes one to ask for what is left of another scheduler's jobs."""
+    executor = executor_at(nobody)
+    assert executor.adopt(["some number"]) == set()
+    executor.stop()
+    executor.close()
+
+
+def test_sigterm_means_the_same_once_connected(monkeypatch):
+    def connect(_) -> bool:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))
+        return True
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(Connection, "_connect", connect)
+    Connection(None, 1).open()
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_cluster_of_our_own_has_room_for_as_many_trials_as_there_are_slots(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    executor = EXECUTORS["ray"].build(Site(tmp_path, "small", 2, cpus=3))
+    assert executor._connection._options()["num_cpus"] == 6
+
+
+def test_without_ray_the_line_that_installs_it_is_said(monkeypatch):
+    monkeypatch.setattr("scalevec.orchestrator.executors.ray.connection.find_spec", lambda name: None)
+    with pytest.raises(MissingRequirementError, match=r"pip install -e \S+\[ray\]'$"):
+        require_ray()

@@ -1,0 +1,110 @@
+"""The planted law: pure functions of the section ``simulate``."""
+
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scalevec.orchestrator.executors.simulate.planted_law import (
+    ATTEMPT_FAULTS,
+    draw_attempt,
+    expected_loss,
+    normal,
+    rate_penalty,
+    uniform,
+)
+from scalevec.sweeps.sections.simulate import ArmLaw, Faults, PlantedLaw, RateBowl, Simulate
+
+sizes = st.floats(1e4, 1e12)
+
+
+@given(sizes, st.floats(1, 1000), st.floats(0.5, 2))
+def test_a_gain_is_the_compute_multiplier_along_every_ratio_of_tokens(n_params, ratio, gain):
+    simulate = Simulate(arms={"better": ArmLaw(gain=gain)})
+    larger = n_params * math.sqrt(gain)  # 6ND at D/N as it is: gain times the compute
+    loss = expected_loss(simulate, "better", n_params, ratio * n_params)
+    assert loss == pytest.approx(expected_loss(simulate, "other", larger, ratio * larger), rel=1e-12)
+
+
+@given(sizes, sizes)
+def test_without_an_entry_an_arm_has_the_law_itself(n_params, n_tokens):
+    law = PlantedLaw(E=1.0, A=10.0, alpha=0.5, B=20.0, beta=0.25)
+    loss = expected_loss(Simulate(law=law), "any", n_params, n_tokens)
+    assert loss == pytest.approx(1.0 + 10.0 / n_params**0.5 + 20.0 / n_tokens**0.25)
+
+
+def test_an_arm_may_have_parameters_of_its_own():
+    simulate = Simulate(law=PlantedLaw(E=2.0, A=0.0, B=0.0), arms={"lower": ArmLaw(E=1.5)})
+    assert expected_loss(simulate, "lower", 1e6, 1e7) == 1.5
+    assert expected_loss(simulate, "other", 1e6, 1e7) == 2.0
+
+
+@given(st.integers(), st.text(), st.integers())
+def test_draws_are_numbers_between_0_and_1_that_hang_on_what_is_drawn(seed, name, number):
+    assert 0 < uniform(seed, name, number) < 1
+    assert uniform(seed, name, number) == uniform(seed, name, number)
+    assert uniform(seed, name, number) != uniform(seed, name, number + 1)
+
+
+def test_normal_draws_have_mean_0_and_deviation_1():
+    drawn = [normal("noise", number) for number in range(10_000)]
+    mean = math.fsum(drawn) / len(drawn)
+    assert mean == pytest.approx(0, abs=0.03)
+    assert math.fsum((value - mean) ** 2 for value in drawn) / len(drawn) == pytest.approx(1, abs=0.05)
+
+
+def test_the_best_rate_costs_nothing_and_a_factor_of_two_the_curvature():
+    bowl = RateBowl(optimum=0.01, at=1e6, exponent=-0.5, curvature=0.03)
+    assert rate_penalty(bowl, 1e6, 0.01) == 0
+    assert rate_penalty(bowl, 1e6, 0.02) == pytest.approx(0.03)
+    assert rate_penalty(bowl, 1e6, 0.005) == pytest.approx(0.03)
+    assert rate_penalty(bowl, 4e6, 0.005) == pytest.approx(0, abs=1e-12)
+
+
+def test_a_rate_above_the_bound_diverges():
+    bowl = RateBowl(optimum=0.01, diverges_above=4.0)
+    assert rate_penalty(bowl, 1e6, 0.04) is not None
+    assert rate_penalty(bowl, 1e6, 0.041) is None
+
+
+def test_without_a_best_rate_every_rate_is_as_good():
+    assert rate_penalty(RateBowl(), 1e6, 1e9) == 0
+
+
+def test_faults_strike_as_often_as_they_are_planted():
+    planted = {"preempted": 0.1, "killed": 0.05, "error": 0.02, "out_of_memory": 0.03, "node_failure": 0.04}
+    simulate = Simulate(faults=Faults(**planted, slow_node=0.2))
+    attempts = [draw_attempt(simulate, f"trial-{number}", 1, ()) for number in range(20_000)]
+    counts = Counter(attempt.fault for attempt in attempts)
+    assert set(planted) == set(ATTEMPT_FAULTS)
+    for name, share in planted.items():
+        assert counts[name] / len(attempts) == pytest.approx(share, rel=0.15)
+    assert sum(attempt.is_slow for attempt in attempts) / len(attempts) == pytest.approx(0.2, rel=0.1)
+
+
+def test_attempts_use_all_nodes_but_those_to_be_avoided():
+    simulate = Simulate(nodes=4)
+    nodes = {draw_attempt(simulate, "trial", number, ("node-001",)).node for number in range(200)}
+    assert nodes == {"node-000", "node-002", "node-003"}
+
+
+def test_where_all_nodes_are_to_be_avoided_any_will_do():
+    assert draw_attempt(Simulate(nodes=1), "trial", 1, ("node-000",)).node == "node-000"
+
+
+def test_every_attempt_on_a_bad_node_ends_with_its_failure():
+    simulate = Simulate(nodes=4, bad_nodes=2)
+    attempts = [draw_attempt(simulate, "trial", number, ()) for number in range(200)]
+    assert {attempt.node for attempt in attempts if attempt.fault == "node_failure"} == {
+        "node-000",
+        "node-001",
+    }
+    assert {attempt.fault for attempt in attempts if attempt.node in ("node-002", "node-003")} == {None}
+
+
+def test_another_attempt_is_another_draw():
+    simulate = Simulate(faults=Faults(killed=0.5))
+    faults = {draw_attempt(simulate, "trial", number, ()).fault for number in range(50)}
+    assert faults == {None, "killed"}

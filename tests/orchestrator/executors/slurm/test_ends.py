@@ -1,0 +1,91 @@
+"""When a job of SLURM counts as ended: what the queue shows, and what it no longer shows, without a SLURM."""
+
+from pathlib import Path
+
+import pytest
+
+from scalevec.orchestrator.executors.base import Site
+from scalevec.orchestrator.executors.profiles import Profile
+from scalevec.orchestrator.executors.slurm import queue as slurm_queue
+from scalevec.orchestrator.executors.slurm import slurm_executor
+from scalevec.orchestrator.executors.slurm.queue import JobRow
+from scalevec.orchestrator.executors.slurm.slurm_executor import LOOKS_WITHOUT_RECORD, SlurmExecutor
+from scalevec.orchestrator.executors.slurm.submission import job_name
+from scalevec.results.files import write_json
+from scalevec.results.run_directory import RunDirectory
+
+TOKEN = "20261122T000000-c0ffee00"
+NUMBER = f"7/0@{TOKEN}"
+
+
+def row(state: str, reason: str = "") -> JobRow:
+    return JobRow("7", job_name("small", TOKEN), state, None, "n1", reason)
+
+
+class Queue:
+    """What ``squeue`` shows of job 7: one of ``rows`` at each look, then the last of them for good."""
+
+    def __init__(self, *rows: JobRow | None) -> None:
+        self.rows = list(rows)
+        self.looks = 0
+        self.ended: list[str] = []
+
+    def queued(self, _jobs):
+        self.looks += 1
+        shown = self.rows.pop(0) if len(self.rows) > 1 else self.rows[0]
+        return {} if shown is None else {"7": shown}
+
+    def end(self, jobs, *, hard):
+        self.ended += jobs
+
+
+@pytest.fixture
+def executor_on(tmp_path: Path, monkeypatch):
+    """An executor that has adopted job 7, on a SLURM that shows the rows of a queue from then on."""
+
+    def build(*rows: JobRow | None) -> tuple[SlurmExecutor, Queue]:
+        queue = Queue(row("RUNNING"), *rows)
+        monkeypatch.setattr(slurm_executor, "CONFIRM_S", 0.01)
+        monkeypatch.setattr(slurm_executor.shutil, "which", lambda name: name)
+        monkeypatch.setattr(slurm_queue, "configuration", dict)
+        monkeypatch.setattr(slurm_queue, "queued", queue.queued)
+        monkeypatch.setattr(slurm_queue, "accounted", lambda jobs: {})
+        monkeypatch.setattr(slurm_queue, "end", queue.end)
+        directory = RunDirectory.of(tmp_path, "a" * 64)
+        folder = tmp_path / "sweeps" / "small" / "slurm" / TOKEN
+        folder.mkdir(parents=True)
+        places = {"name": job_name("small", TOKEN), "jobs": {"7": [str(directory.path)]}}
+        write_json(folder / "places.json", places)
+        executor = SlurmExecutor(Site(tmp_path, "small", 1, Profile(max_submitted=4, poll_s=0.1)))
+        assert executor.adopt([NUMBER]) == {NUMBER}
+        queue.looks = 0
+        return executor, queue
+
+    return build
+
+
+def test_a_job_that_the_queue_shows_has_not_ended(executor_on):
+    executor, queue = executor_on(row("RUNNING"))
+    assert executor.wait(1.0) == []
+    assert queue.looks > LOOKS_WITHOUT_RECORD
+
+
+def test_a_job_that_the_queue_has_forgotten_has_ended_at_the_second_look(executor_on):
+    executor, queue = executor_on(None)
+    (ended,) = executor.wait(5.0)
+    assert (ended.number, ended.exit_code, ended.cause) == (NUMBER, None, None)
+    assert ended.message == "SLURM knows nothing of the job any more"
+    assert queue.looks == LOOKS_WITHOUT_RECORD
+
+
+def test_a_job_that_the_queue_shows_again_was_only_out_of_sight(executor_on):
+    executor, queue = executor_on(None, row("RUNNING"), None, row("PENDING"), row("RUNNING"))
+    assert executor.wait(1.0) == []
+    assert queue.looks > 5
+
+
+def test_a_job_that_slurm_cannot_launch_is_ended_and_is_a_fault_of_the_node(executor_on):
+    executor, queue = executor_on(row("PENDING", "launch failed requeued held"))
+    (ended,) = executor.wait(5.0)
+    assert (ended.cause, ended.node) == ("node_failure", "n1")
+    assert queue.ended == ["7"]

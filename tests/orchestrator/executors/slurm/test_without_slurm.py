@@ -1,0 +1,428 @@
+"""What of the SLURM executor needs no SLURM: what is asked for, what is read, and the job's own part."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
+from scalevec.model.identity import semantic_fields, trial_id
+from scalevec.model.strategies import PRESETS
+from scalevec.orchestrator.attempts.jobs import Job, ResourceRequest
+from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
+from scalevec.orchestrator.executors.base import Site
+from scalevec.orchestrator.executors.profiles import Profile, RungProfile
+from scalevec.orchestrator.executors.slurm import queue as slurm_queue
+from scalevec.orchestrator.executors.slurm.job_script import Bundle, Entry, JobRecord
+from scalevec.orchestrator.executors.slurm.queue import JobRow
+from scalevec.orchestrator.executors.slurm.submission import (
+    Submitter,
+    _as_ours,
+    minutes_of,
+    queued_trials,
+)
+from scalevec.results.claims import acquire
+from scalevec.results.run_directory import RunDirectory
+
+TOKEN = "20260101T000000-0011aabb"
+
+
+def submitter(tmp_path: Path, **profile) -> Submitter:
+    return Submitter(Site(tmp_path / "runs", "small", 1, Profile(**profile)))
+
+
+def job(tmp_path: Path, rung: str = "a", **fields) -> Job:
+    return Job("a" * 64, ("true",), tmp_path, rung=rung, **fields)
+
+
+def parameters(tmp_path: Path, given: Job, **profile):
+    sender = submitter(tmp_path, **profile)
+    asked = replace(given, request=sender.site.profile.request(given.rung, given.request))
+    return sender.parameters(TOKEN, [[asked]])
+
+
+def test_the_profile_says_what_the_request_leaves_open_and_more(tmp_path):
+    given = job(tmp_path, request=ResourceRequest(cpus=3, gpus=0.3, memory_gb=1.5, time_s=3600))
+    asked = parameters(tmp_path, given, partition="main", rungs={"b": RungProfile(partition="other")})
+    assert (asked["cpus_per_task"], asked["gpus_per_node"], asked["mem"], asked["time"]) == (
+        3,
+        1,
+        "1536M",
+        60,
+    )
+    assert asked["partition"] == "main"
+
+
+def test_a_rungs_fields_stand_over_the_request(tmp_path):
+    given = job(tmp_path, request=ResourceRequest(cpus=3, gpus=1, memory_gb=1.5, time_s=3600))
+    rung = RungProfile(cpus=8, gpus=2, memory_gb=64, time=90, partition="gpu", qos="long")
+    asked = parameters(tmp_path, given, partition="main", rungs={"a": rung})
+    assert (asked["cpus_per_task"], asked["gpus_per_node"], asked["mem"], asked["time"]) == (
+        8,
+        2,
+        "65536M",
+        90,
+    )
+    assert (asked["partition"], asked["qos"]) == ("gpu", "long")
+
+
+def test_no_gpus_are_asked_for_where_none_are_needed(tmp_path):
+    assert "gpus_per_node" not in parameters(tmp_path, job(tmp_path))
+    assert "mem" not in parameters(tmp_path, job(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("profile", "estimates", "minutes"),
+    [
+        ({}, [3600.0], 120),
+        ({"time_factor": 1.0}, [3600.0], 60),
+        ({}, [1.0], 5),
+        ({}, [600.0, 600.0, 600.0], 60),
+        ({"time": 7}, [3600.0, 3600.0], 7),
+        ({"time": 0.5}, [3600.0], 1),
+    ],
+)
+def test_the_time_limit_follows_from_the_estimates_or_the_profile(tmp_path, profile, estimates, minutes):
+    bundle = [job(tmp_path, estimate_s=seconds) for seconds in estimates]
+    assert minutes_of(Profile(**profile), bundle) == minutes
+
+
+def test_the_warning_before_the_time_limit_leaves_half_of_the_time(tmp_path):
+    assert parameters(tmp_path, job(tmp_path), time=1)["signal_delay_s"] == 30
+    assert parameters(tmp_path, job(tmp_path), time=60)["signal_delay_s"] == 120
+
+
+def test_who_starts_again_is_in_the_script(tmp_path):
+    assert parameters(tmp_path, job(tmp_path))["additional_parameters"] == {"requeue": True}
+    asked = parameters(tmp_path, job(tmp_path), preempt="cancel", flags={"nice": 3, "exclusive": False})
+    assert asked["additional_parameters"] == {"nice": 3, "no-requeue": True}
+
+
+def test_only_nodes_that_slurm_knows_are_avoided_and_never_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(slurm_queue, "node_names", lambda partition: {"n1", "n2"})
+    bad = job(tmp_path, avoid_nodes=("n1.cluster.org", "n7", "x; reboot"))
+    assert parameters(tmp_path, bad)["exclude"] == "n1"
+    assert "exclude" not in parameters(tmp_path, job(tmp_path, avoid_nodes=("n1", "n2")))
+    assert parameters(tmp_path, bad, exclude=["n[4-5]"])["exclude"] == "n[4-5],n1"
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("sbatch: error: Batch job submission failed: Invalid partition name specified", InvalidInputError),
+        (
+            "sbatch: error: Batch job submission failed: Unable to contact slurm controller",
+            MissingRequirementError,
+        ),
+        ("sbatch: error: QOSMaxSubmitJobPerUserLimit", MissingRequirementError),
+    ],
+)
+def test_slurms_own_message_is_passed_on(message, kind):
+    problem = _as_ours(message)
+    assert isinstance(problem, kind)
+    assert message in str(problem)
+
+
+@pytest.fixture
+def places(tmp_path) -> Path:
+    """The file that says which trials the jobs of a submission hold, two of them in job 12_3."""
+    folder = tmp_path / "sweeps" / "any" / "slurm" / TOKEN
+    folder.mkdir(parents=True)
+    (folder / "places.json").write_text('{"jobs": {"12_3": ["/first", "/second"]}}')
+    return folder / "places.json"
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["", "12", "12_3/0", "x/0@" + TOKEN, f"12_3/0@{TOKEN};x", f"12_3/0@{TOKEN}\n", f"12_3/2@{TOKEN}"],
+)
+def test_what_is_not_a_number_of_ours_names_no_trial(tmp_path, places, number):
+    assert queued_trials(tmp_path, [number]) == []
+
+
+def test_a_number_is_job_place_and_token(tmp_path, places):
+    (trial,) = queued_trials(tmp_path, [f"12_3/1@{TOKEN}"])
+    assert (trial.job, trial.index, trial.token, trial.directory) == ("12_3", 1, TOKEN, Path("/second"))
+    assert trial.number == f"12_3/1@{TOKEN}"
+
+
+def test_a_submission_that_was_never_complete_or_is_gone_has_no_trials(tmp_path, places):
+    places.write_text('{"jobs": {"1')
+    assert queued_trials(tmp_path, [f"12_3/1@{TOKEN}"]) == []
+    places.unlink()
+    assert queued_trials(tmp_path, [f"12_3/1@{TOKEN}"]) == []
+
+
+def test_a_signal_in_the_queue_is_a_negative_exit_code(monkeypatch):
+    codes = {"5_1": 3 << 8, "5_2": 9, "5_3": "3:0", "5_4": "0:9"}  # newer versions print two numbers
+    printed = "".join(f"{job}|name|FAILED|{code}|n1|None|\n" for job, code in codes.items())
+    monkeypatch.setattr(slurm_queue, "call", lambda *command: printed)
+    rows = slurm_queue.queued(list(codes))
+    assert [row.exit_code for row in rows.values()] == [3, -9, 3, -9]
+    assert not any(row.is_active for row in rows.values())
+
+
+def test_a_reason_may_hold_the_sign_between_columns(monkeypatch):
+    monkeypatch.setattr(slurm_queue, "call", lambda *_: "5_1|name|PENDING|0||(a|b)|\nslurm: a remark\n")
+    (row,) = slurm_queue.queued(["5_1"]).values()
+    assert (row.job, row.state, row.reason, row.is_active) == ("5_1", "PENDING", "(a", True)
+
+
+def test_the_accounting_is_read_without_the_name_of_who_cancelled(monkeypatch):
+    printed = "5_1|name|CANCELLED by 1000|0:15|n1\n5_2|name|TIMEOUT|0:0|None assigned\n"
+    monkeypatch.setattr(slurm_queue, "call", lambda *command: printed)
+    first, second = slurm_queue.accounted(["5_1"]).values()
+    assert (first.cause, first.exit_code, first.node) == ("cancelled", -15, "n1")
+    assert (second.cause, second.exit_code, second.node) == ("timeout", 0, None)
+
+
+def test_a_queue_that_does_not_answer_is_told_from_one_that_has_forgotten(monkeypatch):
+    def fail(message):
+        def call(*_):
+            raise slurm_queue.SlurmCommandError(message)
+
+        return call
+
+    monkeypatch.setattr(slurm_queue, "call", fail("slurm_load_jobs error: Invalid job id specified"))
+    assert slurm_queue.queued(["5"]) == {}
+    monkeypatch.setattr(slurm_queue, "call", fail("Unable to contact slurm controller"))
+    assert slurm_queue.queued(["5"]) is None
+    assert slurm_queue.accounted(["5"]) == {}
+
+
+@pytest.mark.parametrize(("exit_code", "cause"), [(140, "timeout"), (-12, "timeout"), (1, None)])
+def test_a_job_that_died_of_the_signal_before_its_limit_has_come_to_its_limit(exit_code, cause):
+    assert JobRow("5", "name", "FAILED", exit_code).cause == cause
+
+
+def test_a_job_that_slurm_could_not_start_and_holds_is_a_fault_of_the_node():
+    row = JobRow("5", "name", "PENDING", None, None, "launch_failed_requeued_held")
+    assert (row.is_stuck, row.cause) == (True, "node_failure")
+    assert not JobRow("5", "name", "PENDING", None, None, "Resources").is_stuck
+
+
+def test_commands_do_not_inherit_the_job_they_are_given_in(monkeypatch):
+    for name in (
+        "SLURM_MEM_PER_CPU",
+        "SLURM_CONF",
+        "SQUEUE_PARTITION",
+        "SCANCEL_INTERACTIVE",
+        "SBATCH_ACCOUNT",
+    ):
+        monkeypatch.setenv(name, "x")
+    kept = slurm_queue.clean_environment()
+    assert {name for name in kept if kept[name] == "x"} == {"SLURM_CONF", "SBATCH_ACCOUNT"}
+    with slurm_queue.outside_any_job():
+        assert "SLURM_MEM_PER_CPU" not in os.environ
+    assert os.environ["SLURM_MEM_PER_CPU"] == "x"
+
+
+def test_many_arrays_are_asked_for_by_their_owner(monkeypatch):
+    asked = []
+    monkeypatch.setattr(slurm_queue, "call", lambda *command: asked.append(command) or "")
+    slurm_queue.queued([f"{number}_0" for number in range(10_000)])
+    assert "--me" in asked[0]
+    assert sum(map(len, asked[0])) < 1000
+
+
+def test_a_cluster_has_the_name_that_slurm_gives_it(tmp_path, monkeypatch):
+    from scalevec.orchestrator.executors.registry import EXECUTORS
+
+    printed = "Configuration data as of 2026\nClusterName             = north\nMaxJobCount             = 9\n"
+    monkeypatch.setattr(slurm_queue, "call", lambda *command: printed)
+    monkeypatch.setattr("shutil.which", lambda command: f"/usr/bin/{command}")
+    assert EXECUTORS["slurm"].build(Site(tmp_path, "small", 1)).cluster == "north"
+
+
+def test_without_slurm_the_message_says_what_to_do(tmp_path, monkeypatch):
+    from scalevec.orchestrator.executors.registry import EXECUTORS
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingRequirementError, match=r"no sbatch on the PATH.*login node"):
+        EXECUTORS["slurm"].build(Site(tmp_path, "small", 1))
+
+
+@pytest.mark.parametrize("name", ["it's", 'a"b', "a%jb", "a\\b", "a\nb"])
+def test_a_folder_whose_name_slurm_reads_otherwise_is_refused(tmp_path, name):
+    with pytest.raises(InvalidInputError, match="SLURM takes no folder"):
+        submitter(tmp_path / name)
+
+
+# The job's own part.
+
+
+@pytest.fixture
+def in_a_job(monkeypatch):
+    """This process is job 7 on node n1; returns how to make it a later start of the job."""
+    for name, value in {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1", "SLURM_RESTART_COUNT": "0"}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"):
+        monkeypatch.delenv(name, raising=False)
+    handler = signal.getsignal(signal.SIGTERM)
+    yield lambda count: monkeypatch.setenv("SLURM_RESTART_COUNT", str(count))
+    signal.signal(signal.SIGTERM, handler)
+
+
+@pytest.fixture
+def directory(tmp_path) -> RunDirectory:
+    model = ModelConfig(Shape(16, 1, 2, 2, 48), 256, PRESETS["unified"])
+    trial = Trial(
+        model, OptimizerConfig(learning_rate=0.01), ScheduleConfig(), "f" * 64, 32, 128, 1280, seed=3
+    )
+    directory = RunDirectory.of(tmp_path / "runs", trial_id(trial))
+    directory.create(semantic_fields(trial), {})
+    return directory
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    folder = tmp_path / TOKEN
+    folder.mkdir()
+    return folder
+
+
+def entry(directory: RunDirectory, code: str = "print('ran')") -> Entry:
+    return Entry(directory.trial_id, (sys.executable, "-c", code), str(directory.path), token="t1")
+
+
+def ran(directory: RunDirectory) -> int:
+    log = directory.log_path
+    return log.read_text().splitlines().count("ran") if log.exists() else 0
+
+
+def test_a_job_notes_how_its_trials_ended(in_a_job, directory, folder):
+    bundle = Bundle(str(folder), (entry(directory), entry(directory, "raise SystemExit(3)")))
+    with pytest.raises(SystemExit) as ended:
+        bundle()
+    assert ended.value.code == 3
+    records = [JobRecord(folder, "7", index).read() for index in (0, 1)]
+    fields = ("exit_code", "cause", "node", "final")
+    assert [tuple(record[name] for name in fields) for record in records] == [
+        (0, None, "n1", True),
+        (3, None, "n1", True),
+    ]
+
+
+def test_a_job_that_is_started_again_passes_by_what_is_over(in_a_job, directory, folder):
+    for start in (0, 1):
+        in_a_job(start)
+        Bundle(str(folder), (entry(directory),))()
+    assert ran(directory) == 1
+
+
+def test_a_trial_that_has_a_result_is_not_run(in_a_job, directory, folder):
+    directory.write_result({"status": "completed"})
+    Bundle(str(folder), (entry(directory),))()
+    assert ran(directory) == 0
+    assert JobRecord(folder, "7", 0).read()["exit_code"] == 0
+
+
+def test_a_trial_that_was_cancelled_is_not_run(in_a_job, directory, folder):
+    JobRecord(folder, "7", 0).cancel()
+    Bundle(str(folder), (entry(directory),))()
+    assert ran(directory) == 0
+    assert JobRecord(folder, "7", 0).read()["cause"] == "cancelled"
+
+
+def test_a_trial_that_was_cancelled_without_its_job_being_known_is_not_run(in_a_job, directory, folder):
+    directory.append_event("queued", executor="slurm")
+    directory.append_event("cancelled", cause="cancelled")
+    Bundle(str(folder), (entry(directory),))()
+    assert ran(directory) == 0
+    assert JobRecord(folder, "7", 0).read()["cause"] == "cancelled"
+
+
+def test_a_trial_that_was_asked_for_again_is_run(in_a_job, directory, folder):
+    for state, cause in [("cancelled", "cancelled"), ("pending", "asked for again"), ("queued", None)]:
+        directory.append_event(state, cause)
+    Bundle(str(folder), (entry(directory),))()
+    assert ran(directory) == 1
+
+
+def claimed_elsewhere(directory: RunDirectory, token: str, monkeypatch) -> None:
+    """A worker on another machine claimed the trial and was lost without a word."""
+    with monkeypatch.context() as context:
+        context.setattr("scalevec.results.claims.socket.gethostname", lambda: "elsewhere")
+        claim = acquire(directory, {"job": token})
+    directory.append_event("running", attempt=claim.attempt, step=0)
+
+
+def test_the_claim_of_an_earlier_start_elsewhere_is_ended(in_a_job, directory, folder, monkeypatch):
+    claimed_elsewhere(directory, "t1", monkeypatch)
+    in_a_job(1)
+    Bundle(str(folder), (entry(directory),))()
+    assert ran(directory) == 1
+    assert acquire(directory, {}).attempt == 2
+    last = directory.events()[-1]
+    assert (last["state"], last["cause"], last["node"]) == ("pending", "preempted", "n1")
+
+
+def test_the_claim_of_another_job_is_left_alone(in_a_job, directory, folder, monkeypatch):
+    claimed_elsewhere(directory, "t2", monkeypatch)
+    in_a_job(1)
+    Bundle(str(folder), (entry(directory),))()
+    assert directory.events()[-1]["state"] == "running"
+
+
+def test_a_trial_without_progress_is_not_started_for_ever(in_a_job, directory, folder, monkeypatch):
+    for start in range(5):
+        in_a_job(start)
+        Bundle(str(folder), (entry(directory),))()
+        if ran(directory) == start:
+            break
+        (folder / "ended" / "7.0.json").unlink()  # as if the job had been lost in the middle
+        claimed_elsewhere(directory, "t1", monkeypatch)
+    assert ran(directory) == 3
+    record = JobRecord(folder, "7", 0).read()
+    assert "3 attempts without a new checkpoint" in record["message"]
+
+
+def test_a_lost_nodes_job_has_no_say_once_it_was_started_elsewhere(in_a_job, folder):
+    in_a_job(1)
+    JobRecord(folder, "7", 0).write(None, None, final=False)
+    in_a_job(0)
+    JobRecord(folder, "7", 0).write(76, None)
+    assert JobRecord(folder, "7", 0).read()["exit_code"] is None
+
+
+STOPPED_JOB = """
+import os, signal, sys, threading, time
+from dataclasses import replace
+from pathlib import Path
+from scalevec.orchestrator.executors.slurm.job_script import Bundle, Entry
+folder, directory, code, how = sys.argv[1:]
+bundle = Bundle(folder, (Entry("a" * 64, (sys.executable, "-c", code), directory, ""),) * 2)
+def tell():
+    while not Path(directory, "ready").exists():
+        time.sleep(0.02)
+    os.kill(os.getpid(), signal.Signals[how])
+signal.signal(signal.SIGUSR2, lambda *_: sys.exit(5 if bundle.checkpoint() else 6))
+threading.Thread(target=tell).start()
+bundle()
+"""
+LISTENING = """
+import os, signal, sys, time
+def stop(number, _):
+    print('heard', signal.Signals(number).name, flush=True)
+    os._exit(75)
+signal.signal(signal.SIGTERM, stop)
+signal.signal(signal.SIGUSR2, stop)
+open('ready', 'w').close()
+while True:
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize(("how", "code"), [("SIGTERM", 75), ("SIGUSR2", 5)])
+def test_signals_reach_the_trial_and_the_next_is_not_begun(in_a_job, directory, folder, how, code):
+    listening = LISTENING.replace("'ready'", repr(str(directory.path / "ready")))
+    command = [sys.executable, "-c", STOPPED_JOB, str(folder), str(directory.path), listening, how]
+    assert subprocess.run(command, timeout=60).returncode == code
+    assert directory.log_path.read_text().count("heard " + how) == 1
+    record = JobRecord(folder, "7", 0).read()
+    assert record["final"] is False
+    assert JobRecord(folder, "7", 1).read() is None

@@ -1,0 +1,186 @@
+"""Profiles: where they come from, what they may hold, and that nothing in them reaches a shell."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.executors.profiles import Profile, RungProfile, load_profile
+
+METACHARACTERS = (
+    "a;b",
+    "a b",
+    "a$b",
+    "$(touch x)",
+    "`x`",
+    "a|b",
+    "a&b",
+    "a>b",
+    "a'b",
+    'a"b',
+    "a\nb",
+    "a\n",
+    "a\\b",
+    "-a",
+)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """An empty folder, and no profiles of the user's own."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("SCALEVEC_PROFILES", raising=False)
+    return tmp_path
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def refusal(folder: Path, text: str, name: str = "site") -> str:
+    write(folder / "profiles.yaml", text)
+    with pytest.raises(InvalidInputError) as refused:
+        load_profile(name, folder)
+    return str(refused.value)
+
+
+def test_without_a_name_every_setting_has_its_default(folder):
+    assert load_profile(None, folder) == Profile()
+
+
+def test_a_profile_beside_the_sweep_stands_before_the_users_own(folder):
+    write(folder / "config" / "scalevec" / "profiles.yaml", "site: {partition: own}\nhome: {partition: mine}")
+    write(folder / "profiles.yaml", "site: {partition: beside}")
+    assert load_profile("site", folder).partition == "beside"
+    assert load_profile("home", folder).partition == "mine"
+    assert load_profile("site", None).partition == "own"
+
+
+def test_the_environment_names_another_file(folder, monkeypatch):
+    write(folder / "elsewhere.yaml", "site: {partition: named}")
+    monkeypatch.setenv("SCALEVEC_PROFILES", str(folder / "elsewhere.yaml"))
+    assert load_profile("site", folder).partition == "named"
+
+
+def test_a_file_that_the_environment_names_has_to_be_there(folder, monkeypatch):
+    monkeypatch.setenv("SCALEVEC_PROFILES", str(folder / "absent.yaml"))
+    with pytest.raises(InvalidInputError, match=r"absent.yaml.*no such file"):
+        load_profile("site", folder)
+
+
+def test_a_rung_has_its_own_resources_over_the_general_ones(folder):
+    text = (
+        "site: {partition: cpu, time: 30, rungs: {2B: {partition: gpu, gpus: 8, setup: [module load cuda]}}}"
+    )
+    write(folder / "profiles.yaml", text)
+    profile = load_profile("site", folder)
+    large, small = profile.for_rung("2B"), profile.for_rung("25M")
+    assert (large.partition, large.gpus, large.time, large.setup) == ("gpu", 8, 30, ("module load cuda",))
+    assert small == profile
+
+
+def test_a_rung_may_take_back_to_the_default_what_the_profile_says(folder):
+    write(folder / "profiles.yaml", "site: {time: 30, rungs: {big: {time: auto}}}")
+    assert load_profile("site", folder).for_rung("big").time == "auto"
+
+
+def test_an_unknown_name_is_refused_with_the_nearest(folder):
+    assert refusal(folder, "cluster: {}", "clutser") == (
+        "profile 'clutser': unknown; did you mean cluster? (allowed: cluster)"
+    )
+
+
+def test_where_there_are_no_profiles_the_message_says_where_they_were_looked_for(folder):
+    with pytest.raises(
+        InvalidInputError, match=r"there are no profiles; looked for .*profiles.yaml and .*profiles.yaml"
+    ):
+        load_profile("site", folder)
+
+
+def test_an_unknown_key_is_refused_with_file_line_and_the_nearest(folder):
+    message = refusal(folder, "site:\n  partition: a\n  acount: b\n")
+    assert message.startswith(
+        f"{folder}/profiles.yaml:3: site.acount: unknown key; did you mean account? (allowed: "
+    )
+
+
+def test_an_unknown_key_of_a_rung_is_refused(folder):
+    message = refusal(folder, "site: {rungs: {a: {poll_s: 3}}}")
+    assert "site.rungs.a.poll_s: unknown key" in message
+
+
+def test_everything_that_is_wrong_is_said_at_once(folder):
+    message = refusal(folder, "site:\n  cpus: many\n  gpus: -1\n  executor: slrum\n  time: soon\n")
+    assert [line.split(": ", 1)[1] for line in message.splitlines()] == [
+        "site.cpus: 'many'; allowed: a whole number",
+        "site.gpus: -1; allowed: 0.0 or more",
+        "site.executor: 'slrum'; allowed: 'local', 'ray', 'slurm' or 'simulate'",
+        "site.time: 'soon'; allowed: auto, or a positive number of minutes",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["- a", "site: 3", "", "site: [a]", "site: {rungs: [a]}", "site: {setup: echo}"]
+)
+def test_what_is_not_a_mapping_or_a_list_where_one_belongs_is_refused(folder, text):
+    assert "allowed: a" in refusal(folder, text) or "unknown" in refusal(folder, text)
+
+
+def test_yaml_that_would_make_objects_is_refused(folder):
+    assert "tag" in refusal(folder, "site: !!python/object/apply:os.system ['true']")
+
+
+@pytest.mark.parametrize("value", METACHARACTERS)
+@pytest.mark.parametrize("field", ["partition", "account", "qos", "address"])
+def test_signs_of_a_shell_are_no_part_of_a_name(field, value):
+    with pytest.raises(ValidationError):
+        Profile.model_validate({field: value})
+
+
+@pytest.mark.parametrize("value", ["a;b", "$(x)", "a b", "`x`", "a\nb", "'a'", '"a"', "a\\b", "a>b"])
+def test_a_constraint_holds_features_and_their_signs_only(value):
+    assert Profile(constraint="(intel&ib)|[rack1*2]").constraint == "(intel&ib)|[rack1*2]"
+    with pytest.raises(ValidationError):
+        Profile(constraint=value)
+
+
+@pytest.mark.parametrize("value", METACHARACTERS)
+def test_nodes_and_flags_are_plain_too(value):
+    with pytest.raises(ValidationError):
+        Profile.model_validate({"exclude": [value]})
+    with pytest.raises(ValidationError):
+        Profile.model_validate({"flags": {"reservation": value}})
+    with pytest.raises(ValidationError):
+        Profile.model_validate({"flags": {value: "x"}})
+
+
+@given(st.text(min_size=1, max_size=40))
+def test_a_name_that_is_taken_never_ends_a_word_of_a_shell(text):
+    try:
+        profile = Profile(partition=text)
+    except ValidationError:
+        return
+    assert not set(profile.partition or "") & set(" \t\r\n\0;&|<>()$`\\\"'*?[]{}~#!%")
+
+
+@pytest.mark.parametrize("name", ["array", "output", "requeue", "wrap", "signal", "export"])
+def test_flags_that_scalevec_sets_itself_are_refused(folder, name):
+    assert f"'{name}' is set by scalevec itself" in refusal(folder, f"site: {{flags: {{{name}: x}}}}")
+
+
+def test_a_flag_that_has_a_field_is_refused_with_its_name(folder):
+    assert "has a field of its own: memory_gb" in refusal(folder, "site: {flags: {mem: 4G}}")
+
+
+def test_a_setup_entry_is_one_line(folder):
+    assert "one line of shell" in refusal(folder, 'site: {setup: ["a\\nb"]}')
+
+
+def test_profiles_are_frozen():
+    with pytest.raises(ValidationError):
+        Profile().partition = "a"
+    assert RungProfile().time == "auto"

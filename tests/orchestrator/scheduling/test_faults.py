@@ -1,0 +1,226 @@
+"""kill -9, Ctrl-C and two schedulers: nothing is lost, nothing runs twice, and no bit changes."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from scalevec.results.claims import end_claim
+from scalevec.results.run_directory import RunDirectory
+from scalevec.results.sweep_folder import SweepFolder
+from support import filled_once, finished, two_arms
+
+pytestmark = pytest.mark.slow
+
+PATIENCE_S = 400
+
+
+@pytest.fixture(scope="session")
+def long_sweep(text_files) -> str:
+    return two_arms("long", text_files, tokens_per_parameter=4)
+
+
+def losses(folder: Path) -> dict[str, tuple[float, float]]:
+    actual = {
+        path.parent.name: json.loads(path.read_text()) for path in folder.glob("runs/trials/*/*/result.json")
+    }
+    return {name: (result["loss"], result["loss_validation"]) for name, result in actual.items()}
+
+
+def steps(folder: Path) -> dict[str, list[int]]:
+    rows = folder.glob("runs/trials/*/*/metrics.jsonl")
+    return {
+        path.parent.name: [json.loads(line)["step"] for line in path.read_text().splitlines()]
+        for path in rows
+    }
+
+
+def wait_until(condition) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def workers() -> list[psutil.Process]:
+    rows = []
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or []
+        if "scalevec.orchestrator.worker.train" in command:
+            rows.append(process)
+    return rows
+
+
+def workers_of(folder: Path) -> list[psutil.Process]:
+    return [process for process in workers() if str(folder / "runs") in process.info["cmdline"]]
+
+
+def attempts(folder: Path) -> list[int]:
+    return sorted(len(list(path.glob("claims/*.json"))) for path in folder.glob("runs/trials/*/*"))
+
+
+def has_checkpoints(folder: Path, count: int) -> bool:
+    return len({path.parent for path in folder.glob("runs/trials/*/*/checkpoints/step-*")}) >= count
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory, long_sweep):
+    """Losses of the sweep in a folder where nothing happened to it."""
+    return losses(filled_once(tmp_path_factory, "undisturbed", lambda folder: finished(folder, long_sweep)))
+
+
+@pytest.fixture
+def disturbed(tmp_path, long_sweep) -> Path:
+    (tmp_path / "long.yaml").write_text(long_sweep)
+    return tmp_path
+
+
+def assert_whole(folder: Path, undisturbed) -> None:
+    assert losses(folder) == undisturbed
+    for actual in steps(folder).values():
+        assert actual == list(range(1, len(actual) + 1))
+
+
+def test_kill_9_of_scheduler_and_worker_changes_no_bit(disturbed, undisturbed, scalevec, start_scalevec):
+    scheduler = start_scalevec("run", "long.yaml")
+    wait_until(lambda: has_checkpoints(disturbed, 2))
+    scheduler.kill()
+    scheduler.wait()
+    victim, *survivors = workers_of(disturbed)
+    victim.kill()
+    done = scalevec("run", "long.yaml")
+    assert done.returncode == 0, done.stderr
+    assert_whole(disturbed, undisturbed)
+    assert attempts(disturbed) == [1, 2]  # the survivor was adopted, not run twice
+    assert len(survivors) == 1
+
+
+def test_kill_9_of_a_worker_is_noticed_and_resumed(disturbed, undisturbed, start_scalevec):
+    scheduler = start_scalevec("run", "long.yaml")
+    wait_until(lambda: has_checkpoints(disturbed, 2))
+    workers_of(disturbed)[0].kill()
+    _, messages = scheduler.communicate(timeout=PATIENCE_S)
+    assert scheduler.returncode == 0, messages
+    assert_whole(disturbed, undisturbed)
+    events = "".join(path.read_text() for path in disturbed.glob("runs/trials/*/*/events.jsonl"))
+    assert '"cause": "killed"' in events or '"cause":"killed"' in events
+
+
+def test_ctrl_c_writes_checkpoints_says_how_to_go_on_and_loses_nothing(
+    disturbed, undisturbed, scalevec, start_scalevec
+):
+    scheduler = start_scalevec("run", "long.yaml")
+    wait_until(lambda: len(steps(disturbed)) == 2)
+    scheduler.send_signal(signal.SIGINT)
+    _, messages = scheduler.communicate(timeout=PATIENCE_S)
+    assert scheduler.returncode == 130
+    assert "To go on: scalevec run long.yaml" in messages
+    assert workers_of(disturbed) == []
+    assert scalevec("run", "long.yaml").returncode == 0
+    assert_whole(disturbed, undisturbed)
+
+
+@pytest.mark.nightly  # the first test has an adopted worker too
+def test_a_worker_that_outlives_its_scheduler_is_adopted(disturbed, undisturbed, scalevec, start_scalevec):
+    scheduler = start_scalevec("run", "long.yaml")
+    wait_until(lambda: len(steps(disturbed)) == 2)
+    scheduler.kill()
+    scheduler.wait()
+    assert len(workers_of(disturbed)) == 2
+    done = scalevec("run", "long.yaml")
+    assert done.returncode == 0, done.stderr
+    assert_whole(disturbed, undisturbed)
+    assert attempts(disturbed) == [1, 1]
+
+
+def test_cancel_from_another_process_checkpoints_and_a_later_run_goes_on(
+    disturbed, undisturbed, scalevec, start_scalevec
+):
+    scheduler = start_scalevec("run", "long.yaml")
+    wait_until(lambda: len(steps(disturbed)) == 2)
+    cancelled = scalevec("cancel", "long")
+    assert cancelled.returncode == 0, cancelled.stderr
+    assert "2 trials cancelled" in cancelled.stdout
+    _, messages = scheduler.communicate(timeout=PATIENCE_S)
+    assert scheduler.returncode == 1
+    assert "2 trials cancelled" in messages
+    assert workers_of(disturbed) == []
+    assert json.loads(scalevec("status", "long", "--json").stdout)[0]["states"] == {"cancelled": 2}
+    done = scalevec("run", "long.yaml")
+    assert done.returncode == 0, done.stderr
+    assert_whole(disturbed, undisturbed)
+
+
+def test_cancel_removed_ends_what_the_file_no_longer_holds(disturbed, long_sweep, scalevec, start_scalevec):
+    scheduler = start_scalevec("run", "long.yaml")
+    wait_until(lambda: len(steps(disturbed)) == 2)
+    scheduler.kill()
+    scheduler.wait()
+    for process in workers_of(disturbed):
+        process.suspend()
+    kept = [line for line in long_sweep.splitlines() if "unified" not in line]
+    (disturbed / "long.yaml").write_text("\n".join(kept) + "\n")
+    scheduler = start_scalevec("run", "long.yaml")
+    folder = SweepFolder.of(disturbed / "runs", "long")
+    wait_until(lambda: len(folder.members() or []) == 1)
+    for process in workers_of(disturbed):
+        process.resume()
+    done = scalevec("cancel", "long.yaml", "--removed")
+    assert done.returncode == 0, done.stderr
+    assert "1 trial cancelled" in done.stdout
+    _, messages = scheduler.communicate(timeout=PATIENCE_S)
+    assert scheduler.returncode == 0, messages
+    assert workers_of(disturbed) == []
+
+
+def test_a_worker_stopped_past_its_lease_cannot_touch_what_its_successor_wrote(
+    disturbed, undisturbed, scalevec, start_scalevec
+):
+    scheduler = start_scalevec("run", "long.yaml", "--jobs", "1")
+    wait_until(lambda: has_checkpoints(disturbed, 1))
+    sleeper = workers_of(disturbed)[0]
+    sleeper.suspend()
+    scheduler.kill()
+    scheduler.wait()
+    directory = RunDirectory.of(disturbed / "runs", sleeper.cmdline()[-1])
+    end_claim(directory, 1, "stale, as another machine sees it")
+    directory.job_path.unlink()  # from there the process cannot be adopted either
+    done = scalevec("run", "long.yaml")
+    assert done.returncode == 0, done.stderr
+    before = {path: path.read_bytes() for path in directory.path.rglob("*") if path.is_file()}
+    sleeper.resume()
+    sleeper.wait(PATIENCE_S)
+    after = {path: path.read_bytes() for path in directory.path.rglob("*") if path.is_file()}
+    assert {path.name for path in after if after[path] != before.get(path)} <= {"log.txt", "0001.beat"}
+    assert_whole(disturbed, undisturbed)
+
+
+def test_a_second_ctrl_c_ends_everything_at_once(disturbed, start_scalevec):
+    scheduler = start_scalevec("run", "long.yaml")
+    wait_until(lambda: len(workers_of(disturbed)) == 2)
+    for process in workers_of(disturbed):
+        os.kill(process.pid, signal.SIGSTOP)  # so that they cannot listen to the first
+    scheduler.send_signal(signal.SIGINT)
+    while "stopping" not in scheduler.stderr.readline():
+        assert scheduler.poll() is None
+    scheduler.send_signal(signal.SIGINT)
+    scheduler.communicate(timeout=PATIENCE_S)
+    assert scheduler.returncode == 130
+    assert workers_of(disturbed) == []
+
+
+@pytest.mark.nightly  # test_two_schedulers.py has them compete for more trials, without a training
+def test_two_schedulers_on_one_sweep_train_each_trial_once(disturbed, undisturbed, start_scalevec):
+    both = [start_scalevec("run", "long.yaml"), start_scalevec("run", "long.yaml")]
+    for scheduler in both:
+        _, messages = scheduler.communicate(timeout=PATIENCE_S)
+        assert scheduler.returncode == 0, messages
+    assert_whole(disturbed, undisturbed)
+    completions = [
+        path.read_text().count('"completed"') for path in disturbed.glob("runs/trials/*/*/events.jsonl")
+    ]
+    assert completions == [1, 1]

@@ -1,0 +1,202 @@
+"""Two schedulers that watch the same jobs, as in a cluster's queue: each fault counts once."""
+
+import threading
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+
+from scalevec import sweeps
+from scalevec.orchestrator.attempts.jobs import Job, Task
+from scalevec.orchestrator.attempts.retry_policy import decide
+from scalevec.orchestrator.executors.base import Ended
+from scalevec.orchestrator.executors.registry import EXECUTORS, RegisteredExecutor
+from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
+from scalevec.orchestrator.scheduling import scheduler as scheduling
+from scalevec.orchestrator.scheduling.scheduler import Outcome, Scheduler
+from scalevec.orchestrator.sweep.sweep_run import SweepRun
+from scalevec.results.claims import acquire
+from scalevec.results.run_directory import RunDirectory
+from simulations import SWEEP, Silent
+
+PATIENCE_S = 30.0
+
+
+@dataclass
+class Cluster:
+    """Jobs by number; those that run do so until somebody ends them."""
+
+    ends: dict[str, Ended | None] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def start(self, job: Job) -> str:
+        """What a worker does first."""
+        with self.lock:
+            number = str(len(self.ends))
+            self.ends[number] = None
+        claim = acquire(RunDirectory(job.directory), {"job": job.token})
+        RunDirectory(job.directory).append_event("running", attempt=claim.attempt, step=0)
+        return number
+
+    def fail(self, number: str) -> None:
+        """Its node is gone."""
+        self.ends[number] = Ended(number, None, "node_failure", "n1")
+
+    def complete(self, number: str, directory: RunDirectory) -> None:
+        """The worker's last deeds."""
+        directory.write_result({"status": "completed", "loss_validation": 1.0})
+        directory.append_event("completed")
+        self.ends[number] = Ended(number, 0)
+
+
+class Queue:
+    """A scheduler's own view of a cluster that keeps jobs. ``deaf`` while it is not to hear of any end."""
+
+    name = "queue"
+    free_slots = 4
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.watched, self.deaf = cluster, set[str](), False
+
+    def submit(self, jobs: Sequence[Job]) -> list[str]:
+        numbers = [self.cluster.start(job) for job in jobs]
+        self.watched |= set(numbers)
+        return numbers
+
+    def adopt(self, numbers: Collection[str]) -> set[str]:
+        alive = {number for number in numbers if self.cluster.ends[number] is None}
+        self.watched |= alive
+        return alive
+
+    def wait(self, timeout_s: float) -> list[Ended]:
+        time.sleep(0.001)
+        ended = [] if self.deaf else [end for item in self.watched if (end := self.cluster.ends[item])]
+        self.watched -= {item.number for item in ended}
+        return ended
+
+    def cancel(self, numbers: Collection[str]) -> None:
+        assert not numbers
+
+    def stop(self, *, hard: bool = False) -> None:
+        raise AssertionError(hard)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Watcher:
+    """A scheduler in a thread of its own."""
+
+    def __init__(self, cluster: Cluster, runs_dir: Path, task: Task) -> None:
+        self.queue = Queue(cluster)
+        self.scheduler = Scheduler(runs_dir, self.queue, Silent(1))
+        self.outcome: Outcome | None = None
+        self.thread = threading.Thread(target=self._run, args=(task,))
+        self.thread.start()
+
+    def _run(self, task: Task) -> None:
+        self.outcome = self.scheduler.run([task])
+
+    def join(self) -> Outcome:
+        self.thread.join(PATIENCE_S)
+        assert self.outcome is not None
+        return self.outcome
+
+
+def wait_until(condition) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.001)
+
+
+@pytest.fixture
+def task(tmp_path) -> Task:
+    sweep = sweeps.loads(yaml.safe_dump(SWEEP, sort_keys=False))
+    run = SweepRun(sweep, tmp_path, Silent(1), nominal_corpus(sweep))
+    return run.task(run.members()[0])
+
+
+@pytest.fixture
+def directory(tmp_path, task) -> RunDirectory:
+    return RunDirectory.of(tmp_path, task.trial_id)
+
+
+@pytest.fixture
+def cluster(monkeypatch) -> Cluster:
+    monkeypatch.setattr(scheduling, "FOREIGN_POLL_S", 0.0)
+    monkeypatch.setitem(EXECUTORS, Queue.name, RegisteredExecutor("", "", keeps_jobs=True, sends_away=True))
+    return Cluster()
+
+
+@pytest.fixture
+def both(cluster, tmp_path, task) -> list[Watcher]:
+    """The first has sent the trial, the second has adopted its job."""
+    first = Watcher(cluster, tmp_path, task)
+    wait_until(lambda: first.scheduler._running)
+    second = Watcher(cluster, tmp_path, task)
+    wait_until(lambda: second.scheduler._running)
+    return [first, second]
+
+
+def faults(directory: RunDirectory) -> int:
+    return sum(event["state"] == "pending" for event in directory.events())
+
+
+def fail(cluster: Cluster, early: Watcher, late: Watcher) -> str:
+    """The job's node dies; ``late`` hears of it when ``early`` has sent the trial again. The new job."""
+    (number,) = early.queue.watched
+    late.queue.deaf = True
+    cluster.fail(number)
+    wait_until(lambda: early.scheduler._running.keys() - {number})
+    late.queue.deaf = False
+    (again,) = early.queue.watched
+    wait_until(lambda: late.queue.watched == {again})
+    return again
+
+
+def test_two_faults_that_both_notice_count_twice_and_the_trial_goes_on(cluster, both, directory, task):
+    first, second = both
+    fail(cluster, first, second)
+    again = fail(cluster, second, first)
+    assert faults(directory) == 2
+    assert directory.state().state == "running"
+    assert decide(directory.events(), task.trial.batch_sequences).again
+    cluster.complete(again, directory)
+    for watcher in both:
+        assert not watcher.join().failed
+    assert len(cluster.ends) == 3
+
+
+def test_the_third_fault_is_the_end_for_both(cluster, both, directory, task):
+    first, second = both
+    fail(cluster, first, second)
+    last = fail(cluster, first, second)
+    second.queue.deaf = True
+    cluster.fail(last)
+    assert set(first.join().failed) == {task.trial_id}
+    second.queue.deaf = False
+    assert set(second.join().failed) == {task.trial_id}
+    states = [event["state"] for event in directory.events()]
+    assert (states.count("pending"), states.count("failed"), states[-1]) == (3, 1, "failed")
+
+
+def test_an_end_of_which_two_speak_at_once_is_one_fault():
+    def fault(job: str) -> dict[str, object]:
+        return {"state": "pending", "cause": "node_failure", "job": job, "step": 0}
+
+    spoken = [fault(job) for job in ("a", "a", "b", "b")]
+    assert decide(spoken, 8).again
+    assert not decide([*spoken, fault("c")], 8).again
+
+
+def test_what_somebody_else_gave_up_is_not_started(tmp_path, cluster, task, directory):
+    """It was somebody else's when the scheduler began, and their last attempt failed since."""
+    scheduler = Scheduler(tmp_path, Queue(cluster), Silent(1))
+    scheduler._begin(task)
+    directory.append_event("failed", cause="node_failure")
+    assert not scheduler._may_start(task)
+    assert set(scheduler._outcome.failed) == {task.trial_id}

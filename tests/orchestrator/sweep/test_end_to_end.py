@@ -1,0 +1,306 @@
+"""One small sweep end to end, trained once, and what a second command finds."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from support import SCALEVEC
+
+pytestmark = pytest.mark.slow
+
+N_TUNING, N_COMPARISON = 6, 8
+
+
+@pytest.fixture
+def sweep(finished_sweep, tmp_path, scalevec):
+    """A copy of the finished sweep in an empty folder, and the command to use on it."""
+    shutil.copytree(finished_sweep / "runs", tmp_path / "runs")
+    shutil.copy(finished_sweep / "small.yaml", tmp_path / "small.yaml")
+    return tmp_path
+
+
+def results_in(folder: Path) -> dict[str, dict]:
+    paths = folder.glob("runs/trials/*/*/result.json")
+    return {path.parent.name: json.loads(path.read_text()) for path in paths}
+
+
+def trained(before: dict, after: dict) -> set[str]:
+    """The trials whose result is new or another file than before."""
+    return {name for name, result in after.items() if before.get(name) != result}
+
+
+def test_every_trial_is_completed_and_tells_its_loss(finished_sweep):
+    actual = results_in(finished_sweep)
+    assert len(actual) >= N_TUNING + N_COMPARISON
+    assert {result["status"] for result in actual.values()} == {"completed"}
+    assert all(0 < result["loss"] < result["loss_initial"] for result in actual.values())
+
+
+def test_a_run_directory_explains_itself(finished_sweep):
+    directory = next(finished_sweep.glob("runs/trials/*/*"))
+    names = {path.name for path in directory.iterdir()}
+    assert {
+        "trial.json",
+        "environment.json",
+        "events.jsonl",
+        "metrics.jsonl",
+        "result.json",
+        "log.txt",
+    } <= names
+    events = [json.loads(line) for line in (directory / "events.jsonl").read_text().splitlines()]
+    assert [event["state"] for event in events] == ["queued", "running", "completed"]
+    steps = [json.loads(line)["step"] for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    assert steps == list(range(1, len(steps) + 1))
+    assert not any((directory / "checkpoints").glob("*"))
+
+
+def test_a_second_run_trains_nothing(sweep, scalevec):
+    before = results_in(sweep)
+    times = {path: path.stat().st_mtime_ns for path in sweep.glob("runs/trials/*/*/*")}
+    done = scalevec("run", "small.yaml")
+    assert done.returncode == 0, done.stderr
+    assert results_in(sweep) == before
+    assert {path: path.stat().st_mtime_ns for path in sweep.glob("runs/trials/*/*/*")} == times
+
+
+def test_where_trains_only_what_is_asked_for_and_says_what_is_left(sweep, scalevec):
+    members = json.loads((sweep / "runs/sweeps/small/members.json").read_text())
+    compared = [member for member in members if member["stage"] == "comparison"]
+    deleted = [next(m["trial_id"] for m in compared if m["arm"] == arm) for arm in ("none", "baseline")]
+    for name in deleted:
+        shutil.rmtree(sweep / "runs/trials" / name[:2] / name)
+    before = results_in(sweep)
+    done = scalevec("run", "small.yaml", "--where", "arm == 'none' or stage == 'tuning'")
+    assert done.returncode == 0, done.stderr
+    assert "1 trial of this stage skipped by --where" in done.stderr
+    assert trained(before, results_in(sweep)) == {deleted[0]}
+
+
+def test_where_with_an_unknown_name_is_refused(sweep, scalevec):
+    done = scalevec("run", "small.yaml", "--where", "rungs == 'a'")
+    assert done.returncode == 2
+    assert "rungs" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_deleted_trial_is_the_only_one_trained_again_and_ends_with_the_same_bits(sweep, scalevec):
+    before = results_in(sweep)
+    name = next(iter(before))
+    shutil.rmtree(sweep / "runs/trials" / name[:2] / name)
+    done = scalevec("run", "small.yaml")
+    assert done.returncode == 0, done.stderr
+    after = results_in(sweep)
+    assert trained(before, after) == {name}
+    assert after[name]["loss"] == before[name]["loss"]
+
+
+def test_one_more_seed_trains_the_new_trials_only_and_moves_no_rate(sweep, scalevec):
+    before, tuning = results_in(sweep), (sweep / "runs/sweeps/small/tuning.json").read_bytes()
+    path = sweep / "small.yaml"
+    path.write_text(path.read_text().replace("seeds: [0, 1]", "seeds: [0, 1, 2]"))
+    done = scalevec("run", "small.yaml")
+    assert done.returncode == 0, done.stderr
+    after = results_in(sweep)
+    assert len(after) == len(before) + 4
+    assert trained(before, after) == after.keys() - before.keys()
+    assert (sweep / "runs/sweeps/small/tuning.json").read_bytes() == tuning
+
+
+def test_a_truncated_result_is_set_aside_and_the_trial_runs_again(sweep, scalevec):
+    before = results_in(sweep)
+    name = next(iter(before))
+    path = sweep / "runs/trials" / name[:2] / name / "result.json"
+    path.write_bytes(path.read_bytes()[:40])
+    done = scalevec("run", "small.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "set aside" in done.stderr
+    assert path.with_name("result.json.corrupt-1").exists()
+    assert results_in(sweep)[name]["loss"] == before[name]["loss"]
+
+
+def test_the_tidy_table_has_a_row_for_each_trial(sweep, scalevec):
+    done = scalevec("results", "small", "--format", "csv")
+    (sweep / "table.csv").write_text(done.stdout)
+    table = pd.read_csv(sweep / "table.csv")
+    assert table["stage"].value_counts()["comparison"] == N_COMPARISON
+    assert set(table["status"]) == {"completed"}
+    compared = table[table["stage"] == "comparison"]
+    assert set(compared["lr_status"]) <= {"tuned", "carried", "censored"}
+    assert set(compared["seed"]).isdisjoint(set(table[table["stage"] == "tuning"]["seed"]))
+
+
+def test_a_table_written_by_one_command_is_read_by_another(sweep, scalevec):
+    (sweep / "table.csv").write_text(scalevec("results", "small").stdout)
+    from_sweep = scalevec("fit", "small", "--json", "--x", "N")
+    from_table = scalevec("fit", "table.csv", "--json", "--x", "N")
+    assert from_sweep.returncode == 0, from_sweep.stderr
+    assert json.loads(from_sweep.stdout) == json.loads(from_table.stdout)
+
+
+def test_compare_gives_a_verdict_for_the_other_arm(sweep, scalevec):
+    done = scalevec("compare", "small", "--json")
+    assert done.returncode == 0, done.stderr
+    (record,) = json.loads(done.stdout)
+    assert (record["reference"], record["arm"], record["pairs"]) == ("baseline", "none", 4)
+    assert record["verdict"] in {"better", "worse", "equivalent", "undecided"}
+    assert record["sentence"]
+
+
+def test_the_markdown_table_is_the_same_every_time(sweep, scalevec):
+    first, second = scalevec("table", "small"), scalevec("table", "small")
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == second.stdout
+    assert first.stdout.startswith("|")
+
+
+@pytest.mark.parametrize("name", ["ablation", "overhead"])
+def test_a_table_of_a_sweep_knows_its_strategies_and_its_costs(sweep, scalevec, name):
+    done = scalevec("table", "small", name, "--format", "csv", "-o", "table.csv", "--bootstrap", 20)
+    assert done.returncode == 0, done.stderr
+    actual = pd.read_csv(sweep / "table.csv")
+    assert set(actual["arm"]) >= {"none"}
+    if name == "ablation":
+        assert set(actual["vector_branches"]) == {"none"}
+        assert not actual["vectors"].any()
+    else:
+        assert (actual["peak_memory_median"] > 1e7).all()
+        assert (actual["step_time_median"] > 0).all()
+
+
+def test_a_table_that_the_sweep_cannot_carry_is_refused_and_nothing_written(sweep, scalevec):
+    done = scalevec("table", "small", "decay", "-o", "table.md")
+    assert done.returncode == 2
+    assert "needs arms with different decay policies; found: all" in done.stderr
+    assert not (sweep / "table.md").exists()
+
+
+def test_the_figures_of_a_sweep_hold_what_its_runs_recorded(sweep, scalevec):
+    done = scalevec("figures", "small", "-o", "figures", "--format", "svg,png", "--bootstrap", 20)
+    assert done.returncode == 0, done.stderr
+    names = {path.stem for path in (sweep / "figures").glob("*.svg")}
+    assert names >= {"loss", "differences", "ablation", "tuning", "curves", "vectors-mean"}
+    assert names == {path.stem for path in (sweep / "figures").glob("*.png")}
+    assert "no figure theory: no run measured anything of the theory" in done.stderr
+
+
+class References(HTMLParser):
+    """Whatever a page would load from elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.found += [
+            value for name, value in attrs if name in ("src", "href") and not value.startswith("#")
+        ]
+
+
+def test_the_report_opens_offline(sweep, scalevec):
+    done = scalevec("report", "small", "-o", "report.html")
+    assert done.returncode == 0, done.stderr
+    page = (sweep / "report.html").read_text()
+    references = References()
+    references.feed(page)
+    assert [item for item in references.found if not item.startswith("data:")] == []
+    assert page.count("<svg") >= 3
+    assert "baseline" in page
+    assert re.search(r"tuned", page)
+
+
+def test_status_counts_and_explain_tells_the_story(sweep, scalevec):
+    (record,) = json.loads(scalevec("status", "--json").stdout)
+    assert record["states"] == {"completed": len(results_in(sweep))}
+    name = next(iter(results_in(sweep)))
+    told = scalevec("explain", name[:12])
+    assert told.returncode == 0, told.stderr
+    assert "ran for sweep small" in told.stdout
+    assert "differs in" in told.stdout
+    assert json.loads(scalevec("explain", name[:12], "--json").stdout)["trial_id"] == name
+
+
+def test_the_plan_knows_what_exists(sweep, scalevec):
+    rows = json.loads(scalevec("plan", "small.yaml", "--json").stdout)
+    assert {row["state"] for row in rows} == {"completed"}
+    assert {"n_params", "n_tokens", "flops", "memory_bytes", "disk_bytes", "seconds"} <= rows[0].keys()
+    shown = scalevec("plan", "small.yaml")
+    assert "epochs" in shown.stdout
+
+
+def test_the_index_can_be_thrown_away(sweep, scalevec):
+    before = scalevec("results", "small").stdout
+    shutil.rmtree(sweep / "cache")
+    rebuilt = scalevec("store", "rebuild")
+    assert f"{len(results_in(sweep))} trials" in rebuilt.stdout
+    assert scalevec("results", "small").stdout == before
+
+
+def test_a_truncated_shard_of_the_corpus_is_refused(sweep, scalevec):
+    shard = next((sweep / "runs/corpora").iterdir()) / "train.bin"
+    os.truncate(shard, shard.stat().st_size - 2)
+    refused = scalevec("run", "small.yaml")
+    assert refused.returncode == 2, refused.stderr
+    assert "train.bin" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.fixture
+def a_gpu_that_is_none(monkeypatch):
+    """The run is told of a GPU that this machine has not: the worker cannot train on it."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+
+
+@pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="the fault is a missing GPU")
+def test_a_trial_that_fails_ends_the_run_with_1_and_retry_gives_it_another_chance(
+    a_gpu_that_is_none, sweep, scalevec
+):
+    name = next(iter(results_in(sweep)))
+    shutil.rmtree(sweep / "runs/trials" / name[:2] / name)
+    path = sweep / "small.yaml"
+    healthy = path.read_text()
+    path.write_text(healthy + "resources: {default: {gpus: 1}}\n")
+    failed = scalevec("run", "small.yaml")
+    assert failed.returncode == 1, failed.stderr
+    assert "the same error twice" in failed.stderr
+    assert str(Path("runs/trials") / name[:2] / name / "log.txt") in failed.stderr
+    assert "Traceback" not in failed.stderr
+    path.write_text(healthy)
+    assert scalevec("run", "small.yaml").returncode == 1
+    assert "1 failed trial will run again" in scalevec("retry", "small").stdout
+    assert scalevec("run", "small.yaml").returncode == 0
+
+
+def test_a_full_disk_ends_the_run_with_3_and_nothing_is_lost(sweep, scalevec, small_device):
+    shutil.copy(sweep / "small.yaml", small_device / "small.yaml")
+    done = scalevec("run", "small.yaml", "--runs", small_device / "runs")
+    assert done.returncode == 3, done.stderr
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(small_device.glob("runs/trials/*/*/result.json"))
+
+
+def test_output_into_a_closed_pipe_ends_without_a_word(sweep):
+    environment = os.environ | {"SCALEVEC_CACHE_DIR": str(sweep / "cache")}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [SCALEVEC, "results", "small"]
+    process = subprocess.Popen(command, cwd=sweep, env=environment, text=True, **pipes)
+    process.stdout.close()
+    assert process.stderr.read() == ""
+
+
+def test_the_files_of_a_finished_trial_are_those_that_the_plan_counts(finished_sweep, scalevec):
+    directory = next(path.parent for path in finished_sweep.glob("runs/trials/*/*/result.json"))
+    plan = scalevec("plan", finished_sweep / "small.yaml", "--runs", finished_sweep / "runs", "--json")
+    (row,) = [row for row in json.loads(plan.stdout) if row["trial_id"] == directory.name]
+    actual = [directory, *directory.rglob("*")]
+    without_checkpoints = 0 if directory.joinpath("checkpoints").exists() else 1
+    assert row["disk_files"] == len(actual) + without_checkpoints
+    size = sum(path.stat().st_size for path in actual if path.is_file())
+    assert size / 2 < row["disk_bytes"] < size * 2

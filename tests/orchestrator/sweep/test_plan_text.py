@@ -1,0 +1,76 @@
+"""The plan fits the terminal, in the order in which the trials run."""
+
+import pytest
+import yaml
+
+from scalevec import sweeps
+from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
+from scalevec.orchestrator.progress import Progress
+from scalevec.orchestrator.sweep.plan_text import plan_text, short
+from scalevec.orchestrator.sweep.planning import planned, without_identity
+from scalevec.orchestrator.sweep.sweep_run import SweepRun
+from simulations import SWEEP
+
+SECTIONS = {
+    "tokens_per_parameter": [8, 16],
+    "grid": {"weight_decay": [0.0, 0.1]},
+    "tune": {"learning_rate": [0.01, 0.02], "rungs": ["small"], "seeds": [100]},
+}
+
+
+@pytest.fixture
+def run(tmp_path) -> SweepRun:
+    sweep = sweeps.loads(yaml.safe_dump(SWEEP | SECTIONS, sort_keys=False))
+    return SweepRun(sweep, tmp_path / "runs", Progress(1), nominal_corpus(sweep))
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_no_line_is_wider_than_the_terminal_and_no_number_is_cut(run, width):
+    lines = plan_text(run, planned(run), 2, width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert not any("…" in line or "..." in line for line in lines)
+
+
+def test_words_are_not_cut(run):
+    wide = plan_text(run, planned(run), 2).split()
+    assert set(plan_text(run, planned(run), 2, width=80).split()) <= set(wide)
+
+
+def test_a_narrow_terminal_does_without_whole_columns(run):
+    wide, narrow = (plan_text(run, planned(run), 2, width=width).splitlines()[0] for width in (None, 80))
+    assert {"vectors", "epochs", "memory", "D/N", "FLOPs"} <= set(wide.split())
+    assert {"stage", "rung", "weight_decay", "arm", "trials", "D/N"} <= set(narrow.split())
+
+
+def test_tuning_stands_before_comparison_and_the_longest_trials_first(run):
+    lines = plan_text(run, planned(run), 2).splitlines()
+    cells = [line.split() for line in lines if line.startswith(("tuning  ", "comparison  "))]
+    assert [cell[0] for cell in cells] == sorted((cell[0] for cell in cells), reverse=True)
+    comparison = [cell[1] for cell in cells if cell[0] == "comparison"]
+    assert comparison == ["large"] * 8 + ["small"] * 8
+
+
+def test_budgets_and_grid_values_have_columns_of_their_own(run):
+    header, *lines = plan_text(run, planned(run), 2).splitlines()
+    assert "weight_decay" in header
+    assert "optimizer" not in header
+    first = next(line for line in lines if line.startswith("comparison")).split()
+    assert dict(zip(header.split(), first, strict=False))["D/N"] in ("8", "16")
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(7, "7"), (401_408, "401k"), (999_999, "1M"), (1_250_000, "1.25M"), (2e9, "2G")]
+)
+def test_counts_are_shortened_to_three_digits(number, text):
+    assert short(number) == text
+
+
+def test_without_its_corpus_a_plan_invents_neither_ids_nor_epochs(run):
+    rows = without_identity(planned(run))
+    assert {(row["trial_id"], row["trunk_id"], row["epochs"]) for row in rows} == {(None, None, None)}
+
+
+def test_labels_tell_budgets_and_grid_values_apart(run):
+    labels = [run.label(member) for member in run.members()]
+    assert len(set(labels)) == len(labels)
+    assert labels[0] == ("baseline small 8 tokens/parameter weight_decay 0.0 seed 100 learning rate 0.01")

@@ -1,0 +1,153 @@
+"""What a plan counts: GPU hours, bytes and files on disk."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scalevec import sweeps
+from scalevec.orchestrator.cli.output import json_text
+from scalevec.orchestrator.costs.estimates import cost
+from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
+from scalevec.orchestrator.progress import Progress
+from scalevec.orchestrator.sweep.plan_text import plan_text
+from scalevec.orchestrator.sweep.planning import gpu_hours, planned
+from scalevec.orchestrator.sweep.sweep_run import SweepRun
+
+SWEEP: dict[str, Any] = {
+    "name": "planned",
+    "corpus": {"tokenizer": "bytes", "sequence_length": 64},
+    "ladder": ["tiny-25k", "tiny-55k"],
+    "arms": {"baseline": {"scale_vectors": "baseline"}, "iwd": {"scale_vectors": "iwd"}},
+    "seeds": [0, 1],
+}
+
+
+@pytest.fixture
+def run_of(tmp_path: Path):
+    """A sweep's run on an empty folder, with some sections changed; its corpus is a nominal one."""
+
+    def run(**sections: Any) -> SweepRun:
+        sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections, sort_keys=False))
+        return SweepRun(sweep, tmp_path / "runs", Progress(1), nominal_corpus(sweep))
+
+    return run
+
+
+def test_gpu_hours_are_gpus_times_estimated_time_of_each_trial_once(run_of):
+    rows = planned(run_of(resources={"default": {"gpus": 2}, "tiny-55k": {"gpus": 0.25}}))
+    first = {row["trial_id"]: row for row in rows}.values()  # the two arms are identical by construction
+    assert len(first) == len(rows) / 2 == 4
+    share = {"tiny-25k": 2, "tiny-55k": 0.25}
+    expected = sum(share[row["rung"]] * row["seconds"] for row in first) / 3600
+    assert gpu_hours(rows) == pytest.approx(expected)
+
+
+def test_what_is_done_needs_no_more_gpu_hours(run_of):
+    rows = planned(run_of(resources={"default": {"gpus": 1}}))
+    assert gpu_hours([row | {"state": "completed"} for row in rows]) == 0
+
+
+def test_trials_whose_tuned_field_is_open_are_counted_too(run_of):
+    tune = {"learning_rate": [0.01, 0.02], "rungs": ["tiny-25k"]}
+    rows = planned(run_of(tune=tune, resources={"default": {"gpus": 1}}))
+    waiting = [row for row in rows if row["trial_id"] is None]
+    assert len(waiting) == 8
+    assert gpu_hours(rows) == pytest.approx(gpu_hours(waiting) + sum(r["seconds"] for r in rows[:2]) / 3600)
+
+
+@pytest.mark.parametrize("field", ["sequence_length", "batch_tokens", "learning_rate"])
+def test_what_is_tuned_is_in_the_cost_of_each_trial(field: str, run_of):
+    values = {"sequence_length": [128, 512], "batch_tokens": [8192, 16_384], "learning_rate": [0.01, 0.02]}
+    run = run_of(trial={"batch_tokens": 8192}, tune={field: values[field], "rungs": ["tiny-25k"]})
+    tuned = [(row, member) for row, member in zip(planned(run), run.members(), strict=False)]
+    assert len({getattr(m.trial, field, m.trial.optimizer.learning_rate) for _, m in tuned}) == 2
+    for row, member in tuned:
+        reckoned = cost(member.trial, run.options(member.cell.rung))
+        assert (row["flops"], row["memory_bytes"]) == (reckoned.flops, reckoned.memory_bytes)
+
+
+def test_the_plan_warns_of_what_one_gpu_cannot_hold_or_would_train_for_weeks(run_of):
+    trial = {"batch_tokens": 524_288, "precision": "bfloat16"}
+    run = run_of(ladder=["2b"], trial=trial, resources={"default": {"gpus": 1, "micro_batch": 4096}})
+    shown = plan_text(run, planned(run), 1)
+    assert "trials (2b) would each keep one GPU busy for more than a week" in shown
+    assert "more than the 80 GB of an H100" in shown
+
+
+def test_the_memory_of_a_line_is_that_of_its_largest_trial(run_of):
+    run = run_of(optimizers=["sgd", "soap"], ladder=["tiny-25k"])
+    rows = planned(run)
+    largest = max(row["memory_bytes"] for row in rows) / 1e6
+    assert f" {largest:,.0f} MB " in plan_text(run, rows, 1)
+
+
+@pytest.mark.parametrize(("keep", "bytes_per_parameter"), [("none", 0), ("weights", 4), ("all", 12)])
+def test_disk_follows_what_is_kept(run_of, keep, bytes_per_parameter):
+    kept, none = planned(run_of(keep=keep))[0], planned(run_of(keep="none"))[0]
+    assert kept["disk_bytes"] - none["disk_bytes"] == bytes_per_parameter * kept["n_params_total"]
+    assert kept["disk_files"] - none["disk_files"] == (keep != "none")
+
+
+def test_the_plan_says_bytes_files_gpu_hours_and_that_they_are_too_many(run_of):
+    run = run_of(resources={"default": {"gpus": 1}}, max_gpu_hours=0.001, keep="weights")
+    shown = plan_text(run, planned(run), 1)
+    assert "files and folders with keep: weights" in shown
+    assert "H100-hours left at 1.5e+14 FLOPs per second, 15% of an H100's bf16 peak: more than" in shown
+    assert "more than max_gpu_hours, 0.001; nothing will be submitted" in shown
+
+
+def test_a_plan_without_gpus_says_nothing_of_them(run_of):
+    run = run_of()
+    assert "GPU" not in plan_text(run, planned(run), 1)
+
+
+def test_the_plan_says_that_measuring_takes_time(run_of):
+    run = run_of(measure={"what": ["preconditioner", "sharpness"], "every": 20})
+    rows = planned(run)
+    shown = plan_text(run, rows, 1)
+    assert "preconditioner and sharpness every 20 steps take time that is not in the estimate" in shown
+    plain = planned(run_of())
+    assert rows[0]["seconds"] == plain[0]["seconds"]
+    assert rows[0]["disk_bytes"] > plain[0]["disk_bytes"]
+
+
+def test_a_worker_is_told_what_to_measure(run_of):
+    run = run_of(measure={"what": ["sharpness"], "every": 20})
+    options = run.options(next(iter(run.members())).cell.rung)
+    assert (options.measure, options.measure_steps) == (("sharpness",), 20)
+
+
+def test_the_json_holds_every_row(run_of):
+    rows = planned(run_of())
+    assert json.loads(json_text(rows)) == [{"schema_version": 1, **row} for row in rows]
+
+
+def test_the_json_of_no_rows_is_an_empty_list():
+    assert json.loads(json_text([])) == []
+
+
+def test_the_check_of_a_carried_rate_is_planned_before_the_rate_is_known(tmp_path):
+    tune = {
+        "learning_rate": [0.005, 0.01, 0.02],
+        "rungs": ["tiny-25k"],
+        "check_carried": True,
+        "seeds": [7, 8],
+    }
+    sweep = sweeps.loads(yaml.safe_dump(SWEEP | {"tune": tune}, sort_keys=False))
+    rows = planned(SweepRun(sweep, tmp_path, Progress(1), nominal_corpus(sweep)))
+    tuned = [row for row in rows if (row["stage"], row["rung"]) == ("tuning", "tiny-55k")]
+    assert [(row["arm"], row["seed"], row["trial_id"]) for row in tuned] == [
+        ("baseline", seed, None) for seed in (7, 8) * 3
+    ]
+
+
+def test_a_member_says_its_tokens_per_parameter_whatever_the_budget(tmp_path):
+    for kind, amount in (("tokens", 2e6), ("flops", 1e12), ("tokens_per_parameter", 20)):
+        sweep = sweeps.loads(yaml.safe_dump(SWEEP | {kind: [amount]}, sort_keys=False))
+        run = SweepRun(sweep, tmp_path, Progress(1), nominal_corpus(sweep))
+        for member in run.members():
+            recorded = member.to_json("0")["tokens_per_parameter"]
+            assert recorded == pytest.approx(member.trial.tokens / member.cell.n_params, rel=0.05)

@@ -1,0 +1,58 @@
+"""A sweep file that changed after its values were chosen: the choices stay, and a person is told."""
+
+import math
+
+import pytest
+
+from scalevec import sweeps
+from scalevec.orchestrator.tuning.tuner import Tuner, outdated
+from scalevec.sweeps import CorpusFacts
+from scalevec.sweeps.expansion.expand import expand
+
+FACTS = CorpusFacts("f" * 64, 1024, 10_000_000)
+GRID, RUNGS, SEEDS = "learning_rate: [0.01, 0.02, 0.04]", "rungs: [a]", "seeds: [100]"
+
+
+def bowl(trial):
+    return math.log2(trial.optimizer.learning_rate / 0.02) ** 2
+
+
+def warnings(before: str, after: str) -> list[str]:
+    frozen = Tuner(expand(sweeps.loads(before), FACTS), [], extend=1).run(lambda _trials: bowl)
+    return outdated(Tuner(expand(sweeps.loads(after), FACTS), frozen, extend=1))
+
+
+def test_an_unchanged_file_gives_no_warning(sweep_text):
+    assert warnings(sweep_text, sweep_text) == []
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "difference"),
+    [
+        (GRID, "learning_rate: [0.01, 0.02, 0.04, 0.08, 0.16]", "at a was tuned without 0.08, 0.16"),
+        (RUNGS, "rungs: [a, b]", "learning_rate at b was carried and is now to be tuned"),
+        (SEEDS, "seeds: [100, 101]", "learning_rate at a was tuned with seeds 100"),
+    ],
+)
+def test_a_file_that_asks_for_other_tuning_is_said_not_to_be_followed(sweep_text, was, becomes, difference):
+    (warning,) = warnings(sweep_text, sweep_text.replace(was, becomes))
+    assert difference in warning
+    assert "`scalevec run --retune` chooses again" in warning
+
+
+def test_a_rung_that_is_no_longer_tuned_keeps_its_value_and_is_named(sweep_text):
+    (warning,) = warnings(sweep_text.replace(RUNGS, "rungs: [a, b]"), sweep_text)
+    assert "learning_rate at b was tuned and is now to be carried" in warning
+
+
+def test_a_grid_that_only_lost_values_gives_no_warning(sweep_text):
+    """What was tried beyond the file's grid, such as an extension, takes nothing from the choice."""
+    wider = sweep_text.replace(GRID, "learning_rate: [0.005, 0.01, 0.02, 0.04, 0.08]")
+    assert warnings(wider, sweep_text) == []
+
+
+def test_many_differences_are_counted(sweep_text):
+    wider = sweep_text.replace("seeds: [100]", "seeds: [101]").replace(RUNGS, "rungs: [a, b]")
+    other = wider.replace("seeds: [101]", "seeds: [100]").replace("0.04]", "0.04, 0.08]")
+    (warning,) = warnings(wider, other)
+    assert "; and 1 more. " in warning

@@ -1,0 +1,65 @@
+"""What a worker looks at before it trains."""
+
+import errno
+import signal
+from pathlib import Path
+
+import pytest
+
+from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
+from scalevec.model.identity import semantic_fields, trial_id
+from scalevec.orchestrator.attempts.jobs import WorkerExit
+from scalevec.orchestrator.worker import train as worker
+from scalevec.results.claims import ClaimObserver
+from scalevec.results.run_directory import RunDirectory
+
+
+@pytest.fixture
+def directory(tmp_path) -> RunDirectory:
+    """Of a trial whose corpus is not there: to train it is an error."""
+    model = ModelConfig(Shape(16, 1, 2, 2, 48), 256)
+    trial = Trial(
+        model, OptimizerConfig(learning_rate=0.01), ScheduleConfig(), "f" * 64, 32, 128, 1280, seed=3
+    )
+    built = RunDirectory.of(tmp_path, trial_id(trial))
+    built.create(semantic_fields(trial), {})
+    built.append_event("queued", executor="slurm")
+    return built
+
+
+@pytest.fixture
+def attempt(tmp_path: Path, directory: RunDirectory):
+    """Runs one attempt in this process, whose signals are left as they were."""
+    before = {number: signal.getsignal(number) for number in worker.STOP_SIGNALS}
+    yield lambda: worker.run_attempt(tmp_path, directory.trial_id, RunOptions(), "token")
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def states(directory: RunDirectory) -> list[str]:
+    return [event["state"] for event in directory.events()]
+
+
+def test_a_cancelled_trial_is_not_trained_by_a_job_that_nobody_knew_of(directory, attempt):
+    directory.append_event("cancelled", cause="cancelled")
+    assert attempt() is WorkerExit.STOPPED
+    assert states(directory) == ["queued", "cancelled"]
+    assert not ClaimObserver().is_alive(directory)
+
+
+def test_a_cancelled_trial_that_was_queued_anew_is_trained(directory, attempt):
+    directory.append_event("cancelled", cause="cancelled")
+    directory.append_event("pending", cause="asked for again")
+    directory.append_event("queued", executor="slurm")
+    assert attempt() is WorkerExit.ERROR  # for want of its corpus
+    assert "running" in states(directory)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_no_space_for_the_claim_is_said_as_such(directory, attempt, monkeypatch, number):
+    def full(*_):
+        raise OSError(number, "full", "claims/0001.json")
+
+    monkeypatch.setattr(worker, "acquire", full)
+    assert attempt() is WorkerExit.NO_SPACE
+    assert states(directory) == ["queued"]

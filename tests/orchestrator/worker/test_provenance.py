@@ -1,0 +1,100 @@
+"""What is recorded of the process that ran a trial, and what is not."""
+
+import importlib.metadata
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scalevec.orchestrator.worker import provenance
+from scalevec.orchestrator.worker.provenance import OUR_PACKAGES, environment, foreign_package
+from simulations import simulated
+from support import CHECKOUT
+
+STORE = "postgresql://someone:top-secret@host/name"
+
+
+@pytest.mark.parametrize(
+    ("given", "recorded"),
+    [
+        (["--store", STORE, "run", "my.yaml"], ["--store", "***", "run", "my.yaml"]),
+        ([f"--store={STORE}", "run", "my.yaml"], ["--store=***", "run", "my.yaml"]),
+        (["store", "rebuild", "--runs", "r"], ["store", "rebuild", "--runs", "r"]),
+        (["--debug", "--store"], ["--debug", "--store"]),
+    ],
+)
+def test_the_command_is_recorded_without_the_store(monkeypatch, given, recorded):
+    monkeypatch.setattr(sys, "argv", ["scalevec", *given])
+    assert environment()["command"] == ["scalevec", *recorded]
+
+
+def test_no_run_directory_of_a_simulation_holds_the_stores_password(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["scalevec", "--store", STORE, "run", "my.yaml"])
+    assert simulated(tmp_path, seeds=[0]).results()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(b"my.yaml" in path.read_bytes() for path in files)
+    assert not [path for path in files if b"top-secret" in path.read_bytes()]
+
+
+@pytest.fixture(scope="module")
+def site_packages(tmp_path_factory) -> Path:
+    """The site-packages of a venv inside a user's repository, with scalevec as a wheel leaves it there."""
+    repository = tmp_path_factory.mktemp("repository")
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(repository))
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "theirs"], check=True)
+    site = repository / ".venv" / "lib" / "site-packages"
+    for name in OUR_PACKAGES:
+        ignored = shutil.ignore_patterns("__pycache__", "*.yaml")
+        shutil.copytree(CHECKOUT / name, site / "scalevec" / name, ignore=ignored)
+    shutil.copy(CHECKOUT / "src" / "scalevec" / "__init__.py", site / "scalevec")
+    return site
+
+
+def in_the_venv(site_packages: Path, expression: str) -> object:
+    """The value of ``expression`` with provenance imported from ``site_packages``."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(site_packages)!r}); import json\n"
+        "from scalevec.orchestrator.worker.provenance import *\n"
+        f"print(json.dumps({expression}))"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_a_wheel_in_a_users_repository_records_its_version_and_no_commit(site_packages):
+    recorded = in_the_venv(site_packages, "dict(environment())")
+    assert (recorded["source"], recorded["commit"], recorded["dirty"]) == ("wheel", None, None)
+    assert recorded["versions"]["scalevec"] == importlib.metadata.version("scalevec")
+
+
+def test_a_checkout_records_its_own_commit():
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=CHECKOUT, capture_output=True, text=True)
+    assert environment()["source"] == "checkout"
+    assert environment()["commit"] == (head.stdout.strip() or None)
+
+
+def test_all_packages_of_one_installation_are_accepted(site_packages):
+    assert foreign_package() is None
+    assert in_the_venv(site_packages, "foreign_package()") is None
+
+
+@pytest.mark.parametrize("name", OUR_PACKAGES)
+def test_a_package_from_elsewhere_is_named_with_what_to_do(monkeypatch, tmp_path, name):
+    found_here = provenance.importlib.util.find_spec
+
+    def find_spec(asked):
+        spec = found_here(asked)
+        if asked == f"scalevec.{name}":
+            spec.origin = str(tmp_path / name / "__init__.py")
+        return spec
+
+    monkeypatch.setattr(provenance.importlib.util, "find_spec", find_spec)
+    monkeypatch.setitem(sys.modules, f"scalevec.{name}", None)
+    monkeypatch.delitem(sys.modules, f"scalevec.{name}")
+    problem = foreign_package()
+    assert f"package scalevec.{name} comes from {tmp_path}" in problem
+    assert "unset PYTHONPATH" in problem

@@ -1,0 +1,104 @@
+"""What a worker owes to the trial that it has claimed."""
+
+import errno
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from scalevec.model.config import RunOptions
+from scalevec.model.training.checkpoints.state import Checkpoint, save_checkpoint
+from scalevec.orchestrator.attempts.jobs import WorkerExit
+from scalevec.orchestrator.worker import train as worker
+from scalevec.orchestrator.worker.train import RunDirectoryRecorder, SupersededError
+from scalevec.results.claims import acquire, end_claim
+from scalevec.results.run_directory import RunDirectory
+
+PATIENCE_S = 60
+
+
+@pytest.fixture
+def recorder(tmp_path) -> RunDirectoryRecorder:
+    """Of a trial that this process has claimed."""
+    directory = RunDirectory.of(tmp_path, "ab12" * 16)
+    directory.create({"seed": 1}, {})
+    return RunDirectoryRecorder(directory, acquire(directory, {}))
+
+
+def test_a_beat_that_fails_is_tried_again(monkeypatch):
+    beats = threading.Semaphore(0)
+    problems = [OSError(errno.EIO, "Input/output error")]
+
+    class FlakyClaim:
+        def beat(self) -> None:
+            if problems:
+                raise problems.pop()
+            beats.release()
+
+    monkeypatch.setattr(worker, "BEAT_S", 0.001)
+    with worker._beating(FlakyClaim()):
+        assert beats.acquire(timeout=PATIENCE_S)
+
+
+def test_a_machine_that_was_suspended_looks_at_its_claim_before_the_next_row(recorder, monkeypatch):
+    clocks = {time.CLOCK_MONOTONIC: 10.0, time.CLOCK_BOOTTIME: 10.0}
+    monkeypatch.setattr(worker.time, "clock_gettime", clocks.__getitem__)
+    monkeypatch.setattr(worker.time, "monotonic", lambda: 10.0)
+    recorder.require_ownership()
+    recorder.record({"step": 1})
+    end_claim(recorder.directory, recorder.claim.attempt, "found stale by another machine")
+    clocks[time.CLOCK_BOOTTIME] += 3600
+    with pytest.raises(SupersededError):
+        recorder.record({"step": 2})
+    assert recorder.directory.last_step() == 1
+
+
+def attempt(recorder: RunDirectoryRecorder, monkeypatch, train) -> WorkerExit:
+    monkeypatch.setattr(worker, "open_corpus", lambda *_: None)
+    monkeypatch.setattr(worker, "_trunk", lambda *_: None)
+    monkeypatch.setattr(worker, "train", train)
+    runs_dir = recorder.directory.path.parents[2]
+    any_trial = SimpleNamespace(corpus="")
+    return worker._train_and_record(runs_dir, any_trial, RunOptions(), recorder)
+
+
+def test_what_fails_in_a_worker_that_was_taken_over_is_not_recorded_as_the_trials(recorder, monkeypatch):
+    def train(*_):
+        end_claim(recorder.directory, recorder.claim.attempt, "found stale")
+        acquire(recorder.directory, {})
+        recorder.directory.append_event("running", attempt=2)
+        raise FileNotFoundError(errno.ENOENT, "its temporary file is gone")
+
+    assert attempt(recorder, monkeypatch, train) == WorkerExit.NOT_OWNER
+    assert recorder.directory.state().state == "running"
+
+
+def test_what_fails_in_its_owner_is_recorded(recorder, monkeypatch):
+    def train(*_):
+        raise RuntimeError("wrong")
+
+    assert attempt(recorder, monkeypatch, train) == WorkerExit.ERROR
+    assert recorder.directory.state().cause == "error"
+
+
+def checkpoints(directory: RunDirectory) -> list[Path]:
+    for step in (1, 2):
+        save_checkpoint(directory.checkpoints_path, Checkpoint(step, {"a": torch.zeros(1)}, {}))
+    return sorted(directory.checkpoints_path.iterdir())
+
+
+@pytest.mark.parametrize(("keep", "left"), [("none", 0), ("weights", 1), ("all", 1), (None, 2)])
+def test_a_worker_that_finds_a_result_prunes_as_its_maker_would_have(
+    keep, left, recorder, monkeypatch, tmp_path
+):
+    directory = recorder.directory
+    checkpoints(directory)
+    directory.write_result({"status": "completed", "keep": keep})
+    recorder.claim.release()
+    monkeypatch.setattr(worker, "trial_from_fields", lambda _: None)
+    exit_code = worker.run_attempt(tmp_path, directory.trial_id, RunOptions(keep="none"), "")
+    assert exit_code == WorkerExit.RESULT
+    assert len(list(directory.checkpoints_path.iterdir())) == left

@@ -1,0 +1,37 @@
+"""A copy of the packages, into which a test writes a file and a line as a person would who adds something."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+PACKAGES = ("orchestrator", "sweeps", "model", "results", "analysis")
+
+
+def copied_packages(folder: Path) -> dict[str, str]:
+    """Copy the five packages into ``folder``; returns variables under which Python imports the copy.
+
+    Workers are started with ``python -P`` and inherit the variables; the copy comes before the installed
+    packages for them too. Compiled files are copied with the times of their sources, and so stay good.
+    """
+    for name in PACKAGES:
+        shutil.copytree(CHECKOUT / name, folder / name)
+    shutil.copytree(CHECKOUT / "src", folder / "src")
+    return os.environ | {"PYTHONPATH": str(folder / "src"), "SCALEVEC_CACHE_DIR": str(folder / "cache")}
+
+
+def add_line(path: Path, after: str, line: str) -> None:
+    """Write ``line`` into the file at ``path``, below the one line that begins with ``after``."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    (position,) = (number for number, text in enumerate(lines, 1) if text.startswith(after))
+    path.write_text("".join([*lines[:position], f"{line}\n", *lines[position:]]), encoding="utf-8")
+
+
+def run_scalevec(
+    environment: dict[str, str], folder: Path, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    """Return the command ``scalevec`` with ``arguments``, ended, as run by the copy from ``folder``."""
+    command = [sys.executable, "-P", "-m", "scalevec.orchestrator.cli.main", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)

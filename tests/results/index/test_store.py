@@ -1,0 +1,141 @@
+"""Where the index lies, and stores that cannot be used; what each store does is in ``tests/contracts``."""
+
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import URL
+
+from scalevec.results.files import names_in
+from scalevec.results.index import scan as index_looks
+from scalevec.results.index.store import (
+    RUNS_ID,
+    ResultsIndex,
+    StoreError,
+    StoreUnavailableError,
+    default_url,
+    store_url,
+)
+from scalevec.results.index.url import STORE_VARIABLE, masked, parse_url, shown
+from scalevec.results.run_directory import RunDirectory
+
+
+@pytest.fixture(autouse=True)
+def no_store_named(monkeypatch):
+    monkeypatch.delenv(STORE_VARIABLE, raising=False)
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path):
+    (tmp_path / "index.sqlite").write_bytes(b"not a database, certainly " * 100)
+    with pytest.raises(StoreError, match=r"index\.sqlite: file is not a database"):
+        ResultsIndex(f"sqlite:///{tmp_path / 'index.sqlite'}")
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("nonsense", "cannot be read; expected sqlite:///PATH or postgresql://"),
+        ("", "cannot be read"),
+        ("postgresql://user:secret@host:port/name", "cannot be read"),
+        ("postgresql://user:se@cret@host/name", "a second '@'"),
+        ("mysql://user:secret@host/name", "'mysql' is not supported"),
+        ("mysql://host/name?password=secret", "'mysql' is not supported"),
+        ("sqlite://", "names no file"),
+        ("sqlite:///:memory:", "names no file"),
+        ("sqlite://host/path", "names no file"),
+        ("sqlite:///path?mode=ro", "names no file"),
+        ("sqlite:///pa%00th", "null byte"),
+        ("postgresql://user:secret@\ud800/name", "idna"),
+        ("postgresql+asyncpg://user:secret@host/name", r"'postgresql\+asyncpg' is not supported"),
+    ],
+)
+def test_a_malformed_store_is_refused_without_its_password(url, problem):
+    with pytest.raises(StoreError, match=problem) as caught:
+        ResultsIndex(url)
+    assert not isinstance(caught.value, StoreUnavailableError)
+    assert "secret" not in str(caught.value)
+    assert "cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:secret@127.0.0.1:1/name",
+        "postgres://user:secret@127.0.0.1:1/name",
+        "postgresql://user@127.0.0.1:1/name?password=secret&connect_timeout=2",
+    ],
+)
+def test_a_store_that_nobody_answers_is_unavailable_and_hides_its_password(url):
+    with pytest.raises(
+        StoreUnavailableError, match=r"store postgresql\+psycopg://user.*@127\.0\.0\.1:1/name"
+    ) as caught:
+        ResultsIndex(url)
+    assert "secret" not in str(caught.value)
+    assert "***" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_that_is_not_there_makes_the_store_unavailable():
+    with pytest.raises(StoreUnavailableError, match="unable to open database file"):
+        ResultsIndex("sqlite:////absent/folder/index.sqlite")
+
+
+def test_a_driver_that_is_not_installed_is_named_with_the_line_that_installs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(
+        StoreUnavailableError, match=r"driver is not installed .*; pip install -e \S+\[postgresql\]'$"
+    ):
+        ResultsIndex("postgresql://user:secret@127.0.0.1:1/name")
+
+
+@given(st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S"]), min_size=12))
+def test_no_password_is_shown(password):
+    url = URL.create("postgresql", "someone", password, "host", None, "name").render_as_string(False)
+    assert parse_url(url).password == password
+    assert shown(parse_url(url)) == "postgresql+psycopg://someone:***@host/name"
+
+
+@pytest.mark.parametrize("name", ["passwd", "options", "sslpassword", "Password", "service"])
+def test_no_parameter_is_shown_but_those_that_hold_no_secret(name):
+    url = parse_url(f"postgresql://me@host:5/name?sslmode=require&{name}=secret1&connect_timeout=2")
+    address, _, parameters = shown(url).partition("?")
+    assert address == "postgresql+psycopg://me@host:5/name"
+    assert set(parameters.split("&")) == {"sslmode=require", f"{name}=***", "connect_timeout=2"}
+
+
+def test_what_the_database_says_of_a_hidden_parameter_is_hidden_too():
+    url = parse_url("postgresql://me:one-secret@host/name?passwd=two-secret&passwd=three-secret")
+    assert masked("one-secret, two-secret, three-secret", url) == "***, ***, ***"
+
+
+def test_a_store_is_named_by_option_then_variable_then_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path))
+    assert store_url(tmp_path / "runs") == default_url(tmp_path / "runs")
+    monkeypatch.setenv(STORE_VARIABLE, "sqlite:///variable")
+    assert store_url(tmp_path / "runs") == "sqlite:///variable"
+    assert store_url(tmp_path / "runs", "sqlite:///option") == "sqlite:///option"
+
+
+def test_the_default_index_is_in_the_cache_and_one_for_each_runs_dir(tmp_path, monkeypatch):
+    monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path / "cache?%20"))
+    (tmp_path / "link").symlink_to(tmp_path / "runs")
+    url = default_url(tmp_path / "runs")
+    assert url == default_url(tmp_path / "link")
+    assert url != default_url(tmp_path / "other")
+    RunDirectory.of(tmp_path / "runs", "a" * 64).create({"seed": 1}, {})
+    with ResultsIndex(url) as index:
+        index.collect(tmp_path / "runs")
+    assert names_in(tmp_path / "runs") == [RUNS_ID, "trials"]
+    assert len(names_in(tmp_path / "cache?%20")) == 1
+
+
+@pytest.mark.parametrize("slow_s", [0.0, 1e9])
+def test_a_slow_file_system_is_asked_by_threads_with_the_same_answers(tmp_path, monkeypatch, slow_s):
+    monkeypatch.setattr(index_looks, "SLOW_S", slow_s)
+    ids = [f"{number:064x}" for number in range(700)]
+    for name in ids[::7]:
+        RunDirectory.of(tmp_path, name).create({"seed": 1}, {})
+    looks = index_looks.look(tmp_path, ids, {})
+    assert list(looks.changed) == ids[::7]
+    assert index_looks.without_result(tmp_path, ids) == ids

@@ -1,0 +1,458 @@
+"""Bad input gets one message: the file, the line, the field, the value, and what is allowed."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scalevec import sweeps
+from scalevec.sweeps.expansion.expand import CorpusFacts, expand
+
+# what is replaced, by what, and the message after "my.yaml:LINE: " (LINE: of what is replaced)
+CASES = {
+    "unknown key with the nearest": (
+        "learning_rate: [8.0e-3",
+        "learning_rte: [8",
+        "tune.learning_rte: unknown key; did you mean learning_rate? (allowed: rungs, seeds, extend,",
+    ),
+    "text for a number": ("[8.0e-3,", "['8.0e-3',", "tune.learning_rate[0]: '8.0e-3'; allowed: a number"),
+    "boolean for a number": (
+        "1024, precision",
+        "true, precision",
+        "trial.batch_tokens: true; allowed: a whole",
+    ),
+    "a list where a mapping belongs": (
+        "{reference: baseline, law: power, margin: 0.005}",
+        "[1]",
+        "compare: [1]; allowed: a mapping of fields",
+    ),
+    "text where a list of numbers belongs": (
+        "seeds: [0, 1]",
+        "seeds: x",
+        "seeds: 'x'; allowed: a whole number",
+    ),
+    "a list for a strategy": (
+        "scale_vectors: none",
+        "scale_vectors: [none]",
+        "arms.none.scale_vectors: ['none']; allowed: a name, or a mapping of fields",
+    ),
+    "an empty arm": (
+        "{scale_vectors: none} ",
+        "",
+        "arms.none: nothing; allowed: a mapping of fields",
+    ),
+    "a name of no field": (
+        "precision: float32",
+        "precision: half",
+        "trial.precision: 'half'; allowed: bfloat16,",
+    ),
+    "a width the given heads do not divide": (
+        "[tiny-25k, tiny-55k, tiny-83k",
+        "[{name: odd, width: 64, layers: 2, heads: 3}, tiny-25k, tiny-55k, tiny-83k",
+        "ladder[0].heads: 3; allowed: a divisor of the width 64",
+    ),
+    "a width the default heads do not divide": (
+        "[tiny-25k, tiny-55k, tiny-83k",
+        "[{name: odd, width: 50, layers: 2}, tiny-25k, tiny-55k, tiny-83k",
+        "ladder[0].width: 50; allowed: a multiple of 16, unless heads is given too",
+    ),
+    "an unknown rung": (
+        "[tiny-25k, tiny-55k, tiny-83k",
+        "[tiny-25, tiny-55k, tiny-83k",
+        "ladder[0]: 'tiny-25': unknown preset; did you mean tiny-25k? (allowed: tiny-25k, tiny-55k",
+    ),
+    "a rung twice": (
+        "[tiny-25k, tiny-55k, tiny-83k",
+        "[tiny-25k, {name: tiny-25k, width: 64, layers: 9}, tiny-55k, tiny-83k",
+        "ladder[1]: a second rung is called tiny-25k; allowed: each name once",
+    ),
+    "an empty grid": (
+        "seeds: [0, 1]",
+        "grid: {beta2: []}",
+        "grid.beta2: []; allowed: a list of at least one",
+    ),
+    "an empty list": ("seeds: [0, 1]", "seeds: []", "seeds: []; allowed: a list of at least one value"),
+    "no arms": (
+        "optimizers: [adamw]",
+        "optimizers: []",
+        "optimizers: []; allowed: a list of at least one value",
+    ),
+    "a tuned learning rate of zero": (
+        "[8.0e-3,",
+        "[0,",
+        "tune.learning_rate: 0.0; allowed: a positive number",
+    ),
+    "a negative learning rate": ("[8.0e-3,", "[-1,", "tune.learning_rate: -1.0; allowed: a positive number"),
+    "a learning rate that is no number": (
+        "[8.0e-3,",
+        "[.nan,",
+        "tune.learning_rate[0]: nan; allowed: a finite number",
+    ),
+    "a learning rate of zero in an arm": (
+        "scale_vectors: none}",
+        "scale_vectors: none, clip_norm: 0}",
+        "arms.none.clip_norm: 0.0; allowed: a positive number",
+    ),
+    "a learning rate of zero in trial": (
+        "precision: float32",
+        "learning_rate: 0",
+        "trial.learning_rate: 0.0; allowed: a positive number",
+    ),
+    "a tuned value that no trial can have": (
+        "[8.0e-3, 2.0e-2, 5.0e-2]",
+        "[8.0e-3, 2.0e-2]\n  beta2: [0.9, 1.5]",
+        "tune.beta2: 1.5; allowed: a number in [0, 1)",
+    ),
+    "a grid value that no trial can have": (
+        "seeds: [0, 1]",
+        "grid: {beta2: [0.9, 1.5]}",
+        "grid.beta2[1]: 1.5; allowed: a number in [0, 1)",
+    ),
+    "one value to tune": (
+        "[8.0e-3, 2.0e-2, 5.0e-2]",
+        "[8.0e-3]",
+        "tune.learning_rate: [0.008]; allowed: two values or more",
+    ),
+    "a tuned value twice": (
+        "[8.0e-3, 2.0e-2,",
+        "[8.0e-3, 0.008,",
+        "tune.learning_rate[1]: 0.008 stands in the list twice, first at [0]",
+    ),
+    "a batch that is not whole sequences": (
+        "batch_tokens: 1024",
+        "batch_tokens: 1000",
+        "trial.batch_tokens: 1000; allowed: a multiple of sequence_length 128",
+    ),
+    "a duplicate arm": (
+        "none:     {scale_vectors: none}",
+        "baseline: {scale_vectors: none}",
+        "arms.baseline: given twice; the first is in line ",
+    ),
+    "a label with signs": (
+        "none:     {scale_vectors: none}",
+        "'<b>':    {scale_vectors: none}",
+        "arms.'<b>': '<b>'; allowed: 1 to 40 letters, digits or signs of . _ + -",
+    ),
+    "an unknown strategy": (
+        "scale_vectors: none",
+        "scale_vectors: unifed",
+        "arms.none.scale_vectors: 'unifed': unknown preset; did you mean unified? (allowed: none,",
+    ),
+    "a strategy's field": (
+        "scale_vectors: none",
+        "scale_vectors: {preset: hg, branches: two}",
+        "arms.none.scale_vectors.branches: 'two'; allowed: heterogeneous, none, shared",
+    ),
+    "an unknown field of a strategy": (
+        "scale_vectors: none",
+        "scale_vectors: {preset: hg, branchs: none}",
+        "arms.none.scale_vectors.branchs: unknown key; did you mean branches? (allowed: preset, branches",
+    ),
+    "a duplicate seed": (
+        "seeds: [0, 1]",
+        "seeds: [0, 0]",
+        "seeds[1]: 0 stands in the list twice, first at [0]",
+    ),
+    "a negative seed": ("seeds: [0, 1]", "seeds: [-1]", "seeds[0]: -1; allowed: 0 or more"),
+    "tuning seeds among the comparison seeds": (
+        "seeds: [100]",
+        "seeds: [100, 1]",
+        "tune.seeds[1]: 1; allowed: seeds that are not among the comparison's",
+    ),
+    "a tuned rung that is not in the ladder": (
+        "rungs: [tiny-25k,",
+        "rungs: [tiny-200k,",
+        "tune.rungs[0]: 'tiny-200k': not in ladder",
+    ),
+    "tuning without a field": (
+        "learning_rate: [8.0e-3, 2.0e-2, 5.0e-2]",
+        "",
+        "tune: names no field to tune",
+    ),
+    "a reference that is no arm": (
+        "reference: baseline",
+        "reference: basline",
+        "compare.reference: 'basline': no such arm; did you mean baseline? (allowed: baseline, none",
+    ),
+    "a margin of zero": (
+        "margin: 0.005",
+        "margin: 0",
+        "compare.margin: 0.0; allowed: a number of nats/token above zero, or none",
+    ),
+    "an unknown law": (
+        "law: power",
+        "law: cubic",
+        "compare.law: 'cubic': unknown law (allowed: power, power-floor, ",
+    ),
+    "an exclusion that matches nothing": (
+        "seed: 1}",
+        "seed: 7}",
+        "exclude[0].seed: 7 matches no trial of the sweep",
+    ),
+    "an exclusion by an unknown field": (
+        "seed: 1}",
+        "sead: 1}",
+        "exclude[0].sead: unknown field; did you mean seed? (allowed: arm, rung, seed, stage, optimizer",
+    ),
+    "an exclusion of everything": (
+        "{rung: tiny-150k, seed: 1}",
+        "{schedule: cosine}",
+        "exclude: drops every trial; nothing is left",
+    ),
+    "an optimizer that does not exist": (
+        "optimizers: [adamw]",
+        "optimizers: [adam]",
+        "optimizers[0]: optimizer: 'adam'; allowed: adafactor, adamw, ademamix, adopt, lion, muon, sgd, soap",
+    ),
+    "a check of a carried rate that is not tuned": (
+        "learning_rate: [8.0e-3, 2.0e-2, 5.0e-2]",
+        "weight_decay: [0, 0.1]\n  check_carried: true",
+        "tune.check_carried: true; allowed: false where learning_rate is not tuned",
+    ),
+    "an option that the optimizer does not have": (
+        "optimizers: [adamw]",
+        "optimizers: [adamw, {name: muon, beta3: 0.9}]",
+        "optimizers[1].beta3: 0.9; allowed: no such option of muon; its options: learning_rate, "
+        "weight_decay, clip_norm, momentum, nesterov, newton_schulz_steps, update_scale, adamw_rate_factor, "
+        "beta1, beta2",
+    ),
+    "an option for all trials that one optimizer does not have": (
+        "optimizers: [adamw]",
+        "optimizers: [adamw, sgd]\ngrid: {beta2: [0.9, 0.95]}",
+        "grid.beta2[0]: 0.9; allowed: no such option of sgd; its options: learning_rate, weight_decay, clip",
+    ),
+    "an option that no optimizer has, nor one like it": (
+        "optimizers: [adamw]",
+        "optimizers: [{name: lion, foo: 0.9}]",
+        "optimizers[0].foo: unknown key (allowed: name, learning_rate, weight_decay, clip_norm, beta1",
+    ),
+    "an option that no optimizer has": (
+        "optimizers: [adamw]",
+        "optimizers: [{name: muon, momentun: 0.9}]",
+        "optimizers[0].momentun: unknown key; did you mean momentum?",
+    ),
+    "an option that the schedule does not have": (
+        "schedules: [cosine]",
+        "schedules: [{name: cosine, cooldown_fraction: 0.2}]",
+        "schedules[0].cooldown_fraction: 0.2; allowed: no such option of cosine; its options: warmup_tokens, "
+        "final_fraction",
+    ),
+    "a schedule whose phases exceed the run": (
+        "schedules: [cosine]",
+        "schedules: [{name: wsd, warmup_fraction: 0.5, cooldown_fraction: 0.6}]",
+        "schedules[0].cooldown_fraction: 0.6; allowed: at most 0.5, what the warm-up of",
+    ),
+    "an inverse square root without a warm-up": (
+        "schedules: [cosine]",
+        "schedules: [{name: inverse-sqrt, warmup_tokens: 0}]",
+        "schedules[0].warmup_tokens: 0; allowed: a positive number of tokens",
+    ),
+    "an option that an optimizer cannot have": (
+        "optimizers: [adamw]",
+        "optimizers: [{name: adamw, beta2: 2}]",
+        "optimizers[0].beta2: 2.0; allowed: a number in [0, 1)",
+    ),
+    "a field that two sections choose": (
+        "optimizers: [adamw]",
+        "optimizers: [adamw]\ngrid: {optimizer: [adamw]}",
+        "grid.optimizer: the field is chosen by optimizers too; allowed: one of the two",
+    ),
+    "two forms of the warm-up": (
+        "precision: float32",
+        "warmup_tokens: 1024, warmup_fraction: 0.1",
+        "trial: warmup_tokens and warmup_fraction are both given",
+    ),
+    "a warm-up that is longer than the trial": (
+        "schedules: [cosine]",
+        "schedules: [{name: cosine, warmup_fraction: 2}]",
+        "schedules[0].warmup_fraction: 2.0; allowed: a number in [0, 1]",
+    ),
+    "zipped lists of different lengths": (
+        "seeds: [0, 1]",
+        "zip: {beta1: [0.9], beta2: [0.9, 0.95]}",
+        "zip: lists of different lengths: beta1 has 1, beta2 has 2",
+    ),
+    "resources of no rung": (
+        "default: {time: auto}",
+        "tiny-26k: {time: auto}",
+        "resources.tiny-26k: no such rung; did you mean tiny-25k?",
+    ),
+    "a time that is none": (
+        "time: auto",
+        "time: soon",
+        "resources.default.time: 'soon'; allowed: auto, or a positive number of minutes",
+    ),
+    "GPUs that are neither a share of one nor whole": (
+        "time: auto",
+        "gpus: 1.5",
+        "resources.default.gpus: 1.5; allowed: a share of one GPU (at most 1), or a whole number of them",
+    ),
+    "no CPUs": ("time: auto", "cpus: 0", "resources.default.cpus: 0; allowed: 1 or more"),
+    "negative GPU hours": (
+        "seeds: [0, 1]",
+        "max_gpu_hours: -1",
+        "max_gpu_hours: -1; allowed: 0 or more",
+    ),
+    "a planted fault that does not exist": (
+        "seeds: [0, 1]",
+        "simulate: {faults: {node_failed: 0.1}}",
+        "simulate.faults.node_failed: unknown key; did you mean node_failure? (allowed: preempted, killed,",
+    ),
+    "a probability above 1": (
+        "seeds: [0, 1]",
+        "simulate: {faults: {killed: 1.5}}",
+        "simulate.faults.killed: 1.5; allowed: 1 or less",
+    ),
+    "probabilities that sum above 1": (
+        "seeds: [0, 1]",
+        "simulate: {faults: {preempted: 0.9, killed: 0.2}}",
+        "simulate.faults: 1.1; allowed: probabilities that sum to at most 1",
+    ),
+    "a planted arm that does not exist": (
+        "seeds: [0, 1]",
+        "simulate: {arms: {unifed: {gain: 1.05}}}",
+        "simulate.arms.unifed: no such arm; did you mean unified? (allowed: baseline, none, unified)",
+    ),
+    "a gain of zero": (
+        "seeds: [0, 1]",
+        "simulate: {arms: {unified: {gain: 0}}}",
+        "simulate.arms.unified.gain: 0; allowed: more than 0",
+    ),
+    "a planted law with text": (
+        "seeds: [0, 1]",
+        "simulate: {law: {alpha: steep}}",
+        "simulate.law.alpha: 'steep'; allowed: a number",
+    ),
+    "a negative noise": (
+        "seeds: [0, 1]",
+        "simulate: {pair_noise: -0.1}",
+        "simulate.pair_noise: -0.1; allowed: 0 or more",
+    ),
+    "only bad nodes": (
+        "seeds: [0, 1]",
+        "simulate: {nodes: 4, bad_nodes: 4}",
+        "simulate.bad_nodes: 4; allowed: fewer than all nodes, 4",
+    ),
+    "a name that leaves its folder": (
+        "name: quickstart",
+        "name: ../x",
+        "name: '../x'; allowed: 1 to 80 letters",
+    ),
+    "a name of dots": ("name: quickstart", "name: ..", "name: '..'; allowed: a name without '..'"),
+    "a name that is missing": ("name: quickstart", "keep: all", "name: missing; the field has no default"),
+    "a tag that would construct an object": (
+        "seeds: [0, 1]",
+        "seeds: !!python/object/apply:os.system [ls]",
+        "seeds: the tag '!!python/object/apply:os.system' is refused",
+    ),
+    "a tokenizer that does not exist": (
+        "{bpe: 1024}",
+        "words",
+        "corpus.tokenizer: 'words'; allowed: bytes, {bpe: SIZE OF THE VOCABULARY}, {file: tokenizer.json}",
+    ),
+    "a vocabulary smaller than the bytes": (
+        "{bpe: 1024}",
+        "{bpe: 256}",
+        "corpus.tokenizer.bpe: 256; allowed: more than 256",
+    ),
+    "a missing corpus file": (
+        "source: python-stdlib",
+        "source: text, files: [none.txt]",
+        "corpus.files[0]: 'none.txt': no such file (looked in .",
+    ),
+    "a text corpus without files": (
+        "source: python-stdlib",
+        "source: text",
+        "corpus: corpus.files is missing; source text needs a list of files or globs",
+    ),
+    "more trials than a sweep may have": (
+        "seeds: [0, 1]",
+        "grid: {beta1: [" + ", ".join(f"0.{i}" for i in range(100, 900)) + "], beta2: [0.1, 0.2, 0.3]}\n"
+        "seeds: [" + ", ".join(map(str, range(1000, 1100))) + "]",
+        "about 2966400 trials; allowed: at most 250000 in one sweep",
+    ),
+}
+OTHER_LINE = {
+    "tuning without a field": "tune:",
+    "an exclusion of everything": "exclude:",
+    "a name that is missing": "name:",
+    "more trials than a sweep may have": "name:",
+}
+"""Where the problem is in another line than the change."""
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_is_refused_with_its_place_and_what_is_allowed(
+    case: str,
+    changed: Callable[[str, str], str],
+    line_of: Callable[[str], int],
+    refusal: Callable[[str], str],
+) -> None:
+    old, new, expected = CASES[case]
+    message = refusal(changed(old, new))
+    actual = [line for line in message.splitlines() if expected in line]
+    assert actual, message
+    line = int(re.match(r"my\.yaml:(\d+): ", actual[0])[1])  # type: ignore[index]
+    assert abs(line - line_of(OTHER_LINE.get(case, old))) <= new.count("\n")
+
+
+@pytest.mark.parametrize("text", ["", "# nothing", "[1, 2]", "just words", "3"])
+def test_yaml_that_is_not_a_mapping_is_refused(text: str, refusal: Callable[[str], str]) -> None:
+    assert "allowed: a mapping of fields (name, ladder, arms)" in refusal(text)
+
+
+def test_all_problems_are_told_at_once_in_the_order_of_the_lines(
+    quickstart: str, refusal: Callable[[str], str]
+) -> None:
+    text = quickstart.replace("margin: 0.005", "margin: -1").replace("name: quickstart", "name: a b")
+    assert [line.split(": ")[1] for line in refusal(text).splitlines()] == ["name", "compare.margin"]
+
+
+def test_a_flood_of_problems_is_cut_short(refusal: Callable[[str], str]) -> None:
+    message = refusal("{" + ", ".join(f"x{i}: 1" for i in range(100)) + "}")
+    assert len(message.splitlines()) == 21
+    assert message.endswith("... and 83 more problems")
+
+
+def test_a_hostile_value_is_printed_escaped_and_short(refusal: Callable[[str], str]) -> None:
+    message = refusal('name: "\\e[31m' + "x" * 10_000 + '"\n"\\e]0;": 1\nladder: [tiny-25k]\narms: {a: {}}')
+    assert message.isprintable() or message.replace("\n", "").isprintable()
+    assert max(map(len, message.splitlines())) < 400
+
+
+def test_a_corpus_too_small_for_one_batch_is_refused(quickstart: str) -> None:
+    sweep = sweeps.loads(quickstart, "my.yaml")
+    with pytest.raises(
+        sweeps.SweepError, match=r"corpus: 1024 training tokens are too few .* batch_tokens, 1024"
+    ):
+        expand(sweep, CorpusFacts("c0" * 32, 1024, 1024))
+
+
+def test_corpus_files_are_looked_up_beside_the_sweep_file(
+    tmp_path: Path, changed: Callable[..., str]
+) -> None:
+    (tmp_path / "texts").mkdir()
+    for name in ("b.txt", "a.txt"):
+        (tmp_path / "texts" / name).write_text("text")
+    path = tmp_path / "my.yaml"
+    path.write_text(changed("source: python-stdlib", "source: text, files: ['texts/*.txt', texts/a.txt]"))
+    files = sweeps.corpus_files(sweeps.load(path))
+    assert files == [tmp_path / "texts" / "a.txt", tmp_path / "texts" / "b.txt"]
+
+
+def test_arms_identical_by_construction_are_warned_of(cells_of: Callable[..., list[sweeps.Cell]]) -> None:
+    arms = {name: {"scale_vectors": name} for name in ("baseline", "iwd", "hg")}
+    assert sweeps.identical_arms(cells_of(arms=arms)) == [
+        "arms baseline and iwd are identical by construction: each trial is run once for both"
+    ]
+
+
+def test_arms_that_are_identical_in_some_cells_only_are_told_so(
+    cells_of: Callable[..., list[sweeps.Cell]],
+) -> None:
+    arms = {name: {"scale_vectors": name} for name in ("baseline", "baseline-no-decay")}
+    assert sweeps.identical_arms(cells_of(arms=arms, grid={"weight_decay": [0.0, 0.1]})) == [
+        "arms baseline and baseline-no-decay are identical by construction in 1 of 2 cells: "
+        "each trial is run once for both"
+    ]

@@ -1,0 +1,69 @@
+"""The section ``compare``: the options of the analysis, checked where the file gives them."""
+
+import dataclasses
+
+import pytest
+
+from scalevec import sweeps
+from scalevec.analysis.options import AnalysisOptions
+from scalevec.sweeps.options import analysis_options
+
+BEGINNING = "name: a\nladder: [tiny-25k]\narms: {b: {}}\ncompare: "
+
+
+def section(text):
+    return sweeps.loads(BEGINNING + text, "my.yaml").compare
+
+
+def test_the_section_takes_every_option_of_a_comparison_and_the_reference():
+    options = {option.name for option in dataclasses.fields(AnalysisOptions)} - {"interval"}
+    assert set(sweeps.json_schema()["$defs"]["Compare"]["properties"]) == {"reference", *options}
+
+
+def test_without_options_they_are_those_of_the_analysis():
+    assert section("{reference: b}").options() == AnalysisOptions()
+
+
+def test_no_settings_are_those_of_the_sweep():
+    assert section("{settings: null}").options() == AnalysisOptions()
+
+
+def test_the_options_of_the_file_are_those_of_the_object():
+    text = "{law: chinchilla, hold_out: none, where: loss < 4, level: 0.8, bootstrap: 0, settings: beta2}"
+    expected = AnalysisOptions(
+        law="chinchilla", hold_out="none", where="loss < 4", level=0.8, bootstrap=0, settings=("beta2",)
+    )
+    assert section(text).options() == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [("n_params", "N"), ("n_tokens", "D"), ("flops", "C"), ("N", "N"), ("D", "D"), ("C", "C")],
+)
+def test_the_variable_has_its_letter_or_its_earlier_name(name, variable):
+    assert section(f"{{x: {name}}}").options().x == variable
+
+
+def test_the_resolved_section_says_the_same_options():
+    text = "{law: kaplan, where: loss < 4, settings: [beta2, width]}"
+    sweep = sweeps.loads(BEGINNING + text, "my.yaml")
+    resolved = sweep.resolved()["compare"]
+    assert AnalysisOptions(**analysis_options(resolved)) == sweep.compare.options()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{law: chinchila}", "law: 'chinchila': unknown law; did you mean chinchilla? (allowed: power, "),
+        ("{x: flop}", "x: 'flop': unknown x; did you mean flops? (allowed: N, D, C"),
+        ("{los: l1}", "los: unknown key; did you mean loss?"),
+        ("{interval: seed-t}", "interval: unknown key"),
+        ("{level: 2}", "level: 2.0; allowed: a number between 0 and 1"),
+        ("{level: x}", "level: 'x'; allowed: a number"),
+        ("{bootstrap: 3}", "bootstrap: 3; allowed: 0 (none) or 20 to 1000000"),
+        ("{margin: 0}", "margin: 0.0; allowed: a number of nats/token above zero"),
+        ("{law: chinchilla, y: mmlu}", "y: 'mmlu'; law chinchilla describes the loss"),
+    ],
+)
+def test_a_bad_option_is_refused_with_its_line_and_the_nearest_word(text, message, refusal):
+    assert f"my.yaml:4: compare.{message}" in refusal(BEGINNING + text)

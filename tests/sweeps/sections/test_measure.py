@@ -1,0 +1,55 @@
+"""What a sweep file says is to be measured along its runs."""
+
+import pytest
+
+from scalevec import sweeps
+from scalevec.sweeps.expansion.expand import expand
+
+LAST = "resources:\n"
+
+
+@pytest.fixture
+def measuring(changed):
+    return lambda text: changed(LAST, f"measure: {text}\n{LAST}")
+
+
+def test_nothing_is_measured_unless_the_file_says_so(quickstart):
+    assert sweeps.loads(quickstart, "my.yaml").measure is None
+
+
+def test_measures_are_named_and_have_an_interval(measuring):
+    measure = sweeps.loads(measuring("{what: [sharpness], every: 20}"), "my.yaml").measure
+    assert measure.what == ("sharpness",)
+    assert measure.every == 20
+
+
+def test_the_resolved_file_measures_the_same(measuring):
+    sweep = sweeps.loads(measuring("{what: [preconditioner, sharpness]}"), "my.yaml")
+    assert sweep.resolved()["measure"] == {"what": ["preconditioner", "sharpness"], "every": 100}
+
+
+def test_an_unknown_measure_names_the_nearest(measuring, refusal):
+    message = refusal(measuring("{what: [sharpnes]}"))
+    assert "measure.what[0]: 'sharpnes': no such measure; did you mean sharpness?" in message
+    assert "(allowed: preconditioner, sharpness)" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("{what: []}", "measure.what: []; allowed: a list of at least one value"),
+        ("{what: [sharpness, sharpness]}", "stands in the list twice"),
+        ("{what: [sharpness], every: 0}", "measure.every: 0; allowed: 1 or more"),
+        ("{every: 50}", "measure.what"),
+        ("{what: [sharpness], evry: 50}", "did you mean every?"),
+    ],
+)
+def test_a_wrong_section_is_refused(measuring, refusal, text, part):
+    assert part in refusal(measuring(text))
+
+
+def test_measuring_changes_no_trial(measuring, quickstart, corpus):
+    plain, measured = (
+        sweeps.loads(text, "my.yaml") for text in (quickstart, measuring("{what: [sharpness]}"))
+    )
+    assert expand(plain, corpus) == expand(measured, corpus)
