@@ -26,6 +26,8 @@ PATIENCE_S = 900
 PATIENCE_OF_A_FAULT_S = 60
 LAST_FAULT = 0.5
 """Part of the training by which all faults are due: the sweep trains on while a slow one strikes."""
+MORE_SEEDS = 2
+"""Of each arm, where a sweep has ended before its faults."""
 BREATH_S = 3.0
 """The next fault may strike up to so long after one: workers that begin are hit, and those that train."""
 Fault = Callable[["Campaign"], bool]
@@ -34,18 +36,22 @@ Losses = dict[str, tuple[float, float]]
 """Test and validation loss by trial."""
 
 
-def sweep_for(faults: int, text: Path) -> str:
-    """A trial per fault: two arms, and half as many seeds."""
-    return two_arms("campaign", text, tokens_per_parameter=3, seeds=range((faults + 1) // 2))
-
-
 class Campaign:
-    """One sweep in ``folder`` under ``faults``; ``options`` are those of ``scalevec run``."""
+    """One sweep of two arms on the ``text`` files, in ``folder`` under ``faults``.
+
+    ``n_seeds`` are those of each arm at first; ``options`` are those of ``scalevec run``.
+    """
 
     def __init__(
-        self, folder: Path, sweep: str, options: list[str], faults: Mapping[str, Fault], seed: int
+        self,
+        folder: Path,
+        text: Path,
+        n_seeds: int,
+        options: list[str],
+        faults: Mapping[str, Fault],
+        seed: int,
     ) -> None:
-        self.folder, self.options, self.faults = folder, options, faults
+        self.folder, self.text, self.options, self.faults = folder, text, options, faults
         self.random = random.Random(seed)
         self.deck: list[str] = []
         self.struck: Counter[str] = Counter()
@@ -53,7 +59,13 @@ class Campaign:
         self.wall_s = 0.0
         self.scheduler: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "campaign.yaml").write_text(sweep)
+        self.set_seeds(n_seeds)
+
+    def set_seeds(self, n_seeds: int) -> None:
+        """Write the sweep file with so many seeds; trials that have completed stay as they are."""
+        self.n_seeds = n_seeds
+        sweep = two_arms("campaign", self.text, tokens_per_parameter=3, seeds=range(n_seeds))
+        (self.folder / "campaign.yaml").write_text(sweep)
 
     def scalevec(self, *arguments: str) -> list[str]:
         return [str(SCALEVEC), *arguments]
@@ -73,16 +85,23 @@ class Campaign:
     def run(self, faults: int = 0, steps: int = 0) -> None:
         """Train to the end, with ``faults`` at random moments of the ``steps`` of all trials together.
 
-        Moments are counted in steps, not seconds, so that all of them come on a fast machine too.
+        Moments are counted in steps, not seconds. Where the machine has trained everything before all faults
+        have struck (a node needs seconds to come back), seeds are added and the rest strike those.
         """
         moments = sorted(self.random.uniform(0.0, LAST_FAULT * steps) for _ in range(faults))
         begun = time.monotonic()
+        deadline = begun + PATIENCE_S + faults * PATIENCE_OF_A_FAULT_S
         try:
-            self._train(moments, begun + PATIENCE_S + faults * PATIENCE_OF_A_FAULT_S)
+            self._train(moments, deadline)
+            while moments:
+                self.set_seeds(self.n_seeds + MORE_SEEDS)
+                # A kind that found nothing to strike at may never find it: all kinds are in play again.
+                self.deck.clear()
+                moments = [0.0] * len(moments)
+                self._train(moments, deadline)
         finally:
             self.end()
         self.wall_s = time.monotonic() - begun
-        assert not moments, f"the sweep had ended before {len(moments)} of the faults"
 
     def _train(self, moments: list[float], deadline: float) -> None:
         furthest = 0
@@ -152,6 +171,9 @@ class Campaign:
         runs = self.folder / "runs"
         return [RunDirectory.of(runs, name) for name in trial_ids(runs)]
 
+    def seed_of(self, name: str) -> int:
+        return int(RunDirectory.of(self.folder / "runs", name).trial()["semantic"]["seed"])
+
     def steps(self) -> int:
         """What all trials together have come to."""
         return sum(trial.last_step() for trial in self.trials())
@@ -160,8 +182,13 @@ class Campaign:
         actual = {trial.trial_id: trial.result() for trial in self.trials()}
         return {name: result for name, result in actual.items() if result is not None}
 
-    def losses(self) -> Losses:
-        return {name: (actual["loss"], actual["loss_validation"]) for name, actual in self.results().items()}
+    def losses(self, n_seeds: int | None = None) -> Losses:
+        """Those of the first ``n_seeds``, by default of all."""
+        return {
+            name: (actual["loss"], actual["loss_validation"])
+            for name, actual in self.results().items()
+            if n_seeds is None or self.seed_of(name) < n_seeds
+        }
 
     def counts(self, undisturbed: Losses) -> dict[str, int]:
         """What must not be: each figure is 0 where the faults have changed nothing."""
