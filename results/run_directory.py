@@ -148,8 +148,13 @@ class RunDirectory:
         return record
 
     def write_environment(self, record: dict[str, Any]) -> None:
-        """Add the environment of one attempt."""
-        write_json(self.environment_path, [*self.environments(), record])
+        """Add the environment of one attempt; a file that cannot be read is renamed, and one begun anew."""
+        try:
+            earlier = self.environments()
+        except CorruptRecordError:
+            self.environment_path.rename(self._free_corrupt_path(self.environment_path))
+            earlier = []
+        write_json(self.environment_path, [*earlier, record])
 
     def last_log_line(self) -> str:
         """Return the last line that the worker printed, at most 300 characters; empty without one."""
@@ -164,7 +169,11 @@ class RunDirectory:
 
     def environments(self) -> list[dict[str, Any]]:
         """The environment of each attempt, oldest first."""
-        return read_json_if_any(self.environment_path, list) or []
+        records = read_json_if_any(self.environment_path, list) or []
+        for number, record in enumerate(records, 1):
+            if not isinstance(record, dict) or not isinstance(record.get("versions") or {}, dict):
+                raise CorruptRecordError(self.environment_path, f"entry {number} is no environment")
+        return records
 
     def append_event(self, state: str, cause: str | None = None, **details: Any) -> None:
         """Record a change of state, with the time (UTC), host and process that say so.
@@ -238,14 +247,14 @@ class RunDirectory:
         try:
             self.result()
         except CorruptRecordError as error:
-            aside = self._free_corrupt_path()
+            aside = self._free_corrupt_path(self.result_path)
             self.result_path.rename(aside)
             self.append_event("pending", "corrupt_result", problem=error.problem, set_aside=aside.name)
             return aside
         raise ValueError(f"{self.result_path}: is not corrupt, so it is not set aside")
 
-    def _free_corrupt_path(self) -> Path:
-        candidates = (self.path / f"{self.result_path.name}.corrupt-{number}" for number in count(1))
+    def _free_corrupt_path(self, path: Path) -> Path:
+        candidates = (path.with_name(f"{path.name}.corrupt-{number}") for number in count(1))
         return next(path for path in candidates if not path.exists())
 
     def append_metrics(self, row: dict[str, Any]) -> None:

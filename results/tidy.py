@@ -6,6 +6,8 @@ from typing import Any, BinaryIO, Literal
 
 import pandas as pd
 
+from scalevec.results.environment import ENVIRONMENT_COLUMNS
+
 Format = Literal["csv", "parquet", "json"]
 FORMATS: tuple[str, ...] = ("csv", "parquet", "json")
 
@@ -29,6 +31,7 @@ COLUMNS: dict[str, str] = {
     "vector_decay": "str",
     "matrix_decay": "float64",
     "peak_memory_bytes": "Int64",
+    **dict.fromkeys(ENVIRONMENT_COLUMNS, "str"),
 }
 # Where a trial's semantic fields hold a column.
 _SEMANTIC_PATHS: dict[str, tuple[str, ...]] = {

@@ -36,7 +36,8 @@ _SWEEP_COLUMNS = frozenset((
     "cause", "micro_batch", "steps", "wall_s", "tokens_per_s", "device", "resumes", "precision",
     "vector_branches", "vector_placement", "vector_reparameterization", "vector_decay", "matrix_decay",
     "n_params_active", "trunk_step", "peak_memory_bytes", "diverged_at_step", "test_tokens",
-    "validation_tokens", "bytes_per_token", "scale_vectors",
+    "validation_tokens", "bytes_per_token", "scale_vectors", "cpu_model", "cpu_capability",
+    "threads", "gpu", "cuda", "cudnn", "torch_version", "commit", "local_changes",
 ))
 # fmt: on
 PairKind = Literal["complete", "arm diverged", "reference diverged", "both diverged", "missing or failed"]

@@ -86,10 +86,10 @@ def check_named_store(runs_dir: Path) -> None:
 
 
 def indexed_rows(runs_dir: Path, ids: Sequence[str]) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Return the up-to-date index rows of trials, and what could not be read."""
+    """Return the up-to-date index rows of trials, and by trial what could not be read."""
     with open_index(runs_dir) as index:
         report = index.collect(runs_dir, ids)
-        return index.rows(runs_dir, ids), report.problems
+        return index.rows(runs_dir, ids), report.problems | report.incomplete
 
 
 def states_of(runs_dir: Path, ids: Sequence[str]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Where a result comes from: versions, machine, and the state of the code."""
 
+import hashlib
 import importlib.metadata
 import importlib.util
 import platform
@@ -41,6 +42,35 @@ def _without_store(command: Sequence[str]) -> Iterator[str]:
         before = word
 
 
+def machine(device: str) -> dict[str, Any]:
+    """Return what of this machine may change the bits of a training on ``device`` (cpu or cuda).
+
+    The threads are those of this process at this moment; GPU, CUDA and cuDNN are None on the CPU.
+    """
+    import torch
+
+    gpu = device == "cuda" and torch.cuda.is_available()
+    return {
+        "cpu_model": cpu_model(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if gpu else None,
+        "cuda": torch.version.cuda if gpu else None,
+        "cudnn": torch.backends.cudnn.version() if gpu else None,  # type: ignore[no-untyped-call]
+    }
+
+
+@cache
+def cpu_model() -> str:
+    """Return the processor's name as the system gives it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
+
+
 @cache
 def versions() -> Mapping[str, str]:
     """Return the versions of :data:`VERSIONED` as this process first found them: loaded is loaded."""
@@ -51,18 +81,24 @@ def versions() -> Mapping[str, str]:
 def code_state() -> Mapping[str, Any]:
     """Return ``source`` (checkout or wheel), ``commit``, and whether it is ``dirty`` (uncommitted changes).
 
-    The last two are None outside a git checkout of ours. As this process first found it: its code is loaded,
-    whatever happens to the files.
+    ``local_changes`` tells one such state from another: "none", or a digest of the changes. All but the first
+    are None outside a git checkout of ours. As this process first found it: its code is loaded, whatever
+    happens to the files.
     """
     # A venv often lies inside the user's own repository: git would answer with the user's commit.
     top = _git("rev-parse", "--show-toplevel")
     commit = _git("rev-parse", "HEAD") if top and Path(top).resolve() == HOME else None
-    changes = _git("status", "--porcelain", "--untracked-files=no") if commit else None
+    changes = _git("diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv") if commit else None
     return {
         "source": "checkout" if (HOME / "pyproject.toml").exists() else "wheel",
         "commit": commit,
         "dirty": None if changes is None else bool(changes),
+        "local_changes": None if changes is None else _digest(changes),
     }
+
+
+def _digest(changes: str) -> str:
+    return hashlib.sha256(changes.encode()).hexdigest()[:12] if changes else "none"
 
 
 def foreign_package() -> str | None:
@@ -89,6 +125,7 @@ def _git(*arguments: str) -> str | None:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            errors="replace",
             check=True,
         )
     except (OSError, subprocess.CalledProcessError):

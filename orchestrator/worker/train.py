@@ -30,7 +30,7 @@ from scalevec.model.training.loop import TrainingInterruptedError, train
 from scalevec.model.trunks import trunk_id
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import was_called_off
-from scalevec.orchestrator.worker.provenance import environment, foreign_package
+from scalevec.orchestrator.worker.provenance import environment, foreign_package, machine
 from scalevec.results.claims import AlreadyClaimedError, Claim, acquire
 from scalevec.results.files import AlreadyWrittenError
 from scalevec.results.run_directory import RunDirectory, trunk_path
@@ -185,7 +185,8 @@ def _trunk(runs_dir: Path, trial: Trial) -> Path | None:
 
 def _record_start(recorder: RunDirectoryRecorder, options: RunOptions) -> None:
     directory, attempt = recorder.directory, recorder.claim.attempt
-    directory.write_environment(environment() | {"attempt": attempt, "device": options.device})
+    here = {"attempt": attempt, "device": options.device}
+    directory.write_environment(environment() | machine(options.device) | here)
     step = newest_step(directory.checkpoints_path)
     directory.append_event(
         "running",

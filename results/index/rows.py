@@ -6,17 +6,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from scalevec.results.environment import environment_columns
 from scalevec.results.files import CorruptRecordError, to_json
 from scalevec.results.index.tables import FLOAT_COLUMNS, INTEGER_COLUMNS, TEXT_COLUMNS
 from scalevec.results.run_directory import RunDirectory, state_of
 
-INDEXED_FILES = ("trial.json", "events.jsonl", "result.json")
+INDEXED_FILES = ("trial.json", "environment.json", "events.jsonl", "result.json")
 
 
 def fingerprint(folder: str) -> str | None:
     """What changes whenever an indexed file of the run directory ``folder`` does; None where there is none.
 
-    Three stats and no path objects: this runs for every trial each time somebody looks.
+    Four stats and no path objects: this runs for every trial each time somebody looks.
     """
     stamps = [_stamp(f"{folder}/{name}") for name in INDEXED_FILES]
     return None if stamps == ["-"] * len(stamps) else " ".join(stamps)
@@ -32,7 +33,7 @@ def _stamp(path: str) -> str:
 
 
 def row_of(run_directory: RunDirectory) -> dict[str, Any]:
-    """The row without its fingerprint, documents as JSON text.
+    """The row without its fingerprint and environment, documents as JSON text.
 
     Raises ``CorruptRecordError`` or ``OSError``.
     """
@@ -53,6 +54,16 @@ def row_of(run_directory: RunDirectory) -> dict[str, Any]:
         "descriptive": _document(trial["descriptive"]),
         "result": None if result is None else _document(result),
     }
+
+
+def environment_of(run_directory: RunDirectory) -> tuple[dict[str, Any], str]:
+    """The columns of the trial's environment, and why there are none: its result counts without them."""
+    path = run_directory.environment_path
+    try:
+        columns = environment_columns(run_directory.environments())
+        return {name: _checked(path, name, str, value) for name, value in columns.items()}, ""
+    except (CorruptRecordError, OSError) as error:
+        return environment_columns([]), f"{error}; machine and code are left out"
 
 
 def _document(value: dict[str, Any]) -> str:

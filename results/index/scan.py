@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from scalevec.results.files import CorruptRecordError
-from scalevec.results.index.rows import INDEXED_FILES, fingerprint, row_of
+from scalevec.results.index.rows import INDEXED_FILES, environment_of, fingerprint, row_of
 from scalevec.results.run_directory import RunDirectory
 
 THREADS = 16
@@ -38,7 +38,7 @@ class Looks:
 
 @dataclass(frozen=True)
 class TrialRow:
-    """The row of a trial, or why there is none."""
+    """The row of a trial, and why there is none or what it lacks."""
 
     trial_id: str
     row: dict[str, Any] | None
@@ -92,8 +92,11 @@ def _rows(runs_dir: Path, part: list[str]) -> list[TrialRow]:
 
 
 def _row(runs_dir: Path, trial_id: str) -> TrialRow:
+    directory = RunDirectory.of(runs_dir, trial_id)
     try:
-        return TrialRow(trial_id, row_of(RunDirectory.of(runs_dir, trial_id)))
+        row = row_of(directory)
+        environment, problem = environment_of(directory)
+        return TrialRow(trial_id, row | environment, problem)
     except (CorruptRecordError, OSError) as error:
         return TrialRow(trial_id, None, str(error))
 

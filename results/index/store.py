@@ -34,13 +34,17 @@ RUNS_ID = ".scalevec-id"
 
 @dataclass
 class CollectReport:
-    """What a collection did, in trials; ``problems`` says why a trial is not in the index (id to reason)."""
+    """What a collection did, in trials.
+
+    By trial id, ``problems`` says why a trial is not in the index, ``incomplete`` what its row lacks.
+    """
 
     added: int = 0
     updated: int = 0
     unchanged: int = 0
     removed: int = 0
     problems: dict[str, str] = field(default_factory=dict)
+    incomplete: dict[str, str] = field(default_factory=dict)
 
 
 class ResultsIndex:
@@ -103,9 +107,13 @@ class ResultsIndex:
         written: set[str] = set()
         reads = read_rows(runs_dir, looks.changed)
         while batch := list(islice(reads, BATCH)):
-            report.problems |= {read.trial_id: read.problem for read in batch if read.row is None}
+            for read in batch:
+                if read.problem:
+                    told = report.problems if read.row is None else report.incomplete
+                    told[read.trial_id] = read.problem
             rows = [
-                {**read.row, "runs_dir": key, "fingerprint": looks.changed[read.trial_id]}
+                # What a row lacks is told at each look, so that directory never counts as unchanged.
+                {**read.row, "runs_dir": key, "fingerprint": read.problem or looks.changed[read.trial_id]}
                 for read in batch
                 if read.row is not None
             ]

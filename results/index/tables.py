@@ -6,10 +6,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateIndex, CreateTable, DropTable
 
+from scalevec.results.environment import ENVIRONMENT_COLUMNS
 from scalevec.results.extras import install_command
 from scalevec.results.index.url import StoreError, StoreUnavailableError, parse_url, shown, store_errors
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 BUSY_TIMEOUT_S = 60
 CONNECT_TIMEOUT_S = 10
 WRITERS_LOCK = 0x5CA1E7EC
@@ -44,7 +45,7 @@ trials = sa.Table(
     sa.Column("time", sa.Text),
     *(sa.Column(name, sa.BigInteger) for name in INTEGER_COLUMNS),
     *(sa.Column(name, sa.Double) for name in FLOAT_COLUMNS),
-    *(sa.Column(name, sa.Text) for name in TEXT_COLUMNS),
+    *(sa.Column(name, sa.Text) for name in (*TEXT_COLUMNS, *ENVIRONMENT_COLUMNS)),
     sa.Column("semantic", sa.JSON, nullable=False),
     sa.Column("descriptive", sa.JSON, nullable=False),
     sa.Column("result", sa.JSON(none_as_null=True)),

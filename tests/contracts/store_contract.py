@@ -78,6 +78,33 @@ def test_any_text_that_json_holds_comes_back(index, tmp_path):
     assert index.rows(tmp_path)[0]["result"] is None
 
 
+def test_a_row_says_which_machine_and_code_trained_it(index, runs_dir):
+    attempt = {"cpu_model": "A", "threads": 2, "versions": {"torch": "2.13.0"}, "commit": "c" * 40}
+    RunDirectory.of(runs_dir, identity(1)).write_environment(attempt)
+    index.collect(runs_dir)
+    known, unknown = (index.rows(runs_dir, [identity(number)])[0] for number in (1, 2))
+    names = ("cpu_model", "threads", "torch_version", "commit", "gpu", "local_changes")
+    assert [known[name] for name in names] == ["A", "2", "2.13.0", "c" * 40, None, None]
+    assert [unknown[name] for name in names] == [None] * 6
+
+
+@pytest.mark.parametrize(
+    "content", ["[1]", "{", '[{"versions": [1]}]', '[{"versions": "2"}]', '[{"gpu": "\\u0000"}]']
+)
+def test_a_damaged_environment_costs_no_result_and_is_told_at_each_look(index, runs_dir, content):
+    directory = RunDirectory.of(runs_dir, identity(1))
+    directory.environment_path.write_text(content)
+    for _ in range(2):
+        report = index.collect(runs_dir)
+        assert not report.problems
+        assert str(directory.environment_path) in report.incomplete[identity(1)]
+    (row,) = index.rows(runs_dir, [identity(1)])
+    assert (row["loss"], row["cpu_model"]) == (RESULT["loss"], None)
+    directory.environment_path.write_text('[{"cpu_model": "A"}]')
+    assert not index.collect(runs_dir).incomplete
+    assert index.rows(runs_dir, [identity(1)])[0]["cpu_model"] == "A"
+
+
 def test_a_second_collection_finds_nothing_to_do_and_reads_no_file(index, runs_dir, monkeypatch):
     index.collect(runs_dir)
     monkeypatch.setattr(RunDirectory, "trial", lambda self: pytest.fail("read again"))

@@ -51,6 +51,15 @@ CONTRACT = [
     "vector_decay",
     "matrix_decay",
     "peak_memory_bytes",
+    "cpu_model",
+    "cpu_capability",
+    "threads",
+    "gpu",
+    "cuda",
+    "cudnn",
+    "torch_version",
+    "commit",
+    "local_changes",
 ]
 STRATEGY = {"branches": "shared", "placement": "dual", "reparameterization": "or", "weight_decay": "input"}
 SEMANTIC = {

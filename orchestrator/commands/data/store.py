@@ -12,5 +12,6 @@ def rebuild(runs_dir: Runs = RUNS) -> Result:
         report = index.rebuild(runs_dir)
     trials = report.added + report.updated
     problems = [f"left out {name[:12]}: {problem}" for name, problem in report.problems.items()]
+    problems += [f"{name[:12]}: {problem}" for name, problem in report.incomplete.items()]
     text = "\n".join([f"index rebuilt: {counted(trials, 'trial')}", *problems])
-    return Result({"trials": trials, "problems": report.problems}, text)
+    return Result({"trials": trials, "problems": report.problems | report.incomplete}, text)

@@ -30,7 +30,7 @@ def collect(source: AnySweep = None, runs_dir: Runs = RUNS) -> Result:
     states |= {name: UNREADABLE for name in report.problems if name in ids}
     record = {
         "collected": {name: getattr(report, name) for name in ("added", "updated", "unchanged", "removed")},
-        "problems": report.problems,
+        "problems": report.problems | report.incomplete,
         "sweeps": [_collected(name, source or name, members[name], states, runs_dir) for name in names],
     }
     return Result(record, _text(record))

@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from scalevec.orchestrator.worker import provenance
-from scalevec.orchestrator.worker.provenance import OUR_PACKAGES, environment, foreign_package
+from scalevec.orchestrator.worker.provenance import OUR_PACKAGES, environment, foreign_package, machine
 from simulations import simulated
 from support import CHECKOUT
 
@@ -68,6 +69,7 @@ def in_the_venv(site_packages: Path, expression: str) -> object:
 def test_a_wheel_in_a_users_repository_records_its_version_and_no_commit(site_packages):
     recorded = in_the_venv(site_packages, "dict(environment())")
     assert (recorded["source"], recorded["commit"], recorded["dirty"]) == ("wheel", None, None)
+    assert recorded["local_changes"] is None
     assert recorded["versions"]["scalevec"] == importlib.metadata.version("scalevec")
 
 
@@ -75,6 +77,46 @@ def test_a_checkout_records_its_own_commit():
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=CHECKOUT, capture_output=True, text=True)
     assert environment()["source"] == "checkout"
     assert environment()["commit"] == (head.stdout.strip() or None)
+
+
+@pytest.fixture
+def checkout(monkeypatch, tmp_path) -> Path:
+    """A repository that stands for our checkout, with one committed file."""
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path))
+    (tmp_path / "code.py").write_text("1")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *command], check=True)
+    monkeypatch.setattr(provenance, "HOME", tmp_path)
+    return tmp_path
+
+
+def test_two_states_of_a_checkout_with_local_changes_are_told_apart(checkout):
+    recorded = []
+    for content in ("1", "2", "3"):
+        (checkout / "code.py").write_text(content)
+        recorded.append(provenance.code_state.__wrapped__())
+    assert [state["dirty"] for state in recorded] == [False, True, True]
+    assert recorded[0]["local_changes"] == "none"
+    assert len({state["local_changes"] for state in recorded}) == 3
+    assert len({state["commit"] for state in recorded}) == 1
+
+
+def test_a_machine_without_a_gpu_records_processor_capability_and_threads():
+    recorded = machine("cpu")
+    assert recorded["cpu_model"]
+    assert recorded["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
+    assert recorded["threads"] == torch.get_num_threads()
+    assert recorded["gpu"] is recorded["cuda"] is recorded["cudnn"] is None
+
+
+def test_a_gpu_is_recorded_with_its_libraries_where_it_trains(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "H200")
+    monkeypatch.setattr(torch.version, "cuda", "12.9")
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91002)
+    recorded = machine("cuda")
+    assert (recorded["gpu"], recorded["cuda"], recorded["cudnn"]) == ("H200", "12.9", 91002)
+    assert machine("cpu")["gpu"] is None
 
 
 def test_all_packages_of_one_installation_are_accepted(site_packages):

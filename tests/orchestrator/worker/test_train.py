@@ -15,6 +15,7 @@ from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.worker import train as worker
 from scalevec.orchestrator.worker.train import RunDirectoryRecorder, SupersededError
 from scalevec.results.claims import acquire, end_claim
+from scalevec.results.environment import environment_columns
 from scalevec.results.run_directory import RunDirectory
 
 PATIENCE_S = 60
@@ -82,6 +83,16 @@ def test_what_fails_in_its_owner_is_recorded(recorder, monkeypatch):
 
     assert attempt(recorder, monkeypatch, train) == WorkerExit.ERROR
     assert recorder.directory.state().cause == "error"
+
+
+def test_an_attempt_records_its_machine_and_threads(recorder, monkeypatch):
+    assert attempt(recorder, monkeypatch, lambda *_: {"status": "completed"}) == WorkerExit.RESULT
+    (record,) = recorder.directory.environments()
+    columns = environment_columns([record])
+    assert columns["threads"] == str(torch.get_num_threads())
+    assert columns["torch_version"] == record["versions"]["torch"]
+    assert columns["cpu_model"]
+    assert columns["local_changes"] == record["local_changes"]
 
 
 def checkpoints(directory: RunDirectory) -> list[Path]:
