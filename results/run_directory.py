@@ -148,7 +148,7 @@ class RunDirectory:
         return record
 
     def write_environment(self, record: dict[str, Any]) -> None:
-        """Add the environment of one attempt; a file that cannot be read is renamed, and one begun anew."""
+        """Add the environment of one attempt; a file that cannot be read is renamed, and a new one begun."""
         try:
             earlier = self.environments()
         except CorruptRecordError:
