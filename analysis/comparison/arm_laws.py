@@ -37,7 +37,7 @@ def fitted_laws(pairs: Pairs, options: AnalysisOptions, known: Sequence[str]) ->
 
 def joint_against_separate(pairs: Pairs, options: AnalysisOptions) -> dict[str, Any]:
     """The law with exponents and floor common to both arms, against a law for each."""
-    problem = _problem(pairs, options)
+    problem = _problem(pairs, options) or ("planned pairs have no result yet" if pairs.is_interim else "")
     if problem:
         return {"reason": f"not compared: {problem}"}
     law, independent = law_named(options.law), not pairs.dependent

@@ -5,42 +5,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-import numpy as np
 import pandas as pd
 
+from scalevec.analysis.comparison import cautions
 from scalevec.analysis.comparison.arm_laws import fitted_laws, held_out_difference, joint_against_separate
 from scalevec.analysis.comparison.differences import (
     LossDifference,
     PairedArm,
     RungDifference,
     corrected_differences,
-    excludes_zero,
     rung_differences,
     trend_per_decade,
 )
 from scalevec.analysis.comparison.multipliers import Multiplier, multipliers
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
-from scalevec.analysis.comparison.verdict import (
-    Evidence,
-    Verdict,
-    decide,
-    evidence_of,
-    sentence,
-    would_change,
-)
+from scalevec.analysis.comparison.verdict import Evidence, Verdict, decide, evidence_of
+from scalevec.analysis.comparison.verdict_text import sentence, would_change
 from scalevec.analysis.data.pairs import (
     ARM_DIVERGED,
     BOTH_DIVERGED,
-    MISSING,
     REFERENCE_DIVERGED,
-    PairKind,
+    UNPAIRED,
+    WITHOUT_RESULT,
     Pairs,
-    differs,
 )
-from scalevec.analysis.data.tidy import FloatArray, simulation_warnings, unit_warnings
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.fits.law_tests import lack_of_fit
-from scalevec.analysis.formatting import equal_optima_warning, is_loss, plural
+from scalevec.analysis.formatting import is_loss, plural
 from scalevec.analysis.options import (
     AnalysisOptions,
     CConvention,
@@ -51,8 +41,6 @@ from scalevec.analysis.options import (
     Variable,
     chosen_options,
 )
-from scalevec.analysis.statistics import paired as inference
-from scalevec.analysis.statistics.noise import are_copies, floor_profile
 
 _CRITERION = ("law", "x", "y", "loss", "delta", "residual", "n_convention", "c_convention")
 _STATED = (*_CRITERION, "where", "level", "seed", "cluster")
@@ -80,14 +68,17 @@ class Comparison:
         joint: A joint fit of both arms, which shares the exponents, against separate fits.
         hold_out: The difference at the largest rung, predicted by laws of the other rungs, and as observed;
             ``warnings`` are of those laws.
-        verdict: ``better``, ``worse``, ``equivalent``, ``undecided`` or ``invalid``.
+        verdict: ``better``, ``worse``, ``equivalent``, ``undecided``, ``invalid``, or ``incomplete`` while a
+            planned pair has no result.
         sentence: The verdict with its figures, for people.
         would_change: What would change the verdict.
         warnings: Caveats, one sentence each.
         arm_diverged: Pairs of which the arm's side alone diverged, by name.
         reference_diverged: Pairs of which the reference's side alone diverged.
         both_diverged: Pairs of which both sides diverged.
-        missing: Pairs of which one side is missing or failed.
+        missing: Planned pairs without a result: not run yet, failed or cancelled.
+        unpaired: Trials of one arm whose counterpart the table does not hold, by the name of the pair.
+        planned_pairs: Pairs of which both sides have a row, with a result or not.
         level: Level of the intervals.
         law: The law that gives multipliers; ``x`` is its variable (N, D or C) and ``y`` what is judged.
         loss: The loss of the fit; ``delta`` is Huber's and ``residual`` the scale it acts on.
@@ -118,6 +109,8 @@ class Comparison:
     reference_diverged: tuple[str, ...]
     both_diverged: tuple[str, ...]
     missing: tuple[str, ...]
+    unpaired: tuple[str, ...]
+    planned_pairs: int
     level: float
     law: str
     x: Variable
@@ -133,6 +126,12 @@ class Comparison:
     laws: tuple[dict[str, Any], ...]
     where: str | None
     excluded: dict[str, int]
+
+    @property
+    def interim(self) -> str:
+        """``interim: 3 of 8 pairs`` while planned pairs have no result, else empty."""
+        with_result = self.planned_pairs - len(self.missing)
+        return f"interim: {with_result} of {plural(self.planned_pairs, 'pair')}" if self.missing else ""
 
     @property
     def multipliers(self) -> dict[str, tuple[Multiplier, ...]]:
@@ -182,7 +181,7 @@ def compared(trials: ComparedTrials) -> list[Comparison]:
         )
     family = [trials.paired(arm) for arm in trials.others]
     _require_common_cells([paired.pairs for paired in family], trials.reference)
-    notes = _reference_warnings(trials)
+    notes = cautions.of_reference(trials)
     differences = corrected_differences(family, trials.options.level)
     return [
         _comparison(trials, paired, difference, notes)
@@ -217,11 +216,11 @@ def _comparison(
     verdict, reasons = decide(evidence)
     left_out = trials.left_out([trials.reference, paired.arm])
     of_arm = multipliers(pairs, chosen)
-    warnings = [*notes, *_comparison_warnings(evidence, pairs)]
+    warnings = [*notes, *cautions.of_pairs(evidence, pairs)]
     if of_arm.reason:
         warnings.append(of_arm.reason)
     elif not pairs.dependent and is_loss(chosen.y):
-        warnings += _misfit_warnings(evidence, pairs, chosen.law)
+        warnings += cautions.of_misfit(evidence, pairs, chosen.law)
     laws = [*of_arm.laws, *fitted_laws(pairs, chosen, known=[law["x"] for law in of_arm.laws])]
     return Comparison(
         reference=evidence.reference,
@@ -239,11 +238,13 @@ def _comparison(
         verdict=verdict,
         sentence=sentence(evidence, verdict, reasons),
         would_change=would_change(evidence, verdict, reasons),
-        warnings=(*warnings, *_unverified(laws), *_not_unique(laws)),
+        warnings=(*warnings, *cautions.unverified(laws), *cautions.not_unique(laws)),
         arm_diverged=evidence.absences[ARM_DIVERGED],
         reference_diverged=evidence.absences[REFERENCE_DIVERGED],
         both_diverged=evidence.absences[BOTH_DIVERGED],
-        missing=evidence.absences[MISSING],
+        missing=tuple(pairs.names(*WITHOUT_RESULT)),
+        unpaired=evidence.absences[UNPAIRED],
+        planned_pairs=pairs.n_planned,
         n_bootstrap=chosen.bootstrap,
         laws=tuple(laws),
         excluded={"where": left_out} if left_out else {},
@@ -253,107 +254,10 @@ def _comparison(
 
 def _noted(of_arm: Sequence[Multiplier], evidence: Evidence) -> tuple[Multiplier, ...]:
     """Multipliers that say what the trials they rest on leave out."""
-    diverged = any(names for kind, names in evidence.absences.items() if kind != MISSING)
+    diverged = any(evidence.absences[kind] for kind in (ARM_DIVERGED, REFERENCE_DIVERGED, BOTH_DIVERGED))
     remarks = ["complete pairs only"] if diverged else []
     remarks += [f"a learning rate of {name} is censored" for name in evidence.censored]
     return tuple(
         dataclasses.replace(multiplier, note="; ".join(filter(None, [multiplier.note, *remarks])))
         for multiplier in of_arm
     )
-
-
-def _unverified(laws: list[dict[str, Any]]) -> list[str]:
-    """A warning for each law whose fit is no verified optimum."""
-    return [
-        f"the law of the {law['side']} in {law['x']} is not a verified optimum: read no multiplier from it"
-        for law in laws
-        if not law["verified"]
-    ]
-
-
-def _not_unique(laws: list[dict[str, Any]]) -> list[str]:
-    """A warning for each law whose optimum is not unique."""
-    return [
-        f"law of the {law['side']} in {law['x']}: {warning}"
-        for law in laws
-        for warning in equal_optima_warning(law["equal_parameters"])
-    ]
-
-
-def _reference_warnings(trials: ComparedTrials) -> list[str]:
-    """What the reference's own ladder says about the law, and whether it was tuned."""
-    reference, options = trials.reference, trials.options
-    warnings = simulation_warnings(trials.rows) + unit_warnings(trials.rows)
-    rows = trials.of_arm(reference, "completed")
-    if len(rows) and rows["n_tokens"].nunique() > 1 and is_loss(options.y):
-        compute = 6.0 * rows["n_params"].to_numpy(float) * rows["n_tokens"].to_numpy(float)
-        profile = floor_profile(compute, rows["loss"].to_numpy(float))
-        if not profile.identified and options.law != "chinchilla":
-            warnings.append(f"{reference}: {profile.warning}")
-    if "lr_status" in rows and (rows["lr_status"] == "fixed").any():
-        warnings.append(f"the learning rate of {reference} was fixed, not tuned")
-    return warnings
-
-
-def _comparison_warnings(evidence: Evidence, pairs: Pairs) -> list[str]:
-    """What did not complete, was not tuned where it was run, or is known from little."""
-    labels: dict[PairKind, str] = {
-        ARM_DIVERGED: f"{evidence.arm} diverged and {evidence.reference} did not",
-        REFERENCE_DIVERGED: f"{evidence.reference} diverged and {evidence.arm} did not",
-        BOTH_DIVERGED: "both diverged",
-        MISSING: "no result of one or both sides",
-    }
-    warnings = [
-        f"{labels[kind]}: {'; '.join(names)}; no number enters the mean difference"
-        for kind, names in evidence.absences.items()
-        if names
-    ]
-    if pairs.one_sided:
-        where = "; ".join(pairs.one_sided)
-        warnings.append(
-            f"the difference does not speak of settings that one of the arms was not run in: {where}"
-        )
-    warnings += [f"{name}: a learning rate is censored at the edge of its grid" for name in evidence.censored]
-    if n_pairs := int(np.sum(differs(pairs, "micro_batch"))):
-        used = f"{plural(n_pairs, 'pair')} used different micro-batch sizes"
-        warnings.append(f"{used} (floating-point summation order differs)")
-    warnings += [*_carried(pairs), *_copies(evidence, pairs)]
-    testable = evidence.n_pairs and not pairs.dependent
-    p = inference.heterogeneity(pairs.differences, pairs.cells) if testable else None
-    if p is not None and p < evidence.alpha:
-        warnings.append("the difference is not the same at all rungs: the mean speaks of these rungs only")
-    estimate = evidence.estimate
-    interval = estimate.interval(evidence.options.level) if estimate else None
-    if estimate and interval and estimate.df < 3 and not excludes_zero(interval):
-        warnings.append(f"{estimate.df} degrees of freedom: the interval is wide because little is known")
-    return warnings
-
-
-def _carried(pairs: Pairs) -> list[str]:
-    """The rungs whose learning rate follows from smaller ones."""
-    columns = [name for name in ("lr_status_reference", "lr_status_arm") if name in pairs.table]
-    rows = pairs.table[(pairs.table[columns] == "carried").any(axis=1)]
-    rungs = ", ".join(dict.fromkeys(rows["rung"]))
-    return [f"learning rates at {rungs} are extrapolated from smaller rungs"] if rungs else []
-
-
-def _copies(evidence: Evidence, pairs: Pairs) -> list[str]:
-    """The sides whose repeated seeds are one result written twice."""
-    return [
-        f"{name}: its repeated seeds are exact copies, which carry no noise and count as one seed"
-        for name, losses in _by_side(evidence, pairs, "loss").items()
-        if len(losses) and are_copies(losses, pairs.cells)
-    ]
-
-
-def _misfit_warnings(evidence: Evidence, pairs: Pairs, law: str) -> list[str]:
-    """Where the law that multipliers rest on misses the rungs; for independent pairs on one line in C."""
-    losses, compute = (_by_side(evidence, pairs, column) for column in ("loss", "compute"))
-    tests = {name: lack_of_fit(law, {"x": compute[name]}, losses[name]) for name in losses}
-    return [f"{name}: {test.warning}" for name, test in tests.items() if test is not None and test.warning]
-
-
-def _by_side(evidence: Evidence, pairs: Pairs, column: str) -> dict[str, FloatArray]:
-    """``column`` of the complete pairs, of the reference and of the arm."""
-    sides = {evidence.reference: "reference", evidence.arm: "arm"}
-    return {name: pairs.complete[f"{column}_{side}"].to_numpy(float) for name, side in sides.items()}

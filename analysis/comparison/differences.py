@@ -17,6 +17,7 @@ from scalevec.analysis.statistics.paired import Estimate
 
 EQUIVALENCE_LEVEL = 0.90
 """Two one-sided tests at 5 % are a 90 % interval inside the margin."""
+INTERIM = "interim: no interval before every planned pair has a result"
 _Cell = TypeVar("_Cell", bound=Hashable)
 
 
@@ -65,6 +66,8 @@ class LossDifference:
     df: int
     pair_sd: float | None
     """Noise of one pair's difference, pooled within cells; None where no seed repeats."""
+    standard_error: float | None = None
+    """None without a noise figure. While planned pairs have no result it stands without interval and p."""
 
 
 @dataclass(frozen=True)
@@ -104,10 +107,18 @@ class PairedArm:
             arm, pairs, inference.overall(values, pairs.cells, pairs.clusters) if len(values) else None
         )
 
+    def interval(self, level: float) -> tuple[float, float] | None:
+        """The interval of the mean difference; None while a planned pair has no result."""
+        return None if self.estimate is None or self.pairs.is_interim else self.estimate.interval(level)
+
+    def p_value(self) -> float | None:
+        """Two-sided, against zero; None while a planned pair has no result."""
+        return None if self.estimate is None or self.pairs.is_interim else self.estimate.p_value()
+
 
 def corrected_differences(family: Sequence[PairedArm], level: float) -> list[LossDifference]:
     """Return the mean difference of each arm, with p-values corrected by Holm over ``family``."""
-    p_holm = inference.holm([arm.estimate.p_value() if arm.estimate else None for arm in family])
+    p_holm = inference.holm([arm.p_value() for arm in family])
     return [_loss_difference(arm, p, level) for arm, p in zip(family, p_holm, strict=True)]
 
 
@@ -117,8 +128,9 @@ def _loss_difference(paired: PairedArm, p_holm: float | None, level: float) -> L
         return LossDifference(None, None, None, None, 0, None)
     noise = pooled_noise(pairs.differences, pairs.cells)
     sd = noise.sd if noise.df else None
+    error = estimate.standard_error if estimate.has_noise else None
     return LossDifference(
-        estimate.value, estimate.interval(level), estimate.p_value(), p_holm, estimate.df, sd
+        estimate.value, paired.interval(level), paired.p_value(), p_holm, estimate.df, sd, error
     )
 
 
@@ -142,7 +154,7 @@ def rung_differences(pairs: Pairs, level: float) -> list[RungDifference]:
                 loss_arm=float(of_cell["loss_arm"].mean()),
                 mean=difference.mean,
                 sd=float(np.std(values, ddof=1)) if len(values) > 1 else None,
-                interval=None if pairs.dependent else difference.interval,
+                interval=None if pairs.dependent or pairs.is_interim else difference.interval,
             )
         )
     return rows
@@ -155,6 +167,8 @@ def trend_per_decade(pairs: Pairs, level: float) -> dict[str, Any]:
     if slope is None:
         return {"per_decade": None, "interval": None, "p_value": None, "df": 0, "note": "one value of C"}
     note = "noise from the spread between rungs: one seed each" if slope.between == "rungs" else ""
+    if pairs.is_interim:
+        return {"per_decade": slope.value, "interval": None, "p_value": None, "df": slope.df, "note": INTERIM}
     return {
         "per_decade": slope.value,
         "interval": slope.interval(level),
@@ -164,13 +178,15 @@ def trend_per_decade(pairs: Pairs, level: float) -> dict[str, Any]:
     }
 
 
-def equivalence_test(estimate: Estimate | None, options: AnalysisOptions) -> dict[str, Any]:
+def equivalence_test(paired: PairedArm, options: AnalysisOptions) -> dict[str, Any]:
     """Two one-sided tests against the margin, or a ``note`` that says why there is none."""
-    margin = options.margin
+    margin, estimate = options.margin, paired.estimate
     if margin is None:
         return {"margin": None, "note": "no margin was given"}
     if not is_loss(options.y):
         return {"margin": None, "note": f"the margin is in nats/token, {options.y} is not"}
+    if paired.pairs.is_interim:
+        return {"margin": margin, "p_value": None, "interval": None, "note": INTERIM}
     if estimate is None or estimate.df == 0:
         return {"margin": margin, "p_value": None, "interval": None, "note": "no degree of freedom"}
     return {

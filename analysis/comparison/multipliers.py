@@ -137,6 +137,8 @@ class ArmLaws:
         options = self.options
         if options.bootstrap == 0:
             return [], 0, "no interval: none was asked for"
+        if pairs.is_interim:
+            return [], 0, "no interval: planned pairs have no result yet"
         if pairs.dependent:
             return self._replicates_of_clusters(pairs.clusters)
         logs = np.log(np.stack([fit.y for fit in self.fits]))

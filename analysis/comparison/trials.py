@@ -1,7 +1,7 @@
 """The comparison trials of a table with their pairs: verdicts, tables and figures are computed from these."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -157,6 +157,11 @@ class ComparedTrials:
             self._paired[names] = PairedArm.of(arm, paired_by(self.rows, *names, self.options))
         return self._paired[names]
 
+    def interim(self) -> list[str]:
+        """The arms with planned pairs that have no result, each with how many have one, as text."""
+        parts = {arm: self.pairs(arm) for arm in self.others}
+        return [f"{arm} {pairs.progress}" for arm, pairs in parts.items() if pairs.is_interim]
+
     def pairs(self, arm: str) -> Pairs:
         """The pairs of ``arm`` with the reference."""
         return self.paired(arm).pairs
@@ -164,7 +169,10 @@ class ComparedTrials:
     def differences(self, arm: str, against: str | None = None) -> dict[Key, CellMean]:
         """Mean paired difference in each cell, ``arm`` minus the other."""
         pairs = self.paired(arm, against).pairs
-        return cell_means(pairs.differences, self.keys(pairs.complete), pairs.clusters, self.options.level)
+        means = cell_means(pairs.differences, self.keys(pairs.complete), pairs.clusters, self.options.level)
+        if not pairs.is_interim:
+            return means
+        return {key: replace(mean, interval=None) for key, mean in means.items()}
 
     def lines(self) -> "list[tuple[dict[str, str], ComparedTrials]]":
         """The parts on which a law in one variable can stand: one setting, one ratio of tokens to N."""

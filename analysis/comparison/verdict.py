@@ -1,9 +1,10 @@
-"""From the numbers of a comparison to a verdict, one sentence, and what would change it.
+"""From the numbers of a comparison to a verdict.
 
-A difference is claimed only where its interval (and Holm's p-value over the arms) carries it. Nothing that
-flatters an arm follows from what was not measured: a diverged arm is never ``better``, a reference whose
-learning rate was censored makes no arm ``better``, a censored arm is never ``worse``. A column
-that is no loss is described, not judged: whether less of it is better is not known.
+While a planned pair has no result nothing is claimed: who looks daily would test daily. One rung alone
+carries no claim either. A difference is claimed only where its interval (and Holm's p-value over the arms)
+carries it. Nothing that flatters an arm follows from what was not measured: a diverged arm is never
+``better``, a reference whose learning rate was censored makes no arm ``better``, a censored arm is never
+``worse``. A column that is no loss is described, not judged: whether less of it is better is not known.
 """
 
 from dataclasses import dataclass
@@ -18,13 +19,16 @@ from scalevec.analysis.comparison.differences import (
     excludes_zero,
 )
 from scalevec.analysis.comparison.trials import ComparedTrials
-from scalevec.analysis.data.pairs import ARM_DIVERGED, MISSING, REFERENCE_DIVERGED, PairKind, Pairs, varying
-from scalevec.analysis.formatting import count, is_loss, joined, p_value, percent, plural, span
+from scalevec.analysis.data.pairs import ARM_DIVERGED, REFERENCE_DIVERGED, PairKind, Pairs, varying
+from scalevec.analysis.formatting import count, is_loss
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics import paired as inference
-from scalevec.analysis.statistics.paired import Estimate, seeds_needed
+from scalevec.analysis.statistics.paired import Estimate
 
-Verdict = Literal["better", "worse", "equivalent", "undecided", "invalid"]
+Verdict = Literal["better", "worse", "equivalent", "undecided", "incomplete", "invalid"]
+
+
+ONE_RUNG = "one rung alone carries no claim"
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,12 @@ class Evidence:
     n_cells: int
     n_rungs: int
     """Rungs of different names: fewer than cells where a rung was run in several settings or budgets."""
+    n_sizes: int
+    """Sizes of training: rungs, each with its budgets of tokens. One alone carries no claim."""
+    progress: str
+    """How many of the planned pairs have a result, as text."""
+    is_interim: bool
+    """Whether some planned pair has no result."""
     equivalence: dict[str, Any]
     absences: dict[PairKind, tuple[str, ...]]
     """The pairs that have no difference, by kind."""
@@ -78,8 +88,11 @@ def evidence_of(trials: ComparedTrials, paired: PairedArm, difference: LossDiffe
         n_pairs=len(pairs.complete),
         n_cells=len(np.unique(pairs.cells)),
         n_rungs=pairs.complete["rung"].nunique(),
+        n_sizes=len(pairs.complete[["rung", "n_tokens"]].drop_duplicates()),
+        progress=pairs.progress,
+        is_interim=pairs.is_interim,
         options=chosen,
-        equivalence=equivalence_test(estimate, chosen),
+        equivalence=equivalence_test(paired, chosen),
         absences=pairs.absences,
         censored=tuple(name for name, side in sides.items() if _is_censored(pairs, side)),
         same_trials=pairs.same_trials,
@@ -120,7 +133,7 @@ def _part_name(column: str, value: object) -> str:
 
 def _fragile(pairs: Pairs, parts: list[str], estimate: Estimate | None, level: float) -> list[str]:
     """The values without which the interval at ``level`` excludes zero no longer, or on the other side."""
-    interval = estimate.interval(level) if estimate else None
+    interval = estimate.interval(level) if estimate and not pairs.is_interim else None
     if interval is None or not excludes_zero(interval):
         return []
     complete, differences, cells, clusters = pairs.complete, pairs.differences, pairs.cells, pairs.clusters
@@ -151,7 +164,8 @@ def raw_verdict(evidence: Evidence) -> Verdict:
 
 def blocks(evidence: Evidence, verdict: Verdict) -> list[str]:
     """Why ``verdict`` must not be given although the interval says so."""
-    reasons = []
+    claims = verdict in ("better", "worse", "equivalent")
+    reasons = [ONE_RUNG] if claims and evidence.n_sizes == 1 else []
     if evidence.arm_diverged and verdict in ("better", "equivalent"):
         reasons.append(f"it diverged where {evidence.reference} completed")
     if evidence.reference in evidence.censored and verdict in ("better", "equivalent"):
@@ -165,6 +179,8 @@ def decide(evidence: Evidence) -> tuple[Verdict, list[str]]:
     """The verdict, and the reasons that stood against what the interval says."""
     if evidence.same_trials:
         return "equivalent", []
+    if evidence.is_interim:
+        return "incomplete", []
     if evidence.n_pairs == 0 and not evidence.arm_diverged:
         return "invalid", []
     if not is_loss(evidence.options.y):
@@ -175,130 +191,3 @@ def decide(evidence: Evidence) -> tuple[Verdict, list[str]]:
         return "worse", []
     reasons = blocks(evidence, verdict)
     return ("undecided", reasons) if reasons else (verdict, [])
-
-
-def sentence(evidence: Evidence, verdict: Verdict, reasons: list[str]) -> str:
-    """The verdict in words and numbers."""
-    arm, reference = evidence.arm, evidence.reference
-    if evidence.same_trials:
-        return f"{arm} and {reference} are the same trials: identical by construction."
-    if verdict == "invalid":
-        return f"No verdict on {arm}: no pair with {reference} has two finished trials."
-    if not is_loss(evidence.options.y):
-        return f"{arm} against {reference} has no verdict: {_size(evidence)}."
-    opening = {
-        "better": f"{arm} is better than {reference}",
-        "worse": f"{arm} is worse than {reference}",
-        "equivalent": f"{arm} and {reference} are equivalent within {evidence.options.margin}",
-        "undecided": f"{arm} against {reference} is undecided",
-    }[verdict]
-    parts = [f"{opening}: {_size(evidence)}."]
-    if reasons:
-        parts.append(f"The interval alone says {raw_verdict(evidence)}, but {' and '.join(reasons)}.")
-    elif evidence.arm_diverged:
-        parts.append(f"It diverged in {plural(len(evidence.arm_diverged), 'pair')}.")
-    return " ".join(parts)
-
-
-def _cells(evidence: Evidence) -> str:
-    """The cells of the mean; they are the rungs where each was run in one setting."""
-    if evidence.n_cells == evidence.n_rungs:
-        return f"{evidence.n_rungs} rungs"
-    return f"{evidence.n_cells} cells of {plural(evidence.n_rungs, 'rung')}"
-
-
-def _size(evidence: Evidence) -> str:
-    """The mean difference with its interval, pairs and degrees of freedom."""
-    estimate, y, interval = evidence.estimate, evidence.options.y, evidence.difference.interval
-    if estimate is None:
-        return "no pair has two completed trials"
-    direction = "lower" if estimate.value < 0 else "higher"
-    unit = " nats/token" if is_loss(y) else ""
-    start = f"its {y} is {abs(estimate.value):.4f}{unit} {direction}"
-    start += f" on average over {_cells(evidence)}" if evidence.n_cells > 1 else " at one rung"
-    if interval is None:
-        lack = "too few independent clusters" if estimate.between else _no_repeats(evidence)
-        return f"{start}, with {lack}: no confidence interval, so no claim"
-    basis = {
-        "": "",
-        "rungs": ", from the spread between rungs: one seed each",
-        "clusters": ", from the spread between clusters",
-        "seeds of clusters": ", from whole clusters: pairs that are not independent count as one",
-    }[estimate.between]
-    level, p = percent(evidence.options.level), p_value(evidence.difference.p_holm)
-    return (
-        f"{start} ({level} interval of the difference {span(interval)}; {evidence.n_pairs} pairs, "
-        f"{plural(estimate.df, 'degree')} of freedom{basis}, Holm p {p})"
-    )
-
-
-def would_change(evidence: Evidence, verdict: Verdict, reasons: list[str]) -> str:
-    """What evidence would change the verdict, written from the numbers."""
-    if evidence.same_trials:
-        return "Nothing: the two arms describe one training job."
-    if verdict == "invalid":
-        return "Completed trials of both arms at the same rung and seed."
-    y = evidence.options.y
-    if not is_loss(y):
-        return f"A verdict needs a column of losses (a name that starts with loss); {y} is none."
-    parts = [_when_blocked(evidence) if reasons else _when_free(evidence, verdict)]
-    if missing := evidence.absences[MISSING]:
-        parts.append(f"{plural(len(missing), 'pair')} without a result could move it.")
-    return " ".join(parts)
-
-
-def _when_blocked(evidence: Evidence) -> str:
-    wanted = [f"a setting at which {evidence.arm} does not diverge"] if evidence.arm_diverged else []
-    wanted += [f"a wider learning-rate grid for {name}" for name in evidence.censored]
-    return f"What would settle it: {' and '.join(wanted)}."
-
-
-def _when_free(evidence: Evidence, verdict: Verdict) -> str:
-    if verdict in ("better", "worse"):
-        if evidence.fragile:
-            any_one = "any one of " if len(evidence.fragile) > 1 else ""
-            return f"Fragile: leaving out {any_one}{', '.join(evidence.fragile)} makes it undecided."
-        robust = evidence.parts and evidence.estimate is not None and evidence.estimate.df > 0
-        if robust and not evidence.arm_diverged:
-            part = joined(evidence.parts, "or")
-            return f"It holds if any one {part} is left out; rungs beyond this range could still change it."
-        return "More rungs and seeds; this one says nothing beyond what was run."
-    if verdict == "equivalent":
-        return f"A difference above {evidence.options.margin} at rungs outside this range."
-    return " ".join(filter(None, [_when_undecided(evidence), _standing(evidence)]))
-
-
-def _no_repeats(evidence: Evidence) -> str:
-    """Why there is no noise between seeds: each cell has one, or the others repeat it."""
-    return (
-        "one seed per rung" if evidence.n_pairs <= evidence.n_cells else "seeds that are copies of each other"
-    )
-
-
-def _when_undecided(evidence: Evidence) -> str:
-    estimate = evidence.estimate
-    if estimate is None:
-        return "Pairs of which both trials complete."
-    if estimate.between in ("clusters", "seeds of clusters"):
-        return "More independent clusters: the spread between them is the noise."
-    if estimate.df == 0:
-        return "A second seed: one seed carries no claim."
-    p = estimate.p_value()
-    if p is not None and p < evidence.alpha:
-        return "A few more seeds: only the correction for several arms stands against a claim."
-    if estimate.between:
-        return "A second seed at every rung: the spread between rungs is all the noise figure there is."
-    pair_sd = evidence.difference.pair_sd or 0.0
-    seeds = seeds_needed(estimate, pair_sd, evidence.n_cells, evidence.options.level)
-    noise = f"the observed noise (sd {pair_sd:.4f} per pair)"
-    if seeds is None:
-        return f"With {noise} a difference this small would need more than 100 seeds per rung."
-    return f"With {noise} about {seeds} completed pairs at every rung would resolve a difference this large."
-
-
-def _standing(evidence: Evidence) -> str:
-    """What more seeds alone would not overcome, for an undecided arm that looks better."""
-    if evidence.estimate is None or evidence.estimate.value >= 0:
-        return ""
-    reasons = blocks(evidence, "better")
-    return f"More seeds alone will not make it better: {' and '.join(reasons)}." if reasons else ""

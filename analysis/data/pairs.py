@@ -17,7 +17,7 @@ from scalevec.analysis.data.tidy import (
     require_column,
 )
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.formatting import count
+from scalevec.analysis.formatting import count, plural
 from scalevec.analysis.options import AnalysisOptions
 
 CELL_COLUMNS = ("rung", "n_tokens", "optimizer", "schedule", "corpus", "architecture")
@@ -40,13 +40,34 @@ _SWEEP_COLUMNS = frozenset((
     "threads", "gpu", "cuda", "cudnn", "torch_version", "commit", "local_changes",
 ))
 # fmt: on
-PairKind = Literal["complete", "arm diverged", "reference diverged", "both diverged", "missing or failed"]
+PairKind = Literal[
+    "complete",
+    "arm diverged",
+    "reference diverged",
+    "both diverged",
+    "no result yet",
+    "failed or cancelled",
+    "one side only",
+]
 COMPLETE: Final = "complete"
 ARM_DIVERGED: Final = "arm diverged"
 REFERENCE_DIVERGED: Final = "reference diverged"
 BOTH_DIVERGED: Final = "both diverged"
-MISSING: Final = "missing or failed"
-NO_DIFFERENCE: tuple[PairKind, ...] = (ARM_DIVERGED, REFERENCE_DIVERGED, BOTH_DIVERGED, MISSING)
+WAITING: Final = "no result yet"
+FAILED: Final = "failed or cancelled"
+UNPAIRED: Final = "one side only"
+"""No planned pair: a row of one arm whose counterpart the table does not hold."""
+WITHOUT_RESULT: tuple[PairKind, ...] = (WAITING, FAILED)
+"""Planned pairs (both sides have a row) that have no result: a diverged trial is one, a failed one is not."""
+NO_DIFFERENCE: tuple[PairKind, ...] = (
+    ARM_DIVERGED,
+    REFERENCE_DIVERGED,
+    BOTH_DIVERGED,
+    *WITHOUT_RESULT,
+    UNPAIRED,
+)
+_HAS_RESULT = frozenset(("completed", "diverged"))
+_ENDED_WITHOUT = frozenset(("failed", "cancelled"))
 
 
 def setting_columns(table: pd.DataFrame, settings: Sequence[str] | None) -> list[str]:
@@ -94,6 +115,26 @@ class Pairs:
     def absences(self) -> dict[PairKind, tuple[str, ...]]:
         """The names of the pairs that have no difference, by kind."""
         return {kind: tuple(self.names(kind)) for kind in NO_DIFFERENCE}
+
+    @property
+    def n_planned(self) -> int:
+        """The pairs of which both sides have a row, with a result or not."""
+        return int((self.table["kind"] != UNPAIRED).sum())
+
+    @property
+    def n_without_result(self) -> int:
+        """Planned pairs that have no result."""
+        return len(self.of_kind(*WITHOUT_RESULT))
+
+    @property
+    def is_interim(self) -> bool:
+        """Whether some planned pair has no result: then nothing is claimed."""
+        return self.n_without_result > 0
+
+    @property
+    def progress(self) -> str:
+        """How many of the planned pairs have a result, as text."""
+        return f"{self.n_planned - self.n_without_result} of {plural(self.n_planned, 'pair')}"
 
     @property
     def same_trials(self) -> bool:
@@ -167,7 +208,7 @@ def paired_by(table: pd.DataFrame, reference: str, arm: str, options: AnalysisOp
     Raises :class:`DataError` where two rows of an arm have the same key.
     """
     require_column(table, options.cluster)
-    rows = comparison_rows(table)
+    rows = _placed(comparison_rows(table))
     cell_columns = columns_of_cells(rows[rows["arm"].isin([reference, arm])], options.settings)
     key = [*cell_columns, "seed"]
     compute = compute_of(rows, options.n_convention, options.c_convention)
@@ -223,6 +264,27 @@ def run_as_a_grid(rows: pd.DataFrame, cell_columns: Sequence[str]) -> list[str]:
     return grid
 
 
+def _placed(rows: pd.DataFrame) -> pd.DataFrame:
+    """``rows`` with what names the cell of a trial that has not run yet, where the others leave no doubt.
+
+    A trial that never started knows its rung and seed; its tokens, corpus or architecture stand in no record.
+    """
+    unknown = ~rows["status"].isin(_HAS_RESULT)
+    if not unknown.any():
+        return rows
+    rows = rows.copy()
+    alike = [name for name in ("rung", "tokens_per_parameter") if name in rows]
+    for name in ("n_params", *(column for column in CELL_COLUMNS if column in rows)):
+        blank = unknown & (rows[name].isna() | (rows[name] == ""))
+        if blank.any():
+            known = rows.loc[rows[name].notna() & (rows[name] != "")]
+            values = known.groupby(alike, dropna=False)[name].agg(["nunique", "first"])
+            only = values.loc[values["nunique"] == 1, ["first"]]
+            places = rows.loc[blank, alike].merge(only, left_on=alike, right_index=True, how="left")
+            rows.loc[blank, name] = places["first"].to_numpy()
+    return rows
+
+
 def _one_arm(rows: pd.DataFrame, arm: str, key: list[str]) -> pd.DataFrame:
     of_arm = rows[rows["arm"] == arm]
     twice = of_arm.duplicated(key)
@@ -234,9 +296,11 @@ def _one_arm(rows: pd.DataFrame, arm: str, key: list[str]) -> pd.DataFrame:
 
 
 def _kind(reference: object, arm: object) -> PairKind:
-    known = {"completed", "diverged"}
-    if reference not in known or arm not in known:
-        return MISSING
+    sides = {reference, arm}
+    if not all(isinstance(side, str) for side in sides):
+        return UNPAIRED
+    if not sides <= _HAS_RESULT:
+        return FAILED if sides <= _HAS_RESULT | _ENDED_WITHOUT else WAITING
     if reference == arm:
         return COMPLETE if arm == "completed" else BOTH_DIVERGED
     return ARM_DIVERGED if arm == "diverged" else REFERENCE_DIVERGED

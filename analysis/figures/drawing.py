@@ -105,12 +105,14 @@ def _drawn_files(
 def page_figures(data: FigureInput, names: Sequence[str]) -> dict[str, PageFigure]:
     """Return those figures of ``names`` that can be drawn, as SVG in the colours of a page."""
     figures = {}
+    arms = data.trials.interim()
+    stamp = f"Interim: {'; '.join(arms)}. " if arms else ""
     with PAGE.style():
         for name, drawing in _drawings(data, names, PAGE)[0].items():
             pages = _pages(name, drawing).items()
             label = FIGURES[name].description
             svgs = tuple(page_svg(figure, page.replace("-", ""), label) for page, figure in pages)
-            figures[name] = PageFigure(svgs, drawing.caption)
+            figures[name] = PageFigure(svgs, f"{stamp}{drawing.caption}")
     return figures
 
 

@@ -120,6 +120,7 @@ def render_report(data: ReportInput) -> str:
         .render(
             data=data,
             comparisons=comparisons,
+            interim=data.figures.trials.interim(),
             warnings=shared,
             arm_warnings={c.arm: [w for w in c.warnings if w not in shared] for c in comparisons},
             table=comparison_table(data.table, comparisons),

@@ -41,7 +41,7 @@ def _row(comparison: Comparison) -> tuple[str, ...]:
         _NONE if difference.mean is None else signed(difference.mean),
         span(difference.interval) if difference.interval else _NONE,
         _NONE if p is None else p_value(p),
-        comparison.verdict,
+        comparison.interim or comparison.verdict,
     )
 
 

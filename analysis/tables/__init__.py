@@ -11,6 +11,7 @@ from scalevec.analysis.errors import DataError, require_choice
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 from scalevec.analysis.registry import TABLES, load
 from scalevec.analysis.tables.content import Table
+from scalevec.analysis.tables.phrases import interim_stamp
 
 
 def table(
@@ -43,4 +44,11 @@ def table(
     build: Callable[[ComparedTrials], Table] = load(TABLES[name].factory)
     contents = build(trials)
     remarks = (f"{line[0].upper()}{line[1:]}." for line in trials.chosen_rows())
-    return replace(contents, notes=(*contents.notes, *remarks))
+    contents = replace(contents, notes=(*contents.notes, *remarks))
+    if stamp := interim_stamp(trials):
+        title, note = (
+            f"{contents.title} ({stamp})",
+            f"{stamp[0].upper()}{stamp[1:]}: no interval, no p-value.",
+        )
+        contents = replace(contents, title=title, notes=(note, *contents.notes))
+    return contents

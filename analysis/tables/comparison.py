@@ -65,8 +65,9 @@ def _arm_rows(comparison: Comparison, trials: pd.DataFrame) -> list[tuple[str, .
         )
     overall = comparison.loss_difference
     mean = "none" if overall.mean is None else _difference(overall.mean, overall.interval)
-    total = (comparison.arm, "all (mean)", *[""] * 5, mean, str(comparison.pairs), "", comparison.verdict)
-    return [*rows, total]
+    verdict = comparison.interim or comparison.verdict
+    total = (comparison.arm, "all (mean)", *[""] * 5, mean, str(comparison.pairs), "")
+    return [*rows, (*total, verdict)]
 
 
 def _difference(mean: float, interval: tuple[float, float] | None) -> str:
@@ -96,4 +97,6 @@ def _notes(comparisons: Sequence[Comparison]) -> list[str]:
 
 def _absence(comparison: Comparison) -> str:
     kinds = (comparison.arm_diverged, comparison.reference_diverged, comparison.both_diverged)
-    return absence_note(comparison.arm, comparison.reference, (*kinds, comparison.missing))
+    return absence_note(
+        comparison.arm, comparison.reference, (*kinds, comparison.missing, (), comparison.unpaired)
+    )

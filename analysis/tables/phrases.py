@@ -51,6 +51,12 @@ def of_mean(name: str, mean: CellMean | LossDifference | None) -> dict[str, floa
     return bounds(name, mean.mean if mean else None, mean.interval if mean else None)
 
 
+def interim_stamp(trials: ComparedTrials) -> str:
+    """``interim: none 3 of 8 pairs`` while planned pairs have no result, else empty."""
+    arms = trials.interim()
+    return f"interim: {'; '.join(arms)}" if arms else ""
+
+
 def loss_notes(trials: ComparedTrials) -> list[str]:
     """How means and differences are to be read."""
     level = percent(trials.options.level)
@@ -179,7 +185,14 @@ def absence_note(arm: str, reference: str, absences: Iterable[Sequence[str]]) ->
 
     The kinds are those of :data:`NO_DIFFERENCE`, in their order; empty where all pairs have a difference.
     """
-    kinds = ("diverged", f"{reference} diverged", "both diverged", "no result")
+    kinds = (
+        "diverged",
+        f"{reference} diverged",
+        "both diverged",
+        "no result yet",
+        "failed or cancelled",
+        "run on one side only",
+    )
     parts = [f"{kind} at {'; '.join(names)}" for kind, names in zip(kinds, absences, strict=True) if names]
     return f"Without a difference, {arm}: {' and '.join(parts)}." if parts else ""
 

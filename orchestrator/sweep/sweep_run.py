@@ -55,6 +55,8 @@ class Member:
             "stage": self.stage,
             "rung": self.cell.rung,
             "seed": self.trial.seed,
+            "n_params": self.cell.n_params,
+            "n_tokens": self.trial.tokens,
             "lr_status": self.lr_status,
             "learning_rate": self.trial.optimizer.learning_rate,
             "tokens_per_parameter": self.trial.tokens / self.cell.n_params,

@@ -163,13 +163,13 @@ def test_a_fixed_learning_rate_of_the_reference_is_said(sweep):
     assert any("fixed, not tuned" in warning for warning in comparison.warnings)
 
 
-def test_failed_and_missing_pairs_are_listed(sweep):
+def test_failed_pairs_are_listed_as_missing_and_single_trials_as_unpaired(sweep):
     table = sweep()
     table.loc[0, ["status", "loss"]] = ["failed", np.nan]
     comparison = only(table.drop(index=table.index[-1]))
     assert comparison.pairs == 6
-    assert comparison.missing == ("25k, seed 0", "150k, seed 1")
-    assert "2 pairs without a result could move it" in comparison.would_change
+    assert comparison.missing == ("25k, seed 0",)
+    assert comparison.unpaired == ("150k, seed 1",)
 
 
 def test_a_trial_without_its_pair_is_no_micro_batch_mismatch(sweep):
@@ -656,7 +656,7 @@ def test_each_missing_pair_is_counted_and_named_with_its_budget(sweep):
     comparison = only(table)
     assert len(comparison.missing) == 4
     assert comparison.missing[0] == "25k, 401k tokens, seed 0"
-    assert "4 pairs without a result" in comparison.would_change
+    assert "4 pairs that failed" in comparison.would_change
 
 
 def test_arms_of_one_sweep_are_described_by_the_options_they_were_compared_with(sweep):

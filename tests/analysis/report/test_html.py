@@ -175,7 +175,7 @@ def test_a_sweep_that_has_just_begun_has_a_page(tmp_path, sweep):
 
 def test_a_sweep_without_a_finished_trial_has_a_page(tmp_path, sweep):
     text = page(tmp_path / "r.html", sweep().assign(status="pending", loss=np.nan)).text
-    assert "No verdict on unified" in text
+    assert "unified against baseline is incomplete, interim: 0 of 8 pairs" in text
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -1,0 +1,124 @@
+"""What stands against a comparison beside its verdict: one sentence each."""
+
+from typing import Any
+
+import numpy as np
+
+from scalevec.analysis.comparison.differences import excludes_zero
+from scalevec.analysis.comparison.trials import ComparedTrials
+from scalevec.analysis.comparison.verdict import Evidence
+from scalevec.analysis.data.pairs import (
+    ARM_DIVERGED,
+    BOTH_DIVERGED,
+    FAILED,
+    REFERENCE_DIVERGED,
+    UNPAIRED,
+    WAITING,
+    PairKind,
+    Pairs,
+    differs,
+)
+from scalevec.analysis.data.tidy import FloatArray, simulation_warnings, unit_warnings
+from scalevec.analysis.fits.law_tests import lack_of_fit
+from scalevec.analysis.formatting import equal_optima_warning, is_loss, plural
+from scalevec.analysis.statistics import paired as inference
+from scalevec.analysis.statistics.noise import are_copies, floor_profile
+
+
+def unverified(laws: list[dict[str, Any]]) -> list[str]:
+    """A warning for each law whose fit is no verified optimum."""
+    return [
+        f"the law of the {law['side']} in {law['x']} is not a verified optimum: read no multiplier from it"
+        for law in laws
+        if not law["verified"]
+    ]
+
+
+def not_unique(laws: list[dict[str, Any]]) -> list[str]:
+    """A warning for each law whose optimum is not unique."""
+    return [
+        f"law of the {law['side']} in {law['x']}: {warning}"
+        for law in laws
+        for warning in equal_optima_warning(law["equal_parameters"])
+    ]
+
+
+def of_reference(trials: ComparedTrials) -> list[str]:
+    """What the reference's own ladder says about the law, and whether it was tuned."""
+    reference, options = trials.reference, trials.options
+    warnings = simulation_warnings(trials.rows) + unit_warnings(trials.rows)
+    rows = trials.of_arm(reference, "completed")
+    if len(rows) and rows["n_tokens"].nunique() > 1 and is_loss(options.y):
+        compute = 6.0 * rows["n_params"].to_numpy(float) * rows["n_tokens"].to_numpy(float)
+        profile = floor_profile(compute, rows["loss"].to_numpy(float))
+        if not profile.identified and options.law != "chinchilla":
+            warnings.append(f"{reference}: {profile.warning}")
+    if "lr_status" in rows and (rows["lr_status"] == "fixed").any():
+        warnings.append(f"the learning rate of {reference} was fixed, not tuned")
+    return warnings
+
+
+def of_pairs(evidence: Evidence, pairs: Pairs) -> list[str]:
+    """What did not complete, was not tuned where it was run, or is known from little."""
+    labels: dict[PairKind, str] = {
+        ARM_DIVERGED: f"{evidence.arm} diverged and {evidence.reference} did not",
+        REFERENCE_DIVERGED: f"{evidence.reference} diverged and {evidence.arm} did not",
+        BOTH_DIVERGED: "both diverged",
+        WAITING: "no result yet",
+        FAILED: "failed or cancelled",
+        UNPAIRED: "a trial of one arm without its counterpart",
+    }
+    warnings = [
+        f"{labels[kind]}: {'; '.join(names)}; no number enters the mean difference"
+        for kind, names in evidence.absences.items()
+        if names
+    ]
+    if pairs.one_sided:
+        where = "; ".join(pairs.one_sided)
+        warnings.append(
+            f"the difference does not speak of settings that one of the arms was not run in: {where}"
+        )
+    warnings += [f"{name}: a learning rate is censored at the edge of its grid" for name in evidence.censored]
+    if n_pairs := int(np.sum(differs(pairs, "micro_batch"))):
+        used = f"{plural(n_pairs, 'pair')} used different micro-batch sizes"
+        warnings.append(f"{used} (floating-point summation order differs)")
+    warnings += [*_carried(pairs), *_copies(evidence, pairs)]
+    testable = evidence.n_pairs and not pairs.dependent and not pairs.is_interim
+    p = inference.heterogeneity(pairs.differences, pairs.cells) if testable else None
+    if p is not None and p < evidence.alpha:
+        warnings.append("the difference is not the same at all rungs: the mean speaks of these rungs only")
+    estimate = evidence.estimate
+    interval = evidence.difference.interval
+    if estimate and interval and estimate.df < 3 and not excludes_zero(interval):
+        warnings.append(f"{estimate.df} degrees of freedom: the interval is wide because little is known")
+    return warnings
+
+
+def _carried(pairs: Pairs) -> list[str]:
+    """The rungs whose learning rate follows from smaller ones."""
+    columns = [name for name in ("lr_status_reference", "lr_status_arm") if name in pairs.table]
+    rows = pairs.table[(pairs.table[columns] == "carried").any(axis=1)]
+    rungs = ", ".join(dict.fromkeys(rows["rung"]))
+    return [f"learning rates at {rungs} are extrapolated from smaller rungs"] if rungs else []
+
+
+def _copies(evidence: Evidence, pairs: Pairs) -> list[str]:
+    """The sides whose repeated seeds are one result written twice."""
+    return [
+        f"{name}: its repeated seeds are exact copies, which carry no noise and count as one seed"
+        for name, losses in _by_side(evidence, pairs, "loss").items()
+        if len(losses) and are_copies(losses, pairs.cells)
+    ]
+
+
+def of_misfit(evidence: Evidence, pairs: Pairs, law: str) -> list[str]:
+    """Where the law that multipliers rest on misses the rungs; for independent pairs on one line in C."""
+    losses, compute = (_by_side(evidence, pairs, column) for column in ("loss", "compute"))
+    tests = {name: lack_of_fit(law, {"x": compute[name]}, losses[name]) for name in losses}
+    return [f"{name}: {test.warning}" for name, test in tests.items() if test is not None and test.warning]
+
+
+def _by_side(evidence: Evidence, pairs: Pairs, column: str) -> dict[str, FloatArray]:
+    """``column`` of the complete pairs, of the reference and of the arm."""
+    sides = {evidence.reference: "reference", evidence.arm: "arm"}
+    return {name: pairs.complete[f"{column}_{side}"].to_numpy(float) for name, side in sides.items()}

@@ -1,0 +1,162 @@
+"""A verdict in words: one sentence with its figures, and what would change it."""
+
+from scalevec.analysis.comparison.verdict import Evidence, Verdict, blocks, raw_verdict
+from scalevec.analysis.data.pairs import FAILED, WAITING
+from scalevec.analysis.formatting import is_loss, joined, p_value, percent, plural, span
+from scalevec.analysis.statistics.paired import seeds_needed
+
+
+def sentence(evidence: Evidence, verdict: Verdict, reasons: list[str]) -> str:
+    """The verdict in words and numbers."""
+    arm, reference = evidence.arm, evidence.reference
+    if evidence.same_trials:
+        return f"{arm} and {reference} are the same trials: identical by construction."
+    if verdict == "invalid":
+        return f"No verdict on {arm}: no pair with {reference} has two finished trials."
+    if not is_loss(evidence.options.y):
+        return f"{arm} against {reference} has no verdict: {_size(evidence)}."
+    if verdict == "incomplete":
+        return f"{arm} against {reference} is incomplete, interim: {evidence.progress}{_so_far(evidence)}."
+    opening = {
+        "better": f"{arm} is better than {reference}",
+        "worse": f"{arm} is worse than {reference}",
+        "equivalent": f"{arm} and {reference} are equivalent within {evidence.options.margin}",
+        "undecided": f"{arm} against {reference} is undecided",
+    }[verdict]
+    parts = [f"{opening}: {_size(evidence)}."]
+    if reasons:
+        parts.append(f"The interval alone says {raw_verdict(evidence)}, but {' and '.join(reasons)}.")
+    elif evidence.arm_diverged:
+        parts.append(f"It diverged in {plural(len(evidence.arm_diverged), 'pair')}.")
+    return " ".join(parts)
+
+
+def _so_far(evidence: Evidence) -> str:
+    """The estimate of the pairs that have a result, which is no claim."""
+    estimate = evidence.estimate
+    if estimate is None:
+        return ""
+    error = f"standard error {estimate.standard_error:.4f}" if estimate.has_noise else "no noise figure"
+    return f". So far {_start(evidence)} ({error}); no claim before every planned pair has a result"
+
+
+def _cells(evidence: Evidence) -> str:
+    """The cells of the mean; they are the rungs where each was run in one setting."""
+    if evidence.n_cells == evidence.n_rungs:
+        return f"{evidence.n_rungs} rungs"
+    return f"{evidence.n_cells} cells of {plural(evidence.n_rungs, 'rung')}"
+
+
+def _start(evidence: Evidence) -> str:
+    """The mean difference and what it is over."""
+    y, value = evidence.options.y, evidence.difference.mean or 0.0
+    direction = "lower" if value < 0 else "higher"
+    unit = " nats/token" if is_loss(y) else ""
+    over = f" on average over {_cells(evidence)}" if evidence.n_cells > 1 else " at one rung"
+    return f"its {y} is {abs(value):.4f}{unit} {direction}{over}"
+
+
+def _size(evidence: Evidence) -> str:
+    """The mean difference with its interval, pairs and degrees of freedom."""
+    estimate, interval = evidence.estimate, evidence.difference.interval
+    if estimate is None:
+        return "no pair has two completed trials"
+    start = _start(evidence)
+    if interval is None:
+        lack = "too few independent clusters" if estimate.between else _no_repeats(evidence)
+        return f"{start}, with {lack}: no confidence interval, so no claim"
+    basis = {
+        "": "",
+        "rungs": ", from the spread between rungs: one seed each",
+        "clusters": ", from the spread between clusters",
+        "seeds of clusters": ", from whole clusters: pairs that are not independent count as one",
+    }[estimate.between]
+    level, p = percent(evidence.options.level), p_value(evidence.difference.p_holm)
+    return (
+        f"{start} ({level} interval of the difference {span(interval)}; {evidence.n_pairs} pairs, "
+        f"{plural(estimate.df, 'degree')} of freedom{basis}, Holm p {p})"
+    )
+
+
+def would_change(evidence: Evidence, verdict: Verdict, reasons: list[str]) -> str:
+    """What evidence would change the verdict, written from the numbers."""
+    if evidence.same_trials:
+        return "Nothing: the two arms describe one training job."
+    if verdict == "invalid":
+        return "Completed trials of both arms at the same rung and seed."
+    y = evidence.options.y
+    if verdict == "incomplete":
+        return _when_incomplete(evidence)
+    if not is_loss(y):
+        return f"A verdict needs a column of losses (a name that starts with loss); {y} is none."
+    return _when_blocked(evidence) if reasons else _when_free(evidence, verdict)
+
+
+def _when_incomplete(evidence: Evidence) -> str:
+    """What is still to be run, and what a person must settle."""
+    waiting, failed = (len(evidence.absences[kind]) for kind in (WAITING, FAILED))
+    parts = [f"the results of {plural(waiting, 'pair')}"] if waiting else []
+    if failed:
+        parts.append(
+            f"{plural(failed, 'pair')} that failed or were cancelled: run them again (scalevec retry), or "
+            "drop them by a rule of exclude in the sweep file"
+        )
+    return f"What is missing: {'; '.join(parts)}."
+
+
+def _when_blocked(evidence: Evidence) -> str:
+    wanted = ["a second rung"] if evidence.n_sizes == 1 else []
+    wanted += [f"a setting at which {evidence.arm} does not diverge"] if evidence.arm_diverged else []
+    wanted += [f"a wider learning-rate grid for {name}" for name in evidence.censored]
+    return f"What would settle it: {' and '.join(wanted)}."
+
+
+def _when_free(evidence: Evidence, verdict: Verdict) -> str:
+    if verdict in ("better", "worse"):
+        if evidence.fragile:
+            any_one = "any one of " if len(evidence.fragile) > 1 else ""
+            return f"Fragile: leaving out {any_one}{', '.join(evidence.fragile)} makes it undecided."
+        robust = evidence.parts and evidence.estimate is not None and evidence.estimate.df > 0
+        if robust and not evidence.arm_diverged:
+            part = joined(evidence.parts, "or")
+            return f"It holds if any one {part} is left out; rungs beyond this range could still change it."
+        return "More rungs and seeds; this one says nothing beyond what was run."
+    if verdict == "equivalent":
+        return f"A difference above {evidence.options.margin} at rungs outside this range."
+    return " ".join(filter(None, [_when_undecided(evidence), _standing(evidence)]))
+
+
+def _no_repeats(evidence: Evidence) -> str:
+    """Why there is no noise between seeds: each cell has one, or the others repeat it."""
+    return (
+        "one seed per rung" if evidence.n_pairs <= evidence.n_cells else "seeds that are copies of each other"
+    )
+
+
+def _when_undecided(evidence: Evidence) -> str:
+    estimate = evidence.estimate
+    if estimate is None:
+        return "Pairs of which both trials complete."
+    if estimate.between in ("clusters", "seeds of clusters"):
+        return "More independent clusters: the spread between them is the noise."
+    if estimate.df == 0:
+        return "A second seed: one seed carries no claim."
+    p = estimate.p_value()
+    if p is not None and p < evidence.alpha:
+        return "A few more seeds: only the correction for several arms stands against a claim."
+    if estimate.between:
+        return "A second seed at every rung: the spread between rungs is all the noise figure there is."
+    pair_sd = evidence.difference.pair_sd or 0.0
+    seeds = seeds_needed(estimate, pair_sd, evidence.n_cells, evidence.options.level)
+    noise = f"the observed noise (sd {pair_sd:.4f} per pair)"
+    if seeds is None:
+        return f"With {noise} a difference this small would need more than 100 seeds per rung."
+    return f"With {noise} about {seeds} completed pairs at every rung would resolve a difference this large."
+
+
+def _standing(evidence: Evidence) -> str:
+    """What more seeds alone would not overcome, for an undecided arm that looks better."""
+    if evidence.estimate is None or evidence.estimate.value >= 0:
+        return ""
+    reasons = blocks(evidence, "better")
+    return f"More seeds alone will not make it better: {' and '.join(reasons)}." if reasons else ""

@@ -1,0 +1,139 @@
+"""While a planned pair has no result nothing is claimed; one rung alone never carries a claim."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from scalevec import analysis
+from scalevec.analysis import compare, comparison_text
+from scalevec.analysis.report.verdict_table import verdict_table
+
+UNFINISHED = ["pending", "queued", "running", "failed", "cancelled"]
+
+
+def only(table: pd.DataFrame, **options):
+    (comparison,) = compare(table, reference="baseline", bootstrap=100, **options)
+    return comparison
+
+
+def unfinished(table: pd.DataFrame, status: str = "pending", rungs: tuple[str, ...] = ("55k", "83k", "150k")):
+    """``table`` with the trials of some rungs, and one seed of the smallest, not done."""
+    table = table.copy()
+    lost = table["rung"].isin(rungs) | ((table["rung"] == "25k") & (table["seed"] == 1))
+    table.loc[lost, ["status", "loss"]] = status, None
+    return table
+
+
+@pytest.mark.parametrize("status", UNFINISHED)
+def test_a_planned_pair_without_a_result_leaves_the_verdict_incomplete(sweep, status):
+    table = sweep({"baseline": 0.0, "unified": -0.3})
+    table.loc[table.index[-1], ["status", "loss"]] = status, None
+    comparison = only(table, margin=0.5)
+    assert comparison.verdict == "incomplete"
+    assert comparison.interim == "interim: 7 of 8 pairs"
+    assert (comparison.pairs, comparison.planned_pairs) == (7, 8)
+
+
+def test_an_interim_estimate_has_a_standard_error_and_no_interval_or_p_anywhere(sweep):
+    table = sweep({"baseline": 0.0, "unified": -0.3})
+    table.loc[table.index[-1], ["status", "loss"]] = "running", None
+    record = json.loads(json.dumps(only(table, margin=0.005).to_dict()))
+    assert record["loss_difference"]["mean"] == pytest.approx(-0.3, abs=0.02)
+    assert record["loss_difference"]["standard_error"] > 0
+    claims = [value for name, value in _leaves(record) if name in ("interval", "p_value", "p_holm")]
+    assert claims
+    assert set(claims) == {None}
+
+
+def _leaves(value, name=""):
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, key)
+    elif isinstance(value, list) and not name.startswith("interval"):
+        for inner in value:
+            yield from _leaves(inner, name)
+    else:
+        yield name, value
+
+
+def test_an_interim_sentence_says_how_far_the_plan_is_and_claims_nothing(sweep):
+    comparison = only(unfinished(sweep({"baseline": 0.0, "unified": -0.3})))
+    assert "incomplete, interim: 1 of 8 pairs" in comparison.sentence
+    assert "better" not in comparison.sentence
+    assert comparison.would_change == "What is missing: the results of 7 pairs."
+
+
+def test_failed_pairs_may_be_run_again_or_dropped_by_a_person(sweep):
+    comparison = only(unfinished(sweep(), "failed"))
+    assert "7 pairs that failed or were cancelled" in comparison.would_change
+    assert "exclude" in comparison.would_change
+
+
+def test_a_diverged_trial_is_a_result(sweep, diverge):
+    assert only(diverge(sweep(), "unified", "55k", 1)).verdict == "undecided"
+
+
+def test_pairs_are_counted_as_pairs_whatever_their_names(sweep):
+    budgets = [sweep().assign(n_tokens=lambda rows, k=k: k * rows["n_tokens"]) for k in (1, 2, 4)]
+    comparison = only(unfinished(pd.concat(budgets, ignore_index=True)))
+    assert comparison.interim == "interim: 3 of 24 pairs"
+    assert len(comparison.missing) == 21
+
+
+def test_trials_that_never_started_pair_with_what_is_planned(sweep):
+    """They know their arm, rung and seed; tokens, corpus and architecture stand in no record yet."""
+    table = unfinished(sweep().assign(architecture="llama", corpus="c"))
+    waiting = (table["status"] == "pending") & (table["arm"] == "unified")
+    table.loc[waiting, ["n_params", "n_tokens", "architecture", "corpus"]] = None
+    assert only(table).interim == "interim: 1 of 8 pairs"
+
+
+def test_a_row_of_a_foreign_table_without_its_counterpart_is_a_caution_and_no_plan(sweep):
+    comparison = only(sweep().iloc[:-1])
+    assert comparison.verdict == "better"
+    assert any("without its counterpart: 150k, seed 1" in text for text in comparison.warnings)
+
+
+def test_another_arm_that_is_incomplete_leaves_a_complete_one_its_verdict(sweep):
+    table = sweep({"baseline": 0.0, "unified": -0.03, "none": 0.04})
+    table.loc[table.index[table["arm"] == "none"][0], ["status", "loss"]] = "pending", None
+    verdicts = {c.arm: c.verdict for c in compare(table, reference="baseline", bootstrap=0)}
+    assert verdicts == {"unified": "better", "none": "incomplete"}
+
+
+def test_one_rung_alone_carries_no_claim(sweep):
+    comparison = only(sweep({"baseline": 0.0, "unified": -0.3}, rungs={"25k": 25_088}, seeds=(0, 1, 2)))
+    assert comparison.loss_difference.interval[1] < 0
+    assert comparison.verdict == "undecided"
+    assert "one rung alone carries no claim" in comparison.sentence
+    assert "a second rung" in comparison.would_change
+
+
+@pytest.mark.parametrize("name", ["main", "ablation", "scaling", "comparison"])
+def test_every_table_is_stamped(sweep, name):
+    table = unfinished(sweep(), rungs=("150k",)).assign(
+        vector_branches="all", vector_placement="input", vector_reparameterization="none", vector_decay="all"
+    )
+    shown = analysis.table(table, name, reference="baseline", bootstrap=50)
+    assert "(interim: unified 5 of 8 pairs)" in shown.title
+    ends = [value for row in shown.records for key, value in row.items() if key.startswith("difference_")]
+    assert set(ends) <= {None}
+
+
+def test_the_terminal_and_the_page_are_stamped(sweep, tmp_path):
+    table = unfinished(sweep())
+    assert verdict_table([only(table)]).splitlines()[2].endswith("interim: 1 of 8 pairs")
+    assert "interim: 1 of 8 pairs" in comparison_text([only(table)])
+    analysis.write_report(tmp_path / "r.html", table, name="n", reference="baseline", bootstrap=50)
+    page = (tmp_path / "r.html").read_text()
+    assert "Interim: unified 1 of 8 pairs have a result" in page
+    assert "95 %" not in page.split("<h2>")[0]
+
+
+def test_a_sweep_without_any_result_is_incomplete(sweep):
+    table = sweep()
+    table["status"], table["loss"] = "pending", np.nan
+    comparison = only(table)
+    assert (comparison.verdict, comparison.interim) == ("incomplete", "interim: 0 of 8 pairs")
