@@ -64,13 +64,13 @@ def scalevec_process(tmp_path) -> Callable[..., subprocess.CompletedProcess[str]
 
 @pytest.fixture
 def start_scalevec(tmp_path) -> Callable[..., "subprocess.Popen[str]"]:
-    """Starts the command and returns at once."""
+    """Starts the command and returns at once; ``change`` makes its variables of those of the test."""
     environment = os.environ | {"SCALEVEC_CACHE_DIR": str(tmp_path / "cache")}
 
-    def start(*arguments: object) -> "subprocess.Popen[str]":
+    def start(*arguments: object, change: Callable[..., dict[str, str]] = dict) -> "subprocess.Popen[str]":
         command = [str(SCALEVEC), *map(str, arguments)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes)
+        return subprocess.Popen(command, cwd=tmp_path, env=change(environment), text=True, **pipes)
 
     return start
 

@@ -3,12 +3,15 @@
 import json
 import os
 import signal
+import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
+from hold import can_hold, hold, release
 from scalevec.results.claims import end_claim
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
@@ -21,7 +24,7 @@ PATIENCE_S = 400
 
 @pytest.fixture(scope="session")
 def long_sweep(text_files) -> str:
-    return two_arms("long", text_files, tokens_per_parameter=4)
+    return two_arms("long", text_files, tokens_per_parameter=2)
 
 
 def losses(folder: Path) -> dict[str, tuple[float, float]]:
@@ -79,19 +82,31 @@ def disturbed(tmp_path, long_sweep) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def start_held(disturbed, start_scalevec) -> Callable[..., "subprocess.Popen[str]"]:
+    """Starts ``scalevec run``, whose trials stand after their first checkpoint until they are released."""
+
+    def start(*options: object) -> "subprocess.Popen[str]":
+        hold(disturbed)
+        return start_scalevec("run", "long.yaml", *(options or ("--jobs", 2)), change=can_hold)
+
+    return start
+
+
 def assert_whole(folder: Path, undisturbed) -> None:
     assert losses(folder) == undisturbed
     for actual in steps(folder).values():
         assert actual == list(range(1, len(actual) + 1))
 
 
-def test_kill_9_of_scheduler_and_worker_changes_no_bit(disturbed, undisturbed, scalevec, start_scalevec):
-    scheduler = start_scalevec("run", "long.yaml")
+def test_kill_9_of_scheduler_and_worker_changes_no_bit(disturbed, undisturbed, scalevec, start_held):
+    scheduler = start_held()
     wait_until(lambda: has_checkpoints(disturbed, 2))
     scheduler.kill()
     scheduler.wait()
     victim, *survivors = workers_of(disturbed)
     victim.kill()
+    release(disturbed)
     done = scalevec("run", "long.yaml")
     assert done.returncode == 0, done.stderr
     assert_whole(disturbed, undisturbed)
@@ -99,10 +114,11 @@ def test_kill_9_of_scheduler_and_worker_changes_no_bit(disturbed, undisturbed, s
     assert len(survivors) == 1
 
 
-def test_kill_9_of_a_worker_is_noticed_and_resumed(disturbed, undisturbed, start_scalevec):
-    scheduler = start_scalevec("run", "long.yaml")
+def test_kill_9_of_a_worker_is_noticed_and_resumed(disturbed, undisturbed, start_held):
+    scheduler = start_held()
     wait_until(lambda: has_checkpoints(disturbed, 2))
     workers_of(disturbed)[0].kill()
+    release(disturbed)
     _, messages = scheduler.communicate(timeout=PATIENCE_S)
     assert scheduler.returncode == 0, messages
     assert_whole(disturbed, undisturbed)
@@ -111,10 +127,10 @@ def test_kill_9_of_a_worker_is_noticed_and_resumed(disturbed, undisturbed, start
 
 
 def test_ctrl_c_writes_checkpoints_says_how_to_go_on_and_loses_nothing(
-    disturbed, undisturbed, scalevec, start_scalevec
+    disturbed, undisturbed, scalevec, start_held
 ):
-    scheduler = start_scalevec("run", "long.yaml")
-    wait_until(lambda: len(steps(disturbed)) == 2)
+    scheduler = start_held()
+    wait_until(lambda: has_checkpoints(disturbed, 2))
     scheduler.send_signal(signal.SIGINT)
     _, messages = scheduler.communicate(timeout=PATIENCE_S)
     assert scheduler.returncode == 130
@@ -125,12 +141,13 @@ def test_ctrl_c_writes_checkpoints_says_how_to_go_on_and_loses_nothing(
 
 
 @pytest.mark.nightly  # the first test has an adopted worker too
-def test_a_worker_that_outlives_its_scheduler_is_adopted(disturbed, undisturbed, scalevec, start_scalevec):
-    scheduler = start_scalevec("run", "long.yaml")
-    wait_until(lambda: len(steps(disturbed)) == 2)
+def test_a_worker_that_outlives_its_scheduler_is_adopted(disturbed, undisturbed, scalevec, start_held):
+    scheduler = start_held()
+    wait_until(lambda: has_checkpoints(disturbed, 2))
     scheduler.kill()
     scheduler.wait()
     assert len(workers_of(disturbed)) == 2
+    release(disturbed)
     done = scalevec("run", "long.yaml")
     assert done.returncode == 0, done.stderr
     assert_whole(disturbed, undisturbed)
@@ -138,10 +155,10 @@ def test_a_worker_that_outlives_its_scheduler_is_adopted(disturbed, undisturbed,
 
 
 def test_cancel_from_another_process_checkpoints_and_a_later_run_goes_on(
-    disturbed, undisturbed, scalevec, start_scalevec
+    disturbed, undisturbed, scalevec, start_held
 ):
-    scheduler = start_scalevec("run", "long.yaml")
-    wait_until(lambda: len(steps(disturbed)) == 2)
+    scheduler = start_held()
+    wait_until(lambda: has_checkpoints(disturbed, 2))
     cancelled = scalevec("cancel", "long")
     assert cancelled.returncode == 0, cancelled.stderr
     assert "2 trials cancelled" in cancelled.stdout
@@ -155,22 +172,19 @@ def test_cancel_from_another_process_checkpoints_and_a_later_run_goes_on(
     assert_whole(disturbed, undisturbed)
 
 
-def test_cancel_removed_ends_what_the_file_no_longer_holds(disturbed, long_sweep, scalevec, start_scalevec):
-    scheduler = start_scalevec("run", "long.yaml")
-    wait_until(lambda: len(steps(disturbed)) == 2)
+def test_cancel_removed_ends_what_the_file_no_longer_holds(disturbed, long_sweep, scalevec, start_held):
+    scheduler = start_held()
+    wait_until(lambda: has_checkpoints(disturbed, 2))
     scheduler.kill()
     scheduler.wait()
-    for process in workers_of(disturbed):
-        process.suspend()
     kept = [line for line in long_sweep.splitlines() if "unified" not in line]
     (disturbed / "long.yaml").write_text("\n".join(kept) + "\n")
-    scheduler = start_scalevec("run", "long.yaml")
+    scheduler = start_held()
     folder = SweepFolder.of(disturbed / "runs", "long")
     wait_until(lambda: len(folder.members() or []) == 1)
-    for process in workers_of(disturbed):
-        process.resume()
     done = scalevec("cancel", "long.yaml", "--removed")
     assert done.returncode == 0, done.stderr
+    release(disturbed)
     assert "1 trial cancelled" in done.stdout
     _, messages = scheduler.communicate(timeout=PATIENCE_S)
     assert scheduler.returncode == 0, messages
@@ -178,14 +192,15 @@ def test_cancel_removed_ends_what_the_file_no_longer_holds(disturbed, long_sweep
 
 
 def test_a_worker_stopped_past_its_lease_cannot_touch_what_its_successor_wrote(
-    disturbed, undisturbed, scalevec, start_scalevec
+    disturbed, undisturbed, scalevec, start_held
 ):
-    scheduler = start_scalevec("run", "long.yaml", "--jobs", "1")
+    scheduler = start_held("--jobs", "1")
     wait_until(lambda: has_checkpoints(disturbed, 1))
     sleeper = workers_of(disturbed)[0]
     sleeper.suspend()
     scheduler.kill()
     scheduler.wait()
+    release(disturbed)
     directory = RunDirectory.of(disturbed / "runs", sleeper.cmdline()[-1])
     end_claim(directory, 1, "stale, as another machine sees it")
     directory.job_path.unlink()  # from there the process cannot be adopted either
@@ -199,9 +214,9 @@ def test_a_worker_stopped_past_its_lease_cannot_touch_what_its_successor_wrote(
     assert_whole(disturbed, undisturbed)
 
 
-def test_a_second_ctrl_c_ends_everything_at_once(disturbed, start_scalevec):
-    scheduler = start_scalevec("run", "long.yaml")
-    wait_until(lambda: len(workers_of(disturbed)) == 2)
+def test_a_second_ctrl_c_ends_everything_at_once(disturbed, start_held):
+    scheduler = start_held()
+    wait_until(lambda: has_checkpoints(disturbed, 2))
     for process in workers_of(disturbed):
         os.kill(process.pid, signal.SIGSTOP)  # so that they cannot listen to the first
     scheduler.send_signal(signal.SIGINT)
