@@ -39,6 +39,8 @@ C_CONVENTIONS: dict[CConvention, str] = {
     "counted": "FLOPs counted from the architecture, attention and head included",
     "given": "the column flops as it is",
 }
+EACH_ROW = "row"
+"""``--cluster row``: each row is a run of its own, where no column of this name says otherwise."""
 FEWEST_REPLICATES = 20
 """The spread of fewer bootstrap replicates is known to no better than a fifth; that of one is zero."""
 
@@ -76,7 +78,10 @@ class AnalysisOptions:
     bootstrap: int = field(default=1000, metadata=_help("Bootstrap replicates; 0: none."))
     seed: int = field(default=0, metadata=_help("Seed of the bootstrap."))
     cluster: str = field(
-        default="cluster", metadata=_help("Cluster column: rows with the same value are dependent.")
+        default="cluster",
+        metadata=_help(
+            f"Cluster column: rows with the same value are dependent; {EACH_ROW}: each row is a run."
+        ),
     )
     n_convention: NConvention = field(
         default="matrices", metadata=_help("Parameters that N counts.", N_CONVENTIONS)

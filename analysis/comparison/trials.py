@@ -220,7 +220,7 @@ def compared_trials(results: pd.DataFrame, reference: str, options: AnalysisOpti
     """
     chosen = select(results, options.where)
     require_column(chosen, options.y)
-    table = comparison_rows(checked(chosen, ("n_params", "n_tokens", options.y)))
+    table = comparison_rows(checked(chosen, ("n_params", "n_tokens", options.y), options.cluster))
     ranks = {arm: number for number, arm in enumerate(dict.fromkeys(table["arm"]))}
     ordered = table.sort_values([name for name in _ORDER if name in table], kind="stable")
     ordered = ordered.sort_values("arm", key=lambda arms: arms.map(ranks), kind="stable", ignore_index=True)

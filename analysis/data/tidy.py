@@ -4,15 +4,18 @@ A table is tidy, one row per trial; ``n_params, n_tokens, loss`` are needed, ``a
 status, stage`` and the others of :data:`NUMBERS` are used where present.
 """
 
+import numbers
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from scalevec.analysis.data.runs import plain_columns, refuse_blanks, refuse_twins, runs_of
 from scalevec.analysis.errors import DataError, nearest, require_choice
-from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
+from scalevec.analysis.options import C_CONVENTIONS, EACH_ROW, N_CONVENTIONS
 
 REQUIRED = ("n_params", "n_tokens", "loss")
 NUMBERS = (
@@ -36,6 +39,7 @@ SMALLEST_LIKELY = {"n_params": 20_000, "n_tokens": 100_000}
 """Below these the largest trial is smaller than the smallest rung shipped (25,088 parameters, 200,704 tokens)
 and no larger than a large model in millions (10,000), so that the unit is in doubt."""
 LARGEST_FILE_BYTES = 100_000_000
+LARGEST_SEED = 2.0**63
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -70,28 +74,38 @@ def read_table(path: Path | str) -> pd.DataFrame:
     if size > LARGEST_FILE_BYTES:
         raise DataError(f"{path} has {size} bytes; allowed: up to {LARGEST_FILE_BYTES} (one row per trial)")
     try:
-        return pd.read_csv(path) if suffix == ".csv" else pd.read_parquet(path)
+        table = pd.read_csv(path) if suffix == ".csv" else pd.read_parquet(path)
     except (ValueError, OSError) as error:  # pandas' and pyarrow's parser errors are ValueErrors
         raise DataError(f"{path} cannot be read as {suffix[1:]}: {error}") from error
+    refuse_twins(table)
+    return table
 
 
-def checked(table: pd.DataFrame, required: Sequence[str] = REQUIRED) -> pd.DataFrame:
+def checked(
+    table: pd.DataFrame, required: Sequence[str] = REQUIRED, cluster: str = "cluster"
+) -> pd.DataFrame:
     """A checked copy of ``table`` with the optional columns filled in and a fresh index.
 
     Missing columns become: ``arm`` "all", ``rung`` the value of ``n_params``, ``seed`` 0, ``cluster``
-    the trial or the row, ``status`` "completed". Rows of one trial that several sweeps share are kept once.
-    ``required`` columns hold finite numbers above zero. Raises :class:`DataError`.
+    the run (:func:`runs.runs_of`), ``status`` "completed". Rows of one trial that several sweeps share are
+    kept once. ``required`` columns hold finite numbers above zero; ``cluster`` names the column of runs,
+    which no completed row may leave blank. Raises :class:`DataError`.
     """
     for name in required:
         require_column(table, name)
     if table.empty:
         raise DataError("the table has no rows; at least one is needed")
+    refuse_twins(table)
     result = table.reset_index(drop=True)
     for name in dict.fromkeys((*NUMBERS, *required)):
         if name in result.columns:
             result[name] = _numbers(result[name])
-    result = _with_defaults(result)
+    given = [name for name in (cluster, "cluster", "trial_id") if name in table.columns]
+    result = _with_defaults(result, cluster)
     _check_values(result, required)
+    counted = (result["status"] == "completed") & (result["stage"] != "tuning")
+    for name in given:
+        refuse_blanks(result, name, counted)
     if "trial_id" in result.columns:
         result = result.drop_duplicates(["trial_id", "arm", "stage"], ignore_index=True)
     return result
@@ -108,18 +122,18 @@ def _numbers(column: "pd.Series[float]") -> "pd.Series[float]":
     return numbers
 
 
-def _with_defaults(table: pd.DataFrame) -> pd.DataFrame:
+def _with_defaults(table: pd.DataFrame, cluster: str) -> pd.DataFrame:
     if "rung" not in table.columns:
         size = next((name for name in ("n_params", "n_tokens", "flops") if name in table.columns), None)
         table["rung"] = table[size].map("{:.6g}".format) if size else ""
+    table["seed"] = _seeds(table["seed"]) if "seed" in table.columns else 0
     if "cluster" not in table.columns:
-        run = table["trial_id"] if "trial_id" in table.columns else _first_copies(table)
-        table["cluster"] = run.astype(str)
-    for name, value in (("arm", "all"), ("status", "completed"), ("stage", "comparison"), ("seed", 0)):
+        table["cluster"] = runs_of(table)
+    if cluster == EACH_ROW and EACH_ROW not in table.columns:
+        table[EACH_ROW] = [f"row {number}" for number in range(1, len(table) + 1)]
+    for name, value in (("arm", "all"), ("status", "completed"), ("stage", "comparison")):
         if name not in table.columns:
             table[name] = value
-    if pd.api.types.is_numeric_dtype(table["seed"]):
-        table["seed"] = table["seed"].astype("Int64")
     for name in TEXTS:
         if name in table.columns:
             table[name] = table[name].astype(object).where(table[name].notna(), "")
@@ -127,16 +141,23 @@ def _with_defaults(table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _first_copies(table: pd.DataFrame) -> "pd.Series[int]":
-    """A number for each row, the same for rows that are equal in every column."""
-    return table.groupby(_plain(table), sort=False, dropna=False).ngroup()
+def _seeds(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Whole numbers, or names as text; a blank is no seed."""
+    given = column[column.notna()]
+    if given.map(lambda seed: isinstance(seed, numbers.Real)).all():
+        numeric = pd.to_numeric(column).astype(float)
+        whole = (numeric % 1 == 0) & (numeric.abs() < LARGEST_SEED)
+        _refuse_seed(column, ~whole & column.notna())
+        return column.astype("Int64")
+    _refuse_seed(column, ~column.map(lambda seed: isinstance(seed, str | numbers.Real)) & column.notna())
+    return column.map(str, na_action="ignore").astype(object)
 
 
-def _plain(table: pd.DataFrame) -> list[str]:
-    """The columns of plain values: two lists or dictionaries cannot be told equal by their hash."""
-    objects = [name for name in table.columns if table[name].dtype == object]
-    odd = {name for name in objects if not table[name].map(pd.api.types.is_hashable).all()}
-    return [name for name in table.columns if name not in odd]
+def _refuse_seed(column: "pd.Series[Any]", bad: "pd.Series[bool]") -> None:
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        value = str(column.iloc[row])[:40]
+        raise DataError(f"column 'seed', row {row + 1}: {value}; allowed: whole numbers below 2^63, or names")
 
 
 def _check_values(table: pd.DataFrame, required: Sequence[str]) -> None:
@@ -170,7 +191,7 @@ def completed_rows(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
     others = rows.loc[rows["status"] != "completed", "status"].value_counts()
     excluded.update({str(status): int(count) for status, count in others.sort_index().items()})
     kept = rows[rows["status"] == "completed"]
-    copies = kept.duplicated(_plain(kept))
+    copies = kept.duplicated(plain_columns(kept))
     excluded["duplicate"] = int(copies.sum())
     kept = kept[~copies].reset_index(drop=True)
     return kept, {reason: count for reason, count in excluded.items() if count}

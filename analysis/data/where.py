@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from scalevec.analysis.data.runs import refuse_twins
 from scalevec.analysis.errors import DataError, nearest
 
 LONGEST_EXPRESSION = 2_000
@@ -54,6 +55,7 @@ def rows_left_out(table: pd.DataFrame, expression: str | None, arms: Sequence[st
 
 def holds(table: pd.DataFrame, expression: str) -> "pd.Series[bool]":
     """For each row of ``table`` whether ``expression`` holds. Raises :class:`DataError`."""
+    refuse_twins(table)
     return _Evaluator(table, expression).evaluate()
 
 

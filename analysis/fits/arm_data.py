@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from scalevec.analysis.data.runs import checkpoints, has_seeds, not_repetitions
 from scalevec.analysis.data.tidy import FloatArray, checked, completed_rows, require_column
 from scalevec.analysis.data.where import rows_left_out, select
 from scalevec.analysis.errors import DataError
@@ -36,6 +37,27 @@ class ArmData:
         return self.clusters.nunique() == len(self.y)
 
     @property
+    def repeats_by_seed(self) -> bool:
+        """Whether points of equal variables, where there are any, are told apart by seeds."""
+        return bool(self.optima) or has_seeds(self.rows, self.points.cells)
+
+    @property
+    def repetitions(self) -> tuple[str, list[str]]:
+        """What is wrong with rows of equal variables, as a sentence, and the columns in which they differ."""
+        if self.optima:
+            return "", []
+        return not_repetitions(self.rows, self.points.cells, " and ".join(self.points.variables))
+
+    @property
+    def doubt(self) -> str:
+        """Why these rows carry no interval whatever the method, as a sentence; empty where they may."""
+        if self.optima:
+            return ""
+        problem, columns = self.repetitions
+        unlike = f"no interval: {problem}" if columns and self.independent else ""
+        return checkpoints(self.rows, self.options.cluster) or unlike
+
+    @property
     def clusters(self) -> "pd.Series[str]":
         """What each point is drawn with: its cluster; an optimum is one of its own."""
         if self.optima:
@@ -55,7 +77,7 @@ def data_of_arms(results: pd.DataFrame, options: AnalysisOptions) -> list[ArmDat
     """
     selected = select(results, options.where)
     options = with_given_compute(options, selected)
-    table = checked(selected, needed_columns(options))
+    table = checked(selected, needed_columns(options), options.cluster)
     arms = comparison_arms(table)
     if not arms:
         chosen = f" that where {options.where!r} chose" if options.where else ""

@@ -196,8 +196,11 @@ def _uncertainty(arms: Sequence[ArmData], law: FittedLaw) -> _Uncertainty:
             f"no interval: values of {joined(several)} differ at one rung, by more than seed noise"
         )
     clusters = pd.concat([data.clusters for data in arms])
+    if reason := next(filter(None, (data.doubt for data in arms)), ""):
+        return NoInterval(reason)
     if options.interval != "profile":
-        return replicates(law, law.points.cells, clusters, options)
+        seeded = all(data.repeats_by_seed for data in arms)
+        return replicates(law, law.points.cells, clusters, options, seeded=seeded)
     reason = refusal(law, clusters.nunique())
     return NoInterval(reason) if reason else ProfileIntervals()
 
@@ -227,7 +230,8 @@ def _result(data: ArmData, law: FittedLaw, arm: int, uncertainty: _Uncertainty, 
         prediction=_prediction(data, law, uncertainty, arm),
         optima=data.optima,
         warnings=(
-            *fit_warnings(data.rows, options, law, arm, independent=data.independent),
+            *fit_warnings(data.rows, options, law, arm, repeated=data.independent and data.repeats_by_seed),
+            *filter(None, [data.repetitions[0]]),
             *optima_warnings(data.optima, options),
             *hold_out_warning(held),
         ),

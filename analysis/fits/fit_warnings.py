@@ -9,7 +9,7 @@ import pandas as pd
 from scalevec.analysis.data.pairs import pooled_settings
 from scalevec.analysis.data.tidy import simulation_warnings, unit_warnings
 from scalevec.analysis.fits.isoflop import Optimum
-from scalevec.analysis.fits.law_tests import lack_of_fit
+from scalevec.analysis.fits.law_tests import lack_of_fit_at
 from scalevec.analysis.formatting import equal_optima_warning, joined
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
@@ -18,15 +18,21 @@ from scalevec.analysis.statistics.noise import floor_profile
 
 NO_FLOOR = 1e-4
 """An irreducible loss below this share of the lowest loss is the bound of zero (theta holds ln E)."""
+SHORT_SPAN = 3.0
+"""Over a shorter range of N or D a power law is a straight line, and its exponent a guess."""
 ILL_CONDITIONED = 1e8
 """Condition number of the scaled curvature above which parameters trade against each other freely."""
 
 
 def fit_warnings(
-    rows: pd.DataFrame, options: AnalysisOptions, fitted: FittedLaw, arm: int, *, independent: bool
+    rows: pd.DataFrame, options: AnalysisOptions, fitted: FittedLaw, arm: int, *, repeated: bool
 ) -> list[str]:
-    """Caveats of the law ``fitted`` to ``rows``; ``arm`` is its number in a joint fit."""
+    """Caveats of the law ``fitted`` to ``rows``; ``arm`` is its number in a joint fit.
+
+    ``repeated``: whether points of equal variables are independent and repeat each other by seed.
+    """
     warnings = simulation_warnings(rows) + unit_warnings(rows) + _rate_warning(rows)
+    warnings += [*_epochs_warning(rows), *_span_warnings(fitted, options)]
     if several := pooled_settings(rows, options.settings):
         warnings.append(f"one law through several values of {joined(several)}: choose one with where")
     law = fitted.points.law
@@ -45,7 +51,8 @@ def fit_warnings(
         profiled = floor_profile(fitted.points.variables["x"], fitted.y)
         if not profiled.identified:
             warnings.append(profiled.warning)
-        test = lack_of_fit(law.name, dict(fitted.points.variables), fitted.y) if independent else None
+    if law.method == "points" and repeated:
+        test = lack_of_fit_at(fitted.points, fitted.y)
         warnings += [test.warning] if test and test.warning else []
     if fitted.parameters(arm).get("E", np.inf) < NO_FLOOR * fitted.y.min():
         warnings.append("the best fit has no irreducible loss: E lies at its bound of zero")
@@ -63,6 +70,31 @@ def hold_out_warning(held: Mapping[str, Any]) -> list[str]:
         warnings.append(
             f"{law} unique: others, with other values of {joined(list(ranges))}, fit equally well"
         )
+    return warnings
+
+
+def _epochs_warning(rows: pd.DataFrame) -> list[str]:
+    """Where data were repeated: no law here knows repeated data from fresh ones."""
+    epochs = rows["epochs"] if "epochs" in rows else pd.Series(dtype=float)
+    if not (n_repeated := int((epochs > 1).sum())):
+        return []
+    return [
+        f"{n_repeated} of {len(rows)} trials saw data more than once (up to {epochs.max():.4g} epochs): "
+        "the law takes repeated tokens for fresh ones; to leave them out: --where 'epochs <= 1'"
+    ]
+
+
+def _span_warnings(fitted: FittedLaw, options: AnalysisOptions) -> list[str]:
+    """Which variables span too little to tell an exponent."""
+    law, warnings = fitted.points.law, []
+    for name, values in fitted.points.variables.items():
+        span = float(values.max() / values.min())
+        if span < SHORT_SPAN:
+            shown = options.x if name == "x" else name
+            warnings.append(
+                f"{shown} spans a factor of {span:.3g}, less than {SHORT_SPAN:g}: these points leave "
+                f"{law.leaves_free(name)} free, whatever its interval says"
+            )
     return warnings
 
 

@@ -102,11 +102,18 @@ class NoInterval:
 
 
 def choose(
-    n_points: int, n_free: int, cells: FloatArray, n_clusters: int, *, repeated: bool = False
+    n_points: int,
+    n_free: int,
+    cells: FloatArray,
+    n_clusters: int,
+    *,
+    repeated: bool = False,
+    seeded: bool = True,
 ) -> tuple[Interval, str]:
     """The method for a design, and why; "none" where it carries no interval.
 
-    ``repeated``: whether its clusters repeat each other (``analysis.statistics.clusters``).
+    ``repeated``: whether its clusters repeat each other (``analysis.statistics.clusters``); ``seeded``:
+    whether points of one cell are told apart by seeds.
     """
     if repeated:
         return "seed-t", ""
@@ -117,7 +124,7 @@ def choose(
                 "cover far less than an interval says"
             )
         return "cluster-t", ""
-    if n_points > len(np.unique(cells)):
+    if seeded and n_points > len(np.unique(cells)):
         return "seed-t", ""
     if n_points >= MANY_POINTS:
         return "percentile", ""
@@ -127,22 +134,30 @@ def choose(
 
 
 def replicates(
-    fit: FittedLaw, cells: FloatArray, clusters: "pd.Series[str]", options: AnalysisOptions
+    fit: FittedLaw,
+    cells: FloatArray,
+    clusters: "pd.Series[str]",
+    options: AnalysisOptions,
+    *,
+    seeded: bool = True,
 ) -> Replicates | NoInterval:
     """Fits to bootstrap replicates by ``options.interval``, or why there are none.
 
-    ``cells`` [points] are equal where only the seed differs; ``clusters`` [points] name the runs.
+    ``cells`` [points] are equal where the law's variables are, and differ by a seed alone where ``seeded``;
+    ``clusters`` [points] name the runs.
     """
     codes, names = pd.factorize(clusters)
     if options.bootstrap == 0 or options.interval == "none":
         return NoInterval("no interval was asked for")
-    blocks = blocks_of(cells, codes) if len(names) < len(fit.y) else None
+    blocks = blocks_of(cells, codes) if seeded and len(names) < len(fit.y) else None
     method: Interval = options.interval
     reason = ""
     if method == "auto":
         method, reason = choose(
-            len(fit.y), len(fit.points.free), cells, len(names), repeated=blocks is not None
+            len(fit.y), len(fit.points.free), cells, len(names), repeated=blocks is not None, seeded=seeded
         )
+    if method == "seed-t" and not seeded:
+        reason = "rows of one point are told apart by no seed"
     problem = reason or _refusal(method, fit, cells, len(names), blocks)
     if problem:
         return NoInterval(f"no interval: {problem}")

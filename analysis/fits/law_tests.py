@@ -56,18 +56,23 @@ def lack_of_fit(law: str, variables: dict[str, FloatArray], loss: FloatArray) ->
 
     None where no cell of equal variables repeats, or where there are no more cells than parameters.
     """
+    return lack_of_fit_at(DesignMatrix(law_named(law), variables), loss)
+
+
+def lack_of_fit_at(points: DesignMatrix, loss: FloatArray) -> LackOfFit | None:
+    """:func:`lack_of_fit` for ``loss`` [points] at ``points`` of one arm, or of several fitted jointly."""
     from scipy.special import fdtrc
 
-    cells = np.unique(np.stack(list(variables.values())), axis=1, return_inverse=True)[1].ravel()
-    fit = fit_points(DesignMatrix(law_named(law), variables), loss, AnalysisOptions(loss="l2"))
-    noise = pooled_noise(np.log(loss), cells.astype(float))
-    between = len(np.unique(cells)) - fit.theta.size
-    if noise.df == 0 or between <= 0 or are_copies(np.log(loss), cells.astype(float)):
+    cells, logs = points.cells, np.log(loss)
+    noise = pooled_noise(logs, cells)
+    between = len(np.unique(cells)) - len(points.free)
+    if noise.df == 0 or between <= 0 or are_copies(logs, cells):
         return None
+    fit = fit_points(points, loss, AnalysisOptions(loss="l2"))
     within = noise.sd**2 * noise.df
     missed = max(float(np.sum(fit.residuals() ** 2)) - within, 0.0)
     f = (missed / between) / noise.sd**2
-    return LackOfFit(law, f, (between, noise.df), float(fdtrc(between, noise.df, f)), fit.optimal)
+    return LackOfFit(points.law.name, f, (between, noise.df), float(fdtrc(between, noise.df, f)), fit.optimal)
 
 
 def likelihood_comparison(

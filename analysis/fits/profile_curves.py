@@ -48,7 +48,7 @@ def profiles(
     n_clusters = [data.clusters.nunique() for data in arms]
     curves = []
     for number, (data, law) in enumerate(zip(arms, laws, strict=True)):
-        if reason := refusal(law, sum(n_clusters) if jointly else n_clusters[number]):
+        if reason := data.doubt or refusal(law, sum(n_clusters) if jointly else n_clusters[number]):
             raise DataError(reason)
         for name in law.points.law.parameters:
             curve = profile(law, name, data.options.level, number if jointly else 0)

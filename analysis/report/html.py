@@ -91,7 +91,7 @@ def write_report(
     chosen = chosen_options(options, changes)
     figures = figure_input(results, reference, chosen, choices, curves)
     remarks = [*figures.trials.chosen_rows(), *_deviations(chosen, declared)]
-    table = checked(select(results, chosen.where))
+    table = checked(select(results, chosen.where), cluster=chosen.cluster)
     page = render_report(ReportInput(name, table, figures, remarks, facts or {}))
     write_atomically(Path(path), page.encode())
 

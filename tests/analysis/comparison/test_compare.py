@@ -344,7 +344,7 @@ def shapes(n_shapes: int) -> pd.DataFrame:
 
 def test_trap_7_pairs_of_one_shape_are_not_independent_and_the_conclusion_flips():
     table = shapes(12)
-    alone, together = only(table), only(table, cluster="shape")
+    alone, together = only(table, cluster="row"), only(table, cluster="shape")
     assert alone.verdict == "worse"
     assert together.verdict == "undecided"
     assert together.loss_difference.df == 11
@@ -391,7 +391,7 @@ def test_branches_of_one_trunk_count_as_one_pair(sweep):
     difference, alone = only(three).loss_difference, only(table).loss_difference
     assert difference.df == alone.df == 4
     assert difference.interval == pytest.approx(alone.interval, rel=0.05)
-    as_if_independent = only(three.drop(columns="cluster")).loss_difference
+    as_if_independent = only(three, cluster="row").loss_difference
     assert as_if_independent.df == 3 * 4
     widths = [high - low for low, high in (difference.interval, as_if_independent.interval)]
     assert widths[0] > 1.5 * widths[1]
@@ -551,7 +551,7 @@ def budgets(sweep) -> pd.DataFrame:
 
 
 def test_a_law_in_two_variables_has_its_joint_test_and_its_hold_out(sweep):
-    comparison = only(budgets(sweep), law="chinchilla")
+    comparison = only(budgets(sweep), law="chinchilla", cluster="row")
     assert comparison.joint["p_value"] > 0
     assert comparison.hold_out["rung"] == "150k"
     assert comparison.hold_out["observed"] == pytest.approx(-0.03, abs=0.01)

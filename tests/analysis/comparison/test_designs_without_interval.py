@@ -129,6 +129,7 @@ def test_points_of_one_cluster_have_no_test_of_joint_against_separate():
     parts = [pd.DataFrame({"n_params": sizes, "n_tokens": tokens, "loss": losses}) for losses in loss]
     table = pd.concat([part.assign(arm=arm) for part, arm in zip(parts, "ab", strict=True)])
     runs = table.assign(cluster=lambda t: t["arm"] + t["n_params"].astype(str))
+    table["run_id"] = np.arange(len(table))
     independent, shared = (
         fit(rows, law="chinchilla-shared", bootstrap=0, hold_out="none")[0].joint for rows in (table, runs)
     )

@@ -27,7 +27,7 @@ def points(noise: float = 0.003, random_seed: int = 0, seeds: int = 1, **changes
     loss = law_named("chinchilla").predict({**TRUTH, **changes}, {"N": n, "D": d})
     rng = np.random.default_rng(random_seed)
     table = pd.DataFrame({"n_params": n, "n_tokens": d, "loss": loss * np.exp(rng.normal(0, noise, len(n)))})
-    return table.assign(seed=np.tile(range(seeds), 20))
+    return table.assign(seed=np.tile(range(seeds), 20), run_id=np.arange(len(table)))
 
 
 @pytest.mark.parametrize(

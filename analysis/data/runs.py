@@ -1,0 +1,186 @@
+"""Which rows are runs of their own, which belong to one run, and which repeat each other by seed.
+
+None of this can be read off the losses, so it is taken from columns alone. A row is a run of its own where a
+column says so; rows are repetitions where a column of seeds says so.
+"""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from scalevec.analysis.errors import DataError
+from scalevec.analysis.formatting import joined, plural
+from scalevec.analysis.options import EACH_ROW
+
+ONE_RUN = " (token counts of one run?)"
+"""The end of a cluster's name that was not given: several token counts of one arm, N and seed."""
+BUDGET_DIGITS = 6
+"""Budgets of isoFLOP lines that agree in so many digits are one budget."""
+FEWEST_SIZES = 3
+"""A budget with so many sizes is a line; fewer carry no parabola."""
+MOST_SHOWN = 5
+_NAMES_A_RUN = re.compile(r"(^|_)(run|trial|job|experiment|id|uid|uuid|name)($|_)")
+_MEASURED = re.compile(
+    r"^(loss|wall_s|tokens_per_s|peak_memory_bytes|cause|resumes|host|device|micro_batch|diverged_at_step)|"
+    r"(^|_)(loss|perplexity|ppl|accuracy|acc|bpb|time|seconds|hours)($|_)"
+)
+
+
+def shortened(values: Sequence[object], most: int = MOST_SHOWN) -> str:
+    """The first of ``values`` as text, and how many more there are."""
+    shown = [str(value)[:40] for value in values[:most]]
+    more = len(values) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def refuse_twins(table: pd.DataFrame) -> None:
+    """Raise :class:`DataError` where two columns have one name."""
+    twins = table.columns[table.columns.duplicated()]
+    if len(twins):
+        raise DataError(f"the table has several columns {str(twins[0])!r}; allowed: one of each name")
+
+
+def plain_columns(table: pd.DataFrame) -> list[str]:
+    """The columns of plain values: two lists or dictionaries cannot be told equal by their hash."""
+    objects = [name for name in table.columns if table[name].dtype == object]
+    odd = {name for name in objects if not table[name].map(pd.api.types.is_hashable).all()}
+    return [name for name in table.columns if name not in odd]
+
+
+def refuse_blanks(table: pd.DataFrame, column: str, counted: "pd.Series[bool]") -> None:
+    """Raise :class:`DataError` with the rows of ``counted`` [rows] in which ``column`` is blank."""
+    blank = table[column].isna() | (table[column].astype(str).str.strip() == "")
+    rows = np.flatnonzero((blank & counted).to_numpy(bool))
+    if len(rows):
+        raise DataError(
+            f"column {column!r} is blank in {plural(len(rows), 'row')} ({shortened((rows + 1).tolist())}); "
+            "it says which rows belong to one run: fill it in, or leave these rows out"
+        )
+
+
+def runs_of(table: pd.DataFrame) -> "pd.Series[str]":
+    """The run of each row of a table without a column ``cluster`` [rows].
+
+    The trial where there are trials. Else rows that are equal in every column are one run, and so are several
+    token counts of one arm, N and seed, unless :func:`has_runs_by_row` says that each is a run of its own.
+    """
+    if "trial_id" in table.columns:
+        return table["trial_id"].astype(str)
+    own = table.groupby(plain_columns(table), sort=False, dropna=False).ngroup().astype(str)
+    if not {"n_params", "n_tokens"} <= set(table.columns) or has_runs_by_row(table):
+        return own
+    key = [name for name in ("arm", "n_params", "seed") if name in table.columns]
+    of_size = table.groupby(key, sort=False, dropna=False)
+    several = of_size["n_tokens"].transform("nunique") > 1
+    return own.where(~several, of_size.ngroup().astype(str) + ONE_RUN)
+
+
+def has_runs_by_row(table: pd.DataFrame) -> bool:
+    """Whether a column shows that rows which differ in tokens alone are runs of their own.
+
+    Either a column that names runs (``run``, ``run_id``, ``name``, ...) differs from row to row, or ``flops``
+    has a few budgets with several sizes each: training curves do not meet on such lines.
+    """
+    names = [name for name in table.columns if _NAMES_A_RUN.search(str(name).lower())]
+    arms = [table["arm"].astype(str)] if "arm" in table.columns else []
+    for name in names:
+        if (
+            table[name].notna().all()
+            and not pd.concat([*arms, table[name].astype(str)], axis=1).duplicated().any()
+        ):
+            return True
+    return budgets_of(table) is not None
+
+
+def budgets_of(table: pd.DataFrame) -> "pd.Series[float] | None":
+    """The planned compute budget of each row, FLOPs; None where the column ``flops`` holds no such lines.
+
+    There are lines where half of the budgets, rounded, hold :data:`FEWEST_SIZES` sizes or more.
+    """
+    if not {"flops", "n_params"} <= set(table.columns) or not table["flops"].notna().all():
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rounded = np.exp(np.round(np.log(table["flops"].to_numpy(float)), BUDGET_DIGITS))
+    sizes = table.groupby(rounded)["n_params"].nunique()
+    if len(sizes) > 1 and 2 * int((sizes >= FEWEST_SIZES).sum()) >= len(sizes):
+        return pd.Series(rounded, table.index)
+    return None
+
+
+def checkpoints(rows: pd.DataFrame, cluster: str) -> str:
+    """Why the completed ``rows`` of an arm carry no interval, as a sentence; empty where runs are known."""
+    guessed = rows[cluster].astype(str).str.endswith(ONE_RUN)
+    if not guessed.any():
+        return ""
+    counts = rows.loc[guessed, cluster].value_counts()
+    least, most = int(counts.min()), int(counts.max())
+    number = f"{most}" if least == most else f"{least} to {most}"
+    columns = _candidates(rows, cluster)
+    named = (
+        f"name their run by --cluster {joined(columns, 'or')}"
+        if columns
+        else "name their run by --cluster COLUMN"
+    )
+    return (
+        "no interval: several token counts of one N and seed: these look like checkpoints of one run "
+        f"({number} rows per run, {plural(len(counts), 'run')}), which are not independent; {named}, or say "
+        f"that each row is a run that ended there by --cluster {EACH_ROW}"
+    )
+
+
+def _candidates(rows: pd.DataFrame, cluster: str) -> list[str]:
+    """Columns that may name the runs: constant within each of them, and telling all of them apart."""
+    known = {"n_params", "rung", "arm", "seed", "status", "stage", cluster}
+    runs = rows.groupby(cluster, sort=False)
+    n_runs = runs.ngroups
+    return [
+        name
+        for name in plain_columns(rows)
+        if name not in known
+        and not pd.api.types.is_float_dtype(rows[name])
+        and rows[name].nunique() == n_runs
+        and (runs[name].nunique() == 1).all()
+    ][:3]
+
+
+def differing(rows: pd.DataFrame, cells: npt.NDArray[np.float64]) -> list[str]:
+    """The columns in which rows of one cell [rows] differ, but for measurements and names of single rows."""
+    of_cell = rows.groupby(cells, sort=False)
+    return [
+        name
+        for name in plain_columns(rows)
+        if name not in ("cluster", "trial_id", "status", "stage", "rung", "seed")
+        and not _MEASURED.search(str(name).lower())
+        and (rows[name].nunique(dropna=False) < len(rows) or name in ("n_params", "n_tokens"))
+        and (of_cell[name].nunique(dropna=False) > 1).any()
+    ]
+
+
+def has_seeds(rows: pd.DataFrame, cells: npt.NDArray[np.float64]) -> bool:
+    """Whether rows of one cell [rows] repeat each other: each has a seed, and no two have the same."""
+    repeated = pd.Series(cells).duplicated(keep=False).to_numpy()
+    seeds = pd.DataFrame({"arm": rows["arm"].to_numpy(), "cell": cells, "seed": rows["seed"].to_numpy()})[
+        repeated
+    ]
+    return bool(seeds["seed"].notna().all()) and not seeds.duplicated().any()
+
+
+def not_repetitions(
+    rows: pd.DataFrame, cells: npt.NDArray[np.float64], variables: str
+) -> tuple[str, list[str]]:
+    """What is wrong with rows of one cell that no seed tells apart, and the columns in which they differ.
+
+    An empty sentence where there are no such rows. ``variables`` names what is equal in a cell.
+    """
+    if has_seeds(rows, cells):
+        return "", []
+    several = int((pd.Series(cells).value_counts() > 1).sum())
+    columns = differing(rows, cells)
+    what = f"differ in {shortened(columns)}" if columns else "differ in no column but what was measured"
+    return (
+        f"rows of equal {variables} that no seed tells apart (at {plural(several, 'point')}) {what}: they "
+        "are not taken as repeated seeds; choose among them with --where, or name seeds in a column seed"
+    ), columns

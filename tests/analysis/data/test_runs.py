@@ -1,0 +1,165 @@
+"""Which rows are runs of their own, which belong to one, and which repeat each other."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from scalevec.analysis import DataError, compare, fit
+
+ALPHA = 0.3
+
+
+def ladder(seeds: int = 2, noise: float = 0.003) -> pd.DataFrame:
+    """Six sizes at twenty tokens per parameter, some seeds each."""
+    sizes = np.repeat(np.geomspace(1e7, 1e9, 6).round(), seeds)
+    table = pd.DataFrame({"n_params": sizes, "n_tokens": 20 * sizes, "seed": np.tile(range(seeds), 6)})
+    noise_of = np.random.default_rng(0).normal(0, noise, len(table))
+    return table.assign(loss=3.0 * (sizes / 1e8) ** -ALPHA * np.exp(noise_of))
+
+
+def curves(n_runs: int = 5, n_points: int = 35) -> pd.DataFrame:
+    """Checkpoints along runs, of which no column gives the run."""
+    sizes = np.repeat(np.geomspace(1e8, 1e9, n_runs).round(), n_points)
+    tokens = np.tile(np.linspace(1e9, 35e9, n_points), n_runs)
+    noise = np.random.default_rng(0).normal(0, 0.002, len(sizes))
+    loss = (1.7 + 400 * sizes**-0.34 + 410 * tokens**-0.28) * np.exp(noise)
+    return pd.DataFrame({"n_params": sizes, "n_tokens": tokens, "loss": loss})
+
+
+def only(table: pd.DataFrame, **options):
+    (fitted,) = fit(table, **{"hold_out": "none", "bootstrap": 50, **options})
+    return fitted
+
+
+@pytest.mark.parametrize("column", ["run", "cluster", "trial_id"])
+def test_blanks_in_the_column_of_runs_are_refused_with_their_rows(column: str):
+    table = ladder().assign(**{column: [f"r{i // 2}" for i in range(12)]})
+    table.loc[[2, 7], column] = None
+    with pytest.raises(DataError, match=rf"column '{column}' is blank in 2 rows \(3, 8\)"):
+        fit(table, cluster="cluster" if column == "trial_id" else column)
+
+
+def test_a_comparison_refuses_blank_runs_too():
+    arms = pd.concat([ladder().assign(arm=arm, run="r") for arm in "ab"], ignore_index=True)
+    arms.loc[3, "run"] = " "
+    with pytest.raises(DataError, match="column 'run' is blank in 1 row"):
+        compare(arms, reference="a", cluster="run")
+
+
+def test_rows_that_are_not_used_may_have_no_run():
+    table = ladder().assign(cluster=[f"r{i}" for i in range(12)], status="completed")
+    table.loc[0, ["cluster", "loss"]] = None
+    table.loc[0, "status"] = "failed"
+    assert only(table).n_clusters == 11
+
+
+def test_rows_of_equal_size_and_tokens_without_a_seed_are_no_seed_noise():
+    table = ladder(3).drop(columns="seed").assign(unique_tokens=np.tile([1e9, 2e9, 4e9], 6))
+    fitted = only(table)
+    assert fitted.intervals == {}
+    assert "differ in unique_tokens" in fitted.interval_note
+    assert "a column seed" in fitted.interval_note
+    assert only(table.assign(seed=np.tile(range(3), 6))).interval_method == "seed-t"
+
+
+def test_rows_without_a_seed_that_differ_in_nothing_have_the_noise_of_the_residuals():
+    fitted = only(ladder(3).drop(columns="seed"))
+    assert fitted.interval_method == "residual-t"
+    assert any("not taken as repeated seeds" in warning for warning in fitted.warnings)
+
+
+def test_seeds_that_stand_twice_at_one_point_tell_nothing_apart():
+    """By N alone, several token counts of a seed share a point."""
+    table = pd.concat([ladder(), ladder().assign(n_tokens=lambda t: 2 * t.n_tokens)])
+    fitted = only(table.assign(run=range(24)), x="N")
+    assert fitted.intervals == {}
+    assert "differ in n_tokens" in fitted.interval_note
+
+
+@pytest.mark.parametrize("seed", [0.5, np.inf, 1e30, [1, 2], True + 2**63])
+def test_a_seed_that_is_none_is_refused(seed: object):
+    table = ladder().astype({"seed": object})
+    table.at[1, "seed"] = seed
+    with pytest.raises(DataError, match="column 'seed', row 2: .*; allowed: whole numbers"):
+        fit(table)
+
+
+def test_seeds_may_be_names():
+    table = ladder().assign(seed=np.tile(["a", "b"], 6))
+    assert only(table).interval_method == "seed-t"
+
+
+def test_epochs_above_one_are_warned_of():
+    warnings = only(ladder().assign(epochs=[1.0] * 10 + [4.0, 4.0])).warnings
+    assert any("2 of 12 trials saw data more than once (up to 4 epochs)" in text for text in warnings)
+
+
+def test_checkpoints_are_not_taken_for_runs():
+    fitted = only(curves(), law="chinchilla")
+    assert (fitted.n_clusters, fitted.intervals) == (5, {})
+    assert "look like checkpoints of one run (35 rows per run, 5 runs)" in fitted.interval_note
+    assert "--cluster row" in fitted.interval_note
+
+
+def test_the_column_that_names_the_runs_of_checkpoints_is_suggested():
+    table = curves(12).assign(model=lambda t: "m" + t.n_params.astype(str))
+    assert "--cluster model" in only(table, law="chinchilla").interval_note
+    assert only(table, law="chinchilla", cluster="model").interval_method == "cluster-t"
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"cluster": lambda t: range(len(t))},
+        {"trial_id": lambda t: [f"t{i}" for i in range(len(t))]},
+        {"run_id": lambda t: [f"run {i}" for i in range(len(t))]},
+    ],
+)
+def test_a_planned_grid_of_budgets_whose_rows_have_names_keeps_its_interval(columns):
+    assert only(curves(6, 6).assign(**columns), law="chinchilla").interval_method == "residual-t"
+
+
+def test_a_planned_grid_of_budgets_may_be_said_to_be_one():
+    fitted = only(curves(6, 6), law="chinchilla", cluster="row")
+    assert (fitted.interval_method, fitted.n_clusters) == ("residual-t", 36)
+
+
+def test_sizes_on_lines_of_equal_flops_are_runs_of_their_own():
+    sizes, flops = (v.ravel() for v in np.meshgrid(np.geomspace(1e8, 1e9, 6).round(), [1e19, 1e20, 1e21]))
+    table = pd.DataFrame({"n_params": sizes, "n_tokens": flops / 6 / sizes, "flops": flops})
+    noise = np.exp(np.random.default_rng(0).normal(0, 0.003, len(table)))
+    table["loss"] = (1.7 + 400 * table.n_params**-0.34 + 410 * table.n_tokens**-0.28) * noise
+    assert only(table, law="chinchilla").interval_method == "residual-t"
+
+
+def test_a_comparison_of_checkpoints_counts_their_runs():
+    table = pd.concat([curves(12, 4).assign(arm="a"), curves(12, 4).assign(arm="b")])
+    table["loss"] *= 1 + 0.001 * np.random.default_rng(1).normal(size=len(table))
+    assert compare(table, reference="a", bootstrap=0)[0].loss_difference.df == 11
+    assert compare(table, reference="a", bootstrap=0, cluster="row")[0].loss_difference.df == 47
+
+
+def test_a_range_under_a_factor_of_three_leaves_its_exponent_free():
+    table = curves(6, 6).assign(n_params=lambda t: 1e8 * (t.n_params / 1e8) ** 0.1)
+    warnings = only(table, law="chinchilla", cluster="row").warnings
+    assert any("N spans a factor of 1.26" in text and "leave alpha free" in text for text in warnings)
+    assert not any("D spans" in text for text in warnings)
+
+
+def test_two_columns_of_one_name_are_refused():
+    table = ladder()
+    table.insert(0, "loss", 1.0, allow_duplicates=True)
+    for call in (lambda: fit(table), lambda: fit(table, where="loss > 2")):
+        with pytest.raises(DataError, match="several columns 'loss'"):
+            call()
+
+
+@pytest.mark.parametrize("law", ["chinchilla", "chinchilla-shared"])
+def test_a_wrong_law_in_two_variables_is_told_by_repeated_seeds(law: str):
+    table = pd.concat([curves(6, 4).assign(seed=seed, run_id=seed) for seed in range(3)], ignore_index=True)
+    table["run_id"] = range(len(table))
+    table["loss"] *= np.exp(0.02 * (np.log(table["n_params"] / 3e8)) ** 2)
+    rng = np.random.default_rng(0)
+    arms = [table.assign(arm=arm, loss=table.loss * np.exp(rng.normal(0, 5e-4, len(table)))) for arm in "ab"]
+    for fitted in fit(pd.concat(arms), law=law, bootstrap=0, hold_out="none"):
+        assert any("lack of fit" in warning for warning in fitted.warnings)
