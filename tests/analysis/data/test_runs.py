@@ -80,7 +80,7 @@ def test_seeds_that_stand_twice_at_one_point_tell_nothing_apart():
 def test_a_seed_that_is_none_is_refused(seed: object):
     table = ladder().astype({"seed": object})
     table.at[1, "seed"] = seed
-    with pytest.raises(DataError, match="column 'seed', row 2: .*; allowed: whole numbers"):
+    with pytest.raises(DataError, match=r"column 'seed', row 2: .*; allowed: whole numbers"):
         fit(table)
 
 
