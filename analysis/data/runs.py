@@ -69,13 +69,13 @@ def runs_of(table: pd.DataFrame) -> "pd.Series[str]":
     """
     if "trial_id" in table.columns:
         return table["trial_id"].astype(str)
-    own = table.groupby(plain_columns(table), sort=False, dropna=False).ngroup().astype(str)
+    equal_rows = table.groupby(plain_columns(table), sort=False, dropna=False).ngroup().astype(str)
     if not {"n_params", "n_tokens"} <= set(table.columns) or has_runs_by_row(table):
-        return own
+        return equal_rows
     key = [name for name in ("arm", "n_params", "seed") if name in table.columns]
     of_size = table.groupby(key, sort=False, dropna=False)
     several = of_size["n_tokens"].transform("nunique") > 1
-    return own.where(~several, of_size.ngroup().astype(str) + ONE_RUN)
+    return equal_rows.where(~several, of_size.ngroup().astype(str) + ONE_RUN)
 
 
 def has_runs_by_row(table: pd.DataFrame) -> bool:
