@@ -90,6 +90,10 @@ class AnalysisOptions:
     margin: float | None = field(
         default=None, metadata=_help("Difference within which arms are equivalent, in nats/token.")
     )
+    looks: tuple[int, ...] | None = field(
+        default=None,
+        metadata=_help("Numbers of seeds at which the arms are judged, declared before the first result."),
+    )
     settings: tuple[str, ...] | None = field(
         default=None, metadata=_help("Further columns in which a pair must agree (default: a sweep's grid).")
     )
@@ -97,16 +101,22 @@ class AnalysisOptions:
     def __post_init__(self) -> None:
         if self.settings is not None:
             object.__setattr__(self, "settings", tuple(self.settings))
+        if self.looks is not None:
+            object.__setattr__(self, "looks", tuple(self.looks))
         for option in dataclasses.fields(self):
             if option.metadata["choices"]:
                 require_choice(option.name, getattr(self, option.name), option.metadata["choices"])
         enough = self.bootstrap == 0 or FEWEST_REPLICATES <= self.bootstrap <= 1_000_000
         margin = self.margin is None or 0 < self.margin < math.inf
+        looks = self.looks is None or (
+            self.looks and list(self.looks) == sorted({max(n, 1) for n in self.looks})
+        )
         for name, good, allowed in (
             ("delta", 0 < self.delta < math.inf, "a number above zero"),
             ("level", 0 < self.level < 1, "a number between 0 and 1"),
             ("bootstrap", enough, f"0 (none) or {FEWEST_REPLICATES} to 1000000"),
             ("margin", margin, "a number of nats/token above zero, or none"),
+            ("looks", looks, "increasing numbers of seeds, as [3, 5, 8]"),
             ("hold_out", isinstance(self.hold_out, str), "'largest', 'none', a column or an expression"),
         ):
             if not good:
@@ -134,6 +144,7 @@ class OptionChanges(TypedDict, total=False):
     n_convention: NConvention
     c_convention: CConvention
     margin: float | None
+    looks: tuple[int, ...] | None
     settings: tuple[str, ...] | None
 
 

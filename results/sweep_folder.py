@@ -47,6 +47,10 @@ class SweepFolder:
     """The trials of the sweep."""
     tuning_path = FileIn("tuning.json")
     """The frozen choices of tuning."""
+    verdicts_path = FileIn("verdicts.json")
+    """The verdicts that were given, each with the pairs it had."""
+    dropped_path = FileIn("dropped.json")
+    """The trials that the sweep file left out after they had been started."""
     report_path = FileIn("report.html")
     """The report."""
     origin_path = FileIn("origin.json")
@@ -93,6 +97,22 @@ class SweepFolder:
     def tuning(self) -> dict[str, Any] | None:
         """The frozen choices of tuning."""
         return read_json_if_any(self.tuning_path, dict)
+
+    def verdicts(self) -> list[dict[str, Any]]:
+        """The verdicts that were given, oldest first."""
+        return read_json_if_any(self.verdicts_path, list) or []
+
+    def add_verdicts(self, verdicts: list[dict[str, Any]]) -> None:
+        """Keep further verdicts; those that were given stay."""
+        self._write(self.verdicts_path, [*self.verdicts(), *verdicts])
+
+    def dropped(self) -> list[dict[str, Any]]:
+        """The trials that the sweep file left out after they had been started."""
+        return read_json_if_any(self.dropped_path, list) or []
+
+    def write_dropped(self, dropped: list[dict[str, Any]]) -> None:
+        """Keep the whole list of dropped trials."""
+        self._write(self.dropped_path, dropped)
 
     def _write(self, path: Path, value: Any) -> None:
         self.path.mkdir(parents=True, exist_ok=True)

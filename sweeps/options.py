@@ -12,6 +12,7 @@ def analysis_options(compare: Mapping[str, Any]) -> dict[str, Any]:
     options = {name: value for name, value in compare.items() if name != "reference"}
     if "x" in options:
         options["x"] = X_OF_COLUMN.get(options["x"], options["x"])
-    if options.get("settings") is not None:
-        options["settings"] = tuple(options["settings"])
+    for name in ("settings", "looks"):
+        if options.get(name) is not None:
+            options[name] = tuple(options[name])
     return options

@@ -18,6 +18,15 @@ from scalevec.analysis.comparison.differences import (
     trend_per_decade,
 )
 from scalevec.analysis.comparison.multipliers import Multiplier, multipliers
+from scalevec.analysis.comparison.plan import (
+    DROPPED,
+    VERDICTS,
+    dropped_trials,
+    earlier_verdict,
+    history_of,
+    plan_of,
+    plan_sentences,
+)
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.comparison.verdict import Evidence, Verdict, decide, evidence_of
 from scalevec.analysis.comparison.verdict_text import sentence, would_change
@@ -30,7 +39,7 @@ from scalevec.analysis.data.pairs import (
     Pairs,
 )
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.formatting import is_loss, plural
+from scalevec.analysis.formatting import is_loss
 from scalevec.analysis.options import (
     AnalysisOptions,
     CConvention,
@@ -78,7 +87,10 @@ class Comparison:
         both_diverged: Pairs of which both sides diverged.
         missing: Planned pairs without a result: not run yet, failed or cancelled.
         unpaired: Trials of one arm whose counterpart the table does not hold, by the name of the pair.
-        planned_pairs: Pairs of which both sides have a row, with a result or not.
+        interim: How far the plan is, as ``interim: 3 of 8 pairs``; empty once a verdict is due.
+        plan: Planned pairs, those with a result, the declared looks (numbers of seeds), the look reached and
+            the next one, what was dropped, and the mean with its standard error over all pairs
+            (``exploratory``) where some came after the verdict.
         level: Level of the intervals.
         law: The law that gives multipliers; ``x`` is its variable (N, D or C) and ``y`` what is judged.
         loss: The loss of the fit; ``delta`` is Huber's and ``residual`` the scale it acts on.
@@ -110,7 +122,8 @@ class Comparison:
     both_diverged: tuple[str, ...]
     missing: tuple[str, ...]
     unpaired: tuple[str, ...]
-    planned_pairs: int
+    interim: str
+    plan: dict[str, Any]
     level: float
     law: str
     x: Variable
@@ -126,12 +139,6 @@ class Comparison:
     laws: tuple[dict[str, Any], ...]
     where: str | None
     excluded: dict[str, int]
-
-    @property
-    def interim(self) -> str:
-        """``interim: 3 of 8 pairs`` while planned pairs have no result, else empty."""
-        with_result = self.planned_pairs - len(self.missing)
-        return f"interim: {with_result} of {plural(self.planned_pairs, 'pair')}" if self.missing else ""
 
     @property
     def multipliers(self) -> dict[str, tuple[Multiplier, ...]]:
@@ -179,12 +186,17 @@ def compared(trials: ComparedTrials) -> list[Comparison]:
         raise DataError(
             f"interval is {trials.options.interval!r}; a comparison chooses its own: allowed is 'auto'"
         )
+    notes = cautions.of_reference(trials)
+    return [_comparison(trials, paired, evidence, notes) for paired, evidence in judged(trials)]
+
+
+def judged(trials: ComparedTrials) -> list[tuple[PairedArm, Evidence]]:
+    """What each verdict is written from: the pairs of every other arm, corrected by Holm, without any law."""
     family = [trials.paired(arm) for arm in trials.others]
     _require_common_cells([paired.pairs for paired in family], trials.reference)
-    notes = cautions.of_reference(trials)
     differences = corrected_differences(family, trials.options.level)
     return [
-        _comparison(trials, paired, difference, notes)
+        (paired, evidence_of(trials, paired, difference))
         for paired, difference in zip(family, differences, strict=True)
     ]
 
@@ -209,14 +221,19 @@ def _require_common_cells(all_pairs: list[Pairs], reference: str) -> None:
 
 
 def _comparison(
-    trials: ComparedTrials, paired: PairedArm, difference: LossDifference, notes: list[str]
+    trials: ComparedTrials, paired: PairedArm, evidence: Evidence, notes: list[str]
 ) -> Comparison:
-    pairs, chosen = paired.pairs, trials.options
-    evidence = evidence_of(trials, paired, difference)
+    pairs = paired.pairs
+    chosen = dataclasses.replace(trials.options, level=paired.level(trials.options.level))
+    dropped = dropped_trials(history_of(trials.source, DROPPED), [trials.reference, paired.arm])
+    plan = plan_of(paired, dropped)
     verdict, reasons = decide(evidence)
     left_out = trials.left_out([trials.reference, paired.arm])
     of_arm = multipliers(pairs, chosen)
     warnings = [*notes, *cautions.of_pairs(evidence, pairs)]
+    if trials.options.where is None:
+        verdicts = history_of(trials.source, VERDICTS)
+        warnings += filter(None, [earlier_verdict(paired, verdicts, trials.reference)])
     if of_arm.reason:
         warnings.append(of_arm.reason)
     elif not pairs.dependent and is_loss(chosen.y):
@@ -226,7 +243,7 @@ def _comparison(
         reference=evidence.reference,
         arm=evidence.arm,
         pairs=evidence.n_pairs,
-        loss_difference=difference,
+        loss_difference=evidence.difference,
         by_rung=tuple(rung_differences(pairs, chosen.level)),
         compute_multipliers=_noted(of_arm.compute, evidence),
         token_multipliers=_noted(of_arm.token, evidence),
@@ -236,7 +253,7 @@ def _comparison(
         joint=joint_against_separate(pairs, chosen),
         hold_out=held_out_difference(pairs, chosen),
         verdict=verdict,
-        sentence=sentence(evidence, verdict, reasons),
+        sentence=" ".join([sentence(evidence, verdict, reasons), *plan_sentences(plan)]),
         would_change=would_change(evidence, verdict, reasons),
         warnings=(*warnings, *cautions.unverified(laws), *cautions.not_unique(laws)),
         arm_diverged=evidence.absences[ARM_DIVERGED],
@@ -244,11 +261,12 @@ def _comparison(
         both_diverged=evidence.absences[BOTH_DIVERGED],
         missing=tuple(pairs.names(*WITHOUT_RESULT)),
         unpaired=evidence.absences[UNPAIRED],
-        planned_pairs=pairs.n_planned,
+        interim=f"interim: {paired.progress}" if pairs.is_interim else "",
+        plan=plan,
         n_bootstrap=chosen.bootstrap,
         laws=tuple(laws),
         excluded={"where": left_out} if left_out else {},
-        **{name: getattr(chosen, name) for name in _STATED},
+        **{name: getattr(trials.options, name) for name in _STATED},
     )
 
 

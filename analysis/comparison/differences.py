@@ -12,6 +12,7 @@ from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.formatting import is_loss
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics import paired as inference
+from scalevec.analysis.statistics.looks import Look
 from scalevec.analysis.statistics.noise import pooled_noise
 from scalevec.analysis.statistics.paired import Estimate
 
@@ -98,22 +99,50 @@ class PairedArm:
     arm: str
     pairs: Pairs
     estimate: Estimate | None
+    look: Look | None = None
+    """The look at which ``pairs`` stand, where looks were declared and one has been reached."""
+    beyond: Pairs | None = None
+    """All pairs, where ``pairs`` are those that the verdict is due on and more may have come after it."""
 
     @classmethod
-    def of(cls, arm: str, pairs: Pairs) -> "PairedArm":
+    def of(cls, arm: str, pairs: Pairs, beyond: Pairs | None = None) -> "PairedArm":
         """Return the arm with its mean difference, each cell of ``pairs`` with the same weight."""
         values = pairs.differences
-        return cls(
-            arm, pairs, inference.overall(values, pairs.cells, pairs.clusters) if len(values) else None
-        )
+        estimate = inference.overall(values, pairs.cells, pairs.clusters) if len(values) else None
+        return cls(arm, pairs, estimate, beyond=beyond)
+
+    @property
+    def progress(self) -> str:
+        """How far the plan is, as text."""
+        if self.look is None:
+            return self.pairs.progress
+        return f"look at {self.look.size} of {self.look.looks[-1]} seeds"
+
+    def exploratory(self) -> "PairedArm | None":
+        """The arm over all pairs that have a result by now, where there are more than its verdict is on."""
+        if self.beyond is None or len(self.beyond.complete) <= len(self.pairs.complete):
+            return None
+        return PairedArm.of(self.arm, self.beyond)
+
+    def level(self, level: float) -> float:
+        """The level of an interval that holds at ``level`` over all looks."""
+        return level if self.look is None else self.look.level(level)
+
+    def own_p_value(self) -> float | None:
+        """Two-sided, against zero, of these pairs alone: as if they were all that was ever looked at."""
+        return None if self.estimate is None else self.estimate.p_value()
 
     def interval(self, level: float) -> tuple[float, float] | None:
         """The interval of the mean difference; None while a planned pair has no result."""
-        return None if self.estimate is None or self.pairs.is_interim else self.estimate.interval(level)
+        if self.estimate is None or self.pairs.is_interim:
+            return None
+        return self.estimate.interval(self.level(level))
 
     def p_value(self) -> float | None:
         """Two-sided, against zero; None while a planned pair has no result."""
-        return None if self.estimate is None or self.pairs.is_interim else self.estimate.p_value()
+        if self.pairs.is_interim:
+            return None
+        return self.own_p_value() if self.look is None else self.look.p
 
 
 def corrected_differences(family: Sequence[PairedArm], level: float) -> list[LossDifference]:
@@ -189,6 +218,9 @@ def equivalence_test(paired: PairedArm, options: AnalysisOptions) -> dict[str, A
         return {"margin": margin, "p_value": None, "interval": None, "note": INTERIM}
     if estimate is None or estimate.df == 0:
         return {"margin": margin, "p_value": None, "interval": None, "note": "no degree of freedom"}
+    if paired.look is not None and not paired.look.is_last:
+        note = "tested at the last of the declared looks only"
+        return {"margin": margin, "p_value": None, "interval": None, "note": note}
     return {
         "margin": margin,
         "p_value": inference.equivalence_p(estimate, margin),

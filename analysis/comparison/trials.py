@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.comparison.differences import CellMean, PairedArm, cell_means
+from scalevec.analysis.comparison.plan import VERDICTS, as_first_judged, at_looks, history_of
 from scalevec.analysis.data.pairs import Pairs, columns_of_cells, paired_by, varying
 from scalevec.analysis.data.tidy import checked, comparison_rows, compute_of, parameters_of, require_column
 from scalevec.analysis.data.where import rows_left_out, select
@@ -154,13 +155,28 @@ class ComparedTrials:
         """The pairs of ``arm`` with another arm (by default the reference) and their mean difference."""
         names = (against or self.reference, arm)
         if names not in self._paired:
-            self._paired[names] = PairedArm.of(arm, paired_by(self.rows, *names, self.options))
+            self._paired.update(self._due(names))
         return self._paired[names]
+
+    def _due(self, names: tuple[str, str]) -> dict[tuple[str, str], PairedArm]:
+        """The pairs that a verdict is due on: at a declared look, for all arms at once, or as kept."""
+        reference, looks = names[0], self.options.looks
+        arms = self.others if looks and reference == self.reference else (names[1],)
+        family = {arm: paired_by(self.rows, reference, arm, self.options) for arm in arms}
+        if looks:
+            due = at_looks(family, looks, self.options.level)
+        else:
+            verdicts = history_of(self.source, VERDICTS)
+            due = {
+                arm: as_first_judged(PairedArm.of(arm, pairs), verdicts, reference)
+                for arm, pairs in family.items()
+            }
+        return {(reference, arm): paired for arm, paired in due.items()}
 
     def interim(self) -> list[str]:
         """The arms with planned pairs that have no result, each with how many have one, as text."""
-        parts = {arm: self.pairs(arm) for arm in self.others}
-        return [f"{arm} {pairs.progress}" for arm, pairs in parts.items() if pairs.is_interim]
+        family = [self.paired(arm) for arm in self.others]
+        return [f"{paired.arm} {paired.progress}" for paired in family if paired.pairs.is_interim]
 
     def pairs(self, arm: str) -> Pairs:
         """The pairs of ``arm`` with the reference."""

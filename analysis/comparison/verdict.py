@@ -23,6 +23,7 @@ from scalevec.analysis.data.pairs import ARM_DIVERGED, REFERENCE_DIVERGED, PairK
 from scalevec.analysis.formatting import count, is_loss
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics import paired as inference
+from scalevec.analysis.statistics.looks import Look
 from scalevec.analysis.statistics.paired import Estimate
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "incomplete", "invalid"]
@@ -47,9 +48,12 @@ class Evidence:
     n_sizes: int
     """Sizes of training: rungs, each with its budgets of tokens. One alone carries no claim."""
     progress: str
-    """How many of the planned pairs have a result, as text."""
+    """How far the plan is, as text."""
     is_interim: bool
-    """Whether some planned pair has no result."""
+    """Whether some planned pair has no result, or a declared look is still to come."""
+    look: Look | None
+    next_look: int | None
+    """The seeds of the next declared look, where none so far decides."""
     equivalence: dict[str, Any]
     absences: dict[PairKind, tuple[str, ...]]
     """The pairs that have no difference, by kind."""
@@ -89,8 +93,10 @@ def evidence_of(trials: ComparedTrials, paired: PairedArm, difference: LossDiffe
         n_cells=len(np.unique(pairs.cells)),
         n_rungs=pairs.complete["rung"].nunique(),
         n_sizes=len(pairs.complete[["rung", "n_tokens"]].drop_duplicates()),
-        progress=pairs.progress,
+        progress=paired.progress,
         is_interim=pairs.is_interim,
+        look=paired.look,
+        next_look=pairs.next_look,
         options=chosen,
         equivalence=equivalence_test(paired, chosen),
         absences=pairs.absences,
@@ -98,7 +104,7 @@ def evidence_of(trials: ComparedTrials, paired: PairedArm, difference: LossDiffe
         same_trials=pairs.same_trials,
         sign_p_holm=min(1.0, _sign_p(pairs) * n_arms),
         parts=tuple(map(_in_words, parts)),
-        fragile=tuple(_fragile(pairs, parts, estimate, corrected)),
+        fragile=tuple(_fragile(pairs, parts, estimate, paired.level(corrected))),
     )
 
 

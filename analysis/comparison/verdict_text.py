@@ -37,7 +37,8 @@ def _so_far(evidence: Evidence) -> str:
     if estimate is None:
         return ""
     error = f"standard error {estimate.standard_error:.4f}" if estimate.has_noise else "no noise figure"
-    return f". So far {_start(evidence)} ({error}); no claim before every planned pair has a result"
+    due = "at this look" if evidence.look else "before every planned pair has a result"
+    return f". So far {_start(evidence)} ({error}); no claim {due}"
 
 
 def _cells(evidence: Evidence) -> str:
@@ -101,7 +102,11 @@ def _when_incomplete(evidence: Evidence) -> str:
             f"{plural(failed, 'pair')} that failed or were cancelled: run them again (scalevec retry), or "
             "drop them by a rule of exclude in the sweep file"
         )
-    return f"What is missing: {'; '.join(parts)}."
+    missing = f"What is missing: {'; '.join(parts)}." if parts else ""
+    look = (
+        f"Go on to {evidence.next_look} seeds: that is the next declared look." if evidence.next_look else ""
+    )
+    return " ".join(filter(None, [missing, look]))
 
 
 def _when_blocked(evidence: Evidence) -> str:
@@ -141,9 +146,11 @@ def _when_undecided(evidence: Evidence) -> str:
         return "More independent clusters: the spread between them is the noise."
     if estimate.df == 0:
         return "A second seed: one seed carries no claim."
-    p = estimate.p_value()
+    p = evidence.difference.p_value
     if p is not None and p < evidence.alpha:
         return "A few more seeds: only the correction for several arms stands against a claim."
+    if evidence.look:
+        return "A new sweep with seeds of its own: the last declared look has passed."
     if estimate.between:
         return "A second seed at every rung: the spread between rungs is all the noise figure there is."
     pair_sd = evidence.difference.pair_sd or 0.0

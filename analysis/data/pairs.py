@@ -1,7 +1,7 @@
 """Pairs: two trials of different arms that agree in everything but the arm and the tuned fields."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -101,6 +101,8 @@ class Pairs:
     """The column that says which trials are not independent."""
     one_sided: tuple[str, ...] = ()
     """The settings in which one of the two arms has no trial at all, and so no pair, as text."""
+    next_look: int | None = None
+    """The seeds of the next declared look, while the looks so far decide nothing."""
 
     def of_kind(self, *kinds: PairKind) -> pd.DataFrame:
         """The pairs of these kinds."""
@@ -128,13 +130,21 @@ class Pairs:
 
     @property
     def is_interim(self) -> bool:
-        """Whether some planned pair has no result: then nothing is claimed."""
-        return self.n_without_result > 0
+        """Whether a planned pair has no result, or a declared look is still to come: nothing is claimed."""
+        return self.n_without_result > 0 or self.next_look is not None
 
     @property
     def progress(self) -> str:
         """How many of the planned pairs have a result, as text."""
         return f"{self.n_planned - self.n_without_result} of {plural(self.n_planned, 'pair')}"
+
+    def cut(self, keep: BoolArray) -> "Pairs":
+        """Only the pairs ``keep`` [pairs], with the numbers of their cells."""
+        return replace(self, table=self.table[keep].reset_index(drop=True))
+
+    def before(self, next_look: int) -> "Pairs":
+        """The same pairs, as seen before the look at ``next_look`` seeds."""
+        return replace(self, next_look=next_look)
 
     @property
     def same_trials(self) -> bool:

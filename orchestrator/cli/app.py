@@ -41,8 +41,8 @@ _METAVARS = {
     "cluster": "COLUMN",
     "settings": "COLUMN",
 }
-_NOT_ON_THE_COMMAND_LINE = ("margin",)
-"""A margin is fixed before the runs, in the sweep file."""
+_NOT_ON_THE_COMMAND_LINE = ("margin", "looks")
+"""They are fixed before the runs, in the sweep file."""
 _NOT_OF = {
     "compare": ("interval",),
     "report": ("interval",),

@@ -1,6 +1,6 @@
 """SOURCE of the reading commands: a sweep (file or name) with its results, or a table from elsewhere."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from scalevec.results.index.store import ResultsIndex
 
+VERDICTS, DROPPED = "verdicts", "dropped"
+"""What a sweep's table brings along in ``attrs`` (see ``analysis.comparison.plan``)."""
 UNREADABLE = "unreadable"
 """The state of a trial whose records cannot be read."""
 
@@ -58,7 +60,18 @@ def open_sweep(source: str, runs_dir: Path) -> Source:
         )
     rows, problems = indexed_rows(runs_dir, [member["trial_id"] for member in members])
     compare = (folder.resolved() or {}).get("compare", {})
-    return Source(folder.name, tidy_table(rows, members, folder.name), folder, compare, problems)
+    table = tidy_table(rows, members, folder.name)
+    table.attrs |= {VERDICTS: _readable(folder.verdicts), DROPPED: _readable(folder.dropped)}
+    return Source(folder.name, table, folder, compare, problems)
+
+
+def _readable(read: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """What ``read`` returns; nothing, with a line on standard error, where the file is damaged."""
+    try:
+        return read()
+    except CorruptRecordError as problem:
+        note(f"warning: {problem}; read as if there were none")
+        return []
 
 
 def open_index(runs_dir: Path) -> "ResultsIndex":

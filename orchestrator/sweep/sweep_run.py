@@ -15,6 +15,7 @@ from scalevec.orchestrator.costs.estimates import cost
 from scalevec.orchestrator.executors.profiles import Profile, request_for
 from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.scheduling.scheduler import Outcome, Scheduler
+from scalevec.orchestrator.sweep.kept_plan import check_looks, dropped_trials
 from scalevec.orchestrator.tuning import choices
 from scalevec.orchestrator.tuning.tuner import Losses, Tuner, outdated
 from scalevec.results.run_directory import RunDirectory
@@ -103,7 +104,21 @@ class SweepRun:
         return identical_arms(self.cells) + outdated(self.tuner)
 
     def write_file(self) -> None:
-        """Keep the sweep file, as given and resolved."""
+        """Keep the sweep file, as given and resolved, and which trials it drops that were started.
+
+        Raises ``InvalidInputError`` where it declares or edits looks after the first result.
+        """
+        places = [
+            Member(cell, COMPARISON, cell.trial(seed), "").to_json("")
+            for cell in self.cells
+            for seed in cell.seeds
+        ]
+        members = [member.to_json(self.id_of(member.trial)) for member in self.members()]
+        looks = self.sweep.compare.options().looks
+        check_looks(self.folder, looks, self.sweep.reference, members, self.runs_dir)
+        dropped = dropped_trials(self.folder, places, self.runs_dir)
+        if dropped or self.folder.dropped():
+            self.folder.write_dropped(dropped)
         self.folder.write_sweep(self.sweep.source.text.encode(), self.sweep.source.folder)
         self.folder.write_resolved(self.sweep.resolved())
 

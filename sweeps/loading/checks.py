@@ -61,6 +61,12 @@ def _compare(sweep: Sweep) -> Iterator[_Finding]:
     reference = sweep.compare.reference
     if reference is not None and reference not in sweep.arms:
         yield ("compare", "reference"), not_among(reference, sweep.arms, "no such arm")
+    looks = sweep.compare.options().looks
+    if looks and list(sweep.seeds) != sorted(sweep.seeds):
+        yield ("seeds",), refused(list(sweep.seeds), "seeds in increasing order: a look takes the first ones")
+    if looks and len(sweep.seeds) > looks[-1]:
+        allowed = f"at most as many seeds as the last of compare.looks ({looks[-1]})"
+        yield ("seeds",), refused(list(sweep.seeds), allowed)
 
 
 def _resources(sweep: Sweep) -> Iterator[_Finding]:

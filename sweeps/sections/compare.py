@@ -11,7 +11,13 @@ from scalevec.sweeps.errors import not_among
 from scalevec.sweeps.options import X_OF_COLUMN, analysis_options
 from scalevec.sweeps.sections.entries import Given, Integer, Items, Number, ValidatedAs, fields_model, problem
 
-_TYPES: dict[Any, Any] = {str: str, int: Integer, float: Number, tuple[str, ...]: Items[str]}
+_TYPES: dict[Any, Any] = {
+    str: str,
+    int: Integer,
+    float: Number,
+    tuple[str, ...]: Items[str],
+    tuple[int, ...]: Items[Integer],
+}
 
 
 class CompareSection(Given):

@@ -20,6 +20,14 @@ def test_what_is_written_is_read_back(tmp_path):
     assert sweep_names(tmp_path) == ["quick-start_1.0"]
 
 
+def test_verdicts_are_added_to_those_that_were_given(tmp_path):
+    folder = SweepFolder.of(tmp_path, "s")
+    assert folder.verdicts() == folder.dropped() == []
+    folder.add_verdicts([{"arm": "a"}])
+    folder.add_verdicts([{"arm": "b"}])
+    assert [verdict["arm"] for verdict in folder.verdicts()] == ["a", "b"]
+
+
 def test_looking_creates_nothing(tmp_path):
     folder = SweepFolder.of(tmp_path, "new")
     assert folder.sweep() is folder.resolved() is folder.members() is folder.tuning() is None

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from scalevec.analysis.options import AnalysisOptions, OptionChanges
+from scalevec.orchestrator.commands.analyse.kept_verdicts import keep_verdicts
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.sources.sources import Source, open_source
@@ -16,7 +17,16 @@ def question(
 ) -> tuple[Source, str, AnalysisOptions]:
     """Return the rows that ``source`` names, the arm to compare with and the options."""
     data = open_source(source, runs_dir)
-    return data, reference_of(data, reference), options_of(data, given)
+    arm, options = reference_of(data, reference), options_of(data, given)
+    keep_verdicts(data, reference_of(data, None) if data.compare else arm, declared_options(data))
+    return data, arm, options
+
+
+def declared_options(source: Source) -> AnalysisOptions:
+    """Return the options of the sweep's own question; the defaults for a table."""
+    from scalevec.sweeps.options import analysis_options
+
+    return AnalysisOptions(**analysis_options(source.compare))
 
 
 def options_of(source: Source, given: OptionChanges) -> AnalysisOptions:

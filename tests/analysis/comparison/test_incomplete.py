@@ -33,7 +33,7 @@ def test_a_planned_pair_without_a_result_leaves_the_verdict_incomplete(sweep, st
     comparison = only(table, margin=0.5)
     assert comparison.verdict == "incomplete"
     assert comparison.interim == "interim: 7 of 8 pairs"
-    assert (comparison.pairs, comparison.planned_pairs) == (7, 8)
+    assert (comparison.plan["with_result"], comparison.plan["pairs"]) == (7, 8)
 
 
 def test_an_interim_estimate_has_a_standard_error_and_no_interval_or_p_anywhere(sweep):

@@ -57,7 +57,7 @@ def test_fit_compare_table_figures_and_report_take_the_same_options_but_those_th
     }
     for name, missing in without.items():
         taken = {opt for parameter in commands[name].params for opt in parameter.opts}
-        assert options - taken == {"--margin", *missing}, name
+        assert options - taken == {"--margin", "--looks", *missing}, name
 
 
 def completed(prompt: str, monkeypatch, capsys) -> set[str]:

@@ -205,6 +205,16 @@ CASES = {
         "optimizers: [adam]",
         "optimizers[0]: optimizer: 'adam'; allowed: adafactor, adamw, ademamix, adopt, lion, muon, sgd, soap",
     ),
+    "looks that do not increase": (
+        "margin: 0.005",
+        "looks: [5, 3]",
+        "compare.looks: (5, 3); allowed: increasing numbers of seeds, as [3, 5, 8]",
+    ),
+    "more seeds than the last look": (
+        "margin: 0.005",
+        "looks: [1]",
+        "seeds: [0, 1]; allowed: at most as many seeds as the last of compare.looks (1)",
+    ),
     "a check of a carried rate that is not tuned": (
         "learning_rate: [8.0e-3, 2.0e-2, 5.0e-2]",
         "weight_decay: [0, 0.1]\n  check_carried: true",
@@ -374,6 +384,7 @@ CASES = {
     ),
 }
 OTHER_LINE = {
+    "more seeds than the last look": "seeds: [0, 1]",
     "tuning without a field": "tune:",
     "an exclusion of everything": "exclude:",
     "a name that is missing": "name:",

@@ -1,0 +1,215 @@
+"""When a verdict is due: declared looks, pairs that were added afterwards, trials that were dropped.
+
+The tidy table of a sweep brings its history along, in ``DataFrame.attrs``: ``verdicts`` (those that the sweep
+folder keeps, each with the pairs it had) and ``dropped`` (the trials that the sweep file left out after they
+had been started). A table without a history has no plan but its column ``status``.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+
+from scalevec.analysis.comparison.differences import PairedArm
+from scalevec.analysis.data.pairs import UNPAIRED, Pairs
+from scalevec.analysis.data.tidy import BoolArray
+from scalevec.analysis.formatting import signed
+from scalevec.analysis.statistics.looks import Look, sequential_p
+from scalevec.analysis.statistics.paired import holm
+
+VERDICTS, DROPPED = "verdicts", "dropped"
+"""Keys of ``DataFrame.attrs``."""
+Record = Mapping[str, Any]
+
+
+def at_looks(family: Mapping[str, Pairs], looks: tuple[int, ...], level: float) -> dict[str, PairedArm]:
+    """Return each arm at the look that decides it, or at its last one so far.
+
+    A look takes the first seeds of every cell, whatever else has come in; it is reached once all of their
+    pairs have a result. The first look at which Holm's correction of the sequential p-values over ``family``
+    leaves an arm significant is its last.
+    """
+    cuts = {arm: _reached(pairs, looks) for arm, pairs in family.items()}
+    at_each = {arm: [PairedArm.of(arm, cut) for cut in of_arm] for arm, of_arm in cuts.items()}
+    p_so_far = {
+        arm: [
+            sequential_p(looks, [each.own_p_value() for each in of_arm[: number + 1]])
+            for number in range(len(of_arm))
+        ]
+        for arm, of_arm in at_each.items()
+    }
+    final = _final_looks(p_so_far, len(looks), 1 - level)
+    return {
+        arm: _at_look(arm, family[arm], of_arm, p_so_far[arm], looks, final.get(arm))
+        for arm, of_arm in at_each.items()
+    }
+
+
+def _reached(pairs: Pairs, looks: Sequence[int]) -> list[Pairs]:
+    """The pairs of each look that has been reached."""
+    planned = pairs.table[pairs.table["kind"] != UNPAIRED]
+    rank = planned.groupby("cell")["seed"].rank(method="dense")
+    cuts = []
+    for look in looks:
+        cut = pairs.cut((rank <= look).reindex(pairs.table.index, fill_value=False).to_numpy(bool))
+        if len(planned) == 0 or rank.max() < look or cut.n_without_result:
+            break
+        cuts.append(cut)
+    return cuts
+
+
+def _final_looks(p_so_far: Mapping[str, list[float | None]], n_looks: int, alpha: float) -> dict[str, int]:
+    """The look at which each arm was found to differ; arms that were not are left out."""
+    final: dict[str, int] = {}
+    for number in range(n_looks):
+        latest = [of_arm[min(number, len(of_arm) - 1)] if of_arm else None for of_arm in p_so_far.values()]
+        for arm, p in zip(p_so_far, holm(latest), strict=True):
+            if p is not None and p < alpha and number < len(p_so_far[arm]):
+                final.setdefault(arm, number)
+    return final
+
+
+def _at_look(
+    arm: str,
+    pairs: Pairs,
+    reached: Sequence[PairedArm],
+    p_so_far: Sequence[float | None],
+    looks: tuple[int, ...],
+    final: int | None,
+) -> PairedArm:
+    if not reached:
+        return PairedArm.of(arm, pairs.before(looks[0]))
+    number = len(reached) - 1 if final is None else final
+    is_over = final is not None or number == len(looks) - 1
+    at = reached[number]
+    shown = at.pairs if is_over else at.pairs.before(looks[number + 1])
+    return PairedArm(
+        arm, shown, at.estimate, Look(looks, number, p_so_far[number]), pairs if is_over else None
+    )
+
+
+def as_first_judged(paired: PairedArm, verdicts: Sequence[Record], reference: str) -> PairedArm:
+    """Return ``paired`` with the pairs of its kept verdict only, where further ones were planned after it."""
+    record = kept_verdict(paired, verdicts, reference)
+    if record is None:
+        return paired
+    kept = _is_kept(paired.pairs, record)
+    planned = (paired.pairs.table["kind"] != UNPAIRED).to_numpy()
+    if not (kept & planned).any() or not (planned & ~kept).any():
+        return paired
+    return PairedArm.of(paired.arm, paired.pairs.cut(kept & planned), beyond=paired.pairs)
+
+
+def kept_verdict(paired: PairedArm, verdicts: Sequence[Record], reference: str) -> Record | None:
+    """The latest kept verdict on the arm that shares a pair with ``paired``, if there is one."""
+    on_arm = [
+        record for record in verdicts if (record["reference"], record["arm"]) == (reference, paired.arm)
+    ]
+    return next((record for record in reversed(on_arm) if _is_kept(paired.pairs, record).any()), None)
+
+
+def is_due(paired: PairedArm, verdicts: Sequence[Record], reference: str) -> bool:
+    """Whether these pairs carry a verdict that is not among the kept ones."""
+    if paired.pairs.is_interim or paired.beyond is not None:
+        return False
+    pairs = {tuple(ids) for ids in pair_ids(paired.pairs)}
+    kept = kept_verdict(paired, verdicts, reference)
+    return bool(pairs) and (kept is None or {tuple(ids) for ids in kept["pairs"]} != pairs)
+
+
+def pair_ids(pairs: Pairs) -> list[list[str]]:
+    """The trials of each planned pair, reference first; none for a table without ids."""
+    planned = pairs.table[pairs.table["kind"] != UNPAIRED]
+    if "trial_id_arm" not in planned:
+        return []
+    return cast(list[list[str]], planned[["trial_id_reference", "trial_id_arm"]].to_numpy().tolist())
+
+
+def _is_kept(pairs: Pairs, record: Record) -> BoolArray:
+    if "trial_id_arm" not in pairs.table:
+        return np.zeros(len(pairs.table), bool)
+    kept = {tuple(ids) for ids in record["pairs"]}
+    ids = pairs.table[["trial_id_reference", "trial_id_arm"]].itertuples(index=False, name=None)
+    return np.array([pair in kept for pair in ids], bool)
+
+
+def history_of(results: pd.DataFrame, name: str) -> tuple[Record, ...]:
+    """What the table brings along under ``name``, without what cannot be what was written."""
+    needed = {VERDICTS: ("reference", "arm", "verdict", "pairs"), DROPPED: ("arm", "rung", "seed", "state")}
+    entries = results.attrs.get(name, ())
+    return tuple(
+        entry for entry in entries if isinstance(entry, Mapping) and all(key in entry for key in needed[name])
+    )
+
+
+def earlier_verdict(paired: PairedArm, verdicts: Sequence[Record], reference: str) -> str:
+    """A caution where a kept verdict stood on other pairs than those of now; empty where none did."""
+    whole = paired.beyond or paired.pairs
+    here = {tuple(ids) for ids in pair_ids(whole)}
+    on_arm = [
+        record for record in verdicts if (record["reference"], record["arm"]) == (reference, paired.arm)
+    ]
+    other = [record for record in on_arm if not {tuple(ids) for ids in record["pairs"]} <= here]
+    if not other:
+        return ""
+    last = other[-1]
+    n_gone = len({tuple(ids) for ids in last["pairs"]} - here)
+    return (
+        f"an earlier verdict ({last['verdict']}, {str(last.get('at', 'no date'))[:10]}) stood on "
+        f"{len(last['pairs'])} pairs, of which {n_gone} are not in this comparison"
+    )
+
+
+def plan_of(paired: PairedArm, dropped: Sequence[str]) -> dict[str, Any]:
+    """The plan of a comparison and how far it is, as plain JSON values."""
+    look, after = paired.look, paired.exploratory()
+    return {
+        "pairs": paired.pairs.n_planned,
+        "with_result": paired.pairs.n_planned - paired.pairs.n_without_result,
+        "looks": list(look.looks) if look else None,
+        "look": look.size if look else None,
+        "next_look": paired.pairs.next_look,
+        "dropped": list(dropped),
+        "exploratory": _mean_with_error(after) if after else None,
+    }
+
+
+def _mean_with_error(paired: PairedArm) -> dict[str, Any]:
+    estimate = paired.estimate
+    known = estimate is not None and estimate.has_noise
+    return {
+        "mean": estimate.value if estimate else None,
+        "standard_error": estimate.standard_error if estimate and known else None,
+        "pairs": len(paired.pairs.complete),
+    }
+
+
+def plan_sentences(plan: Mapping[str, Any]) -> list[str]:
+    """What a verdict says of its plan: its look, what came after it, what was dropped."""
+    sentences = []
+    if plan["look"] and plan["next_look"] is None:
+        looks = ", ".join(map(str, plan["looks"]))
+        sentences.append(
+            f"Decided at the look at {plan['look']} seeds (declared: {looks}); interval and p allow for them."
+        )
+    if after := plan["exploratory"]:
+        error = after["standard_error"]
+        shown = "no noise figure" if error is None else f"standard error {error:.4f}"
+        sentences.append(
+            f"Exploratory, after the plan: over all {after['pairs']} pairs the difference is "
+            f"{signed(after['mean'])} ({shown})."
+        )
+    if plan["dropped"]:
+        sentences.append(f"Dropped by the sweep file: {'; '.join(plan['dropped'])}.")
+    return sentences
+
+
+def dropped_trials(dropped: Sequence[Record], arms: Sequence[str]) -> list[str]:
+    """The trials of ``arms`` that were dropped, each with why: its state and its cause."""
+    return [
+        f"{entry['arm']} {entry['rung']}, seed {entry['seed']} "
+        f"({': '.join(str(entry[key]) for key in ('state', 'cause') if entry.get(key))})"
+        for entry in dropped
+        if entry["arm"] in arms
+    ]

@@ -1,0 +1,167 @@
+"""When a verdict is due: declared looks, pairs added after a verdict, trials that were dropped."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from scalevec.analysis import AnalysisOptions, DataError, compare
+from scalevec.analysis.comparison.plan import pair_ids
+from scalevec.analysis.comparison.trials import compared_trials
+
+LOOKS = (2, 3, 4)
+
+
+def only(table: pd.DataFrame, **options):
+    (comparison,) = compare(table, reference="baseline", bootstrap=0, **options)
+    return comparison
+
+
+def with_seeds(table: pd.DataFrame, n_done: int) -> pd.DataFrame:
+    """``table``, of which only the first seeds have a result."""
+    table = table.copy()
+    table.loc[table["seed"] >= n_done, ["status", "loss"]] = "pending", None
+    return table
+
+
+def identified(table: pd.DataFrame) -> pd.DataFrame:
+    names = table["arm"] + table["rung"] + table["seed"].astype(str)
+    return table.assign(trial_id=names)
+
+
+def record_of(table: pd.DataFrame, **changes):
+    """What a sweep folder keeps of the verdict on ``table``."""
+    comparison = only(table)
+    pairs = compared_trials(table, "baseline", AnalysisOptions()).paired("unified").pairs
+    record = {"reference": "baseline", "arm": "unified", "verdict": comparison.verdict, "at": "2026-01-02T00"}
+    return {**record, "pairs": pair_ids(pairs), **changes}
+
+
+def test_before_the_first_look_the_verdict_is_incomplete(sweep):
+    comparison = only(with_seeds(sweep(seeds=(0, 1, 2, 3)), 1), looks=LOOKS)
+    assert (comparison.verdict, comparison.interim) == ("incomplete", "interim: 4 of 16 pairs")
+    assert "Go on to 2 seeds" in comparison.would_change
+
+
+def test_a_look_that_finds_nothing_says_to_go_on(sweep):
+    table = sweep({"baseline": 0.0, "unified": -0.005}, seeds=(0, 1, 2, 3), noise=0.01)
+    comparison = only(with_seeds(table, 2), looks=LOOKS)
+    assert (comparison.verdict, comparison.interim) == ("incomplete", "interim: look at 2 of 4 seeds")
+    assert comparison.loss_difference.interval is comparison.loss_difference.p_value is None
+    assert comparison.would_change.endswith("Go on to 3 seeds: that is the next declared look.")
+
+
+def test_seeds_that_are_not_planned_yet_are_the_next_look(sweep):
+    comparison = only(sweep({"baseline": 0.0, "unified": 0.0}, seeds=(0, 1), noise=0.01), looks=LOOKS)
+    assert comparison.plan["next_look"] == 3
+
+
+def test_a_clear_difference_is_final_at_an_early_look(sweep):
+    comparison = only(
+        with_seeds(sweep({"baseline": 0.0, "unified": -0.1}, seeds=(0, 1, 2, 3)), 2), looks=LOOKS
+    )
+    assert (comparison.verdict, comparison.pairs) == ("better", 8)
+    assert "Decided at the look at 2 seeds (declared: 2, 3, 4)" in comparison.sentence
+
+
+def test_an_early_look_asks_for_more_than_a_test_at_its_full_level(sweep):
+    table = with_seeds(sweep({"baseline": 0.0, "unified": -0.012}, seeds=(0, 1, 2, 3), noise=0.008), 2)
+    plain = only(table[table["seed"] < 2])
+    assert plain.verdict == "better"
+    assert only(table, looks=LOOKS).verdict == "incomplete"
+
+
+def test_a_look_takes_the_first_seeds_whatever_else_came_in(sweep):
+    """Else a lucky seed that is done early would decide."""
+    table = sweep({"baseline": 0.0, "unified": -0.1}, seeds=(0, 1, 2, 3))
+    early = with_seeds(table, 2)
+    lucky = early.copy()
+    lucky.loc[(lucky["seed"] == 3) & (lucky["rung"] == "25k"), "status"] = "completed"
+    lucky.loc[(lucky["seed"] == 3) & (lucky["rung"] == "25k"), "loss"] = 1.0
+    assert only(lucky, looks=LOOKS).loss_difference == only(early, looks=LOOKS).loss_difference
+
+
+def test_the_last_look_decides_with_an_interval_a_little_wider(sweep):
+    table = sweep({"baseline": 0.0, "unified": 0.0}, seeds=(0, 1, 2, 3), noise=0.01)
+    last, plain = only(table, looks=LOOKS), only(table)
+    assert last.verdict == "undecided"
+    widths = [np.ptp(c.loss_difference.interval) for c in (last, plain)]
+    assert 1 < widths[0] / widths[1] < 1.1
+    assert "the last declared look has passed" in last.would_change
+
+
+def test_what_comes_after_the_deciding_look_is_exploratory(sweep):
+    table = sweep({"baseline": 0.0, "unified": -0.1}, seeds=(0, 1, 2, 3))
+    early, late = only(with_seeds(table, 2), looks=LOOKS), only(table, looks=LOOKS)
+    assert late.loss_difference == early.loss_difference
+    assert late.plan["exploratory"]["pairs"] == 16
+    assert "Exploratory, after the plan: over all 16 pairs" in late.sentence
+
+
+def test_looks_under_no_difference_find_one_as_seldom_as_alpha_says():
+    """1,500 designs of 3 rungs and up to 4 seeds; the standard error of the share is 0.0056."""
+    from scalevec.analysis.statistics.looks import nominal
+    from scalevec.analysis.statistics.paired import overall
+
+    rng = np.random.default_rng(5)
+    cells = np.repeat(np.arange(3.0), 4)
+    seeds = np.tile(np.arange(4), 3)
+    n_found = 0
+    for _ in range(1500):
+        values = rng.normal(size=12)
+        p = [overall(values[seeds < n], cells[seeds < n]).p_value() for n in LOOKS]
+        n_found += bool((np.array(p, float) < nominal(LOOKS, 0.05)).any())
+    assert n_found / 1500 == pytest.approx(0.05, abs=0.017)
+
+
+@pytest.mark.parametrize("looks", [(3, 2), (0, 2), (), (2, 2)])
+def test_looks_that_do_not_increase_are_refused(sweep, looks):
+    with pytest.raises(DataError, match="looks is"):
+        only(sweep(), looks=looks)
+
+
+def test_pairs_added_after_a_verdict_are_exploratory_and_the_verdict_stands(sweep):
+    table = identified(sweep({"baseline": 0.0, "unified": -0.004}, seeds=(0, 1, 2), noise=0.008))
+    first = table[table["seed"] < 2]
+    before = only(first)
+    table.attrs["verdicts"] = [record_of(first)]
+    after = only(table)
+    assert (after.verdict, after.loss_difference) == (before.verdict, before.loss_difference)
+    assert after.plan["exploratory"]["pairs"] == 12
+    assert after.plan["exploratory"]["standard_error"] > 0
+    assert "Exploratory, after the plan: over all 12 pairs" in after.sentence
+
+
+def test_pairs_that_are_only_planned_do_not_touch_a_verdict_that_was_given(sweep):
+    table = identified(sweep(seeds=(0, 1, 2)))
+    first = table[table["seed"] < 2]
+    later = with_seeds(table, 2)
+    later.attrs["verdicts"] = [record_of(first)]
+    assert (only(later).verdict, only(later).plan["exploratory"]) == ("better", None)
+
+
+def test_the_same_pairs_give_the_same_verdict_again(sweep):
+    table = identified(sweep())
+    again = table.copy()
+    again.attrs["verdicts"] = [record_of(table)]
+    assert only(again).sentence == only(table).sentence
+
+
+def test_an_earlier_verdict_on_other_pairs_is_a_caution(sweep):
+    table = identified(sweep())
+    gone = [["baseline55k7", "unified55k7"], ["baseline25k0", "unified25k0"]]
+    table.attrs["verdicts"] = [record_of(table, pairs=gone, verdict="undecided")]
+    (caution,) = [text for text in only(table).warnings if "earlier verdict" in text]
+    assert caution.startswith(
+        "an earlier verdict (undecided, 2026-01-02) stood on 2 pairs, of which 1 are not"
+    )
+
+
+def test_dropped_trials_are_named_with_why(sweep):
+    table = sweep()
+    entry = {"arm": "unified", "rung": "55k", "seed": 7, "state": "failed", "cause": "out_of_memory"}
+    table.attrs["dropped"] = [entry, {**entry, "arm": "other"}, "damaged"]
+    comparison = only(table)
+    assert comparison.plan["dropped"] == ["unified 55k, seed 7 (failed: out_of_memory)"]
+    assert comparison.sentence.endswith(
+        "Dropped by the sweep file: unified 55k, seed 7 (failed: out_of_memory)."
+    )

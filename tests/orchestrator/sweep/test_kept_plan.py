@@ -1,0 +1,111 @@
+"""A sweep keeps its plan: looks bind once results are known, verdicts stand, dropped trials are named."""
+
+import json
+
+import pytest
+from tests.simulations import simulated
+
+from scalevec.orchestrator.commands.analyse.compare import compare
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.sources.sources import open_sweep
+from scalevec.results.run_directory import RunDirectory
+from scalevec.results.sweep_folder import SweepFolder
+
+NAME = "simulated"
+
+
+def verdict_of(runs_dir):
+    (record,) = compare(NAME, runs_dir, given={"bootstrap": 0}).record
+    return record
+
+
+def fail(runs_dir, arm, rung, seed):
+    """Make a finished trial one that failed."""
+    for member in SweepFolder.of(runs_dir, NAME).members():
+        if (member["arm"], member["rung"], member["seed"]) == (arm, rung, seed):
+            directory = RunDirectory.of(runs_dir, member["trial_id"])
+            directory.result_path.unlink()
+            directory.append_event("failed", cause="out_of_memory")
+
+
+@pytest.mark.parametrize("late", [{"looks": [2, 3]}, {"looks": [2, 4]}, {}])
+def test_looks_that_are_edited_after_the_first_result_are_refused(tmp_path, late):
+    simulated(tmp_path, compare={"looks": [2, 5]})
+    with pytest.raises(
+        InvalidInputError, match=r"compare\.looks is .*declared before the first result: \[2, 5\]"
+    ):
+        simulated(tmp_path, compare=late)
+
+
+def test_looks_that_are_declared_after_the_first_result_are_refused(tmp_path):
+    simulated(tmp_path)
+    with pytest.raises(InvalidInputError, match="declared before the first result: none"):
+        simulated(tmp_path, compare={"looks": [2, 3]})
+    assert "looks" not in SweepFolder.of(tmp_path, NAME).resolved()["compare"]
+
+
+def test_looks_may_be_edited_while_no_arm_has_a_result(tmp_path):
+    folder = SweepFolder.of(tmp_path, NAME)
+    folder.write_resolved({"compare": {"looks": [2, 5]}})
+    simulated(tmp_path, compare={"looks": [2, 3]})
+    assert folder.resolved()["compare"]["looks"] == [2, 3]
+
+
+def test_declared_looks_go_on_with_the_seeds_that_the_file_adds(tmp_path):
+    arms = {"unified": {"gain": 1.0}}
+    simulated(tmp_path, compare={"looks": [2, 3]}, simulate={"arms": arms})
+    assert verdict_of(tmp_path)["interim"] == "interim: look at 2 of 3 seeds"
+    simulated(tmp_path, compare={"looks": [2, 3]}, simulate={"arms": arms}, seeds=[0, 1, 2])
+    assert verdict_of(tmp_path)["plan"]["look"] == 3
+
+
+def test_a_verdict_that_was_shown_stands_beside_an_exploratory_estimate(tmp_path):
+    simulated(tmp_path)
+    before = verdict_of(tmp_path)
+    simulated(tmp_path, seeds=[0, 1, 2])
+    after = verdict_of(tmp_path)
+    assert (after["verdict"], after["loss_difference"]) == (before["verdict"], before["loss_difference"])
+    assert after["plan"]["exploratory"]["pairs"] == 6
+    (kept,) = SweepFolder.of(tmp_path, NAME).verdicts()
+    assert (kept["verdict"], len(kept["pairs"])) == (before["verdict"], 4)
+
+
+def test_seeds_added_before_anyone_saw_a_verdict_are_part_of_it(tmp_path):
+    simulated(tmp_path)
+    simulated(tmp_path, seeds=[0, 1, 2])
+    assert verdict_of(tmp_path)["pairs"] == 6
+
+
+def test_damaged_verdicts_are_said_and_left_alone(tmp_path, capsys):
+    simulated(tmp_path)
+    verdict_of(tmp_path)
+    path = SweepFolder.of(tmp_path, NAME).verdicts_path
+    path.write_bytes(damaged := path.read_bytes()[:40])
+    assert verdict_of(tmp_path)["verdict"]
+    assert "verdicts.json" in capsys.readouterr().err
+    assert path.read_bytes() == damaged
+
+
+def test_a_failed_trial_that_the_file_drops_is_named_with_its_cause(tmp_path):
+    simulated(tmp_path, seeds=[0, 1, 2])
+    fail(tmp_path, "unified", "small", 1)
+    assert verdict_of(tmp_path)["verdict"] == "incomplete"
+    simulated(tmp_path, seeds=[0, 1, 2], exclude=[{"rung": "small", "seed": 1, "arm": "unified"}])
+    record = verdict_of(tmp_path)
+    assert record["verdict"] != "incomplete"
+    assert "unified small, seed 1 (failed: out_of_memory)" in record["sentence"]
+
+
+def test_a_place_that_comes_back_is_not_dropped_any_more(tmp_path):
+    simulated(tmp_path)
+    simulated(tmp_path, seeds=[0])
+    assert len(SweepFolder.of(tmp_path, NAME).dropped()) == 4
+    simulated(tmp_path)
+    assert SweepFolder.of(tmp_path, NAME).dropped() == []
+
+
+def test_the_history_of_a_sweep_comes_with_its_table(tmp_path):
+    simulated(tmp_path)
+    verdict_of(tmp_path)
+    attrs = open_sweep(NAME, tmp_path).rows.attrs
+    assert json.loads(json.dumps(attrs))["verdicts"][0]["arm"] == "unified"
