@@ -53,9 +53,9 @@ def dropped_trials(folder: SweepFolder, places: Members, runs_dir: Path) -> list
     ``places`` have ``arm``, ``rung``, ``seed`` and ``setting``. A trial that only changed its rate keeps its
     place. Those dropped by earlier edits stay on the list until their place returns.
     """
-    held = {_place(place) for place in places}
+    held = {_position(entry) for entry in places}
     before = (entry for entry in folder.members() or [] if entry.get("stage") == "comparison")
-    gone = {_place(entry): entry for entry in (*folder.dropped(), *before) if _place(entry) not in held}
+    gone = {_position(entry): entry for entry in (*folder.dropped(), *before) if _position(entry) not in held}
     listed = (_dropped(entry, runs_dir) for entry in gone.values())
     return [entry for entry in listed if entry["state"] not in _NEVER_STARTED]
 
@@ -66,7 +66,7 @@ def _dropped(entry: dict[str, Any], runs_dir: Path) -> dict[str, Any]:
     return {**kept, "state": state, "cause": cause}
 
 
-def _place(entry: dict[str, Any]) -> str:
+def _position(entry: dict[str, Any]) -> str:
     setting = {**entry.get("setting", {}), **{name: entry.get(name) for name in ("optimizer", "schedule")}}
     setting = {name: str(value) for name, value in sorted(setting.items()) if value is not None}
     ratio = entry.get("tokens_per_parameter")
