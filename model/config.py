@@ -4,6 +4,7 @@ Every field here is semantic (see ``model.fields``): two trials that differ in o
 trials. What changes no bit of the result (names, device, intervals of checkpoints) is a ``RunOptions``.
 """
 
+import re
 from dataclasses import dataclass, field
 
 from scalevec.model.fields import ConfigurationError, added_field, require, require_choice
@@ -26,6 +27,8 @@ __all__ = [
 ARCHITECTURES = tuple(OUTPUT_NORMS)
 PRECISIONS = ("float32", "bfloat16")
 BALANCINGS = ("loss", "bias", "none")
+EVALUATION_TOKENS = 4_000_000
+"""Tokens of each held-out split on which a trial is evaluated, where nothing else is said."""
 MEASURES = ("preconditioner", "sharpness")
 """What can be measured along a run (``model.training.measures.measurements``)."""
 
@@ -167,8 +170,12 @@ class Trial:
         sequence_length: Tokens of one sequence.
         batch_tokens: Tokens per optimizer step, a multiple of ``sequence_length``.
         tokens: Tokens to train on in all, a multiple of ``batch_tokens``.
-        seed: Seed of the initial weights and of the order of the data, 0 to 2**63 - 1.
+        seed: Number of the repetition, 0 to 2**63 - 1; the stream follows from it.
         precision: ``float32``, or ``bfloat16`` for matrix products under autocast.
+        evaluation_tokens: Tokens at the beginning of the validation and of the test split on which the
+            terminal losses are taken, at most; 0 takes the whole splits.
+        stream: What the initial weights and the order of the data follow from, 64 hexadecimal digits, shared
+            by the arms of a cell; empty: that of the trial's own fields (``model.identity.stream_of``).
 
     Raises:
         ConfigurationError: A value that is not allowed, with its field and what is allowed.
@@ -183,11 +190,20 @@ class Trial:
     tokens: int
     seed: int
     precision: str = "float32"
+    evaluation_tokens: int = EVALUATION_TOKENS
+    stream: str = ""
 
     def __post_init__(self) -> None:
         require_choice("precision", self.precision, PRECISIONS)
         _require_positive("", self, ("sequence_length", "batch_tokens", "tokens"))
         require(0 <= self.seed < 2**63, "seed", self.seed, "an integer from 0 to 2**63 - 1")
+        require(
+            self.evaluation_tokens >= 0, "evaluation_tokens", self.evaluation_tokens, "zero (all) or more"
+        )
+        is_stream = re.fullmatch("([0-9a-f]{64})?", self.stream) is not None
+        require(
+            is_stream, "stream", self.stream, "64 hexadecimal digits, or empty: of the trial's own fields"
+        )
         whole = self.batch_tokens % self.sequence_length == 0
         require(
             whole, "batch_tokens", self.batch_tokens, f"a multiple of sequence_length {self.sequence_length}"

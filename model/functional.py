@@ -195,14 +195,30 @@ def head_loss(hidden: Tensor, weight: Tensor, targets: Tensor, reduction: str = 
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction is {reduction!r}; allowed: mean, sum")
-    device = hidden.device.type
-    if torch.is_autocast_enabled(device):
-        # Autocast leaves products with an ``out`` as they are, so both sides are cast here, once.
-        narrow = torch.get_autocast_dtype(device)
-        hidden, weight = hidden.to(narrow), weight.to(narrow)
+    hidden, weight = _as_autocast(hidden, weight)
     wants_gradient = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
     total = cast(Tensor, _HeadLoss.apply(hidden, weight, targets, wants_gradient))  # type: ignore[no-untyped-call]
     return total / targets.numel() if reduction == "mean" else total
+
+
+@torch.no_grad()
+def head_losses(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """What :func:`head_loss` sums, [n], without a gradient."""
+    hidden, weight = _as_autocast(hidden, weight)
+    rows = rows_of_a_slice(weight.shape[0], hidden.device.type)
+    slices = zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True)
+    wide = _wide_type(hidden)
+    losses = [_losses_in_place(linear(part, weight).to(wide), target)[0] for part, target in slices]
+    return torch.cat(losses)[:, 0]
+
+
+def _as_autocast(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in the type of autocast, which leaves products with an ``out`` as they are; cast here, once."""
+    device = hidden.device.type
+    if not torch.is_autocast_enabled(device):
+        return hidden, weight
+    narrow = torch.get_autocast_dtype(device)
+    return hidden.to(narrow), weight.to(narrow)
 
 
 def _wide_type(x: Tensor) -> torch.dtype:

@@ -3,16 +3,19 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from scalevec.model.config import ModelConfig, Trial
 from scalevec.model.fields import fields_of, from_dict, is_left_out, to_dict
+from scalevec.model.optimization import SCHEDULES
 from scalevec.model.strategies import ScaleVectorStrategy
 
 T = TypeVar("T")
 
-IDENTITY_VERSION = 1
+IDENTITY_VERSION = 2
+"""2: random numbers follow from the stream of a cell; 1: from the seed alone."""
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
@@ -27,8 +30,44 @@ def semantic_fields(trial: Trial) -> dict[str, Any]:
     fields["model"]["scale_vectors"] = to_dict(
         _canonical(trial.model, trial.optimizer.weight_decay > 0), identity=True
     )
+    fields["stream"] = stream_of(trial)
     fields["identity_version"] = IDENTITY_VERSION
     return fields
+
+
+_OUTSIDE_STREAMS = ("tokens", "seed", "stream", "identity_version")
+
+
+def stream_of(trial: Trial) -> str:
+    """What the random numbers of ``trial`` follow from (64 hex digits): as given, else of its own fields."""
+    if trial.stream:
+        return trial.stream
+    return stream(stream_base(semantic_fields(replace(trial, stream="0" * 64))), trial.seed)
+
+
+def stream_base(fields: Mapping[str, Any]) -> str:
+    """What the streams of a cell have in common, whatever the seed: the digest of its semantic ``fields``.
+
+    The token budget and the learning rate are left out, and of a schedule with a course of its own between
+    warm-up and cooldown (``model.trunks``) all but that and the warm-up: trials that differ in these alone
+    share their streams.
+
+    Args:
+        fields: Plain values as from :func:`semantic_fields`, before the fields of an arm are applied; the
+            schedule may hold ``warmup_fraction`` in place of ``warmup_tokens``.
+    """
+    kept = {name: value for name, value in fields.items() if name not in _OUTSIDE_STREAMS}
+    kept["optimizer"] = {k: value for k, value in kept["optimizer"].items() if k != "learning_rate"}
+    registered = SCHEDULES.get(kept["schedule"]["name"])
+    if registered is not None and registered.course is not None:
+        warmup = {k: value for k, value in kept["schedule"].items() if k.startswith("warmup_")}
+        kept["schedule"] = {"course": registered.course, **warmup}
+    return digest(kept)
+
+
+def stream(base: str, seed: int) -> str:
+    """The stream of ``seed`` in a cell with this :func:`stream_base`."""
+    return hashlib.sha256(f"{base}/{seed}".encode()).hexdigest()
 
 
 def trial_id(trial: Trial) -> str:
@@ -39,7 +78,7 @@ def trial_id(trial: Trial) -> str:
     decays_anything = trial.optimizer.weight_decay > 0
     texts = [f'"identity_version":{IDENTITY_VERSION}']
     for field in fields_of(type(trial)):
-        value = getattr(trial, field.name)
+        value = stream_of(trial) if field.name == "stream" else getattr(trial, field.name)
         if not is_left_out(field, value):
             texts.append(f'"{field.name}":{_text(value, decays_anything)}')
     texts.sort()

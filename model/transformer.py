@@ -15,7 +15,7 @@ from torch.nn.functional import embedding, linear, scaled_dot_product_attention
 from scalevec.model.config import Experts, ModelConfig
 from scalevec.model.experts import Mixture, Routing
 from scalevec.model.feed_forward import FeedForward
-from scalevec.model.functional import head_loss, rms_norm, rotate
+from scalevec.model.functional import head_loss, head_losses, rms_norm, rotate
 from scalevec.model.scale_vectors import (
     FoldingError,
     LinearMap,
@@ -164,6 +164,11 @@ class Transformer(nn.Module):
         states = self.final_states(tokens).flatten(0, 1)
         return head_loss(states, self.head_weight, targets.flatten(), reduction)
 
+    def token_losses(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """Cross-entropy in nats of each of ``targets`` [batch, length], without a gradient."""
+        states = self.final_states(tokens).flatten(0, 1)
+        return head_losses(states, self.head_weight, targets.flatten()).view_as(targets)
+
     def training_loss(self, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         """The mean loss, and what the balancing of experts adds to it in training (None: nothing).
 
@@ -205,13 +210,13 @@ def parameter_roles(model: Transformer) -> dict[str, str]:
 
 
 @torch.no_grad()
-def initialise(model: Transformer, seed: int) -> None:
+def initialise(model: Transformer, seed: int | str) -> None:
     """Draw every matrix from ``seed`` and set the scale vectors to their start.
 
-    Each tensor has its own generator, seeded from its name, and is drawn on the CPU in float32: arms with
-    the same seed start from the same matrices, whatever vectors they have. Normal with standard deviation
-    fan_in^(-1/2), for the maps that write to the residual stream divided by sqrt(2 layers); the embedding
-    width^(-1/2). The balance of experts starts at zero.
+    ``seed`` is a number or the stream of a trial. Each tensor has its own generator, seeded from its name
+    too, and is drawn on the CPU in float32: arms with the same seed start from the same matrices, whatever
+    vectors they have. Normal with standard deviation fan_in^(-1/2), for the maps that write to the residual
+    stream divided by sqrt(2 layers); the embedding width^(-1/2). The balance of experts starts at zero.
     """
     roles = parameter_roles(model)
     for name, parameter in model.named_parameters():
@@ -222,7 +227,7 @@ def initialise(model: Transformer, seed: int) -> None:
             module.reset()
 
 
-def _draw(name: str, shape: torch.Size, seed: int, layers: int) -> Tensor:
+def _draw(name: str, shape: torch.Size, seed: int | str, layers: int) -> Tensor:
     """The start of the tensor ``name``; its last axis is the fan-in, the width for the embedding."""
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))

@@ -18,7 +18,11 @@ COLUMNS: dict[str, str] = {
     **dict.fromkeys(("n_params_active", "n_tokens"), "Int64"),
     **dict.fromkeys(("tokens_per_parameter", "epochs", "flops", "flops_counted"), "float64"),
     **dict.fromkeys(("loss", "loss_validation", "loss_initial"), "float64"),
+    "loss_blocks": "str",
+    "block_tokens": "str",
     "seed": "Int64",
+    "stream": "str",
+    "identity_version": "Int64",
     **dict.fromkeys(("cluster", "optimizer", "schedule", "architecture", "corpus"), "str"),
     "learning_rate": "float64",
     **dict.fromkeys(("lr_status", "status", "cause"), "str"),
@@ -49,6 +53,8 @@ _SEMANTIC_PATHS: dict[str, tuple[str, ...]] = {
     "vector_decay": ("model", "scale_vectors", "weight_decay"),
     "matrix_decay": ("optimizer", "weight_decay"),
 }
+# Lists of numbers, one for each block of the test split, as JSON text.
+_BLOCKS = ("loss_blocks", "block_tokens")
 _ORDER = ("stage", "arm", "n_params", "rung", "n_tokens", "learning_rate", "seed", "trial_id")
 _DTYPES: tuple[tuple[type, str], ...] = ((bool, "boolean"), (int, "Int64"), (float, "float64"))
 
@@ -77,7 +83,7 @@ def _tidy_row(row: dict[str, Any], member: dict[str, Any], sweep: str, settings:
         "sweep": sweep,
         "status": status,
         "cluster": member.get("cluster") or member["trial_id"],
-        "loss": values["loss"] if status == "completed" else None,
+        **({} if status == "completed" else dict.fromkeys(("loss", *_BLOCKS))),
     }
     return values | {name: _scalar(member.get("setting", {}).get(name)) for name in settings}
 
@@ -132,6 +138,8 @@ def write_table(frame: pd.DataFrame, format: str, stream: BinaryIO) -> None:
 def _json_records(frame: pd.DataFrame) -> bytes:
     """Not ``DataFrame.to_json``, which rounds to 15 digits."""
     columns = {name: frame[name].astype(object).where(frame[name].notna(), None) for name in frame.columns}
+    for name in columns.keys() & set(_BLOCKS):
+        columns[name] = columns[name].map(lambda text: None if text is None else json.loads(text))
     rows = zip(*columns.values(), strict=True)
     lines = (json.dumps(dict(zip(columns, row, strict=True)), allow_nan=False) for row in rows)
     body = ",\n".join(f"  {line}" for line in lines)

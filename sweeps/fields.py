@@ -3,7 +3,7 @@
 import types
 import typing
 from dataclasses import fields as dataclass_fields
-from typing import Any
+from typing import Any, Literal
 
 from scalevec.model.config import ARCHITECTURES, PRECISIONS, Trial
 from scalevec.model.optimization import (
@@ -34,6 +34,7 @@ TRIAL_FIELDS: dict[str, str] = {
     "batch_tokens": "batch_tokens",
     "sequence_length": "sequence_length",
     "precision": "precision",
+    "evaluation_tokens": "evaluation_tokens",
     "architecture": "model.architecture",
     "scale_vectors": "model.scale_vectors",
     "tied_embeddings": "model.tied_embeddings",
@@ -47,6 +48,8 @@ WARMUP_FRACTION = "warmup_fraction"
 """Of the trial's tokens; the one field that a trial holds in another form (``warmup_tokens``)."""
 DEFAULT_WARMUP_FRACTION = 0.08
 DEFAULT_BATCH_SEQUENCES = 8
+ALL = "all"
+"""How a sweep file says that the held-out splits count as a whole; a trial holds 0."""
 
 FIELD_CHOICES: dict[str, tuple[str, ...]] = {
     "optimizer": tuple(OPTIMIZERS),
@@ -70,6 +73,7 @@ def _type_at(path: str) -> Any:
 FIELD_TYPES: dict[str, Any] = {
     **{name: _type_at(path) for name, path in TRIAL_FIELDS.items()},
     WARMUP_FRACTION: float,
+    "evaluation_tokens": int | Literal["all"],
 }
 NUMERIC_FIELDS: tuple[str, ...] = tuple(name for name, kind in FIELD_TYPES.items() if kind in (int, float))
 STRATEGY_TYPES: dict[str, Any] = {
@@ -94,6 +98,7 @@ FIELD_HELP: dict[str, str] = {
     "batch_tokens": "Tokens per optimizer step; 8 sequences where it is not given.",
     "sequence_length": "Tokens per sequence, where it is not the corpus's.",
     "precision": "Number format of the matrix products.",
+    "evaluation_tokens": "Tokens of each held-out split that the losses are taken on, at most, or all.",
     "architecture": "Style of the transformer.",
     "scale_vectors": "Scale-vector strategy: a preset's name, or fields that change one.",
     "tied_embeddings": "Whether the output layer shares the embedding's weights.",

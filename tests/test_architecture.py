@@ -74,7 +74,8 @@ def test_a_circle_between_two_folders_is_reported_with_its_files(tmp_path):
 def test_sweeps_know_of_the_model_only_its_configuration():
     of_model = targets_of("sweeps", "model")
     assert of_model <= {
-        f"model.{name}" for name in ("config", "optimization", "strategies", "identity", "accounting")
+        f"model.{name}"
+        for name in ("config", "optimization", "strategies", "identity", "accounting", "fields")
     }
 
 

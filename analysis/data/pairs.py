@@ -38,6 +38,7 @@ _SWEEP_COLUMNS = frozenset((
     "n_params_active", "trunk_step", "peak_memory_bytes", "diverged_at_step", "test_tokens",
     "validation_tokens", "bytes_per_token", "scale_vectors", "cpu_model", "cpu_capability",
     "threads", "gpu", "cuda", "cudnn", "torch_version", "commit", "local_changes",
+    "stream", "identity_version", "loss_blocks", "block_tokens",
 ))
 # fmt: on
 PairKind = Literal[

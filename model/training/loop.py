@@ -2,7 +2,7 @@
 
 What is recorded goes to a :class:`Recorder`; the loop knows nothing of run directories. A run that is
 stopped at any step and started again ends with the same bits on the CPU: the state is the checkpoint's,
-the order of the data is a function of seed and step, the learning rate one of the step.
+the order of the data is a function of stream and step, the learning rate one of the step.
 """
 
 import math
@@ -16,13 +16,14 @@ import torch
 
 from scalevec.model import accounting
 from scalevec.model.config import RunOptions, Trial
+from scalevec.model.identity import stream_of
 from scalevec.model.schedules import learning_rate
 from scalevec.model.training.checkpoints.folder import drop_leftovers, newest_step, set_aside_after
 from scalevec.model.training.checkpoints.state import Checkpoint, load_newest, pack, save_checkpoint, unpack
 from scalevec.model.training.checkpoints.trunk_states import TrunkState, load_trunk, save_trunk
 from scalevec.model.training.corpora.batches import TrainingBatches
 from scalevec.model.training.corpora.prepare import Corpus
-from scalevec.model.training.evaluation import evaluate
+from scalevec.model.training.evaluation import Evaluation, evaluate
 from scalevec.model.training.measures.measure import MeasuredRun
 from scalevec.model.training.measures.measurements import Measurements
 from scalevec.model.training.optimizers import build_optimizer, set_learning_rate
@@ -31,8 +32,13 @@ from scalevec.model.transformer import Transformer, initialise
 from scalevec.model.trunks import branch_step
 from scalevec.model.vector_statistics import vector_statistics
 
-EVALUATION_TOKENS = 4096
+TOKENS_AT_ONCE = 4096
 """Evaluation takes a batch's tokens at once, or this many where that is more: small batches are slow."""
+LOSSES = ("loss", "loss_validation", "loss_blocks", "block_tokens")
+_WITHOUT_BLOCKS = (
+    "the losses of blocks are not kept: the test split has {} sequences, 16 or more are needed; "
+    "no interval will hold the error of the test split itself"
+)
 
 
 class Recorder(Protocol):
@@ -91,12 +97,12 @@ class TrainingRun:
         self.branch_step = branch_step(trial) if trunk is not None else 0
         self.device = torch.device(options.device)
         self.model = Transformer(trial.model)
-        initialise(self.model, trial.seed)
+        initialise(self.model, stream_of(trial))
         self.model.to(self.device)
         self.parameters = list(self.model.parameters())
         self.optimizer = build_optimizer(self.model, trial)
         tokens = corpus.split("train")
-        self.batches = TrainingBatches(tokens, trial.sequence_length, trial.batch_sequences, trial.seed)
+        self.batches = TrainingBatches(tokens, trial.sequence_length, trial.batch_sequences, stream_of(trial))
         self.measurements = Measurements(options, MeasuredRun(trial, self.model, self.optimizer, tokens))
         self.progress = RunProgress()
 
@@ -261,21 +267,28 @@ class TrainingRun:
         save_checkpoint(self.checkpoints, Checkpoint(self.progress.step, tensors, self.progress.facts()))
 
     def _result(self, status: str) -> dict[str, Any]:
-        losses: dict[str, float | None] = {"loss": None, "loss_validation": None}
+        losses: dict[str, Any] = dict.fromkeys(LOSSES)
         if status == "completed":
-            losses = {"loss": self._evaluate("test"), "loss_validation": self._evaluate("validation")}
-            if not all(math.isfinite(loss) for loss in losses.values() if loss is not None):
-                status, losses = "diverged", dict.fromkeys(losses)
-        if status == "completed" and self.options.keep != "none":
-            self._save()
+            test, validation = self._evaluate("test"), self._evaluate("validation")
+            status = "completed" if math.isfinite(test.loss + validation.loss) else "diverged"
+        if status == "completed":
+            losses = {"loss": test.loss, "loss_validation": validation.loss}
+            losses |= {"loss_blocks": test.loss_blocks, "block_tokens": test.block_tokens}
+            if test.loss_blocks is None:
+                self.recorder.say(_WITHOUT_BLOCKS.format(test.n_sequences))
+            if self.options.keep != "none":
+                self._save()
         diverged_at = self.progress.step if status == "diverged" else None
         return {"status": status, **losses, "diverged_at_step": diverged_at, **self._facts()}
 
-    def _evaluate(self, split: str) -> float:
+    def _evaluate(self, split: str) -> Evaluation:
+        """The losses over the first ``evaluation_tokens`` targets of ``split``."""
+        most = self.trial.evaluation_tokens
+        tokens = self.corpus.split(split)[: most + 1 if most else None]
         with self.autocast():
             length = self.trial.sequence_length
-            sequences = max(self.trial.batch_sequences, EVALUATION_TOKENS // length)
-            return evaluate(self.model, self.corpus.split(split), length, sequences)
+            sequences = max(self.trial.batch_sequences, TOKENS_AT_ONCE // length)
+            return evaluate(self.model, tokens, length, sequences)
 
     def _facts(self) -> dict[str, Any]:
         trial, progress = self.trial, self.progress
@@ -329,8 +342,9 @@ def train(
 
     Returns:
         The result as plain JSON values: ``status`` (``completed`` or ``diverged``), ``loss`` of the test
-        split and ``loss_validation`` (nats/token, None where diverged), parameter counts, FLOPs, ``wall_s``
-        and how it was run.
+        split and ``loss_validation`` (nats/token, None where diverged), ``loss_blocks`` and ``block_tokens``
+        of the test split (None under 16 sequences too), parameter counts, FLOPs, ``wall_s`` and how it was
+        run.
 
     Raises:
         TrainingInterruptedError: The recorder asked to stop; the state is in the newest checkpoint.

@@ -8,8 +8,9 @@ from scalevec.model.optimization import OPTIMIZERS
 from scalevec.model.strategies import NORMED_MAPS, ScaleVectorStrategy
 
 START_S = 5.0
-"""A fresh process that imports torch (a forked worker need not), and the evaluation at the end, as seen on a
-2-core machine."""
+"""A fresh process that imports torch, as seen on a 2-core machine; a forked worker need not."""
+TRAINING_OVER_FORWARD = 3
+"""FLOPs of a training step over those of its forward pass."""
 FLOPS_PER_S = {"cpu": 3.5e10, "cuda": 1.5e14}
 """Counted FLOPs per second of one trial. One CPU thread: seen at widths 32 to 64; a GPU: a rough figure, a
 fifth of what a large card reaches in bf16."""
@@ -52,14 +53,17 @@ class Cost:
     """Files and folders that stay; a quota counts both."""
 
 
-def cost(trial: Trial, options: RunOptions) -> Cost:
+def cost(trial: Trial, options: RunOptions, evaluated_tokens: int = 0) -> Cost:
     """Estimate the cost of ``trial``; memory is parameters, gradients, optimizer and activations.
+
+    The evaluation at the end goes over ``evaluated_tokens``, of which each takes the forward pass alone.
 
     A mixture holds the parameters of all its experts and computes those that a token passes. What
     ``options`` measures along the way counts in bytes but not in seconds.
     """
     counts = count_parameters(trial.model)
-    flops = flops_per_token(trial.model, trial.sequence_length) * trial.tokens
+    per_token = flops_per_token(trial.model, trial.sequence_length)
+    flops = per_token * trial.tokens + per_token * evaluated_tokens // TRAINING_OVER_FORWARD
     sequences = options.micro_batch or trial.batch_sequences
     width = BYTES_OF[trial.precision]
     activations = sequences * trial.sequence_length * width * _activation_entries(trial.model)

@@ -86,4 +86,5 @@ def prepared_facts(sweep: "Sweep", runs_dir: Path, say: Callable[[str], None]) -
 
 def _facts(corpus: "Prepared") -> CorpusFacts:
     facts = corpus.facts
-    return CorpusFacts(facts.fingerprint, facts.config.vocabulary_size, facts.train.tokens)
+    held_out = (facts.validation.tokens, facts.test.tokens)
+    return CorpusFacts(facts.fingerprint, facts.config.vocabulary_size, facts.train.tokens, held_out)

@@ -16,6 +16,7 @@ from scalevec.orchestrator.sweep.sweep_run import COMPARISON, TUNING, Member
 from scalevec.orchestrator.tuning.carried_check import RATES as CHECKED_RATES
 from scalevec.results.run_directory import trial_ids
 from scalevec.sweeps import epochs
+from scalevec.sweeps.expansion.trials import evaluated_tokens
 
 if TYPE_CHECKING:
     from scalevec.analysis import NoiseFigure
@@ -85,7 +86,7 @@ def _size(run: "SweepRun", trial: "Trial", rung: str) -> Row:
         "cpus": request.cpus,
         "gpus": request.gpus,
         "memory_gb": request.memory_gb,
-        **vars(cost(trial, options)),
+        **vars(cost(trial, options, evaluated_tokens(trial, run.corpus_facts))),
     }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalevec.model.accounting import count_parameters
 from scalevec.model.config import RunOptions, Trial
-from scalevec.model.identity import trial_id
+from scalevec.model.identity import IDENTITY_VERSION, trial_id
 from scalevec.model.trunks import trunk_id
 from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task
 from scalevec.orchestrator.costs.estimates import cost
@@ -22,6 +22,7 @@ from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 from scalevec.sweeps import Cell, CorpusFacts, epochs, identical_arms
 from scalevec.sweeps.expansion.expand import expand
+from scalevec.sweeps.expansion.trials import evaluated_tokens
 
 if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep
@@ -56,8 +57,13 @@ class Member:
             "stage": self.stage,
             "rung": self.cell.rung,
             "seed": self.trial.seed,
+<<<<<<< HEAD
             "n_params": self.cell.n_params,
             "n_tokens": self.trial.tokens,
+=======
+            "stream": self.trial.stream,
+            "identity_version": IDENTITY_VERSION,
+>>>>>>> 1e2bb6f (Streams: random numbers follow from a cell, not the seed alone; blocks of the test split; identity version 2)
             "lr_status": self.lr_status,
             "learning_rate": self.trial.optimizer.learning_rate,
             "tokens_per_parameter": self.trial.tokens / self.cell.n_params,
@@ -237,7 +243,7 @@ class SweepRun:
     def task(self, member: Member) -> Task:
         """What the scheduler needs to know of a trial."""
         options = self.options(member.cell.rung)
-        estimate = cost(member.trial, options)
+        estimate = cost(member.trial, options, evaluated_tokens(member.trial, self.corpus_facts))
         name = self.id_of(member.trial)
         return Task(
             name,

@@ -122,9 +122,9 @@ def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def choice_key(cell: Cell) -> str:
-    """Return the digest of the trial of ``cell`` with the tuned fields and the seed left open."""
+    """Return the digest of the trial of ``cell`` with the tuned fields, the seed and its stream left open."""
     semantic = semantic_fields(cell.template)
-    for path in ("seed", *map(place_of, cell.tune_grid)):
+    for path in ("seed", "stream", *map(place_of, cell.tune_grid)):
         *groups, name = path.split(".")
         part = semantic
         for group in groups:

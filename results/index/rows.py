@@ -1,5 +1,6 @@
 """From a run directory to its row in the index, and what tells that the row is out of date."""
 
+import json
 import math
 import os
 from contextlib import suppress
@@ -8,7 +9,7 @@ from typing import Any
 
 from scalevec.results.environment import environment_columns
 from scalevec.results.files import CorruptRecordError, to_json
-from scalevec.results.index.tables import FLOAT_COLUMNS, INTEGER_COLUMNS, TEXT_COLUMNS
+from scalevec.results.index.tables import BLOCK_COLUMNS, FLOAT_COLUMNS, INTEGER_COLUMNS, TEXT_COLUMNS
 from scalevec.results.run_directory import RunDirectory, state_of
 
 INDEXED_FILES = ("trial.json", "environment.json", "events.jsonl", "result.json")
@@ -79,7 +80,21 @@ _KINDS: dict[str, type] = {
 
 
 def _result_columns(path: Path, result: dict[str, Any]) -> dict[str, Any]:
-    return {name: _checked(path, name, kind, result.get(name)) for name, kind in _KINDS.items()}
+    columns = {name: _checked(path, name, kind, result.get(name)) for name, kind in _KINDS.items()}
+    return columns | {name: _block_text(path, name, result.get(name)) for name in BLOCK_COLUMNS}
+
+
+def _block_text(path: Path, name: str, values: Any) -> str | None:
+    """One number for each block as JSON text, losses to the digits that float32 carries; None stays None."""
+    if values is None:
+        return None
+    if not isinstance(values, list):
+        raise CorruptRecordError(path, f"has {name} = {values!r:.80}, not a list of numbers")
+    if None in values:
+        raise CorruptRecordError(path, f"has no number for some blocks in {name}")
+    if name == "block_tokens":
+        return json.dumps([_checked(path, name, int, value) for value in values])
+    return json.dumps([float(f"{_checked(path, name, float, value):.8g}") for value in values])
 
 
 def _checked(path: Path, name: str, kind: type, value: Any) -> Any:

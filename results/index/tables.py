@@ -10,7 +10,7 @@ from scalevec.results.environment import ENVIRONMENT_COLUMNS
 from scalevec.results.extras import install_command
 from scalevec.results.index.url import StoreError, StoreUnavailableError, parse_url, shown, store_errors
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 BUSY_TIMEOUT_S = 60
 CONNECT_TIMEOUT_S = 10
 WRITERS_LOCK = 0x5CA1E7EC
@@ -25,6 +25,8 @@ FLOAT_COLUMNS = (
     *("wall_s", "tokens_per_s"),
 )
 TEXT_COLUMNS = ("device", "precision")
+BLOCK_COLUMNS = ("loss_blocks", "block_tokens")
+"""Lists of numbers, one for each block of the test split, as JSON text."""
 
 metadata = sa.MetaData()
 meta = sa.Table(
@@ -45,7 +47,7 @@ trials = sa.Table(
     sa.Column("time", sa.Text),
     *(sa.Column(name, sa.BigInteger) for name in INTEGER_COLUMNS),
     *(sa.Column(name, sa.Double) for name in FLOAT_COLUMNS),
-    *(sa.Column(name, sa.Text) for name in (*TEXT_COLUMNS, *ENVIRONMENT_COLUMNS)),
+    *(sa.Column(name, sa.Text) for name in (*TEXT_COLUMNS, *BLOCK_COLUMNS, *ENVIRONMENT_COLUMNS)),
     sa.Column("semantic", sa.JSON, nullable=False),
     sa.Column("descriptive", sa.JSON, nullable=False),
     sa.Column("result", sa.JSON(none_as_null=True)),

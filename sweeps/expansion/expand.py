@@ -13,6 +13,7 @@ from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shap
 from scalevec.model.identity import trial_id
 from scalevec.sweeps.budgets import BUDGETS, setting_name
 from scalevec.sweeps.errors import Path, Problem, SweepError, refused
+from scalevec.sweeps.expansion.streams import base_of
 from scalevec.sweeps.expansion.trials import Budget, Cell, CorpusFacts, batch_tokens, build_trial, merged
 from scalevec.sweeps.sections.exclusion import Exclusion
 
@@ -58,10 +59,12 @@ def expand(sweep: "Sweep", corpus: CorpusFacts) -> list[Cell]:
     for (position, rung), amount in places:
         of_rung = _of_rung(position, rung)
         for point in itertools.product(*axes):
+            shared = merged(choice.values for choice in (of_rung, *base, *point))
+            stream_base = base_of(rung.shape, rung.mixture, corpus, shared)
             for arm, fields in arms:
                 choices = [of_rung, *base, *point, fields]
                 try:
-                    cells.append(_cell(sweep, arm, rung, amount, choices, corpus))
+                    cells.append(_cell(sweep, arm, rung, amount, choices, corpus, stream_base))
                 except ConfigurationError as error:
                     problems.add(_problem(sweep, position, choices, error))
     problems |= _tuning_problems(sweep, cells) | _too_small(sweep, cells, corpus)
@@ -124,7 +127,13 @@ def _listed(section: str, position: int, items: Mapping[str, tuple[Any, Any]]) -
 
 
 def _cell(
-    sweep: "Sweep", arm: str, rung: "Rung", amount: float, choices: list[_Choice], corpus: CorpusFacts
+    sweep: "Sweep",
+    arm: str,
+    rung: "Rung",
+    amount: float,
+    choices: list[_Choice],
+    corpus: CorpusFacts,
+    stream_base: str,
 ) -> Cell:
     values = merged(choice.values for choice in choices)
     n_params = _n_params(rung.shape, rung.mixture, values.get("architecture"))
@@ -133,7 +142,7 @@ def _cell(
     if unit > 1:
         unit = math.lcm(unit, batch_tokens(values))
     budget = Budget(rung.shape, n_params, ratio, corpus, rung.mixture, unit)
-    template = build_trial(budget, values, seed=0)
+    template = build_trial(budget, values, 0, stream_base)
     setting = {
         "optimizer": template.optimizer.name,
         "schedule": template.schedule.name,
@@ -153,6 +162,7 @@ def _cell(
         tune_grid=sweep.tune.grids if sweep.tune is not None else {},
         budget=budget,
         values=values,
+        stream_base=stream_base,
     )
 
 

@@ -14,7 +14,9 @@ from scalevec.model.config import (
     Shape,
     Trial,
 )
+from scalevec.model.identity import stream
 from scalevec.sweeps.fields import (
+    ALL,
     DEFAULT_BATCH_SEQUENCES,
     DEFAULT_WARMUP_FRACTION,
     FIELD_TYPES,
@@ -30,11 +32,15 @@ ENDLESS = 10**15
 
 @dataclass(frozen=True)
 class CorpusFacts:
-    """A corpus as trials see it: its fingerprint, its vocabulary, the tokens of its training split."""
+    """A corpus as trials see it: its fingerprint, its vocabulary, the tokens of its splits.
+
+    held_out_tokens: those of the validation and the test split; before they are known, what is aimed at.
+    """
 
     fingerprint: str
     vocabulary_size: int
     training_tokens: int
+    held_out_tokens: tuple[int, int] = (500_000, 500_000)
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,8 @@ class Cell:
     budget: Budget
     values: Mapping[str, Any]
     """The flat trial fields that the sweep file gives."""
+    stream_base: str
+    """What the streams of this cell follow from beside the seed, the same for all its arms."""
 
     # Dictionaries have no hash; what is left tells cells apart well enough, and is hashed once.
     def __hash__(self) -> int:
@@ -86,9 +94,9 @@ class Cell:
     def trial(self, seed: int, **tuned_fields: Any) -> Trial:
         """The trial of ``seed`` with ``tuned_fields`` changed. Raises ``ConfigurationError``."""
         if not tuned_fields:
-            return replace(self.template, seed=seed)
+            return replace(self.template, seed=seed, stream=stream(self.stream_base, seed))
         typed = {name: _number(name, value) for name, value in tuned_fields.items()}
-        return build_trial(self.budget, merged([self.values, typed]), seed)
+        return build_trial(self.budget, merged([self.values, typed]), seed, self.stream_base)
 
 
 def _number(name: str, value: float) -> float:
@@ -99,6 +107,11 @@ def _number(name: str, value: float) -> float:
 def epochs(trial: Trial, corpus: CorpusFacts) -> float:
     """How often ``trial`` goes through the training split."""
     return trial.tokens / corpus.training_tokens
+
+
+def evaluated_tokens(trial: Trial, corpus: CorpusFacts) -> int:
+    """On how many tokens ``trial`` is evaluated in the end, of both held-out splits."""
+    return sum(min(trial.evaluation_tokens or tokens, tokens) for tokens in corpus.held_out_tokens)
 
 
 def merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -112,13 +125,12 @@ def merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def build_trial(budget: Budget, values: Mapping[str, Any], seed: int) -> Trial:
-    """The trial of the flat ``values``, in whole batches. Raises ``ConfigurationError``."""
-    groups: dict[str, dict[str, Any]] = {"": {}, "model": {}, "optimizer": {}, "schedule": {}}
-    for name, value in values.items():
-        if name != WARMUP_FRACTION:
-            group, _, field = TRIAL_FIELDS[name].rpartition(".")
-            groups[group][field] = value
+def build_trial(budget: Budget, values: Mapping[str, Any], seed: int, base: str) -> Trial:
+    """The trial of the flat ``values``, in whole batches, with a stream of this base.
+
+    Raises ``ConfigurationError``.
+    """
+    groups = grouped(values)
     batch = batch_tokens(values)
     tokens = _tokens(budget, batch)
     if "warmup_tokens" not in values:
@@ -136,8 +148,19 @@ def build_trial(budget: Budget, values: Mapping[str, Any], seed: int) -> Trial:
         corpus=budget.corpus.fingerprint,
         tokens=tokens,
         seed=seed,
+        stream=stream(base, seed),
         **groups[""] | {"batch_tokens": batch},
     )
+
+
+def grouped(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The flat ``values`` by the part of a trial that holds them; ``warmup_fraction`` is in none."""
+    groups: dict[str, dict[str, Any]] = {"": {}, "model": {}, "optimizer": {}, "schedule": {}}
+    for name, value in values.items():
+        if name != WARMUP_FRACTION:
+            group, _, field = TRIAL_FIELDS[name].rpartition(".")
+            groups[group][field] = 0 if value == ALL and name == "evaluation_tokens" else value
+    return groups
 
 
 def batch_tokens(values: Mapping[str, Any]) -> int:

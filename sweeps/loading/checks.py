@@ -15,7 +15,7 @@ _Finding = tuple[Path, str]
 def problems_of(sweep: Sweep, *, look_for_files: bool = True) -> list[Problem]:
     """Every problem between the sections of ``sweep``, with its line."""
     of_names = (_ladder, _tune, _seeds, _compare, _resources, _simulate, _exclude)
-    of_fields = (_budgets, _zip, _given_once, _warm_up)
+    of_fields = (_budgets, _zip, _given_once, _warm_up, _evaluation)
     checks = (*of_names, *((missing_files,) if look_for_files else ()), *of_fields)
     return [sweep.source.problem(path, message) for check in checks for path, message in check(sweep)]
 
@@ -143,6 +143,13 @@ def _warm_up(sweep: Sweep) -> Iterator[_Finding]:
     for path, names in places:
         if {"warmup_tokens", "warmup_fraction"} <= set(names):
             yield path, "warmup_tokens and warmup_fraction are both given; allowed: one of the two"
+
+
+def _evaluation(sweep: Sweep) -> Iterator[_Finding]:
+    for label, fields in sweep.arms.items():
+        if "evaluation_tokens" in fields.given():
+            allowed = "evaluation_tokens under trial, grid or zip (arms are compared on the same tokens)"
+            yield ("arms", label, "evaluation_tokens"), refused(fields.given()["evaluation_tokens"], allowed)
 
 
 def _exclude(sweep: Sweep) -> Iterator[_Finding]:

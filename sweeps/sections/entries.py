@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +18,7 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    PlainValidator,
     Strict,
     StringConstraints,
     create_model,
@@ -33,6 +34,7 @@ from scalevec.model.strategies import ScaleVectorStrategy
 from scalevec.sweeps.axes import beyond
 from scalevec.sweeps.errors import not_among, refused, shown
 from scalevec.sweeps.fields import (
+    ALL,
     FIELD_CHOICES,
     FIELD_HELP,
     FIELD_TYPES,
@@ -124,11 +126,22 @@ LABEL_PATTERN = r"^[A-Za-z0-9._+-]{1,40}$"
 Label = Annotated[str, StringConstraints(pattern=LABEL_PATTERN)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
+
+def _count_or_all(value: Any) -> Any:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _LARGEST_INTEGER
+    if value != ALL and not is_count:
+        raise problem(refused(value, "a positive number of tokens, or all"))
+    return value
+
+
 _TYPES: dict[Any, Any] = {
     float: Number,
     int: Integer,
     bool: bool,
     str: str,
+    FIELD_TYPES["evaluation_tokens"]: Annotated[
+        int | Literal["all"], PlainValidator(_count_or_all, json_schema_input_type=int | Literal["all"])
+    ],
     tuple[str, ...]: Annotated[tuple[str, ...], Strict(False), OneOrMore()],
 }
 

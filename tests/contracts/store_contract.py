@@ -70,6 +70,14 @@ def test_all_trials_are_collected_with_their_numbers(index, runs_dir):
     assert row["result"] == RESULT
 
 
+def test_the_losses_of_blocks_are_kept_to_the_digits_of_float32(index, tmp_path):
+    directory = make_trial(tmp_path / "runs", 1, done=False)
+    directory.write_result({**RESULT, "loss_blocks": [5.1234567891, 4.0], "block_tokens": [128, 100]})
+    index.collect(tmp_path / "runs")
+    (row,) = index.rows(tmp_path / "runs")
+    assert (row["loss_blocks"], row["block_tokens"]) == ("[5.1234568, 4.0]", "[128, 100]")
+
+
 def test_any_text_that_json_holds_comes_back(index, tmp_path):
     odd = {"name": "\0 \ud800 ü 漢 '; DROP TABLE scalevec_trials; --", "none": None}
     RunDirectory.of(tmp_path, identity(1)).create({"seed": 1}, odd)
@@ -218,6 +226,8 @@ def test_a_truncated_result_is_a_problem_and_the_rest_is_collected(index, runs_d
             '{"status": "completed", "flops": 1' + "0" * 400 + "}",
             "has a flops that is too large",
         ),
+        ("result.json", '{"status": "completed", "loss_blocks": 5.0}', "has loss_blocks = 5.0, not a list"),
+        ("result.json", '{"status": "completed", "block_tokens": [1.5]}', "has block_tokens = 1.5"),
         ("result.json", '{"status": "completed", "device": "\\u0000"}', "has device"),
         ("result.json", '{"status": "completed", "device": "\\ud800"}', "has device"),
         ("events.jsonl", '{"state": "failed", "time": 7}\n', "has time = 7"),

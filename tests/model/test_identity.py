@@ -23,7 +23,14 @@ from scalevec.model.config import (
     Trial,
 )
 from scalevec.model.fields import added_field, from_dict, to_dict
-from scalevec.model.identity import differences, digest, semantic_fields, trial_from_fields, trial_id
+from scalevec.model.identity import (
+    differences,
+    digest,
+    semantic_fields,
+    stream_of,
+    trial_from_fields,
+    trial_id,
+)
 from scalevec.model.strategies import (
     ALL_MAPS,
     CHOICES,
@@ -49,19 +56,23 @@ def arm(name: str) -> Trial:
 
 pytestmark = pytest.mark.kept
 
+STREAM = "3e41f8e07c7e1846c8f203a831f03c8a79882203d1bc05c098d045621e15e70c"
+"""Of the trial above, as of every arm of its cell."""
 GOLDEN = {
-    "baseline": "f6ea82c0293e53248cf43445a58311d4c16a84a19ea7462f35d6adc8fbee3d0c",
-    "none": "e266c04f02a48bfdf6bcba76beba08cd4c69093a1f532edd9334e46849d259fa",
-    "hg": "8333641c08bd13bd6defd82bf6790d3889e3d96e5728ff01406aa6fd5a9b0d5d",
-    "or": "ace6024f728eafc87997ce6519faaf0f9e8a203e0679043c9d362a156f4402e8",
-    "er": "1ad59475778809255e1fc19d264e3e45cff3347fa30eb683319be75e4558d228",
-    "dp": "2b9e0f51883f97e1300ab50cc513547dc822c66cdb34037dd0b4cd76a534613d",
-    "unified": "068c29a4c3c110cbc93f04d84c481fcf698af624aa24ace7c9295dbd814ab432",
-    "unified-dp": "72442967a63ef7ed9bb248187fc8b4ad902b2d506863a361d2eb745a6875fc29",
-    "another seed": "4e9c713e80c6af334fdd2e28f94846d30567ced7d1533eb2aeefd537b215a3bd",
-    "bfloat16": "2d7d3578d675e354112ab55f51b88a77f154390e8bd5864d743bfdd928ef8ada",
-    "no decay at all": "803e35e7ccf37608cc7c912855e6e424ab63d04002b15df92e5f21eac51096bb",
-    "grouped queries, tied": "60c20f978ba47d872200f8b1b7e97cc53b866fd9d91f11845cd150d3761994cd",
+    "baseline": "55d1fe34415a0bcd1ca97300d5eea4a2b42f5f76785d8cd8f905b6443b088d07",
+    "none": "7308aa60dc63e31c7c6289bc5b1db930470d7253142895b98e95c63d39276cfe",
+    "hg": "c0091ecc4fbf77ce05478c8822bd428fc15d21c5d0de434f58e916cf18873085",
+    "or": "50e60007481bf53a7cd4c97d93dc42cfebc2e5217e8e8d60c2a49e9e1129c2f4",
+    "er": "ffd2ebd2b7c41c117fac73d5b56deba1f4da25554994ccad6c987e498e35fa26",
+    "dp": "b52cb11da4d24084cd4ebbaf3c5653686ef0389ead143d71f5a2c99c8950de1e",
+    "unified": "d49eee7daceb811dc4ed68369bdde08bfbd5dc4589999971f85cc08570d5ee96",
+    "unified-dp": "25febb844f6497754ea366b5366272d7544f0afa8f680030e28e22469e55c0cf",
+    "another seed": "81c204376c722e6f0d4def86830a8c9eb3d67f517350640743e59c95558c1a27",
+    "bfloat16": "237da3acfafad77182c039b2c11e58bd6a6791f9b6a9b577255fe836114b5e80",
+    "no decay at all": "e98b9cf8f7581e8c54de86350f81827e4682dfc85f2db05499e7e62d20241822",
+    "evaluated on all": "6d08cf8cd11a76e98081b51acea1516203ca1d5887e678d5798fbf6b9c547506",
+    "unified in the baseline's cell": "0b4fd34569a95b4f70bed53b637283a46ab94a59cbb34917ddc41ef00b5f04d5",
+    "grouped queries, tied": "8bc311c3b7960f3be6ff4ad55c230b5a7032c1fee12ff5bdb0cd085e3d1edc61",
 }
 TRIALS = {
     "baseline": TRIAL,
@@ -75,6 +86,8 @@ TRIALS = {
     "another seed": replace(TRIAL, seed=1),
     "bfloat16": replace(TRIAL, precision="bfloat16"),
     "no decay at all": replace(TRIAL, optimizer=OptimizerConfig(learning_rate=0.016, weight_decay=0.0)),
+    "evaluated on all": replace(TRIAL, evaluation_tokens=0),
+    "unified in the baseline's cell": replace(arm("unified"), stream=STREAM),
     "grouped queries, tied": replace(
         TRIAL, model=replace(TRIAL.model, shape=Shape(64, 3, 4, 2, 176), tied_embeddings=True)
     ),
@@ -85,6 +98,16 @@ TRIALS = {
 def test_an_identity_never_changes(name: str) -> None:
     """A failure here means that every result that anyone kept is lost: change the code, not the id."""
     assert trial_id(TRIALS[name]) == GOLDEN[name]
+
+
+def test_a_stream_never_changes() -> None:
+    assert stream_of(TRIAL) == STREAM
+
+
+def test_a_trial_says_the_stream_that_it_would_have_by_itself() -> None:
+    said = replace(TRIAL, stream=STREAM)
+    assert trial_id(said) == trial_id(TRIAL)
+    assert stream_of(replace(TRIALS["another seed"], stream=STREAM)) == STREAM
 
 
 def test_every_golden_trial_is_another_trial() -> None:
@@ -158,6 +181,8 @@ def trials(draw: st.DrawFn) -> Trial:
         tokens=tokens,
         seed=draw(st.integers(0, 2**63 - 1)),
         precision=draw(st.sampled_from(PRECISIONS)),
+        evaluation_tokens=draw(st.integers(0, 10**9)),
+        stream=draw(st.sampled_from(["", "ab" * 32])),
     )
 
 
@@ -245,6 +270,9 @@ def changes() -> dict[str, Trial]:
         "tokens": replace(TRIAL, tokens=1024 * 393),
         "seed": replace(TRIAL, seed=1),
         "precision": replace(TRIAL, precision="bfloat16"),
+        "evaluation_tokens": replace(TRIAL, evaluation_tokens=0),
+        "scale_vectors": arm("unified"),
+        "architecture": replace(TRIAL, model=replace(model, architecture="gemma")),
     }
 
 
@@ -347,3 +375,18 @@ def test_a_kept_trial_without_a_field_is_refused() -> None:
     del fields["corpus"]
     with pytest.raises(ConfigurationError, match="corpus is None; allowed: a value"):
         from_dict(Trial, fields)
+
+
+@pytest.mark.parametrize("name", changes())
+def test_a_stream_follows_from_all_fields_but_budget_and_rate(name: str) -> None:
+    same = stream_of(changes()[name]) == STREAM
+    assert same == (name in ("tokens", "learning_rate"))
+
+
+def test_of_a_schedule_with_a_course_of_its_own_only_that_and_the_warm_up_make_the_stream() -> None:
+    def of(*schedule: object, **options: object) -> str:
+        return stream_of(replace(TRIAL, schedule=ScheduleConfig(*schedule, **options)))
+
+    wsd = of("wsd", 1024)
+    assert wsd == of("wsd", 1024, cooldown_fraction=0.4) == of("constant", 1024)
+    assert wsd not in (of("wsd", 2048), of("inverse-sqrt", 1024), of("cosine", 1024))

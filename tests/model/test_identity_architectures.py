@@ -37,13 +37,13 @@ TRIALS = {
 pytestmark = pytest.mark.kept
 
 GOLDEN = {
-    "gemma": "4b13882f0d0783c94aa7aba8066b5a6d46b179c9e4876f8d30af7ce13fb4c72b",
-    "gemma, decay of input vectors": "dfc24fe98e77d1474bbfdecade804e088a07eb5c678971bb545cc5d1d6d727a7",
-    "gemma, unified": "ad6891fce613a37864ea4271488c073d1d8afb38dd75423f688705164a7396f2",
-    "mixture": "4d0710941d1ba2de3b4ecb763f656d8e9c8c056149a494e6f88e9f2e5642c14b",
-    "mixture, balanced by bias": "574409ceed722ea0dcc92111593512159cca7624f37bd2be6842799f4a4f2fe1",
-    "mixture, own vectors": "6424251c3ffe85901f06dc233da5c63ebdf9302d279960889bf24ed36c96e48a",
-    "unified-light": "539393e99efb97f729eb38e9b1260a3d58501584e3ae386c67a1cd117d6182ed",
+    "gemma": "4b69bdba6b23859621e96d4f1007c517376cbb6e580f6019836d2a5be12e7cb7",
+    "gemma, decay of input vectors": "aca70c2a1c86d875f3f4ff53710511b165abd56edbaf9b24444d21117f04212a",
+    "gemma, unified": "635fd9a47159e45ff74b4210bc6f3f289b152e1f8e203ad6b0b56f34150ccba3",
+    "mixture": "61144a815a01e81caf5054358ecf8da027280e7481e51fd4a070522bbc6556cb",
+    "mixture, balanced by bias": "6305770056687fe4e4cd4c52a8a6ce22243963c9de4234057845e813f9c1416b",
+    "mixture, own vectors": "429cb5ef732d0b902f1c3cdc0d351ff233f0223427ba7b68af5d493c99adbc6b",
+    "unified-light": "82aca12c23881a46cafdf84efeaed7790100f8aff91d9bf2eed62186685d6cb3",
 }
 
 

@@ -28,7 +28,11 @@ CONTRACT = [
     "loss",
     "loss_validation",
     "loss_initial",
+    "loss_blocks",
+    "block_tokens",
     "seed",
+    "stream",
+    "identity_version",
     "cluster",
     "optimizer",
     "schedule",
@@ -131,6 +135,20 @@ def test_a_completed_trial_is_one_whole_row():
     assert {name: got[name] for name in expected} == expected
 
 
+def test_a_row_has_the_stream_and_version_of_its_trial_and_the_losses_of_blocks():
+    fields = {**SEMANTIC, "stream": "ab" * 32, "identity_version": 2}
+    blocks = {"loss_blocks": "[5.25, 5.5]", "block_tokens": "[128, 100]"}
+    (got,) = tidy_table([{**row(**blocks), "semantic": fields}], [member()], "s").to_dict("records")
+    assert {name: got[name] for name in blocks} == blocks
+    assert (got["stream"], got["identity_version"]) == ("ab" * 32, 2)
+
+
+def test_a_trial_of_an_earlier_version_has_neither_stream_nor_blocks():
+    frame = tidy_table([{**row(), "semantic": {**SEMANTIC, "identity_version": 1}}], [member()], "s")
+    assert frame[["stream", "loss_blocks", "block_tokens"]].isna().all(axis=None)
+    assert frame["identity_version"].tolist() == [1]
+
+
 @pytest.mark.parametrize("state", ["diverged", "failed", "running"])
 def test_a_trial_that_is_not_completed_has_no_loss(state):
     frame = tidy_table([row(state=state, loss=3.0, loss_initial=7.0)], [member()], "s")
@@ -227,6 +245,13 @@ def test_json_is_a_list_of_objects_with_null_for_what_is_missing(frame):
     assert list(first) == list(frame.columns)
     assert (first["loss"], first["n_params"], first["flag"]) == (1.2345678901234567, 2**53 + 1, True)
     assert (second["loss"], second["n_params"], second["flag"]) == (None, None, None)
+
+
+def test_json_has_the_blocks_as_lists():
+    stream = io.BytesIO()
+    write_table(tidy_table([row(loss_blocks="[5.25, 5.5]")], [member()], "s"), "json", stream)
+    (record,) = json.loads(stream.getvalue())
+    assert (record["loss_blocks"], record["block_tokens"]) == ([5.25, 5.5], None)
 
 
 def test_an_empty_table_is_an_empty_list():

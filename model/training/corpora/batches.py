@@ -1,11 +1,12 @@
-"""The order of the data: which tokens a step sees depends on the seed and the step alone."""
+"""The batches of a run: which tokens a step sees depends on the stream and the step alone."""
 
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
+
+from scalevec.model.training.corpora.order import EpochOrder
 
 TokenArray = np.ndarray[tuple[int], np.dtype[np.integer[Any]]]
 Order = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -17,16 +18,6 @@ def window_count(n_tokens: int, sequence_length: int) -> int:
     return max(0, (n_tokens - 1) // sequence_length)
 
 
-def epoch_order(n_windows: int, seed: int, epoch: int) -> Order:
-    """The permutation of ``n_windows`` windows in which ``epoch`` visits them.
-
-    Sorts raw PCG64 words: NumPy promises that these never change (NEP 19), which it does not for
-    ``Generator.permutation``.
-    """
-    generator = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(epoch,)))
-    return np.argsort(generator.random_raw(n_windows), kind="stable")
-
-
 class TrainingBatches:
     """Batches of windows over ``tokens`` (shape [tokens]); each window is seen once in an epoch.
 
@@ -34,14 +25,14 @@ class TrainingBatches:
     share one token. Epochs follow each other without a gap, so a batch may straddle two.
     """
 
-    def __init__(self, tokens: TokenArray, sequence_length: int, batch_sequences: int, seed: int) -> None:
+    def __init__(self, tokens: TokenArray, sequence_length: int, batch_sequences: int, stream: str) -> None:
         self.n_windows = window_count(len(tokens), sequence_length)
         if self.n_windows == 0:
             raise ValueError(f"{len(tokens)} tokens hold no sequence of {sequence_length} and its next token")
         self._tokens = tokens
         self._sequence_length = sequence_length
         self._batch_sequences = batch_sequences
-        self._order = lru_cache(maxsize=2)(lambda epoch: epoch_order(self.n_windows, seed, epoch))
+        self._stream = stream
 
     def batch(self, step: int) -> Batch:
         """Inputs and targets of ``step`` (from 0), int64, each [batch_sequences, sequence_length]."""
@@ -51,7 +42,10 @@ class TrainingBatches:
         """Which windows ``step`` sees, shape [batch_sequences]."""
         first = step * self._batch_sequences
         epochs, places = np.divmod(np.arange(first, first + self._batch_sequences), self.n_windows)
-        parts = [self._order(int(epoch))[places[epochs == epoch]] for epoch in np.unique(epochs)]
+        parts = [
+            EpochOrder(self.n_windows, self._stream, int(epoch)).windows(places[epochs == epoch])
+            for epoch in np.unique(epochs)
+        ]
         return np.concatenate(parts)
 
 

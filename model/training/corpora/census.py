@@ -15,12 +15,10 @@ from scalevec.model.training.corpora.documents import LARGEST_LIMIT, SPLITS, Doc
 from scalevec.model.training.corpora.external_sort import Spill
 from scalevec.model.training.corpora.sources.files import CorpusError
 from scalevec.model.training.corpora.sources.sources import ReadDocument, read
-from scalevec.model.training.corpora.specification import CorpusConfig, stored_type
+from scalevec.model.training.corpora.specification import FORMAT_VERSION, CorpusConfig, stored_type
 
 Progress = Callable[[str], None]
 
-FORMAT_VERSION = 1
-"""Raised whenever equal text would give other tokens, splits or order."""
 SECONDS_BETWEEN = 10.0
 """Between two messages on how far the reading is."""
 _ORIGINS = ("test", "validation", "train")

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from scalevec.model.training.corpora.sources.files import CorpusError
 
 SPLITS = ("train", "validation", "test")
-HELD_OUT_FRACTION = 0.02
-"""Share of the bytes that validation and test get each."""
 SMALLEST_LIMIT = 512
 FEWEST_PIECES = 512
 LARGEST_LIMIT = 1 << 20
@@ -70,15 +68,16 @@ def rank(digest: bytes) -> bytes:
     return hashlib.sha256(_SPLIT_SALT + digest).digest()
 
 
-def split(documents: Iterable[Document], drawn: Sequence[str], count: int, size: int) -> Iterator[Document]:
+def split(
+    documents: Iterable[Document], drawn: Sequence[str], count: int, quota: float
+) -> Iterator[Document]:
     """``documents`` in their order, which is that of their rank, each with the split that it belongs to.
 
     ``drawn`` are the held-out splits without files of their own, test before validation. Of the documents
-    that are not in another split's files (``count`` of them, ``size`` bytes), the first go to test until it
-    has 2 % of the bytes, the next to validation likewise, and the rest is for training. Each split gets one
+    that are not in another split's files (``count`` of them), the first go to test until it has ``quota``
+    bytes, the next to validation likewise, and the rest is for training. Each split gets one
     at least.
     """
-    quota = HELD_OUT_FRACTION * size
     open_splits = [*drawn, "train"]
     filled = position = 0
     for document in documents:

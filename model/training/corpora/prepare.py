@@ -14,7 +14,7 @@ from typing import Any
 
 from scalevec.model.fields import to_dict
 from scalevec.model.training.corpora import synthetic
-from scalevec.model.training.corpora.census import FORMAT_VERSION, Census, Progress, take_census
+from scalevec.model.training.corpora.census import Census, Progress, take_census
 from scalevec.model.training.corpora.documents import require_enough
 from scalevec.model.training.corpora.prepared import (
     Corpus,
@@ -25,7 +25,7 @@ from scalevec.model.training.corpora.prepared import (
 )
 from scalevec.model.training.corpora.sources.files import CorpusError
 from scalevec.model.training.corpora.sources.read_cache import files_key, remembered
-from scalevec.model.training.corpora.specification import CorpusConfig, stored_type
+from scalevec.model.training.corpora.specification import FORMAT_VERSION, CorpusConfig, stored_type
 from scalevec.model.training.corpora.synthetic import TokenProcess
 from scalevec.model.training.corpora.tokenizers import TOKENIZERS, TokenizerPlan
 from scalevec.model.training.corpora.writing import drawn_splits, write_documents, write_synthetic

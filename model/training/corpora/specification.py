@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from scalevec.model.training.corpora.synthetic import TokenProcess
 
 BYTES_VOCABULARY = 256
+FORMAT_VERSION = 2
+"""Raised whenever equal text would give other tokens, splits or order; 2: small corpora hold out more."""
+TYPICAL_BYTES_PER_TOKEN = 4.0
+"""Of text under a tokenizer of subwords, before one is trained or asked."""
 
 
 @dataclass(frozen=True)
@@ -45,3 +49,10 @@ class CorpusConfig:
 def stored_type(vocabulary_size: int) -> str:
     """The smaller of the unsigned little-endian types ``<u2`` and ``<u4`` that holds every token id."""
     return "<u2" if vocabulary_size <= 2**16 else "<u4"
+
+
+def bytes_per_token(config: CorpusConfig) -> float:
+    """About how many bytes of the documents of ``config`` make a token."""
+    if config.tokenizer == "ids":
+        return float(stored_type(config.vocabulary_size)[-1])
+    return 1.0 if config.tokenizer == "bytes" else TYPICAL_BYTES_PER_TOKEN

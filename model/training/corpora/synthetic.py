@@ -18,19 +18,19 @@ from numpy.random import PCG64, SeedSequence
 
 from scalevec.model.fields import to_dict
 from scalevec.model.identity import digest
+from scalevec.model.training.corpora.held_out import held_out
 
 SLOT_BITS = 12
 WORD_BITS = 64
 SLOTS = 1 << SLOT_BITS
 """Every weight is a whole number of so many equal shares, so that the floor is exact."""
-HELD_OUT_FRACTION = 0.02
 FEWEST_HELD_OUT = 10_000
 """Tokens of the validation and of the test split, at least."""
 BLOCK = 1 << 18
 """Tokens that are drawn at once."""
 SPLIT_KEYS = {"train": 0, "validation": 1, "test": 2}
 _TABLE_KEY = 3
-_VERSION = 1
+_VERSION = 2
 
 Ids = np.ndarray[tuple[int], np.dtype[np.unsignedinteger[Any]]]
 Ranks = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -73,10 +73,10 @@ def fingerprint(process: TokenProcess) -> str:
 
 
 def split_tokens(process: TokenProcess, split: str) -> int:
-    """Tokens of ``split``: as asked for training, 2 % of that (10,000 at least) for each held-out split."""
+    """Tokens of ``split``: as asked for training, else what :func:`held_out` says, 10,000 at least."""
     if split == "train":
         return process.tokens
-    return max(FEWEST_HELD_OUT, int(HELD_OUT_FRACTION * process.tokens))
+    return max(FEWEST_HELD_OUT, int(held_out(process.tokens)))
 
 
 def successors(process: TokenProcess) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:

@@ -20,9 +20,10 @@ from scalevec.model.training.corpora.census import (
 )
 from scalevec.model.training.corpora.documents import SPLITS, Document, rank, split
 from scalevec.model.training.corpora.external_sort import Spill
+from scalevec.model.training.corpora.held_out import held_out
 from scalevec.model.training.corpora.prepared import SplitFacts
 from scalevec.model.training.corpora.sources.files import CorpusError
-from scalevec.model.training.corpora.specification import CorpusConfig
+from scalevec.model.training.corpora.specification import CorpusConfig, bytes_per_token
 from scalevec.model.training.corpora.synthetic import TokenProcess
 from scalevec.model.training.corpora.tokenizers import DocumentTokenizer, TokenizerPlan, Tokens, sample
 from scalevec.model.training.durable_files import write_synced
@@ -116,11 +117,12 @@ class _Documents:
     def __init__(self, spill: Spill, config: CorpusConfig, census: Census) -> None:
         self._spill, self._census = spill, census
         self._drawn = drawn_splits(config)
+        self._quota = held_out(census.sizes["train"], bytes_per_token(config))
         self.size = sum(census.sizes.values())
 
     def __iter__(self) -> Iterator[Document]:
         documents = (Document(payload[1:], origin_of(payload)) for _, payload in self._spill)
-        return split(documents, self._drawn, self._census.counts["train"], self._census.sizes["train"])
+        return split(documents, self._drawn, self._census.counts["train"], self._quota)
 
     def training(self) -> Iterator[bytes]:
         """The text of the training split."""

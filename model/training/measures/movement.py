@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from scalevec.model.config import Trial
+from scalevec.model.identity import stream_of
 from scalevec.model.training.measures.effective import EffectiveMatrix, Values, effective_matrices
 from scalevec.model.training.measures.measure import MeasuredRun, Row
 from scalevec.model.training.measures.preconditioner import (
@@ -91,10 +92,10 @@ def _columns_at_start(trial: Trial, factor: float) -> list[tuple[Tensor, float] 
     """Of each effective matrix before training: the conserved quantity by column, and its scale.
 
     The scale is the mean of ``g_j^2 + f |w_j|^2``, in the form that the parameterization conserves. The
-    model is drawn again from the trial's seed, so that a resumed run has the same.
+    model is drawn again from the trial's stream, so that a resumed run has the same.
     """
     model = Transformer(trial.model)
-    initialise(model, trial.seed)
+    initialise(model, stream_of(trial))
     results: list[tuple[Tensor, float] | None] = []
     for matrix in effective_matrices(model):
         columns = conserved(matrix, factor)

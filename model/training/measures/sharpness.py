@@ -20,7 +20,7 @@ SEED = 0
 """Of the vector that Lanczos starts from."""
 BATCH_TOKENS = 2048
 """Targets in the batch of a run's sharpness, or one sequence where that is longer."""
-BATCH_SEED = 0
+BATCH_STREAM = "sharpness"
 """Draws that batch from the training split: one batch for all trials of a corpus and sequence length."""
 
 
@@ -81,7 +81,7 @@ class Sharpness:
     def __init__(self, subject: MeasuredRun) -> None:
         trial = subject.trial
         sequences = max(1, BATCH_TOKENS // trial.sequence_length)
-        batches = TrainingBatches(subject.tokens, trial.sequence_length, sequences, BATCH_SEED)
+        batches = TrainingBatches(subject.tokens, trial.sequence_length, sequences, BATCH_STREAM)
         device = next(subject.model.parameters()).device
         self._inputs, self._targets = (part.to(device) for part in batches.batch(0))
         self._model = subject.model

@@ -76,7 +76,7 @@ def test_micro_batches_change_only_the_order_of_sums(trial, corpus, tmp_path):
 
 
 def test_the_recorded_loss_has_no_penalty_in_it(trial, corpus, tmp_path):
-    first = {}
+    first, trial = {}, replace(trial, stream="ab" * 32)
     for balancing in ("loss", "none"):
         recorder = MemoryRecorder(stop_after=1)
         of_policy = with_experts(trial, replace(FOUR, balancing=balancing, loss_coefficient=5.0))

@@ -9,14 +9,14 @@ from typing import Any
 from scalevec.model.fields import to_dict
 from scalevec.model.identity import digest
 from scalevec.model.training.corpora.sources.files import matching
-from scalevec.model.training.corpora.specification import CorpusConfig
+from scalevec.model.training.corpora.specification import FORMAT_VERSION, CorpusConfig
 
 YOUNG_NS = 2_000_000_000
 """A file that was written so shortly ago may change again without its time telling."""
 
 
 def files_key(config: CorpusConfig, tokenizer: Mapping[str, Any]) -> str:
-    """A hash of what is read: names, sizes and times of all files, the tokenizer, the configuration.
+    """A hash of what is read and how: names, sizes, times of all files, tokenizer, configuration, version.
 
     Empty where there are no files, or where one is too young for its time to tell a later change.
     """
@@ -26,7 +26,8 @@ def files_key(config: CorpusConfig, tokenizer: Mapping[str, Any]) -> str:
     if not times or max(times) > time.time_ns() - YOUNG_NS:
         return ""
     seen = [[(name, stat.st_size, stat.st_mtime_ns) for name, stat in some] for some in stats]
-    return digest({"config": to_dict(config), "tokenizer": dict(tokenizer), "files": seen})
+    made = {"config": to_dict(config), "tokenizer": dict(tokenizer), "format_version": FORMAT_VERSION}
+    return digest({**made, "files": seen})
 
 
 def remembered(corpora_dir: Path, key: str) -> str | None:

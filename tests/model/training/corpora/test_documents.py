@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from corpus_reference import documents_of, pieces, rank, splits_of
 from scalevec.model.training.corpora.documents import (
     FEWEST_PIECES,
-    HELD_OUT_FRACTION,
     SMALLEST_LIMIT,
     SPLITS,
     Document,
@@ -17,6 +16,7 @@ from scalevec.model.training.corpora.documents import (
     require_enough,
     split,
 )
+from scalevec.model.training.corpora.held_out import held_out
 from scalevec.model.training.corpora.sources.files import CorpusError
 
 texts = st.text(st.sampled_from("ab\n é€😀"), max_size=300).map(lambda text: text.encode())
@@ -34,7 +34,7 @@ def split_up(*all_texts: bytes) -> dict[str, list[bytes]]:
     size = sum(len(document.content) for document in ranked)
     require_enough({"train": len(ranked)}, DRAWN)
     actual: dict[str, list[bytes]] = {name: [] for name in SPLITS}
-    for document in split(ranked, DRAWN, len(ranked), size):
+    for document in split(ranked, DRAWN, len(ranked), held_out(size)):
         actual[document.split].append(document.content)
     return actual
 
@@ -72,11 +72,19 @@ def test_the_longest_piece_is_a_share_of_all_text_within_bounds() -> None:
     assert piece_limit(10**9, largest=1 << 20) == 1 << 20
 
 
+def test_small_corpora_hold_out_more_and_large_ones_no_more_than_helps() -> None:
+    sizes = (1e5, 1e6, 5e6, 2e7, 2.5e7, 1e8, 8e8, 1e12)
+    expected = (1e4, 1e5, 5e5, 5e5, 5e5, 2e6, 1.6e7, 1.6e7)
+    assert [held_out(size) for size in sizes] == pytest.approx(expected)
+    assert held_out(1e7, per_token=4) == pytest.approx(1e6)
+    assert held_out(1e12, per_token=4) == pytest.approx(6.4e7)
+
+
 def test_one_large_file_gives_all_three_splits() -> None:
     content = words(1_000_000)
     splits = split_up(content)
     sizes = {name: sum(map(len, splits[name])) for name in SPLITS}
-    quota = HELD_OUT_FRACTION * len(content)
+    quota = held_out(len(content))
     limit = len(content) // FEWEST_PIECES
     for name in ("validation", "test"):
         assert quota <= sizes[name] <= quota + limit
@@ -97,8 +105,8 @@ def test_documents_are_split_as_they_were_when_all_were_in_memory(all_texts: lis
 
 def test_the_split_of_known_text_never_changes() -> None:
     splits = split_up(*(f"document {number}".encode() for number in range(60)))
-    assert splits["test"] == [b"document 9", b"document 8"]
-    assert splits["validation"] == [b"document 1", b"document 32"]
+    assert splits["test"] == [f"document {n}".encode() for n in [9, 8, 1, 32, 18, 25, 28]]
+    assert splits["validation"] == [f"document {n}".encode() for n in [30, 12, 58, 51, 21, 48]]
 
 
 def test_one_long_document_among_short_ones_leaves_no_split_empty() -> None:
@@ -112,7 +120,7 @@ def test_a_split_with_files_of_its_own_takes_nothing_from_training() -> None:
         Document(b"t", "test"),
         *(Document(bytes([65 + position]), "train") for position in range(20)),
     ]
-    actual = list(split(given_files, ("validation",), 20, 20))
+    actual = list(split(given_files, ("validation",), 20, 0.4))
     assert [document.split for document in actual] == ["test", "validation", *["train"] * 19]
 
 

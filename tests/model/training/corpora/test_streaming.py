@@ -60,19 +60,19 @@ def write_golden_text(folder: Path) -> None:
 
 GOLDEN = {
     "bytes": (
-        "50424e9033410a1458dd973d173eaa0425df700532e32d5a8421bc7949d9a3d1",
-        "1483863dd2dc4336fce1aa4b010849641a5bd122d1d0d38e5d899a4ee8c5acc5",
-        "0b5bd7bbc9dad48c774de5aabaa2996041517f6bc6bf575150d8f74e840bd22a",
-        "742ebdd8895562ae992b23817a6b813dcdee79ed02fd5ac1dfc06cebfc29c502",
+        "2386a8488f3e27e4bab80b8858bd53d46a9237493cf20fc2298d34098a0108ff",
+        "c79febe455e9e4852ffeb7fe83b41ff84c5180d8ea6ba8a8095c8cbaa0d3321e",
+        "163b74655e666d99976a72ed980fda04319b4f3a27cabc71f8507474de2f145a",
+        "ba3686cf332a2cd90b8f4834b38556b00452bd672e433dba2eaa30bd33513a34",
     ),
     "bpe": (
-        "6f8ca2035f77993cad34d1e62015018adb3921ed133146b881c34c90dadc8578",
-        "707d1a17ea3b1c1a4e5813113b637d6bf6ece612b9bc7d0cc3a5fc6d8b17cb9e",
-        "1d265a1bf8b5241db81f52a5b9b6c49cf19339385ac8f74535218a6ca2d155c1",
-        "3f955024eacbc4bb01277afec5286b60468f03226bfefa3f83c248f8ffc20a4f",
+        "c9fa8ff06c8d296d993973bebe000eab4e5f4ed2283743e62af490e5e5214413",
+        "14f5f1121b6a4b9201d1e6a625267b634887d120a97213868046855aae905909",
+        "5851968e0dfc35c266813a4eee62cafcb2541d2f40928fa0c6222b16d830c33d",
+        "7e37d40e073d8c6b2a1e8524b327c1e39f7dfb4889031ee80d88cca44812ee51",
     ),
 }
-"""Fingerprint and shards as they came out when all text was held in memory."""
+"""Fingerprint and shards under version 2 of the format."""
 
 
 @pytest.mark.kept

@@ -14,6 +14,7 @@ from scalevec.model.config import (
     Shape,
     Trial,
 )
+from scalevec.model.identity import stream_of
 from scalevec.model.training.loop import TrainingInterruptedError, train
 from scalevec.model.training.measures import measurements, sharpness
 from scalevec.model.training.measures.measure import MeasuredRun
@@ -92,7 +93,7 @@ def moved(trial: Trial, optimizer: str) -> dict[str, list[float]]:
     """What the preconditioner measure finds around the first step of ``optimizer``, in float64."""
     trial = replace(trial, optimizer=OptimizerConfig(optimizer, learning_rate=1e-3))
     model = Transformer(trial.model).double()
-    initialise(model, trial.seed)
+    initialise(model, stream_of(trial))
     tokens = torch.randint(256, (2, SEQUENCE + 1), generator=torch.Generator().manual_seed(1))
     model.loss(tokens[:, :-1], tokens[:, 1:]).backward()
     built = build_optimizer(model, trial)
@@ -124,7 +125,7 @@ def test_the_drift_is_measured_from_the_start_of_the_run(trial):
     """A vector that was moved by hand shows as drift: mean |1.5^2 - 1| over mean(1 + |w_j|^2)."""
     trial = with_strategy(trial, "hg")
     model = Transformer(trial.model)
-    initialise(model, trial.seed)
+    initialise(model, stream_of(trial))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     measure = Preconditioner(MeasuredRun(trial, model, optimizer, torch.arange(99).numpy()))
     query = model.blocks[1].attention.query
@@ -142,7 +143,7 @@ def test_a_sharpness_that_has_not_converged_is_null_and_says_how_far_it_came(tri
         {"tolerance": 1e-9, "most_products": 2},
     )
     model = Transformer(trial.model)
-    initialise(model, trial.seed)
+    initialise(model, stream_of(trial))
     measure = Sharpness(MeasuredRun(trial, model, torch.optim.SGD(model.parameters()), corpus.split("train")))
     row = measure.after_step()
     assert row["theory/sharpness"] is None
