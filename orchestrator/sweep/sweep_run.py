@@ -57,13 +57,10 @@ class Member:
             "stage": self.stage,
             "rung": self.cell.rung,
             "seed": self.trial.seed,
-<<<<<<< HEAD
             "n_params": self.cell.n_params,
             "n_tokens": self.trial.tokens,
-=======
             "stream": self.trial.stream,
             "identity_version": IDENTITY_VERSION,
->>>>>>> 1e2bb6f (Streams: random numbers follow from a cell, not the seed alone; blocks of the test split; identity version 2)
             "lr_status": self.lr_status,
             "learning_rate": self.trial.optimizer.learning_rate,
             "tokens_per_parameter": self.trial.tokens / self.cell.n_params,
