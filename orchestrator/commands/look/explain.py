@@ -58,8 +58,6 @@ def explanation(directory: RunDirectory, runs_dir: Path) -> Record:
 
 def _nearest(trial_id: str, semantic: Record, runs_dir: Path) -> Record:
     """Return the nearest neighbour and ``{field: [value of the trial, value of the neighbour]}``."""
-    from scalevec.model.identity import differences
-
     present = set(trial_ids(runs_dir))
     with open_index(runs_dir) as index:
         # What a trial is never changes, so rows that are there need no second look.
@@ -69,7 +67,15 @@ def _nearest(trial_id: str, semantic: Record, runs_dir: Path) -> Record:
     if other is None:
         return {"trial_id": None, "differences": {}}
     theirs = RunDirectory.of(runs_dir, other).trial()["semantic"]
-    return {"trial_id": other, "differences": differences(semantic, theirs)}
+    return {"trial_id": other, "differences": _telling_differences(semantic, theirs)}
+
+
+def _telling_differences(semantic: Record, theirs: Record) -> Record:
+    """Return the fields that differ; the stream, which follows from others, only where it is the one."""
+    from scalevec.model.identity import differences
+
+    differing = differences(semantic, theirs)
+    return {name: values for name, values in differing.items() if name != "stream"} or differing
 
 
 def nearest(trial_id: str, semantic: Record, trials: Iterable[tuple[str, Record]]) -> str | None:
@@ -78,11 +84,9 @@ def nearest(trial_id: str, semantic: Record, trials: Iterable[tuple[str, Record]
     Two trials differ in one field at least, so the first that differs in no more ends the search. None where
     there is no other trial.
     """
-    from scalevec.model.identity import differences
-
     least, best = None, None
     for name, fields in trials:
-        differing = len(differences(semantic, fields))
+        differing = len(_telling_differences(semantic, fields))
         if name != trial_id and (least is None or differing < least):
             least, best = differing, name
         if least == 1:

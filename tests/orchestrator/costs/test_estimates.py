@@ -39,8 +39,8 @@ BYTES_PER_PARAMETER = 4 * FLOAT_BYTES
 """Weight, gradient and the two moments of AdamW."""
 
 
-def cost(trial: Trial, **options: Any) -> Cost:
-    return cost_of(trial, RunOptions(**options))
+def cost(trial: Trial, evaluated: int = 0, **options: Any) -> Cost:
+    return cost_of(trial, RunOptions(**options), evaluated)
 
 
 def mixture(experts: Experts) -> Trial:
@@ -110,3 +110,9 @@ def test_a_micro_batch_shrinks_what_lives_on_the_way() -> None:
 
 def test_flops_are_those_that_are_counted() -> None:
     assert cost(DENSE).flops == flops_per_token(DENSE.model, 128) * DENSE.tokens
+
+
+def test_the_evaluation_at_the_end_costs_the_forward_pass_of_its_tokens() -> None:
+    alone, evaluated = cost(DENSE), cost(DENSE, evaluated=3 * DENSE.tokens)
+    assert evaluated.flops == 2 * alone.flops
+    assert evaluated.seconds > alone.seconds
