@@ -12,7 +12,7 @@ from scalevec.model.transformer import Transformer
 
 BLOCKS = 64
 """Runs of neighbouring sequences whose losses are kept: neighbours are alike, so blocks tell how far the loss
-hangs on what was held out."""
+depends on what was held out."""
 FEWEST_BLOCKS = 16
 """Fewer say too little of their own spread."""
 DIGITS = 8

@@ -105,8 +105,7 @@ def test_a_stream_never_changes() -> None:
 
 
 def test_a_trial_says_the_stream_that_it_would_have_by_itself() -> None:
-    said = replace(TRIAL, stream=STREAM)
-    assert trial_id(said) == trial_id(TRIAL)
+    assert trial_id(replace(TRIAL, stream=STREAM)) == trial_id(TRIAL)
     assert stream_of(replace(TRIALS["another seed"], stream=STREAM)) == STREAM
 
 

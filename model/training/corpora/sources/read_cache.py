@@ -26,8 +26,8 @@ def files_key(config: CorpusConfig, tokenizer: Mapping[str, Any]) -> str:
     if not times or max(times) > time.time_ns() - YOUNG_NS:
         return ""
     seen = [[(name, stat.st_size, stat.st_mtime_ns) for name, stat in some] for some in stats]
-    made = {"config": to_dict(config), "tokenizer": dict(tokenizer), "format_version": FORMAT_VERSION}
-    return digest({**made, "files": seen})
+    preparation = {"config": to_dict(config), "tokenizer": dict(tokenizer), "format_version": FORMAT_VERSION}
+    return digest({**preparation, "files": seen})
 
 
 def remembered(corpora_dir: Path, key: str) -> str | None:
