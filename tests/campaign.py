@@ -149,7 +149,9 @@ class Campaign:
             self.retries += 1
             command = self.scalevec("retry", "campaign")
             subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, check=True)
-        assert code in (1, 130, -signal.SIGKILL), self.log()
+        # 3: a daemon gave no answer, as where the machine stands still for a while. A Ctrl-C that comes while
+        # Python itself is loading ends it with the signal.
+        assert code in (1, 3, 130, -signal.SIGINT, -signal.SIGKILL), self.log()
         self.start()
         return False
 

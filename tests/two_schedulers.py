@@ -2,6 +2,7 @@
 
 import multiprocessing
 import sys
+from collections.abc import Sequence
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import yaml
 
 from scalevec import sweeps
 from scalevec.model.config import RunOptions
+from scalevec.orchestrator.attempts.jobs import Job
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
@@ -54,10 +56,10 @@ def worker_command(runs_dir: Path, trial_id: str, _: RunOptions, token: str) -> 
 
 def compete(executor: str, runs_dir: Path, slots: tuple[int, int], trials: int, *, reverse: bool) -> None:
     """Run a sweep of ``trials`` trials by two schedulers, the second in the reverse order if asked."""
-    barrier = SPAWN.Barrier(2)
+    barriers = SPAWN.Barrier(2), SPAWN.Barrier(2)
     orders = (1, -1 if reverse else 1)
     processes = [
-        SPAWN.Process(target=_run, args=(executor, runs_dir, trials, *slots_and_order, barrier))
+        SPAWN.Process(target=_run, args=(executor, runs_dir, trials, *slots_and_order, *barriers))
         for slots_and_order in zip(slots, orders, strict=True)
     ]
     for process in processes:
@@ -68,12 +70,29 @@ def compete(executor: str, runs_dir: Path, slots: tuple[int, int], trials: int, 
     assert [process.exitcode for process in processes] == [0, 0]
 
 
-def _run(name: str, runs_dir: Path, trials: int, slots: int, order: int, both_are_ready: Barrier) -> None:
+def _run(
+    name: str,
+    runs_dir: Path,
+    trials: int,
+    slots: int,
+    order: int,
+    both_are_ready: Barrier,
+    both_have_chosen: Barrier,
+) -> None:
     sweep = sweeps.loads(yaml.safe_dump(SWEEP | SECTIONS | {"seeds": list(range(trials))}, sort_keys=False))
     executor = EXECUTORS[name].build(Site(runs_dir, sweep.name, slots, simulation=sweep.simulation()))
     run = SweepRun(sweep, runs_dir, Silent(slots), nominal_corpus(sweep))
     tasks = [run.task(member) for member in run.members()][::order]
     scheduler = Scheduler(runs_dir, executor, run.progress)
+    submit = executor.submit
+
+    def submit_together(jobs: Sequence[Job]) -> list[str]:
+        """The first jobs: neither scheduler has begun any when the other chooses, however slow it is."""
+        executor.submit = submit
+        both_have_chosen.wait(PATIENCE_S)
+        return submit(jobs)
+
+    executor.submit = submit_together
     both_are_ready.wait(PATIENCE_S)
     with patch("scalevec.orchestrator.attempts.jobs.worker_command", worker_command):
         outcome = scheduler.run(tasks)

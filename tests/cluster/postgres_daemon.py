@@ -56,7 +56,7 @@ class PostgresServer:
 
     def _control(self, action: str, *options: str) -> None:
         data = str(self.folder / "data")
-        self.as_owner(str(self.programs / "pg_ctl"), action, "-w", "-t", "60", "-D", data, *options)
+        self.as_owner(str(self.programs / "pg_ctl"), action, "-w", "-t", "600", "-D", data, *options)
 
     def as_owner(self, *command: str) -> None:
         """Run ``command`` as a user that PostgreSQL accepts: it refuses to run as root."""

@@ -1,5 +1,6 @@
 """A private Ray cluster of two nodes on this machine, ``n1`` (with one GPU that is not there) and ``n2``."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,10 +9,12 @@ from typing import Any
 import pytest
 
 from cluster.needs import require_package
+from hold import can_hold
 from scalevec.results.extras import install_command
 
 INSTALL = install_command("ray")
 CPUS = 2
+PATIENCE_S = 300
 
 
 @dataclass
@@ -28,7 +31,9 @@ class RayCluster:
 
     def add_node(self, name: str) -> None:
         """One more node of this machine."""
-        self.nodes[name] = self.cluster.add_node(num_cpus=CPUS, node_name=name)
+        # Ray itself waits for half a minute.
+        node = self.nodes[name] = self.cluster.add_node(wait=False, num_cpus=CPUS, node_name=name)
+        self.cluster._wait_for_node(node, timeout=PATIENCE_S)
 
     def raylet_of(self, name: str) -> int:
         """The process from which all that a node runs descends."""
@@ -60,5 +65,10 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster
 
 
 def environment_in(folder: Path) -> dict[str, str]:
-    """The variables that make Ray keep to ``folder``."""
-    return {"HOME": str(folder), "RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0"}
+    """The variables that make Ray keep to ``folder``, and let its trials be held.
+
+    Without its memory monitor, which kills tasks where others have filled the machine's memory.
+    """
+    variables = {"HOME": str(folder), "RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0"}
+    variables |= {"RAY_memory_monitor_refresh_ms": "0"}
+    return variables | {"PYTHONPATH": can_hold(os.environ)["PYTHONPATH"]}

@@ -25,7 +25,7 @@ INSTALL = (
     "mariadb-server iproute2"
 )
 NODES = ("n1", "n2", "n3", "n4")
-PATIENCE_S = 90
+PATIENCE_S = 600
 INSTALLATION = ("--auth-root-authentication-method=normal", "--skip-test-db", "--force")
 DATABASE = (
     "create database if not exists slurm_acct_db; create user if not exists slurm@localhost identified by "
@@ -65,9 +65,9 @@ KillWait=5
 KillOnBadExit=0
 MinJobAge={remembered_s}
 InactiveLimit=0
-MessageTimeout=20
+MessageTimeout=60
 SlurmctldTimeout=30
-SlurmdTimeout=20
+SlurmdTimeout=300
 MaxArraySize=101
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=1
@@ -258,7 +258,7 @@ class SlurmCluster:
 def printed(command: Sequence[str], environment: Mapping[str, str] | None = None, check: bool = True) -> str:
     """What ``command`` prints; RuntimeError with all of its output if it fails."""
     variables = os.environ | (environment or {})
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=PATIENCE_S)
     if check and done.returncode:
         raise RuntimeError(f"{' '.join(command)} returned {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -267,7 +267,7 @@ def printed(command: Sequence[str], environment: Mapping[str, str] | None = None
 def succeeds(command: list[str], environment: dict[str, str] | None = None) -> bool:
     """Whether ``command`` returns 0."""
     variables = os.environ | (environment or {})
-    return subprocess.run(command, env=variables, capture_output=True, timeout=60).returncode == 0
+    return subprocess.run(command, env=variables, capture_output=True, timeout=PATIENCE_S).returncode == 0
 
 
 def until(condition: Callable[[], bool], what: str, explain: Callable[[], str] = str) -> None:

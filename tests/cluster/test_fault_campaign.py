@@ -47,7 +47,7 @@ def test_a_sweep_survives_faults_on_this_machine(folder, undisturbed, text_files
 
 
 def test_a_sweep_survives_faults_on_slurm(slurm_commands, folder, undisturbed, text_files):
-    profile = "low: {poll_s: 0.5, memory_gb: 1.5, partition: low, max_parallel: 3}\n"
+    profile = "low: {poll_s: 0.5, memory_gb: 1.5, time: 60, partition: low, max_parallel: 3}\n"
     (folder / "profiles.yaml").write_text(profile)
     options = ["--executor", "slurm", "--profile", "low"]
     faults = SlurmFaults(slurm_commands).by_name()

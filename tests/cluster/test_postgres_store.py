@@ -7,16 +7,18 @@ import subprocess
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import sqlalchemy as sa
 
 from contracts.store_contract import *  # noqa: F403
 from contracts.store_contract import make_trial
+from hold import can_hold, hold, release
 from scalevec.results.index.store import ResultsIndex, StoreUnavailableError
 from scalevec.results.index.url import parse_url, shown
 from support import SCALEVEC
 
-PATIENCE_S = 120
+PATIENCE_S = 600
 SWEEP = """\
 name: small
 corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_length: 32}}
@@ -29,6 +31,7 @@ arms:
   none: {{scale_vectors: none}}
 seeds: [0, 1]
 compare: {{reference: baseline, margin: 0.005}}
+resources: {{default: {{checkpoint_s: 0.1}}}}
 """
 
 
@@ -118,13 +121,21 @@ def test_a_role_that_may_create_nothing_is_told_so(postgres, new_url):
         ResultsIndex(url.replace("://postgres:", "://reader:"))
 
 
+def wait_for(folder: Path, path: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not list(folder.glob(f"runs/trials/*/*/{path}")):
+        assert time.monotonic() < deadline, f"there is never a {path}"
+        time.sleep(0.05)
+
+
 @pytest.mark.slow
 def test_a_store_that_stops_in_mid_sweep_stops_nothing_and_catches_up(
     postgres, url, call, sweep_file, tmp_path
 ):
     call("plan", "small.yaml")
     assert call("status").returncode == 0
-    environment = os.environ | {"SCALEVEC_STORE": url}
+    environment = can_hold(os.environ) | {"SCALEVEC_STORE": url}
+    hold(tmp_path)
     running = subprocess.Popen(
         [str(SCALEVEC), "run", "small.yaml", "--jobs", "1"],
         cwd=tmp_path,
@@ -133,13 +144,14 @@ def test_a_store_that_stops_in_mid_sweep_stops_nothing_and_catches_up(
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + PATIENCE_S
-    while not list(tmp_path.glob("runs/trials/*/*/result.json")):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(tmp_path, "checkpoints/step-*")
+    psutil.Process(running.pid).suspend()  # the first trial ends now, and no other begins
+    release(tmp_path)
+    wait_for(tmp_path, "result.json")
     assert call("collect", "small").returncode == 0
     postgres.stop()
     try:
+        psutil.Process(running.pid).resume()
         output, errors = running.communicate(timeout=PATIENCE_S)
         away = call("status")
     finally:

@@ -14,16 +14,17 @@ import pytest
 
 from cluster.ray_daemons import environment_in
 from cluster.trunk_sweep import outcomes, states_left
+from hold import hold, release
 from support import SCALEVEC, finished, take_our_names, two_arms
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 400
+PATIENCE_S = 900
 
 
 @pytest.fixture(scope="session")
 def sweep(text_files) -> str:
-    return two_arms("shared", text_files, tokens_per_parameter=50, seeds=(0, 1), width=16, layers=1)
+    return two_arms("shared", text_files, tokens_per_parameter=15, seeds=(0, 1), width=16, layers=1)
 
 
 @pytest.fixture(scope="session")
@@ -108,12 +109,23 @@ def events_of(trial: Path) -> list[dict]:
     return [json.loads(line) for line in (trial / "events.jsonl").read_text().splitlines()]
 
 
-def in_mid_training(folder: Path, raylet: int) -> list[Path]:
-    """The trials that run on the node of ``raylet`` and have a checkpoint to go on from."""
-    workers = {process.pid for process in psutil.Process(raylet).children(recursive=True)}
+def start_held(folder: Path, *options: str) -> "subprocess.Popen[str]":
+    """As :func:`start`; the trials stand after their first checkpoint until they are released."""
+    hold(folder)
+    return start(folder, *options)
+
+
+def in_mid_training(folder: Path, raylet: int) -> list[psutil.Process]:
+    """The workers on the node of ``raylet`` whose trials have a checkpoint to go on from."""
+    workers = psutil.Process(raylet).children(recursive=True)
     begun = {path.parent.parent for path in folder.glob("runs/trials/*/*/checkpoints/step-*")}
-    latest = [(trial, events_of(trial)[-1]) for trial in begun]
-    return [trial for trial, last in latest if last["state"] == "running" and last["pid"] in workers]
+    running = {last["pid"] for trial in begun if (last := events_of(trial)[-1])["state"] == "running"}
+    return [worker for worker in workers if worker.pid in running]
+
+
+def wait_until_gone(workers: list[psutil.Process]) -> None:
+    """The kernel ends workers whose parent was killed, a moment later."""
+    assert not psutil.wait_procs(workers, PATIENCE_S)[1]
 
 
 def test_a_cluster_computes_what_this_machine_computes_and_says_nothing_of_itself(
@@ -139,11 +151,12 @@ def test_budgets_branch_off_their_trunk_on_a_cluster_as_on_this_machine(
 
 
 def test_a_killed_scheduler_takes_its_trials_along_and_the_next_one_goes_on(on_the_cluster, on_this_machine):
-    first = start(on_the_cluster, "--profile", "cluster")
+    first = start_held(on_the_cluster, "--profile", "cluster")
     wait_until(lambda: checkpoints(on_the_cluster) >= 2, first)
     first.kill()
     first.communicate()
     wait_until(lambda: not processes_that_name(on_the_cluster / "runs"))
+    release(on_the_cluster)
     assert len(results(on_the_cluster)) < len(on_this_machine)
     done = run(on_the_cluster, "--profile", "cluster")
     assert done.returncode == 0, done.stderr
@@ -151,9 +164,13 @@ def test_a_killed_scheduler_takes_its_trials_along_and_the_next_one_goes_on(on_t
 
 
 def test_a_node_is_lost_in_the_middle_of_training(on_the_cluster, on_this_machine, ray_cluster):
-    process = start(on_the_cluster, "--profile", "cluster")
-    wait_until(lambda: in_mid_training(on_the_cluster, ray_cluster.raylet_of("n2")), process)
+    process = start_held(on_the_cluster, "--profile", "cluster")
+    raylet = ray_cluster.raylet_of("n2")
+    wait_until(lambda: in_mid_training(on_the_cluster, raylet), process)
+    workers = in_mid_training(on_the_cluster, raylet)
     ray_cluster.kill_node("n2")
+    wait_until_gone(workers)
+    release(on_the_cluster)
     errors = process.communicate(timeout=PATIENCE_S)[1]
     ray_cluster.add_node("n2")
     assert process.returncode == 0, errors
@@ -163,10 +180,13 @@ def test_a_node_is_lost_in_the_middle_of_training(on_the_cluster, on_this_machin
 
 
 def test_workers_of_ray_are_killed_in_the_middle_of_training(on_the_cluster, on_this_machine):
-    process = start(on_the_cluster, "--profile", "cluster")
-    wait_until(lambda: checkpoints(on_the_cluster) >= 2, process)
-    for worker in processes_that_name(on_the_cluster / "runs"):
+    process = start_held(on_the_cluster, "--profile", "cluster")
+    wait_until(lambda: checkpoints(on_the_cluster) == len(on_this_machine), process)
+    workers = processes_that_name(on_the_cluster / "runs")
+    for worker in workers:
         worker.parent().kill()
+    wait_until_gone(workers)
+    release(on_the_cluster)
     errors = process.communicate(timeout=PATIENCE_S)[1]
     assert process.returncode == 0, errors
     assert losses(on_the_cluster) == on_this_machine
@@ -174,12 +194,13 @@ def test_workers_of_ray_are_killed_in_the_middle_of_training(on_the_cluster, on_
 
 
 def test_ctrl_c_writes_checkpoints_and_a_ray_of_its_own_leaves_nothing(own_ray, on_this_machine):
-    process = start(own_ray, "--executor", "ray", "--jobs", "2")
+    process = start_held(own_ray, "--executor", "ray", "--jobs", "2")
     wait_until(lambda: checkpoints(own_ray) >= 1, process)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process of the group
     errors = process.communicate(timeout=PATIENCE_S)[1]
     assert process.returncode == 130, errors
-    assert not processes_that_name(Path(os.environ["RAY_TMPDIR"]))
+    release(own_ray)
+    wait_until(lambda: not processes_that_name(Path(os.environ["RAY_TMPDIR"])))
     assert not list(Path(os.environ["RAY_TMPDIR"]).glob("scalevec-*"))
     done = run(own_ray, "--executor", "ray", "--jobs", "2")
     assert done.returncode == 0, done.stderr
@@ -195,7 +216,7 @@ def test_workers_start_in_a_project_whose_packages_have_our_names(own_ray, monke
 
 
 def test_a_killed_scheduler_takes_a_ray_of_its_own_along(own_ray):
-    process = start(own_ray, "--executor", "ray", "--jobs", "1")
+    process = start_held(own_ray, "--executor", "ray", "--jobs", "1")
     wait_until(lambda: checkpoints(own_ray) >= 1, process)
     assert processes_that_name(Path(os.environ["RAY_TMPDIR"]))
     process.kill()

@@ -2,9 +2,11 @@
 
 import re
 import signal
+import time
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -16,6 +18,7 @@ from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
+from scalevec.orchestrator.executors.slurm import slurm_executor
 
 COUNTING = """
 count = len(list(folder.glob("attempt-*")))
@@ -216,7 +219,7 @@ def test_the_kill_of_a_step_is_noticed(make_bench):
 def test_too_much_memory_is_told_from_other_ends(make_bench):
     bench = make_bench(memory_gb=0.2)
     executor = bench.executor(1)
-    job = bench.job("held = bytearray(600_000_000)\nheld[::4096] = bytes(len(held[::4096]))\ntime.sleep(60)")
+    job = bench.job("held = bytearray(600_000_000)\nheld[::4096] = bytes(len(held[::4096]))\ntime.sleep(600)")
     (number,) = executor.submit([job])
     assert collect(executor, 1)[number].cause == "out_of_memory"
 
@@ -336,10 +339,14 @@ def test_all_jobs_are_asked_for_in_one_question(make_bench, monkeypatch):
     asked = []
     call = slurm_queue.call
     monkeypatch.setattr(slurm_queue, "call", lambda *command: (asked.append(command[0]), call(*command))[1])
-    executor.wait(0.0)
-    assert asked == ["squeue"]
-    executor.wait(0.0)
-    assert asked == ["squeue"]  # the next is not due yet
+    stopped_at = time.monotonic()
+    with monkeypatch.context() as context:
+        clock = SimpleNamespace(monotonic=lambda: stopped_at, sleep=time.sleep)
+        context.setattr(slurm_executor, "time", clock)
+        executor.wait(0.0)
+        assert asked == ["squeue"]
+        executor.wait(0.0)
+        assert asked == ["squeue"]  # the next is not due yet
     for job in jobs:
         (job.directory / "go").touch()
     collect(executor, 6)
@@ -383,8 +390,11 @@ def test_inside_another_job_the_variables_of_that_job_do_not_count(make_bench, m
 
 
 def test_a_time_limit_that_strikes_twice_is_survived(make_bench):
-    """Limits are whole minutes, and the signal may come up to one minute early: not before the job is up."""
-    bench = make_bench(time=2, notice_s=10)
+    """Limits are whole minutes, and the signal may come up to one minute early: not before the job is up.
+
+    So a job has 35 s to begin, and 25 s to end.
+    """
+    bench = make_bench(time=2, notice_s=25)
     executor, job = bench.executor(1), bench.job(TWICE_STOPPED)
     (number,) = executor.submit([job])
     end = collect(executor, 1)[number]
@@ -392,7 +402,7 @@ def test_a_time_limit_that_strikes_twice_is_survived(make_bench):
 
 
 def test_where_the_scheduler_resubmits_it_hears_of_the_time_limit(make_bench):
-    bench = make_bench(time=2, notice_s=10, preempt="cancel")
+    bench = make_bench(time=2, notice_s=25, preempt="cancel")
     executor, job = bench.executor(1), bench.job(TWICE_STOPPED)
     (number,) = executor.submit([job])
     end = collect(executor, 1)[number]

@@ -12,23 +12,25 @@ import pytest
 
 from cluster.slurm_daemons import until
 from cluster.trunk_sweep import outcomes, states_left
+from hold import can_hold, hold, release
 from scalevec.model.training.checkpoints.folder import newest_step
 from scalevec.results.run_directory import RunDirectory, trial_ids
 from support import SCALEVEC, finished, take_our_names, two_arms
 
 pytestmark = pytest.mark.slow
 
+PATIENCE_S = 900
 PROFILES = """\
-plain: {poll_s: 0.2, memory_gb: 1.5}
-shared: {poll_s: 0.2, memory_gb: 1.5, trials_per_job: 2}
-low: {poll_s: 0.2, memory_gb: 1.5, partition: low}
-spare: {poll_s: 0.2, memory_gb: 1.5, partition: spare, preempt: cancel}
+plain: {poll_s: 0.2, memory_gb: 1.5, time: 60}
+shared: {poll_s: 0.2, memory_gb: 1.5, time: 60, trials_per_job: 2}
+low: {poll_s: 0.2, memory_gb: 1.5, time: 60, partition: low}
+spare: {poll_s: 0.2, memory_gb: 1.5, time: 60, partition: spare, preempt: cancel}
 """
 
 
 @pytest.fixture(scope="session")
 def sweep(text_files) -> str:
-    return two_arms("small", text_files, tokens_per_parameter=8)
+    return two_arms("small", text_files, tokens_per_parameter=3)
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +46,7 @@ def start(slurm_commands, tmp_path, sweep):
     running = []
 
     def begin(profile: str) -> "subprocess.Popen[str]":
-        environment = os.environ | {"SCALEVEC_CACHE_DIR": str(tmp_path / "cache")}
+        environment = can_hold(os.environ) | {"SCALEVEC_CACHE_DIR": str(tmp_path / "cache")}
         command = [str(SCALEVEC), "run", "small.yaml", "--executor", "slurm", "--profile", profile]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         running.append(subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes))
@@ -63,7 +65,7 @@ def losses(folder: Path) -> dict[str, tuple[float, float]]:
 
 
 def end_of(process) -> str:
-    _, messages = process.communicate(timeout=300)
+    _, messages = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, messages
     return messages
 
@@ -72,8 +74,27 @@ def jobs(slurm) -> list[str]:
     return slurm.run("squeue", "-h", "-r", "-t", "RUNNING", "-o", "%i").split()
 
 
-def checkpointed(folder: Path, count: int) -> bool:
-    return len({path.parent for path in folder.glob("runs/trials/*/*/checkpoints/step-*")}) >= count
+@pytest.fixture
+def start_held(start, slurm, tmp_path):
+    """As ``start``; returns when both trials stand in mid-training, after a checkpoint."""
+
+    def begin(profile: str) -> "subprocess.Popen[str]":
+        hold(tmp_path)
+        process = start(profile)
+        wait_for_attempt(tmp_path, 1, slurm)
+        return process
+
+    return begin
+
+
+def wait_for_attempt(folder: Path, attempt: int, slurm) -> None:
+    until(lambda: workers_with_attempt(folder, attempt) == 2, f"both train, attempt {attempt}", slurm.logs)
+
+
+def go_on(folder: Path, slurm) -> None:
+    """Release both trials once they train again: before, what ends the first attempt may be on its way."""
+    wait_for_attempt(folder, 2, slurm)
+    release(folder)
 
 
 def workers_with_attempt(folder: Path, attempt: int) -> int:
@@ -136,68 +157,71 @@ def test_budgets_branch_off_their_trunk_on_slurm_as_on_this_machine(
     assert not states_left(tmp_path)
 
 
-def test_requeue_changes_no_bit(start, slurm, tmp_path, undisturbed):
-    process = start("plain")
-    until(lambda: checkpointed(tmp_path, 2), "checkpoints", slurm.logs)
+def test_requeue_changes_no_bit(start_held, slurm, tmp_path, undisturbed):
+    process = start_held("plain")
     for job in jobs(slurm):
         slurm.run("scontrol", "requeue", job)
+    go_on(tmp_path, slurm)
     end_of(process)
     assert_whole(tmp_path, undisturbed)
     assert resumed(tmp_path) == 2
     assert set(causes(tmp_path)) == {"preempted"}
 
 
-def test_a_time_limit_that_strikes_twice_changes_no_bit(start, slurm, tmp_path, undisturbed):
+def test_a_time_limit_that_strikes_twice_changes_no_bit(start_held, slurm, tmp_path, undisturbed):
     """The signal is sent by hand: it is the one that SLURM sends before the limit."""
-    process = start("plain")
-    for strike in (1, 2):
-        until(lambda strike=strike: workers_with_attempt(tmp_path, strike) == 2, "both run", slurm.logs)
+    process = start_held("plain")
+    for attempt in (2, 3):
         slurm.run("scancel", "--signal=USR2", *jobs(slurm))
+        wait_for_attempt(tmp_path, attempt, slurm)
+    release(tmp_path)
     end_of(process)
     assert_whole(tmp_path, undisturbed)
     assert resumed(tmp_path) == 4
 
 
 @pytest.mark.parametrize("profile", ["low", "spare"])
-def test_preemption_changes_no_bit(start, slurm, tmp_path, undisturbed, profile):
-    process = start(profile)
-    until(lambda: checkpointed(tmp_path, 2), "checkpoints", slurm.logs)
+def test_preemption_changes_no_bit(start_held, slurm, tmp_path, undisturbed, profile):
+    process = start_held(profile)
     slurm.run("sbatch", "-p", "high", "-N", "4", "--exclusive", "--output=/dev/null", "--wrap", "sleep 1")
+    go_on(tmp_path, slurm)
     end_of(process)
     assert_whole(tmp_path, undisturbed)
     assert resumed(tmp_path) == 2
     assert set(causes(tmp_path)) == {"preempted"}
 
 
-def test_the_kill_of_steps_and_workers_changes_no_bit(start, slurm, tmp_path, undisturbed):
-    process = start("plain")
-    until(lambda: checkpointed(tmp_path, 2), "checkpoints", slurm.logs)
+def test_the_kill_of_steps_and_workers_changes_no_bit(start_held, slurm, tmp_path, undisturbed):
+    process = start_held("plain")
     victim, other = workers_of(tmp_path)
     victim.kill()
     other.parent().kill()
+    go_on(tmp_path, slurm)
     end_of(process)
     assert_whole(tmp_path, undisturbed)
     assert resumed(tmp_path) == 2
 
 
-def test_a_scheduler_that_was_killed_is_succeeded_without_a_second_job(start, slurm, tmp_path, undisturbed):
-    first = start("plain")
-    until(lambda: checkpointed(tmp_path, 2), "checkpoints", slurm.logs)
+def test_a_scheduler_that_was_killed_is_succeeded_without_a_second_job(
+    start, start_held, tmp_path, undisturbed
+):
+    first = start_held("plain")
     first.send_signal(signal.SIGKILL)
     first.wait()
+    release(tmp_path)
     end_of(start("plain"))
     assert_whole(tmp_path, undisturbed)
     assert resumed(tmp_path) == 0
     assert len(list(tmp_path.glob("runs/sweeps/small/slurm/*"))) == 2  # the preflight, and the trials once
 
 
-def test_ctrl_c_leaves_the_jobs_to_a_later_run(start, slurm, tmp_path, undisturbed):
-    first = start("plain")
-    until(lambda: checkpointed(tmp_path, 2), "checkpoints", slurm.logs)
+def test_ctrl_c_leaves_the_jobs_to_a_later_run(start, start_held, tmp_path, undisturbed):
+    first = start_held("plain")
     first.send_signal(signal.SIGINT)
-    _, messages = first.communicate(timeout=60)
+    _, messages = first.communicate(timeout=PATIENCE_S)
     assert first.returncode == 130, messages
     assert len(workers_of(tmp_path)) == 2
+    release(tmp_path)
     end_of(start("plain"))
     assert_whole(tmp_path, undisturbed)
     assert resumed(tmp_path) == 0

@@ -19,6 +19,7 @@ from scalevec.results.run_directory import RunDirectory
 
 SPAWN = multiprocessing.get_context("spawn")
 COLLECTORS = 3
+PATIENCE_S = 600
 RESULT = {
     "status": "completed",
     "loss": 1.2345678901234567,
@@ -359,7 +360,7 @@ def _collect_at_the_signal(urls, runs_dir, barrier, outcomes):
 
 def collect_at_once(urls: list[str], runs_dir: Path) -> list[int]:
     """Several processes collect into each store at the same time; how many trials each of them saw."""
-    barrier, outcomes = SPAWN.Barrier(COLLECTORS, timeout=60), SPAWN.Queue()
+    barrier, outcomes = SPAWN.Barrier(COLLECTORS, timeout=PATIENCE_S), SPAWN.Queue()
     arguments = (urls, runs_dir, barrier, outcomes)
     processes = [SPAWN.Process(target=_collect_at_the_signal, args=arguments) for _ in range(COLLECTORS)]
     for process in processes:
@@ -367,7 +368,7 @@ def collect_at_once(urls: list[str], runs_dir: Path) -> list[int]:
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0] * COLLECTORS
-    return [outcomes.get(timeout=60) for _ in urls for _ in processes]
+    return [outcomes.get(timeout=PATIENCE_S) for _ in urls for _ in processes]
 
 
 @pytest.mark.slow

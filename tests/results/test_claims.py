@@ -18,6 +18,7 @@ from scalevec.results.claims import (
 from scalevec.results.run_directory import RunDirectory
 
 SPAWN = multiprocessing.get_context("spawn")
+PATIENCE_S = 300
 
 
 class HandClock:
@@ -104,7 +105,7 @@ def owner(run_directory):
     claimed = SPAWN.Event()
     process = SPAWN.Process(target=_claim_and_wait, args=(run_directory.path, claimed))
     process.start()
-    assert claimed.wait(60)
+    assert claimed.wait(PATIENCE_S)
     yield process
     process.kill()
     process.join()
@@ -261,7 +262,7 @@ def test_of_processes_that_race_for_an_attempt_exactly_one_wins(tmp_path):
     ]
     for process in processes:
         process.start()
-    actual = [outcomes.get(timeout=60) for _ in range(rounds * racers)]
+    actual = [outcomes.get(timeout=PATIENCE_S) for _ in range(rounds * racers)]
     for process in processes:
         process.join()
     wins = [(number, attempt) for number, attempt in actual if attempt is not None]

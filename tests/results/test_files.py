@@ -129,7 +129,7 @@ def test_of_processes_that_write_once_exactly_one_succeeds(tmp_path):
     processes = [context.Process(target=_write_once_at_the_signal, args=each) for each in arguments]
     for process in processes:
         process.start()
-    winners = [outcome for _ in processes if (outcome := outcomes.get(timeout=60)) is not None]
+    winners = [outcome for _ in processes if (outcome := outcomes.get(timeout=300)) is not None]
     for process in processes:
         process.join()
     assert len(winners) == 1

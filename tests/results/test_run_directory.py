@@ -192,10 +192,11 @@ def test_a_row_of_metrics_without_a_step_is_corrupt(run_directory):
 
 def _log_without_end(path, started):
     run_directory = RunDirectory(path)
-    for step in range(1, 10**9):
+    for step in range(1, 20_000):  # 100 MB, should nobody kill it in time
         run_directory.append_metrics({"step": step, "text": "x" * 5000})
         if step == 50:
             started.set()
+    signal.pause()
 
 
 def test_metrics_of_a_killed_process_read_without_gap(run_directory):
@@ -203,7 +204,7 @@ def test_metrics_of_a_killed_process_read_without_gap(run_directory):
     started = context.Event()
     process = context.Process(target=_log_without_end, args=(run_directory.path, started))
     process.start()
-    assert started.wait(60)
+    assert started.wait(300)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     logged = len(run_directory.metrics())

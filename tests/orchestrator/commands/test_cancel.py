@@ -46,12 +46,16 @@ def test_what_has_ended_stays_as_it_is_and_a_second_time_nothing_is_left_to_canc
 
 
 class Machine:
-    """Stands for an executor: each call of ``wait`` ends the next of ``ending``, and is one of ``waited``."""
+    """Stands for an executor: each call of ``wait`` ends the next of ``ending``, and is one of ``waited``.
+
+    The clock, at ``seconds``, moves on while it waits.
+    """
 
     def __init__(self, *ending: str) -> None:
         self.ending = list(ending)
         self.cancelled: set[str] = set()
         self.waited = 0
+        self.seconds = 0.0
 
     def adopt(self, numbers):
         return set(numbers)
@@ -61,6 +65,7 @@ class Machine:
 
     def wait(self, timeout):
         self.waited += 1
+        self.seconds += timeout
         return [Ended(self.ending.pop(0), None, "cancelled")] if self.ending else []
 
     def close(self):
@@ -72,7 +77,7 @@ def cancel_on(machine: Machine, sent, monkeypatch) -> Result:
     for number, seed in (("1", 3), ("2", 4)):
         directory_of(sent, "none", seed).write_job("elsewhere", number, "token")
     monkeypatch.setitem(command.EXECUTORS, "elsewhere", SimpleNamespace(build=lambda _site: machine))
-    monkeypatch.setattr(command, "END_WAIT_S", 0.2)
+    monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=lambda: machine.seconds))
     return cancel("small", sent)
 
 

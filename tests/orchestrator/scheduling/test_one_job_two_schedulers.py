@@ -22,7 +22,7 @@ from scalevec.results.claims import acquire
 from scalevec.results.run_directory import RunDirectory
 from simulations import SWEEP, Silent
 
-PATIENCE_S = 30.0
+PATIENCE_S = 300.0
 
 
 @dataclass
@@ -60,6 +60,12 @@ class Queue:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster, self.watched, self.deaf = cluster, set[str](), False
+        self.looking = threading.Lock()
+
+    def deafen(self) -> None:
+        """From now on; a look that is under way ends first."""
+        with self.looking:
+            self.deaf = True
 
     def submit(self, jobs: Sequence[Job]) -> list[str]:
         numbers = [self.cluster.start(job) for job in jobs]
@@ -73,7 +79,8 @@ class Queue:
 
     def wait(self, timeout_s: float) -> list[Ended]:
         time.sleep(0.001)
-        ended = [] if self.deaf else [end for item in self.watched if (end := self.cluster.ends[item])]
+        with self.looking:
+            ended = [] if self.deaf else [end for item in self.watched if (end := self.cluster.ends[item])]
         self.watched -= {item.number for item in ended}
         return ended
 
@@ -149,7 +156,7 @@ def faults(directory: RunDirectory) -> int:
 def fail(cluster: Cluster, early: Watcher, late: Watcher) -> str:
     """The job's node dies; ``late`` hears of it when ``early`` has sent the trial again. The new job."""
     (number,) = early.queue.watched
-    late.queue.deaf = True
+    late.queue.deafen()
     cluster.fail(number)
     wait_until(lambda: early.scheduler._running.keys() - {number})
     late.queue.deaf = False
@@ -175,7 +182,7 @@ def test_the_third_fault_is_the_end_for_both(cluster, both, directory, task):
     first, second = both
     fail(cluster, first, second)
     last = fail(cluster, first, second)
-    second.queue.deaf = True
+    second.queue.deafen()
     cluster.fail(last)
     assert set(first.join().failed) == {task.trial_id}
     second.queue.deaf = False

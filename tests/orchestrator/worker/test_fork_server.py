@@ -25,7 +25,14 @@ from scalevec.results.claims import process_lives
 from scalevec.results.run_directory import RunDirectory, trial_ids
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are served on Linux alone")
-PATIENCE_S = 120
+PATIENCE_S = 300
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """No server is given up because the machine was busy for ten seconds."""
+    for name in ("LOADING_S", "ANSWER_S"):
+        monkeypatch.setattr(forks, name, PATIENCE_S)
 
 
 @pytest.fixture

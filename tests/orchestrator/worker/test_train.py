@@ -18,7 +18,7 @@ from scalevec.results.claims import acquire, end_claim
 from scalevec.results.environment import environment_columns
 from scalevec.results.run_directory import RunDirectory
 
-PATIENCE_S = 60
+PATIENCE_S = 300
 
 
 @pytest.fixture

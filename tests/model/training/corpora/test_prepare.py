@@ -255,7 +255,7 @@ def test_a_killed_preparation_is_said_and_done_again(text_file: Path, corpora: P
 def _prepare_together(config: CorpusConfig, corpora: Path, barrier: Any, answers: Any) -> None:
     def wait_before_the_rename(message: str) -> None:
         if message.startswith("test:"):
-            barrier.wait(timeout=60)
+            barrier.wait(timeout=300)
 
     answers.put(prepare(config, corpora, wait_before_the_rename).fingerprint)
 
@@ -267,9 +267,9 @@ def test_two_processes_preparing_at_once_agree_on_one_directory(text_file: Path,
     processes = [context.Process(target=_prepare_together, args=arguments) for _ in range(2)]
     for process in processes:
         process.start()
-    fingerprints = {answers.get(timeout=60) for _ in processes}
+    fingerprints = {answers.get(timeout=300) for _ in processes}
     for process in processes:
-        process.join(timeout=60)
+        process.join(timeout=300)
     assert [process.exitcode for process in processes] == [0, 0]
     assert [path.name for path in corpora.iterdir()] == list(fingerprints)
 

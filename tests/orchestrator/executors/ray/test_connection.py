@@ -26,9 +26,10 @@ def silent_address():
 
 @pytest.fixture
 def nobody():
-    """A port of this machine that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+    """A port of this machine that is taken, so that nobody else gets it, and on which nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
 
 
 @pytest.fixture
@@ -60,7 +61,8 @@ def test_the_address_of_the_environment_is_asked_first_too(executor_at, nobody, 
         _ = executor_at("auto").free_slots
 
 
-def test_another_server_is_not_taken_for_ray(nobody):
+def test_another_server_is_not_taken_for_ray(monkeypatch):
+    monkeypatch.setattr("scalevec.orchestrator.executors.ray.connection.ANSWER_S", 300.0)
     program = "import http.server as h; h.HTTPServer(('127.0.0.1', 0), h.BaseHTTPRequestHandler)"
     code = (
         f"{program.replace('h.HTTP', 's = h.HTTP', 1)}; print(s.server_port, flush=True); s.serve_forever()"

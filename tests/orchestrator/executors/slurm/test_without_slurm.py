@@ -421,7 +421,7 @@ while True:
 def test_signals_reach_the_trial_and_the_next_is_not_begun(in_a_job, directory, folder, how, code):
     listening = LISTENING.replace("'ready'", repr(str(directory.path / "ready")))
     command = [sys.executable, "-c", STOPPED_JOB, str(folder), str(directory.path), listening, how]
-    assert subprocess.run(command, timeout=60).returncode == code
+    assert subprocess.run(command, timeout=600).returncode == code
     assert directory.log_path.read_text().count("heard " + how) == 1
     record = JobRecord(folder, "7", 0).read()
     assert record["final"] is False
