@@ -94,3 +94,9 @@ def _told_apart(low: float, high: float) -> str:
     """Both numbers with as many digits as tell them apart, at least three."""
     pairs = [(f"{low:#.{digits}g}", f"{high:#.{digits}g}") for digits in range(3, 9)]
     return " and ".join(next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1]))
+
+
+def few(names: Sequence[str], most: int = 6) -> str:
+    """The first ``most`` of ``names``, and how many more there are."""
+    more = [f"and {len(names) - most} more"] if len(names) > most else []
+    return "; ".join([*names[:most], *more])

@@ -25,7 +25,7 @@ COLUMNS: dict[str, str] = {
     "identity_version": "Int64",
     **dict.fromkeys(("cluster", "optimizer", "schedule", "architecture", "corpus"), "str"),
     "learning_rate": "float64",
-    **dict.fromkeys(("lr_status", "status", "cause"), "str"),
+    **dict.fromkeys(("lr_status", "carried_check", "status", "cause"), "str"),
     **dict.fromkeys(("micro_batch", "steps"), "Int64"),
     **dict.fromkeys(("wall_s", "tokens_per_s"), "float64"),
     "device": "str",

@@ -89,6 +89,8 @@ def held_out_difference(pairs: Pairs, options: AnalysisOptions) -> dict[str, Any
 def _problem(pairs: Pairs, options: AnalysisOptions) -> str:
     """Why no law goes through the losses of these pairs; empty where one may."""
     law = law_named(options.law)
+    if pairs.complete.empty:
+        return "no pair has two completed trials"
     if law.method != "points":
         return f"law {law.name} describes the best sizes, not the losses of pairs"
     if law.variables == ("x",):

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from scalevec.analysis.comparison import carried, environment
 from scalevec.analysis.comparison.differences import excludes_zero
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.comparison.verdict import Evidence
@@ -20,7 +21,7 @@ from scalevec.analysis.data.pairs import (
 )
 from scalevec.analysis.data.tidy import FloatArray, simulation_warnings, unit_warnings
 from scalevec.analysis.fits.law_tests import lack_of_fit
-from scalevec.analysis.formatting import equal_optima_warning, is_loss, plural
+from scalevec.analysis.formatting import equal_optima_warning, few, is_loss, plural
 from scalevec.analysis.statistics import paired as inference
 from scalevec.analysis.statistics.noise import are_copies, floor_profile
 
@@ -69,7 +70,7 @@ def of_pairs(evidence: Evidence, pairs: Pairs) -> list[str]:
         UNPAIRED: "a trial of one arm without its counterpart",
     }
     warnings = [
-        f"{labels[kind]}: {'; '.join(names)}; no number enters the mean difference"
+        f"{labels[kind]}: {few(names)}; no number enters the mean difference"
         for kind, names in evidence.absences.items()
         if names
     ]
@@ -82,7 +83,8 @@ def of_pairs(evidence: Evidence, pairs: Pairs) -> list[str]:
     if n_pairs := int(np.sum(differs(pairs, "micro_batch"))):
         used = f"{plural(n_pairs, 'pair')} used different micro-batch sizes"
         warnings.append(f"{used} (floating-point summation order differs)")
-    warnings += [*_carried(pairs), *_copies(evidence, pairs)]
+    warnings += [*environment.cautions(pairs), *_carried(pairs), *carried.caution(pairs)]
+    warnings += _copies(evidence, pairs)
     testable = evidence.n_pairs and not pairs.dependent and not pairs.is_interim
     p = inference.heterogeneity(pairs.differences, pairs.cells) if testable else None
     if p is not None and p < evidence.alpha:

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 import pandas as pd
 
-from scalevec.analysis.comparison import cautions
+from scalevec.analysis.comparison import carried, cautions, environment
 from scalevec.analysis.comparison.arm_laws import fitted_laws, held_out_difference, joint_against_separate
 from scalevec.analysis.comparison.differences import (
     LossDifference,
@@ -28,7 +28,7 @@ from scalevec.analysis.comparison.plan import (
     plan_sentences,
 )
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
-from scalevec.analysis.comparison.verdict import Evidence, Verdict, decide, evidence_of
+from scalevec.analysis.comparison.verdict import CLAIMS, Evidence, Verdict, decide, evidence_of
 from scalevec.analysis.comparison.verdict_text import sentence, would_change
 from scalevec.analysis.data.pairs import (
     ARM_DIVERGED,
@@ -87,6 +87,7 @@ class Comparison:
         both_diverged: Pairs of which both sides diverged.
         missing: Planned pairs without a result: not run yet, failed or cancelled.
         unpaired: Trials of one arm whose counterpart the table does not hold, by the name of the pair.
+        environments: The pairs whose sides differ in a recorded column of where and by what code they ran.
         interim: How far the plan is, as ``interim: 3 of 8 pairs``; empty once a verdict is due.
         plan: Planned pairs, those with a result, the declared looks (numbers of seeds), the look reached and
             the next one, what was dropped, and the mean with its standard error over all pairs
@@ -122,6 +123,7 @@ class Comparison:
     both_diverged: tuple[str, ...]
     missing: tuple[str, ...]
     unpaired: tuple[str, ...]
+    environments: dict[str, list[str]]
     interim: str
     plan: dict[str, Any]
     level: float
@@ -228,6 +230,7 @@ def _comparison(
     dropped = dropped_trials(history_of(trials.source, DROPPED), [trials.reference, paired.arm])
     plan = plan_of(paired, dropped)
     verdict, reasons = decide(evidence)
+    basis = carried.sentence(pairs) if verdict in CLAIMS else []
     left_out = trials.left_out([trials.reference, paired.arm])
     of_arm = multipliers(pairs, chosen)
     warnings = [*notes, *cautions.of_pairs(evidence, pairs)]
@@ -253,7 +256,7 @@ def _comparison(
         joint=joint_against_separate(pairs, chosen),
         hold_out=held_out_difference(pairs, chosen),
         verdict=verdict,
-        sentence=" ".join([sentence(evidence, verdict, reasons), *plan_sentences(plan)]),
+        sentence=" ".join([sentence(evidence, verdict, reasons), *basis, *plan_sentences(plan)]),
         would_change=would_change(evidence, verdict, reasons),
         warnings=(*warnings, *cautions.unverified(laws), *cautions.not_unique(laws)),
         arm_diverged=evidence.absences[ARM_DIVERGED],
@@ -261,6 +264,7 @@ def _comparison(
         both_diverged=evidence.absences[BOTH_DIVERGED],
         missing=tuple(pairs.names(*WITHOUT_RESULT)),
         unpaired=evidence.absences[UNPAIRED],
+        environments=environment.differing(pairs),
         interim=f"interim: {paired.progress}" if pairs.is_interim else "",
         plan=plan,
         n_bootstrap=chosen.bootstrap,

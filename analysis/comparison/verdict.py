@@ -7,11 +7,13 @@ carries it. Nothing that flatters an arm follows from what was not measured: a d
 ``worse``. A column that is no loss is described, not judged: whether less of it is better is not known.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from scalevec.analysis.comparison.carried import cells_with_carried
 from scalevec.analysis.comparison.differences import (
     LossDifference,
     PairedArm,
@@ -20,6 +22,7 @@ from scalevec.analysis.comparison.differences import (
 )
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.pairs import ARM_DIVERGED, REFERENCE_DIVERGED, PairKind, Pairs, varying
+from scalevec.analysis.data.tidy import BoolArray
 from scalevec.analysis.formatting import count, is_loss
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics import paired as inference
@@ -29,6 +32,7 @@ from scalevec.analysis.statistics.paired import Estimate
 Verdict = Literal["better", "worse", "equivalent", "undecided", "incomplete", "invalid"]
 
 
+CLAIMS: tuple[Verdict, ...] = ("better", "worse", "equivalent")
 ONE_RUNG = "one rung alone carries no claim"
 
 
@@ -142,14 +146,24 @@ def _fragile(pairs: Pairs, parts: list[str], estimate: Estimate | None, level: f
     interval = estimate.interval(level) if estimate and not pairs.is_interim else None
     if interval is None or not excludes_zero(interval):
         return []
-    complete, differences, cells, clusters = pairs.complete, pairs.differences, pairs.cells, pairs.clusters
+    differences, cells, clusters = pairs.differences, pairs.cells, pairs.clusters
     names = []
-    for column, value in ((name, value) for name in parts for value in complete[name].unique()):
-        keep = (complete[column] != value).to_numpy()
+    for name, keep in _parts_left_out(pairs, parts):
         rest = inference.overall(differences[keep], cells[keep], clusters[keep]).interval(level)
         if rest is None or not excludes_zero(rest) or rest[0] * interval[0] < 0:
-            names.append(_part_name(column, value))
+            names.append(name)
     return names
+
+
+def _parts_left_out(pairs: Pairs, parts: list[str]) -> Iterator[tuple[str, BoolArray]]:
+    """What is left out, in words, and which complete pairs are kept."""
+    complete = pairs.complete
+    for column, value in ((name, value) for name in parts for value in complete[name].unique()):
+        yield _part_name(column, value), (complete[column] != value).to_numpy()
+    with_carried = cells_with_carried(pairs)
+    if with_carried.any() and not with_carried.all():
+        rungs = ", ".join(dict.fromkeys(complete.loc[with_carried, "rung"].astype(str)))
+        yield f"the cells with carried learning rates ({rungs})", ~with_carried
 
 
 def raw_verdict(evidence: Evidence) -> Verdict:
@@ -170,8 +184,7 @@ def raw_verdict(evidence: Evidence) -> Verdict:
 
 def blocks(evidence: Evidence, verdict: Verdict) -> list[str]:
     """Why ``verdict`` must not be given although the interval says so."""
-    claims = verdict in ("better", "worse", "equivalent")
-    reasons = [ONE_RUNG] if claims and evidence.n_sizes == 1 else []
+    reasons = [ONE_RUNG] if verdict in CLAIMS and evidence.n_sizes == 1 else []
     if evidence.arm_diverged and verdict in ("better", "equivalent"):
         reasons.append(f"it diverged where {evidence.reference} completed")
     if evidence.reference in evidence.censored and verdict in ("better", "equivalent"):

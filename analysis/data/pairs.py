@@ -32,8 +32,8 @@ _SWEEP_COLUMNS = frozenset((
     "trial_id", "sweep", "arm", "stage", "rung", "n_params", "n_params_embedding",
     "n_params_scale_vectors", "n_params_total", "n_tokens", "tokens_per_parameter", "epochs",
     "flops", "flops_counted", "loss", "loss_validation", "loss_initial", "seed", "cluster",
-    "optimizer", "schedule", "architecture", "corpus", "learning_rate", "lr_status", "status",
-    "cause", "micro_batch", "steps", "wall_s", "tokens_per_s", "device", "resumes", "precision",
+    "optimizer", "schedule", "architecture", "corpus", "learning_rate", "lr_status", "carried_check",
+    "status", "cause", "micro_batch", "steps", "wall_s", "tokens_per_s", "device", "resumes", "precision",
     "vector_branches", "vector_placement", "vector_reparameterization", "vector_decay", "matrix_decay",
     "n_params_active", "trunk_step", "peak_memory_bytes", "diverged_at_step", "test_tokens",
     "validation_tokens", "bytes_per_token", "scale_vectors", "cpu_model", "cpu_capability",
@@ -186,14 +186,18 @@ class Pairs:
         return len(np.unique(self.clusters)) < len(self.complete)
 
     def names(self, *kinds: PairKind) -> list[str]:
-        """Return the pairs of these kinds as text, ``55k, seed 1``, one for each pair.
+        """Return the pairs of these kinds as text, one for each pair (see :meth:`names_of`)."""
+        return self.names_of(self.of_kind(*kinds))
+
+    def names_of(self, pairs: pd.DataFrame) -> list[str]:
+        """Return ``pairs``, rows of the table, as text: ``55k, seed 1``.
 
         Settings that vary are named, and the tokens where a rung was planned with several budgets.
         """
         settings = varying(self.table, self.settings)
         has_budgets = bool((self.table.groupby("rung", dropna=False)["n_tokens"].nunique() > 1).any())
         names = []
-        for row in self.of_kind(*kinds).to_dict("records"):
+        for row in pairs.to_dict("records"):
             budget = [f"{count(row['n_tokens'])} tokens"] if has_budgets else []
             names.append(
                 ", ".join([*(str(row[c]) for c in ["rung", *settings]), *budget, f"seed {row['seed']}"])
@@ -230,7 +234,9 @@ def paired_by(table: pd.DataFrame, reference: str, arm: str, options: AnalysisOp
     merged["kind"] = [
         _kind(a, b) for a, b in zip(merged["status_reference"], merged["status_arm"], strict=True)
     ]
-    merged = merged.sort_values(["n_tokens", *key], kind="stable", ignore_index=True)
+    # By size, not by the text of the rungs: 1.02643e+08 stands before 1.01361e+09.
+    merged["size"] = merged["size_reference"].fillna(merged["size_arm"])
+    merged = merged.sort_values(["size", "n_tokens", *key], kind="stable", ignore_index=True)
     merged["cell"] = merged.groupby(cell_columns, sort=False, dropna=False).ngroup()
     return Pairs(merged, tuple(cell_columns), options.cluster, one_sided)
 

@@ -20,6 +20,9 @@ from scalevec.analysis.formatting import (
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
 
+MOST_CELLS = 13
+"""Cells that are listed one by one; with the line for the others they are at most 14."""
+
 
 def fit_text(fit: Fit) -> str:
     """One fit: parameters with intervals, optimality, hold-out, prediction, conventions, warnings."""
@@ -104,16 +107,19 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
         yield from (f"hold-out, {warning}" for warning in held["warnings"])
     yield from (*_no_hold_out(held), *_joint(comparison.joint), *map(_law, comparison.laws))
     yield from _settings(comparison)
+    yield from _environments(comparison)
     yield from (f"warning: {warning}" for warning in comparison.warnings)
 
 
 def _by_rung(comparison: Comparison) -> Iterator[str]:
     """The difference in each cell, which is descriptive: no claim is made of one rung."""
-    for cell in comparison.by_rung:
+    for cell in comparison.by_rung[:MOST_CELLS]:
         interval = f" ({span(cell.interval)})" if cell.interval else ""
         name = ", ".join([cell.rung, *cell.setting.values()])
         size = f"N {count(cell.n_params)}, {count(cell.n_tokens)} tokens"
         yield f"by rung, {name} ({size}): {signed(cell.mean)}{interval}, {plural(cell.n, 'pair')}"
+    if (more := len(comparison.by_rung) - MOST_CELLS) > 0:
+        yield f"by rung: {more} more cells, in --json"
 
 
 def _law(law: Mapping[str, Any]) -> str:
@@ -135,6 +141,13 @@ def _settings(comparison: Comparison) -> Iterator[str]:
         f"{comparison.cluster}; N: {N_CONVENTIONS[comparison.n_convention]}; "
         f"C: {C_CONVENTIONS[comparison.c_convention]}"
     )
+
+
+def _environments(comparison: Comparison) -> Iterator[str]:
+    """In what the sides of pairs differ of where and by what code they ran."""
+    if comparison.environments:
+        counts = (f"{name} ({len(pairs)})" for name, pairs in comparison.environments.items())
+        yield f"sides of a pair differ in (pairs): {', '.join(counts)}"
 
 
 def _trend(trend: Mapping[str, Any]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from scalevec.analysis.comparison.multipliers import Multiplier
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.pairs import differs
 from scalevec.analysis.data.tidy import simulation_warnings
-from scalevec.analysis.formatting import joined, loss_name, percent, signed
+from scalevec.analysis.formatting import few, joined, loss_name, percent, signed
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
 
 NO_VECTORS = "no vectors"
@@ -193,7 +193,7 @@ def absence_note(arm: str, reference: str, absences: Iterable[Sequence[str]]) ->
         "failed or cancelled",
         "run on one side only",
     )
-    parts = [f"{kind} at {'; '.join(names)}" for kind, names in zip(kinds, absences, strict=True) if names]
+    parts = [f"{kind} at {few(names)}" for kind, names in zip(kinds, absences, strict=True) if names]
     return f"Without a difference, {arm}: {' and '.join(parts)}." if parts else ""
 
 

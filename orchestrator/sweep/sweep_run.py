@@ -47,6 +47,8 @@ class Member:
     stage: str
     trial: Trial
     lr_status: str
+    carried_check: str | None = None
+    """What the check of a carried learning rate found: ``inside`` where it is kept."""
 
     def to_json(self, name: str, trunk: str | None = None) -> dict[str, Any]:
         """The entry of members.json; ``name`` is the trial's id, ``trunk`` what it shares with others."""
@@ -62,6 +64,7 @@ class Member:
             "stream": self.trial.stream,
             "identity_version": IDENTITY_VERSION,
             "lr_status": self.lr_status,
+            **({"carried_check": self.carried_check} if self.carried_check else {}),
             "learning_rate": self.trial.optimizer.learning_rate,
             "tokens_per_parameter": self.trial.tokens / self.cell.n_params,
             **({"cluster": trunk} if trunk else {}),
@@ -96,9 +99,8 @@ class SweepRun:
         settings = [cell.setting for cell in self.cells]
         self._varied = {name for name in settings[0] if len({str(other.get(name)) for other in settings}) > 1}
         frozen = [] if retune else choices.from_json(self.folder.tuning())
-        checked = sweep.reference if sweep.tune and sweep.tune.check_carried else None
         self.tuner = Tuner(
-            self.cells, frozen, sweep.tune.extend if sweep.tune else 0, checked, progress.message
+            self.cells, frozen, sweep.tune.extend if sweep.tune else 0, _checked_arms(sweep), progress.message
         )
         self._ids: dict[Trial, str] = {}
 
@@ -180,10 +182,10 @@ class SweepRun:
     def members(self) -> list[Member]:
         """Every trial of the sweep that can be named yet; comparison trials follow their choices."""
         return self._tuning_members() + [
-            Member(cell, COMPARISON, cell.trial(seed, **values), status)
+            Member(cell, COMPARISON, cell.trial(seed, **values), status, check)
             for cell in self.cells
             if not self.tuner.is_open(cell)
-            for values, status in [self._chosen(cell)]
+            for values, status, check in [self._chosen(cell)]
             for seed in cell.seeds
         ]
 
@@ -191,12 +193,13 @@ class SweepRun:
         grid = [Member(cell, TUNING, trial, "grid") for cell, trial in self.tuner.trials()]
         return grid + [Member(cell, TUNING, trial, "check") for cell, trial in self.tuner.check_trials()]
 
-    def _chosen(self, cell: Cell) -> tuple[dict[str, float], str]:
-        """The tuned values of ``cell`` and the weakest status among them."""
+    def _chosen(self, cell: Cell) -> tuple[dict[str, float], str, str | None]:
+        """The tuned values of ``cell``, the weakest status among them, and what a check of the rate found."""
         chosen = self.tuner.of(cell)
         statuses = {choice.lr_status for choice in chosen.values()}
         status = next((name for name in ("censored", "carried", "tuned") if name in statuses), "fixed")
-        return {field: choice.chosen for field, choice in chosen.items()}, status
+        checks = [choice.check.status for choice in chosen.values() if choice.check is not None]
+        return {field: choice.chosen for field, choice in chosen.items()}, status, next(iter(checks), None)
 
     def write_members(self, members: Sequence[Member]) -> None:
         """Keep which trials belong to the sweep; those of one trunk are a cluster, as they are correlated."""
@@ -282,6 +285,12 @@ class SweepRun:
             "epochs": epochs(member.trial, self.corpus_facts),
             "corpus_source": self.sweep.corpus.source,
         }
+
+
+def _checked_arms(sweep: "Sweep") -> list[str]:
+    """The arms whose carried learning rate is checked."""
+    asked = sweep.tune.check_carried if sweep.tune else False
+    return list(sweep.arms) if asked == "all" else [sweep.reference] if asked else []
 
 
 def shared_trunks(trials: Mapping[str, Trial]) -> dict[str, str]:

@@ -1,12 +1,13 @@
 """The check of a carried learning rate: one step to each side, where a mistake would cost most.
 
-That is the reference arm at the largest rung: were its rate wrong there, the arms would look better than
-they are. The check changes no choice; it says whether the carried one is kept inside, and if not, by how much
-the better side is better. Then the rate is censored there, and nothing is called better than the reference.
+That is the largest rung, of the reference arm first of all: were its rate wrong there, the arms would look
+better than they are. With ``check_carried: all`` every arm is checked. The check changes no choice; it says
+whether the carried one is kept inside, and if not, by how much the better side is better. Then the rate is
+censored there: nothing is called better than a censored reference, and no censored arm is called worse.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from scalevec.model.config import Trial
@@ -19,12 +20,12 @@ RATES, CENTRE = 3, 1
 """How many rates are tried, and the index of the carried one."""
 
 
-def largest(cells: Sequence[Cell], arm: str | None) -> list[Cell]:
-    """Return the cells of ``arm`` at its largest rung, one per setting, if nothing is tuned there."""
-    by_setting: dict[str, Cell] = {}
+def largest(cells: Sequence[Cell], arms: Collection[str]) -> list[Cell]:
+    """Return the cells of ``arms`` at their largest rung, one per setting, if nothing is tuned there."""
+    by_setting: dict[tuple[str, str], Cell] = {}
     for cell in cells:
-        name = str(sorted(cell.setting.items()))
-        if cell.arm == arm and (name not in by_setting or cell.n_params > by_setting[name].n_params):
+        name = cell.arm, str(sorted(cell.setting.items()))
+        if cell.arm in arms and (name not in by_setting or cell.n_params > by_setting[name].n_params):
             by_setting[name] = cell
     return [cell for cell in by_setting.values() if not cell.tune_seeds]
 

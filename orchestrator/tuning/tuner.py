@@ -12,7 +12,7 @@ learning rate each they would have nothing to share.
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -63,8 +63,8 @@ def points(grid: Grid) -> list[dict[str, float]]:
 class Tuner:
     """Finds the choices that are missing; ``frozen`` ones are kept as they are.
 
-    ``checked_arm`` is the arm whose carried learning rate is checked at its largest rung, if any; ``say`` is
-    told when a grid is extended and what is chosen.
+    ``checked_arms`` are those whose carried learning rate is checked at their largest rung; ``say`` is told
+    when a grid is extended and what is chosen.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class Tuner:
         cells: Sequence[Cell],
         frozen: Sequence[Choice],
         extend: int,
-        checked_arm: str | None = None,
+        checked_arms: Collection[str] = (),
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.say = say
         self.cells = [cell for cell in cells if cell.tune_grid]
         self.extend = extend
-        self.to_check = carried.largest(self.cells, checked_arm)
+        self.to_check = carried.largest(self.cells, checked_arms)
         self.choices = {(choice.key, choice.field): choice for choice in frozen}
         self._key = cache(choice_key)
         self._families = {cell: family(cell) for cell in self.cells if cell.tune_seeds}

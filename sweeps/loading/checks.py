@@ -43,7 +43,10 @@ def _tune(sweep: Sweep) -> Iterator[_Finding]:
         if len(values) < 2:
             yield ("tune", name), refused(list(values), "two values or more (three bracket an optimum)")
     if sweep.tune.check_carried and "learning_rate" not in lists:
-        yield ("tune", "check_carried"), refused(True, "false where learning_rate is not tuned")
+        yield (
+            ("tune", "check_carried"),
+            refused(sweep.tune.check_carried, "false where learning_rate is not tuned"),
+        )
     for position, rung in enumerate(sweep.tune.rungs or ()):
         if rung not in _rungs(sweep):
             yield ("tune", "rungs", position), not_among(rung, _rungs(sweep), "not in ladder")

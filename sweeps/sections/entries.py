@@ -206,8 +206,10 @@ class TuneLists(Given):
     """Seeds of the tuning trials, none of which is compared."""
     extend: Annotated[int, Field(ge=0, le=20)] = 2
     """How many times a grid may grow by a step where the optimum lies at its edge."""
-    check_carried: bool = False
+    check_carried: bool | Literal["all"] = False
     """Whether the reference arm's carried learning rate is checked at its largest rung, a step to each side.
+
+    ``all`` checks that of every arm.
 
     Where a side is better the rate counts as censored. That costs three trials there for each tuning seed and
     setting, so it is not done unasked.

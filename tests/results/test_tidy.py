@@ -40,6 +40,7 @@ CONTRACT = [
     "corpus",
     "learning_rate",
     "lr_status",
+    "carried_check",
     "status",
     "cause",
     "micro_batch",

@@ -663,3 +663,26 @@ def test_arms_of_one_sweep_are_described_by_the_options_they_were_compared_with(
     table = sweep({"baseline": 0.0, "none": 0.04, "unified": -0.03})
     for comparison in compare(table, reference="baseline", bootstrap=0, where="seed == 0"):
         assert (comparison.where, comparison.excluded) == ("seed == 0", {"where": 8})
+
+
+@pytest.mark.parametrize("law", ["chinchilla", "kaplan"])
+def test_an_arm_without_a_pair_beside_others_has_no_law_and_no_verdict(sweep, law):
+    table = sweep({"baseline": 0.0, "unified": -0.03, "other": 0.0})
+    table.loc[table["arm"] == "other", "rung"] = "elsewhere"
+    verdicts = {c.arm: c.verdict for c in compare(table, reference="baseline", bootstrap=0, law=law)}
+    assert verdicts["other"] == "invalid"
+
+
+def test_rungs_are_listed_by_size_and_not_by_their_text(sweep):
+    sizes = {f"{n:.6g}": n for n in (102_643_000, 1_013_610_000, 30_000_000, 9_000_000_000)}
+    by_rung = only(sweep(rungs=sizes)).by_rung
+    assert [row.n_params for row in by_rung] == sorted(row.n_params for row in by_rung)
+
+
+def test_many_cells_are_listed_in_at_most_14_lines(sweep):
+    sizes = {f"{n}k": n * 1000 for n in range(30, 210)}
+    table = sweep(rungs=sizes)
+    table.loc[table["seed"] == 1, ["status", "loss"]] = "diverged", None
+    text = comparison_text([only(table)])
+    assert sum(line.strip().startswith("by rung") for line in text.splitlines()) == 14
+    assert "and 174 more" in text

@@ -304,7 +304,7 @@ class AtRungs:
 
 def test_a_carried_rate_is_checked_by_a_step_to_each_side(cells):
     bowls = AtRungs(a=0.02, b=0.022)
-    choice = chosen(Tuner(cells, [], extend=1, checked_arm="baseline").run(bowls.train), "baseline", "b")
+    choice = chosen(Tuner(cells, [], extend=1, checked_arms=["baseline"]).run(bowls.train), "baseline", "b")
     rates = [trial.optimizer.learning_rate for _, trial in bowls.asked]
     assert rates == pytest.approx([choice.chosen / 2, choice.chosen, 2 * choice.chosen])
     assert {(arm, trial.seed) for arm, trial in bowls.asked} == {("baseline", 100)}
@@ -314,10 +314,18 @@ def test_a_carried_rate_is_checked_by_a_step_to_each_side(cells):
     assert choice.status == "carried"
 
 
+def test_the_carried_rates_of_every_arm_may_be_checked(cells):
+    bowls = AtRungs(a=0.02, b=0.022)
+    arms = list(dict.fromkeys(cell.arm for cell in cells))
+    choices = Tuner(cells, [], extend=1, checked_arms=arms).run(bowls.train)
+    assert {arm for arm, _ in bowls.asked} == set(arms)
+    assert all(chosen(choices, arm, "b").check.status == "inside" for arm in arms)
+
+
 @pytest.mark.parametrize(("optimum", "side"), [(0.005, "below"), (0.08, "above")])
 def test_an_optimum_beyond_a_carried_rate_is_said_with_what_it_is_worth(optimum, side, cells):
     bowls = AtRungs(a=0.02, b=optimum)
-    choice = chosen(Tuner(cells, [], extend=1, checked_arm="baseline").run(bowls.train), "baseline", "b")
+    choice = chosen(Tuner(cells, [], extend=1, checked_arms=["baseline"]).run(bowls.train), "baseline", "b")
     low, centre, high = choice.check.losses
     assert choice.check.status == side
     assert choice.check.gain == centre - min(low, high) > 0
@@ -330,7 +338,7 @@ def test_an_optimum_beyond_a_carried_rate_is_said_with_what_it_is_worth(optimum,
 )
 def test_a_check_that_diverges_is_not_a_number(diverges_above, status, gain, cells):
     bowls = AtRungs(a=0.02, b=0.02, diverges_above=diverges_above)
-    choice = chosen(Tuner(cells, [], extend=1, checked_arm="baseline").run(bowls.train), "baseline", "b")
+    choice = chosen(Tuner(cells, [], extend=1, checked_arms=["baseline"]).run(bowls.train), "baseline", "b")
     assert (choice.check.status, choice.check.gain, choice.check.losses[2]) == (status, gain, None)
     assert json.dumps(asdict(choice.check), allow_nan=False)
 
@@ -338,10 +346,10 @@ def test_a_check_that_diverges_is_not_a_number(diverges_above, status, gain, cel
 def test_a_check_is_frozen_with_its_choice_and_asked_for_later_changes_none(cells):
     unchecked = Tuner(cells, [], extend=1).run(AtRungs(a=0.02, b=0.05).train)
     bowls = AtRungs(a=0.02, b=0.05)
-    checked = Tuner(cells, unchecked, extend=1, checked_arm="baseline").run(bowls.train)
+    checked = Tuner(cells, unchecked, extend=1, checked_arms=["baseline"]).run(bowls.train)
     assert [choice.chosen for choice in checked] == [choice.chosen for choice in unchecked]
     assert len(bowls.asked) == 3
-    again = Tuner(cells, checked, extend=1, checked_arm="baseline")
+    again = Tuner(cells, checked, extend=1, checked_arms=["baseline"])
     later = AtRungs(a=0.02, b=0.001)
     assert again.run(later.train) == checked
     assert later.asked == []
@@ -350,7 +358,7 @@ def test_a_check_is_frozen_with_its_choice_and_asked_for_later_changes_none(cell
 
 def test_a_largest_rung_that_was_tuned_needs_no_check(sweep_text):
     cells = expand(sweeps.loads(sweep_text.replace("rungs: [a]", "rungs: [a, b]")), FACTS)
-    assert Tuner(cells, [], extend=1, checked_arm="baseline").to_check == []
+    assert Tuner(cells, [], extend=1, checked_arms=["baseline"]).to_check == []
 
 
 def test_an_arm_without_a_tuned_rung_is_refused(cells):
