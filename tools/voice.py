@@ -30,7 +30,7 @@ PHRASES = {
     r"\bthis is a fault\b|\bfault in scalevec\b": "internal error",
     r"\bto bear in mind\b": "caveats",
     r"\bbegins? so\b": "the prefix that matches",
-    r"\banew\b": "again, or what is done: rebuilt, redrawn, refitted",
+    r"(?<!--)\banew\b": "again, or what is done: rebuilt, redrawn, refitted",
     r"\bmend(s|ed|ing)?\b": "repair, fix",
     r"\bhangs? on\b": "depends on",
 }

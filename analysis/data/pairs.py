@@ -24,6 +24,8 @@ CELL_COLUMNS = ("rung", "n_tokens", "optimizer", "schedule", "corpus", "architec
 """With the further setting columns these name a cell; with the seed, a pair."""
 GRID_COLUMNS = ("learning_rate", "precision")
 """Columns of every row that a sweep may also run as a grid; then a pair agrees in them too."""
+VERSION = "identity_version"
+"""The column that says what the random numbers of a trial follow from; those of two versions never pair."""
 VECTOR_NORMS = "vector_rms_"
 """Columns with this prefix hold the root mean square of the scale vectors of one kind at the end of a run."""
 # The columns of a tidy row of a sweep; any other column of such a row is a field of the sweep's grid.
@@ -102,6 +104,8 @@ class Pairs:
     """The column that says which trials are not independent."""
     one_sided: tuple[str, ...] = ()
     """The settings in which one of the two arms has no trial at all, and so no pair, as text."""
+    versions: tuple[int, ...] = ()
+    """The identity versions of the trials, where they are of more than one."""
     next_look: int | None = None
     """The seeds of the next declared look, while the looks so far decide nothing."""
 
@@ -225,7 +229,8 @@ def paired_by(table: pd.DataFrame, reference: str, arm: str, options: AnalysisOp
     require_column(table, options.cluster)
     rows = _placed(comparison_rows(table))
     cell_columns = columns_of_cells(rows[rows["arm"].isin([reference, arm])], options.settings)
-    key = [*cell_columns, "seed"]
+    rows, versions = _versioned(rows)
+    key = [*cell_columns, *([VERSION] if versions else []), "seed"]
     compute = compute_of(rows, options.n_convention, options.c_convention)
     rows = rows.assign(compute=compute, size=parameters_of(rows, options.n_convention))
     sides = [_one_arm(rows, name, key) for name in (reference, arm)]
@@ -238,7 +243,16 @@ def paired_by(table: pd.DataFrame, reference: str, arm: str, options: AnalysisOp
     merged["size"] = merged["size_reference"].fillna(merged["size_arm"])
     merged = merged.sort_values(["size", "n_tokens", *key], kind="stable", ignore_index=True)
     merged["cell"] = merged.groupby(cell_columns, sort=False, dropna=False).ngroup()
-    return Pairs(merged, tuple(cell_columns), options.cluster, one_sided)
+    return Pairs(merged, tuple(cell_columns), options.cluster, one_sided, versions)
+
+
+def _versioned(rows: pd.DataFrame) -> tuple[pd.DataFrame, tuple[int, ...]]:
+    """``rows`` with a version each, and the versions where there are several; a blank is the first."""
+    if VERSION not in rows:
+        return rows, ()
+    rows = rows.assign(**{VERSION: pd.to_numeric(rows[VERSION]).fillna(1).astype(int)})
+    versions = tuple(sorted(rows[VERSION].unique().tolist()))
+    return rows, versions if len(versions) > 1 else ()
 
 
 def _in_common_settings(

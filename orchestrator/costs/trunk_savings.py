@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import Trial
 from scalevec.model.optimization import SCHEDULES
 from scalevec.model.trunks import branch_step, trunk_id
@@ -68,7 +69,8 @@ def _shared(rows: Sequence[Row], trials: Sequence[Trial]) -> dict[tuple[str, str
 
 
 def _spared(row: Mapping[str, Any], trial: Trial, step: int, *, is_kept: bool) -> Row:
-    share = step / trial.steps
+    training = flops_per_token(trial.model, trial.sequence_length) * trial.tokens
+    share = step / trial.steps * training / row["flops"]  # the evaluation at the end is never spared
     return {
         "n_tokens_from_trunk": step * trial.batch_tokens,
         "flops_from_trunk": round(row["flops"] * share),

@@ -23,7 +23,7 @@ import torch
 
 from scalevec.model.config import RunOptions, Trial
 from scalevec.model.fields import from_dict
-from scalevec.model.identity import trial_from_fields
+from scalevec.model.identity import IDENTITY_VERSION, trial_from_fields
 from scalevec.model.training.checkpoints.folder import newest_step, prune_finished
 from scalevec.model.training.corpora.prepare import open_corpus
 from scalevec.model.training.loop import TrainingInterruptedError, train
@@ -117,7 +117,13 @@ def _now() -> float:
 def run_attempt(runs_dir: Path, trial_id: str, options: RunOptions, token: str) -> WorkerExit:
     """One attempt at a trial, from the claim to its end; what happened is in the run directory."""
     directory = RunDirectory.of(runs_dir, trial_id)
-    trial = trial_from_fields(directory.trial()["semantic"])
+    fields = directory.trial()["semantic"]
+    if fields.get("identity_version") != IDENTITY_VERSION:
+        # Its random numbers would be others than its id says.
+        version = fields.get("identity_version")
+        print(f"{directory.path}: is of identity version {version}, not {IDENTITY_VERSION}; not trained")
+        return WorkerExit.ERROR
+    trial = trial_from_fields(fields)
     try:
         claim = acquire(directory, {"options": vars(options), "job": token})
     except AlreadyClaimedError as owner:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from scalevec.orchestrator.executors.profiles import Profile
     from scalevec.orchestrator.progress import Progress
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
+    from scalevec.sweeps import CorpusFacts
     from scalevec.sweeps.sections.schema import Sweep
 
 _KIND_OF_MACHINE = {"partition", "account", "qos", "constraint", "exclude", "setup", "flags"}
@@ -83,19 +84,25 @@ def prepared_run(
     *,
     retune: bool = False,
     where: str | None = None,
+    retrain: bool = False,
 ) -> "SweepRun":
     """Return the run of a sweep on the executor ``name``; its corpus is prepared unless trials are simulated.
 
-    Raises ``InvalidInputError``, also where what is left needs more GPU hours than sweep or profile allow.
+    Raises ``InvalidInputError``, also where what is left needs more GPU hours than sweep or profile allow,
+    and where the sweep has results of an earlier identity version that are not to be trained again.
     """
     from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
-    from scalevec.orchestrator.sweep.corpus_of_sweep import prepared_facts
+    from scalevec.orchestrator.sweep.corpus_of_sweep import known_facts, prepared_facts
+    from scalevec.orchestrator.sweep.other_identities import require_present_version
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
 
-    if EXECUTORS[name].simulates:
-        facts = nominal_corpus(sweep)
-    else:
-        facts = prepared_facts(sweep, site.runs_dir, progress.message)
+    def known() -> "CorpusFacts":
+        return nominal_corpus(sweep) if simulates else known_facts(sweep, site.runs_dir, progress.message)
+
+    simulates = EXECUTORS[name].simulates
+    if not retrain:
+        require_present_version(sweep, site.runs_dir, known)
+    facts = nominal_corpus(sweep) if simulates else prepared_facts(sweep, site.runs_dir, progress.message)
     run = SweepRun(sweep, site.runs_dir, progress, facts, retune=retune, where=where, profile=site.profile)
     for warning in run.warnings():
         progress.message(f"warning: {warning}")

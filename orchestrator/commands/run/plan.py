@@ -40,13 +40,14 @@ def plan(
     simulation. As JSON the trials are a list, the power alone is an object.
     """
     from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
+    from scalevec.orchestrator.sweep.other_identities import notes_on_identity
     from scalevec.orchestrator.sweep.plan_text import plan_text
     from scalevec.orchestrator.sweep.planning import noise_figure, planned, power, without_identity
 
     placement = Placement(executor, profile, jobs or os.cpu_count() or 1)
     run = _run_to_plan(source, runs_dir, placement, without_corpus=without_corpus)
     figure = noise_figure(noise, pilot, run.sweep.reference, runs_dir)
-    for warning in run.warnings():
+    for warning in [*run.warnings(), *notes_on_identity(run)]:
         run.progress.message(f"warning: {warning}")
     trials = planned(run)
     if only_power:

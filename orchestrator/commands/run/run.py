@@ -18,6 +18,7 @@ from scalevec.orchestrator.cli.options import (
     Jobs,
     Placement,
     ProfileName,
+    Retrain,
     Runs,
     Sweep,
     TrialsWhere,
@@ -55,13 +56,14 @@ def run(
     jobs: Jobs = 0,
     retune: Annotated[bool, typer.Option("--retune", help="Choose tuned values again.")] = False,
     where: TrialsWhere = None,
+    retrain: Retrain = False,
     as_json: AsJson = False,
 ) -> Result:
     """Run what is missing of a sweep until it is done; safe to stop and repeat."""
     placement = Placement(executor, profile, jobs)
     options: dict[str, Any] = {**vars(placement), "retune": retune, "where": where, "json": as_json}
     again = command("run", source, runs_dir, **options)
-    return run_sweep(source, runs_dir, placement, retune=retune, where=where, again=again)
+    return run_sweep(source, runs_dir, placement, retune=retune, where=where, retrain=retrain, again=again)
 
 
 def run_sweep(
@@ -72,6 +74,7 @@ def run_sweep(
     again: str,
     retune: bool = False,
     where: str | None = None,
+    retrain: bool = False,
 ) -> Result:
     """Run what is missing; ``again`` is the command that goes on where this one is stopped."""
     from scalevec.orchestrator.progress import progress_for
@@ -84,7 +87,7 @@ def run_sweep(
     try:
         # The executor is asked before the corpus is prepared: that may take long.
         with opened_executor(name, site) as executor, owned(site.runs_dir, sweep.name):
-            run = prepared_run(name, sweep, site, progress, retune=retune, where=where)
+            run = prepared_run(name, sweep, site, progress, retune=retune, where=where, retrain=retrain)
             if EXECUTORS[name].sends_away:
                 check_machines(executor, site, run)
             _run_stages(run, executor)

@@ -1,7 +1,7 @@
 """``scalevec submit``: a small job in the cluster that runs the sweep's stages."""
 
 from scalevec.orchestrator.cli.hints import command
-from scalevec.orchestrator.cli.options import RUNS, Executor, Placement, ProfileName, Runs, Sweep
+from scalevec.orchestrator.cli.options import RUNS, Executor, Placement, ProfileName, Retrain, Runs, Sweep
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.run.machines import opened_executor, prepared_run, site_of
 from scalevec.orchestrator.errors import InvalidInputError
@@ -9,7 +9,11 @@ from scalevec.orchestrator.executors.registry import EXECUTORS
 
 
 def submit(
-    source: Sweep, runs_dir: Runs = RUNS, executor: Executor = None, profile: ProfileName = None
+    source: Sweep,
+    runs_dir: Runs = RUNS,
+    executor: Executor = None,
+    profile: ProfileName = None,
+    retrain: Retrain = False,
 ) -> Result:
     """Submit a sweep to a cluster and exit (idempotent).
 
@@ -26,7 +30,7 @@ def submit(
             f"executor {name!r} cannot run detached; use `scalevec run` or `--executor slurm`"
         )
     with opened_executor(name, controller.site_of_controller(site)) as cluster:
-        run = prepared_run(name, sweep, site, Progress(site.slots))
+        run = prepared_run(name, sweep, site, Progress(site.slots), retrain=retrain)
         already = controller.submitted(cluster, site)
         if not already:
             run.write_file()

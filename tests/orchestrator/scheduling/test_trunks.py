@@ -9,6 +9,7 @@ import yaml
 
 from scalevec import sweeps
 from scalevec.analysis import compare, fit
+from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import RunOptions
 from scalevec.model.identity import trial_from_fields, trial_id
 from scalevec.model.training.checkpoints.folder import checkpoint_steps
@@ -63,10 +64,9 @@ def test_the_plan_counts_the_tokens_that_trunks_save(tmp_path):
     assert branches == [pytest.approx(0.8 * row["n_tokens"], abs=2048) for row in rows]
     assert [row["n_tokens_from_trunk"] for row in rows] == [*branches[:2], 0]  # the longest trains the trunk
     assert {row["trunk_id"] for row in rows} == {trunk_id(members[0].trial)}
+    per_token = flops_per_token(members[0].trial.model, members[0].trial.sequence_length)
     for row in rows:
-        assert row["flops_from_trunk"] == pytest.approx(
-            row["flops"] * row["n_tokens_from_trunk"] / row["n_tokens"], abs=1
-        )
+        assert row["flops_from_trunk"] == pytest.approx(per_token * row["n_tokens_from_trunk"], abs=1)
 
 
 def test_the_summary_says_what_trunks_save(tmp_path):

@@ -1,6 +1,7 @@
 """What a worker looks at before it trains."""
 
 import errno
+import json
 import signal
 from pathlib import Path
 
@@ -53,6 +54,15 @@ def test_a_cancelled_trial_that_was_queued_anew_is_trained(directory, attempt):
     directory.append_event("queued", executor="slurm")
     assert attempt() is WorkerExit.ERROR  # for want of its corpus
     assert "running" in states(directory)
+
+
+def test_a_trial_of_another_identity_version_is_not_trained(directory, attempt, capsys):
+    record = directory.trial()
+    record["semantic"]["identity_version"] = 1
+    directory.trial_path.write_text(json.dumps(record))
+    assert attempt() is WorkerExit.ERROR
+    assert "is of identity version 1, not 2; not trained" in capsys.readouterr().out
+    assert states(directory) == ["queued"]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

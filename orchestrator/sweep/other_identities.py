@@ -1,0 +1,110 @@
+"""Trials that are there under another identity: of an earlier version, or with other random numbers."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scalevec.model.identity import IDENTITY_VERSION, semantic_fields
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.progress import Progress, counted, duration
+from scalevec.orchestrator.sweep.planning import not_done, planned
+from scalevec.orchestrator.sweep.sweep_run import Member, SweepRun
+from scalevec.results.files import CorruptRecordError
+from scalevec.results.run_directory import RunDirectory, is_trial_id
+from scalevec.results.sweep_folder import SweepFolder, sweep_names
+
+if TYPE_CHECKING:
+    from scalevec.sweeps import CorpusFacts
+    from scalevec.sweeps.sections.schema import Sweep
+
+Record = dict[str, Any]
+_ALIKE = ("n_params", "n_tokens", "seed", "learning_rate")
+"""What members of two sweeps agree in where they are one trial but for the stream."""
+
+
+def require_present_version(sweep: "Sweep", runs_dir: Path, facts: Callable[[], "CorpusFacts"]) -> None:
+    """Raise ``InvalidInputError`` where the sweep has results of an earlier version: what they would cost.
+
+    Nothing is written. ``facts`` gives those of the corpus as far as they are known; it may read all text.
+    """
+    n_results = sum(1 for _ in _earlier_results(SweepFolder.of(runs_dir, sweep.name), runs_dir))
+    if not n_results:
+        return
+    rows = not_done(planned(SweepRun(sweep, runs_dir, Progress(1), facts(), retune=True)))
+    flops, seconds = (sum(row[name] for row in rows) for name in ("flops", "seconds"))
+    raise InvalidInputError(
+        f"sweep {sweep.name} has {_earlier(n_results)}. To train them again takes "
+        f"{counted(len(rows), 'trial')}, {flops:.3g} FLOPs, about {duration(seconds)} of one trial at a time: "
+        "add --anew. The sweep then holds the new trials alone (`scalevec results` writes a table of the old "
+        "ones); as it is, status, results, compare and report read it"
+    )
+
+
+def notes_on_identity(run: SweepRun) -> list[str]:
+    """What a plan says of trials that are there under another identity."""
+    n_results = sum(1 for _ in _earlier_results(run.folder, run.runs_dir))
+    earlier = [f"the sweep has {_earlier(n_results)}; run asks for --anew"] if n_results else []
+    return earlier + _trials_elsewhere(run)
+
+
+def _earlier(n_results: int) -> str:
+    return (
+        f"{counted(n_results, 'result')} of identity version 1, where random numbers follow from the seed "
+        f"alone; trials of version {IDENTITY_VERSION} never pair with them"
+    )
+
+
+def _earlier_results(folder: SweepFolder, runs_dir: Path) -> Iterator[Record]:
+    for member in _members(folder):
+        is_earlier = member.get("identity_version") != IDENTITY_VERSION
+        if is_earlier and RunDirectory.of(runs_dir, member["trial_id"]).result_path.exists():
+            yield member
+
+
+def _members(folder: SweepFolder) -> list[Record]:
+    """The members of a sweep that can be read."""
+    try:
+        members = folder.members() or []
+    except CorruptRecordError:
+        return []
+    of_records = (member for member in members if isinstance(member, dict))
+    return [member for member in of_records if is_trial_id(str(member.get("trial_id")))]
+
+
+def _trials_elsewhere(run: SweepRun) -> list[str]:
+    """A line for each arm whose trials other sweeps have with other random numbers.
+
+    There the fields of the arm belong to the setting, from which the stream follows.
+    """
+    others: dict[tuple[Any, ...], list[tuple[str, Record]]] = {}
+    for name in set(sweep_names(run.runs_dir)) - {run.sweep.name}:
+        for record in _members(SweepFolder.of(run.runs_dir, name)):
+            others.setdefault(tuple(record.get(field) for field in _ALIKE), []).append((name, record))
+    found: Counter[tuple[str, str, str]] = Counter()
+    for member in run.members() if others else []:
+        for name, record in others.get(_alike(member), []):
+            if _differ_in_stream(run, member, record):
+                found[member.cell.arm, name, str(record.get("arm"))] += 1
+    return [
+        f"{counted(count, 'trial')} of arm {arm} would be of arm {other} in sweep {name} but for the random "
+        "numbers: these follow from the fields before those of the arm, so that each is another trial, "
+        "trained on its own"
+        for (arm, name, other), count in sorted(found.items())
+    ]
+
+
+def _alike(member: Member) -> tuple[Any, ...]:
+    trial = member.trial
+    return member.cell.n_params, trial.tokens, trial.seed, trial.optimizer.learning_rate
+
+
+def _differ_in_stream(run: SweepRun, member: Member, other: Record) -> bool:
+    """Whether the stream is all that tells ``other`` from the trial of ``member``."""
+    if other.get("stream") in (None, member.trial.stream):
+        return False
+    try:
+        theirs = RunDirectory.of(run.runs_dir, other["trial_id"]).trial()["semantic"]
+    except (FileNotFoundError, CorruptRecordError):
+        return False
+    return bool({**theirs, "stream": member.trial.stream} == semantic_fields(member.trial))
