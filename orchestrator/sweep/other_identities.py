@@ -35,7 +35,7 @@ def require_present_version(sweep: "Sweep", runs_dir: Path, facts: Callable[[], 
     flops, seconds = (sum(row[name] for row in rows) for name in ("flops", "seconds"))
     raise InvalidInputError(
         f"sweep {sweep.name} has {_earlier(n_results)}. To train them again takes "
-        f"{counted(len(rows), 'trial')}, {flops:.3g} FLOPs, about {duration(seconds)} of one trial at a time: "
+        f"{counted(len(rows), 'trial')}, {flops:.3g} FLOPs, about {duration(seconds)} one at a time: "
         "add --anew. The sweep then holds the new trials alone (`scalevec results` writes a table of the old "
         "ones); as it is, status, results, compare and report read it"
     )
