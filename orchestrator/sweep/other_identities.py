@@ -81,16 +81,16 @@ def _trials_elsewhere(run: SweepRun) -> list[str]:
     for name in set(sweep_names(run.runs_dir)) - {run.sweep.name}:
         for record in _members(SweepFolder.of(run.runs_dir, name)):
             others.setdefault(tuple(record.get(field) for field in _ALIKE), []).append((name, record))
-    found: Counter[tuple[str, str, str]] = Counter()
+    alike: Counter[tuple[str, str, str]] = Counter()
     for member in run.members() if others else []:
         for name, record in others.get(_alike(member), []):
             if _differ_in_stream(run, member, record):
-                found[member.cell.arm, name, str(record.get("arm"))] += 1
+                alike[member.cell.arm, name, str(record.get("arm"))] += 1
     return [
         f"{counted(count, 'trial')} of arm {arm} would be of arm {other} in sweep {name} but for the random "
         "numbers: these follow from the fields before those of the arm, so that each is another trial, "
         "trained on its own"
-        for (arm, name, other), count in sorted(found.items())
+        for (arm, name, other), count in sorted(alike.items())
     ]
 
 
