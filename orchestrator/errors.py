@@ -1,9 +1,10 @@
 """From an exception to one message and an exit code."""
 
 import errno
-import sys
 import traceback
 from enum import IntEnum
+
+from scalevec.orchestrator.progress import note
 
 
 class Exit(IntEnum):
@@ -53,5 +54,5 @@ def report(error: Exception, *, debug: bool) -> Exit:
     if debug:
         traceback.print_exception(error)
     message, code = explain(error)
-    print(f"scalevec: {message}", file=sys.stderr)
+    note(f"scalevec: {message}")
     return code

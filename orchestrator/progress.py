@@ -1,9 +1,12 @@
 """Progress of long work on standard error: a live bar at a terminal, one line per trial elsewhere."""
 
+import re
 import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.attempts.jobs import Task
@@ -11,7 +14,12 @@ if TYPE_CHECKING:
 
 def note(text: str) -> None:
     """Tell the person at the terminal; standard output is for results."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with control characters written out: a terminal would obey those of a foreign file."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class Progress:

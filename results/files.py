@@ -19,6 +19,8 @@ Kind = TypeVar("Kind", bound=dict[str, Any] | list[Any])
 LOCK_WAIT_S = 30.0
 _LOCK_POLL_S = 0.005
 _TAIL_BYTES = 65_536
+# A folder, a loop of links, or a file where the path has a folder.
+_NO_FILE = (errno.EISDIR, errno.ELOOP, errno.ENOTDIR)
 # What file systems without locks answer.
 _LOCKS_NOT_SUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
@@ -138,12 +140,14 @@ def _write_synced(path: Path, content: bytes) -> None:
 
 
 def names_in(folder: Path) -> list[str]:
-    """The names in ``folder``, sorted; none where it does not exist."""
+    """The names in ``folder``, sorted; none where it does not exist or is no folder."""
     try:
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry in entries)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    except OSError as error:
+        if error.errno in (errno.ENOENT, *_NO_FILE):
+            return []
+        raise
 
 
 def sync_path(path: Path) -> None:
@@ -197,10 +201,29 @@ def read_json_if_any(path: Path, kind: type[Kind]) -> Kind | None:
         return None
 
 
+def read_bytes_if_any(path: Path) -> bytes | None:
+    """The content of ``path``, None where there is no file. Raises ``CorruptRecordError`` for a folder."""
+    try:
+        return _content_of(path)
+    except FileNotFoundError:
+        return None
+
+
 def _content_of(path: Path) -> bytes:
     """Without the buffer of ``path.read_bytes()``, which costs more than reading a small file."""
-    with io.FileIO(path) as stream:
+    with _no_file_is_corrupt(path), io.FileIO(path) as stream:
         return stream.readall()
+
+
+@contextmanager
+def _no_file_is_corrupt(path: Path) -> Iterator[None]:
+    """Raise a ``CorruptRecordError`` where something is at ``path`` that is no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            raise CorruptRecordError(path, f"cannot be read ({error.strerror})") from None
+        raise
 
 
 def _parsed(path: Path, content: bytes, kind: type[Kind], where: str) -> Kind:
@@ -256,7 +279,7 @@ def _parsed_lines(path: Path, content: bytes) -> Iterator[dict[str, Any]]:
 def read_last_line(path: Path) -> dict[str, Any] | None:
     """The last whole record of a JSON-lines file, however long the file is; None where there is none."""
     try:
-        with path.open("rb") as stream:
+        with _no_file_is_corrupt(path), path.open("rb") as stream:
             end, tail = stream.seek(0, os.SEEK_END), b""
             # Two line ends bound the last whole line.
             while end > 0 and tail.count(b"\n") < 2:

@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
+from scalevec.results.columns import checked_columns
 from scalevec.results.files import (
     CorruptRecordError,
     FileIn,
@@ -201,7 +202,7 @@ class RunDirectory:
         for number, event in enumerate(events, 1):
             if event.get("state") not in STATES:
                 raise CorruptRecordError(
-                    self.events_path, f"line {number} has the state {event.get('state')!r}"
+                    self.events_path, f"line {number} has the state {event.get('state')!r:.80}"
                 )
         return events
 
@@ -234,8 +235,11 @@ class RunDirectory:
     def result(self) -> dict[str, Any] | None:
         """The result, or None before there is one. Raises ``CorruptRecordError``, as for a truncated file."""
         result = read_json_if_any(self.result_path, dict)
-        if result is not None and result.get("status") not in RESULT_STATES:
-            raise CorruptRecordError(self.result_path, f"has the status {result.get('status')!r}")
+        if result is None:
+            return None
+        if result.get("status") not in RESULT_STATES:
+            raise CorruptRecordError(self.result_path, f"has the status {result.get('status')!r:.80}")
+        checked_columns(self.result_path, {name: result.get(name) for name in ("loss", "loss_validation")})
         return result
 
     def set_aside_result(self) -> Path:
@@ -292,6 +296,8 @@ class RunDirectory:
         for number, row in enumerate(rows, 1):
             if not isinstance(row.get("step"), int):
                 raise CorruptRecordError(self.metrics_path, f"line {number} has no integer 'step'")
+            if wrong := [name for name, value in row.items() if not _is_measured(name, value)]:
+                raise CorruptRecordError(self.metrics_path, f"line {number}: {wrong[0]!r:.80} is no number")
         return rows
 
     def last_step(self) -> int:
@@ -302,6 +308,15 @@ class RunDirectory:
         if not isinstance(step := row.get("step"), int):
             raise CorruptRecordError(self.metrics_path, "its last line has no integer 'step'")
         return step
+
+
+def _is_measured(name: str, value: Any) -> bool:
+    """Whether what analysis reads is a number, none (not finite), or a list of such, one a layer."""
+    if name not in ("tokens", "loss") and "/" not in name:
+        return True
+    values = value if isinstance(value, list) else [value]
+    # A larger integer has no float.
+    return all(item is None or (isinstance(item, int | float) and abs(item) < 2**1000) for item in values)
 
 
 def state_of(events: list[dict[str, Any]], result: dict[str, Any] | None) -> TrialState:

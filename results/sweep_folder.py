@@ -5,8 +5,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scalevec.results.files import FileIn, names_in, read_json_if_any, write_atomic, write_json
+from scalevec.results.columns import checked, checked_columns
+from scalevec.results.files import (
+    CorruptRecordError,
+    FileIn,
+    names_in,
+    read_bytes_if_any,
+    read_json_if_any,
+    write_atomic,
+    write_json,
+)
+from scalevec.results.run_directory import is_trial_id
 
+STAGES = ("tuning", "comparison")
+_REQUIRED = ("trial_id", "arm", "stage", "rung")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -65,14 +77,15 @@ class SweepFolder:
     def origin(self) -> Path | None:
         """The folder of the sweep file that was given."""
         origin = read_json_if_any(self.origin_path, dict)
-        return Path(origin["folder"]) if origin else None
+        if origin is None:
+            return None
+        if not isinstance(folder := origin.get("folder"), str) or "\0" in folder:
+            raise CorruptRecordError(self.origin_path, f"has folder {folder!r:.80}")
+        return Path(folder)
 
     def sweep(self) -> bytes | None:
         """The sweep file as it was given."""
-        try:
-            return self.sweep_path.read_bytes()
-        except FileNotFoundError:
-            return None
+        return read_bytes_if_any(self.sweep_path)
 
     def write_resolved(self, resolved: dict[str, Any]) -> None:
         """Keep the sweep with its defaults."""
@@ -87,8 +100,43 @@ class SweepFolder:
         self._write(self.members_path, members)
 
     def members(self) -> list[dict[str, Any]] | None:
-        """The list of trials."""
-        return read_json_if_any(self.members_path, list)
+        """The list of trials, without damaged entries."""
+        members = self.members_and_problems()
+        return None if members is None else members[0]
+
+    def members_and_problems(self) -> tuple[list[dict[str, Any]], list[str]] | None:
+        """The list of trials, and of each entry that is left out what is wrong with it."""
+        entries = read_json_if_any(self.members_path, list)
+        if entries is None:
+            return None
+        problems = {number: self._problem(entry) for number, entry in enumerate(entries, 1)}
+        whole = [entry for entry, problem in zip(entries, problems.values(), strict=True) if not problem]
+        return whole, [f"entry {number}: {problem}" for number, problem in problems.items() if problem]
+
+    def _problem(self, entry: Any) -> str:
+        """What keeps an entry of members.json from being one; empty for a whole one."""
+        if not isinstance(entry, dict):
+            return f"is {entry!r:.80}, not an object"
+        for name in _REQUIRED:
+            if not isinstance(entry.get(name), str):
+                return f"has no text {name!r}"
+        if not is_trial_id(entry["trial_id"]):
+            return f"has trial_id {entry['trial_id']!r:.80}"
+        if entry["stage"] not in STAGES:
+            return f"has stage {entry['stage']!r:.80}; allowed: {', '.join(STAGES)}"
+        try:
+            checked_columns(self.members_path, entry)
+            self._check_setting(entry.get("setting", {}))
+        except CorruptRecordError as error:
+            return error.problem
+        return ""
+
+    def _check_setting(self, setting: Any) -> None:
+        if not isinstance(setting, dict):
+            raise CorruptRecordError(self.members_path, f"has setting {setting!r:.80}, not an object")
+        for name, value in setting.items():
+            if type(value) in (int, float, str):
+                checked(self.members_path, name, type(value), value)
 
     def write_tuning(self, tuning: dict[str, Any]) -> None:
         """Freeze the choices of tuning."""
@@ -100,7 +148,9 @@ class SweepFolder:
 
     def verdicts(self) -> list[dict[str, Any]]:
         """The verdicts that were given, oldest first."""
-        return read_json_if_any(self.verdicts_path, list) or []
+        return self._entries(
+            self.verdicts_path, {"reference": str, "arm": str, "verdict": str, "pairs": list}
+        )
 
     def add_verdicts(self, verdicts: list[dict[str, Any]]) -> None:
         """Keep further verdicts; those that were given stay."""
@@ -108,7 +158,18 @@ class SweepFolder:
 
     def dropped(self) -> list[dict[str, Any]]:
         """The trials that the sweep file left out after they had been started."""
-        return read_json_if_any(self.dropped_path, list) or []
+        return self._entries(self.dropped_path, {"trial_id": str, "arm": str, "rung": str, "state": str})
+
+    def _entries(self, path: Path, kinds: dict[str, type]) -> list[dict[str, Any]]:
+        """The objects in ``path``, each of which has a value of its kind under each name of ``kinds``."""
+        entries = read_json_if_any(path, list) or []
+        for number, entry in enumerate(entries, 1):
+            named = entry if isinstance(entry, dict) else {}
+            if wrong := [name for name, kind in kinds.items() if not isinstance(named.get(name), kind)]:
+                raise CorruptRecordError(path, f"entry {number} has no {wrong[0]!r}")
+            if not is_trial_id(named.get("trial_id", "0" * 64)) or not _are_pairs(named.get("pairs", [])):
+                raise CorruptRecordError(path, f"entry {number} names no trials")
+        return entries
 
     def write_dropped(self, dropped: list[dict[str, Any]]) -> None:
         """Keep the whole list of dropped trials."""
@@ -117,3 +178,8 @@ class SweepFolder:
     def _write(self, path: Path, value: Any) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(path, value)
+
+
+def _are_pairs(pairs: list[Any]) -> bool:
+    """Whether each entry is a list of two names."""
+    return all(isinstance(pair, list) and list(map(type, pair)) == [str, str] for pair in pairs)

@@ -6,53 +6,11 @@ from typing import Any, BinaryIO, Literal
 
 import pandas as pd
 
-from scalevec.results.environment import ENVIRONMENT_COLUMNS
+from scalevec.results.columns import COLUMNS, semantic_columns
 
 Format = Literal["csv", "parquet", "json"]
 FORMATS: tuple[str, ...] = ("csv", "parquet", "json")
 
-# The columns in their order, with the pandas type of each.
-COLUMNS: dict[str, str] = {
-    **dict.fromkeys(("trial_id", "sweep", "arm", "stage", "rung"), "str"),
-    **dict.fromkeys(("n_params", "n_params_embedding", "n_params_scale_vectors", "n_params_total"), "Int64"),
-    **dict.fromkeys(("n_params_active", "n_tokens"), "Int64"),
-    **dict.fromkeys(("tokens_per_parameter", "epochs", "flops", "flops_counted"), "float64"),
-    **dict.fromkeys(("loss", "loss_validation", "loss_initial"), "float64"),
-    "loss_blocks": "str",
-    "block_tokens": "str",
-    "seed": "Int64",
-    "stream": "str",
-    "identity_version": "Int64",
-    **dict.fromkeys(("cluster", "optimizer", "schedule", "architecture", "corpus"), "str"),
-    "learning_rate": "float64",
-    **dict.fromkeys(("lr_status", "carried_check", "status", "cause"), "str"),
-    **dict.fromkeys(("micro_batch", "steps"), "Int64"),
-    **dict.fromkeys(("wall_s", "tokens_per_s"), "float64"),
-    "device": "str",
-    "resumes": "Int64",
-    "precision": "str",
-    **dict.fromkeys(("vector_branches", "vector_placement", "vector_reparameterization"), "str"),
-    "vector_decay": "str",
-    "matrix_decay": "float64",
-    "peak_memory_bytes": "Int64",
-    **dict.fromkeys(ENVIRONMENT_COLUMNS, "str"),
-}
-# Where a trial's semantic fields hold a column.
-_SEMANTIC_PATHS: dict[str, tuple[str, ...]] = {
-    "n_tokens": ("tokens",),
-    "seed": ("seed",),
-    "optimizer": ("optimizer", "name"),
-    "learning_rate": ("optimizer", "learning_rate"),
-    "schedule": ("schedule", "name"),
-    "architecture": ("model", "architecture"),
-    "corpus": ("corpus",),
-    "precision": ("precision",),
-    "vector_branches": ("model", "scale_vectors", "branches"),
-    "vector_placement": ("model", "scale_vectors", "placement"),
-    "vector_reparameterization": ("model", "scale_vectors", "reparameterization"),
-    "vector_decay": ("model", "scale_vectors", "weight_decay"),
-    "matrix_decay": ("optimizer", "weight_decay"),
-}
 # Lists of numbers, one for each block of the test split, as JSON text.
 _BLOCKS = ("loss_blocks", "block_tokens")
 _ORDER = ("stage", "arm", "n_params", "rung", "n_tokens", "learning_rate", "seed", "trial_id")
@@ -77,7 +35,8 @@ def tidy_table(rows: Iterable[dict[str, Any]], members: list[dict[str, Any]], sw
 
 
 def _tidy_row(row: dict[str, Any], member: dict[str, Any], sweep: str, settings: list[str]) -> dict[str, Any]:
-    values = {name: _value(name, row, member) for name in COLUMNS}
+    sources = (row, member, semantic_columns(row.get("semantic") or {}), row.get("descriptive") or {})
+    values = {name: _value(name, sources) for name in COLUMNS}
     status = row.get("state", "pending")
     values |= {
         "sweep": sweep,
@@ -88,16 +47,8 @@ def _tidy_row(row: dict[str, Any], member: dict[str, Any], sweep: str, settings:
     return values | {name: _scalar(member.get("setting", {}).get(name)) for name in settings}
 
 
-def _value(name: str, row: dict[str, Any], member: dict[str, Any]) -> Any:
-    sources = (row, member, _semantic(name, row), row.get("descriptive") or {})
+def _value(name: str, sources: Iterable[dict[str, Any]]) -> Any:
     return next((source[name] for source in sources if source.get(name) is not None), None)
-
-
-def _semantic(name: str, row: dict[str, Any]) -> dict[str, Any]:
-    value: Any = row.get("semantic") or {}
-    for step in _SEMANTIC_PATHS.get(name, (name,)):
-        value = value.get(step) if isinstance(value, dict) else None
-    return {name: value}
 
 
 def _scalar(value: Any) -> Any:

@@ -25,6 +25,8 @@ from scalevec.analysis.formatting import equal_optima_warning, few, is_loss, plu
 from scalevec.analysis.statistics import paired as inference
 from scalevec.analysis.statistics.noise import are_copies, floor_profile
 
+MEMBERS_REMEDY = "`scalevec run` writes it into members.json"
+
 
 def unverified(laws: list[dict[str, Any]]) -> list[str]:
     """A warning for each law whose fit is no verified optimum."""
@@ -48,6 +50,9 @@ def of_reference(trials: ComparedTrials) -> list[str]:
     """What the reference's own ladder says about the law, and whether it was tuned."""
     reference, options = trials.reference, trials.options
     warnings = simulation_warnings(trials.rows) + unit_warnings(trials.rows)
+    if trials.n_unplaced:
+        left_out = f"{plural(trials.n_unplaced, 'trial')} without a result left out"
+        warnings.append(f"{left_out}: no record says of which size and token budget; {MEMBERS_REMEDY}")
     rows = trials.of_arm(reference, "completed")
     if len(rows) and rows["n_tokens"].nunique() > 1 and is_loss(options.y):
         compute = 6.0 * rows["n_params"].to_numpy(float) * rows["n_tokens"].to_numpy(float)

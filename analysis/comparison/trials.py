@@ -10,7 +10,7 @@ import pandas as pd
 
 from scalevec.analysis.comparison.differences import CellMean, PairedArm, cell_means
 from scalevec.analysis.comparison.plan import VERDICTS, as_first_judged, at_looks, history_of
-from scalevec.analysis.data.pairs import Pairs, columns_of_cells, paired_by, varying
+from scalevec.analysis.data.pairs import Pairs, columns_of_cells, paired_by, placed, varying
 from scalevec.analysis.data.tidy import checked, comparison_rows, compute_of, parameters_of, require_column
 from scalevec.analysis.data.where import rows_left_out, select
 from scalevec.analysis.errors import DataError, nearest
@@ -52,6 +52,8 @@ class ComparedTrials:
     """The arms beside the reference, in the order of the table."""
     options: AnalysisOptions
     source: pd.DataFrame
+    n_unplaced: int = 0
+    """Trials without a result that were left out, since nothing says of which size and budget they are."""
     _paired: dict[tuple[str, str], PairedArm] = field(default_factory=dict)
 
     @property
@@ -236,12 +238,17 @@ def compared_trials(results: pd.DataFrame, reference: str, options: AnalysisOpti
     """
     chosen = select(results, options.where)
     require_column(chosen, options.y)
-    table = comparison_rows(checked(chosen, ("n_params", "n_tokens", options.y), options.cluster))
+    whole = checked(chosen, ("n_params", "n_tokens", options.y), options.cluster)
+    planned = placed(comparison_rows(whole))
+    table = planned.dropna(subset=["n_params", "n_tokens"])
     ranks = {arm: number for number, arm in enumerate(dict.fromkeys(table["arm"]))}
     ordered = table.sort_values([name for name in _ORDER if name in table], kind="stable")
     ordered = ordered.sort_values("arm", key=lambda arms: arms.map(ranks), kind="stable", ignore_index=True)
     rows = ordered.assign(loss=ordered[options.y])
-    return ComparedTrials(rows, reference, tuple(_others(list(ranks), reference)), options, results)
+    n_unplaced = len(planned) - len(table)
+    return ComparedTrials(
+        rows, reference, tuple(_others(list(ranks), reference)), options, results, n_unplaced
+    )
 
 
 def _others(arms: list[str], reference: str) -> list[str]:

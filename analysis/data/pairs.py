@@ -227,7 +227,7 @@ def paired_by(table: pd.DataFrame, reference: str, arm: str, options: AnalysisOp
     Raises :class:`DataError` where two rows of an arm have the same key.
     """
     require_column(table, options.cluster)
-    rows = _placed(comparison_rows(table))
+    rows = comparison_rows(table)
     cell_columns = columns_of_cells(rows[rows["arm"].isin([reference, arm])], options.settings)
     rows, versions = _versioned(rows)
     key = [*cell_columns, *([VERSION] if versions else []), "seed"]
@@ -295,7 +295,7 @@ def run_as_a_grid(rows: pd.DataFrame, cell_columns: Sequence[str]) -> list[str]:
     return grid
 
 
-def _placed(rows: pd.DataFrame) -> pd.DataFrame:
+def placed(rows: pd.DataFrame) -> pd.DataFrame:
     """``rows`` with what names the cell of a trial that has not run yet, where the others leave no doubt.
 
     A trial that never started knows its rung and seed; its tokens, corpus or architecture stand in no record.

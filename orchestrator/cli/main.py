@@ -2,9 +2,11 @@
 
 import difflib
 import gc
+import io
 import os
 import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -24,6 +26,7 @@ def main() -> None:
     # By default the collector passes again and again over the same hundreds of thousands of records, a fifth
     # of the time that `status` takes for 30,000 trials.
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
+    _open_outputs()
     try:
         sys.exit(application()(standalone_mode=False))
     except typer.BadParameter as error:
@@ -37,6 +40,19 @@ def main() -> None:
         sys.exit(int(Exit.INTERRUPTED))
     except Exception as error:  # noqa: BLE001 (the last place where a person can be told)
         sys.exit(int(report(error, debug=bool(os.environ.get("SCALEVEC_DEBUG")))))
+
+
+def _open_outputs() -> None:
+    """Make every text printable: where the encoding lacks a character its code is printed.
+
+    A process may be started with an output closed.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (open as long as the process)
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _in_our_words(message: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scalevec.orchestrator.errors import Exit
-from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.progress import note, printable
 from scalevec.results.files import write_atomic
 
 SCHEMA_VERSION = 1
@@ -56,7 +56,7 @@ def write_text(text: str, output: Path | None = None) -> None:
     """Print ``text``, or write it to the file ``output`` and say so on standard error."""
     text = text.removesuffix("\n") + "\n" if text else ""
     if output is None:
-        print(text, end="")
+        print(printable(text), end="")
     else:
         write_atomic(output, text.encode())
         note(f"wrote {output}")

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sources.sources import Source
+from scalevec.results.columns import COLUMNS
 from scalevec.results.run_directory import STATES, RunDirectory
-from scalevec.results.tidy import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +57,7 @@ def _values(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for key, values in row.items():
         if key.startswith(PREFIX):
             kind, _, quantity = key.removeprefix(PREFIX).rpartition("/")
-            where = {"step": row["step"], "tokens": row["tokens"], "kind": kind, "quantity": quantity}
+            where = {"step": row["step"], "tokens": row.get("tokens"), "kind": kind, "quantity": quantity}
             for layer, value in enumerate(values if isinstance(values, list) else [values]):
                 yield {**where, "layer": layer, "value": value}
 
@@ -67,7 +68,7 @@ def training_curves(source: Source, runs_dir: Path) -> "pd.DataFrame":
 
     columns = ["trial_id", "arm", "rung", "seed", "tokens", "loss"]
     frames = [
-        pd.DataFrame(metrics, columns=["tokens", "loss"]).assign(**names)
+        pd.DataFrame(metrics, columns=["tokens", "loss"], dtype=float).assign(**names)
         for names, metrics in _compared_metrics(source, runs_dir)
     ]
     return pd.concat(frames)[columns] if frames else pd.DataFrame(columns=columns)
@@ -82,7 +83,7 @@ def run_statistics(source: Source, runs_dir: Path) -> "pd.DataFrame":
     import pandas as pd
 
     rows = [
-        {**names, "tokens": row["tokens"], "key": key, **figures}
+        {**names, "tokens": row.get("tokens"), "key": key, **figures}
         for names, metrics in _compared_metrics(source, runs_dir)
         for row in _spread([row for row in metrics if any(key.startswith(STATISTICS) for key in row)])
         for key, figures in _statistics_of(row)
@@ -119,8 +120,9 @@ def _vector_norms(metrics: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, f
     )
     for key, mean in last.items():
         if key.startswith(VECTORS) and key.endswith(_MEAN):
-            deviation = last[key.removesuffix(_MEAN) + "/deviation"]
-            yield key.removeprefix(VECTORS).removesuffix(_MEAN), math.hypot(mean, deviation)
+            deviation = last.get(key.removesuffix(_MEAN) + "/deviation")
+            if isinstance(mean, int | float) and isinstance(deviation, int | float):
+                yield key.removeprefix(VECTORS).removesuffix(_MEAN), math.hypot(mean, deviation)
 
 
 def _compared_metrics(
@@ -132,7 +134,8 @@ def _compared_metrics(
     """Yield the columns ``names`` of each comparison trial in one of ``statuses``, with its metrics."""
     compared = source.rows[(source.rows["stage"] == "comparison") & source.rows["status"].isin(statuses)]
     for row in compared.to_dict("records"):
-        metrics = RunDirectory.of(runs_dir, row["trial_id"]).metrics()
+        directory = RunDirectory.of(runs_dir, row["trial_id"])
+        metrics: list[dict[str, Any]] = readable(directory.metrics, [], "its measurements are left out")
         yield {name: row[name] for name in names}, metrics
 
 
@@ -149,8 +152,10 @@ def _statistics_of(row: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, floa
     for key, value in row.items():
         if not key.startswith(STATISTICS) or key.endswith(LAYERS):
             continue
-        layers = value if isinstance(value, list) else row.get(f"{key}{LAYERS}", [value])
-        known = [float(layer) for layer in layers if layer is not None]
+        layers = value if isinstance(value, list) else row.get(f"{key}{LAYERS}")
+        known = [
+            float(layer) for layer in (layers if isinstance(layers, list) else [value]) if layer is not None
+        ]
         if known:
             mean = float(value) if isinstance(value, int | float) else sum(known) / len(known)
             yield key, {"value": mean, "low": min(known), "high": max(known)}

@@ -3,12 +3,19 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from scalevec import analysis
 from scalevec.orchestrator.attempts.retry_policy import unreadable
 from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.sources.records import (
+    compare_section,
+    dropped_of,
+    members_of,
+    tuning_choices,
+    verdicts_of,
+)
 from scalevec.orchestrator.sources.sweep_files import TABLES, sweep_folder
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
@@ -21,6 +28,11 @@ if TYPE_CHECKING:
 
 VERDICTS, DROPPED = "verdicts", "dropped"
 """What a sweep's table brings along in ``attrs`` (see ``analysis.comparison.plan``)."""
+Answer = TypeVar("Answer")
+REMEDY = (
+    "an index holds nothing that the run directories do not: drop its tables scalevec_meta and "
+    "scalevec_trials (or remove its file), and `scalevec store rebuild` makes them again"
+)
 UNREADABLE = "unreadable"
 """The state of a trial whose records cannot be read."""
 
@@ -53,32 +65,46 @@ def open_sweep(source: str, runs_dir: Path) -> Source:
     from scalevec.results.tidy import tidy_table
 
     folder = sweep_folder(source, runs_dir)
-    members = folder.members()
+    members = members_of(folder)
     if members is None:
         raise InvalidInputError(
             f"sweep {folder.name} has not been run in {runs_dir}; to run it: scalevec run {source}"
         )
     rows, problems = indexed_rows(runs_dir, [member["trial_id"] for member in members])
-    compare = (folder.resolved() or {}).get("compare", {})
     table = tidy_table(rows, members, folder.name)
-    table.attrs |= {VERDICTS: _readable(folder.verdicts), DROPPED: _readable(folder.dropped)}
-    return Source(folder.name, table, folder, compare, problems)
+    table.attrs |= {VERDICTS: verdicts_of(folder), DROPPED: dropped_of(folder)}
+    return Source(folder.name, table, folder, compare_section(folder), problems)
 
 
-def _readable(read: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """What ``read`` returns; nothing, with a line on standard error, where the file is damaged."""
+def with_index(runs_dir: Path, use: "Callable[[ResultsIndex], Answer]") -> Answer:
+    """Return what ``use`` makes of the index of RUNS_DIR in the chosen store.
+
+    A damaged one in the cache, where nobody keeps anything else, is set aside, said, and ``use`` called again
+    with an empty one. Raises ``StoreError``: a store that a person named is left as it is.
+    """
+    from scalevec.results.index.store import StoreDamagedError, StoreError, store_url
+    from scalevec.results.index.url import file_number, named_store, set_aside
+
+    url = store_url(runs_dir)
+    number = None if named_store() else file_number(url)
     try:
-        return read()
-    except CorruptRecordError as problem:
-        note(f"warning: {problem}; read as if there were none")
-        return []
+        with _opened(url) as index:
+            return use(index)
+    except StoreDamagedError as damage:
+        if named_store():
+            raise StoreError(f"{damage}; {REMEDY}") from None
+        aside = set_aside(url, number)
+        note(
+            f"warning: {damage}; {f'moved to {aside}, and ' if aside else ''}rebuilt from the run directories"
+        )
+    with _opened(url) as index:
+        return use(index)
 
 
-def open_index(runs_dir: Path) -> "ResultsIndex":
-    """Open the index of RUNS_DIR in the chosen store (see ``results.index.store.store_url``)."""
-    from scalevec.results.index.store import ResultsIndex, store_url
+def _opened(url: str) -> "ResultsIndex":
+    from scalevec.results.index.store import ResultsIndex
 
-    index = ResultsIndex(store_url(runs_dir))
+    index = ResultsIndex(url)
     if index.replaced is not None:
         note(
             f"the index at {index.name} is of an older version ({index.replaced}); "
@@ -95,14 +121,17 @@ def check_named_store(runs_dir: Path) -> None:
     from scalevec.results.index.url import named_store
 
     if named_store():
-        open_index(runs_dir).close()
+        with_index(runs_dir, lambda _: None)
 
 
 def indexed_rows(runs_dir: Path, ids: Sequence[str]) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Return the up-to-date index rows of trials, and by trial what could not be read."""
-    with open_index(runs_dir) as index:
+
+    def read(index: "ResultsIndex") -> tuple[list[dict[str, Any]], dict[str, str]]:
         report = index.collect(runs_dir, ids)
         return index.rows(runs_dir, ids), report.problems | report.incomplete
+
+    return with_index(runs_dir, read)
 
 
 def states_of(runs_dir: Path, ids: Sequence[str]) -> dict[str, str]:
@@ -113,8 +142,7 @@ def states_of(runs_dir: Path, ids: Sequence[str]) -> dict[str, str]:
     from scalevec.results.index.store import StoreError
 
     try:
-        with open_index(runs_dir) as index:
-            states, problems = index.current_states(runs_dir, ids)
+        states, problems = with_index(runs_dir, lambda index: index.current_states(runs_dir, ids))
     except (StoreError, OSError) as error:
         later = "the run directories have everything; scalevec collect brings the index up to date later"
         note(f"warning: {error}; {later}")
@@ -125,7 +153,7 @@ def states_of(runs_dir: Path, ids: Sequence[str]) -> dict[str, str]:
 
 def recorded_states(source: str, runs_dir: Path) -> list[tuple[RunDirectory, str]]:
     """Return the trials of a sweep that have a run directory, each with its state."""
-    members = sweep_folder(source, runs_dir).members() or []
+    members = members_of(sweep_folder(source, runs_dir)) or []
     ids = sorted({member["trial_id"] for member in members})
     directories = [RunDirectory.of(runs_dir, trial_id) for trial_id in ids]
     return [(directory, recorded_state(directory)) for directory in directories if directory.path.is_dir()]
@@ -150,9 +178,6 @@ def _warn(problems: Mapping[str, str]) -> None:
         note(f"warning: {name[:12]}: {problem}")
 
 
-def tuning_choices(source: Source) -> list[dict[str, Any]]:
-    """Return the frozen choices of a sweep as plain values."""
-    from scalevec.orchestrator.tuning import choices
-
-    content = source.folder.tuning() if source.folder else None
-    return choices.to_json(choices.from_json(content))["choices"] if content else []
+def choices_of(source: Source) -> list[dict[str, Any]]:
+    """Return the frozen choices of a sweep as plain values; a table has none."""
+    return tuning_choices(source.folder) if source.folder else []

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.sources.readable import readable
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
 
 if TYPE_CHECKING:
@@ -30,14 +31,21 @@ def load_sweep(source: str, runs_dir: Path, *, look_for_files: bool = True) -> "
     content = folder.sweep() if folder else None
     if folder is not None and content is not None:
         note(f"sweep {source}: {folder.sweep_path}, as last run or submitted")
-        path, text = folder.sweep_path, content.decode()
+        path, text = folder.sweep_path, _text(folder.sweep_path, content)
         # Earlier versions kept no origin: paths count from the working directory.
-        origin = folder.origin() or Path()
+        origin = readable(folder.origin, None, "paths in it count from the working directory") or Path()
     else:
         path, origin = _shipped(source, runs_dir), Path()
         note(f"sweep {source}: shipped with scalevec")
         text = path.read_text(encoding="utf-8")
     return read(read_text(text, str(path), origin), look_for_files=look_for_files)
+
+
+def _text(path: Path, content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{path}: is no text in UTF-8 ({error})") from None
 
 
 def sweep_folder(source: str, runs_dir: Path) -> SweepFolder:

@@ -43,8 +43,9 @@ def _looks_before(folder: SweepFolder) -> list[int] | None:
         resolved = folder.resolved() or {}
     except CorruptRecordError:
         return None
-    looks: list[int] | None = (resolved.get("compare") or {}).get("looks")
-    return looks
+    compare = resolved.get("compare")
+    looks = compare.get("looks") if isinstance(compare, dict) else None
+    return looks if isinstance(looks, list) else None
 
 
 def dropped_trials(folder: SweepFolder, places: Members, runs_dir: Path) -> list[dict[str, Any]]:

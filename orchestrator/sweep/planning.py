@@ -12,6 +12,7 @@ from scalevec.orchestrator.costs.trunk_savings import (
     independent,
 )
 from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.sources.sources import recorded_state
 from scalevec.orchestrator.sweep.sweep_run import COMPARISON, TUNING, Member
 from scalevec.orchestrator.tuning.carried_check import RATES as CHECKED_RATES
 from scalevec.results.run_directory import trial_ids
@@ -39,7 +40,7 @@ def planned(run: "SweepRun") -> list[Row]:
         key = (member.cell, trial.tokens, trial.batch_tokens, trial.sequence_length)
         if key not in sizes:
             sizes[key] = _size(run, trial, member.cell.rung)
-        state = run.directory(trial).state().state if name in existing else "pending"
+        state = recorded_state(run.directory(trial)) if name in existing else "pending"
         rows.append({**_row(member, name, state), **sizes[key]})
     add_savings(rows, [member.trial for member, _ in members])
     return rows

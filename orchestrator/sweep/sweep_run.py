@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from scalevec.model.accounting import count_parameters
 from scalevec.model.config import RunOptions, Trial
-from scalevec.model.identity import IDENTITY_VERSION, trial_id
+from scalevec.model.identity import IDENTITY_VERSION, semantic_fields, trial_id
 from scalevec.model.trunks import trunk_id
 from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task
 from scalevec.orchestrator.costs.estimates import cost
+from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile, request_for
 from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.scheduling.scheduler import Outcome, Scheduler
 from scalevec.orchestrator.sweep.kept_plan import check_looks, dropped_trials
 from scalevec.orchestrator.tuning import choices
 from scalevec.orchestrator.tuning.tuner import Losses, Tuner, outdated
+from scalevec.results.columns import semantic_columns
+from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 from scalevec.sweeps import Cell, CorpusFacts, epochs, identical_arms
@@ -51,21 +54,22 @@ class Member:
     """What the check of a carried learning rate found: ``inside`` where it is kept."""
 
     def to_json(self, name: str, trunk: str | None = None) -> dict[str, Any]:
-        """The entry of members.json; ``name`` is the trial's id, ``trunk`` what it shares with others."""
+        """The entry of members.json; ``name`` is the trial's id, ``trunk`` what it shares with others.
+
+        It has all that names the trial's cell: the row of a trial that never ran, or whose records are lost,
+        is made of it alone.
+        """
         of_row = ("optimizer", "schedule", "tokens_per_parameter")
         return {
+            **semantic_columns(semantic_fields(self.trial)),
             "trial_id": name,
             "arm": self.cell.arm,
             "stage": self.stage,
             "rung": self.cell.rung,
-            "seed": self.trial.seed,
             "n_params": self.cell.n_params,
-            "n_tokens": self.trial.tokens,
-            "stream": self.trial.stream,
             "identity_version": IDENTITY_VERSION,
             "lr_status": self.lr_status,
             **({"carried_check": self.carried_check} if self.carried_check else {}),
-            "learning_rate": self.trial.optimizer.learning_rate,
             "tokens_per_parameter": self.trial.tokens / self.cell.n_params,
             **({"cluster": trunk} if trunk else {}),
             **{key: value for key, value in self.cell.setting.items() if key in of_row},
@@ -76,7 +80,8 @@ class Member:
 class SweepRun:
     """A sweep on one RUNS_DIR. ``cells`` are its grid; ``tuner`` holds the choices made so far.
 
-    Constructing it reads ``tuning.json`` and writes nothing. ``profile`` is that of the site where it runs,
+    Constructing it reads ``tuning.json`` and writes nothing; a damaged one is refused, where it is only to be
+    planned (``only_plan``) left out with a warning. ``profile`` is that of the site where it runs,
     or would; ``where`` is an expression that says which trials are run.
     """
 
@@ -88,6 +93,7 @@ class SweepRun:
         corpus_facts: CorpusFacts,
         *,
         retune: bool = False,
+        only_plan: bool = False,
         where: str | None = None,
         profile: Profile | None = None,
     ) -> None:
@@ -98,11 +104,23 @@ class SweepRun:
         self.cells = expand(sweep, self.corpus_facts)
         settings = [cell.setting for cell in self.cells]
         self._varied = {name for name in settings[0] if len({str(other.get(name)) for other in settings}) > 1}
-        frozen = [] if retune else choices.from_json(self.folder.tuning())
+        frozen = [] if retune else self._frozen(only_plan=only_plan)
         self.tuner = Tuner(
             self.cells, frozen, sweep.tune.extend if sweep.tune else 0, _checked_arms(sweep), progress.message
         )
         self._ids: dict[Trial, str] = {}
+
+    def _frozen(self, *, only_plan: bool) -> list[choices.Choice]:
+        try:
+            return choices.from_json(self.folder.tuning())
+        except (CorruptRecordError, InvalidInputError) as error:
+            if only_plan:
+                self.progress.message(f"warning: {error}; this plan is one before tuning")
+                return []
+            path = self.folder.tuning_path
+            raise InvalidInputError(
+                f"{error}; restore {path}, or choose again: scalevec run --retune"
+            ) from None
 
     def warnings(self) -> list[str]:
         """What a person should know before this runs."""
@@ -175,8 +193,6 @@ class SweepRun:
         return {
             **row.pop("setting"),
             **row,
-            "n_params": member.cell.n_params,
-            "n_tokens": member.trial.tokens,
         }
 
     def members(self) -> list[Member]:

@@ -1,5 +1,6 @@
 """The choice of a tuned field: what is frozen in tuning.json, and the arithmetic behind it."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,11 +11,24 @@ import numpy as np
 from scalevec.model.identity import digest, semantic_fields
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.sweeps import Cell
-from scalevec.sweeps.axes import LINEAR, LOG, SHARES, is_whole, position_on, rounded, value_at
-from scalevec.sweeps.fields import place_of
+from scalevec.sweeps.axes import (
+    LINEAR,
+    LOG,
+    LOG_ONE_MINUS,
+    SHARES,
+    is_whole,
+    position_on,
+    rounded,
+    value_at,
+)
+from scalevec.sweeps.fields import FIELD_TYPES, place_of
 
 TUNING_VERSION = 1
+CHECKED_VALUES = 3
+"""A carried value and one to each side of it."""
 
+_AS_WRITTEN = {"extra": "forbid", "allow_inf_nan": False}
+"""How pydantic reads tuning.json: nothing more and nothing else than was written."""
 LrStatus = Literal["tuned", "carried", "censored"]
 CheckStatus = Literal["below", "inside", "above", "diverged"]
 
@@ -35,6 +49,8 @@ class CarriedCheck:
     vertex: float | None
     status: CheckStatus
     gain: float | None
+
+    __pydantic_config__ = _AS_WRITTEN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +81,8 @@ class Choice:
     extensions: int = 0
     axis: str = LOG
     check: CarriedCheck | None = None
+
+    __pydantic_config__ = _AS_WRITTEN
 
     @classmethod
     def at(cls, cell: Cell, field: str, axis: str, chosen: float, status: LrStatus) -> "Choice":
@@ -100,25 +118,52 @@ def to_json(choices: Sequence[Choice]) -> dict[str, Any]:
 def from_json(content: Mapping[str, Any] | None) -> list[Choice]:
     """Return the choices in tuning.json (None: not written yet).
 
-    Raises ``InvalidInputError`` for another version.
+    Raises ``InvalidInputError`` for another version, and for a choice that tuning cannot have made.
     """
     if content is None:
         return []
     if content.get("version") != TUNING_VERSION:
         raise InvalidInputError(
-            f"tuning.json has version {content.get('version')!r}; this scalevec reads {TUNING_VERSION}"
+            f"tuning.json has version {content.get('version')!r:.80}; this scalevec reads {TUNING_VERSION}"
         )
-    return [_choice(values) for values in content["choices"]]
+    choices = _parsed(content.get("choices"))
+    for number, choice in enumerate(choices):
+        if problem := _problem(choice):
+            raise InvalidInputError(f"tuning.json: choices.{number}: {problem}")
+    return choices
 
 
-def _choice(values: Mapping[str, Any]) -> Choice:
-    check = values.get("check")
-    return Choice(**_with_tuples(values) | {"check": CarriedCheck(**_with_tuples(check)) if check else None})
+def _parsed(choices: Any) -> list[Choice]:
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        # As JSON, where lists may stand for tuples and nothing else for anything else.
+        return TypeAdapter(list[Choice]).validate_json(json.dumps(choices), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, ("choices", *first["loc"])))
+        raise InvalidInputError(f"tuning.json: {where}: {first['msg']}") from None
 
 
-def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``values`` with lists, as JSON has them, as tuples."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+def _problem(choice: Choice) -> str:
+    """What is wrong with the numbers of a choice; empty where nothing is."""
+    if choice.field not in FIELD_TYPES:
+        return f"field is {choice.field!r:.80}, which no trial has"
+    if choice.axis not in (LOG, LOG_ONE_MINUS, LINEAR):
+        return f"axis is {choice.axis!r:.80}"
+    if choice.n_params <= 0:
+        return f"n_params is {choice.n_params}"
+    check = choice.check
+    if len(choice.grid) != len(choice.losses):
+        return f"has {len(choice.grid)} values in its grid and {len(choice.losses)} losses"
+    if check is not None and {len(check.grid), len(check.losses)} != {CHECKED_VALUES}:
+        return f"its check has {len(check.grid)} values and {len(check.losses)} losses"
+    try:
+        for value in (choice.chosen, *choice.grid, *(check.grid if check else ())):
+            position_on(choice.axis, value)
+    except ValueError:
+        return f"{value} is not on its axis, {choice.axis}"
+    return ""
 
 
 def choice_key(cell: Cell) -> str:

@@ -1,12 +1,12 @@
 """From a run directory to its row in the index, and what tells that the row is out of date."""
 
 import json
-import math
 import os
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from scalevec.results.columns import checked, checked_columns, semantic_columns
 from scalevec.results.environment import environment_columns
 from scalevec.results.files import CorruptRecordError, to_json
 from scalevec.results.index.tables import BLOCK_COLUMNS, FLOAT_COLUMNS, INTEGER_COLUMNS, TEXT_COLUMNS
@@ -42,15 +42,17 @@ def row_of(run_directory: RunDirectory) -> dict[str, Any]:
         trial = run_directory.trial()
     except FileNotFoundError:
         raise CorruptRecordError(run_directory.trial_path, "is missing") from None
+    for fields in (semantic_columns(trial["semantic"]), trial["descriptive"]):
+        checked_columns(run_directory.trial_path, fields)
     result, events_path = run_directory.result(), run_directory.events_path
     state = state_of(run_directory.events(), result)
     return {
         "trial_id": run_directory.trial_id,
         "state": state.state,
-        "cause": _checked(events_path, "cause", str, state.cause),
-        "attempt": _checked(events_path, "attempt", int, state.attempt),
-        "time": _checked(events_path, "time", str, state.time),
-        **_result_columns(run_directory.result_path, result or {}),
+        "cause": checked(events_path, "cause", str, state.cause),
+        "attempt": checked(events_path, "attempt", int, state.attempt),
+        "time": checked(events_path, "time", str, state.time),
+        **_result_columns(run_directory.result_path, result),
         "semantic": _document(trial["semantic"]),
         "descriptive": _document(trial["descriptive"]),
         "result": None if result is None else _document(result),
@@ -62,7 +64,7 @@ def environment_of(run_directory: RunDirectory) -> tuple[dict[str, Any], str]:
     path = run_directory.environment_path
     try:
         columns = environment_columns(run_directory.environments())
-        return {name: _checked(path, name, str, value) for name, value in columns.items()}, ""
+        return {name: checked(path, name, str, value) for name, value in columns.items()}, ""
     except (CorruptRecordError, OSError) as error:
         return environment_columns([]), f"{error}; machine and code are left out"
 
@@ -72,16 +74,14 @@ def _document(value: dict[str, Any]) -> str:
     return to_json(value).decode()
 
 
-_KINDS: dict[str, type] = {
-    **dict.fromkeys(INTEGER_COLUMNS, int),
-    **dict.fromkeys(FLOAT_COLUMNS, float),
-    **dict.fromkeys(TEXT_COLUMNS, str),
-}
-
-
-def _result_columns(path: Path, result: dict[str, Any]) -> dict[str, Any]:
-    columns = {name: _checked(path, name, kind, result.get(name)) for name, kind in _KINDS.items()}
-    return columns | {name: _block_text(path, name, result.get(name)) for name in BLOCK_COLUMNS}
+def _result_columns(path: Path, result: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The columns of a result. Raises ``CorruptRecordError``, also where a completed trial has no loss."""
+    values = result or {}
+    columns = checked_columns(path, {name: values[name] for name in values if name not in BLOCK_COLUMNS})
+    blocks = {name: _block_text(path, name, values.get(name)) for name in BLOCK_COLUMNS}
+    if values.get("status") == "completed" and columns.get("loss") is None:
+        raise CorruptRecordError(path, "is completed and has no loss")
+    return {name: columns.get(name) for name in (*INTEGER_COLUMNS, *FLOAT_COLUMNS, *TEXT_COLUMNS)} | blocks
 
 
 def _block_text(path: Path, name: str, values: Any) -> str | None:
@@ -93,29 +93,5 @@ def _block_text(path: Path, name: str, values: Any) -> str | None:
     if None in values:
         raise CorruptRecordError(path, f"has no number for some blocks in {name}")
     if name == "block_tokens":
-        return json.dumps([_checked(path, name, int, value) for value in values])
-    return json.dumps([float(f"{_checked(path, name, float, value):.8g}") for value in values])
-
-
-def _checked(path: Path, name: str, kind: type, value: Any) -> Any:
-    """``value`` as a column of ``kind`` can hold it; None stays None. Raises ``CorruptRecordError``."""
-    if value is None:
-        return None
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return _as_float(path, name, value)
-    fits = isinstance(value, kind) and not isinstance(value, bool)
-    if fits and (_is_storable_text(value) if isinstance(value, str) else abs(value) < 2**63):
-        return value
-    raise CorruptRecordError(path, f"has {name} = {value!r:.80}, not a value of type {kind.__name__}")
-
-
-def _as_float(path: Path, name: str, value: float) -> float:
-    with suppress(OverflowError):
-        if math.isfinite(number := float(value)):
-            return number
-    raise CorruptRecordError(path, f"has a {name} that is too large")
-
-
-def _is_storable_text(text: str) -> bool:
-    """Databases take neither a NUL nor half of a surrogate pair."""
-    return "\0" not in text and text.encode(errors="replace").decode() == text
+        return json.dumps([checked(path, name, int, value) for value in values])
+    return json.dumps([float(f"{checked(path, name, float, value):.8g}") for value in values])

@@ -15,6 +15,7 @@ from scalevec.results.files import write_once
 from scalevec.results.index.scan import Looks, look, read_rows, without_result
 from scalevec.results.index.tables import open_engine, take_turn, trials, upsert
 from scalevec.results.index.url import (
+    StoreDamagedError,
     StoreError,
     StoreUnavailableError,
     default_url,
@@ -24,7 +25,15 @@ from scalevec.results.index.url import (
 )
 from scalevec.results.run_directory import RESULT_STATES, trial_ids
 
-__all__ = ["CollectReport", "ResultsIndex", "StoreError", "StoreUnavailableError", "default_url", "store_url"]
+__all__ = [
+    "CollectReport",
+    "ResultsIndex",
+    "StoreDamagedError",
+    "StoreError",
+    "StoreUnavailableError",
+    "default_url",
+    "store_url",
+]
 
 BATCH = 1000
 MOST_ASKED_ONE_BY_ONE = 5 * BATCH

@@ -1,7 +1,9 @@
 """Which store holds the index, how a store is named without its password, and what its errors become."""
 
 import hashlib
+import json
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +13,8 @@ from sqlalchemy.exc import (
     ArgumentError,
     DBAPIError,
     InterfaceError,
+    NoSuchColumnError,
+    NoSuchTableError,
     OperationalError,
     ProgrammingError,
     SQLAlchemyError,
@@ -27,11 +31,20 @@ _DRIVERS = {
     "postgresql+psycopg": "postgresql+psycopg",
 }
 _SHOWN_PARAMETERS = ("host", "port", "user", "dbname", "sslmode", "connect_timeout")
+# By https://www.sqlite.org/rescode.html: permission, busy, locked, no memory, read-only, interrupted, input,
+# full, cannot open, protocol of locks, too big, authorisation.
+_OF_THE_FILE_SYSTEM = (3, 5, 6, 7, 8, 9, 10, 13, 14, 15, 18, 23)
+# PostgreSQL's undefined column, undefined table, datatype mismatch.
+_OTHER_TABLES = ("42703", "42P01", "42804")
 _OF_THE_MACHINE = (OperationalError, InterfaceError, ProgrammingError, PoolTimeout)
 
 
 class StoreError(ValueError):
     """The index cannot be used: what is wrong with it, and where it is (without its password)."""
+
+
+class StoreDamagedError(StoreError):
+    """The store is there and holds something that no index of this version can be."""
 
 
 class StoreUnavailableError(StoreError, OSError):
@@ -60,6 +73,29 @@ def default_url(runs_dir: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     key = hashlib.sha256(str(Path(runs_dir).resolve()).encode()).hexdigest()[:16]
     return sa.URL.create("sqlite", database=str(folder.resolve() / f"index-{key}.sqlite")).render_as_string()
+
+
+def file_number(url: str) -> int | None:
+    """What tells the file of a :func:`default_url` from one that takes its place; None without one."""
+    try:
+        return Path(parse_url(url).database or "").lstat().st_ino
+    except FileNotFoundError:
+        return None
+
+
+def set_aside(url: str, number: int | None) -> Path | None:
+    """Rename the file of a :func:`default_url` if it still is the one of ``number``; its new path.
+
+    Another process may have found the damage too, and have made a new index since.
+    """
+    path = Path(parse_url(url).database or "")
+    if file_number(url) != number:
+        return None
+    aside = path.with_name(f"{path.name}.damaged-{secrets.token_hex(4)}")
+    path.replace(aside)
+    # Left by a process that died while it wrote, of the file that is set aside.
+    path.with_name(f"{path.name}-journal").unlink(missing_ok=True)
+    return aside
 
 
 def parse_url(text: str) -> sa.URL:
@@ -99,6 +135,22 @@ def masked(message: str, url: sa.URL) -> str:
     return "; ".join(line.strip() for line in message.splitlines() if line.strip())
 
 
+def is_damage(error: SQLAlchemyError, url: sa.URL) -> bool:
+    """Whether the database itself is broken or has other tables, and not the machine below it."""
+    if isinstance(error, NoSuchTableError | NoSuchColumnError):
+        return True
+    if not isinstance(error, DBAPIError):
+        return False
+    if url.get_backend_name() == "sqlite":
+        path = Path(url.database or "")
+        if path.is_dir() or (path.is_symlink() and not path.is_file()):
+            return True
+        code = getattr(error.orig, "sqlite_errorcode", None)
+        # The lowest byte is the kind; without a code it is the driver that cannot read a value.
+        return code is None or code & 0xFF not in _OF_THE_FILE_SYSTEM
+    return getattr(error.orig, "sqlstate", None) in _OTHER_TABLES
+
+
 @contextmanager
 def store_errors(url: sa.URL) -> Iterator[None]:
     """Raise what the database says as one ``StoreError`` without a password in it."""
@@ -106,9 +158,13 @@ def store_errors(url: sa.URL) -> Iterator[None]:
         yield
     except StoreError:
         raise
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise StoreDamagedError(f"store {shown(url)}: holds what nobody wrote ({error})") from None
     except ValueError as error:  # what a driver makes of a host or a file that cannot be one
         raise StoreError(f"store {shown(url)}: {masked(str(error), url)}") from None
     except SQLAlchemyError as error:
         message = masked(str(error.orig if isinstance(error, DBAPIError) else error), url)
+        if is_damage(error, url):
+            raise StoreDamagedError(f"store {shown(url)}: {message}") from None
         kind = StoreUnavailableError if isinstance(error, _OF_THE_MACHINE) else StoreError
         raise kind(f"store {shown(url)}: {message}") from None

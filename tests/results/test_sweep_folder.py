@@ -5,17 +5,25 @@ import pytest
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
 
+MEMBER = {
+    "trial_id": "ab" * 32,
+    "arm": "baseline",
+    "stage": "comparison",
+    "rung": "tiny",
+    "setting": {"beta": 1},
+}
+
 
 def test_what_is_written_is_read_back(tmp_path):
     folder = SweepFolder.of(tmp_path, "quick-start_1.0")
     folder.write_sweep(b"name: x # as given\r\n", tmp_path)
     assert folder.origin() == tmp_path
     folder.write_resolved({"name": "x"})
-    folder.write_members([{"trial_id": "a"}])
+    folder.write_members([MEMBER])
     folder.write_tuning({"version": 1, "choices": []})
     assert folder.sweep() == b"name: x # as given\r\n"
     assert folder.resolved() == {"name": "x"}
-    assert folder.members() == [{"trial_id": "a"}]
+    assert folder.members() == [MEMBER]
     assert folder.tuning() == {"version": 1, "choices": []}
     assert sweep_names(tmp_path) == ["quick-start_1.0"]
 
@@ -23,9 +31,21 @@ def test_what_is_written_is_read_back(tmp_path):
 def test_verdicts_are_added_to_those_that_were_given(tmp_path):
     folder = SweepFolder.of(tmp_path, "s")
     assert folder.verdicts() == folder.dropped() == []
-    folder.add_verdicts([{"arm": "a"}])
-    folder.add_verdicts([{"arm": "b"}])
+    verdict = {"reference": "baseline", "verdict": "better", "pairs": [["ab" * 32, "cd" * 32]]}
+    folder.add_verdicts([verdict | {"arm": "a"}])
+    folder.add_verdicts([verdict | {"arm": "b"}])
     assert [verdict["arm"] for verdict in folder.verdicts()] == ["a", "b"]
+
+
+@pytest.mark.parametrize("change", [{"arm": None}, {"pairs": 7}, {"pairs": [["a"]]}, {"trial_id": "../etc"}])
+def test_a_damaged_verdict_is_refused_with_its_place_and_stays_in_its_file(tmp_path, change):
+    folder = SweepFolder.of(tmp_path, "s")
+    verdict = {"reference": "baseline", "arm": "a", "verdict": "better", "pairs": []}
+    folder.add_verdicts([verdict, verdict | change])
+    written = folder.verdicts_path.read_bytes()
+    with pytest.raises(CorruptRecordError, match=r"verdicts\.json: entry 2 "):
+        folder.add_verdicts([verdict])
+    assert folder.verdicts_path.read_bytes() == written
 
 
 def test_looking_creates_nothing(tmp_path):
@@ -49,3 +69,29 @@ def test_truncated_members_are_corrupt_and_named(tmp_path):
     folder.members_path.write_bytes(folder.members_path.read_bytes()[:9])
     with pytest.raises(CorruptRecordError, match=r"members\.json: is not whole JSON"):
         folder.members()
+
+
+def without(name: str) -> dict:
+    return {key: value for key, value in MEMBER.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ("zz", "is 'zz', not an object"),
+        (without("trial_id"), "has no text 'trial_id'"),
+        (MEMBER | {"arm": 7}, "has no text 'arm'"),
+        (MEMBER | {"trial_id": "../../../../etc"}, "has trial_id '../../../../etc'"),
+        (MEMBER | {"stage": "rehearsal"}, "has stage 'rehearsal'; allowed: tuning, comparison"),
+        (MEMBER | {"seed": 0.5}, "has seed = 0.5, not a value of type int"),
+        (MEMBER | {"n_tokens": 0}, "has n_tokens = 0, not above zero"),
+        (MEMBER | {"setting": ["beta"]}, "has setting ['beta'], not an object"),
+        (MEMBER | {"setting": {"beta": 10**40}}, "has beta = 1000"),
+    ],
+)
+def test_a_damaged_entry_of_members_is_left_out_and_named(tmp_path, entry, problem):
+    folder = SweepFolder.of(tmp_path, "s")
+    folder.write_members([MEMBER, entry])
+    assert folder.members() == [MEMBER]
+    ((_, [told]),) = [folder.members_and_problems()]
+    assert told.startswith(f"entry 2: {problem}")

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scalevec.results.tidy import COLUMNS, tidy_table, write_table
+from scalevec.results.columns import COLUMNS
+from scalevec.results.tidy import tidy_table, write_table
 
 CONTRACT = [
     "trial_id",

@@ -12,7 +12,7 @@ from scalevec.orchestrator.cli.options import RUNS, Reference, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.analyse.question import question
 from scalevec.orchestrator.progress import note
-from scalevec.orchestrator.sources.sources import tuning_choices
+from scalevec.orchestrator.sources.sources import choices_of
 
 
 def figures(
@@ -42,7 +42,7 @@ def figures(
         output,
         formats=[name.strip() for name in form.split(",") if name.strip()],
         only=only or [],
-        choices=tuning_choices(data),
+        choices=choices_of(data),
         curves=training_curves(data, runs_dir) if data.folder else None,
         statistics=run_statistics(data, runs_dir) if data.folder else None,
         reference=arm,

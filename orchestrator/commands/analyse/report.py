@@ -7,7 +7,7 @@ from scalevec.analysis.options import OptionChanges
 from scalevec.orchestrator.cli.options import RUNS, Output, Reference, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.analyse.question import options_of, question
-from scalevec.orchestrator.sources.sources import Source, tuning_choices
+from scalevec.orchestrator.sources.sources import Source, choices_of
 
 
 def report(
@@ -26,7 +26,7 @@ def report(
         path,
         data.rows,
         name=data.name,
-        choices=tuning_choices(data),
+        choices=choices_of(data),
         curves=training_curves(data, runs_dir) if data.folder else None,
         facts=_facts(data, runs_dir),
         reference=arm,
@@ -38,6 +38,8 @@ def report(
 
 def _facts(data: Source, runs_dir: Path) -> dict[str, object]:
     """Return the provenance that the report shows."""
+    from scalevec.orchestrator.sources.readable import readable
+    from scalevec.orchestrator.sources.records import environments_of
     from scalevec.orchestrator.worker.provenance import environment
     from scalevec.results.run_directory import RunDirectory
 
@@ -47,12 +49,14 @@ def _facts(data: Source, runs_dir: Path) -> dict[str, object]:
     records = [
         record
         for name in data.rows["trial_id"].unique()
-        for record in RunDirectory.of(runs_dir, name).environments()[-1:]
+        for record in environments_of(RunDirectory.of(runs_dir, name))[-1:]
     ]
     for key in ("host", "python", "platform", "commit"):
         facts[key] = ", ".join(sorted({str(record.get(key)) for record in records})) or "not recorded"
-    versions = records[-1]["versions"] if records else environment()["versions"]
+    recorded = (record["versions"] for record in reversed(records) if record.get("versions"))
+    versions = next(recorded, environment()["versions"])
     facts["versions"] = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
     facts["uncommitted changes"] = "yes" if any(record.get("dirty") for record in records) else "no"
-    facts["sweep file"] = (data.folder.sweep() or b"").decode()
+    content = readable(data.folder.sweep, None, "the sweep file is left out")
+    facts["sweep file"] = (content or b"").decode(errors="backslashreplace")
     return facts

@@ -3,13 +3,12 @@
 from scalevec.orchestrator.cli.options import RUNS, Runs
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.progress import counted
-from scalevec.orchestrator.sources.sources import open_index
+from scalevec.orchestrator.sources.sources import with_index
 
 
 def rebuild(runs_dir: Runs = RUNS) -> Result:
     """Rebuild the index from the run directories."""
-    with open_index(runs_dir) as index:
-        report = index.rebuild(runs_dir)
+    report = with_index(runs_dir, lambda index: index.rebuild(runs_dir))
     trials = report.added + report.updated
     problems = [f"left out {name[:12]}: {problem}" for name, problem in report.problems.items()]
     problems += [f"{name[:12]}: {problem}" for name, problem in report.incomplete.items()]

@@ -10,7 +10,7 @@ from scalevec.orchestrator.cli.options import RUNS, AnySweep, Runs
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.look.status import members_of, names_of, states_text
 from scalevec.orchestrator.progress import counted
-from scalevec.orchestrator.sources.sources import UNREADABLE, open_index
+from scalevec.orchestrator.sources.sources import UNREADABLE, with_index
 from scalevec.results.run_directory import RESULT_STATES
 
 Record = dict[str, Any]
@@ -22,11 +22,13 @@ def collect(source: AnySweep = None, runs_dir: Runs = RUNS) -> Result:
     It says what is missing. Any machine that sees the runs directory can do it, without the sweep file.
     """
     names = names_of(source, runs_dir)
-    with open_index(runs_dir) as index:
-        members = members_of(names, runs_dir)
-        ids = set().union(*members.values())
-        report = index.collect(runs_dir, ids if source else None)
-        states = dict.fromkeys(ids, "pending") | index.states(runs_dir, ids)
+    members = members_of(names, runs_dir)
+    ids = set[str]().union(*members.values())
+    report, known = with_index(
+        runs_dir,
+        lambda index: (index.collect(runs_dir, ids if source else None), index.states(runs_dir, ids)),
+    )
+    states = dict.fromkeys(ids, "pending") | known
     states |= {name: UNREADABLE for name in report.problems if name in ids}
     record = {
         "collected": {name: getattr(report, name) for name in ("added", "updated", "unchanged", "removed")},

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,9 +12,15 @@ from scalevec.orchestrator.attempts.retry_policy import FAULTS
 from scalevec.orchestrator.cli import completion
 from scalevec.orchestrator.cli.options import RUNS, Runs
 from scalevec.orchestrator.cli.output import Result
-from scalevec.orchestrator.sources.sources import open_index
-from scalevec.results.run_directory import RunDirectory, trial_ids
+from scalevec.orchestrator.sources.readable import readable
+from scalevec.orchestrator.sources.records import environments_of, members_or_none, tuning_choices
+from scalevec.orchestrator.sources.sources import with_index
+from scalevec.results.files import CorruptRecordError, read_bytes_if_any
+from scalevec.results.run_directory import RunDirectory, state_of, trial_ids
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
+
+if TYPE_CHECKING:
+    from scalevec.results.index.store import ResultsIndex
 
 LOG_LINES = 3
 LOG_BYTES = 65_536
@@ -41,17 +48,22 @@ def explain(
 
 def explanation(directory: RunDirectory, runs_dir: Path) -> Record:
     """Return everything known about a trial, as JSON values."""
-    trial, events, result = directory.trial(), directory.events(), directory.result()
+    try:
+        trial = directory.trial()
+    except FileNotFoundError:
+        raise CorruptRecordError(directory.trial_path, "is missing") from None
+    events: list[Record] = readable(directory.events, [], "what happened is left out")
+    result = readable(directory.result, None, "the result is left out")
     return {
         **trial,
         "directory": str(directory.path),
-        "state": directory.state().state,
+        "state": state_of(events, result).state,
         "members_of": list(_memberships(directory.trial_id, runs_dir)),
         "nearest": _nearest(directory.trial_id, trial["semantic"], runs_dir),
         "events": list(_with_logs(directory, events)),
         "resumed": [event["step"] for event in events if event["state"] == "running" and event.get("step")],
         "attempts": _attempts(directory),
-        "job": directory.job(),
+        "job": readable(directory.job, None, "the newest job is left out"),
         "result": result,
     }
 
@@ -59,15 +71,14 @@ def explanation(directory: RunDirectory, runs_dir: Path) -> Record:
 def _nearest(trial_id: str, semantic: Record, runs_dir: Path) -> Record:
     """Return the nearest neighbour and ``{field: [value of the trial, value of the neighbour]}``."""
     present = set(trial_ids(runs_dir))
-    with open_index(runs_dir) as index:
+
+    def look(index: "ResultsIndex") -> Record:
         # What a trial is never changes, so rows that are there need no second look.
         index.collect(runs_dir, present - index.states(runs_dir).keys())
         with closing(index.semantics(runs_dir)) as trials:
-            other = nearest(trial_id, semantic, (row for row in trials if row[0] in present))
-    if other is None:
-        return {"trial_id": None, "differences": {}}
-    theirs = RunDirectory.of(runs_dir, other).trial()["semantic"]
-    return {"trial_id": other, "differences": _telling_differences(semantic, theirs)}
+            return nearest(trial_id, semantic, (row for row in trials if row[0] in present))
+
+    return with_index(runs_dir, look)
 
 
 def _telling_differences(semantic: Record, theirs: Record) -> Record:
@@ -78,18 +89,18 @@ def _telling_differences(semantic: Record, theirs: Record) -> Record:
     return {name: values for name, values in differing.items() if name != "stream"} or differing
 
 
-def nearest(trial_id: str, semantic: Record, trials: Iterable[tuple[str, Record]]) -> str | None:
+def nearest(trial_id: str, semantic: Record, trials: Iterable[tuple[str, Record]]) -> Record:
     """Return the first of ``trials`` (ordered by id) that differs from ``semantic`` in the fewest fields.
 
-    Two trials differ in one field at least, so the first that differs in no more ends the search. None where
-    there is no other trial.
+    Two trials differ in one field at least, so the first that differs in no more ends the search.
+    ``trial_id`` is None where there is no other trial.
     """
-    least, best = None, None
+    best: Record = {"trial_id": None, "differences": {}}
     for name, fields in trials:
-        differing = len(_telling_differences(semantic, fields))
-        if name != trial_id and (least is None or differing < least):
-            least, best = differing, name
-        if least == 1:
+        differing = _telling_differences(semantic, fields)
+        if name != trial_id and (best["trial_id"] is None or len(differing) < len(best["differences"])):
+            best = {"trial_id": name, "differences": differing}
+        if len(best["differences"]) == 1:
             break
     return best
 
@@ -98,19 +109,19 @@ def _memberships(trial_id: str, runs_dir: Path) -> Iterator[Record]:
     """Yield each sweep that contains the trial, with the trial's entry and the choices it depends on."""
     for sweep in sweep_names(runs_dir):
         folder = SweepFolder.of(runs_dir, sweep)
-        for member in folder.members() or []:
+        for member in members_or_none(folder):
             if member["trial_id"] == trial_id:
-                yield {"sweep": sweep, **member, "tuning": _choices(folder.tuning(), member)}
+                yield {"sweep": sweep, **member, "tuning": _choices(tuning_choices(folder), member)}
 
 
-def _choices(tuning: Record | None, member: Record) -> list[Record]:
+def _choices(choices: Sequence[Record], member: Record) -> list[Record]:
     """Return the choices that decided the member's tuned fields, or for which it was trained."""
     # A member says its tokens per parameter even where the budget was given in another way.
     setting = {name: member[name] for name in NAMED_SETTINGS if name in member} | member.get("setting", {})
     arm, rung = member["arm"], member["rung"]
     return [
         choice
-        for choice in (tuning or {}).get("choices", ())
+        for choice in choices
         if (choice["arm"], choice["rung"]) == (arm, rung) and choice["setting"].items() <= setting.items()
     ]
 
@@ -127,13 +138,15 @@ def _with_logs(directory: RunDirectory, events: Sequence[Record]) -> Iterator[Re
             began = event.get("log_bytes", 0)
 
 
-def _log(path: Path, start: int, end: int | None) -> Record:
+def _log(path: Path, start: Any, end: Any) -> Record:
     """Return the last lines between two byte offsets of the log, and the number of the last one."""
     record: Record = {"path": str(path), "line": None, "lines": []}
-    if end is None:
+    if not (type(start) is type(end) is int and 0 <= start <= end):
         return record
-    with path.open("rb") as stream:
-        head = stream.read(end)
+    content = readable(partial(read_bytes_if_any, path), None, "its lines are left out")
+    if content is None:
+        return record
+    head = content[:end]
     written = head[max(start, end - LOG_BYTES) :].decode(errors="replace").splitlines()
     lines = [line for line in written if line.strip()][-LOG_LINES:]
     return record | {"line": head.count(b"\n"), "lines": lines}
@@ -150,7 +163,7 @@ def _attempts(directory: RunDirectory) -> list[Record]:
             **then,
             "since": {name: [then[name], now.get(name)] for name in then if then[name] != now.get(name)},
         }
-        for record in directory.environments()
+        for record in environments_of(directory)
         for then in [_code(record)]
     ]
 
@@ -179,18 +192,21 @@ def _head(record: Record) -> Iterator[str]:
     yield f"trial {record['trial_id']}"
     yield f"  in {record['directory']}"
     loss = (record["result"] or {}).get("loss")
-    tested = "" if loss is None else f", test loss {loss:.6f}"
+    tested = "" if not isinstance(loss, int | float) else f", test loss {loss:.6f}"
     resumed = f", resumed {len(record['resumed'])} times"
     if record["resumed"]:
         resumed += f" (from step {', '.join(map(str, record['resumed']))})"
     hosts = ", ".join(sorted({str(attempt["host"]) for attempt in record["attempts"]}))
     yield f"  {record['state']}{tested}{resumed}{f', on {hosts}' if hosts else ''}"
     if record["job"]:
-        yield "  newest job: {job} of {executor}, {time}".format_map(record["job"])
+        job, executor, when = (record["job"].get(name) for name in ("job", "executor", "time"))
+        yield f"  newest job: {job} of {executor}, {when}"
 
 
 def _membership(member: Record) -> Iterator[str]:
-    yield "ran for sweep {sweep}: {stage} of arm {arm} at {rung}, seed {seed}".format_map(member)
+    seed = member.get("seed", "unknown")
+    what = f"{member['stage']} of arm {member['arm']} at {member['rung']}, seed {seed}"
+    yield f"ran for sweep {member['sweep']}: {what}"
     for choice in member["tuning"]:
         yield f"  {_choice_text(choice, member)}"
     if member["stage"] == "comparison":
@@ -225,7 +241,8 @@ def _event_lines(event: Record) -> Iterator[str]:
     details = ", ".join(f"{name} {event[name]}" for name in SHOWN_DETAILS if event.get(name))
     attempt = f" attempt {event['attempt']}" if event.get("attempt") else ""
     step = f" at step {event['step']}" if event.get("step") else ""
-    happened = f"{event['time']} {event['host']} {event['state']}{attempt}{step}"
+    when, host = (event.get(name, "unknown") for name in ("time", "host"))
+    happened = f"{when} {host} {event['state']}{attempt}{step}"
     yield f"  {happened} ({details})" if details else f"  {happened}"
     if log := event.get("log"):
         yield f"    log: {log['path']}" + ("" if log["line"] is None else f":{log['line']}")
@@ -235,7 +252,7 @@ def _event_lines(event: Record) -> Iterator[str]:
 
 def _attempt_lines(attempt: Record) -> Iterator[str]:
     changes = " with uncommitted changes" if attempt["dirty"] else ""
-    commit = f"commit {attempt['commit'][:12]}{changes}" if attempt["commit"] else "no commit recorded"
+    commit = f"commit {str(attempt['commit'])[:12]}{changes}" if attempt["commit"] else "no commit recorded"
     yield f"  attempt {attempt['attempt']} on {attempt['host']} ({attempt['device']}): {commit}"
     if attempt["since"]:
         since = ", ".join(f"{name} {then} then, {now} now" for name, (then, now) in attempt["since"].items())

@@ -4,6 +4,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,11 +14,14 @@ from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import RUNS, AnySweep, AsJson, Runs
 from scalevec.orchestrator.cli.output import Result, versioned
 from scalevec.orchestrator.errors import Exit
-from scalevec.orchestrator.progress import counted
+from scalevec.orchestrator.progress import counted, printable
 from scalevec.orchestrator.scheduling.ownership import is_owned
-from scalevec.orchestrator.sources.sources import UNREADABLE, open_index
+from scalevec.orchestrator.sources.readable import readable
+from scalevec.orchestrator.sources.records import members_or_none
+from scalevec.orchestrator.sources.sources import UNREADABLE, with_index
 from scalevec.orchestrator.sources.sweep_files import sweep_folder
 from scalevec.results.claims import ClaimObserver
+from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RESULT_STATES, RunDirectory
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
 
@@ -53,10 +57,10 @@ def names_of(source: str | None, runs_dir: Path) -> list[str]:
 
 
 def members_of(names: Sequence[str], runs_dir: Path) -> dict[str, dict[str, Record]]:
-    """Return the trials of each sweep by their ids."""
+    """Return the trials of each sweep by their ids; none, which is said, where they cannot be read."""
     folders = [SweepFolder.of(runs_dir, name) for name in names]
     return {
-        folder.name: {member["trial_id"]: member for member in folder.members() or []} for folder in folders
+        folder.name: {member["trial_id"]: member for member in members_or_none(folder)} for folder in folders
     }
 
 
@@ -70,8 +74,8 @@ def sweep_statuses(source: str | None, runs_dir: Path, observer: ClaimObserver |
     if not names:
         return []
     members = members_of(names, runs_dir)
-    with open_index(runs_dir) as index:
-        states, problems = index.current_states(runs_dir, set().union(*members.values()))
+    ids = set[str]().union(*members.values())
+    states, problems = with_index(runs_dir, lambda index: index.current_states(runs_dir, ids))
     states = states | dict.fromkeys(problems, UNREADABLE)
     return [_status(name, members[name], states, problems, runs_dir, observer) for name in names]
 
@@ -98,17 +102,28 @@ def _status(
 
 def _running(member: Record, runs_dir: Path, observer: ClaimObserver) -> Record:
     """Return the progress of a running trial, and whether its worker is alive."""
-    from scalevec.model.identity import trial_from_fields
-
     directory = RunDirectory.of(runs_dir, member["trial_id"])
+    name = f"trial {member['trial_id'][:12]}"
     return {
         "trial_id": member["trial_id"],
         "arm": member["arm"],
         "rung": member["rung"],
-        "step": directory.last_step(),
-        "steps": trial_from_fields(directory.trial()["semantic"]).steps,
-        "worker_alive": observer.is_alive(directory),
+        "step": readable(directory.last_step, None, f"{name}: its step is unknown"),
+        "steps": readable(partial(_steps, directory), None, f"{name}: its steps are unknown"),
+        "worker_alive": readable(
+            partial(observer.is_alive, directory), False, f"{name}: nobody can tell who runs it"
+        ),
     }
+
+
+def _steps(directory: RunDirectory) -> int:
+    from scalevec.model.fields import ConfigurationError
+    from scalevec.model.identity import trial_from_fields
+
+    try:
+        return trial_from_fields(directory.trial()["semantic"]).steps
+    except ConfigurationError as error:
+        raise CorruptRecordError(directory.trial_path, str(error)) from None
 
 
 def _text(statuses: Sequence[Record], runs_dir: Path) -> str:
@@ -123,10 +138,14 @@ def _status_text(status: Record) -> str:
         gone = "" if trial["worker_alive"] else " (its worker is gone; run the sweep again)"
         lines.append(
             f"  {trial['arm']} {trial['rung']} {trial['trial_id'][:12]}: "
-            f"step {trial['step']} of {trial['steps']}{gone}"
+            f"step {_known(trial['step'])} of {_known(trial['steps'])}{gone}"
         )
     lines += [f"  {name[:12]} {UNREADABLE}: {problem}" for name, problem in status["problems"].items()]
     return "\n".join(lines)
+
+
+def _known(count: int | None) -> str:
+    return "unknown" if count is None else str(count)
 
 
 def states_text(states: Mapping[str, int]) -> str:
@@ -161,7 +180,7 @@ def _show_live(looks: Iterable[list[Record]], runs_dir: Path) -> None:
 
     with Live(auto_refresh=False) as live:
         for statuses in looks:
-            live.update(Text(_text(statuses, runs_dir)), refresh=True)
+            live.update(Text(printable(_text(statuses, runs_dir))), refresh=True)
     print("\n".join(_ending(status, runs_dir) for status in statuses))
 
 

@@ -84,4 +84,5 @@ def _run_to_plan(source: str, runs_dir: Path, placement: Placement, *, without_c
         if facts.fingerprint == NOT_PREPARED:
             prepare = command("corpus prepare", source, runs_dir)
             progress.message(f"to see epochs and trial ids: {prepare}")
-    return SweepRun(sweep, runs_dir_of(runs_dir, simulated=simulated), progress, facts, profile=profile)
+    planned_in = runs_dir_of(runs_dir, simulated=simulated)
+    return SweepRun(sweep, planned_in, progress, facts, profile=profile, only_plan=True)

@@ -1,0 +1,95 @@
+"""The records of a sweep as far as they can be read; standard error says what is left out and why."""
+
+from pathlib import Path
+from typing import Any
+
+from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.sources.readable import readable
+from scalevec.results.files import CorruptRecordError
+from scalevec.results.run_directory import RunDirectory
+from scalevec.results.sweep_folder import SweepFolder
+
+Record = dict[str, Any]
+MOST_SAID = 3
+"""Damaged entries of one file that are named; the rest are counted."""
+
+
+def members_of(folder: SweepFolder) -> list[Record] | None:
+    """Return the trials of a sweep without damaged entries; None before its first run.
+
+    Raises ``CorruptRecordError`` where no entry can be read.
+    """
+    read = folder.members_and_problems()
+    if read is None:
+        return None
+    members, problems = read
+    for problem in problems[:MOST_SAID]:
+        note(f"warning: {folder.members_path}: {problem}; left out")
+    if len(problems) > MOST_SAID:
+        note(f"warning: {folder.members_path}: {len(problems) - MOST_SAID} more entries left out")
+    if problems:
+        note(f"`scalevec run` writes {folder.members_path.name} again from the sweep file")
+    return members
+
+
+def members_or_none(folder: SweepFolder) -> list[Record]:
+    """Return the trials of one sweep of several: none where they cannot be read, which is said."""
+    return readable(lambda: members_of(folder) or [], [], f"sweep {folder.name} is left out")
+
+
+def tuning_choices(folder: SweepFolder) -> list[Record]:
+    """Return the frozen choices of a sweep as plain values; none where they cannot be read, which is said."""
+    from scalevec.orchestrator.tuning import choices
+
+    def read() -> list[Record]:
+        content = choices.to_json(choices.from_json(folder.tuning()))["choices"]
+        return list(content)
+
+    return readable(read, [], f"the choices of sweep {folder.name} are left out")
+
+
+def compare_section(folder: SweepFolder) -> Record:
+    """Return what the sweep asks of its comparison: as resolved when it ran, else by its kept file."""
+
+    def resolved() -> Record:
+        return _options(folder.resolved_path, (folder.resolved() or {}).get("compare", {}))
+
+    def given() -> Record:
+        from scalevec.orchestrator.sources.sweep_files import load_sweep
+
+        sweep = load_sweep(folder.name, folder.path.parents[1], look_for_files=False)
+        return _options(folder.sweep_path, sweep.resolved()["compare"])
+
+    section = readable(
+        resolved, None, f"the options of the comparison are taken from {folder.sweep_path.name}"
+    )
+    return readable(given, {}, "options of the comparison are the defaults") if section is None else section
+
+
+def _options(path: Path, section: Any) -> Record:
+    """``section`` if it holds options of an analysis. Raises ``CorruptRecordError``."""
+    from scalevec.analysis.options import AnalysisOptions
+    from scalevec.sweeps.options import analysis_options
+
+    try:
+        AnalysisOptions(**analysis_options(section))
+        if not isinstance(section.get("reference", ""), str):
+            raise TypeError(f"reference is {section['reference']!r:.80}")
+    except (AttributeError, TypeError, ValueError) as error:
+        raise CorruptRecordError(path, f"has no usable section compare ({error})") from None
+    return dict(section)
+
+
+def environments_of(directory: RunDirectory) -> list[Record]:
+    """Return the environment of each attempt; none where they cannot be read, which is said."""
+    return readable(directory.environments, [], "machine and code are left out")
+
+
+def verdicts_of(folder: SweepFolder) -> list[Record]:
+    """Return the verdicts that were given; none where they cannot be read, which is said."""
+    return readable(folder.verdicts, [], "verdicts that were given are not known")
+
+
+def dropped_of(folder: SweepFolder) -> list[Record]:
+    """Return the trials that the sweep file dropped; none where they cannot be read, which is said."""
+    return readable(folder.dropped, [], "dropped trials are not known")

@@ -1,0 +1,108 @@
+"""The columns of a tidy row: their order, their types, and where a trial's semantic fields hold them."""
+
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from scalevec.results.environment import ENVIRONMENT_COLUMNS
+from scalevec.results.files import CorruptRecordError
+
+# The columns in their order, with the pandas type of each.
+COLUMNS: dict[str, str] = {
+    **dict.fromkeys(("trial_id", "sweep", "arm", "stage", "rung"), "str"),
+    **dict.fromkeys(("n_params", "n_params_embedding", "n_params_scale_vectors", "n_params_total"), "Int64"),
+    **dict.fromkeys(("n_params_active", "n_tokens"), "Int64"),
+    **dict.fromkeys(("tokens_per_parameter", "epochs", "flops", "flops_counted"), "float64"),
+    **dict.fromkeys(("loss", "loss_validation", "loss_initial"), "float64"),
+    **dict.fromkeys(("loss_blocks", "block_tokens"), "str"),
+    "seed": "Int64",
+    "stream": "str",
+    "identity_version": "Int64",
+    **dict.fromkeys(("cluster", "optimizer", "schedule", "architecture", "corpus"), "str"),
+    "learning_rate": "float64",
+    **dict.fromkeys(("lr_status", "carried_check", "status", "cause"), "str"),
+    **dict.fromkeys(("micro_batch", "steps"), "Int64"),
+    **dict.fromkeys(("wall_s", "tokens_per_s"), "float64"),
+    "device": "str",
+    "resumes": "Int64",
+    "precision": "str",
+    **dict.fromkeys(("vector_branches", "vector_placement", "vector_reparameterization"), "str"),
+    "vector_decay": "str",
+    "matrix_decay": "float64",
+    "peak_memory_bytes": "Int64",
+    **dict.fromkeys(ENVIRONMENT_COLUMNS, "str"),
+}
+_SEMANTIC_PATHS: dict[str, tuple[str, ...]] = {
+    "n_tokens": ("tokens",),
+    "seed": ("seed",),
+    "stream": ("stream",),
+    "identity_version": ("identity_version",),
+    "optimizer": ("optimizer", "name"),
+    "learning_rate": ("optimizer", "learning_rate"),
+    "schedule": ("schedule", "name"),
+    "architecture": ("model", "architecture"),
+    "corpus": ("corpus",),
+    "precision": ("precision",),
+    "vector_branches": ("model", "scale_vectors", "branches"),
+    "vector_placement": ("model", "scale_vectors", "placement"),
+    "vector_reparameterization": ("model", "scale_vectors", "reparameterization"),
+    "vector_decay": ("model", "scale_vectors", "weight_decay"),
+    "matrix_decay": ("optimizer", "weight_decay"),
+}
+_KINDS: dict[str, type] = {"str": str, "Int64": int, "float64": float}
+_ABOVE_ZERO = ("n_params", "n_tokens", "flops", "loss")
+
+
+def semantic_columns(semantic: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that a trial's semantic fields hold; None where they do not."""
+    return {name: _at(semantic, path) for name, path in _SEMANTIC_PATHS.items()}
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Any:
+    for step in path:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def checked_columns(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of ``values`` that are columns, as a column can hold them; None stays None.
+
+    Raises ``CorruptRecordError`` of ``path``, where they were read.
+    """
+    return {
+        name: _above_zero(path, name, checked(path, name, _KINDS[kind], values[name]))
+        for name, kind in COLUMNS.items()
+        if name in values
+    }
+
+
+def _above_zero(path: Path, name: str, value: Any) -> Any:
+    if name in _ABOVE_ZERO and value is not None and value <= 0:
+        raise CorruptRecordError(path, f"has {name} = {value}, not above zero")
+    return value
+
+
+def checked(path: Path, name: str, kind: type, value: Any) -> Any:
+    """``value`` as a column of ``kind`` can hold it; None stays None. Raises ``CorruptRecordError``."""
+    if value is None:
+        return None
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return _as_float(path, name, value)
+    fits = isinstance(value, kind) and not isinstance(value, bool)
+    if fits and (is_storable_text(value) if isinstance(value, str) else abs(value) < 2**63):
+        return value
+    raise CorruptRecordError(path, f"has {name} = {value!r:.80}, not a value of type {kind.__name__}")
+
+
+def _as_float(path: Path, name: str, value: float) -> float:
+    with suppress(OverflowError):
+        if math.isfinite(number := float(value)):
+            return number
+    raise CorruptRecordError(path, f"has a {name} that is too large")
+
+
+def is_storable_text(text: str) -> bool:
+    """Databases take neither a NUL nor half of a surrogate pair."""
+    return "\0" not in text and text.encode(errors="replace").decode() == text
