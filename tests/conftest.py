@@ -6,17 +6,19 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from support import SCALEVEC, call_main, close_servers
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A machine that judges a change tries the same examples each time; a person's machine tries new ones.
-# No example has a deadline: how long it takes is the machine's load.
-settings.register_profile("new", deadline=None)
-settings.register_profile("same", derandomize=True, deadline=None)
+# No example has a deadline, nor has its making: how long it takes is the machine's load.
+PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("new", **PATIENT)
+settings.register_profile("same", derandomize=True, **PATIENT)
 settings.load_profile("same" if os.environ.get("CI") else "new")
 
 MODULES = ("argparse", "ast", "calendar", "cmd", "configparser", "csv", "difflib", "doctest")
