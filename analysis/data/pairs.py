@@ -305,7 +305,7 @@ def placed(rows: pd.DataFrame) -> pd.DataFrame:
         return rows
     rows = rows.copy()
     alike = [name for name in ("rung", "tokens_per_parameter") if name in rows]
-    for name in ("n_params", *(column for column in CELL_COLUMNS if column in rows)):
+    for name in ("n_params", *(column for column in (*CELL_COLUMNS, VERSION) if column in rows)):
         blank = unknown & (rows[name].isna() | (rows[name] == ""))
         if blank.any():
             known = rows.loc[rows[name].notna() & (rows[name] != "")]
