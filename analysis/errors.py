@@ -1,18 +1,38 @@
 """The error of everything in ``analysis``, and the words in which it lists what is allowed."""
 
 import difflib
+import re
 from collections.abc import Iterable
+
+LONGEST_MESSAGE = 1_000
+MOST_NAMES = 30
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with control characters as their escapes: names from a file may command a terminal."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 class DataError(ValueError):
     """The table or an option cannot be used; one message says what, where, the value and what is allowed."""
+
+    def __init__(self, message: str) -> None:
+        """Keep ``message`` printable and of a length that is read."""
+        shown = printable(message)
+        if len(shown) > LONGEST_MESSAGE:
+            shown = f"{shown[: LONGEST_MESSAGE // 2]} ... {shown[-LONGEST_MESSAGE // 2 :]}"
+        super().__init__(shown)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown ``name``: the nearest known one, or all of them."""
     names = sorted(str(candidate) for candidate in known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return f"nearest: {close[0]!r}" if close else "allowed: " + ", ".join(names)
+    if close:
+        return f"nearest: {close[0]!r}"
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return "allowed: " + ", ".join(name[:60] for name in names[:MOST_NAMES]) + more
 
 
 def require_choice(what: str, value: str, allowed: Iterable[str]) -> None:

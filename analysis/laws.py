@@ -179,6 +179,8 @@ def law_named(name: str) -> Law:
     entry = LAWS[name]
     if entry.factory:
         law: Law = load(entry.factory)
+        for variable in law.variables:
+            require_choice(f"a variable of law {name}", variable, (*VARIABLES, "x"))
         return law
     output = "L" if entry.method == "points" else "N*"
     return Law(name, _terms(entry), entry.source, entry.per_arm, entry.method, output)

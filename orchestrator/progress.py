@@ -1,12 +1,11 @@
 """Progress of long work on standard error: a live bar at a terminal, one line per trial elsewhere."""
 
-import re
 import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+from scalevec.analysis.errors import printable as printable
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.attempts.jobs import Task
@@ -15,11 +14,6 @@ if TYPE_CHECKING:
 def note(text: str) -> None:
     """Tell the person at the terminal; standard output is for results."""
     print(printable(text), file=sys.stderr, flush=True)
-
-
-def printable(text: str) -> str:
-    """Return ``text`` with control characters written out: a terminal would obey those of a foreign file."""
-    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class Progress:

@@ -4,12 +4,18 @@ import json
 from collections.abc import Iterable
 from typing import Any, BinaryIO, Literal
 
+import numpy as np
 import pandas as pd
 
 from scalevec.results.columns import COLUMNS, semantic_columns
 
 Format = Literal["csv", "parquet", "json"]
 FORMATS: tuple[str, ...] = ("csv", "parquet", "json")
+
+
+class UnwritableTableError(ValueError):
+    """A table holds values that a file format has not; the message says which and what to do."""
+
 
 # Lists of numbers, one for each block of the test split, as JSON text.
 _BLOCKS = ("loss_blocks", "block_tokens")
@@ -64,6 +70,13 @@ def _setting_dtype(values: list[Any]) -> str:
     return next((dtype for kind, dtype in _DTYPES if kinds == {kind}), "str")
 
 
+def _as_json(value: Any) -> Any:
+    """What JSON has for a value of a table from elsewhere: numbers and lists as such, else text."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
 def _sortable(value: Any) -> tuple[int, float, str]:
     """Numbers by size, then text, then what is missing."""
     if value is None:
@@ -74,16 +87,26 @@ def _sortable(value: Any) -> tuple[int, float, str]:
 def write_table(frame: pd.DataFrame, format: str, stream: BinaryIO) -> None:
     """Write ``frame`` as ``csv``, ``parquet`` or ``json`` (a list of objects), with every digit.
 
-    Raises ``ValueError`` for another format.
+    Text stands as it is: a CSV cell may begin with ``=``, which some spreadsheets take for a formula.
+
+    Raises ``ValueError`` for another format, :class:`UnwritableTableError` for values that it cannot hold.
     """
     if format == "csv":
-        stream.write(frame.to_csv(index=False, lineterminator="\n").encode())
+        stream.write(frame.to_csv(index=False, lineterminator="\n").encode(errors="backslashreplace"))
     elif format == "parquet":
-        stream.write(frame.to_parquet(None, index=False))
+        stream.write(_parquet(frame))
     elif format == "json":
         stream.write(_json_records(frame))
     else:
         raise ValueError(f"format {format!r}: expected one of {', '.join(FORMATS)}")
+
+
+def _parquet(frame: pd.DataFrame) -> bytes:
+    try:
+        return bytes(frame.to_parquet(None, index=False))
+    except (ValueError, TypeError, OverflowError) as error:
+        reason = str(error).splitlines()[0][:300]
+        raise UnwritableTableError(f"the table cannot be written as Parquet: {reason}; try CSV") from error
 
 
 def _json_records(frame: pd.DataFrame) -> bytes:
@@ -92,6 +115,13 @@ def _json_records(frame: pd.DataFrame) -> bytes:
     for name in columns.keys() & set(_BLOCKS):
         columns[name] = columns[name].map(lambda text: None if text is None else json.loads(text))
     rows = zip(*columns.values(), strict=True)
-    lines = (json.dumps(dict(zip(columns, row, strict=True)), allow_nan=False) for row in rows)
+    lines = []
+    for number, row in enumerate(rows, start=1):
+        record = dict(zip(columns, row, strict=True))
+        try:
+            lines.append(json.dumps(record, allow_nan=False, default=_as_json))
+        except ValueError as error:
+            message = f"row {number} holds an infinite number, which JSON does not have; write CSV or Parquet"
+            raise UnwritableTableError(message) from error
     body = ",\n".join(f"  {line}" for line in lines)
     return f"[\n{body}\n]\n".encode() if body else b"[]\n"

@@ -100,10 +100,12 @@ def budgets_of(table: pd.DataFrame) -> "pd.Series[float] | None":
 
     There are lines where half of the budgets, rounded, hold :data:`FEWEST_SIZES` sizes or more.
     """
-    if not {"flops", "n_params"} <= set(table.columns) or not table["flops"].notna().all():
+    if not {"flops", "n_params"} <= set(table.columns):
         return None
-    with np.errstate(divide="ignore", invalid="ignore"):
-        rounded = np.exp(np.round(np.log(table["flops"].to_numpy(float)), BUDGET_DIGITS))
+    flops = pd.to_numeric(table["flops"], errors="coerce").to_numpy(float)
+    if not (flops > 0).all():
+        return None
+    rounded = np.exp(np.round(np.log(flops), BUDGET_DIGITS))
     sizes = table.groupby(rounded)["n_params"].nunique()
     if len(sizes) > 1 and 2 * int((sizes >= FEWEST_SIZES).sum()) >= len(sizes):
         return pd.Series(rounded, table.index)

@@ -2,6 +2,7 @@
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,10 @@ from scalevec.analysis.data.runs import refuse_twins
 from scalevec.analysis.errors import DataError, nearest
 
 LONGEST_EXPRESSION = 2_000
-ALLOWED = "comparisons, and, or, not, numbers, strings, column names, parentheses, + - * /"
+ALLOWED = (
+    "comparisons, in (...), and, or, not, numbers, strings, column names (in backticks where they are "
+    "not plain), parentheses, + - * /"
+)
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -21,6 +25,10 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
+_EQUALITIES = (ast.Eq, ast.NotEq)
+_MEMBERSHIPS = (ast.In, ast.NotIn)
+_QUOTED = re.compile(r"""(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|`(?P<column>[^`]*)`""")
+"""Strings, in which a backtick is a character like any other, and names of columns in backticks."""
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -63,20 +71,38 @@ class _Evaluator:
     def __init__(self, table: pd.DataFrame, expression: str) -> None:
         self.table = table
         self.expression = expression
+        self.quoted: dict[str, str] = {}
 
     def evaluate(self) -> "pd.Series[bool]":
         if len(self.expression) > LONGEST_EXPRESSION:
             raise self._refuse(f"it has {len(self.expression)} characters; allowed: {LONGEST_EXPRESSION}")
         try:
-            tree = ast.parse(self.expression.strip(), mode="eval")
+            tree = ast.parse(_QUOTED.sub(self._placeholder, self.expression.strip()), mode="eval")
             with np.errstate(divide="ignore", invalid="ignore"):
                 return self._truth(tree.body)
         except ArithmeticError as error:
             raise self._refuse(f"its arithmetic fails ({error})") from error
+        except TypeError as error:
+            raise self._refuse(f"its values cannot be compared ({error})") from error
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             if isinstance(error, DataError):
                 raise
             raise self._refuse(f"it is not an expression; allowed: {ALLOWED}") from error
+
+    def _placeholder(self, match: re.Match[str]) -> str:
+        """A plain name for a column in backticks; strings stay as they are."""
+        if match["column"] is None:
+            return match["text"]
+        name = f"_in_backticks_{len(self.quoted)}"
+        self.quoted[name] = match["column"]
+        return name
+
+    def _shown(self, node: ast.expr) -> str:
+        """The text of ``node`` as it was written."""
+        text = ast.unparse(node)
+        for placeholder, name in reversed(self.quoted.items()):
+            text = text.replace(placeholder, f"`{name}`")
+        return text[:60]
 
     def _refuse(self, reason: str) -> DataError:
         return DataError(f"where {self.expression[:80]!r}: {reason}")
@@ -84,7 +110,7 @@ class _Evaluator:
     def _truth(self, node: ast.expr) -> "pd.Series[bool]":
         value = self._value(node)
         if not (isinstance(value, pd.Series) and pd.api.types.is_bool_dtype(value)):
-            raise self._refuse(f"{ast.unparse(node)!r} is neither true nor false; compare it with a value")
+            raise self._refuse(f"{self._shown(node)!r} is neither true nor false; compare it with a value")
         return value.astype(bool)
 
     def _value(self, node: ast.expr) -> Any:
@@ -102,35 +128,63 @@ class _Evaluator:
             case ast.Compare():
                 return self._compare(node)
             case ast.Name():
-                return self._column(node.id)
+                return self._column(self.quoted.get(node.id, node.id))
             case ast.Constant(value=bool() | int() | float() | str()):
                 return node.value
-        raise self._refuse(f"{ast.unparse(node)[:60]!r} is not allowed; allowed: {ALLOWED}")
+        raise self._refuse(f"{self._shown(node)!r} is not allowed; allowed: {ALLOWED}")
 
     def _column(self, name: str) -> Any:
         if name not in self.table.columns:
             raise self._refuse(f"no column {name!r}; {nearest(name, self.table.columns)}")
         column = self.table[name]
+        if _is_text(column):
+            # Dates, lists and what else is neither a number nor true or false are compared as their text.
+            return column.astype(object).where(column.notna(), None).map(str, na_action="ignore")
         # A missing value compares as false, which NaN does and pandas' own NA does not.
         is_nullable = isinstance(column.dtype, pd.api.extensions.ExtensionDtype)
-        return column if _is_text(column) or not is_nullable else column.astype(float)
+        return column.astype(float) if is_nullable else column
 
     def _number(self, node: ast.expr) -> Any:
         value = self._value(node)
         if _is_text(value):
-            raise self._refuse(f"{ast.unparse(node)!r} is text; arithmetic takes numbers")
+            raise self._refuse(f"{self._shown(node)!r} is text; arithmetic takes numbers")
         return value * 1.0
 
     def _compare(self, node: ast.Compare) -> "pd.Series[bool]":
-        values = [self._value(part) for part in (node.left, *node.comparators)]
         result = pd.Series(True, self.table.index)
-        for operation, left, right in zip(node.ops, values, values[1:], strict=False):
-            if type(operation) not in _COMPARISONS:
-                raise self._refuse(f"{ast.unparse(node)!r} is not allowed; allowed: {ALLOWED}")
-            if _is_text(left) != _is_text(right):
-                raise self._refuse(f"{ast.unparse(node)!r} compares text with a number")
-            result &= np.asarray(_COMPARISONS[type(operation)](left, right), dtype=bool)
+        parts = [node.left, *node.comparators]
+        for operation, left, right in zip(node.ops, parts, parts[1:], strict=False):
+            result &= np.asarray(self._compared(node, operation, left, right), dtype=bool)
         return result
+
+    def _compared(self, node: ast.Compare, operation: ast.cmpop, left: ast.expr, right: ast.expr) -> Any:
+        if isinstance(operation, _MEMBERSHIPS):
+            found = self._is_member(node, left, right)
+            return found if isinstance(operation, ast.In) else ~found
+        if type(operation) not in _COMPARISONS:
+            raise self._refuse(f"{self._shown(node)!r} is not allowed; allowed: {ALLOWED}")
+        values = self._value(left), self._value(right)
+        if _is_text(values[0]) != _is_text(values[1]):
+            raise self._refuse(f"{self._shown(node)!r} compares text with a number")
+        if _is_text(values[0]) and not isinstance(operation, _EQUALITIES):
+            raise self._refuse(
+                f"{self._shown(node)!r} orders text or dates; < and > take numbers, == takes text"
+            )
+        return _COMPARISONS[type(operation)](*values)
+
+    def _is_member(self, node: ast.Compare, left: ast.expr, right: ast.expr) -> "pd.Series[bool]":
+        """Whether ``left`` is one of the values that ``right`` lists."""
+        if not isinstance(right, ast.Tuple | ast.List | ast.Set):
+            raise self._refuse(f"{self._shown(right)!r} is no list; allowed: in ('a', 'b') or in (1, 2)")
+        value, members = self._value(left), [self._value(member) for member in right.elts]
+        if any(isinstance(member, pd.Series) for member in members):
+            raise self._refuse(f"{self._shown(right)!r} lists columns; allowed: values")
+        if any(_is_text(member) != _is_text(value) for member in members):
+            raise self._refuse(f"{self._shown(node)!r} compares text with a number")
+        found = pd.Series(False, self.table.index)
+        for member in members:
+            found |= np.asarray(operator.eq(value, member), dtype=bool)
+        return found
 
 
 def _is_text(value: Any) -> bool:

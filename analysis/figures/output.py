@@ -20,6 +20,8 @@ _METADATA: dict[str, dict[str, Any]] = {
 FORMATS = tuple(_METADATA)
 
 
+_NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+"""Control characters, which a name may hold and an XML file may not."""
 _COORDINATE = re.compile(r"scale\([^)]*\)|(?<![\w.])-?\d+\.\d{3,}(?![\w.])")
 
 
@@ -51,6 +53,7 @@ def _stable_svg(text: str, name: str) -> str:
     Matplotlib writes coordinates to six decimals and hashes them into its ids, so the last bit of a fit
     would change both. Two decimals of a point are far finer than any screen or printer.
     """
+    text = _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", text)
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r"<[a-z][^<>]*>", lambda tag: _COORDINATE.sub(_rounded, tag[0]), text)
     referred = set(re.findall(r'(?:href="|url\()#([^")]+)', text))

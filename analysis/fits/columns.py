@@ -4,6 +4,7 @@ import dataclasses
 
 import pandas as pd
 
+from scalevec.analysis.data.runs import budgets_of
 from scalevec.analysis.data.tidy import FloatArray, compute_of, parameters_of
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
@@ -25,9 +26,14 @@ def needed_columns(options: AnalysisOptions) -> list[str]:
 
 
 def with_given_compute(options: AnalysisOptions, table: pd.DataFrame) -> AnalysisOptions:
-    """Return ``options`` with C read from the column flops where N or tokens are not in the table."""
+    """Return ``options`` with C read from the column flops where that is what the table was planned by.
+
+    N or tokens are not in the table, or the law is of isoFLOP lines and the column holds them: 6ND of their
+    points scatters around the budget, so that one budget would count as several.
+    """
     lacks = not {"n_params", "n_tokens"} <= set(table.columns)
-    if options.c_convention == "6nd" and lacks and "flops" in table.columns:
+    lines = options.law == "isoflop" and budgets_of(table) is not None
+    if options.c_convention == "6nd" and (lacks or lines) and "flops" in table.columns:
         return dataclasses.replace(options, c_convention="given")
     return options
 

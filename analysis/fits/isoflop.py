@@ -5,12 +5,14 @@ the power law N*(C) is fitted to the others.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from scalevec.analysis.data.runs import budgets_of
 from scalevec.analysis.data.tidy import BoolArray, FloatArray, require_column
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.columns import variable_of
@@ -28,13 +30,15 @@ FEWEST_OPTIMA = 2
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best size at one budget. ``censored`` says why there is none; N* and its loss are None then."""
+    """The best size at one budget. ``censored`` says why there is none; N*, D* and the loss are None then."""
 
     budget: float
     n_points: int
     n_star: float | None
     loss: float | None
     censored: str = ""
+    d_star: float | None = None
+    tokens_per_parameter: float | None = None
 
 
 def optima(rows: pd.DataFrame, options: AnalysisOptions) -> list[Optimum]:
@@ -58,17 +62,39 @@ def isoflop_optima(rows: pd.DataFrame, options: AnalysisOptions) -> list[Optimum
     """A parabola in ln N through the losses of each budget, and its vertex."""
     n_params, compute = variable_of(rows, "N", options), variable_of(rows, "C", options)
     loss = rows["loss"].to_numpy(float)
-    return [
-        _vertex(n_params[at], loss[at], float(np.exp(np.mean(np.log(compute[at])))))
-        for at in _budgets(rows, compute)
-    ]
+    tokens = _tokens(rows, n_params, compute)
+    found = []
+    for at in _budgets(rows, compute, options):
+        optimum = _vertex(n_params[at], loss[at], float(np.exp(np.mean(np.log(compute[at])))))
+        found.append(_with_tokens(optimum, n_params[at], tokens[at]))
+    return found
 
 
-def _budgets(rows: pd.DataFrame, compute: FloatArray) -> Iterator[npt.NDArray[np.intp]]:
+def _tokens(rows: pd.DataFrame, n_params: FloatArray, compute: FloatArray) -> FloatArray:
+    """D of each row; C / 6N where the table gives none."""
+    return rows["n_tokens"].to_numpy(float) if "n_tokens" in rows else compute / 6 / n_params
+
+
+def _with_tokens(optimum: Optimum, n_params: FloatArray, tokens: FloatArray) -> Optimum:
+    """``optimum`` with its D*: along a budget ln D is a line in ln N, between the sizes next to N*."""
+    if optimum.n_star is None:
+        return optimum
+    order = np.argsort(n_params, kind="stable")
+    at = np.interp(np.log(optimum.n_star), np.log(n_params[order]), np.log(tokens[order]))
+    d_star = float(np.exp(at))
+    return replace(optimum, d_star=d_star, tokens_per_parameter=d_star / optimum.n_star)
+
+
+def _budgets(
+    rows: pd.DataFrame, compute: FloatArray, options: AnalysisOptions
+) -> Iterator[npt.NDArray[np.intp]]:
     """Positions of the rows of each budget, smallest first."""
-    if "budget" in rows.columns:
-        for _, positions in sorted(rows.reset_index(drop=True).groupby("budget").indices.items()):
-            yield np.asarray(positions)
+    planned: "pd.Series[Any] | None" = rows["budget"].astype(str) if "budget" in rows.columns else None
+    if planned is None and options.c_convention == "given":
+        planned = budgets_of(rows)
+    if planned is not None:
+        of_budget = rows.reset_index(drop=True).groupby(planned.to_numpy()).indices.values()
+        yield from sorted(map(np.asarray, of_budget), key=lambda at: float(np.mean(compute[at])))
         return
     order = np.argsort(compute, kind="stable")
     gaps = np.flatnonzero(np.diff(np.log(compute[order])) > np.log(SAME_BUDGET))
@@ -102,16 +128,16 @@ def envelope_optima(rows: pd.DataFrame, options: AnalysisOptions) -> list[Optimu
     """
     require_column(rows, options.cluster, "the envelope: it names the run of a training curve")
     runs = [_curve(of_run, options) for _, of_run in rows.groupby(options.cluster, sort=False)]
-    if max(len(compute) for _, compute, _ in runs) < 2:
+    if max(len(compute) for _, compute, _, _ in runs) < 2:
         raise DataError(
             f"column {options.cluster!r} names a run for each row; the envelope needs training curves: "
             "several rows per run, its tokens so far in n_tokens"
         )
-    sizes = np.array([n for n, _, _ in runs])
+    sizes = np.array([n for n, _, _, _ in runs])
     budgets = np.geomspace(
-        min(c.min() for _, c, _ in runs), max(c.max() for _, c, _ in runs), ENVELOPE_BUDGETS
+        min(c.min() for _, c, _, _ in runs), max(c.max() for _, c, _, _ in runs), ENVELOPE_BUDGETS
     )
-    losses = np.array([_interpolated(budgets, c, y) for _, c, y in runs])
+    losses = np.array([_interpolated(budgets, c, y) for _, c, y, _ in runs])
     reached = np.isfinite(losses).sum(axis=0) > 0
     lowest = np.argmin(np.where(np.isfinite(losses), losses, np.inf), axis=0)
     there = np.where(np.isfinite(losses), sizes[:, None], np.nan)[:, reached]
@@ -121,8 +147,17 @@ def envelope_optima(rows: pd.DataFrame, options: AnalysisOptions) -> list[Optimu
     won_by = []
     for run in np.unique(lowest[reached]):
         won = reached & (lowest == run)
-        won_by.append(_won(budgets, losses[run], won, inside, float(sizes[run])))
+        optimum = _won(budgets, losses[run], won, inside, float(sizes[run]))
+        won_by.append(_along(optimum, runs[run][1], runs[run][3]))
     return sorted(won_by, key=lambda optimum: optimum.budget)
+
+
+def _along(optimum: Optimum, compute: FloatArray, tokens: FloatArray) -> Optimum:
+    """``optimum`` with the tokens that its run had seen at the budget."""
+    if optimum.n_star is None:
+        return optimum
+    d_star = float(np.exp(np.interp(np.log(optimum.budget), np.log(compute), np.log(tokens))))
+    return replace(optimum, d_star=d_star, tokens_per_parameter=d_star / optimum.n_star)
 
 
 def _won(
@@ -136,15 +171,12 @@ def _won(
     return Optimum(middle, int(won.sum()), n_params, loss)
 
 
-def _curve(rows: pd.DataFrame, options: AnalysisOptions) -> tuple[float, FloatArray, FloatArray]:
-    """A run's N, and C and loss along its curve in the order of C."""
-    compute = variable_of(rows, "C", options)
+def _curve(rows: pd.DataFrame, options: AnalysisOptions) -> tuple[float, FloatArray, FloatArray, FloatArray]:
+    """A run's N, and C, loss and tokens along its curve in the order of C."""
+    compute, n_params = variable_of(rows, "C", options), variable_of(rows, "N", options)
     order = np.argsort(compute)
-    return (
-        float(variable_of(rows, "N", options)[0]),
-        compute[order],
-        rows["loss"].to_numpy(float)[order],
-    )
+    tokens = _tokens(rows, n_params, compute)
+    return float(n_params[0]), compute[order], rows["loss"].to_numpy(float)[order], tokens[order]
 
 
 def _interpolated(budgets: FloatArray, compute: FloatArray, loss: FloatArray) -> FloatArray:

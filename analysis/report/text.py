@@ -6,6 +6,7 @@ from typing import Any
 from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.comparison.multipliers import Multiplier
 from scalevec.analysis.fits.fit import Fit
+from scalevec.analysis.fits.isoflop import Optimum
 from scalevec.analysis.formatting import (
     chosen_rows,
     count,
@@ -46,8 +47,7 @@ def _fit_lines(fit: Fit) -> Iterator[str]:
     if others:
         yield f"left out: {', '.join(others)}"
     for optimum in fit.optima:
-        size = f"N* {optimum.n_star:.4g}" if optimum.n_star else f"censored: {optimum.censored}"
-        yield f"C {optimum.budget:.4g}: {size}"
+        yield f"C {optimum.budget:.4g}: {_optimum(optimum)}"
     held = fit.hold_out
     if "predicted" in held:
         yield (
@@ -58,6 +58,13 @@ def _fit_lines(fit: Fit) -> Iterator[str]:
     yield from (*_no_hold_out(held), *_prediction(fit), *_joint(fit.joint))
     yield fit.conventions
     yield from (f"warning: {warning}" for warning in fit.warnings)
+
+
+def _optimum(optimum: Optimum) -> str:
+    if not optimum.n_star:
+        return f"censored: {optimum.censored}"
+    ratio = f"{optimum.tokens_per_parameter:.3g} tokens per parameter"
+    return f"N* {optimum.n_star:.4g}, D* {optimum.d_star:.4g} ({ratio})"
 
 
 def _criterion(what: Fit | Comparison) -> str:

@@ -40,22 +40,30 @@ def _csv(table: Table) -> str:
     writer = csv.writer(buffer, lineterminator="\n")
     if table.records:
         names = list(dict.fromkeys(name for record in table.records for name in record))
-        writer.writerow(names)
+        writer.writerow(map(_no_formula, names))
         writer.writerows([_plain(record.get(name)) for name in names] for record in table.records)
     else:
-        writer.writerow(table.columns)
+        writer.writerow(map(_no_formula, table.columns))
         writer.writerows([_ascii_minus(row, table.numeric) for row in table.rows])
     return buffer.getvalue()
 
 
 def _plain(value: object) -> object:
     """Truth as programs read it; the csv module writes None as nothing and floats with every digit."""
+    if isinstance(value, str):
+        return _no_formula(value)
     return str(value).lower() if isinstance(value, bool) else value
+
+
+def _no_formula(text: str) -> str:
+    """A name that a spreadsheet would run as a formula gets an apostrophe, which keeps it text."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def _ascii_minus(row: Sequence[str], numeric: Sequence[bool]) -> list[str]:
     """Numbers that programs can read; names stay as they are."""
-    return [text.replace("−", "-") if is_n else text for text, is_n in zip(row, numeric, strict=True)]
+    cells = zip(row, numeric, strict=True)
+    return [text.replace("−", "-") if is_n else _no_formula(text) for text, is_n in cells]
 
 
 _LATEX_SPECIAL = str.maketrans(

@@ -1,8 +1,8 @@
 """The console script. It imports no more than it needs to answer ``--help``; commands load the rest."""
 
+import codecs
 import difflib
 import gc
-import io
 import os
 import re
 import sys
@@ -17,6 +17,7 @@ from scalevec.orchestrator.progress import note
 
 _NOT_A_CHOICE = re.compile(r"Invalid value for '(.+?)'(?: / '.+')?: '(.*)' is not one of (.*)\.")
 _OBJECTS_PER_COLLECTION = 100_000
+_PLAIN = {"−": "-", "–": "-", "×": "x", "±": "+-", "·": "|", "…": "...", "≤": "<=", "≥": ">="}
 UsageError: Any = typer.BadParameter.__bases__[0]
 """Typer does not export the class of errors that its own parsing raises."""
 
@@ -26,7 +27,7 @@ def main() -> None:
     # By default the collector passes again and again over the same hundreds of thousands of records, a fifth
     # of the time that `status` takes for 30,000 trials.
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
-    _open_outputs()
+    _make_streams_writable()
     try:
         sys.exit(application()(standalone_mode=False))
     except typer.BadParameter as error:
@@ -42,17 +43,23 @@ def main() -> None:
         sys.exit(int(report(error, debug=bool(os.environ.get("SCALEVEC_DEBUG")))))
 
 
-def _open_outputs() -> None:
-    """Make every text printable: where the encoding lacks a character its code is printed.
-
-    A process may be started with an output closed.
-    """
+def _make_streams_writable() -> None:
+    """Give standard output and error what they may lack: an open file, and letters for our signs."""
+    codecs.register_error("scalevec", _in_plain_letters)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (open as long as the process)
-        elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (for the life of the process)
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="scalevec")
+
+
+def _in_plain_letters(error: UnicodeError) -> tuple[str, int]:
+    """For a terminal that lacks a sign: a minus stays a minus, what has no like becomes a question mark."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    signs = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(sign, "?") for sign in signs), error.end
 
 
 def _in_our_words(message: str) -> str:

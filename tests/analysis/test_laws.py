@@ -3,7 +3,7 @@ import pytest
 
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.laws import Law, Term, law_named
-from scalevec.analysis.registry import LAWS
+from scalevec.analysis.registry import LAWS, LawEntry
 
 PARAMETERS = {
     "E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28,
@@ -47,3 +47,11 @@ def test_the_formula_of_a_law_is_that_of_its_entry(name: str):
 def test_a_law_of_a_user_prints_its_terms():
     terms = (Term("E"), Term("A", "N", "alpha"), Term("B", "D"), Term("G", "C", "a", rising=True))
     assert Law("mine", terms, "here").formula == "L = E + A/N^alpha + B/D + G C^a"
+
+
+def test_a_law_with_an_unknown_variable_is_refused(monkeypatch: pytest.MonkeyPatch):
+    law = Law("unique", (Term("A", "U", "alpha"),), "none")
+    monkeypatch.setitem(LAWS, "unique", LawEntry("A/U^alpha", "none", factory="somewhere:LAW"))
+    monkeypatch.setattr("scalevec.analysis.laws.load", lambda factory: law)
+    with pytest.raises(DataError, match="a variable of law unique is 'U'; allowed: C, D, N, x"):
+        law_named("unique")

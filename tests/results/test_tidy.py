@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from scalevec.results.columns import COLUMNS
-from scalevec.results.tidy import tidy_table, write_table
+from scalevec.results.tidy import UnwritableTableError, tidy_table, write_table
 
 CONTRACT = [
     "trial_id",
@@ -236,7 +236,7 @@ def test_parquet_reads_back_equal(frame):
 
 
 def test_an_infinite_number_which_json_lacks_is_refused():
-    with pytest.raises(ValueError, match="not JSON compliant"):
+    with pytest.raises(ValueError, match="which JSON does not have"):
         write_table(pd.DataFrame({"loss": [1.0, np.inf]}), "json", io.BytesIO())
 
 
@@ -265,3 +265,23 @@ def test_an_empty_table_is_an_empty_list():
 def test_another_format_is_refused(frame):
     with pytest.raises(ValueError, match="'xlsx': expected one of csv, parquet, json"):
         write_table(frame, "xlsx", io.BytesIO())
+
+
+def test_json_holds_dates_lists_and_large_numbers_of_a_table_from_elsewhere():
+    table = pd.DataFrame({"when": pd.to_datetime(["2024-01-02"]), "took": pd.to_timedelta([1], "h")})
+    table["counts"] = [np.array([1, 2])]
+    table["large"] = np.array([2**63 + 1], dtype=np.uint64)
+    stream = io.BytesIO()
+    write_table(table, "json", stream)
+    [row] = json.loads(stream.getvalue())
+    assert row["when"].startswith("2024-01-02")
+    assert (row["counts"], row["large"]) == ([1, 2], 2**63 + 1)
+
+
+@pytest.mark.parametrize(
+    ("form", "values", "message"),
+    [("json", [float("inf")], "row 1 holds an infinite number"), ("parquet", [1, "a"], "as Parquet: ")],
+)
+def test_values_that_a_format_has_not_are_refused(form: str, values: list, message: str):
+    with pytest.raises(UnwritableTableError, match=message):
+        write_table(pd.DataFrame({"loss": values}), form, io.BytesIO())

@@ -22,6 +22,10 @@ TABLE = pd.DataFrame(
         ("loss * 2 - 1 >= -5 + 10", [1, 2]),
         ("6 / loss > 1.9 and arm != 'b'", [0]),
         ("'a' == arm", [0, 2]),
+        ("arm in ('a', 'c')", [0, 2, 3]),
+        ("arm not in ['a'] and excluded in (0, 1)", [1, 3]),
+        ("loss in (2, 4.0)", [0, 2]),
+        ("`arm` == '`a`' or `arm` == 'b'", [1]),
     ],
 )
 def test_an_expression_selects_rows(expression: str, rows: list[int]):
@@ -38,7 +42,10 @@ def test_an_expression_selects_rows(expression: str, rows: list[int]):
         "[x for x in loss]",
         "(lambda: 1)() == 1",
         "loss if loss else loss",
-        "arm in ('a', 'b')",
+        "arm in 'ab'",
+        "arm in (arm, 'a')",
+        "arm in ('a', 1)",
+        "loss < `",
         "arm is 'a'",
         "f'{loss}' == 'a'",
         "9 ** 9 ** 9 > loss",
@@ -78,6 +85,38 @@ def test_an_expression_must_be_true_or_false(expression: str):
 def test_arithmetic_on_text_is_refused():
     with pytest.raises(DataError, match="is text; arithmetic takes numbers"):
         select(TABLE, "arm * 100000 == 'a'")
+
+
+def test_a_column_whose_name_is_no_plain_name_stands_in_backticks():
+    table = TABLE.rename(columns={"loss": "train/loss", "arm": "of arm"})
+    assert len(select(table, "`train/loss` < 3.5 and `of arm` in ('b', 'c')")) == 1
+    with pytest.raises(DataError, match=r"no column 'train/los'; nearest: 'train/loss'"):
+        select(table, "`train/los` < 3")
+    with pytest.raises(DataError, match=r"'`train/loss` < 1 < `of arm`' compares text"):
+        select(table, "`train/loss` < 1 < `of arm`")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.to_datetime(["2024-01-01", "2024-01-02"]),
+        [1, "b"],
+        [[1], [2, 3]],
+        [b"a", b"b"],
+        pd.Categorical(["low", "high"]),
+        pd.to_timedelta([1, 2], "h"),
+    ],
+)
+def test_what_has_no_order_that_a_person_can_mean_is_not_ordered(values):
+    table = pd.DataFrame({"when": values})
+    with pytest.raises(DataError, match="orders text or dates"):
+        select(table, "when < '2024-01-02'")
+    assert len(select(table, "when != 'none'")) == 2
+
+
+def test_a_date_is_equal_to_its_text():
+    table = pd.DataFrame({"when": pd.to_datetime(["2024-01-01", "2024-01-02", None])})
+    assert len(select(table, "when == '2024-01-02 00:00:00'")) == 1
 
 
 def test_an_expression_that_leaves_nothing_says_so():

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scalevec.analysis import DataError, fit
+from scalevec.analysis import DataError, fit, fit_text
 from scalevec.analysis.laws import law_named
 
 TRUTH = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
@@ -81,3 +81,31 @@ def test_the_smallest_and_largest_size_of_an_envelope_are_censored():
 def test_rows_that_are_no_curves_have_no_envelope():
     with pytest.raises(DataError, match="training curves"):
         fit(isoflops(), law="envelope")
+
+
+def test_budgets_of_the_column_flops_are_the_lines_of_a_table():
+    """Counted FLOPs are not 6ND: by 6ND one budget counts as several, and the exponent is another one."""
+    budgets, truth = np.repeat([1e18, 3e18, 1e19, 3e19, 1e20, 3e20], 9), 0.43
+    best = 0.3 * budgets**truth
+    sizes = best * np.tile(np.geomspace(0.2, 5, 9), 6)
+    tokens = budgets / 6 / sizes / (1 + 6e6 / sizes)
+    table = pd.DataFrame({"n_params": sizes, "n_tokens": tokens, "flops": budgets})
+    (fitted,) = fit(table.assign(loss=2.5 + 0.05 * np.log(sizes / best) ** 2), law="isoflop", bootstrap=0)
+    assert fitted.parameters["a"] == pytest.approx(truth, rel=1e-9)
+    assert [optimum.budget for optimum in fitted.optima] == pytest.approx(
+        [1e18, 3e18, 1e19, 3e19, 1e20, 3e20]
+    )
+    assert fitted.c_convention == "given"
+    first = fitted.optima[0]
+    assert first.d_star == pytest.approx(1e18 / 6 / first.n_star / (1 + 6e6 / first.n_star), rel=0.02)
+    assert first.tokens_per_parameter == pytest.approx(first.d_star / first.n_star)
+    assert f"D* {first.d_star:.4g} ({first.tokens_per_parameter:.3g} tokens per parameter)" in fit_text(
+        fitted
+    )
+
+
+def test_six_nd_holds_where_flops_are_of_single_rows():
+    table = isoflops()
+    (plain,) = fit(table, law="isoflop", bootstrap=0)
+    (with_flops,) = fit(table.assign(flops=range(1, len(table) + 1)), law="isoflop", bootstrap=0)
+    assert plain.parameters == with_flops.parameters

@@ -86,6 +86,11 @@ def test_a_row_of_latex_that_begins_with_a_bracket_is_no_argument():
     assert r"{[b]} & 2 \\".replace("\\\\", "\\") in render(item, "latex")
 
 
+def test_a_name_in_a_csv_file_is_no_formula():
+    item = analysis.Table("t", ("arm", "=loss"), (("=1+1", "−0.5"), ("@b", "1")), (False, True))
+    assert render(item, "csv") == "arm,'=loss\n'=1+1,-0.5\n'@b,1\n"
+
+
 @pytest.mark.parametrize("name", list(analysis.TABLES))
 def test_latex_is_balanced_and_escaped(source, name: str):
     rows = source(FEW).replace({"arm": {"unified": "uni_fied & 100%"}})

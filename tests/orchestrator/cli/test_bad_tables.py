@@ -1,5 +1,8 @@
 """Bad input from the command line: exit code 2, one message that says what and where, and no traceback."""
 
+import os
+import shlex
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +11,7 @@ import pandas as pd
 import pytest
 
 from scalevec.orchestrator.cli.main import main
+from support import SCALEVEC
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -177,3 +181,35 @@ def test_too_little_memory_is_what_the_machine_lacks(run: Run, monkeypatch: pyte
 @pytest.mark.parametrize("command", ["fit", "compare"])
 def test_an_option_that_the_table_or_the_law_cannot_serve(run: Run, command: str, options, message: str):
     assert_refused(run(good(), command, *options), message)
+
+
+@pytest.mark.parametrize("seed", ["0.5", "inf", "1e30"])
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_a_seed_that_is_no_whole_number(run: Run, command: str, seed: str):
+    assert_refused(run(changed("seed", seed), command), "column 'seed', row 3", "whole numbers")
+
+
+def test_blank_clusters_are_named_by_their_rows(run: Run):
+    table = good().assign(run=[f"r{i}" for i in range(20)])
+    table.loc[[4, 6], "run"] = None
+    assert_refused(run(table, "fit", "--cluster", "run"), "column 'run' is blank in 2 rows (5, 7)")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_without_our_signs_is_written_to_in_plain_letters(tmp_path: Path, encoding: str):
+    good().assign(loss=lambda t: t.loss - 0.3 * (t.arm == "unified")).to_csv(tmp_path / "t.csv", index=False)
+    done = in_process(tmp_path, "compare t.csv --bootstrap 0", PYTHONIOENCODING=encoding, PYTHONUTF8="0")
+    assert done.returncode == 0, done.stderr
+    assert b" -0.3" in done.stdout
+
+
+def test_a_closed_standard_output_is_no_fault(tmp_path: Path):
+    good().to_csv(tmp_path / "t.csv", index=False)
+    for command in ("fit t.csv --bootstrap 0", "results t.csv"):
+        done = in_process(tmp_path, f"{command} >&-")
+        assert done.returncode == 0, done.stderr
+
+
+def in_process(folder: Path, command: str, **variables: str) -> "subprocess.CompletedProcess[bytes]":
+    line = ["sh", "-c", f"{shlex.quote(str(SCALEVEC))} {command}"]
+    return subprocess.run(line, cwd=folder, env=os.environ | variables, capture_output=True)
