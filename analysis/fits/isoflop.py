@@ -89,7 +89,7 @@ def _budgets(
     rows: pd.DataFrame, compute: FloatArray, options: AnalysisOptions
 ) -> Iterator[npt.NDArray[np.intp]]:
     """Positions of the rows of each budget, smallest first."""
-    planned: "pd.Series[Any] | None" = rows["budget"].astype(str) if "budget" in rows.columns else None
+    planned: pd.Series[Any] | None = rows["budget"].astype(str) if "budget" in rows.columns else None
     if planned is None and options.c_convention == "given":
         planned = budgets_of(rows)
     if planned is not None:
