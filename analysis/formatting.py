@@ -2,10 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 
+from scalevec.analysis.options import UNITS, Unit
 
-def loss_name(y: str) -> str:
-    """Return what the column ``y`` is called in text: ``loss`` is that of the test split."""
-    return "test loss" if y == "loss" else y
+
+def loss_name(y: str, unit: Unit) -> str:
+    """What the column ``y`` is called in text: ``loss`` of known unit is that of the test split."""
+    return "test loss" if y == "loss" and unit != "loss" else y
+
+
+def unit_of(y: str, unit: Unit) -> str:
+    """The unit of the column ``y`` as text; empty where it is not known."""
+    return UNITS[unit] if is_loss(y) else ""
+
+
+def loss_words(y: str, unit: Unit) -> list[str]:
+    """What the column ``y`` is called, and its unit where it is known."""
+    return list(filter(None, [loss_name(y, unit), unit_of(y, unit)]))
+
+
+def named_with_unit(y: str, unit: Unit) -> str:
+    """What the column ``y`` is called with its unit in parentheses, ``test loss (nats/token)``."""
+    return " ".join([loss_name(y, unit), *(f"({name})" for name in [unit_of(y, unit)] if name)])
 
 
 def signed(value: float) -> str:

@@ -16,8 +16,9 @@ Variable = Literal["N", "D", "C"]
 Loss = Literal["huber", "l1", "l2"]
 Residual = Literal["log", "linear"]
 Interval = Literal["auto", "seed-t", "residual-t", "cluster-t", "percentile", "profile", "none"]
-NConvention = Literal["matrices", "with-embedding", "total"]
+NConvention = Literal["matrices", "with-embedding", "total", "as-given"]
 CConvention = Literal["6nd", "counted", "given"]
+Unit = Literal["nats-per-token", "bits-per-token", "bits-per-byte", "loss"]
 
 VARIABLES: dict[str, str] = {"N": "parameters", "D": "tokens", "C": "FLOPs"}
 INTERVALS: dict[Interval, str] = {
@@ -33,7 +34,15 @@ N_CONVENTIONS: dict[NConvention, str] = {
     "matrices": "non-embedding matrix parameters without scale vectors",
     "with-embedding": "matrix parameters and embeddings, without scale vectors",
     "total": "all parameters",
+    "as-given": "the column n_params as it is",
 }
+UNITS: dict[Unit, str] = {
+    "nats-per-token": "nats/token",
+    "bits-per-token": "bits/token",
+    "bits-per-byte": "bits/byte",
+    "loss": "",
+}
+"""The unit of losses as text; empty where it is not known."""
 C_CONVENTIONS: dict[CConvention, str] = {
     "6nd": "6 x N x tokens",
     "counted": "FLOPs counted from the architecture, attention and head included",
@@ -87,6 +96,7 @@ class AnalysisOptions:
         default="matrices", metadata=_help("Parameters that N counts.", N_CONVENTIONS)
     )
     c_convention: CConvention = field(default="6nd", metadata=_help("FLOPs that C counts.", C_CONVENTIONS))
+    unit: Unit = field(default="nats-per-token", metadata=_help("Unit of the losses.", UNITS))
     margin: float | None = field(
         default=None, metadata=_help("Difference within which arms are equivalent, in nats/token.")
     )
@@ -143,6 +153,7 @@ class OptionChanges(TypedDict, total=False):
     cluster: str
     n_convention: NConvention
     c_convention: CConvention
+    unit: Unit
     margin: float | None
     looks: tuple[int, ...] | None
     settings: tuple[str, ...] | None

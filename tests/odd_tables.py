@@ -216,13 +216,13 @@ def fault_of(number: int, folder: Path) -> str:
     return f"table {number}: {' '.join(arguments)[:300]}: {'; '.join(problems)}" if problems else ""
 
 
-def _problems(code: object, said: str, took: float) -> Iterator[str]:
+def _problems(code: object, message: str, took: float) -> Iterator[str]:
     if code not in (0, 2):
-        yield f"exit {code}: {said[-500:]}"
-    if "Traceback" in said or "internal error" in said:
+        yield f"exit {code}: {message[-500:]}"
+    if "Traceback" in message or "internal error" in message:
         yield "a fault"
-    if code == 2 and not 0 < len(said) < 3_000:
-        yield f"a message of {len(said)} characters"
+    if code == 2 and not 0 < len(message) < 3_000:
+        yield f"a message of {len(message)} characters"
     if took > LONGEST_S:
         yield f"{took:.1f} s"
     if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > MOST_BYTES:

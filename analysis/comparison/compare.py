@@ -47,12 +47,13 @@ from scalevec.analysis.options import (
     NConvention,
     OptionChanges,
     Residual,
+    Unit,
     Variable,
     chosen_options,
 )
 
 _CRITERION = ("law", "x", "y", "loss", "delta", "residual", "n_convention", "c_convention")
-_STATED = (*_CRITERION, "where", "level", "seed", "cluster")
+_STATED = (*_CRITERION, "unit", "where", "level", "seed", "cluster")
 """The options that a comparison repeats under their own names."""
 
 
@@ -96,7 +97,7 @@ class Comparison:
         law: The law that gives multipliers; ``x`` is its variable (N, D or C) and ``y`` what is judged.
         loss: The loss of the fit; ``delta`` is Huber's and ``residual`` the scale it acts on.
         n_bootstrap: Bootstrap replicates; ``seed`` is theirs and ``cluster`` the column of dependent rows.
-        n_convention: What N counts; ``c_convention`` what C counts.
+        n_convention: What N counts; ``c_convention`` what C counts; ``unit`` is that of losses.
         laws: The fitted law of each side in each variable that was needed, with its optimality and starts.
         where: The expression by which rows were chosen; None for all.
         excluded: Number of rows of these arms that ``where`` leaves out.
@@ -138,6 +139,7 @@ class Comparison:
     cluster: str
     n_convention: NConvention
     c_convention: CConvention
+    unit: Unit
     laws: tuple[dict[str, Any], ...]
     where: str | None
     excluded: dict[str, int]

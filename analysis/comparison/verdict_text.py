@@ -2,7 +2,7 @@
 
 from scalevec.analysis.comparison.verdict import Evidence, Verdict, blocks, raw_verdict
 from scalevec.analysis.data.pairs import FAILED, WAITING
-from scalevec.analysis.formatting import is_loss, joined, p_value, percent, plural, span
+from scalevec.analysis.formatting import is_loss, joined, p_value, percent, plural, span, unit_of
 from scalevec.analysis.statistics.paired import seeds_needed
 
 
@@ -52,7 +52,7 @@ def _start(evidence: Evidence) -> str:
     """The mean difference and what it is over."""
     y, value = evidence.options.y, evidence.difference.mean or 0.0
     direction = "lower" if value < 0 else "higher"
-    unit = " nats/token" if is_loss(y) else ""
+    unit = f" {name}" if (name := unit_of(y, evidence.options.unit)) else ""
     over = f" on average over {_cells(evidence)}" if evidence.n_cells > 1 else " at one rung"
     return f"its {y} is {abs(value):.4f}{unit} {direction}{over}"
 

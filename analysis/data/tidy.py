@@ -221,7 +221,7 @@ def parameters_of(table: pd.DataFrame, n_convention: str = "matrices") -> FloatA
         require_column(table, "n_params_total", "n_convention total")
         return np.asarray(table["n_params_total"], float)
     n_params = np.asarray(table["n_params"], float)
-    if n_convention == "matrices":
+    if n_convention in ("matrices", "as-given"):
         return n_params
     require_column(table, "n_params_embedding", "n_convention with-embedding")
     total: FloatArray = n_params + np.asarray(table["n_params_embedding"], float)

@@ -159,8 +159,8 @@ class _Evaluator:
 
     def _compared(self, node: ast.Compare, operation: ast.cmpop, left: ast.expr, right: ast.expr) -> Any:
         if isinstance(operation, _MEMBERSHIPS):
-            found = self._is_member(node, left, right)
-            return found if isinstance(operation, ast.In) else ~found
+            is_listed = self._is_member(node, left, right)
+            return is_listed if isinstance(operation, ast.In) else ~is_listed
         if type(operation) not in _COMPARISONS:
             raise self._refuse(f"{self._shown(node)!r} is not allowed; allowed: {ALLOWED}")
         values = self._value(left), self._value(right)
@@ -181,10 +181,10 @@ class _Evaluator:
             raise self._refuse(f"{self._shown(right)!r} lists columns; allowed: values")
         if any(_is_text(member) != _is_text(value) for member in members):
             raise self._refuse(f"{self._shown(node)!r} compares text with a number")
-        found = pd.Series(False, self.table.index)
+        is_listed = pd.Series(False, self.table.index)
         for member in members:
-            found |= np.asarray(operator.eq(value, member), dtype=bool)
-        return found
+            is_listed |= np.asarray(operator.eq(value, member), dtype=bool)
+        return is_listed
 
 
 def _is_text(value: Any) -> bool:

@@ -16,7 +16,7 @@ from scalevec.analysis.figures.style import (
     plain_ticks,
     title,
 )
-from scalevec.analysis.formatting import count, loss_name, percent
+from scalevec.analysis.formatting import count, loss_name, percent, unit_of
 from scalevec.analysis.tables import strategies
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def _caption(comparisons: Sequence[Comparison]) -> str:
     first = comparisons[0]
     degrees = " or ".join(str(df) for df in sorted({c.loss_difference.df for c in comparisons}))
     return (
-        f"Difference of the {loss_name(first.y)} to {first.reference}, paired by seed; below zero is better. "
+        f"Difference of the {loss_name(first.y, first.unit)} to {first.reference}, paired by seed; below "
+        "zero is better. "
         "Small dots: single pairs. Diamond: mean over all rungs. "
         f"Bars: {percent(first.level)} t intervals with the noise pooled within rungs ({degrees} degrees of "
         "freedom); those of one rung are descriptive. No bar: no interval."
@@ -136,7 +137,9 @@ def _small_forests(
 
 
 def _axis_label(data: FigureInput) -> str:
-    return f"loss difference to\n{data.trials.reference} (nats/token)"
+    options = data.trials.options
+    unit = f" ({name})" if (name := unit_of(options.y, options.unit)) else ""
+    return f"loss difference to\n{data.trials.reference}{unit}"
 
 
 def _margin(comparisons: Sequence[Comparison]) -> float:

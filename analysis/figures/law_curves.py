@@ -21,7 +21,7 @@ from scalevec.analysis.figures.style import (
 )
 from scalevec.analysis.fits.bands import band
 from scalevec.analysis.fits.columns import variable_of
-from scalevec.analysis.formatting import loss_name, percent, plural
+from scalevec.analysis.formatting import loss_name, named_with_unit, percent, plural
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS, AnalysisOptions
 
@@ -63,7 +63,8 @@ def _loss_caption(rows: pd.DataFrame, options: AnalysisOptions, *, has_laws: boo
         "from seed noise, given the form of the law. "
     )
     return (
-        f"Points: {loss_name(options.y)} of {len(rows)} trials ({plural(rows['seed'].nunique(), 'seed')}). "
+        f"Points: {loss_name(options.y, options.unit)} of {len(rows)} trials "
+        f"({plural(rows['seed'].nunique(), 'seed')}). "
         f"{laws if has_laws else ''}"
         f"C: {C_CONVENTIONS[options.c_convention]}; N: {N_CONVENTIONS[options.n_convention]}."
     )
@@ -85,7 +86,7 @@ def _loss_page(
         _set_log_axes(axis, variable_of(trials, options.x, options), AXES[options.x], medium)
 
     entries = data.entries(arm for trials in parts.values() for arm in trials["arm"])
-    label = f"{loss_name(options.y)} (nats/token)"
+    label = named_with_unit(options.y, options.unit)
     return small_multiples(medium, list(parts), draw, label=label, entries=entries, row_height=3.1)
 
 

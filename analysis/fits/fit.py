@@ -17,7 +17,7 @@ from scalevec.analysis.fits.intervals import NoInterval, Replicates, replicates
 from scalevec.analysis.fits.isoflop import Optimum
 from scalevec.analysis.fits.law_tests import likelihood_comparison
 from scalevec.analysis.fits.profile_likelihood import ProfileIntervals, refusal
-from scalevec.analysis.formatting import is_loss, joined
+from scalevec.analysis.formatting import joined, unit_of
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.options import (
     C_CONVENTIONS,
@@ -30,6 +30,7 @@ from scalevec.analysis.options import (
     NConvention,
     OptionChanges,
     Residual,
+    Unit,
     Variable,
     chosen_options,
 )
@@ -64,7 +65,7 @@ class Fit:
         n_points: Points that are fitted, in ``n_clusters`` independent runs.
         excluded: Number of rows that were left out, by reason.
         loss: The loss of the fit; ``delta`` is Huber's and ``residual`` the scale it acts on.
-        n_convention: What N counts; ``c_convention`` what C counts.
+        n_convention: What N counts; ``c_convention`` what C counts; ``unit`` is that of losses.
         hold_out: The largest rung (or what was asked for) predicted from the other points.
         prediction: The law at twice the largest compute, with its interval.
         joint: A joint fit of all arms against separate ones; empty where the law is not fitted jointly.
@@ -98,6 +99,7 @@ class Fit:
     residual: Residual
     n_convention: NConvention
     c_convention: CConvention
+    unit: Unit = "nats-per-token"
     hold_out: dict[str, Any] = field(default_factory=dict)
     prediction: dict[str, Any] = field(default_factory=dict)
     joint: dict[str, Any] = field(default_factory=dict)
@@ -151,7 +153,7 @@ def fit(
 
 def _units(options: AnalysisOptions) -> dict[str, str]:
     """The unit of each parameter with the chosen x and y."""
-    y = "nats/token" if is_loss(options.y) else f"unit of {options.y}"
+    y = unit_of(options.y, options.unit) or f"unit of {options.y}"
     named = {"unit of x": VARIABLES[options.x], "nats/token": y}
     units = dict(law_named(options.law).units)
     for old, new in named.items():
@@ -247,6 +249,7 @@ def _result(data: ArmData, law: FittedLaw, arm: int, uncertainty: _Uncertainty, 
         residual=options.residual,
         n_convention=options.n_convention,
         c_convention=options.c_convention,
+        unit=options.unit,
     )
 
 

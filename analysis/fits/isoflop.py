@@ -63,11 +63,11 @@ def isoflop_optima(rows: pd.DataFrame, options: AnalysisOptions) -> list[Optimum
     n_params, compute = variable_of(rows, "N", options), variable_of(rows, "C", options)
     loss = rows["loss"].to_numpy(float)
     tokens = _tokens(rows, n_params, compute)
-    found = []
+    best_sizes = []
     for at in _budgets(rows, compute, options):
         optimum = _vertex(n_params[at], loss[at], float(np.exp(np.mean(np.log(compute[at])))))
-        found.append(_with_tokens(optimum, n_params[at], tokens[at]))
-    return found
+        best_sizes.append(_with_tokens(optimum, n_params[at], tokens[at]))
+    return best_sizes
 
 
 def _tokens(rows: pd.DataFrame, n_params: FloatArray, compute: FloatArray) -> FloatArray:

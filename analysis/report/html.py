@@ -18,7 +18,7 @@ from scalevec.analysis.figures.drawing import page_figures
 from scalevec.analysis.figures.figure_input import FigureInput, figure_input
 from scalevec.analysis.files import write_atomically
 from scalevec.analysis.fits.fit import Fit, fit, fit_arm
-from scalevec.analysis.formatting import limits, loss_name, percent, signed, span
+from scalevec.analysis.formatting import limits, named_with_unit, percent, signed, span
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.options import (
     C_CONVENTIONS,
@@ -133,7 +133,7 @@ def render_report(data: ReportInput) -> str:
             law=law_named(options.law),
             formula=formula_of(options),
             options=options,
-            loss_name=loss_name(options.y),
+            loss_name=named_with_unit(options.y, options.unit),
             n_words=N_CONVENTIONS[options.n_convention],
             c_words=C_CONVENTIONS[options.c_convention],
             counts=_status_counts(data.table),

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from scalevec.analysis.comparison.compare import Comparison
-from scalevec.analysis.formatting import aligned, p_value, percent, signed, span
+from scalevec.analysis.formatting import aligned, p_value, percent, signed, span, unit_of
 
 MOST_LINES = 14
 """A verdict is read without scrolling; the rest is behind ``--verbose``."""
@@ -20,7 +20,7 @@ def verdict_table(comparisons: Sequence[Comparison]) -> str:
             minus reference, in nats/token for a loss.
     """
     first = comparisons[0]
-    unit = ", nats/token" if first.y.startswith("loss") else ""
+    unit = f", {name}" if (name := unit_of(first.y, first.unit)) else ""
     head = f"{first.y}: arm minus {first.reference}{unit}; p by Holm over the arms"
     header = ("arm", "difference", f"{percent(first.level)} interval", "p", "verdict")
     most_arms = MOST_LINES - 3

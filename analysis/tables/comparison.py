@@ -8,7 +8,7 @@ import pandas as pd
 from scalevec.analysis.comparison.compare import Comparison, compared
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.tidy import checked, comparison_rows, simulation_warnings
-from scalevec.analysis.formatting import loss_name, percent, signed, span
+from scalevec.analysis.formatting import loss_words, percent, signed, span
 from scalevec.analysis.tables.content import Table
 from scalevec.analysis.tables.phrases import absence_note
 
@@ -86,7 +86,7 @@ def _notes(comparisons: Sequence[Comparison]) -> list[str]:
         return []
     first = comparisons[0]
     return [
-        f"Difference: arm minus {first.reference}, {loss_name(first.y)} in nats/token, paired; "
+        f"Difference: arm minus {first.reference}, {' in '.join(loss_words(first.y, first.unit))}, paired; "
         "negative is better.",
         f"Intervals: {percent(first.level)}, t with noise pooled within rungs; by rung they are descriptive. "
         "The mean gives each rung the same weight and speaks of these rungs.",

@@ -10,7 +10,7 @@ from scalevec.analysis.comparison.multipliers import Multiplier
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.pairs import differs
 from scalevec.analysis.data.tidy import simulation_warnings
-from scalevec.analysis.formatting import few, joined, loss_name, percent, signed
+from scalevec.analysis.formatting import few, joined, loss_words, percent, signed
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
 
 NO_VECTORS = "no vectors"
@@ -61,7 +61,8 @@ def loss_notes(trials: ComparedTrials) -> list[str]:
     """How means and differences are to be read."""
     level = percent(trials.options.level)
     notes = [
-        f"Loss: {loss_name(trials.options.y)}, nats/token, mean over seeds. Difference: arm minus "
+        f"Loss: {', '.join(loss_words(trials.options.y, trials.options.unit))}, mean over seeds. "
+        "Difference: arm minus "
         f"{trials.reference}, paired by seed; negative is better. ±: half the {level} interval "
         "(t, seed noise pooled within cells); no ± where no seed repeats."
     ]
@@ -101,7 +102,7 @@ def convention_notes(trials: ComparedTrials) -> list[str]:
     options = trials.options
     return [
         f"N: {N_CONVENTIONS[options.n_convention]}; C: {C_CONVENTIONS[options.c_convention]}.",
-        decay_note(trials),
+        *decay_notes(trials),
         *rate_notes(trials),
         *fraction_notes(trials),
         *absence_notes(trials),
@@ -109,16 +110,16 @@ def convention_notes(trials: ComparedTrials) -> list[str]:
     ]
 
 
-def decay_note(trials: ComparedTrials) -> str:
-    """Which vectors of which arm decay, and how strongly matrices do."""
+def decay_notes(trials: ComparedTrials) -> list[str]:
+    """Which vectors of which arm decay, and how strongly matrices do; nothing where no column tells."""
     if not trials.has("vector_decay"):
-        return "Weight decay: this source does not say which scale vectors decay."
+        return []
     decaying = "; ".join(f"{policy} in {joined(arms)}" for policy, arms in _arms_by(decay_of, trials).items())
     strength = ""
     if trials.has("matrix_decay"):
         values = sorted(trials.rows["matrix_decay"].dropna().unique().tolist())
         strength = f" {', '.join(f'{value:g}' for value in values)} on matrices;"
-    return f"Weight decay:{strength} of the scale vectors decay: {decaying}."
+    return [f"Weight decay:{strength} of the scale vectors decay: {decaying}."]
 
 
 def decay_of(rows: pd.DataFrame) -> str:

@@ -1,9 +1,12 @@
 """``scalevec fit``: a scaling law for each arm."""
 
+from dataclasses import replace
+
 from scalevec import analysis
 from scalevec.analysis.options import OptionChanges
 from scalevec.orchestrator.cli.options import RUNS, Output, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.commands.analyse.question import meanings_of
 from scalevec.orchestrator.sources.sources import open_source
 
 
@@ -14,5 +17,6 @@ def fit(
     output: Output = None,
 ) -> Result:
     """Fit a scaling law to each arm."""
-    fits = analysis.fit(open_source(source, runs_dir).rows, analysis.AnalysisOptions(**given))
+    data = open_source(source, runs_dir)
+    fits = analysis.fit(data.rows, replace(analysis.AnalysisOptions(**meanings_of(data)), **given))
     return Result([fit.to_dict() for fit in fits], "\n".join(map(analysis.fit_text, fits)), output=output)

@@ -37,7 +37,7 @@ def options_of(source: Source, given: OptionChanges) -> AnalysisOptions:
     from scalevec.sweeps.options import analysis_options
 
     planned = analysis_options(source.compare)
-    options = replace(AnalysisOptions(**planned), **given)
+    options = replace(AnalysisOptions(**meanings_of(source), **planned), **given)
     changed = [
         f"{name} {getattr(options, name)} (sweep file: {value})"
         for name, value in planned.items()
@@ -46,6 +46,16 @@ def options_of(source: Source, given: OptionChanges) -> AnalysisOptions:
     if changed:
         note(f"other than in the sweep file: {', '.join(changed)}")
     return options
+
+
+def meanings_of(source: Source) -> OptionChanges:
+    """Return what N and the loss of ``source`` mean: known of a sweep and of what `results` wrote of one.
+
+    Of another table nothing is known but its numbers.
+    """
+    if source.folder is not None or {"trial_id", "sweep"} <= set(source.rows.columns):
+        return {}
+    return {"n_convention": "as-given", "unit": "loss"}
 
 
 def reference_of(source: Source, reference: str | None) -> str:

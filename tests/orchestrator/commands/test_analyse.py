@@ -66,3 +66,31 @@ def test_an_option_other_than_in_the_sweep_file_is_named(rows, capsys):
     assert capsys.readouterr().err == "other than in the sweep file: law power-floor (sweep file: power)\n"
     options_of(source, {"law": "power"})
     assert capsys.readouterr().err == ""
+
+
+def test_nothing_is_said_of_n_or_the_loss_of_a_table_that_does_not_say_it(rows, tmp_path, scalevec):
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    for words in ("fit", "compare --verbose", "table", "table t.csv comparison", "table t.csv scaling"):
+        name, *others = words.split()
+        done = scalevec(name, *(others if "t.csv" in others else ["t.csv", *others]), "--bootstrap", "20")
+        assert done.returncode == 0, done.stderr
+        for claim in ("nats", "matri", "scale vectors", "test loss", "embedding"):
+            assert claim not in done.stdout + done.stderr, words
+    assert "N: the column n_params as it is" in scalevec("fit", "t.csv", "--bootstrap", "0").stdout
+
+
+def test_the_unit_and_the_convention_that_a_person_names_are_said(rows, tmp_path, scalevec):
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    shown = scalevec("compare", "t.csv", "--unit", "bits-per-byte", "--n-convention", "matrices", "--verbose")
+    assert "bits/byte lower" in shown.stdout
+    assert "N: non-embedding matrix parameters" in shown.stdout
+    fitted = scalevec("fit", "t.csv", "--unit", "bits-per-byte", "--bootstrap", "0").stdout
+    assert " bits/byte x FLOPs^alpha" in fitted
+
+
+def test_a_sweeps_own_table_keeps_its_meanings(rows, tmp_path, scalevec):
+    own = rows.assign(trial_id=[f"t{i}" for i in range(len(rows))], sweep="s")
+    own.to_csv(tmp_path / "t.csv", index=False)
+    shown = scalevec("compare", "t.csv", "--verbose", "--bootstrap", "20").stdout
+    assert "nats/token" in shown
+    assert "N: non-embedding matrix parameters without scale vectors" in shown
