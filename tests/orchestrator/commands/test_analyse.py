@@ -89,8 +89,8 @@ def test_the_unit_and_the_convention_that_a_person_names_are_said(rows, tmp_path
 
 
 def test_a_sweeps_own_table_keeps_its_meanings(rows, tmp_path, scalevec):
-    own = rows.assign(trial_id=[f"t{i}" for i in range(len(rows))], sweep="s")
-    own.to_csv(tmp_path / "t.csv", index=False)
+    of_sweep = rows.assign(trial_id=[f"t{i}" for i in range(len(rows))], sweep="s")
+    of_sweep.to_csv(tmp_path / "t.csv", index=False)
     shown = scalevec("compare", "t.csv", "--verbose", "--bootstrap", "20").stdout
     assert "nats/token" in shown
     assert "N: non-embedding matrix parameters without scale vectors" in shown
