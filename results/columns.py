@@ -51,7 +51,9 @@ _SEMANTIC_PATHS: dict[str, tuple[str, ...]] = {
     "vector_decay": ("model", "scale_vectors", "weight_decay"),
     "matrix_decay": ("optimizer", "weight_decay"),
 }
-_KINDS: dict[str, type] = {"str": str, "Int64": int, "float64": float}
+_KINDS: dict[str, type] = {
+    name: {"str": str, "Int64": int, "float64": float}[kind] for name, kind in COLUMNS.items()
+}
 _ABOVE_ZERO = ("n_params", "n_tokens", "flops", "loss")
 
 
@@ -71,17 +73,14 @@ def checked_columns(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ``CorruptRecordError`` of ``path``, where they were read.
     """
-    return {
-        name: _above_zero(path, name, checked(path, name, _KINDS[kind], values[name]))
-        for name, kind in COLUMNS.items()
-        if name in values
+    columns = {
+        name: checked(path, name, _KINDS[name], value) for name, value in values.items() if name in _KINDS
     }
-
-
-def _above_zero(path: Path, name: str, value: Any) -> Any:
-    if name in _ABOVE_ZERO and value is not None and value <= 0:
-        raise CorruptRecordError(path, f"has {name} = {value}, not above zero")
-    return value
+    for name in _ABOVE_ZERO:
+        value = columns.get(name)
+        if value is not None and value <= 0:
+            raise CorruptRecordError(path, f"has {name} = {value}, not above zero")
+    return columns
 
 
 def checked(path: Path, name: str, kind: type, value: Any) -> Any:
@@ -105,4 +104,4 @@ def _as_float(path: Path, name: str, value: float) -> float:
 
 def is_storable_text(text: str) -> bool:
     """Databases take neither a NUL nor half of a surrogate pair."""
-    return "\0" not in text and text.encode(errors="replace").decode() == text
+    return "\0" not in text and (text.isascii() or text.encode(errors="replace").decode() == text)

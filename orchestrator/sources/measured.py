@@ -109,6 +109,8 @@ def with_vector_norms(source: Source, runs_dir: Path) -> Source:
         for names, metrics in _compared_metrics(source, runs_dir, ("trial_id",), ("completed",))
         if metrics
     }
+    if not norms:
+        return source
     columns = pd.DataFrame.from_dict(norms, orient="index")
     return replace(source, rows=source.rows.join(columns, on="trial_id"))
 

@@ -43,6 +43,18 @@ def test_the_newest_checkpoint_is_known_by_its_name(tmp_path):
     assert newest_step(tmp_path) == 40
 
 
+def test_files_of_other_programs_beside_checkpoints_are_left_alone(tmp_path):
+    """A tool that synchronises folders makes such names."""
+    save_checkpoint(tmp_path, checkpoint(3))
+    foreign = ["step-x.safetensors", "step-000000009 (1).safetensors", "step-000000009.safetensors.part"]
+    for name in foreign:
+        (tmp_path / name).write_text("foreign")
+    assert newest_step(tmp_path) == 3
+    assert load_newest(tmp_path, silent).step == 3
+    save_checkpoint(tmp_path, checkpoint(4))
+    assert {path.name for path in tmp_path.iterdir()} > set(foreign)
+
+
 def test_a_folder_that_is_deleted_and_made_anew_meanwhile_can_be_looked_at(tmp_path):
     folder, done = tmp_path / "trunk", threading.Event()
 
