@@ -98,7 +98,13 @@ class Simulate(Section):
     seed_noise: NotNegative = 0.005
     """Standard deviation, in nats, of what all arms share at one rung, budget and seed."""
     pair_noise: NotNegative = 0.002
-    """Standard deviation, in nats, of each trial's own part."""
+    """Standard deviation, in nats, of the part that arms do not share."""
+    stream_share: Probability = 0.3
+    """Share of the variance of ``pair_noise`` that the trials of one arm and stream have in common."""
+    block_noise: NotNegative = 0.01
+    """Standard deviation, in nats, of what arms do not share on one of 64 blocks of the test split."""
+    block_share: Probability = 0.15
+    """Share of the variance of ``block_noise`` that all trials of an arm have in common."""
     learning_rate: RateBowl = RateBowl()
     """What a learning rate off its optimum costs."""
     faults: Faults = Faults()

@@ -8,12 +8,13 @@ import hashlib
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import Trial
-from scalevec.model.identity import digest
+from scalevec.model.identity import digest, stream_of
 from scalevec.sweeps import CorpusFacts
 from scalevec.sweeps.expansion.trials import ENDLESS
 
@@ -22,11 +23,19 @@ if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
     from scalevec.sweeps.sections.simulate import RateBowl, Simulate
 
 DEVICE = "simulated"
-DECISIVE = ("law", "arms", "seed_noise", "pair_noise", "learning_rate", "seed")
+DECISIVE = (
+    *("law", "arms", "seed_noise", "pair_noise", "stream_share", "block_noise", "block_share"),
+    *("learning_rate", "seed"),
+)
 """The parts of ``simulate`` that decide results."""
 ATTEMPT_FAULTS = ("preempted", "killed", "error", "out_of_memory", "node_failure")
 """Faults that end an attempt; ``nan`` belongs to the trial, ``slow_node`` ends nothing."""
 _STANDARD = NormalDist()
+TEST_BLOCKS, BLOCK_TOKENS = 64, 6_250
+"""Of a test split that does not exist."""
+TEXT_SPREAD = 0.15
+"""Nats by which blocks of text differ for every trial alike, as those of a real test split do."""
+_DIGITS = 8
 _BITS = 53
 
 
@@ -36,6 +45,8 @@ class Truth:
 
     loss: float | None
     diverged_at_step: int | None
+    loss_blocks: list[float] | None = None
+    """On each block of the test split, with ``loss`` as their mean."""
 
     @property
     def status(self) -> str:
@@ -100,15 +111,47 @@ def rate_penalty(bowl: "RateBowl", n_params: float, rate: float) -> float | None
 
 
 def truth(simulate: "Simulate", arm: str, trial: Trial, trial_id: str) -> Truth:
-    """The loss of ``trial``: its law, its learning rate, and two kinds of noise."""
+    """The loss of ``trial``: its law, its learning rate, the noise of stream and trial, the test split.
+
+    What arms share follows from the stream and the budget, so that two rungs or settings are independent.
+    """
     n_params, seed = count_parameters(trial.model).matrices, simulate.seed
     penalty = rate_penalty(simulate.learning_rate, n_params, trial.optimizer.learning_rate)
     if penalty is None or uniform(seed, "nan", trial_id) < simulate.faults.nan:
         return Truth(None, 1 + int(uniform(seed, "nan at", trial_id) * trial.steps))
-    kind = (trial.optimizer.name, trial.schedule.name)
-    shared = normal(seed, "shared", n_params, trial.tokens, trial.seed, *kind)
-    noise = simulate.seed_noise * shared + simulate.pair_noise * normal(seed, "own", trial_id)
-    return Truth(expected_loss(simulate, arm, n_params, trial.tokens) + penalty + noise, None)
+    stream = stream_of(trial)
+    shared = normal(seed, "shared", stream, trial.tokens)
+    of_arm = _with_share(
+        simulate.stream_share, normal(seed, "stream", arm, stream), normal(seed, "own", trial_id)
+    )
+    noise = simulate.seed_noise * shared + simulate.pair_noise * of_arm
+    expected = expected_loss(simulate, arm, n_params, trial.tokens) + penalty + noise
+    errors = _block_errors(simulate, arm, trial_id)
+    blocks = [float(f"{expected + error:.{_DIGITS}g}") for error in errors]
+    return Truth(math.fsum(blocks) / TEST_BLOCKS, None, blocks)
+
+
+def _block_errors(simulate: "Simulate", arm: str, trial_id: str) -> list[float]:
+    """What each block of the test split adds to the loss: the same for all, for the arm, for the trial."""
+    texts, arms = (_block_draws(simulate.seed, kind) for kind in ("text", f"arm {arm}"))
+    mean_text = math.fsum(texts) / TEST_BLOCKS  # no part of the law
+    return [
+        TEXT_SPREAD * (text - mean_text)
+        + simulate.block_noise
+        * _with_share(simulate.block_share, of_arm, normal(simulate.seed, "block", trial_id, block))
+        for block, (text, of_arm) in enumerate(zip(texts, arms, strict=True))
+    ]
+
+
+@lru_cache
+def _block_draws(seed: int, kind: str) -> list[float]:
+    """What many trials have in common on each block."""
+    return [normal(seed, "block", kind, block) for block in range(TEST_BLOCKS)]
+
+
+def _with_share(share: float, common: float, rest: float) -> float:
+    """A standard normal number of which ``share`` of the variance is ``common``."""
+    return math.sqrt(share) * common + math.sqrt(1 - share) * rest
 
 
 def draw_attempt(simulate: "Simulate", trial_id: str, number: int, avoid: Collection[str]) -> Attempt:
@@ -146,6 +189,8 @@ def result_fields(
         "status": outcome.status,
         "loss": outcome.loss,
         "loss_validation": outcome.loss,
+        "loss_blocks": outcome.loss_blocks,
+        "block_tokens": None if outcome.loss_blocks is None else [BLOCK_TOKENS] * TEST_BLOCKS,
         "diverged_at_step": outcome.diverged_at_step,
         "loss_initial": math.log(trial.model.vocabulary_size),
         "steps": steps,
@@ -160,7 +205,7 @@ def result_fields(
         "micro_batch": micro_batch,
         "resumes": resumes,
         "precision": trial.precision,
-        "test_tokens": ENDLESS,
+        "test_tokens": TEST_BLOCKS * BLOCK_TOKENS + 1,
         "validation_tokens": ENDLESS,
         "bytes_per_token": None,
     }

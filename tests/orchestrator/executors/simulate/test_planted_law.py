@@ -1,18 +1,23 @@
 """The planted law: pure functions of the section ``simulate``."""
 
+import hashlib
 import math
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scalevec.model.accounting import count_parameters
+from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
 from scalevec.orchestrator.executors.simulate.planted_law import (
     ATTEMPT_FAULTS,
     draw_attempt,
     expected_loss,
     normal,
     rate_penalty,
+    truth,
     uniform,
 )
 from scalevec.sweeps.sections.simulate import ArmLaw, Faults, PlantedLaw, RateBowl, Simulate
@@ -53,6 +58,63 @@ def test_normal_draws_have_mean_0_and_deviation_1():
     mean = math.fsum(drawn) / len(drawn)
     assert mean == pytest.approx(0, abs=0.03)
     assert math.fsum((value - mean) ** 2 for value in drawn) / len(drawn) == pytest.approx(1, abs=0.05)
+
+
+def trial(cell: str = "a", tokens: int = 10_240) -> Trial:
+    model = ModelConfig(Shape(16, 1, 2, 2, 48), 256)
+    stream = hashlib.sha256(cell.encode()).hexdigest()
+    return Trial(model, OptimizerConfig(), ScheduleConfig(), "c", 32, 1024, tokens, 0, stream=stream)
+
+
+def noise(simulate: Simulate, arm: str, of: Trial) -> float:
+    """What the loss of a trial has beside the law."""
+    n_params = count_parameters(of.model).matrices
+    return truth(simulate, arm, of, f"{arm} {of.stream} {of.tokens}").loss - expected_loss(
+        simulate, arm, n_params, of.tokens
+    )
+
+
+def drawn(simulate: Simulate, arm: str, tokens: int = 10_240) -> np.ndarray:
+    return np.array([noise(simulate, arm, trial(f"cell {number}", tokens)) for number in range(300)])
+
+
+def test_the_arms_of_a_cell_share_what_follows_from_the_stream():
+    simulate = Simulate(pair_noise=0.0, block_noise=0.0)
+    assert drawn(simulate, "a") == pytest.approx(drawn(simulate, "b"), abs=1e-6)
+    assert np.std(drawn(simulate, "a")) == pytest.approx(simulate.seed_noise, rel=0.15)
+
+
+def test_budgets_of_one_stream_share_a_part_of_what_is_the_arms_own():
+    simulate = Simulate(seed_noise=0.0, block_noise=0.0, stream_share=0.5)
+    first, second = drawn(simulate, "a"), drawn(simulate, "a", tokens=20_480)
+    assert np.corrcoef(first, second)[0, 1] == pytest.approx(0.5, abs=0.12)
+    assert abs(np.corrcoef(first, drawn(simulate, "b"))[0, 1]) < 0.15
+
+
+def test_the_loss_is_the_mean_of_its_blocks():
+    outcome = truth(Simulate(), "a", trial(), "name")
+    assert len(outcome.loss_blocks) == 64
+    assert outcome.loss == pytest.approx(np.mean(outcome.loss_blocks))
+
+
+def test_block_differences_of_two_pairs_share_what_is_common_to_their_arms():
+    simulate = Simulate(seed_noise=0.0, pair_noise=0.0, block_share=0.4)
+    blocks = {
+        (arm, cell): np.array(truth(simulate, arm, trial(cell), f"{arm} {cell}").loss_blocks)
+        for arm in ("a", "b")
+        for cell in map(str, range(40))
+    }
+    pairs = np.array([blocks["b", cell] - blocks["a", cell] for cell in map(str, range(40))])
+    assert np.std(pairs) == pytest.approx(math.sqrt(2) * simulate.block_noise, rel=0.1)
+    assert np.mean(np.corrcoef(pairs)[np.triu_indices(40, 1)]) == pytest.approx(0.4, abs=0.1)
+
+
+def test_without_block_noise_blocks_differ_for_all_arms_alike_and_not_in_the_mean():
+    simulate = Simulate(seed_noise=0.0, pair_noise=0.0, block_noise=0.0)
+    first, second = (truth(simulate, arm, trial(), arm) for arm in ("a", "b"))
+    assert first.loss_blocks == second.loss_blocks
+    assert np.std(first.loss_blocks) > 0.1
+    assert noise(simulate, "a", trial()) == pytest.approx(0, abs=1e-6)
 
 
 def test_the_best_rate_costs_nothing_and_a_factor_of_two_the_curvature():
