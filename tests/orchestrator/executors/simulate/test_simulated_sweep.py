@@ -107,7 +107,9 @@ def test_the_fit_recovers_the_planted_law(simulate, scalevec, tmp_path):
         tokens_per_parameter=[5, 20, 80, 320],
         seeds=[0, 1, 2],
         simulate={
-            **{"seed_noise": 0.001, "pair_noise": 0.001, "block_noise": 0},
+            "seed_noise": 0.001,
+            "pair_noise": 0.001,
+            "block_noise": 0,
             "arms": {"unified": {"gain": 1.3}},
         },
     )
