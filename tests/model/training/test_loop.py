@@ -11,7 +11,7 @@ from scalevec.model.training import loop
 from scalevec.model.training.checkpoints.state import load_newest
 from scalevec.model.training.loop import TrainingInterruptedError, TrainingRun, train
 from scalevec.model.training.progress import RunProgress, has_diverged
-from support import STEPS, MemoryRecorder, with_strategy
+from support import SEQUENCE, STEPS, MemoryRecorder, with_strategy
 
 ARMS = ("none", "baseline", "unified", "unified-dp")
 OUTCOME = ("status", "loss", "loss_validation", "loss_initial", "steps", "n_tokens")
@@ -44,6 +44,40 @@ def test_a_trial_learns_and_says_what_it_did(trial, corpus, tmp_path):
     assert result["steps"] == STEPS == len(recorder.rows)
     assert result["n_params"] == 16 * 16 * 4 + 3 * 16 * 48
     assert result["epochs"] == trial.tokens / corpus.tokens["train"]
+
+
+def test_the_result_has_the_losses_of_blocks_of_the_test_split(trial, corpus, tmp_path):
+    result, _ = run(trial, corpus, tmp_path)
+    assert len(result["loss_blocks"]) == len(result["block_tokens"]) == 64
+    assert sum(result["block_tokens"]) == corpus.tokens["test"] - 1
+    weighted = zip(result["loss_blocks"], result["block_tokens"], strict=True)
+    mean = sum(loss * tokens for loss, tokens in weighted) / sum(result["block_tokens"])
+    assert mean == pytest.approx(result["loss"], abs=1e-6)
+
+
+def test_a_split_of_few_sequences_has_no_blocks_and_that_is_said(trial, corpus, tmp_path):
+    result, recorder = run(replace(trial, evaluation_tokens=15 * SEQUENCE), corpus, tmp_path)
+    assert result["loss_blocks"] is None
+    assert result["loss"] > 0
+    assert any("the test split has 15 sequences, 16 or more are needed" in text for text in recorder.said)
+
+
+def test_a_trial_is_evaluated_on_the_beginning_of_each_split(trial, corpus, tmp_path):
+    few, all_of_it = (replace(trial, evaluation_tokens=n, stream="ab" * 32) for n in (20 * SEQUENCE, 0))
+    first, _ = run(few, corpus, tmp_path / "few")
+    whole, _ = run(all_of_it, corpus, tmp_path / "all")
+    assert first["block_tokens"] == [SEQUENCE] * 20
+    assert sum(whole["block_tokens"]) == corpus.tokens["test"] - 1
+    assert (first["loss"] != whole["loss"], first["loss_validation"] != whole["loss_validation"]) == (
+        True,
+        True,
+    )
+
+
+def test_a_diverged_trial_has_no_blocks(trial, corpus, tmp_path):
+    wild = replace(trial, optimizer=replace(trial.optimizer, learning_rate=1e30, clip_norm=1e30))
+    result, _ = run(replace(wild, schedule=ScheduleConfig()), corpus, tmp_path)
+    assert (result["status"], result["loss_blocks"], result["block_tokens"]) == ("diverged", None, None)
 
 
 def test_the_first_loss_is_that_of_guessing(trial, corpus, tmp_path):
