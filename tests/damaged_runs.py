@@ -22,6 +22,7 @@ NAME = SWEEP["name"]
 OF_SWEEP = ("members.json", "tuning.json", "resolved.json", "sweep.yaml", "origin.json", "verdicts.json")
 OF_TRIAL = ("trial.json", "environment.json", "events.jsonl", "metrics.jsonl", "result.json", "log.txt")
 RARE = ("job.json", "claims/0001.json", "claims/0001.beat", "claims/0001.done")
+TUNE = {"learning_rate": [0.004, 0.008, 0.016], "rungs": ["small"], "seeds": [100], "extend": 1}
 ESCAPES = "\x1b[2J\x1b]0;title\x07"
 ODD: tuple[Any, ...] = (
     *(None, True, 0, -1, 0.5, 10**40, 1e308, float("nan"), [], {}, [[]], [None], {"a": 1}),
@@ -60,9 +61,8 @@ WITHOUT_SWEEP = ("collect", "store", "explain")
 
 def whole_runs(folder: Path) -> Path:
     """A runs folder with nothing broken: tuning, comparison, and the records that training leaves."""
-    tune = {"learning_rate": [0.004, 0.008, 0.016], "rungs": ["small"], "seeds": [100], "extend": 1}
     measure = {"what": ["preconditioner"], "every": 100}
-    simulated(folder, tune=tune, compare={"reference": "baseline", "margin": 0.005}, measure=measure)
+    simulated(folder, tune=TUNE, compare={"reference": "baseline", "margin": 0.005}, measure=measure)
     names = list(trial_ids(folder))
     verdict = {"reference": "baseline", "arm": "unified", "verdict": "better", "pairs": [names[:2]]}
     SweepFolder.of(folder, NAME).add_verdicts([verdict | {"at": "2026-01-01T00:00:00.000+00:00"}])

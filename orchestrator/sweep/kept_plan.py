@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.sources.readable import readable
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RESULT_STATES, RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
@@ -55,7 +56,10 @@ def dropped_trials(folder: SweepFolder, places: Members, runs_dir: Path) -> list
     place. Those dropped by earlier edits stay on the list until their place returns.
     """
     held = {_position(entry) for entry in places}
-    before = (entry for entry in folder.members() or [] if entry.get("stage") == "comparison")
+    members: list[dict[str, Any]] = readable(
+        lambda: folder.members() or [], [], "which trials the sweep file dropped is not known"
+    )
+    before = (entry for entry in members if entry["stage"] == "comparison")
     gone = {_position(entry): entry for entry in (*folder.dropped(), *before) if _position(entry) not in held}
     listed = (_dropped(entry, runs_dir) for entry in gone.values())
     return [entry for entry in listed if entry["state"] not in _NEVER_STARTED]

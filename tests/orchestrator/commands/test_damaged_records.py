@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from damaged_runs import ESCAPES, whole_runs
+from damaged_runs import ESCAPES, TUNE, whole_runs
 from scalevec.orchestrator.sources.records import compare_section, tuning_choices
 from scalevec.orchestrator.sources.runs import Runs
 from scalevec.results.run_directory import RunDirectory, trial_ids
@@ -138,6 +138,14 @@ def test_a_run_with_damaged_choices_is_refused_rather_than_tuned_again(folder, r
     done = call_main(["run", NAME, "--runs", str(runs), "--executor", "simulate"], tmp_path, {})
     assert done.returncode == 2
     assert f"choices.0.chosen: Field required; restore {folder.tuning_path}" in done.stderr
+
+
+def test_a_run_writes_members_again_that_nobody_can_read(folder, runs, tmp_path, capsys):
+    whole = folder.members()
+    folder.members_path.write_text("{")
+    simulated(runs, tune=TUNE)
+    assert "members.json: is not whole JSON" in capsys.readouterr().err
+    assert {member["trial_id"] for member in folder.members()} == {member["trial_id"] for member in whole}
 
 
 @pytest.mark.parametrize("section", [None, {"x": "zz"}, {"level": "high"}, {"reference": 7}])
