@@ -6,12 +6,13 @@ from typing import Any
 
 import pandas as pd
 
+from scalevec.analysis.comparison.growth import prediction_interval
 from scalevec.analysis.comparison.multipliers import SIDES, described, line_problem
 from scalevec.analysis.data.pairs import Pairs, varying
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.fit_warnings import hold_out_warning
-from scalevec.analysis.fits.hold_out import hold_out
+from scalevec.analysis.fits.hold_out import held_rows, hold_out
 from scalevec.analysis.fits.law_tests import likelihood_comparison
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
@@ -78,9 +79,16 @@ def held_out_difference(pairs: Pairs, options: AnalysisOptions) -> dict[str, Any
     }
     if reasons := [of_side["reason"] for of_side in held.values() if "reason" in of_side]:
         return {**shown, "reason": reasons[0]}
+    predicted, observed = (held["arm"][name] - held["reference"][name] for name in ("predicted", "observed"))
+    rows = held_rows(_rows(pairs, "reference"), given, which)
+    in_one_variable = law_named(alone).variables == ("x",) and options.x == "C"
+    interval = prediction_interval(pairs, rows, predicted, options) if in_one_variable else None
     return {
         **shown,
-        **{name: held["arm"][name] - held["reference"][name] for name in ("predicted", "observed")},
+        "predicted": predicted,
+        "observed": observed,
+        "interval": interval,
+        "fails": interval is not None and not interval[0] <= observed <= interval[1],
         **{f"relative_error_{side}": held[side]["relative_error"] for side in SIDES},
         "warnings": [f"{side}: {warning}" for side in SIDES for warning in hold_out_warning(held[side])],
     }

@@ -1,7 +1,7 @@
 """Compare arms with a reference: paired differences, multipliers, trend, equivalence, and a verdict."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -16,6 +16,14 @@ from scalevec.analysis.comparison.differences import (
     corrected_differences,
     rung_differences,
     trend_per_decade,
+)
+from scalevec.analysis.comparison.growth import (
+    UNTOLD,
+    Scaling,
+    answers,
+    growth_of,
+    hold_out_problem,
+    without_extrapolated,
 )
 from scalevec.analysis.comparison.multipliers import Multiplier, multipliers
 from scalevec.analysis.comparison.plan import (
@@ -39,7 +47,7 @@ from scalevec.analysis.data.pairs import (
     Pairs,
 )
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.formatting import is_loss
+from scalevec.analysis.formatting import is_loss, joined
 from scalevec.analysis.options import (
     AnalysisOptions,
     CConvention,
@@ -77,10 +85,12 @@ class Comparison:
         equivalence: Two one-sided tests against the margin (nats/token), or why there are none.
         joint: A joint fit of both arms, which shares the exponents, against separate fits.
         hold_out: The difference at the largest rung, predicted by laws of the other rungs, and as observed;
-            ``warnings`` are of those laws.
+            ``fails`` where it lies outside of the prediction's ``interval``; ``warnings`` are of those laws.
         verdict: ``better``, ``worse``, ``equivalent``, ``undecided``, ``invalid``, or ``incomplete`` while a
             planned pair has no result.
+        scaling: Whether the gain ``grows``, ``holds`` or ``shrinks`` with scale, or ``cannot be told``.
         sentence: The verdict with its figures, for people.
+        scaling_sentence: The same of ``scaling``.
         would_change: What would change the verdict.
         warnings: Caveats, one sentence each.
         arm_diverged: Pairs of which the arm's side alone diverged, by name.
@@ -116,7 +126,9 @@ class Comparison:
     joint: dict[str, Any]
     hold_out: dict[str, Any]
     verdict: Verdict
+    scaling: Scaling
     sentence: str
+    scaling_sentence: str
     would_change: str
     warnings: tuple[str, ...]
     arm_diverged: tuple[str, ...]
@@ -191,7 +203,32 @@ def compared(trials: ComparedTrials) -> list[Comparison]:
             f"interval is {trials.options.interval!r}; a comparison chooses its own: allowed is 'auto'"
         )
     notes = cautions.of_reference(trials)
-    return [_comparison(trials, paired, evidence, notes) for paired, evidence in judged(trials)]
+    family = judged(trials)
+    comparisons = [_comparison(trials, paired, evidence, notes) for paired, evidence in family]
+    growths = [
+        growth_of(
+            comparison.trend["multiplier_per_decade"], evidence.n_rungs, untold(evidence, comparison.hold_out)
+        )
+        for comparison, (_, evidence) in zip(comparisons, family, strict=True)
+    ]
+    levels = [paired.level(trials.options.level) for paired, _ in family]
+    return [
+        dataclasses.replace(comparison, scaling=answer, scaling_sentence=sentence)
+        for comparison, (answer, sentence) in zip(comparisons, answers(growths, levels), strict=True)
+    ]
+
+
+def untold(evidence: Evidence, hold_out: Mapping[str, Any]) -> list[str]:
+    """What stands against telling how the gain changes with scale."""
+    y = evidence.options.y
+    checks = (
+        (evidence.is_interim, f"{evidence.progress}, and no claim before the plan is done"),
+        (not is_loss(y), f"{y} is no loss"),
+        (evidence.same_trials, "the two arms are the same trials"),
+        (bool(evidence.arm_diverged), f"{evidence.arm} diverged where {evidence.reference} completed"),
+        (bool(evidence.censored), f"a learning rate of {joined(evidence.censored)} is censored"),
+    )
+    return [*(reason for holds, reason in checks if holds), *filter(None, [hold_out_problem(hold_out)])]
 
 
 def judged(trials: ComparedTrials) -> list[tuple[PairedArm, Evidence]]:
@@ -235,10 +272,13 @@ def _comparison(
     basis = carried.sentence(pairs) if verdict in CLAIMS else []
     left_out = trials.left_out([trials.reference, paired.arm])
     of_arm = multipliers(pairs, chosen)
+    hold_out = held_out_difference(pairs, chosen)
+    problem = hold_out_problem(hold_out)
     warnings = [*notes, *cautions.of_pairs(evidence, pairs)]
     if trials.options.where is None:
         verdicts = history_of(trials.source, VERDICTS)
         warnings += filter(None, [earlier_verdict(paired, verdicts, trials.reference)])
+    warnings += [problem] if problem else []
     if of_arm.reason:
         warnings.append(of_arm.reason)
     elif not pairs.dependent and is_loss(chosen.y):
@@ -250,15 +290,17 @@ def _comparison(
         pairs=evidence.n_pairs,
         loss_difference=evidence.difference,
         by_rung=tuple(rung_differences(pairs, chosen.level)),
-        compute_multipliers=_noted(of_arm.compute, evidence),
-        token_multipliers=_noted(of_arm.token, evidence),
-        time_multipliers=_noted(of_arm.time, evidence),
+        compute_multipliers=_noted(without_extrapolated(of_arm.compute, problem), evidence),
+        token_multipliers=_noted(without_extrapolated(of_arm.token, problem), evidence),
+        time_multipliers=_noted(without_extrapolated(of_arm.time, problem), evidence),
         trend={**trend_per_decade(pairs, chosen.level), "multiplier_per_decade": of_arm.per_decade},
         equivalence=evidence.equivalence,
         joint=joint_against_separate(pairs, chosen),
-        hold_out=held_out_difference(pairs, chosen),
+        hold_out=hold_out,
         verdict=verdict,
+        scaling=UNTOLD,
         sentence=" ".join([sentence(evidence, verdict, reasons), *basis, *plan_sentences(plan)]),
+        scaling_sentence="",
         would_change=would_change(evidence, verdict, reasons),
         warnings=(*warnings, *cautions.unverified(laws), *cautions.not_unique(laws)),
         arm_diverged=evidence.absences[ARM_DIVERGED],

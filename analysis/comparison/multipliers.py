@@ -222,7 +222,14 @@ class ArmLaws:
         if not abs(value[0]) <= np.log(LARGEST_FACTOR):
             return None
         interval, note = self.interval(float(value[0]), np.exp(replicates))
-        return {"estimate": float(np.exp(value[0])), "interval": interval, "note": note or self.remark}
+        error = float(np.std(replicates)) if interval else None
+        return {
+            "estimate": float(np.exp(value[0])),
+            "interval": interval,
+            "log_error": error,
+            "df": self.df,
+            "note": note or self.remark,
+        }
 
     def interval(self, log_value: float, replicates: FloatArray) -> tuple[tuple[float, float] | None, str]:
         """The t interval around exp(log_value) from ``replicates`` [draws], or None and why there is none."""

@@ -95,7 +95,9 @@ def _joint(joint: Mapping[str, Any]) -> list[str]:
 
 def comparison_text(comparisons: Sequence[Comparison]) -> str:
     """Each arm against the reference: the sentence, multipliers, trend, what would change it, warnings."""
-    return "\n".join("\n  ".join([c.sentence, *_comparison_lines(c)]) for c in comparisons)
+    return "\n".join(
+        "\n  ".join([c.sentence, c.scaling_sentence, *_comparison_lines(c)]) for c in comparisons
+    )
 
 
 def _comparison_lines(comparison: Comparison) -> Iterator[str]:
@@ -109,13 +111,17 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     if "predicted" in held:
         yield (
             f"hold-out ({held['by']}: {held['rung'][:80]}): difference predicted "
-            f"{signed(held['predicted'])}, seen {signed(held['observed'])}"
+            f"{signed(held['predicted'])}{_span(held['interval'])}, seen {signed(held['observed'])}"
         )
         yield from (f"hold-out, {warning}" for warning in held["warnings"])
     yield from (*_no_hold_out(held), *_joint(comparison.joint), *map(_law, comparison.laws))
     yield from _settings(comparison)
     yield from _environments(comparison)
     yield from (f"warning: {warning}" for warning in comparison.warnings)
+
+
+def _span(interval: tuple[float, float] | None) -> str:
+    return f" ({span(interval)})" if interval else ""
 
 
 def _by_rung(comparison: Comparison) -> Iterator[str]:

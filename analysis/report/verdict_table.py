@@ -22,7 +22,7 @@ def verdict_table(comparisons: Sequence[Comparison]) -> str:
     first = comparisons[0]
     unit = f", {name}" if (name := unit_of(first.y, first.unit)) else ""
     head = f"{first.y}: arm minus {first.reference}{unit}; p by Holm over the arms"
-    header = ("arm", "difference", f"{percent(first.level)} interval", "p", "verdict")
+    header = ("arm", "difference", f"{percent(first.level)} interval", "p", "at these sizes", "with scale")
     most_arms = MOST_LINES - 3
     rows = [header, *map(_row, comparisons[:most_arms])]
     lines = [head, *aligned(rows, n_left=len(header))]
@@ -42,6 +42,7 @@ def _row(comparison: Comparison) -> tuple[str, ...]:
         span(difference.interval) if difference.interval else _NONE,
         _NONE if p is None else p_value(p),
         comparison.interim or comparison.verdict,
+        comparison.scaling,
     )
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from scalevec.analysis.comparison.arm_laws import held_out_difference
+from scalevec.analysis.comparison.growth import hold_out_problem, without_extrapolated
 from scalevec.analysis.comparison.multipliers import Multiplier, compute_laws_to_show
 from scalevec.analysis.comparison.trials import Cell, ComparedTrials, Key
 from scalevec.analysis.formatting import count, equal_optima_warning
@@ -167,7 +169,10 @@ def _multipliers(
                 reasons.append(f"{arm}: {reason}")
             else:
                 compute = part.compute(arm)
-                multipliers[arm] |= {key: laws.multiplier("chosen", c, c) for key, c in compute.items()}
+                problem = hold_out_problem(held_out_difference(part.pairs(arm), part.options))
+                shown = [laws.multiplier("chosen", c, c) for c in compute.values()]
+                multipliers[arm] |= zip(compute, without_extrapolated(shown, problem), strict=True)
+                remarks += [(problem, phrases.arm_at(setting, arm))] if problem else []
                 remarks += [
                     (warning, phrases.arm_at(setting, name))
                     for name, law in zip((part.reference, arm), laws.fits, strict=True)

@@ -4,6 +4,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from scalevec.analysis.comparison.arm_laws import held_out_difference
+from scalevec.analysis.comparison.growth import hold_out_problem, without_extrapolated
 from scalevec.analysis.comparison.multipliers import Multiplier, compute_laws_to_show, points_along
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.errors import DataError
@@ -77,7 +79,9 @@ def _multipliers(part: ComparedTrials, arm: str) -> tuple[dict[str, Multiplier],
     if laws is None:
         return {}, reason
     points = points_along(part.pairs(arm).complete, laws)
-    return {name: laws.multiplier(name, compute, compute) for name, compute, _ in points}, ""
+    shown = [laws.multiplier(name, compute, compute) for name, compute, _ in points]
+    problem = hold_out_problem(held_out_difference(part.pairs(arm), part.options))
+    return {multiplier.at: multiplier for multiplier in without_extrapolated(shown, problem)}, ""
 
 
 def _fits(part: ComparedTrials, problems: list[str]) -> list[Fit]:

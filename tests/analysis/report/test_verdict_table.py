@@ -1,6 +1,7 @@
 """The verdicts at a glance: one line per arm, what would change them, at most 14 lines."""
 
 import dataclasses
+import re
 
 import pandas as pd
 import pytest
@@ -31,10 +32,11 @@ def comparison() -> analysis.Comparison:
 def test_an_arm_has_a_line_with_difference_interval_p_and_verdict(comparison):
     head, header, line, *_ = verdict_table([comparison]).splitlines()
     assert head == "loss: arm minus baseline, nats/token; p by Holm over the arms"
-    assert header.split() == ["arm", "difference", "95", "%", "interval", "p", "verdict"]
+    columns = ["arm", "difference", "95 % interval", "p", "at these sizes", "with scale"]
+    assert re.split(r"\s{2,}", header) == columns
     assert line.split()[0] == "new"
     assert line.split()[1] == "−0.0500"
-    assert line.split()[-1] == comparison.verdict
+    assert re.split(r"\s{2,}", line)[-2:] == [comparison.verdict, comparison.scaling]
 
 
 def test_it_says_what_would_change_a_verdict_and_where_the_rest_is(comparison):
