@@ -1,0 +1,97 @@
+"""Every public function of ``analysis``, called twice on the same input, gives the same."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from scalevec import analysis
+from scalevec.analysis import DataError
+
+
+def rows() -> pd.DataFrame:
+    """Two arms, five rungs, two seeds, with blanks where a table may have them."""
+    rng = np.random.default_rng(0)
+    sizes = np.repeat(np.geomspace(1e5, 1e6, 5).round(), 2)
+    parts = []
+    for arm in ("baseline", "new"):
+        table = pd.DataFrame({"n_params": sizes, "n_tokens": 20 * sizes, "seed": [0, 1] * 5, "arm": arm})
+        table["loss"] = 10 * sizes**-0.1 * np.exp(rng.normal(0, 0.01, 10))
+        parts.append(table)
+    table = pd.concat(parts, ignore_index=True)
+    table["run"] = [f"r{i}" for i in range(20)]
+    return table.assign(optimizer="adamw", schedule="cosine")
+
+
+def blank(column: str) -> pd.DataFrame:
+    table = rows().astype({column: object})
+    table.loc[[1, 4, 13], column] = None
+    return table
+
+
+TABLES = [rows(), *(blank(column) for column in ("run", "seed", "arm"))]
+BOOTSTRAP = {"bootstrap": 20}
+LADDER = [analysis.PlannedRung("a", 1e5, 2e6, 2), analysis.PlannedRung("b", 1e6, 2e7, 2)]
+
+
+def written(path: Path, write: Callable[[Path], Any]) -> bytes:
+    write(path)
+    files = [path] if path.is_file() else sorted(path.iterdir())
+    return b"".join(file.read_bytes() for file in files)
+
+
+CALLS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
+    "compare": lambda t, _: analysis.compare(t, reference="baseline", **BOOTSTRAP),
+    "comparison_table": lambda t, _: analysis.comparison_table(
+        t, analysis.compare(t, reference="baseline", **BOOTSTRAP)
+    ),
+    "comparison_text": lambda t, _: analysis.comparison_text(
+        analysis.compare(t, reference="baseline", cluster="run", **BOOTSTRAP)
+    ),
+    "detectable": lambda t, _: analysis.detectable(LADDER, analysis.pilot_noise(t, "baseline")),
+    "fit": lambda t, _: analysis.fit(t, cluster="run", **BOOTSTRAP),
+    "fit_text": lambda t, _: [analysis.fit_text(fitted) for fitted in analysis.fit(t, **BOOTSTRAP)],
+    "pilot_noise": lambda t, _: analysis.pilot_noise(t, "baseline"),
+    "profiles": lambda t, _: analysis.profiles(t).to_csv(),
+    "read_table": lambda t, path: analysis.read_table(saved(t, path)).to_csv(),
+    "render": lambda t, _: analysis.render(
+        analysis.table(t, "main", reference="baseline", **BOOTSTRAP), "csv"
+    ),
+    "select": lambda t, _: analysis.select(t, "loss < 3 or run in ('r1', 'r2')").to_csv(),
+    "table": lambda t, _: analysis.table(t, "optimizers", reference="baseline", **BOOTSTRAP),
+    "write_figures": lambda t, path: written(
+        path, lambda to: analysis.write_figures(t, to, reference="baseline", formats=["svg"], **BOOTSTRAP)
+    ),
+    "write_report": lambda t, path: written(
+        path, lambda to: analysis.write_report(to, t, name="r", reference="baseline", **BOOTSTRAP)
+    ),
+}
+
+
+def saved(table: pd.DataFrame, path: Path) -> Path:
+    table.to_csv(path.with_suffix(".csv"), index=False)
+    return path.with_suffix(".csv")
+
+
+def outcome(call: Callable[[pd.DataFrame, Path], Any], table: pd.DataFrame, path: Path) -> str:
+    try:
+        return repr(call(table.copy(), path))
+    except DataError as refused:
+        return f"refused: {refused}"
+
+
+def test_every_public_function_is_called_here():
+    functions = [name for name in analysis.__all__ if callable(getattr(analysis, name)) and name.islower()]
+    assert sorted(CALLS) == sorted(functions)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_public_function_called_twice_gives_the_same_bytes(name: str, tmp_path: Path):
+    few = {"fit": 4, "compare": 4, "write_report": 1, "write_figures": 1}.get(name, 2)
+    for number, table in enumerate(TABLES[:few]):
+        first, again = (outcome(CALLS[name], table, tmp_path / f"{part}{number}") for part in ("one", "two"))
+        assert first == again
+        assert number or not first.startswith("refused")
