@@ -82,7 +82,10 @@ def _described(held: pd.DataFrame, which: str) -> dict[str, Any]:
 
 
 def _errors(law: FittedLaw, held: pd.DataFrame, options: AnalysisOptions, arm: int) -> dict[str, Any]:
-    predicted = law.points.law.predict(law.parameters(arm), variables_of(held, options))
+    with np.errstate(over="ignore"):
+        predicted = law.points.law.predict(law.parameters(arm), variables_of(held, options))
+    if not np.all(np.isfinite(predicted)):
+        return {"reason": "not predicted: there the law of the others is larger than any number"}
     observed = values_of(held, options)
     errors = predicted / observed - 1.0
     return {

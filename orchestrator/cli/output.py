@@ -1,6 +1,7 @@
 """What a command returns, and how it is written: as text or JSON, to standard output or to a file."""
 
 import json
+import math
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -47,9 +48,18 @@ def versioned(value: Record | Sequence[Record]) -> Any:
 def json_text(value: Record | Sequence[Record]) -> str:
     """Return ``value`` as JSON with its version; a list has one line per record, for line-based tools."""
     if isinstance(value, Mapping):
-        return json.dumps(versioned(value), indent=1, allow_nan=False)
-    lines = ",\n ".join(json.dumps(record, allow_nan=False) for record in versioned(value))
+        return json.dumps(_finite(versioned(value)), indent=1, allow_nan=False)
+    lines = ",\n ".join(json.dumps(_finite(record), allow_nan=False) for record in versioned(value))
     return f"[\n {lines}\n]" if lines else "[]"
+
+
+def _finite(value: Any) -> Any:
+    """``value`` with null for each number that is infinite or none, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_text(text: str, output: Path | None = None) -> None:

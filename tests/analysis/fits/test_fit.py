@@ -276,3 +276,12 @@ def test_the_published_points_give_the_published_parameters_as_an_l1_fit():
     fitted = fit(points, law="chinchilla", where="excluded == 0", loss="l1", hold_out="none", bootstrap=0)[0]
     wanted = {"A": 482.006, "B": 2085.43, "E": 1.81686, "alpha": 0.34781, "beta": 0.36585}
     assert fitted.parameters == pytest.approx(wanted, rel=2e-5)
+
+
+def test_a_hold_out_where_the_law_of_the_others_overflows_is_not_predicted():
+    """Noise alone: the best law of the other sizes falls so steeply that no number holds what it predicts."""
+    sizes = np.repeat([30_000, 45_496, 68_996, 104_634, 158_680, 240_643, 364_942], 2)
+    table = pd.DataFrame({"n_params": sizes, "n_tokens": sizes * np.tile([16, 32], 7)})
+    loss = [4.31, 5.72, 4.62, 3.08, 1.66, 3.55, 2.58, 4.13, 1.59, 2.31, 3.49, 2.61, 1.72, 2.3]
+    (fitted,) = fit(table.assign(loss=loss), law="chinchilla", bootstrap=0)
+    assert "larger than any number" in fitted.hold_out["reason"]

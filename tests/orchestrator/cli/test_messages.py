@@ -4,6 +4,7 @@ import yaml
 
 from recorded_sweep import complete, directory_of, member_of, record_sweep
 from scalevec import sweeps
+from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.executors.ray import connection
 from simulations import SWEEP
 
@@ -110,3 +111,7 @@ def test_a_sweep_that_ran_is_found_by_its_name(command, tmp_path):
     record_sweep(tmp_path / "runs", "small", [member_of("none", 0)])
     complete(directory_of(tmp_path / "runs", "none", 0))
     assert "1 completed" in command("status", "small").out
+
+
+def test_json_has_null_for_a_number_that_is_infinite():
+    assert '"value": null' in json_text([{"value": float("inf"), "interval": (1.0, float("nan"))}])
