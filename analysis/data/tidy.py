@@ -40,6 +40,8 @@ SMALLEST_LIKELY = {"n_params": 20_000, "n_tokens": 100_000}
 and no larger than a large model in millions (10,000), so that the unit is in doubt."""
 LARGEST_FILE_BYTES = 100_000_000
 LARGEST_SEED = 2.0**63
+SMALLEST_NUMBER = 1e-100
+"""No count, loss or FLOP is smaller or, turned over, larger: sums of squares of such numbers overflow."""
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -169,11 +171,16 @@ def _check_values(table: pd.DataFrame, required: Sequence[str]) -> None:
     ran = completed | (table["status"] == "diverged")
     for name in required:
         rows = ran if name in ("n_params", "n_tokens", "flops") else completed
-        bad = rows & ~(np.isfinite(table[name]) & (table[name] > 0))
-        if bad.any():
-            row = int(np.flatnonzero(bad)[0])
-            value = table[name].iloc[row]
-            raise DataError(f"column {name!r}, row {row + 1}: {value:g}; allowed: finite numbers above zero")
+        numbers_of = table[name]
+        bad = rows & ~(np.isfinite(numbers_of) & (numbers_of > 0))
+        extreme = rows & ((numbers_of > 1 / SMALLEST_NUMBER) | (numbers_of < SMALLEST_NUMBER))
+        if bad.any() or extreme.any():
+            row = int(np.flatnonzero(bad if bad.any() else extreme)[0])
+            within = "" if bad.any() else f", from {SMALLEST_NUMBER:g} to {1 / SMALLEST_NUMBER:g}"
+            raise DataError(
+                f"column {name!r}, row {row + 1}: {numbers_of.iloc[row]:g}; allowed: finite numbers above "
+                f"zero{within}"
+            )
 
 
 def comparison_rows(table: pd.DataFrame) -> pd.DataFrame:

@@ -37,6 +37,14 @@ def test_a_value_that_is_no_positive_number_is_named_with_its_row(column: str, v
         checked(table)
 
 
+@pytest.mark.parametrize("value", [1e300, 1e-300])
+def test_a_value_whose_square_overflows_is_refused(value: float):
+    with pytest.raises(
+        DataError, match=r"column 'loss', row 1: 1e.300; .* above zero, from 1e-100 to 1e\+100"
+    ):
+        checked(small().assign(loss=value))
+
+
 def test_text_in_a_number_is_named_with_its_row():
     table = small().astype({"loss": object})
     table.loc[1, "loss"] = "2.8 nats"
