@@ -58,6 +58,12 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def degrees(df: float) -> str:
+    """Degrees of freedom, ``1 degree of freedom`` or ``3.2 degrees of freedom``."""
+    shown = f"{df:.1f}".removesuffix(".0")
+    return f"{shown} degree{'' if shown == '1' else 's'} of freedom"
+
+
 def p_value(p: float | None) -> str:
     """A p-value as text, never ``0.000``."""
     if p is None:

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.multipliers import ArmLaws
+from scalevec.analysis.comparison.independence import Independence
+from scalevec.analysis.comparison.line_laws import ArmLaws
 from scalevec.analysis.data.pairs import paired_by
 from scalevec.analysis.data.tidy import FloatArray, checked
 from scalevec.analysis.errors import DataError
@@ -60,7 +61,7 @@ def pairs_of_arms(n_rungs: int, n_seeds: int) -> Callable[[np.random.Generator, 
         pairs = paired_by(checked(table), "reference", "arm", AnalysisOptions())
         truth = pairs.complete["truth_arm"] - pairs.complete["truth_reference"]
         wanted = float(np.mean([cell.mean() for _, cell in truth.groupby(pairs.cells)]))
-        mean = inference.overall(pairs.differences, pairs.cells).interval(LEVEL)
+        mean = inference.overall(Independence.of(pairs).sample(pairs)).interval(LEVEL)
         lines = ArmLaws(pairs, settings, "C")
         middle = float(np.sqrt(np.prod(lines.range())))
         interval = lines.multiplier("middle", middle, middle).interval
@@ -189,7 +190,7 @@ def clustered_pairs(
             columns = {"n_params": sizes, "n_tokens": budgets * sizes, "loss": loss, "shape": shape}
             parts.append(pd.DataFrame(columns).assign(arm=arm, cluster=shape.astype(str)))
         pairs = paired_by(checked(pd.concat(parts, ignore_index=True)), "reference", "arm", AnalysisOptions())
-        mean = inference.overall(pairs.differences, pairs.cells, pairs.clusters).interval(LEVEL)
+        mean = inference.overall(Independence.of(pairs).sample(pairs)).interval(LEVEL)
         base = POWER["A"] * (6 * budgets * sizes**2) ** -POWER["alpha"]
         spread = np.exp(0.5 * NOISE**2), np.exp(0.5 * 5 * NOISE**2)
         wanted = float(np.mean(base * (GAIN ** -POWER["alpha"] * spread[1] - spread[0])))
@@ -226,7 +227,7 @@ def trunks(
         pairs = paired_by(checked(pd.concat(parts, ignore_index=True)), "reference", "arm", AnalysisOptions())
         gaps = pairs.complete["truth_arm"] - pairs.complete["truth_reference"]
         wanted = float(np.mean([cell.mean() for _, cell in gaps.groupby(pairs.cells)]))
-        mean = inference.overall(pairs.differences, pairs.cells, pairs.clusters).interval(LEVEL)
+        mean = inference.overall(Independence.of(pairs).sample(pairs)).interval(LEVEL)
         lines = ArmLaws(pairs, settings, "C")
         middle = float(np.sqrt(np.prod(lines.range())))
         interval = lines.multiplier("middle", middle, middle).interval
@@ -266,7 +267,7 @@ def tuned_sweep(
             parts.append(pd.DataFrame(columns).assign(arm=arm, seed=np.tile(np.arange(n_seeds), n_rungs)))
         table = checked(pd.concat(parts, ignore_index=True))
         pairs = paired_by(table, "reference", "arm", AnalysisOptions())
-        mean = inference.overall(pairs.differences, pairs.cells).interval(LEVEL)
+        mean = inference.overall(Independence.of(pairs).sample(pairs)).interval(LEVEL)
         lines = ArmLaws(pairs, settings, "C")
         middle = float(np.sqrt(np.prod(lines.range())))
         interval = lines.multiplier("middle", middle, middle).interval

@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 
 from scalevec.analysis.comparison.growth import prediction_interval
-from scalevec.analysis.comparison.multipliers import SIDES, described, line_problem
+from scalevec.analysis.comparison.line_laws import SIDES, described
+from scalevec.analysis.comparison.multipliers import line_problem
 from scalevec.analysis.data.pairs import Pairs, varying
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
@@ -41,7 +42,7 @@ def joint_against_separate(pairs: Pairs, options: AnalysisOptions) -> dict[str, 
     problem = _problem(pairs, options) or ("planned pairs have no result yet" if pairs.is_interim else "")
     if problem:
         return {"reason": f"not compared: {problem}"}
-    law, independent = law_named(options.law), not pairs.dependent
+    law, independent = law_named(options.law), not pairs.related
     return likelihood_comparison(_data(pairs, options), law, options, independent=independent)
 
 

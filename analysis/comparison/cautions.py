@@ -21,7 +21,7 @@ from scalevec.analysis.data.pairs import (
 )
 from scalevec.analysis.data.tidy import FloatArray, simulation_warnings, unit_warnings
 from scalevec.analysis.fits.law_tests import lack_of_fit
-from scalevec.analysis.formatting import equal_optima_warning, few, is_loss, plural
+from scalevec.analysis.formatting import degrees, equal_optima_warning, few, is_loss, plural
 from scalevec.analysis.statistics import paired as inference
 from scalevec.analysis.statistics.noise import are_copies, floor_profile
 
@@ -96,14 +96,14 @@ def of_pairs(evidence: Evidence, pairs: Pairs) -> list[str]:
         warnings.append(f"{used} (floating-point summation order differs)")
     warnings += [*environment.cautions(pairs), *_carried(pairs), *carried.caution(pairs)]
     warnings += _copies(evidence, pairs)
-    testable = evidence.n_pairs and not pairs.dependent and not pairs.is_interim
+    testable = evidence.n_pairs and not pairs.related and not pairs.is_interim
     p = inference.heterogeneity(pairs.differences, pairs.cells) if testable else None
     if p is not None and p < evidence.alpha:
         warnings.append("the difference is not the same at all rungs: the mean speaks of these rungs only")
     estimate = evidence.estimate
     interval = evidence.difference.interval
     if estimate and interval and estimate.df < 3 and not excludes_zero(interval):
-        warnings.append(f"{estimate.df} degrees of freedom: the interval is wide because little is known")
+        warnings.append(f"{degrees(estimate.df)}: the interval is wide because little is known")
     return warnings
 
 

@@ -25,7 +25,8 @@ from scalevec.analysis.comparison.growth import (
     hold_out_problem,
     without_extrapolated,
 )
-from scalevec.analysis.comparison.multipliers import Multiplier, multipliers
+from scalevec.analysis.comparison.line_laws import Multiplier
+from scalevec.analysis.comparison.multipliers import multipliers
 from scalevec.analysis.comparison.plan import (
     DROPPED,
     VERDICTS,
@@ -279,9 +280,11 @@ def _comparison(
         verdicts = history_of(trials.source, VERDICTS)
         warnings += filter(None, [earlier_verdict(paired, verdicts, trials.reference)])
     warnings += [problem] if problem else []
+    if paired.estimate and not pairs.is_interim:
+        warnings += paired.independence.warnings(paired.estimate, paired.sample)
     if of_arm.reason:
         warnings.append(of_arm.reason)
-    elif not pairs.dependent and is_loss(chosen.y):
+    elif not pairs.related and is_loss(chosen.y):
         warnings += cautions.of_misfit(evidence, pairs, chosen.law)
     laws = [*of_arm.laws, *fitted_laws(pairs, chosen, known=[law["x"] for law in of_arm.laws])]
     return Comparison(
@@ -289,11 +292,11 @@ def _comparison(
         arm=evidence.arm,
         pairs=evidence.n_pairs,
         loss_difference=evidence.difference,
-        by_rung=tuple(rung_differences(pairs, chosen.level)),
+        by_rung=tuple(rung_differences(paired, chosen.level)),
         compute_multipliers=_noted(without_extrapolated(of_arm.compute, problem), evidence),
         token_multipliers=_noted(without_extrapolated(of_arm.token, problem), evidence),
         time_multipliers=_noted(without_extrapolated(of_arm.time, problem), evidence),
-        trend={**trend_per_decade(pairs, chosen.level), "multiplier_per_decade": of_arm.per_decade},
+        trend={**trend_per_decade(paired, chosen.level), "multiplier_per_decade": of_arm.per_decade},
         equivalence=evidence.equivalence,
         joint=joint_against_separate(pairs, chosen),
         hold_out=hold_out,

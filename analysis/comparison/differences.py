@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from scalevec.analysis.comparison.independence import Independence
 from scalevec.analysis.data.pairs import Pairs, varying
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.formatting import is_loss
@@ -15,6 +16,7 @@ from scalevec.analysis.statistics import paired as inference
 from scalevec.analysis.statistics.looks import Look
 from scalevec.analysis.statistics.noise import pooled_noise
 from scalevec.analysis.statistics.paired import Estimate
+from scalevec.analysis.statistics.sample import PairedSample
 
 EQUIVALENCE_LEVEL = 0.90
 """Two one-sided tests at 5 % are a 90 % interval inside the margin."""
@@ -41,19 +43,22 @@ def cell_means(
 ) -> dict[_Cell, CellMean]:
     """Return the mean of ``values`` [points] in each of ``cells`` [points], in the order of the points.
 
-    The noise is pooled over cells; where cells share clusters, each has that of its own seeds.
+    Each has the noise of its own seeds.
     """
     codes = {cell: code for code, cell in enumerate(dict.fromkeys(cells))}
-    code_of = np.array([codes[cell] for cell in cells], float)
-    pooled = not inference.dependent(clusters)
-    means = {}
-    for cell, code in codes.items():
-        of_cell = code_of == code
-        points = np.ones(len(values), bool) if pooled else of_cell
-        weights = np.eye(len(codes))[code] if pooled else np.ones(1)
-        estimate = inference.contrast(values[points], code_of[points], weights)
-        means[cell] = CellMean(estimate.value, estimate.interval(level), int(of_cell.sum()))
-    return means
+    code_of = np.array([codes[cell] for cell in cells], int)
+    sample = PairedSample.of(values, code_of, clusters)
+    return {cell: _cell_mean(sample, code, level) for cell, code in codes.items()}
+
+
+def _cell_mean(sample: PairedSample, code: float, level: float) -> CellMean:
+    """The mean of one cell: with the noise of its rung, where the cells of that are independent."""
+    of_cell = sample.cells == code
+    of_rung = sample.rungs == sample.rungs[of_cell][0]
+    part = sample.kept(of_cell if sample.kept(of_rung).dependent else of_rung)
+    chosen = (np.unique(part.cells) == code).astype(float)
+    estimate = inference.contrast(part, chosen)
+    return CellMean(estimate.value, estimate.interval(level), int(of_cell.sum()))
 
 
 @dataclass(frozen=True)
@@ -64,16 +69,21 @@ class LossDifference:
     interval: tuple[float, float] | None
     p_value: float | None
     p_holm: float | None
-    df: int
+    df: float
+    """Degrees of freedom by Satterthwaite, rarely a whole number."""
     pair_sd: float | None
     """Noise of one pair's difference, pooled within cells; None where no seed repeats."""
     standard_error: float | None = None
     """None without a noise figure. While planned pairs have no result it stands without interval and p."""
+    seeds_error: float | None = None
+    """The part of the standard error that is from seeds (None without a degree of freedom)."""
+    split_error: float | None = None
+    """The part that is from the test split (None where its blocks are not known)."""
 
 
 @dataclass(frozen=True)
 class RungDifference:
-    """One cell, descriptive: ``sd`` of its own pairs, ``interval`` from the pooled noise."""
+    """One cell, descriptive: ``sd`` of its own pairs, ``interval`` from the noise of its rung."""
 
     rung: str
     n_params: int
@@ -98,6 +108,8 @@ class PairedArm:
 
     arm: str
     pairs: Pairs
+    sample: PairedSample
+    independence: Independence
     estimate: Estimate | None
     look: Look | None = None
     """The look at which ``pairs`` stand, where looks were declared and one has been reached."""
@@ -107,9 +119,10 @@ class PairedArm:
     @classmethod
     def of(cls, arm: str, pairs: Pairs, beyond: Pairs | None = None) -> "PairedArm":
         """Return the arm with its mean difference, each cell of ``pairs`` with the same weight."""
-        values = pairs.differences
-        estimate = inference.overall(values, pairs.cells, pairs.clusters) if len(values) else None
-        return cls(arm, pairs, estimate, beyond=beyond)
+        independence = Independence.of(pairs)
+        sample = independence.sample(pairs)
+        estimate = inference.overall(sample) if len(sample.values) else None
+        return cls(arm, pairs, sample, independence, estimate, beyond=beyond)
 
     @property
     def progress(self) -> str:
@@ -159,16 +172,31 @@ def _loss_difference(paired: PairedArm, p_holm: float | None, level: float) -> L
     sd = noise.sd if noise.df else None
     error = estimate.standard_error if estimate.has_noise else None
     return LossDifference(
-        estimate.value, paired.interval(level), paired.p_value(), p_holm, estimate.df, sd, error
+        estimate.value,
+        paired.interval(level),
+        paired.p_value(),
+        p_holm,
+        estimate.df,
+        sd,
+        error,
+        estimate.seeds_error if estimate.has_noise else None,
+        estimate.split_error,
     )
 
 
-def rung_differences(pairs: Pairs, level: float) -> list[RungDifference]:
-    """The difference in each cell, descriptive; without an interval where pairs are not independent."""
+def cell_differences(paired: PairedArm, cells: Sequence[_Cell], level: float) -> dict[_Cell, CellMean]:
+    """Return the mean difference in each of ``cells`` [pairs], in the order of the pairs."""
+    codes = dict(zip(cells, paired.sample.cells.tolist(), strict=True))
+    return {cell: _cell_mean(paired.sample, code, level) for cell, code in codes.items()}
+
+
+def rung_differences(paired: PairedArm, level: float) -> list[RungDifference]:
+    """The difference in each cell, descriptive."""
+    pairs = paired.pairs
     complete, differences, cells = pairs.complete, pairs.differences, pairs.cells
     settings = varying(complete, pairs.settings)
     rows = []
-    for cell, difference in cell_means(differences, cells.tolist(), pairs.clusters, level).items():
+    for cell, difference in cell_differences(paired, cells.tolist(), level).items():
         of_cell, values = complete[cells == cell], differences[cells == cell]
         first = of_cell.iloc[0]
         rows.append(
@@ -183,20 +211,20 @@ def rung_differences(pairs: Pairs, level: float) -> list[RungDifference]:
                 loss_arm=float(of_cell["loss_arm"].mean()),
                 mean=difference.mean,
                 sd=float(np.std(values, ddof=1)) if len(values) > 1 else None,
-                interval=None if pairs.dependent or pairs.is_interim else difference.interval,
+                interval=None if pairs.is_interim else difference.interval,
             )
         )
     return rows
 
 
-def trend_per_decade(pairs: Pairs, level: float) -> dict[str, Any]:
+def trend_per_decade(paired: PairedArm, level: float) -> dict[str, Any]:
     """How the difference changes with each decade of the reference's compute, nats/token per decade."""
-    decades = np.log10(pairs.complete["compute_reference"].to_numpy(float))
-    slope = inference.slope(pairs.differences, pairs.cells, decades, pairs.clusters) if len(decades) else None
+    decades = np.log10(paired.pairs.complete["compute_reference"].to_numpy(float))
+    slope = inference.slope(paired.sample, decades) if len(decades) else None
     if slope is None:
         return {"per_decade": None, "interval": None, "p_value": None, "df": 0, "note": "one value of C"}
     note = "noise from the spread between rungs: one seed each" if slope.between == "rungs" else ""
-    if pairs.is_interim:
+    if paired.pairs.is_interim:
         return {"per_decade": slope.value, "interval": None, "p_value": None, "df": slope.df, "note": INTERIM}
     return {
         "per_decade": slope.value,

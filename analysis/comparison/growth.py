@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from scalevec.analysis.comparison.differences import EQUIVALENCE_LEVEL
-from scalevec.analysis.comparison.multipliers import FEWEST_RUNGS, ArmLaws, Multiplier
+from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS, ArmLaws, Multiplier
 from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
 from scalevec.analysis.errors import DataError

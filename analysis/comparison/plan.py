@@ -6,6 +6,7 @@ had been started). A table without a history has no plan but its column ``status
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -84,9 +85,9 @@ def _at_look(
     is_over = final is not None or number == len(looks) - 1
     at = reached[number]
     shown = at.pairs if is_over else at.pairs.before(looks[number + 1])
-    return PairedArm(
-        arm, shown, at.estimate, Look(looks, number, p_so_far[number]), pairs if is_over else None
-    )
+    look = Look(looks, number, p_so_far[number])
+    beyond = pairs if is_over else None
+    return replace(PairedArm.of(arm, shown), estimate=at.estimate, look=look, beyond=beyond)
 
 
 def as_first_judged(paired: PairedArm, verdicts: Sequence[Record], reference: str) -> PairedArm:

@@ -1,9 +1,9 @@
 """What a sweep can detect before it is run, as a difference and as a multiplier, and what more would buy.
 
-The test is the one of :func:`compare`: the mean of paired differences over rungs, judged by t, with
-the noise pooled within rungs or, at one seed and many rungs, that between rungs; its power is that of the
-noncentral t. Several arms are corrected for as Holm's first step does, which is the strictest. Plain numbers
-in, plain numbers out.
+The test is the one of :func:`compare`: the mean of paired differences over rungs, judged by t, with each
+rung's own noise or, at one seed and many rungs, that between rungs, and the test split's own error beside it.
+Its power is the mean over the widths that the interval may have. Several arms are corrected for as Holm's
+first step does, which is the strictest. Plain numbers in, plain numbers out.
 """
 
 import dataclasses
@@ -18,9 +18,12 @@ from scalevec.analysis.comparison.trials import compared_trials
 from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import BoolArray, compute_of
 from scalevec.analysis.errors import DataError
+from scalevec.analysis.formatting import degrees
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS, AnalysisOptions
-from scalevec.analysis.statistics.noise import pooled_noise, t_quantile
-from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS
+from scalevec.analysis.statistics.noise import pooled_noise
+from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS, MANY_BLOCKS
+from scalevec.analysis.statistics.planned import planned_halves
+from scalevec.analysis.statistics.rung_noise import Component
 
 POWER = 0.8
 
@@ -45,11 +48,13 @@ class NoiseFigure:
     """``sd`` of a pair's difference in nats/token; ``slope``: nats/token that e times the compute saves.
 
     Without a slope no multiplier follows from a difference. ``source`` says where the figures come from.
+    ``split`` is the standard error of the mean difference from the test split alone, which no seed reduces.
     """
 
     sd: float
     slope: float | None
     source: str
+    split: float = 0.0
 
 
 TYPICAL = NoiseFigure(
@@ -69,11 +74,14 @@ class Detectable:
     what: str
     trials: int
     flops: float
-    df: int
+    df: float
+    """The most that the interval may have: the sum over rungs. What it gets follows from their noise."""
     difference: float | None
     multiplier: float | None
     between: str = ""
     """"rungs" where their spread is the noise, since no seed repeats."""
+    seeds_error: float | None = None
+    """The part of the standard error that is from seeds, nats/token."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,23 @@ class PowerAnalysis:
             lines.append(
                 f"  multiplier: {self.noise.slope:.2g} nats/token per e-fold of compute assumed; {convention}"
             )
-        return "\n".join([*lines, f"  noise: sd {self.noise.sd:.2g} per pair, {self.noise.source}"])
+        lines.append(f"  noise: sd {self.noise.sd:.2g} per pair, {self.noise.source}")
+        return "\n".join([*lines, self._split])
+
+    @property
+    def _split(self) -> str:
+        """What is taken for the test split's own error, and whether it is what limits."""
+        if not self.noise.split:
+            return "  the test split's own error is left out: nothing says how large it is"
+        said = f"  test split: standard error {self.noise.split:.2g} of the mean difference"
+        if not self._limited:
+            return f"{said}, whatever the seeds"
+        return f"{said}, which is what limits: more test tokens would detect more than more seeds"
+
+    @property
+    def _limited(self) -> bool:
+        """Whether less than half of the variance is from seeds."""
+        return self.design.seeds_error is not None and self.design.seeds_error < self.noise.split
 
 
 def _words(effect: Detectable) -> str:
@@ -115,7 +139,7 @@ def _words(effect: Detectable) -> str:
         )
     multiplier = f", a compute multiplier of {effect.multiplier:.3f}" if effect.multiplier else ""
     basis = ", from the spread between rungs: one seed each, equal gain at all" if effect.between else ""
-    freedom = f"{effect.df} degrees of freedom{basis}"
+    freedom = f"{'' if effect.between else 'up to '}{degrees(effect.df)}{basis}"
     return f"a difference of {effect.difference:.4f} nats/token{multiplier} ({freedom})"
 
 
@@ -129,7 +153,8 @@ def detectable(
 ) -> PowerAnalysis:
     """Compute what a design can detect before it is run, for each arm against the reference.
 
-    Source: power of the two-sided t test on the mean of paired differences, from the noncentral t.
+    Source: power of the two-sided t test on the mean of paired differences, over 2,000 draws of the noise
+    that each rung shows.
 
     Args:
         rungs: The design: N, tokens and seeds of each rung and token budget.
@@ -196,27 +221,49 @@ def _detectable(
     alpha: float,
     power: float,
 ) -> Detectable:
-    seeds = np.array([rung.seeds for rung in rungs])
-    df, between = int(np.sum(seeds - 1)), ""
-    if df == 0 and len(rungs) >= FEWEST_RUNGS_WITHOUT_SEEDS:
-        df, between = len(rungs) - 1, "rungs"
-    trials = int(seeds.sum()) * (n_arms + 1)
+    components, between = _components(rungs, noise.sd)
+    df = int(sum(part.df for part in components))
+    trials = sum(rung.seeds for rung in rungs) * (n_arms + 1)
     flops = float(sum(rung.flops * rung.seeds for rung in rungs)) * (n_arms + 1)
     if df == 0:
         return Detectable(what, trials, flops, 0, None, None)
-    error = noise.sd * float(np.sqrt(np.sum(1 / seeds))) / len(rungs)
-    difference = noncentrality(df, alpha, power) * error
+    seeds_error = float(np.sqrt(sum(part.variance for part in components)))
+    difference = detected(components, alpha, power, noise.split)
     multiplier = float(np.exp(min(difference / noise.slope, 700))) if noise.slope else None
-    return Detectable(what, trials, flops, df, difference, multiplier, between)
+    return Detectable(what, trials, flops, df, difference, multiplier, between, seeds_error)
 
 
-def noncentrality(df: int, alpha: float, power: float) -> float:
-    """The true effect in standard errors that a two-sided t test at ``alpha`` finds with ``power``."""
+def _components(rungs: Sequence[PlannedRung], sd: float) -> tuple[list[Component], str]:
+    """The variance of the mean by rung with its df, or one part "between" rungs, where no seed repeats.
+
+    The token budgets of a rung share their random numbers, so that they add no degree of freedom.
+    """
+    variance = (sd / len(rungs)) ** 2
+    if all(rung.seeds == 1 for rung in rungs) and len(rungs) >= FEWEST_RUNGS_WITHOUT_SEEDS:
+        return [Component(variance * len(rungs), len(rungs) - 1)], "rungs"
+    budgets: dict[str, list[int]] = {}
+    for rung in rungs:
+        budgets.setdefault(rung.name, []).append(rung.seeds)
+    return [Component(variance * sum(1 / n for n in seeds), max(seeds) - 1) for seeds in budgets.values()], ""
+
+
+def detected(components: Sequence[Component], alpha: float, power: float, split: float = 0.0) -> float:
+    """The true effect that the interval excludes zero for with ``power``, in the unit of the variances.
+
+    ``components`` are the variance by rung, ``split`` the standard error from the test split.
+    """
     from scipy.optimize import brentq
-    from scipy.special import nctdtr
+    from scipy.special import ndtr
 
-    critical = t_quantile(1 - alpha, df)
-    return float(brentq(lambda effect: 1 - nctdtr(df, effect, critical) - power, 0.0, 10 * critical + 10))
+    of_split = Component(split**2, MANY_BLOCKS) if split else None
+    halves = planned_halves(components, 1 - alpha, of_split)
+    error = float(np.sqrt(sum(part.variance for part in components) + split**2))
+
+    def missing(effect: float) -> float:
+        found = ndtr((effect - halves) / error) + ndtr((-effect - halves) / error)
+        return float(np.mean(found)) - power
+
+    return float(brentq(missing, 0.0, 10 * (float(halves.max()) + error)))
 
 
 def pilot_noise(results: pd.DataFrame, reference: str) -> NoiseFigure:

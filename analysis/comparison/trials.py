@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.differences import CellMean, PairedArm, cell_means
+from scalevec.analysis.comparison.differences import CellMean, PairedArm, cell_differences, cell_means
 from scalevec.analysis.comparison.plan import VERDICTS, as_first_judged, at_looks, history_of
 from scalevec.analysis.data.pairs import Pairs, columns_of_cells, paired_by, placed, varying
 from scalevec.analysis.data.tidy import checked, comparison_rows, compute_of, parameters_of, require_column
@@ -186,9 +186,9 @@ class ComparedTrials:
 
     def differences(self, arm: str, against: str | None = None) -> dict[Key, CellMean]:
         """Mean paired difference in each cell, ``arm`` minus the other."""
-        pairs = self.paired(arm, against).pairs
-        means = cell_means(pairs.differences, self.keys(pairs.complete), pairs.clusters, self.options.level)
-        if not pairs.is_interim:
+        paired = self.paired(arm, against)
+        means = cell_differences(paired, self.keys(paired.pairs.complete), self.options.level)
+        if not paired.pairs.is_interim:
             return means
         return {key: replace(mean, interval=None) for key, mean in means.items()}
 

@@ -69,6 +69,8 @@ class Evidence:
     """What was left out, one value at a time: rungs, and settings that vary."""
     fragile: tuple[str, ...]
     """The values without which the interval, at the level that Holm leaves the arm, would include zero."""
+    clauses: tuple[str, ...] = ()
+    """What the interval assumes and leaves out."""
 
     @property
     def arm_diverged(self) -> tuple[str, ...]:
@@ -108,7 +110,8 @@ def evidence_of(trials: ComparedTrials, paired: PairedArm, difference: LossDiffe
         same_trials=pairs.same_trials,
         sign_p_holm=min(1.0, _sign_p(pairs) * n_arms),
         parts=tuple(map(_in_words, parts)),
-        fragile=tuple(_fragile(pairs, parts, estimate, paired.level(corrected))),
+        fragile=tuple(_fragile(paired, parts, paired.level(corrected))),
+        clauses=tuple(paired.independence.clauses(estimate)) if estimate else (),
     )
 
 
@@ -141,15 +144,15 @@ def _part_name(column: str, value: object) -> str:
     return str(value) if column == "rung" else f"{_in_words(column)} {value}"
 
 
-def _fragile(pairs: Pairs, parts: list[str], estimate: Estimate | None, level: float) -> list[str]:
+def _fragile(paired: PairedArm, parts: list[str], level: float) -> list[str]:
     """The values without which the interval at ``level`` excludes zero no longer, or on the other side."""
+    pairs, estimate = paired.pairs, paired.estimate
     interval = estimate.interval(level) if estimate and not pairs.is_interim else None
     if interval is None or not excludes_zero(interval):
         return []
-    differences, cells, clusters = pairs.differences, pairs.cells, pairs.clusters
     names = []
     for name, keep in _parts_left_out(pairs, parts):
-        rest = inference.overall(differences[keep], cells[keep], clusters[keep]).interval(level)
+        rest = inference.overall(paired.sample.kept(keep)).interval(level)
         if rest is None or not excludes_zero(rest) or rest[0] * interval[0] < 0:
             names.append(name)
     return names

@@ -2,8 +2,9 @@
 
 from scalevec.analysis.comparison.verdict import Evidence, Verdict, blocks, raw_verdict
 from scalevec.analysis.data.pairs import FAILED, WAITING
-from scalevec.analysis.formatting import is_loss, joined, p_value, percent, plural, span, unit_of
-from scalevec.analysis.statistics.paired import seeds_needed
+from scalevec.analysis.formatting import degrees, is_loss, joined, p_value, percent, plural, span, unit_of
+from scalevec.analysis.statistics.paired import limited_by_split, seeds_needed
+from scalevec.analysis.statistics.sample import WHOLE_SEEDS
 
 
 def sentence(evidence: Evidence, verdict: Verdict, reasons: list[str]) -> str:
@@ -71,11 +72,12 @@ def _size(evidence: Evidence) -> str:
         "rungs": ", from the spread between rungs: one seed each",
         "clusters": ", from the spread between clusters",
         "seeds of clusters": ", from whole clusters: pairs that are not independent count as one",
+        "whole seeds": ", from whole seeds, which the rungs share",
     }[estimate.between]
     level, p = percent(evidence.options.level), p_value(evidence.difference.p_holm)
     return (
         f"{start} ({level} interval of the difference {span(interval)}; {evidence.n_pairs} pairs, "
-        f"{plural(estimate.df, 'degree')} of freedom{basis}, Holm p {p})"
+        f"{degrees(estimate.df)}{basis}, Holm p {p}{''.join(f'; {clause}' for clause in evidence.clauses)})"
     )
 
 
@@ -142,8 +144,13 @@ def _when_undecided(evidence: Evidence) -> str:
     estimate = evidence.estimate
     if estimate is None:
         return "Pairs of which both trials complete."
-    if estimate.between in ("clusters", "seeds of clusters"):
+    if estimate.between == "clusters":
         return "More independent clusters: the spread between them is the noise."
+    if limited_by_split(estimate, evidence.options.level):
+        return (
+            f"A larger test split: its own error ({estimate.split_error:.4f}) is what limits, and more seeds "
+            "do not reduce it."
+        )
     if estimate.df == 0:
         return "A second seed: one seed carries no claim."
     p = evidence.difference.p_value
@@ -151,6 +158,8 @@ def _when_undecided(evidence: Evidence) -> str:
         return "A few more seeds: only the correction for several arms stands against a claim."
     if evidence.look:
         return "A new sweep with seeds of its own: the last declared look has passed."
+    if estimate.between in ("seeds of clusters", WHOLE_SEEDS):
+        return "More seeds at every rung: what the pairs of one seed share is the noise."
     if estimate.between:
         return "A second seed at every rung: the spread between rungs is all the noise figure there is."
     pair_sd = evidence.difference.pair_sd or 0.0

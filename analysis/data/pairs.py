@@ -38,7 +38,8 @@ _SWEEP_COLUMNS = frozenset((
     "status", "cause", "micro_batch", "steps", "wall_s", "tokens_per_s", "device", "resumes", "precision",
     "vector_branches", "vector_placement", "vector_reparameterization", "vector_decay", "matrix_decay",
     "n_params_active", "trunk_step", "peak_memory_bytes", "diverged_at_step", "test_tokens",
-    "validation_tokens", "bytes_per_token", "scale_vectors", "cpu_model", "cpu_capability",
+    "validation_tokens", "bytes_per_token", "scale_vectors", "stream", "loss_blocks",
+    "block_tokens", "cpu_model", "cpu_capability",
     "threads", "gpu", "cuda", "cudnn", "torch_version", "commit", "local_changes",
     "stream", "identity_version", "loss_blocks", "block_tokens",
 ))
@@ -176,13 +177,45 @@ class Pairs:
         return self.complete["cell"].to_numpy(float)
 
     @property
+    def records_streams(self) -> bool:
+        """Whether every trial of the complete pairs says which stream its random numbers follow from."""
+        streams = [name for name in ("stream_reference", "stream_arm") if name in self.complete]
+        values = self.complete[streams]
+        return len(streams) == 2 and bool((values.notna() & (values != "")).all(axis=None))
+
+    @property
+    def names_seeds(self) -> bool:
+        """Whether seeds are told apart by a column: of one number alone nothing is known to repeat."""
+        return bool(self.complete["seed"].nunique() > 1)
+
+    @property
     def clusters(self) -> npt.NDArray[np.intp]:
-        """A number for each complete pair; pairs of which any trials share a cluster share it."""
+        """A number for each complete pair; pairs that are not independent share it.
+
+        They are those of which any trials share a cluster or a stream and, where no stream is recorded, those
+        of one rung and seed.
+        """
+        labels = self._recorded_labels()
+        if not self.records_streams and self.names_seeds:
+            complete = self.complete
+            labels.append([complete["rung"].astype(str) + "\n" + complete["seed"].astype(str)])
+        return _joined(_numbered(labels))
+
+    @property
+    def related(self) -> bool:
+        """Whether some complete pairs are recorded to share a cluster or a stream."""
+        return len(np.unique(_joined(_numbered(self._recorded_labels())))) < len(self.complete)
+
+    def _recorded_labels(self) -> "list[list[pd.Series[str]]]":
+        """The columns of clusters, and those of streams where they are recorded."""
         complete = self.complete
-        if self.cluster in complete.columns:  # part of the key, so equal on both sides
-            return np.asarray(pd.factorize(complete[self.cluster])[0])
-        names = [complete[f"{self.cluster}_{side}"].astype(str) for side in ("reference", "arm")]
-        return _joined(pd.factorize(pd.concat(names))[0].reshape(2, -1))
+        kinds = [[self.cluster] if self.cluster in complete.columns else self._sides(self.cluster)]
+        if self.records_streams:
+            kinds.append(self._sides("stream"))
+        return [[complete[name].astype(str) for name in names] for names in kinds]
+
+    def _sides(self, column: str) -> list[str]:
+        return [f"{column}_{side}" for side in ("reference", "arm")]
 
     @property
     def dependent(self) -> bool:
@@ -209,15 +242,27 @@ class Pairs:
         return names
 
 
+def _numbered(kinds: "list[list[pd.Series[str]]]") -> npt.NDArray[np.intp]:
+    """A number for each label [columns, pairs]; labels of two kinds are never the same."""
+    rows: list[npt.NDArray[np.intp]] = []
+    first = 0
+    for columns in kinds:
+        codes = pd.factorize(pd.concat(columns))[0].reshape(len(columns), -1) + first
+        rows.append(codes)
+        first = int(codes.max(initial=first)) + 1
+    return np.concatenate(rows)
+
+
 def _joined(names: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    """The connected parts of pairs, each of which joins two ``names`` [2, pairs]: its number [pairs]."""
+    """The connected parts of pairs, each of which joins ``names`` [columns, pairs]: its number [pairs]."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
     if not names.size:
         return np.zeros(0, np.intp)
     size = int(names.max()) + 1
-    graph = coo_array((np.ones(names.shape[1]), (names[0], names[1])), shape=(size, size))
+    edges = (np.repeat(names[:1], len(names), axis=0).ravel(), names.ravel())
+    graph = coo_array((np.ones(names.size), edges), shape=(size, size))
     return np.asarray(connected_components(graph, directed=False)[1][names[0]], np.intp)
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.multipliers import ArmLaws, compute_laws_to_show
+from scalevec.analysis.comparison.line_laws import ArmLaws
+from scalevec.analysis.comparison.multipliers import compute_laws_to_show
 from scalevec.analysis.data.tidy import BoolArray, FloatArray, completed_rows
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.figure_input import Drawing, FigureInput, paged

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pandas as pd
 
 from scalevec.analysis.comparison.compare import Comparison
-from scalevec.analysis.comparison.multipliers import Multiplier
+from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.data.tidy import checked, comparison_rows
 from scalevec.analysis.data.tuning import tuning_rows, tuning_verdict
 from scalevec.analysis.data.where import select

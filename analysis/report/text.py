@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from scalevec.analysis.comparison.compare import Comparison
-from scalevec.analysis.comparison.multipliers import Multiplier
+from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.fits.fit import Fit
 from scalevec.analysis.fits.isoflop import Optimum
 from scalevec.analysis.formatting import (

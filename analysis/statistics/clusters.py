@@ -35,6 +35,13 @@ class Blocks:
         table[self.cluster, self.position] = values
         return table
 
+    def part(self, points: IntArray) -> "Blocks":
+        """The blocks of some ``points``, with the positions that they have among all."""
+        cluster = np.unique(self.cluster[points], return_inverse=True)
+        return Blocks(
+            cluster[1].ravel(), self.position[points], self.block[cluster[0]], self.whole[cluster[0]]
+        )
+
     def covariance(self, values: FloatArray) -> tuple[FloatArray, int]:
         """Of ``values`` [points] between positions, [positions, positions], pooled within blocks; its df."""
         return within_cells(self.table(values)[self.whole].T, self.block[self.whole].astype(float))
@@ -55,9 +62,16 @@ def blocks_of(cells: FloatArray, clusters: npt.NDArray[np.generic]) -> Blocks | 
     """
     cell = np.unique(cells, return_inverse=True)[1].ravel()
     cluster = np.unique(clusters, return_inverse=True)[1].ravel()
+    if cluster.max() + 1 == len(cell):
+        # Independent points, by far the most common: each cell is a block.
+        repeated = cell.max() + 1 < len(cell)
+        alone = np.argsort(cluster)
+        return (
+            Blocks(cluster, np.zeros_like(cell), cell[alone], np.ones(len(cell), bool)) if repeated else None
+        )
     if len(np.unique(np.stack([cell, cluster]), axis=1).T) < len(cell):
         return None
-    block_of_cluster, block_of_cell = _connected(cluster, cell)
+    block_of_cluster, block_of_cell = connected(cluster, cell)
     sizes = np.bincount(block_of_cell)
     in_order = np.lexsort((np.arange(len(block_of_cell)), block_of_cell))
     position_of_cell = np.empty_like(in_order)
@@ -68,7 +82,7 @@ def blocks_of(cells: FloatArray, clusters: npt.NDArray[np.generic]) -> Blocks | 
     return Blocks(cluster, position_of_cell[cell], block_of_cluster, whole)
 
 
-def _connected(cluster: IntArray, cell: IntArray) -> tuple[IntArray, IntArray]:
+def connected(cluster: IntArray, cell: IntArray) -> tuple[IntArray, IntArray]:
     """A number for each cluster and for each cell, equal where points [points] join them."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

@@ -1,27 +1,29 @@
-"""Intervals and tests of paired differences: pooled within cells, with the degrees of freedom they have.
+"""Intervals and tests of paired differences, with the degrees of freedom they have.
 
-A cell is a rung (and setting); its pairs differ by seed. Any contrast of cell means has the variance
-``s^2 sum c_k^2 / n_k`` with s pooled within cells and ``pairs - cells`` degrees of freedom: a cell with one
-pair enters the mean and adds no degree of freedom. The interval is about these very rungs under new seeds,
-not about rungs that were not run. Where pairs are not independent, whole clusters are what varies. If they
-repeat each other (``clusters``: token budgets that share a trunk, once for each seed), the noise is
-that between them, with whole clusters less blocks degrees of freedom. Else (checkpoints of one run, variants
-of one shape) the standard error is the jackknife's over clusters, with clusters less one degree of freedom.
+A cell is a rung and setting; its pairs differ by seed. What varies between seeds has a variance of its own at
+each rung (``analysis.statistics.rung_noise``), so a contrast of cell means has the degrees of freedom of
+Satterthwaite. The interval is about these very rungs under new seeds, not about rungs that were not run.
+Where pairs are not independent, whole clusters are what varies: those that repeat each other (token budgets
+that share a trunk, settings that share seeds) like seeds, others (checkpoints of one run, variants of one
+shape) by the jackknife over clusters, with clusters less one degree of freedom. The test split's own error is
+added where its blocks are known (``analysis.statistics.test_split``).
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
-from scalevec.analysis.statistics.clusters import Blocks, blocks_of
-from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, NO_NOISE, are_copies, pooled_noise, t_quantile
+from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, are_copies, pooled_noise, t_quantile
+from scalevec.analysis.statistics.planned import planned_halves
+from scalevec.analysis.statistics.rung_noise import Component, Error, RungNoise, longer, satterthwaite
+from scalevec.analysis.statistics.sample import PairedSample
 
 FEWEST_RUNGS_WITHOUT_SEEDS = 8
 """With one seed per rung, the spread between this many rungs or more is the noise: the weaker interval."""
+MANY_BLOCKS = 63
+"""Degrees of freedom of a test split of 64 blocks."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +31,17 @@ class Estimate:
     """A contrast of cell means with its standard error (nan at zero degrees of freedom).
 
     ``between`` names whose spread is the noise where it is not that of the pairs of a cell: "rungs",
-    "clusters", or "seeds of clusters", the repetitions of whole clusters.
+    "clusters", "seeds of clusters", the repetitions of whole clusters, or "whole seeds", of all rungs.
+    ``seeds_error`` is the part of the standard error from seeds, ``split_error`` that from the test split
+    (None where its blocks are not known).
     """
 
     value: float
     standard_error: float
-    df: int
+    df: float
     between: str = ""
+    seeds_error: float = float("nan")
+    split_error: float | None = None
 
     @property
     def has_noise(self) -> bool:
@@ -58,119 +64,127 @@ class Estimate:
         return float(2 * stdtr(self.df, -abs(self.value) / self.standard_error))
 
 
-def contrast(values: FloatArray, cells: FloatArray, coefficients: FloatArray) -> Estimate:
-    """``sum_k coefficients_k * mean of cell k``. values, cells [pairs]; coefficients [cells, in order].
+def contrast(sample: PairedSample, coefficients: FloatArray) -> Estimate:
+    """``sum_k coefficients_k * mean of cell k`` (coefficients [cells, in order]).
 
     Values that never differ within cells are copies of one seed: no degree of freedom.
     """
-    _, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
-    means = np.bincount(index, values) / counts
-    if are_copies(values, cells):
-        return Estimate(float(means @ coefficients), float("nan"), 0)
-    noise = pooled_noise(values, cells)
-    error = noise.sd * float(np.sqrt(np.sum(coefficients**2 / counts)))
-    return Estimate(float(means @ coefficients), error, noise.df)
+    weights = sample.weights(coefficients)
+    noise = RungNoise(sample.values[None], sample.cells, sample.clusters, sample.rungs)
+    between = (sample.unit or "seeds of clusters") if sample.dependent else ""
+    if noise.df == 0:
+        return Estimate(float(weights @ sample.values), float("nan"), 0, between)
+    split = split_component(sample, weights)
+    chosen = longer(noise.errors(weights[None], *split))
+    return _estimate(sample, weights, chosen, split, between)
 
 
-def jackknife(statistic: Callable[[BoolArray], float], clusters: npt.NDArray[Any], n_free: int) -> Estimate:
+def split_component(sample: PairedSample, weights: FloatArray) -> list[Component]:
+    """The test split's part of the variance of a sum with ``weights`` [pairs]; none without its blocks."""
+    return [Component(*sample.split.variance(weights))] if sample.split else []
+
+
+def _estimate(
+    sample: PairedSample, weights: FloatArray, error: Error, split: list[Component], between: str
+) -> Estimate:
+    """The weighted sum with an ``error`` that holds that of the ``split``."""
+    of_split = split[0].variance if split else 0.0
+    return Estimate(
+        float(weights @ sample.values),
+        *error,
+        between,
+        float(np.sqrt(max(error.standard_error**2 - of_split, 0.0))),
+        float(np.sqrt(of_split)) if split else None,
+    )
+
+
+def jackknife(
+    statistic: Callable[[BoolArray], float], sample: PairedSample, weights: FloatArray, n_free: int
+) -> Estimate:
     """``statistic`` of the kept pairs, left out one cluster at a time; clusters - n_free degrees of freedom.
 
-    With clusters of equal size the mean gets exactly the t interval of the clusters' means.
+    With clusters of equal size the mean gets exactly the t interval of the clusters' means. ``weights`` are
+    those by which the statistic sums the values [pairs].
     """
-    labels = np.unique(clusters)
-    value = statistic(np.ones(len(clusters), bool))
+    labels = np.unique(sample.clusters)
+    value = statistic(np.ones(len(sample.values), bool))
     if len(labels) < FEWEST_CLUSTERS:
         return Estimate(value, float("nan"), 0, between="clusters")
-    left_out = np.array([statistic(clusters != label) for label in labels])
+    left_out = np.array([statistic(sample.clusters != label) for label in labels])
     n = len(labels)
     # Tukey's jackknife variance.
-    error = float(np.sqrt((n - 1) / n * np.sum((left_out - left_out.mean()) ** 2)))
-    return Estimate(value, error, n - n_free, between="clusters")
+    variance = float((n - 1) / n * np.sum((left_out - left_out.mean()) ** 2))
+    return _with_split(sample, weights, Component(variance, n - n_free), "clusters")
 
 
-def dependent(clusters: npt.NDArray[Any] | None) -> bool:
-    """Whether some pairs share a cluster."""
-    return clusters is not None and len(np.unique(clusters)) < len(clusters)
+def _with_split(sample: PairedSample, weights: FloatArray, noise: Component, between: str) -> Estimate:
+    split = split_component(sample, weights)
+    return _estimate(sample, weights, satterthwaite([noise, *split]), split, between)
 
 
-def overall(values: FloatArray, cells: FloatArray, clusters: npt.NDArray[Any] | None = None) -> Estimate:
+def overall(sample: PairedSample) -> Estimate:
     """The mean with equal weight for each cell, so that a rung with more seeds counts no more.
 
     Without a repeated seed but with many cells, the noise is the spread between cells: it holds the effect's
-    own change from rung to rung too, so it is wider where there is one. ``clusters`` [pairs] are equal for
-    pairs that are not independent.
+    own change from rung to rung too, so it is wider where there is one.
     """
-    n_cells = len(np.unique(cells))
+    values, n_cells = sample.values, len(sample.counts)
     even = np.full(n_cells, 1 / n_cells)
-    if clusters is not None and dependent(clusters):
-        if blocks := blocks_of(cells, clusters):
-            return _contrast_of_clusters(values, cells, even, blocks)
+    if sample.dependent:
+        estimate = contrast(sample, even)
+        if estimate.df or sample.unit:
+            return estimate
 
         def mean(keep: BoolArray) -> float:
-            return float(np.mean(_means(values[keep], cells[keep])))
+            return float(np.mean(sample.kept(keep).means()))
 
-        return jackknife(mean, clusters, 1)
+        return jackknife(mean, sample, sample.weights(even), 1)
     if n_cells == len(values) >= FEWEST_RUNGS_WITHOUT_SEEDS and not are_copies(values, np.zeros(n_cells)):
-        error = float(np.std(values, ddof=1) / np.sqrt(n_cells))
-        return Estimate(float(values.mean()), error, n_cells - 1, between="rungs")
-    return contrast(values, cells, even)
+        noise = Component(float(np.var(values, ddof=1) / n_cells), n_cells - 1)
+        return _with_split(sample, sample.weights(even), noise, "rungs")
+    return contrast(sample, even)
 
 
-def _contrast_of_clusters(
-    values: FloatArray, cells: FloatArray, coefficients: FloatArray, blocks: Blocks
-) -> Estimate:
-    """:func:`contrast` of pairs of which whole clusters are independent, with the noise that they share."""
-    _, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
-    weights = (coefficients / counts)[index]
-    covariance, df = blocks.covariance(values)
-    if np.sqrt(np.trace(covariance)) <= NO_NOISE * np.max(np.abs(values)):
-        df = 0
-    each = blocks.table(weights)
-    error = float(np.sqrt(np.einsum("ci,ij,cj->", each, covariance, each)))
-    return Estimate(float(weights @ values), error, df, between="seeds of clusters")
-
-
-def _means(values: FloatArray, cells: FloatArray) -> FloatArray:
-    """The mean of each cell [cells, in order]."""
-    _, index, counts = np.unique(cells, return_inverse=True, return_counts=True)
-    return np.asarray(np.bincount(index, values) / counts)
-
-
-def slope(
-    values: FloatArray, cells: FloatArray, x: FloatArray, clusters: npt.NDArray[Any] | None = None
-) -> Estimate | None:
+def slope(sample: PairedSample, x: FloatArray) -> Estimate | None:
     """Least-squares slope of the cell means on ``x`` [pairs], equal weights; None where x is constant.
 
     Where no seed repeats and there are many cells, the noise is the cells' spread around the line, as that of
     :func:`overall` is their spread around the mean.
     """
-    at = _means(x, cells)
+    coefficients = _slope_of(sample.means(x))
+    if coefficients is None:
+        return None
+    weights, n_cells = sample.weights(coefficients), len(coefficients)
+    if not sample.dependent:
+        if n_cells == len(sample.values) >= FEWEST_RUNGS_WITHOUT_SEEDS:
+            return _with_split(sample, weights, _around_the_line(sample.means(), coefficients), "rungs")
+        return contrast(sample, coefficients)
+    estimate = contrast(sample, coefficients)
+    if estimate.df or sample.unit:
+        return estimate
+
+    def fitted(keep: BoolArray) -> float:
+        rest = sample.kept(keep)
+        of_rest = _slope_of(rest.means(x[keep]))
+        return float("nan") if of_rest is None else float(of_rest @ rest.means())
+
+    return jackknife(fitted, sample, weights, 2)
+
+
+def _slope_of(at: FloatArray) -> FloatArray | None:
+    """The coefficients [cells] of the least-squares slope at these places; None where all are one."""
     centred = at - at.mean()
     spread = float(centred @ centred)
     # All x are equal but for rounding.
-    if spread < 1e-12:
-        return None
-    if clusters is None or not dependent(clusters):
-        if len(at) == len(values) and len(at) >= FEWEST_RUNGS_WITHOUT_SEEDS:
-            return _slope_between(_means(values, cells), centred)
-        return contrast(values, cells, centred / spread)
-    if blocks := blocks_of(cells, clusters):
-        return _contrast_of_clusters(values, cells, centred / spread, blocks)
-
-    def fitted(keep: BoolArray) -> float:
-        at = _means(x[keep], cells[keep])
-        centred = at - at.mean()
-        return float(centred @ _means(values[keep], cells[keep]) / (centred @ centred))
-
-    return jackknife(fitted, clusters, 2)
+    return None if spread < 1e-12 else np.asarray(centred / spread)
 
 
-def _slope_between(means: FloatArray, centred: FloatArray) -> Estimate:
-    """The slope of ``means`` on ``centred`` (mean zero; both [cells]); the noise is around the line."""
-    spread, df = float(centred @ centred), len(means) - 2
-    value = float(means @ centred) / spread
-    rest = means - means.mean() - value * centred
-    return Estimate(value, float(np.sqrt(rest @ rest / df / spread)), df, between="rungs")
+def _around_the_line(means: FloatArray, coefficients: FloatArray) -> Component:
+    """The variance of a slope with these ``coefficients`` from the spread of ``means`` around the line."""
+    of_unit = float(coefficients @ coefficients)
+    rest = means - means.mean() - float(coefficients @ means) * coefficients / of_unit
+    df = len(means) - 2
+    return Component(float(rest @ rest) / df * of_unit, df)
 
 
 def heterogeneity(values: FloatArray, cells: FloatArray) -> float | None:
@@ -223,15 +237,33 @@ def sign_p(n_worse: int, n_better: int) -> float:
     return min(1.0, 2.0 * float(bdtr(min(n_worse, n_better), total, 0.5)))
 
 
+def limited_by_split(estimate: Estimate, level: float) -> bool:
+    """Whether the test split's own error alone would leave zero inside the interval, whatever the seeds."""
+    if estimate.split_error is None:
+        return False
+    return Error(estimate.split_error, MANY_BLOCKS).half(level) >= abs(estimate.value)
+
+
 def seeds_needed(estimate: Estimate, sd: float, n_cells: int, level: float) -> int | None:
     """Seeds for each cell at which the interval would exclude zero, were mean and noise to stay.
 
     None where there is no noise figure or 100 seeds would not do.
     """
-    if not estimate.has_noise or estimate.between:
+    if not estimate.has_noise or estimate.between or _half_of(estimate, sd, n_cells, 100, level) is None:
         return None
-    for seeds in range(2, 101):
-        half = t_quantile(level, n_cells * (seeds - 1)) * sd / np.sqrt(n_cells * seeds)
-        if half < abs(estimate.value):
-            return seeds
-    return None
+    few, enough = 1, 100
+    while enough - few > 1:
+        middle = (few + enough) // 2
+        if _half_of(estimate, sd, n_cells, middle, level) is None:
+            few = middle
+        else:
+            enough = middle
+    return enough
+
+
+def _half_of(estimate: Estimate, sd: float, n_cells: int, seeds: int, level: float) -> float | None:
+    """The median half width with so many seeds per cell; None where it does not exclude zero."""
+    each = Component(sd**2 / n_cells**2 / seeds, seeds - 1)
+    split = Component(estimate.split_error**2, MANY_BLOCKS) if estimate.split_error else None
+    half = float(np.median(planned_halves([each] * n_cells, level, split)))
+    return half if half < abs(estimate.value) else None

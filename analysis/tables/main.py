@@ -5,7 +5,8 @@ from typing import Any
 
 from scalevec.analysis.comparison.arm_laws import held_out_difference
 from scalevec.analysis.comparison.growth import hold_out_problem, without_extrapolated
-from scalevec.analysis.comparison.multipliers import Multiplier, compute_laws_to_show
+from scalevec.analysis.comparison.line_laws import Multiplier
+from scalevec.analysis.comparison.multipliers import compute_laws_to_show
 from scalevec.analysis.comparison.trials import Cell, ComparedTrials, Key
 from scalevec.analysis.formatting import count, equal_optima_warning
 from scalevec.analysis.laws import law_named

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import pandas as pd
 
 from scalevec.analysis.comparison.differences import CellMean, LossDifference
-from scalevec.analysis.comparison.multipliers import Multiplier
+from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.pairs import differs
 from scalevec.analysis.data.tidy import simulation_warnings

@@ -6,7 +6,8 @@ from typing import Any
 
 from scalevec.analysis.comparison.arm_laws import held_out_difference
 from scalevec.analysis.comparison.growth import hold_out_problem, without_extrapolated
-from scalevec.analysis.comparison.multipliers import Multiplier, compute_laws_to_show, points_along
+from scalevec.analysis.comparison.line_laws import Multiplier
+from scalevec.analysis.comparison.multipliers import compute_laws_to_show, points_along
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.fit import Fit, fit

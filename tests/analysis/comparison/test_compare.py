@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from scalevec.analysis import DataError, compare, comparison_text
 
@@ -22,15 +23,16 @@ def test_a_clear_gain_is_better_and_a_clear_loss_is_worse(sweep):
     assert verdicts == {"none": "worse", "unified": "better"}
 
 
-def test_the_difference_is_the_mean_of_pairs_with_the_interval_of_a_pooled_t(sweep):
+def test_the_difference_is_the_mean_of_pairs_with_the_noise_of_each_rung(sweep):
     table = sweep()
     wide = table.pivot_table(index=["rung", "seed"], columns="arm", values="loss")
     differences = (wide["unified"] - wide["baseline"]).unstack()
-    half = differences.var(axis=1, ddof=1).mean() ** 0.5 / 8**0.5 * 2.776445
+    variances = differences.var(axis=1, ddof=1)
+    df = variances.sum() ** 2 / (variances**2).sum()  # one degree of freedom each
+    half = variances.mean() ** 0.5 / 8**0.5 * stats.t.ppf(0.975, df)
     mean = differences.to_numpy().mean()
     difference = only(table).loss_difference
-    assert difference.df == 4
-    assert difference.mean == pytest.approx(mean)
+    assert (difference.mean, difference.df) == (pytest.approx(mean), pytest.approx(df))
     assert difference.interval == pytest.approx((mean - half, mean + half), rel=1e-6)
 
 
@@ -195,6 +197,7 @@ def test_one_arm_of_several_without_a_common_rung_has_no_verdict(sweep):
     table = sweep({"baseline": 0.0, "unified": -0.03, "other": 0.0})
     elsewhere = table["arm"] == "other"
     table.loc[elsewhere, "rung"] = "elsewhere"
+    table.loc[table["arm"] == "unified", "loss"] -= 0.03
     verdicts = {c.arm: (c.verdict, c.pairs) for c in compare(table, reference="baseline", bootstrap=50)}
     assert verdicts["unified"][0] == "better"
     assert verdicts["other"] == ("invalid", 0)
@@ -204,7 +207,7 @@ def test_pairs_agree_in_every_setting(sweep):
     table = pd.concat([sweep(random_seed=i).assign(optimizer=o) for i, o in enumerate(("adamw", "muon"))])
     comparison = only(table)
     assert comparison.pairs == 16
-    assert comparison.loss_difference.df == 8
+    assert 1 < comparison.loss_difference.df <= 4  # both settings of a rung have the same two seeds
     assert {row.setting["optimizer"] for row in comparison.by_rung} == {"adamw", "muon"}
     assert comparison.compute_multipliers == ()
     assert any("several values of optimizer" in warning for warning in comparison.warnings)
@@ -389,10 +392,11 @@ def test_branches_of_one_trunk_count_as_one_pair(sweep):
     table = sweep(noise=0.01)
     three = branches(table)
     difference, alone = only(three).loss_difference, only(table).loss_difference
-    assert difference.df == alone.df == 4
+    assert difference.df == pytest.approx(alone.df, rel=0.05)
     assert difference.interval == pytest.approx(alone.interval, rel=0.05)
-    as_if_independent = only(three, cluster="row").loss_difference
-    assert as_if_independent.df == 3 * 4
+    streams = three.assign(stream=three["rung"] + three["seed"].astype(str) + three["n_tokens"].astype(str))
+    as_if_independent = only(streams, cluster="row").loss_difference
+    assert as_if_independent.df > 2 * difference.df
     widths = [high - low for low, high in (difference.interval, as_if_independent.interval)]
     assert widths[0] > 1.5 * widths[1]
 
@@ -401,14 +405,15 @@ def test_a_comparison_says_that_branches_count_as_one(sweep):
     comparison = only(branches(sweep({"baseline": 0.0, "unified": -0.03})))
     assert comparison.verdict == "better"
     assert "from whole clusters: pairs that are not independent count as one" in comparison.sentence
-    assert all(row.interval is None for row in comparison.by_rung)
+    assert all(row.interval is not None for row in comparison.by_rung)  # of the two seeds of one budget
 
 
 def test_a_trunk_that_lacks_a_branch_still_counts(sweep):
     table = branches(sweep())
     lacking = (table["rung"] == "150k") & (table["n_tokens"] == table["n_tokens"].max())
-    assert only(table[~lacking]).loss_difference.df == 3  # of the rungs with all budgets
-    assert only(table[~(lacking & (table["seed"] == 0))]).loss_difference.df == 3
+    assert 1 < only(table[~lacking]).loss_difference.df <= 4
+    # The last rung has one whole trunk left: it takes the noise of the other three.
+    assert 1 < only(table[~(lacking & (table["seed"] == 0))]).loss_difference.df <= 3
 
 
 def test_one_seed_of_each_trunk_carries_no_claim(sweep):
@@ -605,7 +610,7 @@ def test_few_degrees_of_freedom_are_blamed_only_for_an_interval_that_is_wide(swe
     rungs = {"25k": 25_088, "55k": 55_296}
     clear = only(sweep({"baseline": 0.0, "unified": -0.3}, rungs=rungs))
     unclear = only(sweep({"baseline": 0.0, "unified": -0.002}, rungs=rungs, noise=0.02))
-    assert clear.loss_difference.df == unclear.loss_difference.df == 2
+    assert max(clear.loss_difference.df, unclear.loss_difference.df) < 3
     assert not any("little is known" in text for text in clear.warnings)
     assert any("little is known" in text for text in unclear.warnings)
 

@@ -6,6 +6,7 @@ import pytest
 
 from scalevec.analysis import DataError, compare, fit, fit_text
 from scalevec.analysis.statistics.paired import equivalence_p, overall
+from scalevec.analysis.statistics.sample import PairedSample
 
 
 def copied(table: pd.DataFrame, seeds: int = 2) -> pd.DataFrame:
@@ -63,7 +64,7 @@ def test_seeds_that_are_copies_carry_no_verdict(sweep, seeds: int):
 
 @pytest.mark.parametrize("cells", [np.repeat(range(4), 3), np.arange(12)])
 def test_differences_without_noise_have_no_p_value(cells):
-    estimate = overall(np.full(12, -0.03), cells)
+    estimate = overall(PairedSample.of(np.full(12, -0.03), np.array(cells)))
     assert estimate.df == 0
     assert (estimate.interval(0.95), estimate.p_value(), equivalence_p(estimate, 0.1)) == (None, None, None)
 

@@ -7,10 +7,12 @@ from scalevec.analysis.comparison.power import (
     NoiseFigure,
     PlannedRung,
     detectable,
-    noncentrality,
+    detected,
     pilot_noise,
 )
 from scalevec.analysis.statistics import paired as inference
+from scalevec.analysis.statistics.rung_noise import Component
+from scalevec.analysis.statistics.sample import PairedSample
 
 NOISE = NoiseFigure(0.01, 0.35, "given")
 
@@ -24,14 +26,14 @@ def test_the_difference_is_found_as_often_as_the_power_says():
     rng = np.random.default_rng(0)
     cells = np.repeat(np.arange(4), 2)
     seen = 0
-    for _ in range(3000):
+    for _ in range(600):
         pairs = -design.difference + rng.normal(0, NOISE.sd, 8)
-        seen += inference.overall(pairs, cells).p_value() < 0.05
-    assert seen / 3000 == pytest.approx(0.8, abs=0.03)
+        seen += inference.overall(PairedSample.of(pairs, cells)).p_value() < 0.05
+    assert seen / 600 == pytest.approx(0.8, abs=0.05)
 
 
 def test_many_degrees_of_freedom_give_the_textbook_effect():
-    assert noncentrality(100_000, 0.05, 0.8) == pytest.approx(1.95996 + 0.84162, abs=1e-3)
+    assert detected([Component(1.0, 100_000)], 0.05, 0.8) == pytest.approx(1.95996 + 0.84162, abs=1e-3)
 
 
 def test_one_seed_detects_nothing_and_says_that_a_second_would():
@@ -47,11 +49,12 @@ def test_one_seed_at_many_rungs_has_the_verdict_that_a_comparison_gives_it():
     assert "11 degrees of freedom, from the spread between rungs" in design.text
     rng = np.random.default_rng(0)
     seen = 0
-    for _ in range(2000):
-        estimate = inference.overall(rng.normal(-design.design.difference, NOISE.sd, 12), np.arange(12.0))
+    for _ in range(600):
+        drawn = rng.normal(-design.design.difference, NOISE.sd, 12)
+        estimate = inference.overall(PairedSample.of(drawn, np.arange(12)))
         assert estimate.df == design.design.df
         seen += estimate.p_value() < 0.05
-    assert seen / 2000 == pytest.approx(0.8, abs=0.03)
+    assert seen / 600 == pytest.approx(0.8, abs=0.05)
 
 
 def test_the_multiplier_of_a_plan_states_its_convention():

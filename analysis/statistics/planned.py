@@ -1,0 +1,51 @@
+"""The intervals that a design will have, before it is run: half their width, drawn from planned noise.
+
+The interval of a comparison takes its degrees of freedom from the noise that each rung shows
+(``analysis.statistics.rung_noise``), so its width is drawn: equal normal noise between seeds at all rungs.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.statistics.rung_noise import COMPARED_AT, Component
+
+DRAWS = 2000
+
+
+def planned_halves(rungs: Sequence[Component], level: float, split: Component | None = None) -> FloatArray:
+    """Half the width of the ``level`` interval [draws] of a mean with these variances by rung.
+
+    A rung of 0 degrees of freedom takes the noise of the others; ``split`` is the test split's part.
+    """
+    variances, df = np.array(rungs, float).T
+    repeated = df > 0
+    if not repeated.any():
+        raise ValueError("no rung repeats a seed")
+    lent = variances[~repeated].sum() * df[repeated] / df.sum()
+    drawn = np.random.default_rng(0).chisquare(df[repeated], (DRAWS, int(repeated.sum()))) / df[repeated]
+    extra = [] if split is None else [np.full((DRAWS, 1), split.variance)]
+    extra_df = [] if split is None else [split.df]
+    by_rung = np.concatenate([(variances[repeated] + lent) * drawn, *extra], axis=1)
+    one_noise = (drawn @ df[repeated] / df.sum() * variances.sum())[:, None]
+    pooled = np.concatenate([one_noise, *extra], axis=1)
+    errors = [
+        _satterthwaite(by_rung, np.array([*df[repeated], *extra_df])),
+        _satterthwaite(pooled, np.array([df.sum(), *extra_df])),
+    ]
+    compared = np.stack([_half(*error, COMPARED_AT) for error in errors])
+    halves = np.stack([_half(*error, level) for error in errors])
+    return np.asarray(np.where(compared[0] >= compared[1], halves[0], halves[1]))
+
+
+def _satterthwaite(parts: FloatArray, df: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Standard errors [draws] and degrees of freedom [draws] of sums of ``parts`` [draws, parts]."""
+    total = parts.sum(axis=1)
+    return np.sqrt(total), total**2 / (parts**2 / df).sum(axis=1)
+
+
+def _half(error: FloatArray, df: FloatArray, level: float) -> FloatArray:
+    from scipy.special import stdtrit
+
+    return np.asarray(stdtrit(df, 0.5 + level / 2) * error)

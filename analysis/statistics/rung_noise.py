@@ -1,0 +1,182 @@
+"""Seed noise of each rung on its own: variances of contrasts by rung, their degrees of freedom, and draws.
+
+Noise between seeds differs from rung to rung, so each rung has its own variance, pooled over its settings,
+and a contrast over rungs gets the degrees of freedom of Satterthwaite (1946). With few seeds the variance of
+a noisy rung is underestimated by chance more often than not, so no interval is shorter than the one with
+noise pooled over all rungs: ``benchmarks/calibration.py`` simulates both. What varies are whole clusters
+(single pairs, where all are independent); a rung that repeats none takes the noise of the others.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.statistics.clusters import Blocks, IntArray, blocks_of, connected
+from scalevec.analysis.statistics.noise import NO_NOISE, t_quantile
+
+COMPARED_AT = 0.95
+"""The level at which the longer of two intervals is the one that counts."""
+
+
+class Component(NamedTuple):
+    """A part of a variance that is known with ``df`` degrees of freedom."""
+
+    variance: float
+    df: float
+
+
+class Error(NamedTuple):
+    """A standard error and its degrees of freedom."""
+
+    standard_error: float
+    df: float
+
+    def half(self, level: float) -> float:
+        """Half the width of the two-sided t interval."""
+        return t_quantile(level, self.df) * self.standard_error
+
+
+def satterthwaite(components: Sequence[Component]) -> Error:
+    """The error of a sum of independent parts (Satterthwaite 1946, equation 17)."""
+    if len(components) == 1:
+        return Error(float(np.sqrt(components[0].variance)), components[0].df)
+    total = sum(part.variance for part in components)
+    spread = sum(part.variance**2 / part.df for part in components)
+    if not spread:
+        return Error(0.0, max((part.df for part in components), default=0.0))
+    return Error(float(np.sqrt(total)), float(total**2 / spread))
+
+
+def longer(errors: Sequence[Error]) -> Error:
+    """The error that makes the longer interval, the first of equal ones."""
+    return max(errors, key=lambda error: error.half(COMPARED_AT))
+
+
+@dataclass(frozen=True, eq=False)
+class _Rung:
+    """One rung: its ``points`` [p], with cluster and position of each, and its noise.
+
+    ``residuals`` [whole clusters, sides x positions] are around the means of their blocks; of ``df`` 0 the
+    rung has no noise figure of its own.
+    """
+
+    points: IntArray
+    blocks: Blocks
+    residuals: FloatArray
+    df: int
+
+    @property
+    def width(self) -> int:
+        """Positions of a block."""
+        return int(self.blocks.position.max()) + 1
+
+    def tabled(self, weights: FloatArray) -> FloatArray:
+        """``weights`` [sides, all points] by cluster [clusters, sides x positions]."""
+        return _tabled(self.blocks, weights[:, self.points])
+
+
+class RungNoise:
+    """The noise of ``values`` [sides, points] between whole clusters, rung by rung.
+
+    ``df`` is the sum over rungs; 0 where there is no noise figure at all.
+    """
+
+    def __init__(
+        self, values: FloatArray, cells: npt.NDArray[Any], clusters: npt.NDArray[Any], rungs: npt.NDArray[Any]
+    ) -> None:
+        self.shape = values.shape
+        self.rungs: list[_Rung] = []
+        whole = blocks_of(cells, clusters)
+        if whole is not None:
+            smallest = NO_NOISE * float(np.max(np.abs(values)))
+            groups = _groups(_codes(rungs), whole.block[whole.cluster])
+            for group in np.unique(groups):
+                points = np.flatnonzero(groups == group)
+                self.rungs.append(_rung(values, cells, clusters, points, whole, smallest))
+        widest = max((rung.width for rung in self.rungs), default=0)
+        # Rungs with fewer budgets than others have a noise figure of their own, which others cannot use.
+        self._lenders = [rung for rung in self.rungs if rung.df and rung.width == widest]
+        self.df = sum(rung.df for rung in self._lenders)
+
+    def components(self, weights: FloatArray) -> list[Component]:
+        """The variance of the sum of values with ``weights`` [sides, points], by rung."""
+        variances = {id(rung): 0.0 for rung in self.rungs if rung.df}
+        for rung in self.rungs:
+            table = rung.tabled(weights)
+            sources = [rung] if rung.df else self._lenders
+            df = sum(source.df for source in sources)
+            for source in sources:
+                variances[id(source)] += _through(table, source.residuals, self.shape[0]) / df
+        return [Component(variances[id(rung)], rung.df) for rung in self.rungs if rung.df]
+
+    def pooled(self, weights: FloatArray) -> Component:
+        """The same with one noise for all rungs."""
+        residuals = np.concatenate([source.residuals for source in self._lenders])
+        variance = sum(_through(rung.tabled(weights), residuals, self.shape[0]) for rung in self.rungs)
+        return Component(variance / self.df, self.df)
+
+    def errors(self, weights: FloatArray, *others: Component) -> list[Error]:
+        """By rung and pooled, each with the ``others``; the interval is the :func:`longer` one."""
+        return [
+            satterthwaite([*self.components(weights), *others]),
+            satterthwaite([self.pooled(weights), *others]),
+        ]
+
+    def draws(self, n_draws: int, rng: np.random.Generator) -> FloatArray:
+        """Normal noise [draws, sides, points] with the covariance of each rung's whole clusters."""
+        noise = np.empty((n_draws, *self.shape))
+        for rung in self.rungs:
+            sources = [rung] if rung.df else self._lenders
+            residuals = np.concatenate([source.residuals for source in sources])
+            residuals = residuals / np.sqrt(sum(source.df for source in sources))
+            mixed = rng.standard_normal((n_draws, len(rung.blocks.block), len(residuals))) @ residuals
+            by_side = mixed.reshape(*mixed.shape[:2], self.shape[0], -1)
+            noise[:, :, rung.points] = np.moveaxis(
+                by_side[:, rung.blocks.cluster, :, rung.blocks.position], 0, -1
+            )
+        return noise
+
+
+def _groups(rungs: IntArray, blocks: IntArray) -> IntArray:
+    """A number for each point: its rung, joined with others that a block spans."""
+    pairs = len(np.unique(rungs * (int(blocks.max()) + 1) + blocks))
+    return rungs if pairs == len(np.unique(blocks)) else connected(rungs, blocks)[0][rungs]
+
+
+def _codes(labels: npt.NDArray[Any]) -> IntArray:
+    return np.unique(labels, return_inverse=True)[1].ravel()
+
+
+def _tabled(blocks: Blocks, values: FloatArray) -> FloatArray:
+    return np.concatenate([blocks.table(side) for side in values], axis=1)
+
+
+def _rung(
+    values: FloatArray,
+    cells: npt.NDArray[Any],
+    clusters: npt.NDArray[Any],
+    points: IntArray,
+    whole: Blocks,
+    smallest: float,
+) -> _Rung:
+    blocks = blocks_of(cells[points], clusters[points])
+    if blocks is None:
+        return _Rung(points, whole.part(points), np.empty((0, 0)), 0)
+    table, block = _tabled(blocks, values[:, points])[blocks.whole], blocks.block[blocks.whole]
+    code, counts = np.unique(block, return_inverse=True, return_counts=True)[1:]
+    means = np.stack([np.bincount(code, column) / counts for column in table.T], axis=1)
+    residuals = table - means[code]
+    # Copies of one result carry no noise.
+    df = len(table) - len(counts) if np.max(np.abs(residuals)) > smallest else 0
+    return _Rung(points, blocks, residuals, df)
+
+
+def _through(table: FloatArray, residuals: FloatArray, n_sides: int) -> float:
+    """``sum_c w_c' R'R w_c`` of the rows w_c of ``table``, which may have fewer positions per side."""
+    width = table.shape[1] // n_sides
+    shared = residuals.reshape(len(residuals), n_sides, -1)[..., :width].reshape(len(residuals), -1)
+    return float(np.sum((shared @ table.T) ** 2))
