@@ -8,11 +8,12 @@ with ``python benchmarks/calibration.py [DATA_SETS] [DESIGN ...]``; the table go
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
+import paired_designs
 import pandas as pd
 
 from scalevec.analysis.comparison.independence import Independence
@@ -41,7 +42,7 @@ quickstart, which go to 0.1), and the grid's step there in powers of two. The fl
 left to luck in tuning, and that is a difference between the arms."""
 POWER = {"A": np.exp(3.9), "alpha": 0.09}
 CHINCHILLA = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
-Covered = dict[str, bool]
+Covered = Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -352,6 +353,14 @@ def designs() -> dict[str, Design]:
     for gain, bowl, kind in ((1.0, BOWL, ""), (1.1, BOWL, ""), (1.0, FLAT_BOWL, "flat bowls, ")):
         name = f"tuned sweep, 4 rungs x 2 seeds, {kind}multiplier {gain:.2f}"
         designs.append(Design(name, tuned_sweep(gain, bowl), default))
+    designs += [
+        Design(name, paired_designs.differences(of), default) for name, of in paired_designs.layouts().items()
+    ]
+    for name, of in paired_designs.layouts().items():
+        if of.settings == 1 and of.seeds == 3:
+            designs.append(Design(f"multipliers: {name}", paired_designs.multipliers(of, POWER), default))
+    for bend in (0.0, 1e-3, 2e-3):
+        designs.append(Design(f"lack of fit, bend {bend:g}", paired_designs.wrong_law(bend), default))
     return {design.name: design for design in designs}
 
 
@@ -373,7 +382,12 @@ def coverage(name: str, n_sets: int, n_workers: int = 1) -> dict[str, float]:
             parts = pool.map(_part, [name] * (len(edges) - 1), edges[:-1], edges[1:])
             results = [item for part in parts for item in part]
     quantities = dict.fromkeys(key for item in results for key in item)
-    return {key: float(np.mean([item.get(key, False) for item in results])) for key in quantities}
+    return {key: _summary(key, [item.get(key, False) for item in results]) for key in quantities}
+
+
+def _summary(quantity: str, values: list[float]) -> float:
+    """The share of data sets, or the median of a length."""
+    return float(np.median(values) if quantity.startswith(paired_designs.LENGTH) else np.mean(values))
 
 
 def rows(n_sets: int, names: list[str], n_workers: int) -> Iterator[str]:
@@ -384,7 +398,9 @@ def rows(n_sets: int, names: list[str], n_workers: int) -> Iterator[str]:
         start = time.perf_counter()
         for quantity, share in coverage(name, n_sets, n_workers).items():
             took = time.perf_counter() - start
-            yield f"| {name} | {quantity} | {100 * share:.1f} | {took:.0f} |"
+            is_length = quantity.startswith(paired_designs.LENGTH)
+            shown = f"{share:.2f} times" if is_length else f"{100 * share:.1f}"
+            yield f"| {name} | {quantity} | {shown} | {took:.0f} |"
 
 
 def main() -> None:

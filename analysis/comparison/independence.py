@@ -1,11 +1,14 @@
 """Which pairs of an arm are independent, what was tested of it, and what an interval leaves out, in words."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from scalevec.analysis.data.loss_blocks import losses_by_block
 from scalevec.analysis.data.pairs import Pairs
+from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.formatting import degrees, f_test
 from scalevec.analysis.statistics.noise import t_quantile
 from scalevec.analysis.statistics.paired import Estimate
@@ -34,13 +37,17 @@ class Independence:
         """Test what the complete ``pairs`` share. Recorded streams say it, so nothing is tested then."""
         if pairs.complete.empty or pairs.records_streams or not pairs.names_seeds:
             return cls()
-        values, cells = pairs.differences, pairs.cells
         rungs, seeds = (pairs.complete[name].astype(str).to_numpy(str) for name in ("rung", "seed"))
-        units = np.char.add(np.char.add(rungs, "\n"), seeds)
-        settings = shared_seeds(values, cells, units, "settings")
-        means, places, numbers = by_rung_and_seed(values, cells, rungs, seeds)
+        return cls.tested(pairs.differences, pairs.cells, rungs, seeds)
+
+    @classmethod
+    def tested(
+        cls, values: FloatArray, cells: FloatArray, rungs: npt.NDArray[Any], seeds: npt.NDArray[Any]
+    ) -> "Independence":
+        """Test what ``values`` share of which the ``seeds`` repeat (each [pairs])."""
+        means, places, numbers, units = by_rung_and_seed(values, cells, rungs, seeds)
         return cls(
-            settings,
+            shared_seeds(values, cells, units, "settings"),
             shared_seeds(means, places, numbers, "rungs"),
             len(np.unique(numbers)) < len(numbers),
         )
@@ -59,9 +66,7 @@ class Independence:
         """The complete pairs with the clusters that follow, and their losses by block of the test split."""
         rungs = pairs.complete["rung"].astype(str).to_numpy(str)
         sample = PairedSample.of(pairs.differences, pairs.cells, pairs.clusters, rungs)
-        if self.whole_seeds:
-            seeds = pairs.complete["seed"].astype(str).to_numpy(str)
-            sample = replace(sample, clusters=seeds, unit=WHOLE_SEEDS)
+        sample = independent_sample(self, sample, pairs.complete["seed"].astype(str).to_numpy(str))
         blocks = losses_by_block(pairs.complete)
         if blocks is None or len(blocks[1]) < FEWEST_BLOCKS:
             return sample
@@ -91,6 +96,13 @@ class Independence:
             said = f"rungs repeat seeds {REPEATED}: they are assumed independent"
             found.append(f"{said} ({_shown(self.rungs)})")
         return found
+
+
+def independent_sample(
+    independence: Independence, sample: PairedSample, seeds: npt.NDArray[Any]
+) -> PairedSample:
+    """Return ``sample`` with whole ``seeds`` [pairs] as clusters, where rungs were found to share them."""
+    return replace(sample, clusters=seeds, unit=WHOLE_SEEDS) if independence.whole_seeds else sample
 
 
 def _shown(test: SharedSeeds) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.statistics.clusters import IntArray
 from scalevec.analysis.statistics.noise import NO_NOISE
 
 PRETEST = 0.10
@@ -71,14 +72,15 @@ def _indicators(labels: npt.NDArray[Any]) -> FloatArray:
 
 def by_rung_and_seed(
     values: FloatArray, cells: npt.NDArray[Any], rungs: npt.NDArray[Any], seeds: npt.NDArray[Any]
-) -> tuple[FloatArray, npt.NDArray[Any], npt.NDArray[Any]]:
+) -> tuple[FloatArray, IntArray, IntArray, IntArray]:
     """The mean over a rung's cells of each seed's value, less that of the cell, with its rung and its seed.
 
-    The settings of a rung may share seeds too, so that rungs are compared by one value for each seed.
+    The last is the number of the mean that each pair enters [pairs]. The settings of a rung may share seeds
+    too, so that rungs are compared by one value for each seed.
     """
     cell = np.unique(cells, return_inverse=True)[1].ravel()
     rest = values - (np.bincount(cell, values) / np.bincount(cell))[cell]
     labels = np.stack([np.unique(each, return_inverse=True)[1].ravel() for each in (rungs, seeds)])
     places, code = np.unique(labels, axis=1, return_inverse=True)
     code = code.ravel()
-    return np.bincount(code, rest) / np.bincount(code), places[0], places[1]
+    return np.bincount(code, rest) / np.bincount(code), places[0], places[1], code

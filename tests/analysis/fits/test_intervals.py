@@ -278,6 +278,8 @@ QUANTITIES = ("mean difference", "log multiplier, middle", "prediction at 2 C")
 
 def calibration():
     path = CHECKOUT / "benchmarks" / "calibration.py"
+    if str(path.parent) not in sys.path:  # it imports the designs beside it
+        sys.path.append(str(path.parent))
     spec = importlib.util.spec_from_file_location("calibration", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules["calibration"] = module  # dataclasses look their module up

@@ -1,0 +1,203 @@
+"""Data sets of paired differences that look for trouble: unequal noise, heavy tails, shared seeds, test text.
+
+:mod:`calibration` counts what the intervals of a comparison cover on them. Without multipliers a data set is
+an array of differences, which takes milliseconds; designs with multipliers make a table, as people bring one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from scalevec.analysis.comparison.independence import Independence, independent_sample
+from scalevec.analysis.comparison.line_laws import ArmLaws
+from scalevec.analysis.data.pairs import paired_by
+from scalevec.analysis.data.tidy import FloatArray, checked
+from scalevec.analysis.fits.law_tests import lack_of_fit
+from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.statistics import paired as inference
+from scalevec.analysis.statistics.noise import t_quantile
+from scalevec.analysis.statistics.paired import Estimate
+from scalevec.analysis.statistics.rung_noise import RungNoise
+from scalevec.analysis.statistics.sample import PairedSample
+from scalevec.analysis.statistics.test_split import SplitLosses
+
+LEVEL = 0.95
+LENGTH = "length"
+"""Quantities that begin so are medians of an interval's length over that with noise pooled over all pairs."""
+Simulated = dict[str, float]
+SPLIT_COMMON, SPLIT_OWN, N_BLOCKS = 0.024, 0.032, 64
+"""sd over blocks of a difference, nats/token: common to all pairs, and of each pair alone."""
+PAIR_SD, LOG_NOISE = 0.01, 3e-3
+"""sd of a pair's difference between seeds, nats/token, and of the log loss of one trial."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Rungs x settings x seeds, with noise ``ratio`` times larger at the smallest rung than at the largest.
+
+    ``settings_share`` and ``rungs_share`` of a difference's variance are common to the settings of a rung and
+    seed, and to all rungs of a seed.
+    """
+
+    rungs: int
+    settings: int
+    seeds: int
+    ratio: float = 1.0
+    heavy: bool = False
+    settings_share: float = 0.0
+    rungs_share: float = 0.0
+    streams: bool = False
+    split: bool = False
+
+    @property
+    def places(self) -> tuple[npt.NDArray[np.intp], ...]:
+        """Rung, setting and seed of each pair [pairs]."""
+        return tuple(axis.ravel() for axis in np.indices((self.rungs, self.settings, self.seeds)))
+
+    def noise(self, rng: np.random.Generator) -> FloatArray:
+        """Of each pair, standard deviation one at the largest rung [pairs]."""
+        shape = (self.rungs, self.settings, self.seeds)
+
+        def drawn(*size: int) -> FloatArray:
+            return rng.standard_t(3, size) / 3**0.5 if self.heavy else rng.standard_normal(size)
+
+        own = 1 - self.settings_share - self.rungs_share
+        parts = (
+            self.rungs_share**0.5 * drawn(1, 1, self.seeds),
+            self.settings_share**0.5 * drawn(self.rungs, 1, self.seeds),
+            own**0.5 * drawn(*shape),
+        )
+        sds = np.geomspace(self.ratio, 1.0, self.rungs)[:, None, None]
+        return np.asarray((sds * sum(np.broadcast_to(part, shape) for part in parts)).ravel())
+
+
+def differences(layout: Layout) -> Callable[[np.random.Generator, AnalysisOptions], Simulated]:
+    """No true difference, rungs one decade of compute apart."""
+    rung, setting, seed = layout.places
+    cells = rung * layout.settings + setting
+
+    def simulate(rng: np.random.Generator, _: AnalysisOptions) -> Simulated:
+        values = PAIR_SD * layout.noise(rng)
+        split = _split(rng, len(values)) if layout.split else None
+        if split is not None:
+            by_block = values[:, None] + split
+            values = by_block.mean(axis=1)
+        tested = Independence() if layout.streams else Independence.tested(values, cells, rung, seed)
+        clusters = np.arange(len(values)) if layout.streams else rung * layout.seeds + seed
+        sample = independent_sample(tested, PairedSample.of(values, cells, clusters, rung), seed)
+        if split is not None:
+            losses = np.stack([np.zeros_like(by_block), by_block])
+            sample = replace(sample, split=SplitLosses(losses, np.ones(N_BLOCKS)))
+        mean, trend = inference.overall(sample), inference.slope(sample, rung.astype(float))
+        pooled = RungNoise(values[None], cells, np.arange(len(values)), rung)
+        even = sample.weights(np.full(len(sample.counts), 1 / len(sample.counts)))
+        found = {"mean difference": _covers_zero(mean), "trend": trend is not None and _covers_zero(trend)}
+        interval = mean.interval(LEVEL)
+        found |= {
+            "by rung": _by_rung(sample, rung),
+            "called better": interval is not None and interval[1] < 0,
+        }
+        part = pooled.pooled(even[None])
+        usual = t_quantile(LEVEL, part.df) * part.variance**0.5
+        found["length of the mean's interval"] = (
+            t_quantile(LEVEL, mean.df) * mean.standard_error / usual if mean.df else np.inf
+        )
+        return found
+
+    return simulate
+
+
+def _split(rng: np.random.Generator, n_pairs: int) -> FloatArray:
+    """What each block adds to each pair [pairs, blocks]: a part common to all pairs, and one of its own."""
+    common = SPLIT_COMMON * rng.standard_normal(N_BLOCKS)
+    return np.asarray(common + SPLIT_OWN * rng.standard_normal((n_pairs, N_BLOCKS)))
+
+
+def _covers_zero(estimate: Estimate) -> bool:
+    interval = estimate.interval(LEVEL)
+    return interval is not None and interval[0] <= 0 <= interval[1]
+
+
+def _by_rung(sample: PairedSample, rungs: npt.NDArray[np.intp]) -> float:
+    """The share of rungs whose own interval covers."""
+    parts = [sample.kept(rungs == rung) for rung in np.unique(rungs)]
+    return float(np.mean([_covers_zero(inference.overall(part)) for part in parts]))
+
+
+def multipliers(layout: Layout, law: dict[str, float]) -> Callable[..., Simulated]:
+    """Two arms on one power law in C with one setting; the log losses of pairs differ by the layout's noise."""
+    rung, _, seed = layout.places
+    n_params = np.geomspace(3e4, 3e5, layout.rungs).round()[rung]
+    compute = 96 * n_params**2
+    truth = law["A"] * compute ** -law["alpha"]
+
+    def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Simulated:
+        shared = 2 * LOG_NOISE * rng.standard_normal(len(truth))
+        noise = {"reference": shared, "arm": shared + LOG_NOISE * 2**0.5 * layout.noise(rng)}
+        blocks = _split(rng, len(truth)) if layout.split else None
+        parts = []
+        for arm, of_arm in noise.items():
+            loss = truth * np.exp(of_arm)
+            columns = {
+                "n_params": n_params,
+                "n_tokens": 16 * n_params,
+                "seed": seed,
+                "rung": rung.astype(str),
+            }
+            table = pd.DataFrame(columns).assign(arm=arm, loss=loss)
+            if blocks is not None:
+                by_block = loss[:, None] + (blocks if arm == "arm" else np.zeros_like(blocks))
+                table = table.assign(
+                    loss=by_block.mean(axis=1),
+                    loss_blocks=list(by_block),
+                    block_tokens=[np.ones(N_BLOCKS)] * len(loss),
+                )
+            parts.append(table)
+        pairs = paired_by(checked(pd.concat(parts, ignore_index=True)), "reference", "arm", AnalysisOptions())
+        lines = ArmLaws(pairs, settings, "C")
+        low, high = lines.range()
+        points = {"middle": (low * high) ** 0.5, "largest": high}
+        found = {name: lines.multiplier(name, at, at).interval for name, at in points.items()}
+        change = lines.change(low, high)
+        found["change per decade"] = change["interval"] if change else None
+        return {
+            f"log multiplier, {name}": interval is not None and interval[0] <= 1 <= interval[1]
+            for name, interval in found.items()
+        }
+
+    return simulate
+
+
+def wrong_law(bend: float, n_rungs: int = 4, n_seeds: int = 3) -> Callable[..., Simulated]:
+    """A power law whose exponent changes by ``bend`` per e-fold of compute, or none: called a lack of fit?"""
+
+    def simulate(rng: np.random.Generator, _: AnalysisOptions) -> Simulated:
+        compute = np.repeat(np.geomspace(1e11, 1e13, n_rungs), n_seeds)
+        away = np.log(compute / 1e12)
+        loss = np.exp(1.2 - 0.09 * away + bend * away**2 + LOG_NOISE * rng.standard_normal(len(compute)))
+        test = lack_of_fit("power", {"x": compute}, loss)
+        return {"called a lack of fit": test is not None and test.p_value < 0.05}
+
+    return simulate
+
+
+def layouts() -> dict[str, Layout]:
+    """Every layout by its name."""
+    found = {}
+    for ratio in (1.0, 3.0, 6.0):
+        for rungs, seeds in ((4, 2), (4, 3)):
+            found[f"{rungs} rungs x {seeds} seeds, noise {ratio:g}:1"] = Layout(
+                rungs, 1, seeds, ratio, streams=True
+            )
+    found["4 rungs x 3 seeds, t3 tails"] = Layout(4, 1, 3, heavy=True, streams=True)
+    found["4 rungs x 3 seeds, noise 6:1, t3 tails"] = Layout(4, 1, 3, 6.0, heavy=True, streams=True)
+    for share in (0.0, 0.15, 0.3, 0.5):
+        found[f"2 rungs x 4 settings x 3 seeds, settings share {share:g}"] = Layout(
+            2, 4, 3, settings_share=share
+        )
+        found[f"4 rungs x 3 seeds, rungs share {share:g}"] = Layout(4, 1, 3, rungs_share=share)
+    found["4 rungs x 3 seeds, test split of 64 blocks"] = Layout(4, 1, 3, streams=True, split=True)
+    return found
