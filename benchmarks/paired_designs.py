@@ -128,7 +128,7 @@ def _by_rung(sample: PairedSample, rungs: npt.NDArray[np.intp]) -> float:
 
 
 def multipliers(layout: Layout, law: dict[str, float]) -> Callable[..., Simulated]:
-    """Two arms on one power law in C with one setting; the log losses of pairs differ by the layout's noise."""
+    """Two arms on one power law in C with one setting; log losses of pairs differ by the layout's noise."""
     rung, _, seed = layout.places
     n_params = np.geomspace(3e4, 3e5, layout.rungs).round()[rung]
     compute = 96 * n_params**2

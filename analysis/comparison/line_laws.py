@@ -28,7 +28,7 @@ from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, fit_poi
 from scalevec.analysis.solver.design import DesignMatrix
 from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, are_copies, replicates_of
 from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS
-from scalevec.analysis.statistics.rung_noise import Component, Error, RungNoise, longer, satterthwaite
+from scalevec.analysis.statistics.rung_noise import Component, Error, RungNoise, with_split
 
 SIDES = ("reference", "arm")
 FEWEST_RUNGS = 3
@@ -318,9 +318,7 @@ class ArmLaws:
                 by_rung, pooled = self.noise.errors(slopes)
                 quotient = pooled.standard_error / by_rung.standard_error
                 plain = [Error(spread, by_rung.df), Error(spread * quotient, pooled.df)]
-        whole = [satterthwaite([Component(e.standard_error**2, e.df), *split]) for e in plain]
-        chosen = longer(whole)
-        return chosen, plain[whole.index(chosen)].standard_error
+        return with_split(plain, split)
 
 
 def needed_of(laws: Parameters, at: float) -> FloatArray:

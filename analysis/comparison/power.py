@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.trials import compared_trials
+from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import BoolArray, compute_of
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.formatting import degrees
+from scalevec.analysis.formatting import count, degrees
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS, AnalysisOptions
 from scalevec.analysis.statistics.noise import pooled_noise
 from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS, MANY_BLOCKS
@@ -48,19 +48,31 @@ class NoiseFigure:
     """``sd`` of a pair's difference in nats/token; ``slope``: nats/token that e times the compute saves.
 
     Without a slope no multiplier follows from a difference. ``source`` says where the figures come from.
-    ``split`` is the standard error of the mean difference from the test split alone, which no seed reduces.
+    ``split`` is the standard error of the mean difference from the test split alone, which no seed reduces,
+    with ``split_tokens`` test tokens.
     """
 
     sd: float
     slope: float | None
     source: str
     split: float = 0.0
+    split_tokens: float = 0.0
+
+    def with_test_tokens(self, tokens: float) -> "NoiseFigure":
+        """The same with a test split of another length: its error falls as the square root of the tokens."""
+        if not self.split or not self.split_tokens:
+            return self
+        split = self.split * float(np.sqrt(self.split_tokens / tokens))
+        return dataclasses.replace(self, split=split, split_tokens=tokens)
 
 
 TYPICAL = NoiseFigure(
     0.01,
     0.35,
     "typical of 25k to 200k parameters on 0.4M to 3M tokens (pairs 0.005 to 0.015); a pilot is better",
+    # Measured on the demo's corpus: 64 blocks, the mean of two sizes x two seeds.
+    split=0.003,
+    split_tokens=84e3,
 )
 
 
@@ -120,7 +132,8 @@ class PowerAnalysis:
         """What is taken for the test split's own error, and whether it is what limits."""
         if not self.noise.split:
             return "  the test split's own error is left out: nothing says how large it is"
-        said = f"  test split: standard error {self.noise.split:.2g} of the mean difference"
+        tokens = f" with {count(self.noise.split_tokens)} test tokens" if self.noise.split_tokens else ""
+        said = f"  test split: standard error {self.noise.split:.2g} of the mean difference{tokens}"
         if not self._limited:
             return f"{said}, whatever the seeds"
         return f"{said}, which is what limits: more test tokens would detect more than more seeds"
@@ -150,6 +163,7 @@ def detectable(
     n_arms: int = 1,
     level: float = 0.95,
     power: float = POWER,
+    test_tokens: float | None = None,
 ) -> PowerAnalysis:
     """Compute what a design can detect before it is run, for each arm against the reference.
 
@@ -162,6 +176,7 @@ def detectable(
         n_arms: Arms beside the reference; several are corrected for as in Holm's first step.
         level: Level of the interval that is to exclude zero.
         power: Chance of finding an effect of the size that is returned.
+        test_tokens: Tokens of the test split; by default those that ``noise`` was measured with.
 
     Returns:
         The smallest difference (nats/token) and compute multiplier of the design as planned, and with one
@@ -173,10 +188,11 @@ def detectable(
     >>> ladder = [PlannedRung(str(n), n, 16 * n, seeds=2) for n in (25e3, 55e3, 83e3, 150e3)]
     >>> analysis = detectable(ladder, NoiseFigure(sd=0.01, slope=0.35, source="a pilot"))
     >>> round(analysis.design.difference, 4), round(analysis.design.multiplier, 3)
-    (0.0133, 1.039)
+    (0.0208, 1.061)
     >>> [(more.what, round(more.difference, 4)) for more in analysis.more]
-    [('one more seed', 0.0092), ('one more rung', 0.0111), ('one more token budget', 0.008)]
+    [('one more seed', 0.0101), ('one more rung', 0.0161), ('one more token budget', 0.0147)]
     """
+    noise = noise if test_tokens is None else noise.with_test_tokens(test_tokens)
     _check(rungs, noise, n_arms, level, power)
     variants = {
         "as planned": rungs,
@@ -290,7 +306,18 @@ def pilot_noise(results: pd.DataFrame, reference: str) -> NoiseFigure:
     compute, slope = np.log(compute_of(completed)), None
     if np.ptp(compute) > 0:
         slope = max(-float(np.polyfit(compute, completed["loss"].to_numpy(float), 1)[0]), 0.0) or None
-    return NoiseFigure(noise.sd, slope, f"a pilot with {noise.df} degrees of freedom")
+    source = f"a pilot with {degrees(noise.df)}"
+    return NoiseFigure(noise.sd, slope, source, *_split_of(trials))
+
+
+def _split_of(trials: ComparedTrials) -> tuple[float, float]:
+    """The test split's part of the standard error of a mean difference, and its tokens; or zeros."""
+    splits = [arm for arm in map(trials.paired, trials.others) if arm.estimate and arm.sample.split]
+    errors = [arm.estimate.split_error for arm in splits if arm.estimate]
+    known = [error for error in errors if error is not None]
+    if not known or splits[0].sample.split is None:
+        return 0.0, 0.0
+    return float(np.sqrt(np.mean(np.square(known)))), float(splits[0].sample.split.tokens.sum())
 
 
 def _independent(pairs: Pairs) -> BoolArray:

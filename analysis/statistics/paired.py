@@ -17,7 +17,7 @@ import numpy as np
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
 from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, are_copies, pooled_noise, t_quantile
 from scalevec.analysis.statistics.planned import planned_halves
-from scalevec.analysis.statistics.rung_noise import Component, Error, RungNoise, longer, satterthwaite
+from scalevec.analysis.statistics.rung_noise import Component, Error, RungNoise, with_split
 from scalevec.analysis.statistics.sample import PairedSample
 
 FEWEST_RUNGS_WITHOUT_SEEDS = 8
@@ -74,9 +74,7 @@ def contrast(sample: PairedSample, coefficients: FloatArray) -> Estimate:
     between = (sample.unit or "seeds of clusters") if sample.dependent else ""
     if noise.df == 0:
         return Estimate(float(weights @ sample.values), float("nan"), 0, between)
-    split = split_component(sample, weights)
-    chosen = longer(noise.errors(weights[None], *split))
-    return _estimate(sample, weights, chosen, split, between)
+    return _with_split(sample, weights, noise.errors(weights[None]), between)
 
 
 def split_component(sample: PairedSample, weights: FloatArray) -> list[Component]:
@@ -84,18 +82,12 @@ def split_component(sample: PairedSample, weights: FloatArray) -> list[Component
     return [Component(*sample.split.variance(weights))] if sample.split else []
 
 
-def _estimate(
-    sample: PairedSample, weights: FloatArray, error: Error, split: list[Component], between: str
-) -> Estimate:
-    """The weighted sum with an ``error`` that holds that of the ``split``."""
-    of_split = split[0].variance if split else 0.0
-    return Estimate(
-        float(weights @ sample.values),
-        *error,
-        between,
-        float(np.sqrt(max(error.standard_error**2 - of_split, 0.0))),
-        float(np.sqrt(of_split)) if split else None,
-    )
+def _with_split(sample: PairedSample, weights: FloatArray, errors: list[Error], between: str) -> Estimate:
+    """The weighted sum with the longer of the seeds' ``errors`` and, where it is known, the test split's."""
+    split = split_component(sample, weights)
+    error, from_seeds = with_split(errors, split)
+    of_split = float(np.sqrt(split[0].variance)) if split else None
+    return Estimate(float(weights @ sample.values), *error, between, from_seeds, of_split)
 
 
 def jackknife(
@@ -114,12 +106,7 @@ def jackknife(
     n = len(labels)
     # Tukey's jackknife variance.
     variance = float((n - 1) / n * np.sum((left_out - left_out.mean()) ** 2))
-    return _with_split(sample, weights, Component(variance, n - n_free), "clusters")
-
-
-def _with_split(sample: PairedSample, weights: FloatArray, noise: Component, between: str) -> Estimate:
-    split = split_component(sample, weights)
-    return _estimate(sample, weights, satterthwaite([noise, *split]), split, between)
+    return _with_split(sample, weights, [Error(float(np.sqrt(variance)), n - n_free)], "clusters")
 
 
 def overall(sample: PairedSample) -> Estimate:
@@ -140,8 +127,8 @@ def overall(sample: PairedSample) -> Estimate:
 
         return jackknife(mean, sample, sample.weights(even), 1)
     if n_cells == len(values) >= FEWEST_RUNGS_WITHOUT_SEEDS and not are_copies(values, np.zeros(n_cells)):
-        noise = Component(float(np.var(values, ddof=1) / n_cells), n_cells - 1)
-        return _with_split(sample, sample.weights(even), noise, "rungs")
+        noise = Error(float(np.std(values, ddof=1) / np.sqrt(n_cells)), n_cells - 1)
+        return _with_split(sample, sample.weights(even), [noise], "rungs")
     return contrast(sample, even)
 
 
@@ -157,7 +144,7 @@ def slope(sample: PairedSample, x: FloatArray) -> Estimate | None:
     weights, n_cells = sample.weights(coefficients), len(coefficients)
     if not sample.dependent:
         if n_cells == len(sample.values) >= FEWEST_RUNGS_WITHOUT_SEEDS:
-            return _with_split(sample, weights, _around_the_line(sample.means(), coefficients), "rungs")
+            return _with_split(sample, weights, [_around_the_line(sample.means(), coefficients)], "rungs")
         return contrast(sample, coefficients)
     estimate = contrast(sample, coefficients)
     if estimate.df or sample.unit:
@@ -179,12 +166,12 @@ def _slope_of(at: FloatArray) -> FloatArray | None:
     return None if spread < 1e-12 else np.asarray(centred / spread)
 
 
-def _around_the_line(means: FloatArray, coefficients: FloatArray) -> Component:
-    """The variance of a slope with these ``coefficients`` from the spread of ``means`` around the line."""
+def _around_the_line(means: FloatArray, coefficients: FloatArray) -> Error:
+    """The error of a slope with these ``coefficients`` from the spread of ``means`` around the line."""
     of_unit = float(coefficients @ coefficients)
     rest = means - means.mean() - float(coefficients @ means) * coefficients / of_unit
     df = len(means) - 2
-    return Component(float(rest @ rest) / df * of_unit, df)
+    return Error(float(np.sqrt(rest @ rest / df * of_unit)), df)
 
 
 def heterogeneity(values: FloatArray, cells: FloatArray) -> float | None:

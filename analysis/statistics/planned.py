@@ -25,18 +25,19 @@ def planned_halves(rungs: Sequence[Component], level: float, split: Component | 
         raise ValueError("no rung repeats a seed")
     lent = variances[~repeated].sum() * df[repeated] / df.sum()
     drawn = np.random.default_rng(0).chisquare(df[repeated], (DRAWS, int(repeated.sum()))) / df[repeated]
-    extra = [] if split is None else [np.full((DRAWS, 1), split.variance)]
-    extra_df = [] if split is None else [split.df]
-    by_rung = np.concatenate([(variances[repeated] + lent) * drawn, *extra], axis=1)
-    one_noise = (drawn @ df[repeated] / df.sum() * variances.sum())[:, None]
-    pooled = np.concatenate([one_noise, *extra], axis=1)
+    one_noise = drawn @ df[repeated] / df.sum() * variances.sum()
     errors = [
-        _satterthwaite(by_rung, np.array([*df[repeated], *extra_df])),
-        _satterthwaite(pooled, np.array([df.sum(), *extra_df])),
+        ((variances[repeated] + lent) * drawn, df[repeated]),
+        (one_noise[:, None], np.array([df.sum()])),
     ]
-    compared = np.stack([_half(*error, COMPARED_AT) for error in errors])
-    halves = np.stack([_half(*error, level) for error in errors])
-    return np.asarray(np.where(compared[0] >= compared[1], halves[0], halves[1]))
+    if split is not None:
+        # No interval is shorter with the test split's part than without it.
+        errors += [
+            (np.insert(parts, 0, split.variance, 1), np.insert(of, 0, split.df)) for parts, of in errors
+        ]
+    compared = np.stack([_half(*_satterthwaite(*error), COMPARED_AT) for error in errors])
+    halves = np.stack([_half(*_satterthwaite(*error), level) for error in errors])
+    return np.asarray(np.take_along_axis(halves, compared.argmax(axis=0)[None], 0)[0])
 
 
 def _satterthwaite(parts: FloatArray, df: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -56,6 +56,33 @@ def longer(errors: Sequence[Error]) -> Error:
     return max(errors, key=lambda error: error.half(COMPARED_AT))
 
 
+def with_split(errors: Sequence[Error], split: Sequence[Component]) -> tuple[Error, float]:
+    """The :func:`longer` of ``errors`` with the test split's part added, and the standard error from seeds.
+
+    A part that is known well raises the degrees of freedom of the sum, so that Satterthwaite's interval may
+    be shorter with it than without: then the degrees of freedom are those at which it is as long.
+    """
+    sums = [satterthwaite([Component(error.standard_error**2, error.df), *split]) for error in errors]
+    chosen, least = longer(sums), longer(errors)
+    from_seeds = errors[sums.index(chosen)].standard_error
+    if chosen.half(COMPARED_AT) < least.half(COMPARED_AT):
+        return _as_long_as(chosen, least), from_seeds
+    return chosen, from_seeds
+
+
+def _as_long_as(error: Error, other: Error) -> Error:
+    from scipy.optimize import brentq
+
+    wanted = other.half(COMPARED_AT)
+
+    def away(df: float) -> float:
+        return Error(error.standard_error, df).half(COMPARED_AT) - wanted
+
+    low = min(other.df, error.df)
+    # With the other's degrees of freedom the larger error is at least as long: the root lies between.
+    return Error(error.standard_error, float(brentq(away, low, error.df)) if away(low) > 0 else low)
+
+
 @dataclass(frozen=True, eq=False)
 class _Rung:
     """One rung: its ``points`` [p], with cluster and position of each, and its noise.
@@ -119,12 +146,9 @@ class RungNoise:
         variance = sum(_through(rung.tabled(weights), residuals, self.shape[0]) for rung in self.rungs)
         return Component(variance / self.df, self.df)
 
-    def errors(self, weights: FloatArray, *others: Component) -> list[Error]:
-        """By rung and pooled, each with the ``others``; the interval is the :func:`longer` one."""
-        return [
-            satterthwaite([*self.components(weights), *others]),
-            satterthwaite([self.pooled(weights), *others]),
-        ]
+    def errors(self, weights: FloatArray) -> list[Error]:
+        """By rung and pooled; the interval is the :func:`longer` one."""
+        return [satterthwaite(self.components(weights)), satterthwaite([self.pooled(weights)])]
 
     def draws(self, n_draws: int, rng: np.random.Generator) -> FloatArray:
         """Normal noise [draws, sides, points] with the covariance of each rung's whole clusters."""

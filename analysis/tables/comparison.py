@@ -88,7 +88,7 @@ def _notes(comparisons: Sequence[Comparison]) -> list[str]:
     return [
         f"Difference: arm minus {first.reference}, {' in '.join(loss_words(first.y, first.unit))}, paired; "
         "negative is better.",
-        f"Intervals: {percent(first.level)}, t with noise pooled within rungs; by rung they are descriptive. "
+        f"Intervals: {percent(first.level)}, t with the noise of each rung; by rung they are descriptive. "
         "The mean gives each rung the same weight and speaks of these rungs.",
         f"N: {first.n_convention}; C: {first.c_convention}.",
         *filter(None, map(_absence, comparisons)),

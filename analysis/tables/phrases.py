@@ -64,7 +64,7 @@ def loss_notes(trials: ComparedTrials) -> list[str]:
         f"Loss: {', '.join(loss_words(trials.options.y, trials.options.unit))}, mean over seeds. "
         "Difference: arm minus "
         f"{trials.reference}, paired by seed; negative is better. ±: half the {level} interval "
-        "(t, seed noise pooled within cells); no ± where no seed repeats."
+        "(t, noise between the seeds of its rung); no ± where no seed repeats."
     ]
     if any(trials.pairs(arm).dependent for arm in trials.others):
         notes.append(
