@@ -26,7 +26,7 @@ from scalevec.analysis.statistics.test_split import SplitLosses
 
 LEVEL = 0.95
 LENGTH = "length"
-"""Quantities that begin so are medians of an interval's length over that with noise pooled over all pairs."""
+"""Quantities with this prefix are medians of a length over that with noise pooled over all pairs."""
 Simulated = dict[str, float]
 SPLIT_COMMON, SPLIT_OWN, N_BLOCKS = 0.024, 0.032, 64
 """sd over blocks of a difference, nats/token: common to all pairs, and of each pair alone."""
@@ -64,11 +64,11 @@ class Layout:
         def drawn(*size: int) -> FloatArray:
             return rng.standard_t(3, size) / 3**0.5 if self.heavy else rng.standard_normal(size)
 
-        own = 1 - self.settings_share - self.rungs_share
+        rest = 1 - self.settings_share - self.rungs_share
         parts = (
             self.rungs_share**0.5 * drawn(1, 1, self.seeds),
             self.settings_share**0.5 * drawn(self.rungs, 1, self.seeds),
-            own**0.5 * drawn(*shape),
+            rest**0.5 * drawn(*shape),
         )
         sds = np.geomspace(self.ratio, 1.0, self.rungs)[:, None, None]
         return np.asarray((sds * sum(np.broadcast_to(part, shape) for part in parts)).ravel())
@@ -94,18 +94,18 @@ def differences(layout: Layout) -> Callable[[np.random.Generator, AnalysisOption
         mean, trend = inference.overall(sample), inference.slope(sample, rung.astype(float))
         pooled = RungNoise(values[None], cells, np.arange(len(values)), rung)
         even = sample.weights(np.full(len(sample.counts), 1 / len(sample.counts)))
-        found = {"mean difference": _covers_zero(mean), "trend": trend is not None and _covers_zero(trend)}
+        covered = {"mean difference": _covers_zero(mean), "trend": trend is not None and _covers_zero(trend)}
         interval = mean.interval(LEVEL)
-        found |= {
+        covered |= {
             "by rung": _by_rung(sample, rung),
             "called better": interval is not None and interval[1] < 0,
         }
         part = pooled.pooled(even[None])
         usual = t_quantile(LEVEL, part.df) * part.variance**0.5
-        found["length of the mean's interval"] = (
+        covered["length of the mean's interval"] = (
             t_quantile(LEVEL, mean.df) * mean.standard_error / usual if mean.df else np.inf
         )
-        return found
+        return covered
 
     return simulate
 
@@ -160,12 +160,12 @@ def multipliers(layout: Layout, law: dict[str, float]) -> Callable[..., Simulate
         lines = ArmLaws(pairs, settings, "C")
         low, high = lines.range()
         points = {"middle": (low * high) ** 0.5, "largest": high}
-        found = {name: lines.multiplier(name, at, at).interval for name, at in points.items()}
+        bounds = {name: lines.multiplier(name, at, at).interval for name, at in points.items()}
         change = lines.change(low, high)
-        found["change per decade"] = change["interval"] if change else None
+        bounds["change per decade"] = change["interval"] if change else None
         return {
             f"log multiplier, {name}": interval is not None and interval[0] <= 1 <= interval[1]
-            for name, interval in found.items()
+            for name, interval in bounds.items()
         }
 
     return simulate
@@ -186,18 +186,18 @@ def wrong_law(bend: float, n_rungs: int = 4, n_seeds: int = 3) -> Callable[..., 
 
 def layouts() -> dict[str, Layout]:
     """Every layout by its name."""
-    found = {}
+    named = {}
     for ratio in (1.0, 3.0, 6.0):
         for rungs, seeds in ((4, 2), (4, 3)):
-            found[f"{rungs} rungs x {seeds} seeds, noise {ratio:g}:1"] = Layout(
+            named[f"{rungs} rungs x {seeds} seeds, noise {ratio:g}:1"] = Layout(
                 rungs, 1, seeds, ratio, streams=True
             )
-    found["4 rungs x 3 seeds, t3 tails"] = Layout(4, 1, 3, heavy=True, streams=True)
-    found["4 rungs x 3 seeds, noise 6:1, t3 tails"] = Layout(4, 1, 3, 6.0, heavy=True, streams=True)
+    named["4 rungs x 3 seeds, t3 tails"] = Layout(4, 1, 3, heavy=True, streams=True)
+    named["4 rungs x 3 seeds, noise 6:1, t3 tails"] = Layout(4, 1, 3, 6.0, heavy=True, streams=True)
     for share in (0.0, 0.15, 0.3, 0.5):
-        found[f"2 rungs x 4 settings x 3 seeds, settings share {share:g}"] = Layout(
+        named[f"2 rungs x 4 settings x 3 seeds, settings share {share:g}"] = Layout(
             2, 4, 3, settings_share=share
         )
-        found[f"4 rungs x 3 seeds, rungs share {share:g}"] = Layout(4, 1, 3, rungs_share=share)
-    found["4 rungs x 3 seeds, test split of 64 blocks"] = Layout(4, 1, 3, streams=True, split=True)
-    return found
+        named[f"4 rungs x 3 seeds, rungs share {share:g}"] = Layout(4, 1, 3, rungs_share=share)
+    named["4 rungs x 3 seeds, test split of 64 blocks"] = Layout(4, 1, 3, streams=True, split=True)
+    return named

@@ -85,17 +85,17 @@ class Independence:
         return [*self._tested(), *_cost(estimate, sample), *_contributions(estimate, sample)]
 
     def _tested(self) -> list[str]:
-        found = []
+        sentences = []
         if self.settings is not None:
-            said = f"settings repeat seeds {REPEATED}: pairs of one rung and seed count as one"
-            found.append(f"{said} ({_shown(self.settings)})")
+            counted = f"settings repeat seeds {REPEATED}: pairs of one rung and seed count as one"
+            sentences.append(f"{counted} ({_shown(self.settings)})")
         if self.rungs is not None and self.whole_seeds:
-            said = "rungs that repeat a seed share an effect of it: whole seeds are what varies"
-            found.append(f"{said} ({_shown(self.rungs)})")
+            counted = "rungs that repeat a seed share an effect of it: whole seeds are what varies"
+            sentences.append(f"{counted} ({_shown(self.rungs)})")
         elif self.rungs is not None:
-            said = f"rungs repeat seeds {REPEATED}: they are assumed independent"
-            found.append(f"{said} ({_shown(self.rungs)})")
-        return found
+            assumed = f"rungs repeat seeds {REPEATED}: they are assumed independent"
+            sentences.append(f"{assumed} ({_shown(self.rungs)})")
+        return sentences
 
 
 def independent_sample(

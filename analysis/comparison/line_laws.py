@@ -251,10 +251,10 @@ class ArmLaws:
         replicates: FloatArray | None = None,
     ) -> Multiplier:
         """A multiplier that is this ``statistic`` of both laws."""
-        found = self.interval(statistic, replicates)
-        value, note = float(statistic(self.parameters)[0]), found.note or self.remark
-        errors = found.seeds_error, found.split_error
-        return Multiplier(name, at_flops, value, found.ends, extrapolated, note, *errors)
+        bounds = self.interval(statistic, replicates)
+        value, note = float(statistic(self.parameters)[0]), bounds.note or self.remark
+        errors = bounds.seeds_error, bounds.split_error
+        return Multiplier(name, at_flops, value, bounds.ends, extrapolated, note, *errors)
 
     def inside(self, at: float) -> float:
         """The largest x at which the reference's law reaches the arm's loss without exceeding ``at``."""
@@ -274,9 +274,9 @@ class ArmLaws:
         value = float(factor(self.parameters)[0])
         if not 1 / LARGEST_FACTOR <= value <= LARGEST_FACTOR:
             return None
-        found = self.interval(factor)
-        errors = {name: getattr(found, name) for name in ("log_error", "df", "seeds_error", "split_error")}
-        return {"estimate": value, "interval": found.ends, "note": found.note or self.remark, **errors}
+        bounds = self.interval(factor)
+        errors = {name: getattr(bounds, name) for name in ("log_error", "df", "seeds_error", "split_error")}
+        return {"estimate": value, "interval": bounds.ends, "note": bounds.note or self.remark, **errors}
 
     def interval(self, statistic: Statistic, replicates: FloatArray | None = None) -> RatioInterval:
         """The t interval of a ratio, or None and why there is none.

@@ -133,10 +133,10 @@ class PowerAnalysis:
         if not self.noise.split:
             return "  the test split's own error is left out: nothing says how large it is"
         tokens = f" with {count(self.noise.split_tokens)} test tokens" if self.noise.split_tokens else ""
-        said = f"  test split: standard error {self.noise.split:.2g} of the mean difference{tokens}"
+        line = f"  test split: standard error {self.noise.split:.2g} of the mean difference{tokens}"
         if not self._limited:
-            return f"{said}, whatever the seeds"
-        return f"{said}, which is what limits: more test tokens would detect more than more seeds"
+            return f"{line}, whatever the seeds"
+        return f"{line}, which is what limits: more test tokens would detect more than more seeds"
 
     @property
     def _limited(self) -> bool:
@@ -276,8 +276,8 @@ def detected(components: Sequence[Component], alpha: float, power: float, split:
     error = float(np.sqrt(sum(part.variance for part in components) + split**2))
 
     def missing(effect: float) -> float:
-        found = ndtr((effect - halves) / error) + ndtr((-effect - halves) / error)
-        return float(np.mean(found)) - power
+        chance = ndtr((effect - halves) / error) + ndtr((-effect - halves) / error)
+        return float(np.mean(chance)) - power
 
     return float(brentq(missing, 0.0, 10 * (float(halves.max()) + error)))
 

@@ -46,9 +46,9 @@ def losses_by_block(complete: pd.DataFrame) -> tuple[FloatArray, FloatArray] | N
     first = tokens[0] if tokens else None
     if first is None or not len(first) or np.any(first <= 0):
         return None
-    if not all(one is not None and np.array_equal(one, first) for one in tokens):
+    if not all(counts is not None and np.array_equal(counts, first) for counts in tokens):
         return None
-    if any(one is None or len(one) != len(first) for side in losses for one in side):
+    if any(row is None or len(row) != len(first) for side in losses for row in side):
         return None
     by_block = np.array(losses)
     means = by_block @ (first / first.sum())
