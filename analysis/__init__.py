@@ -46,7 +46,7 @@ Before spending: what a design can detect (see :mod:`power`):
 >>> ladder = [analysis.PlannedRung(str(n), n, 16 * n, seeds=2) for n in (25e3, 55e3, 83e3, 150e3)]
 >>> plan = analysis.detectable(ladder, analysis.NoiseFigure(sd=0.01, slope=0.35, source="a pilot"))
 >>> f"{plan.design.multiplier:.3f}"
-'1.039'
+'1.061'
 """
 
 import importlib
