@@ -191,7 +191,7 @@ def test_a_plan_takes_its_noise_from_a_figure_or_a_pilot(scalevec, sweep_file, t
     (tmp_path / "pilot.csv").write_text("\n".join(rows))
     assert "sd 0.002 per pair, as given" in scalevec("plan", "small.yaml", "--noise", "0.002").stdout
     shown = scalevec("plan", "small.yaml", "--pilot", "pilot.csv").stdout
-    assert "sd 0.071 per pair, a pilot with 1 degrees of freedom" in shown
+    assert "sd 0.071 per pair, a pilot with 1 degree of freedom" in shown
     assert_refused(scalevec("plan", "small.yaml", "--noise", "0"), "--noise is 0.0")
     assert_refused(scalevec("plan", "small.yaml", "--noise", "1", "--pilot", "pilot.csv"), "one of them")
 
