@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from scalevec.analysis.data.shared_labels import joined_labels, numbered_labels
 from scalevec.analysis.data.tidy import (
     BoolArray,
     FloatArray,
@@ -199,12 +200,12 @@ class Pairs:
         if not self.records_streams and self.names_seeds:
             complete = self.complete
             labels.append([complete["rung"].astype(str) + "\n" + complete["seed"].astype(str)])
-        return _joined(_numbered(labels))
+        return joined_labels(numbered_labels(labels))
 
     @property
     def related(self) -> bool:
         """Whether some complete pairs are recorded to share a cluster or a stream."""
-        return len(np.unique(_joined(_numbered(self._recorded_labels())))) < len(self.complete)
+        return len(np.unique(joined_labels(numbered_labels(self._recorded_labels())))) < len(self.complete)
 
     def _recorded_labels(self) -> "list[list[pd.Series[str]]]":
         """The columns of clusters, and those of streams where they are recorded."""
@@ -240,30 +241,6 @@ class Pairs:
                 ", ".join([*(str(row[c]) for c in ["rung", *settings]), *budget, f"seed {row['seed']}"])
             )
         return names
-
-
-def _numbered(kinds: "list[list[pd.Series[str]]]") -> npt.NDArray[np.intp]:
-    """A number for each label [columns, pairs]; labels of two kinds are never the same."""
-    rows: list[npt.NDArray[np.intp]] = []
-    first = 0
-    for columns in kinds:
-        codes = pd.factorize(pd.concat(columns))[0].reshape(len(columns), -1) + first
-        rows.append(codes)
-        first = int(codes.max(initial=first)) + 1
-    return np.concatenate(rows)
-
-
-def _joined(names: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    """The connected parts of pairs, each of which joins ``names`` [columns, pairs]: its number [pairs]."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    if not names.size:
-        return np.zeros(0, np.intp)
-    size = int(names.max()) + 1
-    edges = (np.repeat(names[:1], len(names), axis=0).ravel(), names.ravel())
-    graph = coo_array((np.ones(names.size), edges), shape=(size, size))
-    return np.asarray(connected_components(graph, directed=False)[1][names[0]], np.intp)
 
 
 def paired_by(table: pd.DataFrame, reference: str, arm: str, options: AnalysisOptions) -> Pairs:
