@@ -167,6 +167,8 @@ def _when_undecided(evidence: Evidence) -> str:
     noise = f"the observed noise (sd {pair_sd:.4f} per pair)"
     if seeds is None:
         return f"With {noise} a difference this small would need more than 100 seeds per rung."
+    # What is there did not do, whatever the noise that a rung shows by chance.
+    seeds = max(seeds, evidence.n_pairs // evidence.n_cells + 1)
     return f"With {noise} about {seeds} completed pairs at every rung would resolve a difference this large."
 
 
