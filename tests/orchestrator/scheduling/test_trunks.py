@@ -302,10 +302,8 @@ def test_analysis_does_not_take_the_branches_of_a_trunk_for_independent(monkeypa
     assert len(rows) == 12
     assert rows["cluster"].nunique() == 4
     (comparison,) = compare(rows, reference="baseline", bootstrap=0)
-    assert (comparison.pairs, comparison.loss_difference.df) == (
-        6,
-        1,
-    )  # two seeds at one rung, whatever the budgets
+    # Two seeds at one rung, whatever the budgets; the test split's own error adds a little.
+    assert (comparison.pairs, round(comparison.loss_difference.df)) == (6, 1)
     fitted = fit(rows, law="power", bootstrap=20)[0]
     assert fitted.n_clusters == 2
     assert "1 degrees of freedom, from seed noise of 2 whole clusters" in fitted.interval_note
