@@ -27,7 +27,7 @@ class _Row:
     fit: Fit
     multipliers: dict[str, Multiplier]
     reason: str
-    """Why there is no multiplier; empty for the reference."""
+    """Why there is no multiplier, or none that is extrapolated; empty for the reference."""
 
     @property
     def name(self) -> str:
@@ -82,7 +82,9 @@ def _multipliers(part: ComparedTrials, arm: str) -> tuple[dict[str, Multiplier],
     points = points_along(part.pairs(arm).complete, laws)
     shown = [laws.multiplier(name, compute, compute) for name, compute, _ in points]
     problem = hold_out_problem(held_out_difference(part.pairs(arm), part.options))
-    return {multiplier.at: multiplier for multiplier in without_extrapolated(shown, problem)}, ""
+    is_withheld = problem and any(multiplier.extrapolated for multiplier in shown)
+    reason = f"beyond the range of {part.reference}, as {problem}" if is_withheld else ""
+    return {multiplier.at: multiplier for multiplier in without_extrapolated(shown, problem)}, reason
 
 
 def _fits(part: ComparedTrials, problems: list[str]) -> list[Fit]:
