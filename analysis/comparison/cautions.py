@@ -19,6 +19,7 @@ from scalevec.analysis.data.pairs import (
     Pairs,
     differs,
 )
+from scalevec.analysis.data.runs import checkpoints
 from scalevec.analysis.data.tidy import FloatArray, simulation_warnings, unit_warnings
 from scalevec.analysis.fits.law_tests import lack_of_fit
 from scalevec.analysis.formatting import degrees, equal_optima_warning, few, is_loss, plural
@@ -54,6 +55,7 @@ def of_reference(trials: ComparedTrials) -> list[str]:
         left_out = f"{plural(trials.n_unplaced, 'trial')} without a result left out"
         warnings.append(f"{left_out}: no record says of which size and token budget; {MEMBERS_REMEDY}")
     rows = trials.of_arm(reference, "completed")
+    warnings += filter(None, [checkpoints(rows, options.cluster)])
     if len(rows) and rows["n_tokens"].nunique() > 1 and is_loss(options.y):
         compute = 6.0 * rows["n_params"].to_numpy(float) * rows["n_tokens"].to_numpy(float)
         profile = floor_profile(compute, rows["loss"].to_numpy(float))

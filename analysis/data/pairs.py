@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from scalevec.analysis.data.runs import differing, shortened
 from scalevec.analysis.data.shared_labels import joined_labels, numbered_labels
 from scalevec.analysis.data.tidy import (
     BoolArray,
@@ -344,7 +345,13 @@ def _one_arm(rows: pd.DataFrame, arm: str, key: list[str]) -> pd.DataFrame:
     if twice.any():
         values = of_arm[twice].iloc[0]
         shown = ", ".join(f"{name} {values[name]}" for name in key)
-        raise DataError(f"arm {arm!r} has two rows with {shown}; a pair needs one (is a column missing?)")
+        cells = np.asarray(of_arm.groupby(key, sort=False, dropna=False).ngroup(), float)
+        columns = [name for name in differing(of_arm, cells) if name not in key]
+        unlike = f"they differ in {shortened(columns)}" if columns else "is a column missing?"
+        raise DataError(
+            f"arm {arm!r} has two rows with {shown}; a pair needs one ({unlike}): choose one with --where, "
+            "or name seeds in a column seed"
+        )
     return of_arm
 
 

@@ -113,7 +113,7 @@ def budgets_of(table: pd.DataFrame) -> "pd.Series[float] | None":
 
 
 def checkpoints(rows: pd.DataFrame, cluster: str) -> str:
-    """Why the completed ``rows`` of an arm carry no interval, as a sentence; empty where runs are known."""
+    """What makes the completed ``rows`` of an arm dependent, as a sentence; empty where runs are known."""
     guessed = rows[cluster].astype(str).str.endswith(ONE_RUN)
     if not guessed.any():
         return ""
@@ -127,7 +127,7 @@ def checkpoints(rows: pd.DataFrame, cluster: str) -> str:
         else "name their run by --cluster COLUMN"
     )
     return (
-        "no interval: several token counts of one N and seed: these look like checkpoints of one run "
+        "several token counts of one N and seed: these look like checkpoints of one run "
         f"({number} rows per run, {plural(len(counts), 'run')}), which are not independent; {named}, or say "
         f"that each row is a run that ended there by --cluster {EACH_ROW}"
     )

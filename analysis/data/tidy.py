@@ -104,6 +104,7 @@ def checked(
             result[name] = _numbers(result[name])
     given = [name for name in (cluster, "cluster", "trial_id") if name in table.columns]
     result = _with_defaults(result, cluster)
+    require_column(result, cluster)
     _check_values(result, required)
     counted = (result["status"] == "completed") & (result["stage"] != "tuning")
     for name in given:

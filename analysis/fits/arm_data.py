@@ -55,7 +55,8 @@ class ArmData:
             return ""
         problem, columns = self.repetitions
         unlike = f"no interval: {problem}" if columns and self.independent else ""
-        return checkpoints(self.rows, self.options.cluster) or unlike
+        of_one_run = checkpoints(self.rows, self.options.cluster)
+        return f"no interval: {of_one_run}" if of_one_run else unlike
 
     @property
     def clusters(self) -> "pd.Series[str]":

@@ -135,7 +135,9 @@ def test_sizes_on_lines_of_equal_flops_are_runs_of_their_own():
 def test_a_comparison_of_checkpoints_counts_their_runs():
     table = pd.concat([curves(12, 4).assign(arm="a"), curves(12, 4).assign(arm="b")])
     table["loss"] *= 1 + 0.001 * np.random.default_rng(1).normal(size=len(table))
-    assert compare(table, reference="a", bootstrap=0)[0].loss_difference.df == 11
+    (counted,) = compare(table, reference="a", bootstrap=0)
+    assert counted.loss_difference.df == 11
+    assert any("look like checkpoints of one run (4 rows per run" in warning for warning in counted.warnings)
     assert compare(table, reference="a", bootstrap=0, cluster="row")[0].loss_difference.df == 47
 
 
@@ -163,3 +165,9 @@ def test_a_wrong_law_in_two_variables_is_told_by_repeated_seeds(law: str):
     arms = [table.assign(arm=arm, loss=table.loss * np.exp(rng.normal(0, 5e-4, len(table)))) for arm in "ab"]
     for fitted in fit(pd.concat(arms), law=law, bootstrap=0, hold_out="none"):
         assert any("lack of fit" in warning for warning in fitted.warnings)
+
+
+def test_a_comparison_names_the_columns_in_which_rows_without_a_seed_differ():
+    table = ladder(3).drop(columns="seed").assign(unique_tokens=np.tile([1e9, 2e9, 4e9], 6))
+    with pytest.raises(DataError, match=r"has two rows with .* \(they differ in unique_tokens\): choose one"):
+        compare(pd.concat([table.assign(arm=arm) for arm in "ab"]), reference="a")
