@@ -17,7 +17,7 @@ import numpy as np
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
 from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, are_copies, pooled_noise, t_quantile
 from scalevec.analysis.statistics.planned import planned_halves
-from scalevec.analysis.statistics.rung_noise import Component, Error, RungNoise, with_split
+from scalevec.analysis.statistics.rung_noise import COMPARED_AT, Component, Error, RungNoise, with_split
 from scalevec.analysis.statistics.sample import PairedSample
 
 FEWEST_RUNGS_WITHOUT_SEEDS = 8
@@ -48,6 +48,11 @@ class Estimate:
         """Whether there is a noise figure: values that never differ are copies, which carry none."""
         return self.df > 0 and self.standard_error > 0
 
+    @property
+    def half_width(self) -> float:
+        """Half of the 95 % interval; zero without one."""
+        return Error(self.standard_error, self.df).half(COMPARED_AT) if self.has_noise else 0.0
+
     def interval(self, level: float) -> tuple[float, float] | None:
         """The t interval at ``level``; None without a degree of freedom or without noise."""
         if not self.has_noise:
@@ -67,9 +72,19 @@ class Estimate:
 def contrast(sample: PairedSample, coefficients: FloatArray) -> Estimate:
     """``sum_k coefficients_k * mean of cell k`` (coefficients [cells, in order]).
 
-    Values that never differ within cells are copies of one seed: no degree of freedom.
+    Values that never differ within cells are copies of one seed: no degree of freedom. Where whole seeds are
+    the clusters, the interval is not shorter than with independent rungs: an effect that rungs share cancels
+    in a slope, and rungs are also found to share one by chance.
     """
     weights = sample.weights(coefficients)
+    if sample.unit:
+        whole = _contrast(sample, weights)
+        apart = _contrast(sample.with_rungs_apart(), weights)
+        return max(whole, apart, key=lambda estimate: estimate.half_width)
+    return _contrast(sample, weights)
+
+
+def _contrast(sample: PairedSample, weights: FloatArray) -> Estimate:
     noise = RungNoise(sample.values[None], sample.cells, sample.clusters, sample.rungs)
     between = (sample.unit or "seeds of clusters") if sample.dependent else ""
     if noise.df == 0:

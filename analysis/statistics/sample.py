@@ -64,6 +64,14 @@ class PairedSample:
         """What each pair weighs [pairs] in a contrast of cell means with these ``coefficients`` [cells]."""
         return np.asarray((coefficients / self.counts)[self.index])
 
+    def with_rungs_apart(self) -> "PairedSample":
+        """The sample with its clusters cut at the rungs, as if those were independent."""
+        labels = np.stack(
+            [np.unique(each, return_inverse=True)[1].ravel() for each in (self.rungs, self.clusters)]
+        )
+        clusters = np.unique(labels, axis=1, return_inverse=True)[1].ravel()
+        return PairedSample(self.values, self.cells, self.rungs, clusters, self.split)
+
     def kept(self, keep: BoolArray) -> "PairedSample":
         """The sample of the pairs where ``keep`` [pairs]."""
         split = self.split.kept(keep) if self.split else None

@@ -1,0 +1,113 @@
+"""Tables whose settings or rungs repeat seeds, with streams and without, and losses by block."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from scalevec.analysis import DataError, compare
+
+
+def only(table: pd.DataFrame, **options):
+    return compare(table, reference="baseline", **{"bootstrap": 50, **options})[0]
+
+
+def settings_of(sweep) -> pd.DataFrame:
+    parts = [
+        sweep(random_seed=number, seeds=(0, 1, 2)).assign(optimizer=name)
+        for number, name in enumerate(("adamw", "muon", "soap"))
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def streamed(table: pd.DataFrame) -> pd.DataFrame:
+    columns = [name for name in ("rung", "optimizer", "seed") if name in table]
+    return table.assign(stream=table[columns].astype(str).agg(" ".join, axis=1))
+
+
+def with_blocks(table: pd.DataFrame, n_blocks: int = 32, as_text: bool = True) -> pd.DataFrame:
+    """Blocks whose mean is the loss; the arm's differ from the reference's by more in some than in others."""
+    rng = np.random.default_rng(7)
+    texts = {arm: rng.normal(0, 0.02, n_blocks) for arm in table["arm"].unique()}
+    blocks = [
+        (loss + texts[arm] - texts[arm].mean()).tolist()
+        for arm, loss in zip(table["arm"], table["loss"], strict=True)
+    ]
+    tokens = [[1000] * n_blocks] * len(table)
+    if as_text:
+        return table.assign(
+            loss_blocks=list(map(json.dumps, blocks)), block_tokens=list(map(json.dumps, tokens))
+        )
+    return table.assign(loss_blocks=blocks, block_tokens=tokens)
+
+
+def test_settings_that_repeat_seeds_count_as_one_and_their_share_is_tested(sweep):
+    comparison = only(settings_of(sweep))
+    assert comparison.loss_difference.df <= 8  # four rungs of three seeds, whatever the settings
+    assert "from whole clusters" in comparison.sentence
+    assert any("settings repeat seeds" in text and "F(8, 16)" in text for text in comparison.warnings)
+
+
+def test_recorded_streams_make_settings_and_rungs_independent(sweep):
+    comparison = only(streamed(settings_of(sweep)))
+    assert comparison.loss_difference.df > 8
+    assert "assumed independent" not in comparison.sentence
+    assert not any("repeat seeds" in text for text in comparison.warnings)
+
+
+def test_rungs_that_repeat_seeds_are_assumed_independent_and_the_sentence_says_so(sweep):
+    comparison = only(sweep(seeds=(0, 1, 2)))
+    assert "rungs repeat seeds and are assumed independent" in comparison.sentence
+    assert any("rungs repeat seeds" in text and "F(2, 6)" in text for text in comparison.warnings)
+
+
+def test_whole_seeds_are_the_clusters_where_rungs_are_found_to_share_them(sweep):
+    table = sweep(seeds=(0, 1, 2))
+    arm = table["arm"] == "unified"
+    table.loc[arm, "loss"] += 0.01 * table.loc[arm, "seed"]
+    comparison = only(table)
+    assert comparison.loss_difference.df == pytest.approx(2)
+    assert "from whole seeds, which the rungs share" in comparison.sentence
+    assert any("2 degrees of freedom from whole clusters" in text for text in comparison.warnings)
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_blocks_of_the_test_split_are_in_the_interval_and_said(sweep, as_text: bool):
+    table = sweep(seeds=(0, 1, 2))
+    without, known = only(table), only(with_blocks(table, as_text=as_text))
+    assert "the test split's own error is left out" in without.sentence
+    assert "left out" not in known.sentence
+    difference = known.loss_difference
+    assert difference.split_error == pytest.approx(0.02 * 2**0.5 / 32**0.5, rel=0.3)
+    assert any("from the test split (32 blocks)" in text for text in known.warnings)
+    widths = [np.ptp(comparison.loss_difference.interval) for comparison in (known, without)]
+    assert widths[0] > widths[1]
+    middle = known.compute_multipliers[0]
+    assert min(middle.split_error, middle.seeds_error) > 0
+
+
+def test_fewer_than_sixteen_blocks_are_left_out_and_said(sweep):
+    comparison = only(with_blocks(sweep(), n_blocks=15))
+    assert comparison.loss_difference.split_error is None
+    assert "the test split's own error is left out" in comparison.sentence
+
+
+def test_blocks_of_another_loss_are_not_those_of_the_loss_that_is_compared(sweep):
+    table = with_blocks(sweep()).assign(loss_other=lambda rows: rows["loss"] + 0.1)
+    assert only(table, y="loss_other").loss_difference.split_error is None
+
+
+def test_blocks_that_are_no_numbers_are_refused(sweep):
+    with pytest.raises(DataError, match="column 'loss_blocks': '\\[1, x\\]' is no list of numbers"):
+        only(with_blocks(sweep()).assign(loss_blocks="[1, x]"))
+
+
+def test_more_seeds_are_not_asked_for_where_the_test_split_limits(sweep):
+    table = with_blocks(sweep({"baseline": 0.0, "unified": -0.001}, noise=0.001))
+    assert "A larger test split" in only(table).would_change
+
+
+def test_a_comparison_twice_gives_the_same_bytes(sweep):
+    table = with_blocks(settings_of(sweep))
+    assert json.dumps(only(table).to_dict()) == json.dumps(only(table).to_dict())
