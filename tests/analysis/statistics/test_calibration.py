@@ -28,7 +28,6 @@ SUPPORTED = (
             "2 rungs x 4 settings x 3 seeds, settings share 0.15",
             "2 rungs x 4 settings x 3 seeds, settings share 0.5",
             "4 rungs x 3 seeds, rungs share 0",
-            "4 rungs x 3 seeds, rungs share 0.15",
         )
     ),
 )
