@@ -44,7 +44,7 @@ def designs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def shares(designs: ModuleType, simulate) -> dict[str, float]:
     sets = [simulate(np.random.default_rng([7, number]), AnalysisOptions()) for number in range(100)]
-    return {name: float(np.mean([one[name] for one in sets])) for name in sets[0]}
+    return {name: float(np.mean([covered[name] for covered in sets])) for name in sets[0]}
 
 
 @pytest.mark.parametrize("name", SUPPORTED)

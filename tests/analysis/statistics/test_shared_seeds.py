@@ -27,10 +27,10 @@ def test_f_is_that_of_the_two_way_analysis_of_variance():
     between = 2 * np.sum((means - means.mean()) ** 2) / 2
     rest = values.reshape(2, 3) - values.reshape(2, 3).mean(axis=1)[:, None] - (means - means.mean())
     noise = np.sum(rest**2) / 2
-    found = shared_seeds(values, cells, units, "rungs")
-    assert (found.f, found.df) == (pytest.approx(between / noise), (2, 2))
+    layout = shared_seeds(values, cells, units, "rungs")
+    assert (layout.f, found.df) == (pytest.approx(between / noise), (2, 2))
     component = (between - noise) / 2
-    assert found.share == pytest.approx(component / (component + noise))
+    assert layout.share == pytest.approx(component / (component + noise))
 
 
 def test_the_share_is_recovered_on_average():
