@@ -28,7 +28,7 @@ def test_f_is_that_of_the_two_way_analysis_of_variance():
     rest = values.reshape(2, 3) - values.reshape(2, 3).mean(axis=1)[:, None] - (means - means.mean())
     noise = np.sum(rest**2) / 2
     layout = shared_seeds(values, cells, units, "rungs")
-    assert (layout.f, found.df) == (pytest.approx(between / noise), (2, 2))
+    assert (layout.f, layout.df) == (pytest.approx(between / noise), (2, 2))
     component = (between - noise) / 2
     assert layout.share == pytest.approx(component / (component + noise))
 
