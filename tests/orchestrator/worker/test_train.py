@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from scalevec.model.config import RunOptions
+from scalevec.model.identity import IDENTITY_VERSION
 from scalevec.model.training.checkpoints.state import Checkpoint, save_checkpoint
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.worker import train as worker
@@ -25,7 +26,7 @@ PATIENCE_S = 300
 def recorder(tmp_path) -> RunDirectoryRecorder:
     """Of a trial that this process has claimed."""
     directory = RunDirectory.of(tmp_path, "ab12" * 16)
-    directory.create({"seed": 1}, {})
+    directory.create({"seed": 1, "identity_version": IDENTITY_VERSION}, {})
     return RunDirectoryRecorder(directory, acquire(directory, {}))
 
 
