@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from contracts.store_contract import *  # noqa: F403
 from contracts.store_contract import make_trial
 from hold import can_hold, hold, release
-from scalevec.results.index.store import ResultsIndex, StoreUnavailableError
+from scalevec.results.index.store import ResultsIndex, StoreDamagedError, StoreUnavailableError
 from scalevec.results.index.url import parse_url, shown
 from support import SCALEVEC
 
@@ -104,7 +104,7 @@ def test_errors_of_statements_show_neither_password_nor_rows(postgres, url, runs
         with engine.begin() as connection:
             connection.exec_driver_sql("ALTER TABLE scalevec_trials DROP COLUMN semantic")
         engine.dispose()
-        with pytest.raises(StoreUnavailableError, match="semantic") as caught:
+        with pytest.raises(StoreDamagedError, match="semantic") as caught:
             index.collect(runs_dir)
     assert postgres.password not in str(caught.value)
     assert "adamw" not in str(caught.value)
