@@ -275,16 +275,8 @@ def _comparison(
     of_arm = multipliers(pairs, chosen)
     hold_out = held_out_difference(pairs, chosen)
     problem = hold_out_problem(hold_out)
-    warnings = [*notes, *cautions.of_pairs(evidence, pairs)]
-    if trials.options.where is None:
-        verdicts = history_of(trials.source, VERDICTS)
-        warnings += filter(None, [earlier_verdict(paired, verdicts, trials.reference)])
-    warnings += [problem] if problem else []
-    if paired.estimate and not pairs.is_interim:
-        warnings += paired.independence.warnings(paired.estimate, paired.sample)
-    if of_arm.reason:
-        warnings.append(of_arm.reason)
-    elif not pairs.related and is_loss(chosen.y):
+    warnings = [*notes, *_warnings(trials, paired, evidence), *filter(None, [problem, of_arm.reason])]
+    if not of_arm.reason and not pairs.related and is_loss(chosen.y):
         warnings += cautions.of_misfit(evidence, pairs, chosen.law)
     laws = [*of_arm.laws, *fitted_laws(pairs, chosen, known=[law["x"] for law in of_arm.laws])]
     return Comparison(
@@ -319,6 +311,17 @@ def _comparison(
         excluded={"where": left_out} if left_out else {},
         **{name: getattr(trials.options, name) for name in _STATED},
     )
+
+
+def _warnings(trials: ComparedTrials, paired: PairedArm, evidence: Evidence) -> list[str]:
+    """Caveats of one arm's pairs: what did not complete, an earlier verdict, what pairs share."""
+    warnings = cautions.of_pairs(evidence, paired.pairs)
+    if trials.options.where is None:
+        verdicts = history_of(trials.source, VERDICTS)
+        warnings += filter(None, [earlier_verdict(paired, verdicts, trials.reference)])
+    if paired.estimate and not paired.pairs.is_interim:
+        warnings += paired.independence.warnings(paired.estimate, paired.sample)
+    return warnings
 
 
 def _noted(of_arm: Sequence[Multiplier], evidence: Evidence) -> tuple[Multiplier, ...]:

@@ -159,17 +159,18 @@ def _time_multipliers(pairs: Pairs, laws: ArmLaws, points: Sequence[tuple[str, f
         def statistic(rows: Parameters, at: float = at) -> FloatArray:
             return times.ratio(needed_of(rows, at), at, times.best)
 
-        found = laws.ratio(name, at, statistic, laws.is_beyond(float(needed[0])), drawn)
-        result.append(_timed(found, has_noise=bool(times.df) and not pairs.dependent))
+        multiplier = laws.ratio(name, at, statistic, laws.is_beyond(float(needed[0])), drawn)
+        result.append(_timed(multiplier, has_noise=bool(times.df) and not pairs.dependent))
     return result
 
 
-def _timed(found: Multiplier, *, has_noise: bool) -> Multiplier:
+def _timed(multiplier: Multiplier, *, has_noise: bool) -> Multiplier:
     """A time multiplier, without an interval where wall times have no noise figure."""
     if not has_noise:
         note = "no interval: wall times without a second seed have no noise figure"
-        return replace(found, interval=None, note=note, seeds_error=None, split_error=None)
-    return found if found.note else replace(found, note="seed noise only; machine load is not modelled")
+        return replace(multiplier, interval=None, note=note, seeds_error=None, split_error=None)
+    note = multiplier.note or "seed noise only; machine load is not modelled"
+    return replace(multiplier, note=note)
 
 
 def _timed_alike(complete: pd.DataFrame) -> bool:

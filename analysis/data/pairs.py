@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from scalevec.analysis.data.runs import differing, shortened
+from scalevec.analysis.data.runs import HAS_RESULT, differing, shortened
 from scalevec.analysis.data.shared_labels import joined_labels, numbered_labels
 from scalevec.analysis.data.tidy import (
     BoolArray,
@@ -72,7 +73,6 @@ NO_DIFFERENCE: tuple[PairKind, ...] = (
     *WITHOUT_RESULT,
     UNPAIRED,
 )
-_HAS_RESULT = frozenset(("completed", "diverged"))
 _ENDED_WITHOUT = frozenset(("failed", "cancelled"))
 
 
@@ -162,7 +162,7 @@ class Pairs:
             return False
         return bool((complete["trial_id_arm"] == complete["trial_id_reference"]).all())
 
-    @property
+    @cached_property
     def complete(self) -> pd.DataFrame:
         """Pairs of which both trials completed."""
         return self.of_kind(COMPLETE)
@@ -190,7 +190,7 @@ class Pairs:
         """Whether seeds are told apart by a column: of one number alone nothing is known to repeat."""
         return bool(self.complete["seed"].nunique() > 1)
 
-    @property
+    @cached_property
     def clusters(self) -> npt.NDArray[np.intp]:
         """A number for each complete pair; pairs that are not independent share it.
 
@@ -323,7 +323,7 @@ def placed(rows: pd.DataFrame) -> pd.DataFrame:
 
     A trial that never started knows its rung and seed; its tokens, corpus or architecture stand in no record.
     """
-    unknown = ~rows["status"].isin(_HAS_RESULT)
+    unknown = ~rows["status"].isin(HAS_RESULT)
     if not unknown.any():
         return rows
     rows = rows.copy()
@@ -359,8 +359,8 @@ def _kind(reference: object, arm: object) -> PairKind:
     sides = {reference, arm}
     if not all(isinstance(side, str) for side in sides):
         return UNPAIRED
-    if not sides <= _HAS_RESULT:
-        return FAILED if sides <= _HAS_RESULT | _ENDED_WITHOUT else WAITING
+    if not sides <= HAS_RESULT:
+        return FAILED if sides <= HAS_RESULT | _ENDED_WITHOUT else WAITING
     if reference == arm:
         return COMPLETE if arm == "completed" else BOTH_DIVERGED
     return ARM_DIVERGED if arm == "diverged" else REFERENCE_DIVERGED

@@ -22,6 +22,8 @@ BUDGET_DIGITS = 6
 FEWEST_SIZES = 3
 """A budget with so many sizes is a line; fewer carry no parabola."""
 MOST_SHOWN = 5
+HAS_RESULT = frozenset(("completed", "diverged"))
+"""The values of ``status`` of a trial that has a result."""
 _NAMES_A_RUN = re.compile(r"(^|_)(run|trial|job|experiment|id|uid|uuid|name)($|_)")
 _MEASURED = re.compile(
     r"^(loss|wall_s|tokens_per_s|peak_memory_bytes|cause|resumes|host|device|micro_batch|diverged_at_step)|"

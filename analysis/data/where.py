@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.data.runs import refuse_twins
+from scalevec.analysis.data.runs import HAS_RESULT, refuse_twins
 from scalevec.analysis.errors import DataError, nearest
 
 LONGEST_EXPRESSION = 2_000
@@ -40,12 +40,14 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 def select(table: pd.DataFrame, expression: str | None) -> pd.DataFrame:
     """The rows of ``table`` for which ``expression`` holds (all, if it is None), with a fresh index.
 
-    Raises :class:`DataError` for anything but the constructs of :data:`ALLOWED`, an unknown column, a
-    comparison of text with a number, an expression that is neither true nor false, or no row left.
+    Trials without a result stay where the expression asks for a value that only a result gives: a plan does
+    not shrink by what is not known yet. Raises :class:`DataError` for anything but the constructs of
+    :data:`ALLOWED`, an unknown column, a comparison of text with a number, an expression that is neither true
+    nor false, or no row left.
     """
     if expression is None:
         return table
-    rows = table[holds(table, expression)].reset_index(drop=True)
+    rows = table[_is_chosen(table, expression)].reset_index(drop=True)
     if rows.empty:
         raise DataError(f"where {expression!r} leaves none of the {len(table)} rows")
     return rows
@@ -55,10 +57,21 @@ def rows_left_out(table: pd.DataFrame, expression: str | None, arms: Sequence[st
     """How many rows of ``arms`` (of the table, if it names none) ``expression`` leaves out."""
     if expression is None:
         return 0
-    out = ~holds(table, expression)
+    out = ~_is_chosen(table, expression)
     if "arm" in table.columns:
         out &= table["arm"].astype(str).isin(arms)
     return int(out.sum())
+
+
+def _is_chosen(table: pd.DataFrame, expression: str) -> "pd.Series[bool]":
+    """Whether each row stays: ``expression`` holds, or asks for what a trial without a result cannot tell."""
+    refuse_twins(table)
+    evaluator = _Evaluator(table, expression)
+    chosen = evaluator.evaluate()
+    if "status" not in table.columns:
+        return chosen
+    unknown = table[sorted(evaluator.named)].isna().any(axis=1) & ~table["status"].isin(HAS_RESULT)
+    return chosen | (unknown & table["status"].notna())
 
 
 def holds(table: pd.DataFrame, expression: str) -> "pd.Series[bool]":
@@ -72,6 +85,7 @@ class _Evaluator:
         self.table = table
         self.expression = expression
         self.quoted: dict[str, str] = {}
+        self.named: set[str] = set()
 
     def evaluate(self) -> "pd.Series[bool]":
         if len(self.expression) > LONGEST_EXPRESSION:
@@ -136,6 +150,7 @@ class _Evaluator:
     def _column(self, name: str) -> Any:
         if name not in self.table.columns:
             raise self._refuse(f"no column {name!r}; {nearest(name, self.table.columns)}")
+        self.named.add(name)
         column = self.table[name]
         if _is_text(column):
             # Dates, lists and what else is neither a number nor true or false are compared as their text.

@@ -36,6 +36,21 @@ def test_a_planned_pair_without_a_result_leaves_the_verdict_incomplete(sweep, st
     assert (comparison.plan["with_result"], comparison.plan["pairs"]) == (7, 8)
 
 
+@pytest.mark.parametrize("where", ["loss < 9", "0 < loss and rung != 'none'"])
+def test_a_choice_by_loss_does_not_take_planned_pairs_out_of_the_plan(sweep, where):
+    table = sweep({"baseline": 0.0, "unified": -0.3})
+    table.loc[table.index[-1], ["status", "loss"]] = "pending", None
+    comparison = only(table, where=where)
+    assert comparison.verdict == "incomplete"
+    assert (comparison.plan["with_result"], comparison.plan["pairs"]) == (7, 8)
+
+
+def test_a_choice_by_what_is_planned_takes_trials_without_a_result_out(sweep):
+    table = sweep({"baseline": 0.0, "unified": -0.3})
+    table.loc[table["rung"] == "150k", ["status", "loss"]] = "pending", None
+    assert only(table, where="rung != '150k'").plan["pairs"] == 6
+
+
 def test_an_interim_estimate_has_a_standard_error_and_no_interval_or_p_anywhere(sweep):
     table = sweep({"baseline": 0.0, "unified": -0.3})
     table.loc[table.index[-1], ["status", "loss"]] = "running", None

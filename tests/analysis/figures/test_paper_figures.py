@@ -130,7 +130,7 @@ def test_a_drawing_has_two_decimals_and_ids_that_no_coordinate_decides(results, 
 def test_a_name_with_control_characters_leaves_a_drawing_well_formed(results, tmp_path):
     rows = results.replace({"arm": {"unified": "uni\x01fied\x1b"}})
     draw(rows, tmp_path, formats=["svg"], only=["loss"])
-    ElementTree.parse(tmp_path / "loss.svg")
+    assert ElementTree.parse(tmp_path / "loss.svg").getroot().tag.endswith("svg")
 
 
 def test_figures_have_the_widths_of_a_paper_and_its_fonts(results, everything, tmp_path):

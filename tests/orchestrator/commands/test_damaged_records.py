@@ -69,7 +69,7 @@ def test_the_row_of_a_trial_that_never_ran_has_its_cell(runs, trial):
 @pytest.mark.parametrize("words", [["compare"], ["table", "main"], ["table", "ablation"], ["fit"]])
 def test_a_trial_of_one_side_that_never_ran_leaves_the_rest_readable(told, trial, words):
     shutil.rmtree(trial.path)
-    told(words[0], NAME, *words[1:], "--bootstrap", "20")
+    assert "baseline" in told(words[0], NAME, *words[1:], "--bootstrap", "20")[0]
 
 
 def test_a_trial_that_never_ran_counts_as_missing_for_the_verdict(told, trial):
