@@ -76,13 +76,16 @@ def open_sweep(source: str, runs_dir: Path) -> Source:
     return Source(folder.name, table, folder, compare_section(folder), problems)
 
 
-def with_index(runs_dir: Path, use: "Callable[[ResultsIndex], Answer]") -> Answer:
+def with_index(
+    runs_dir: Path, use: "Callable[[ResultsIndex], Answer]", *, replace_newer: bool = False
+) -> Answer:
     """Return what ``use`` makes of the index of RUNS_DIR in the chosen store.
 
     A damaged one in the cache, where nobody keeps anything else, is set aside, said, and ``use`` called again
-    with an empty one. Raises ``StoreError``: a store that a person named is left as it is.
+    with an empty one; one of a newer scalevec only with ``replace_newer``. Raises ``StoreError``: a store
+    that a person named is left as it is.
     """
-    from scalevec.results.index.store import StoreDamagedError, StoreError, store_url
+    from scalevec.results.index.store import StoreDamagedError, StoreError, StoreNewerError, store_url
     from scalevec.results.index.url import file_number, named_store, set_aside
 
     url = store_url(runs_dir)
@@ -90,13 +93,18 @@ def with_index(runs_dir: Path, use: "Callable[[ResultsIndex], Answer]") -> Answe
     try:
         with _opened(url) as index:
             return use(index)
-    except StoreDamagedError as damage:
+    except StoreNewerError as newer:
+        if named_store():
+            raise
+        if not replace_newer:
+            raise StoreNewerError(f"{newer}; `scalevec store rebuild` makes one for this version") from None
+        damage: StoreError = newer
+    except StoreDamagedError as found:
+        damage = found
         if named_store():
             raise StoreError(f"{damage}; {REMEDY}") from None
-        aside = set_aside(url, number)
-        note(
-            f"warning: {damage}; {f'moved to {aside}, and ' if aside else ''}rebuilt from the run directories"
-        )
+    aside = set_aside(url, number)
+    note(f"warning: {damage}; {f'moved to {aside}, and ' if aside else ''}rebuilt from the run directories")
     with _opened(url) as index:
         return use(index)
 

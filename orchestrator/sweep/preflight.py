@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from scalevec.model.identity import digest
-from scalevec.model.training.corpora.prepare import CorpusError, open_corpus
+from scalevec.model.training.corpora.prepare import CorpusError, open_corpus, require_intact
 from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE, Job, ResourceRequest
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.base import Ended, Executor, Site
@@ -217,7 +217,7 @@ def _links(folder: Path) -> MachineCheck:
 
 def _corpus(runs_dir: Path, fingerprint: str) -> MachineCheck:
     try:
-        open_corpus(runs_dir / "corpora", fingerprint)
+        require_intact(open_corpus(runs_dir / "corpora", fingerprint))
     except (CorpusError, OSError) as error:
         return MachineCheck("corpus", str(error))
     return MachineCheck("corpus")

@@ -17,6 +17,7 @@ from scalevec.results.index.tables import open_engine, take_turn, trials, upsert
 from scalevec.results.index.url import (
     StoreDamagedError,
     StoreError,
+    StoreNewerError,
     StoreUnavailableError,
     default_url,
     shown,
@@ -30,6 +31,7 @@ __all__ = [
     "ResultsIndex",
     "StoreDamagedError",
     "StoreError",
+    "StoreNewerError",
     "StoreUnavailableError",
     "default_url",
     "store_url",

@@ -8,7 +8,14 @@ from sqlalchemy.schema import CreateIndex, CreateTable, DropTable
 
 from scalevec.results.environment import ENVIRONMENT_COLUMNS
 from scalevec.results.extras import install_command
-from scalevec.results.index.url import StoreError, StoreUnavailableError, parse_url, shown, store_errors
+from scalevec.results.index.url import (
+    StoreDamagedError,
+    StoreNewerError,
+    StoreUnavailableError,
+    parse_url,
+    shown,
+    store_errors,
+)
 
 SCHEMA_VERSION = 5
 BUSY_TIMEOUT_S = 60
@@ -61,7 +68,7 @@ def open_engine(text: str) -> tuple[sa.Engine, int | None]:
 
     Documents go into it as JSON text and come back as values. The tables of an older version, which is
     then returned too, are replaced by empty ones, to be collected again. Raises ``StoreUnavailableError`` for
-    a store that cannot be reached, ``StoreError`` for a malformed URL and a newer version.
+    a store that cannot be reached, ``StoreError`` for a malformed URL, ``StoreNewerError``.
     """
     url = parse_url(text)
     with store_errors(url):
@@ -110,8 +117,10 @@ def _prepare(engine: sa.Engine) -> int | None:
     if version is None:
         _create(engine)
         version = _stored_version(engine)
-    if version is None or version > SCHEMA_VERSION:
-        raise StoreError(
+    if version is None:
+        raise StoreDamagedError(f"store {shown(engine.url)}: its schema has no version")
+    if version > SCHEMA_VERSION:
+        raise StoreNewerError(
             f"store {shown(engine.url)}: its schema has version {version}, this scalevec knows version "
             f"{SCHEMA_VERSION}; update scalevec, or name another store (--store)"
         )
@@ -127,7 +136,9 @@ def _stored_version(engine: sa.Engine) -> int | None:
     with engine.connect() as connection:
         value = connection.scalar(sa.select(meta.c.value).where(meta.c.key == "schema_version"))
     if value is not None and not value.isdecimal():
-        raise StoreError(f"store {shown(engine.url)}: its schema has version {value!r}, which is no number")
+        raise StoreDamagedError(
+            f"store {shown(engine.url)}: its schema has version {value!r}, which is no number"
+        )
     return int(value) if value is not None else None
 
 

@@ -47,6 +47,10 @@ class StoreDamagedError(StoreError):
     """The store is there and holds something that no index of this version can be."""
 
 
+class StoreNewerError(StoreError):
+    """The store was made by a newer scalevec."""
+
+
 class StoreUnavailableError(StoreError, OSError):
     """The store is not there, does not answer, does not let us in, or its driver is not installed."""
 

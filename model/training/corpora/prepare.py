@@ -16,6 +16,7 @@ from scalevec.model.fields import to_dict
 from scalevec.model.training.corpora import synthetic
 from scalevec.model.training.corpora.census import Census, Progress, take_census
 from scalevec.model.training.corpora.documents import require_enough
+from scalevec.model.training.corpora.intact import require_intact
 from scalevec.model.training.corpora.prepared import (
     Corpus,
     CorpusManifest,
@@ -42,6 +43,7 @@ __all__ = [
     "open_corpus",
     "prepare",
     "require_batch",
+    "require_intact",
 ]
 
 
@@ -89,21 +91,30 @@ def prepare(config: CorpusConfig, corpora_dir: Path, progress: Progress) -> Corp
         The prepared corpus, its shards mapped read-only.
 
     Raises:
-        CorpusError: Text that cannot be used: missing, unreadable, not UTF-8, or too little.
+        CorpusError: Text that cannot be used: missing, unreadable, not UTF-8, or too little; or a prepared
+            corpus whose shards have changed.
         OSError: The corpus cannot be written, or a tokenizer is out of reach.
     """
     if config.process is not None:
         return _prepare_synthetic(config, config.process, corpora_dir, progress)
     request = _request(config)
     if (known := remembered(corpora_dir, request.key)) is not None:
-        return open_corpus(corpora_dir, known)
+        return _opened(corpora_dir, known, progress)
     census = take_census(request.config, request.plan.identity, progress)
     final = corpora_dir / census.fingerprint
-    if not final.exists():
-        require_enough(census.counts, drawn_splits(config))
-        _say_what_was_read(census, progress)
-        _make(final, progress, lambda partial: _write(partial, request, census, progress))
+    if final.exists():
+        return _opened(corpora_dir, final.name, progress)
+    require_enough(census.counts, drawn_splits(config))
+    _say_what_was_read(census, progress)
+    _make(final, progress, lambda partial: _write(partial, request, census, progress))
     return open_corpus(corpora_dir, final.name)
+
+
+def _opened(corpora_dir: Path, name: str, progress: Progress) -> Corpus:
+    """A corpus that was there before, what it holds checked."""
+    corpus = open_corpus(corpora_dir, name)
+    require_intact(corpus, progress)
+    return corpus
 
 
 def _say_what_was_read(census: Census, progress: Progress) -> None:
@@ -170,10 +181,11 @@ def _prepare_synthetic(
     config: CorpusConfig, process: TokenProcess, corpora_dir: Path, progress: Progress
 ) -> Corpus:
     final = corpora_dir / synthetic.fingerprint(process)
-    if not final.exists():
-        rate = synthetic.entropy_rate(process)
-        progress(f"corpus {final.name[:12]}: {process.tokens:,} tokens drawn at {rate:.6f} nats/token")
-        _make(final, progress, lambda partial: _write_synthetic(partial, config, process, progress))
+    if final.exists():
+        return _opened(corpora_dir, final.name, progress)
+    rate = synthetic.entropy_rate(process)
+    progress(f"corpus {final.name[:12]}: {process.tokens:,} tokens drawn at {rate:.6f} nats/token")
+    _make(final, progress, lambda partial: _write_synthetic(partial, config, process, progress))
     return open_corpus(corpora_dir, final.name)
 
 

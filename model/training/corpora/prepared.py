@@ -126,9 +126,9 @@ def _read_facts(directory: Path) -> CorpusManifest:
     try:
         facts = from_dict(CorpusManifest, json.loads(path.read_bytes()))
     except (OSError, ValueError, ConfigurationError) as error:
-        raise CorpusError(f"{path} cannot be read ({error}); {_remedy(directory)}") from error
+        raise CorpusError(f"{path} cannot be read ({error}); {remedy(directory)}") from error
     if facts.fingerprint != directory.name:
-        raise CorpusError(f"{path} describes another corpus, {facts.fingerprint}; {_remedy(directory)}")
+        raise CorpusError(f"{path} describes another corpus, {facts.fingerprint}; {remedy(directory)}")
     return facts
 
 
@@ -137,10 +137,11 @@ def _check_shard(corpus: Corpus, name: str) -> None:
     expected = corpus.split_facts(name).tokens * np.dtype(corpus.facts.dtype).itemsize
     size = path.stat().st_size if path.is_file() else 0
     if size != expected:
-        raise CorpusError(f"{path} has {size:,} bytes instead of {expected:,}; {_remedy(corpus.directory)}")
+        raise CorpusError(f"{path} has {size:,} bytes instead of {expected:,}; {remedy(corpus.directory)}")
 
 
-def _remedy(directory: Path) -> str:
+def remedy(directory: Path) -> str:
+    """What to do about a corpus that is not as it was written."""
     return f"remove {directory} and prepare the corpus again"
 
 

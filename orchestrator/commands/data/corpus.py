@@ -69,8 +69,8 @@ def inspect(
     ] = "train",
     documents: Annotated[int, typer.Option(min=0, help="How many documents are shown.")] = 3,
 ) -> Result:
-    """Show what a prepared corpus holds, and its first documents."""
-    from scalevec.model.training.corpora.prepare import open_corpus
+    """Show what a prepared corpus holds, and its first documents; its shards are checked."""
+    from scalevec.model.training.corpora.prepare import open_corpus, require_intact
 
     corpora = _corpora(runs_dir)
     if source is not None and mapping is None and re.fullmatch("[0-9a-f]+", source):
@@ -81,6 +81,7 @@ def inspect(
         if not (corpora / name).is_dir():
             raise InvalidInputError(f"corpus {name} is not under {corpora}; scalevec corpus prepare makes it")
     corpus = open_corpus(corpora, name)
+    require_intact(corpus, note, again=True)
     return _result(description(corpus) | {"documents": _sampled(corpus, split, documents)})
 
 

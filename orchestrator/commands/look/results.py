@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from scalevec.orchestrator.cli.options import RUNS, Output, Runs, SourceName
-from scalevec.orchestrator.errors import Exit
+from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.progress import note
 from scalevec.results.files import write_atomic
 
@@ -19,6 +19,12 @@ def results(
     vector_norms: Annotated[
         bool, typer.Option("--vector-norms", help="Add the final size of the scale vectors, by kind.")
     ] = False,
+    for_spreadsheets: Annotated[
+        bool,
+        typer.Option(
+            "--for-spreadsheets", help="An apostrophe before CSV text that begins as a formula does."
+        ),
+    ] = False,
     output: Output = None,
 ) -> Exit:
     """Print the tidy table, one row per trial."""
@@ -26,11 +32,13 @@ def results(
     from scalevec.orchestrator.sources.sources import open_source
     from scalevec.results.tidy import write_table
 
+    if for_spreadsheets and form != "csv":
+        raise InvalidInputError(f"--for-spreadsheets is given with --format {form}; it is for csv alone")
     table = open_source(source, runs_dir)
     if vector_norms:
         table = with_vector_norms(table, runs_dir)
     stream = io.BytesIO()
-    write_table(table.rows, form, stream)
+    write_table(table.rows, form, stream, for_spreadsheets=for_spreadsheets)
     if output is None:
         sys.stdout.buffer.write(stream.getvalue())
     else:

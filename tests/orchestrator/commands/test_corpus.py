@@ -208,3 +208,18 @@ def test_ctrl_c_leaves_nothing_half_made(start_scalevec, tmp_path):
     assert process.returncode == 130, printed
     assert "nothing half-made is left" in printed
     assert list((tmp_path / "runs/corpora").iterdir()) == []
+
+
+def test_a_changed_shard_is_refused_by_run_inspect_and_prepare(folder, scalevec):
+    (folder / "my.yaml").write_text(f"corpus: {JSONL}{REST}")
+    assert scalevec("corpus", "prepare", "my.yaml").returncode == 0
+    (shard,) = folder.glob("runs/corpora/*/test.bin")
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    for words in (["run", "my.yaml"], ["corpus", "inspect", "my.yaml"], ["corpus", "prepare", "my.yaml"]):
+        refused = scalevec(*words)
+        assert refused.returncode == Exit.INVALID_INPUT, words
+        assert f"{shard.name} is not what was written" in refused.stderr
+        assert "prepare the corpus again" in refused.stderr
+    assert not (folder / "runs/trials").exists()

@@ -82,6 +82,15 @@ def test_a_corpus_that_is_there_is_good(tmp_path, here, text_files):
     assert problems(tmp_path, replace(here, corpora=(corpus.facts.fingerprint,))) == {}
 
 
+def test_a_corpus_whose_shard_has_changed_is_noticed(tmp_path, here, text_files):
+    files = tuple(str(path) for path in sorted(text_files.glob("*.txt")))
+    corpus = prepare(CorpusConfig("text", "bytes", 256, files), tmp_path / "corpora", lambda _: None)
+    shard = corpus.directory / "test.bin"
+    shard.write_bytes(shard.read_bytes()[::-1])
+    told = problems(tmp_path, replace(here, corpora=(corpus.fingerprint,)))["corpus"]
+    assert f"{shard} is not what was written" in told
+
+
 def test_too_little_space_is_noticed(tmp_path, here):
     assert "are needed" in problems(tmp_path, replace(here, free_bytes=10**18))["space"]
 

@@ -157,7 +157,7 @@ def test_a_corpus_much_larger_than_the_allowed_memory_is_prepared(tmp_path: Path
     assert sum(corpus.split_facts(name).bytes for name in SPLITS) > 0.99 * size > 5_000_000
     assert peak < 2_000_000
     assert sorted(path.name for path in corpus.directory.iterdir()) == [
-        *("corpus.json", "test.bin", "train.bin", "validation.bin")
+        *("checked.json", "corpus.json", "test.bin", "train.bin", "validation.bin")
     ]
 
 

@@ -1,0 +1,73 @@
+"""Whether the shards of a corpus still are what was written: their digests, read once a state of the file."""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from scalevec.model.training.corpora.documents import SPLITS
+from scalevec.model.training.corpora.prepared import Corpus, remedy
+from scalevec.model.training.corpora.sources.files import CorpusError
+
+CHECKED = "checked.json"
+"""Beside the shards: size and time of change of each when its digest was right."""
+LONG_BYTES = 10**9
+"""From here on reading takes so long that it is said."""
+
+Stamps = dict[str, list[int]]
+
+
+def require_intact(
+    corpus: Corpus, say: Callable[[str], None] = lambda _: None, *, again: bool = False
+) -> None:
+    """Raise :class:`CorpusError` unless each shard has the digest that was written.
+
+    A shard that has not changed, by its size and time, since its digest was right is not read; with ``again``
+    all are.
+    """
+    known = {} if again else _known(corpus.directory)
+    stamps = {name: _stamp(corpus.directory / f"{name}.bin") for name in SPLITS}
+    changed = [name for name in SPLITS if stamps[name] != known.get(name)]
+    if (size := sum(stamps[name][0] for name in changed)) >= LONG_BYTES:
+        say(f"corpus {corpus.fingerprint[:12]}: checking the digests of {size / 1e9:,.1f} GB")
+    for name in changed:
+        _require_digest(corpus, name)
+    if changed:
+        _remember(corpus.directory, stamps)
+
+
+def _stamp(path: Path) -> list[int]:
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _require_digest(corpus: Corpus, name: str) -> None:
+    path, expected = corpus.directory / f"{name}.bin", corpus.split_facts(name).sha256
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != expected:
+        raise CorpusError(
+            f"{path} is not what was written: its SHA-256 begins with {found[:12]}, that of corpus.json with "
+            f"{expected[:12]}; {remedy(corpus.directory)}"
+        )
+
+
+def _known(directory: Path) -> Stamps:
+    """What is remembered; nothing where the file is missing, or not what was written."""
+    with suppress(OSError, ValueError):
+        known = json.loads((directory / CHECKED).read_bytes())
+        return known if isinstance(known, dict) else {}
+    return {}
+
+
+def _remember(directory: Path, stamps: Stamps) -> None:
+    """Who may not write there checks again each time."""
+    part = directory / f".{CHECKED}.{uuid.uuid4().hex}"
+    with suppress(OSError):
+        try:
+            part.write_text(json.dumps(stamps) + "\n")
+            part.replace(directory / CHECKED)
+        finally:
+            part.unlink(missing_ok=True)
