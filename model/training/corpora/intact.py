@@ -46,10 +46,10 @@ def _stamp(path: Path) -> list[int]:
 def _require_digest(corpus: Corpus, name: str) -> None:
     path, expected = corpus.directory / f"{name}.bin", corpus.split_facts(name).sha256
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != expected:
+        actual = hashlib.file_digest(file, "sha256").hexdigest()
+    if actual != expected:
         raise CorpusError(
-            f"{path} is not what was written: its SHA-256 begins with {found[:12]}, that of corpus.json with "
+            f"{path} is not what was written: its SHA-256 begins with {actual[:12]}, that of corpus.json with "
             f"{expected[:12]}; {remedy(corpus.directory)}"
         )
 

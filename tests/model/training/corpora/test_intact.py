@@ -111,9 +111,9 @@ def test_where_nothing_can_be_kept_each_check_reads(corpus, digests, monkeypatch
 
 
 def test_a_check_that_takes_long_is_said(corpus, monkeypatch):
-    said: list[str] = []
+    messages: list[str] = []
     monkeypatch.setattr(intact, "LONG_BYTES", 1)
-    require_intact(corpus, said.append)
-    require_intact(corpus, said.append)
-    assert len(said) == 1
-    assert "checking the digests" in said[0]
+    require_intact(corpus, messages.append)
+    require_intact(corpus, messages.append)
+    assert len(messages) == 1
+    assert "checking the digests" in messages[0]
