@@ -49,8 +49,8 @@ def _require_digest(corpus: Corpus, name: str) -> None:
         actual = hashlib.file_digest(file, "sha256").hexdigest()
     if actual != expected:
         raise CorpusError(
-            f"{path} is not what was written: its SHA-256 begins with {actual[:12]}, that of corpus.json with "
-            f"{expected[:12]}; {remedy(corpus.directory)}"
+            f"{path} is not what was written: its SHA-256 begins with {actual[:12]}, that of corpus.json "
+            f"with {expected[:12]}; {remedy(corpus.directory)}"
         )
 
 
