@@ -33,6 +33,9 @@ ALLOWED_BY_KIND = {
 }
 """pydantic's kinds of problem -> what is allowed, in our words; ``{...}`` is filled from its context."""
 
+ONE_DEVICE = "0 to 1 (a trial uses one device today; a share lets several trials use it)"
+"""How many GPUs a trial may ask for."""
+
 
 @dataclass(frozen=True, order=True)
 class Problem:

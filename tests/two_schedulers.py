@@ -48,7 +48,9 @@ claim.release()
 """What a worker does about its claim and its records, without a training between."""
 
 
-def worker_command(runs_dir: Path, trial_id: str, _: RunOptions, token: str) -> tuple[str, ...]:
+def worker_command(
+    runs_dir: Path, trial_id: str, _: RunOptions, token: str, *_further: object
+) -> tuple[str, ...]:
     """A worker that starts and ends in some hundredths of a second."""
     python = (sys.executable, "-S", "-E", "-P", "-c", WORKER)
     return (*python, str(HOME / "src"), str(runs_dir.resolve()), token, trial_id)

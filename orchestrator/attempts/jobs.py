@@ -66,6 +66,8 @@ class Task:
     arm: str = ""
     rung: str = ""
     request: ResourceRequest = ResourceRequest()
+    interpreter: tuple[str, ...] = (sys.executable,)
+    """The words that start Python where it is trained."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,10 @@ class Job:
     """What the worker writes into its claim; empty where none is made."""
     options: RunOptions = field(default_factory=RunOptions)
     """How the command trains, for an executor that stands in for it."""
+    role: str = ""
+    """What the job is for, where that is not to train: it is in the job's name."""
+    after: tuple[str, ...] = ()
+    """Numbers of jobs that have to end well before this one may start."""
 
     @property
     def log(self) -> Path:
@@ -99,7 +105,7 @@ def job_of(task: Task, runs_dir: Path, token: str, avoid_nodes: tuple[str, ...] 
     """Return the job of one attempt at ``task``."""
     return Job(
         task.trial_id,
-        worker_command(runs_dir, task.trial_id, task.options, token),
+        worker_command(runs_dir, task.trial_id, task.options, token, task.interpreter),
         RunDirectory.of(runs_dir, task.trial_id).path.resolve(),
         task.label,
         task.arm,
@@ -112,10 +118,16 @@ def job_of(task: Task, runs_dir: Path, token: str, avoid_nodes: tuple[str, ...] 
     )
 
 
-def worker_command(runs_dir: Path, trial_id: str, options: RunOptions, token: str) -> tuple[str, ...]:
+def worker_command(
+    runs_dir: Path,
+    trial_id: str,
+    options: RunOptions,
+    token: str,
+    interpreter: tuple[str, ...] = (sys.executable,),
+) -> tuple[str, ...]:
     """The command that runs one attempt.
 
     ``token`` goes into the worker's claim, so that whoever knows the job to be gone may end that claim.
     """
     arguments = ("--runs", str(runs_dir.resolve()), "--options", json.dumps(to_dict(options)))
-    return (*WORKER, *arguments, "--job", token, trial_id)
+    return (*interpreter, *WORKER[1:], *arguments, "--job", token, trial_id)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,8 +22,16 @@ from pydantic_core import PydanticCustomError
 
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.executors.registry import ExecutorName
-from scalevec.sweeps.errors import Problem, SweepError, refused, refused_by_pydantic, shown, unknown
+from scalevec.orchestrator.executors.registry import EXECUTORS, ExecutorName
+from scalevec.sweeps.errors import (
+    ONE_DEVICE,
+    Problem,
+    SweepError,
+    refused,
+    refused_by_pydantic,
+    shown,
+    unknown,
+)
 from scalevec.sweeps.yaml_source import SweepSource, read_file
 
 if TYPE_CHECKING:
@@ -39,6 +48,11 @@ CONSTRAINT_PATTERN = r"^[A-Za-z0-9_(\[][A-Za-z0-9_.,:&|*()\[\]+-]{0,199}$"
 NODES_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.,\[\]-]{0,199}$"
 ADDRESS_PATTERN = r"^[A-Za-z0-9\[][A-Za-z0-9_.:\[\]-]{0,199}$"
 FLAG_PATTERN = r"^[a-z][a-z0-9-]{0,40}$"
+TEXT_PATTERN = r"^[A-Za-z0-9_]([A-Za-z0-9_.,:=/@+ -]{0,198}[A-Za-z0-9_.,:=/@+-])?$"
+WORD_PATTERN = r"^[^\s\x00-\x1f\x7f]{1,1000}$"
+_CONDITION = r"(after|afterany|afterok|afternotok|aftercorr)(:[0-9]+(_[0-9]+)?(\+[0-9]+)?)+|singleton"
+DEPENDENCY_PATTERN = rf"^({_CONDITION})(,({_CONDITION}))*$"
+GPU_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,40}:(\d+)")
 LINE_PATTERN = r"^[^\n\r\x00]*$"
 _PATTERNS = {
     NAME_PATTERN: "letters, digits and signs of _ . , : = / @ + -",
@@ -46,6 +60,9 @@ _PATTERNS = {
     NODES_PATTERN: "names of nodes, as n1 or n[1-4]",
     ADDRESS_PATTERN: "HOST:PORT of the head of a Ray cluster, or auto",
     FLAG_PATTERN: "the long name of an option of sbatch, without the dashes",
+    TEXT_PATTERN: "letters, digits, spaces and signs of _ . , : = / @ + -",
+    WORD_PATTERN: "one word of a command for each entry",
+    DEPENDENCY_PATTERN: "conditions of sbatch joined by commas, as afterok:123 or singleton",
     LINE_PATTERN: "one line of shell for each entry",
 }
 _OWN_FLAGS = {
@@ -58,10 +75,11 @@ _OWN_FLAGS = {
     "cpus-per-task": "cpus",
     "gpus-per-node": "gpus",
     "exclude": "exclude",
+    "dependency": "dependency",
 }
 _RESERVED_FLAGS = (
     *("array", "job-name", "output", "error", "open-mode", "signal", "requeue", "no-requeue", "wrap"),
-    *("export", "export-file", "chdir", "nodes", "ntasks", "ntasks-per-node", "dependency", "hold", "wait"),
+    *("export", "export-file", "chdir", "nodes", "ntasks", "ntasks-per-node", "hold", "wait"),
     *("parsable", "test-only", "input", "cluster-constraint", "clusters"),
 )
 
@@ -74,14 +92,26 @@ def _minutes(value: Any) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if value != "auto" and not (is_number and 0 < value < 1e7):
         raise _problem(refused(value, "auto, or a positive number of minutes"))
-    return value
+    return value if value == "auto" else float(value)
+
+
+def _gpus(value: Any) -> Any:
+    """A share of one GPU, one, or none; ``TYPE:1`` for one of a type."""
+    if isinstance(value, str):
+        typed = GPU_TYPE.fullmatch(value)
+        if typed and typed[1] == "1":
+            return value
+        raise _problem(refused(value, f"{ONE_DEVICE}, or one of a type, as h100:1"))
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise _problem(refused(value, ONE_DEVICE))
+    return float(value)
 
 
 def _flag_value(value: Any) -> Any:
-    is_name = isinstance(value, str) and re.fullmatch(NAME_PATTERN.rstrip("$"), value)
-    if is_name or isinstance(value, bool | int):
+    is_text = isinstance(value, str) and re.fullmatch(TEXT_PATTERN.rstrip("$"), value)
+    if is_text or isinstance(value, bool | int):
         return value
-    raise _problem(refused(value, f"true, a whole number, or {_PATTERNS[NAME_PATTERN]}"))
+    raise _problem(refused(value, f"true, a whole number, or {_PATTERNS[TEXT_PATTERN]}"))
 
 
 def _not_ours(name: str) -> str:
@@ -94,6 +124,7 @@ def _not_ours(name: str) -> str:
 
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Nodes = Annotated[str, StringConstraints(pattern=NODES_PATTERN)]
+Word = Annotated[str, StringConstraints(pattern=WORD_PATTERN)]
 Line = Annotated[str, StringConstraints(pattern=LINE_PATTERN)]
 Flag = Annotated[str, StringConstraints(pattern=FLAG_PATTERN), AfterValidator(_not_ours)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -114,7 +145,8 @@ class RungProfile(BaseModel):
     time_factor: Annotated[float, Field(ge=1, le=100)] = 2.0
     memory_gb: Positive | None = None
     cpus: Count | None = None
-    gpus: Annotated[float, Field(ge=0, le=1024)] | None = None
+    gpus: Annotated[float | str | None, PlainValidator(_gpus)] = None
+    """One GPU, a share of one, none, or one of a type: ``h100:1``."""
     trials_per_job: Annotated[int, Field(ge=1, le=1000)] = 1
     """Trials that share one allocation, one after the other."""
     max_parallel: Count | None = None
@@ -123,7 +155,13 @@ class RungProfile(BaseModel):
     setup: Annotated[tuple[Line, ...], Strict(False)] = ()
     """Lines of shell that run before the trials, as ``module load`` does."""
     flags: dict[Flag, Annotated[str | int, PlainValidator(_flag_value)]] = Field(default_factory=dict)
-    """Further options of sbatch."""
+    """Further options of sbatch; those of a rung stand beside the profile's, ``false`` takes one back."""
+    dependency: Annotated[str, StringConstraints(pattern=DEPENDENCY_PATTERN)] | None = None
+    """What has to happen before a job may start, as sbatch takes it."""
+    python: Word | None = None
+    """The interpreter that trains; else the one that runs this."""
+    launcher: Annotated[tuple[Word, ...], Strict(False)] = ()
+    """What a trial's command is given to, as ``apptainer exec image.sif``."""
 
 
 class Profile(RungProfile):
@@ -148,7 +186,13 @@ class Profile(RungProfile):
         special = self.rungs.get(rung)
         if special is None:
             return self
-        return self.model_copy(update={name: getattr(special, name) for name in special.model_fields_set})
+        own = {name: getattr(special, name) for name in special.model_fields_set}
+        return self.model_copy(update=own | {"flags": {**self.flags, **special.flags}})
+
+    def interpreter(self, rung: str) -> tuple[str, ...]:
+        """Return the words of the command that starts Python for trials of ``rung``."""
+        profile = self.for_rung(rung)
+        return (*profile.launcher, profile.python or sys.executable)
 
     def request(self, rung: str, asked: ResourceRequest) -> ResourceRequest:
         """Return what a job of ``rung`` asks for: what this profile says, else ``asked``."""
@@ -156,9 +200,13 @@ class Profile(RungProfile):
         return replace(
             asked,
             cpus=profile.cpus or asked.cpus,
-            gpus=asked.gpus if profile.gpus is None else profile.gpus,
+            gpus=asked.gpus if profile.gpus is None else _count_of(profile.gpus),
             memory_gb=profile.memory_gb or asked.memory_gb,
         )
+
+
+def _count_of(gpus: float | str) -> float:
+    return 1.0 if isinstance(gpus, str) else gpus
 
 
 def request_for(sweep: "Sweep", profile: Profile, rung: str) -> ResourceRequest:
@@ -171,18 +219,23 @@ def request_for(sweep: "Sweep", profile: Profile, rung: str) -> ResourceRequest:
     return profile.request(rung, ResourceRequest(resources.cpus, resources.gpus, resources.memory_gb, time_s))
 
 
-def load_profile(name: str | None, beside: Path | None) -> Profile:
+def load_profile(
+    name: str | None, beside: Path | None, executor: str | None = None, otherwise: str | None = None
+) -> Profile:
     """The profile called ``name``: from ``profiles.yaml`` in ``beside``, else from the user's own.
 
-    Without a name the default profile. Raises ``InvalidInputError`` for a name that neither holds, and with
-    everything that is wrong with the profile.
+    Without a name the default profile. It is for ``executor``, else for the one that it names, else for
+    ``otherwise``. Raises ``InvalidInputError`` for a name that neither file holds, with everything that is
+    wrong with the profile, and for keys that its executor does not honour.
     """
     if name is None:
         return Profile()
     sources = [_read(path) for path in _files(beside)]
     for source in sources:
         if name in source.data:
-            return _validated(source, name)
+            profile = _validated(source, name)
+            _require_honoured(source, name, profile, executor or profile.executor or otherwise)
+            return profile
     names = profile_names(beside)
     if not names:
         looked = " and ".join(str(path) for path in _candidates(beside))
@@ -224,6 +277,27 @@ def _validated(source: SweepSource, name: str) -> Profile:
     except ValidationError as error:
         problems = (_problem_of(source, name, details) for details in error.errors(include_url=False))
         raise InvalidInputError(str(SweepError(problems))) from None
+
+
+def _require_honoured(source: SweepSource, name: str, profile: Profile, executor: str | None) -> None:
+    """Raise ``InvalidInputError`` with each key that would do nothing on ``executor``."""
+    if executor not in EXECUTORS:
+        return
+    registered = EXECUTORS[executor]
+    places: list[tuple[tuple[str, ...], RungProfile, tuple[str, ...] | None]] = [
+        ((name,), profile, registered.honours),
+        *(((name, "rungs", rung), own, registered.honours_by_rung) for rung, own in profile.rungs.items()),
+    ]
+    problems = [
+        source.problem(
+            (*path, key), f"executor {executor} does not honour this key; it honours {', '.join(honoured)}"
+        )
+        for path, section, honoured in places
+        if honoured is not None
+        for key in sorted(section.model_fields_set - set(honoured))
+    ]
+    if problems:
+        raise InvalidInputError(str(SweepError(problems)))
 
 
 def _problem_of(source: SweepSource, name: str, details: Any) -> Problem:

@@ -26,6 +26,10 @@ class RegisteredExecutor:
     """Whether its jobs keep running when the scheduler leaves (a cluster's queue)."""
     sends_away: bool = False
     """Whether trials may run on other machines, which are checked first."""
+    honours: tuple[str, ...] | None = None
+    """The keys of a profile that mean something to it; None for all."""
+    honours_by_rung: tuple[str, ...] | None = None
+    """Those of them that a profile may say by rung; None for all."""
 
     def build(self, site: "Site") -> "Executor":
         """Return the executor for ``site``; its module is imported now.
@@ -37,16 +41,33 @@ class RegisteredExecutor:
 
 
 _CODE = "scalevec.orchestrator.executors"
+_OF_A_TRIAL = ("cpus", "gpus", "memory_gb", "python", "launcher")
+_ANYWHERE = ("executor", *_OF_A_TRIAL, "max_gpu_hours", "rungs")
+_OF_SLURM = (
+    *("partition", "account", "qos", "constraint", "exclude", "time", "time_factor", "setup", "flags"),
+    *("dependency", "max_parallel", "trials_per_job", *_OF_A_TRIAL),
+)
 EXECUTORS: dict[str, RegisteredExecutor] = {
-    "local": RegisteredExecutor(f"{_CODE}.local.local_executor:LocalExecutor", "processes of this machine"),
+    "local": RegisteredExecutor(
+        f"{_CODE}.local.local_executor:LocalExecutor",
+        "processes of this machine",
+        honours=_ANYWHERE,
+        honours_by_rung=_OF_A_TRIAL,
+    ),
     "ray": RegisteredExecutor(
-        f"{_CODE}.ray.ray_executor:RayExecutor", "tasks of a Ray cluster", sends_away=True
+        f"{_CODE}.ray.ray_executor:RayExecutor",
+        "tasks of a Ray cluster",
+        sends_away=True,
+        honours=(*_ANYWHERE, "address", "max_parallel"),
+        honours_by_rung=_OF_A_TRIAL,
     ),
     "slurm": RegisteredExecutor(
         f"{_CODE}.slurm.slurm_executor:SlurmExecutor",
         "jobs of a SLURM cluster",
         keeps_jobs=True,
         sends_away=True,
+        honours=(*_ANYWHERE, *_OF_SLURM, "max_submitted", "poll_s", "notice_s", "preempt"),
+        honours_by_rung=_OF_SLURM,
     ),
     "simulate": RegisteredExecutor(
         f"{_CODE}.simulate.simulate_executor:SimulateExecutor", "nowhere: a planted law", simulates=True

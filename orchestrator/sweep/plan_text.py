@@ -1,5 +1,6 @@
 """The plan of a sweep as text: a line per stage, rung, setting and arm, the sum, and what could surprise."""
 
+import math
 import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -155,7 +156,7 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int) -> list[str]:
         rate = f"at {FLOPS_PER_S['cuda']:.3g} FLOPs per second, {H100_SHARE:.0%} of an H100's bf16 peak"
         lines.append(f"{hours:,.3g} H100-hours left {rate}{_beyond(hours, run.max_gpu_hours)}")
     lines += _asked_for(run)
-    lines += _beyond_one_gpu(left)
+    lines += _beyond_one_device(left)
     if most > 1 and run.corpus_facts.fingerprint != NOT_PREPARED:
         lines.append("warning: some trials see text more than once; their losses are not those of fresh text")
     if run.sweep.measure:
@@ -195,19 +196,24 @@ def _machine(run: "SweepRun", rung: str) -> str:
     return f"{cpus}, {gpus}{memory}{where}"
 
 
-def _beyond_one_gpu(left: Sequence[Row]) -> Iterator[str]:
-    """Yield a warning of trials too long (more than a week) or too large for one GPU."""
-    on_one = [row for row in left if 0 < row["gpus"] <= 1]
-    if long := [row for row in on_one if row["seconds"] > WEEK_S]:
+def _beyond_one_device(left: Sequence[Row]) -> Iterator[str]:
+    """Yield a warning of trials too long (more than a week) or too large for the one device of each."""
+    if long := [row for row in left if row["seconds"] > WEEK_S]:
         yield (
-            f"warning: {_with_rungs(long)} would each keep one GPU busy for more than a week, "
+            f"warning: {_with_rungs(long)} would each keep one device busy for more than a week, "
             f"the longest for {duration(max(row['seconds'] for row in long))}"
         )
-    if large := [row for row in on_one if row["memory_bytes"] > CARD_BYTES]:
+    if large := [row for row in left if row["gpus"] and row["memory_bytes"] > CARD_BYTES]:
         yield (
             f"warning: {_with_rungs(large)} would need up to "
             f"{max(row['memory_bytes'] for row in large) / 1e9:,.0f} GB, more than the "
             f"{CARD_BYTES / 1e9:.0f} GB of an H100: a smaller micro_batch needs less, a larger card has more"
+        )
+    if beyond := [row for row in left if row["memory_bytes"] > 1e9 * (row["memory_gb"] or math.inf)]:
+        yield (
+            f"warning: {_with_rungs(beyond)} would need up to "
+            f"{max(row['memory_bytes'] for row in beyond) / 1e9:.3g} GB, more than the "
+            "memory_gb that they ask for"
         )
 
 

@@ -34,6 +34,7 @@ from scalevec.results.files import (
 PATIENCE_S = 24 * 3600.0
 """The queue may be long."""
 TIME_S = 600.0
+ROLE = "preflight"
 _TAIL = 2000
 
 
@@ -88,7 +89,7 @@ def preflight(
     expected = replace(expected, free_bytes=free_bytes, folder=str(directory), token=token)
     command = command_of(site.runs_dir, expected, report)
     request = replace(request, time_s=TIME_S)
-    job = Job(name, command, directory, "preflight", rung=rung, request=request, estimate_s=TIME_S)
+    job = Job(name, command, directory, ROLE, rung=rung, request=request, estimate_s=TIME_S, role=ROLE)
     ended = _await(executor, job, patience_s)
     if problems := _problems(report, job, ended):
         listed = "\n".join(f"- {problem}" for problem in problems)

@@ -271,6 +271,7 @@ class SweepRun:
             member.cell.arm,
             member.cell.rung,
             self.request(member.cell.rung),
+            self.profile.interpreter(member.cell.rung),
         )
 
     def label(self, member: Member) -> str:

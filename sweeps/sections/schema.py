@@ -19,7 +19,7 @@ from pydantic import (
 
 from scalevec.model.config import MEASURES
 from scalevec.sweeps.budgets import BUDGETS, DEFAULT_BUDGETS, TOKENS_PER_PARAMETER
-from scalevec.sweeps.errors import not_among, refused
+from scalevec.sweeps.errors import ONE_DEVICE, not_among, refused
 from scalevec.sweeps.options import X_OF_COLUMN
 from scalevec.sweeps.sections.compare import NO_OPTIONS, Compare
 from scalevec.sweeps.sections.corpus import CorpusSection
@@ -56,9 +56,9 @@ def _minutes(value: Any) -> Any:
     return value if value == "auto" else float(value)
 
 
-def _share_or_whole(value: float) -> float:
-    if value > 1 and value != round(value):
-        raise problem(refused(value, "a share of one GPU (at most 1), or a whole number of them"))
+def _one_device(value: float) -> float:
+    if value > 1:
+        raise problem(refused(value, ONE_DEVICE))
     return value
 
 
@@ -71,8 +71,8 @@ class Resources(Given):
     """Minutes, or ``auto``: estimated."""
     memory_gb: Positive | None = None
     """Memory of the process; estimated where it is not given."""
-    gpus: Annotated[Number, Field(ge=0, le=1024), AfterValidator(_share_or_whole)] = 0.0
-    """GPUs; a share of one lets several small trials run on it, where the executor can do that."""
+    gpus: Annotated[Number, Field(ge=0), AfterValidator(_one_device)] = 0.0
+    """One GPU, none, or a share: several small trials then run on one, where the executor can do that."""
     cpus: Annotated[int, Field(ge=1, le=4096)] = 1
     """CPU cores."""
     micro_batch: Annotated[int, Field(ge=0, le=1_000_000)] = 0

@@ -47,10 +47,10 @@ def test_the_reference_is_the_baseline_or_else_the_first_arm(changed: Callable[[
 
 
 def test_resources_of_a_rung_stand_over_the_default(changed: Callable[[str, str], str]) -> None:
-    text = changed("default: {time: auto}", "default: {time: 30, gpus: 1}\n  tiny-55k: {gpus: 2}")
+    text = changed("default: {time: auto}", "default: {time: 30, gpus: 1}\n  tiny-55k: {gpus: 0.5}")
     sweep = sweeps.loads(text)
     actual = [sweep.resources_for(rung) for rung in ("tiny-25k", "tiny-55k")]
-    assert [(resources.time, resources.gpus) for resources in actual] == [(30.0, 1), (30.0, 2)]
+    assert [(resources.time, resources.gpus) for resources in actual] == [(30.0, 1), (30.0, 0.5)]
 
 
 def test_a_gpu_may_be_shared_and_a_cpu_is_the_default(changed: Callable[[str, str], str]) -> None:
@@ -134,7 +134,7 @@ def test_importing_sweeps_imports_nothing_heavy() -> None:
 def test_the_resolved_sweep_loads_as_the_same_sweep(
     changed: Callable[[str, str], str], corpus: CorpusFacts
 ) -> None:
-    text = changed("default: {time: auto}", "default: {time: 30, gpus: 1}\n  tiny-55k: {gpus: 2}")
+    text = changed("default: {time: auto}", "default: {time: 30, gpus: 1}\n  tiny-55k: {gpus: 0.5}")
     text = text.replace("seeds: [0, 1]", "seeds: [0, 1]\nsimulate: {arms: {unified: {gain: 1.05}}}")
     text = text.replace("{bpe: 1024}", "bytes").replace("scale_vectors: none", "scale_vectors: {preset: or}")
     first = sweeps.loads(text)

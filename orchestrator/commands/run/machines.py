@@ -50,7 +50,7 @@ def executor_of(sweep: "Sweep", placement: Placement, otherwise: str) -> tuple[s
     """
     from scalevec.orchestrator.executors.profiles import load_profile
 
-    profile = load_profile(placement.profile, sweep.source.folder)
+    profile = load_profile(placement.profile, sweep.source.folder, placement.executor, otherwise)
     name = placement.executor or profile.executor or otherwise
     if name not in EXECUTORS:
         raise InvalidInputError(f"executor is {name!r}; allowed: {', '.join(EXECUTORS)}")

@@ -132,11 +132,12 @@ class Bundle:
 
         What is returned is started again in the same job; None ends it.
         """
-        self._stop = "timeout"
+        self._stop, wrote = "timeout", False
         if self._child is not None:
             self._pass_on(signal.SIGUSR2)
-            _wait_for(self._child)
-        _say(self.entries[self._at], "the time limit is near; the trial has written its checkpoint")
+            wrote = _status_of(self._child) == STOPPED
+        did = "has written its checkpoint" if wrote else "had not begun to train"
+        _say(self.entries[self._at], f"the time limit is near; the trial {did}")
         if self.requeue:
             return DelayedSubmission(Bundle(self.folder, self.entries, self.requeue))
         self._note_stop()
@@ -255,9 +256,15 @@ def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
         return True
 
 
-def _wait_for(process: "subprocess.Popen[bytes]") -> None:
+def _status_of(process: "subprocess.Popen[bytes]") -> int:
+    """Wait for the end of ``process``, without reaping it; return its exit code, above 128 for a signal."""
     while not _has_ended(process):
         time.sleep(POLL_S)
+    with suppress(ChildProcessError):
+        ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        if ended is not None:
+            return ended.si_status + (0 if ended.si_code == os.CLD_EXITED else 128)
+    return process.returncode or 0
 
 
 def _say(entry: Entry, text: str) -> None:

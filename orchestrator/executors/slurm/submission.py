@@ -22,6 +22,7 @@ from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementEr
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.profiles import LEAST_MINUTES, Profile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
+from scalevec.orchestrator.executors.slurm.by_hand import PLACES, script_of
 from scalevec.orchestrator.executors.slurm.job_script import Bundle, Entry, JobRecord
 from scalevec.results.files import CorruptRecordError, read_json, write_json
 from scalevec.results.run_directory import RunDirectory
@@ -30,7 +31,6 @@ T = TypeVar("T")
 
 MANY_TIMEOUTS = 1_000_000
 """How often a job may reach its time limit: the policy decides, by the checkpoints."""
-PLACES = "places.json"
 _NUMBER = re.compile(r"\d+(_\d+)?/\d+@(?P<token>[0-9T]+-[0-9a-f]+)")
 _UNSAFE_PATH = re.compile(r"[%\\'\"\x00-\x1f\x7f]")
 
@@ -52,9 +52,14 @@ class QueuedTrial(JobRecord):
         return f"{self.job}/{self.index}@{self.token}"
 
 
-def job_name(sweep: str, token: str) -> str:
-    """Return what the jobs of a submission are called in SLURM."""
-    return f"scalevec-{sweep}-{token}"
+def job_name(sweep: str, role: str, token: str) -> str:
+    """Return what the jobs of a submission are called in SLURM; they are found again by the token."""
+    return f"{sweep}.{role}.{token}"
+
+
+def new_token() -> str:
+    """Return what tells a submission from every other one."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
 
 
 def queued_trials(runs_dir: Path, numbers: Collection[str]) -> list[QueuedTrial]:
@@ -107,7 +112,7 @@ class Submitter:
         return sent
 
     def _send(self, bundles: Sequence[Sequence[Job]]) -> list[QueuedTrial]:
-        token = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
+        token = new_token()
         folder = self.home / token
         self.home.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o755)  # the node will unpickle what lies here: nobody else may put it there
@@ -122,14 +127,30 @@ class Submitter:
             task.job_id: [str(job.directory) for job in bundle]
             for task, bundle in zip(sent, bundles, strict=True)
         }
-        write_json(folder / PLACES, {"name": job_name(self.site.sweep, token), "jobs": jobs})
+        write_json(folder / PLACES, {"name": self._name(bundles[0][0], token), "jobs": jobs})
         trials = _trials_of(folder, jobs)
         script = sent[0].paths.submission_file.read_text()
         for job, trial in zip(chain.from_iterable(bundles), trials, strict=True):
             # Now, not when all arrays are out: who dies before that leaves no job that nobody can find.
             RunDirectory(job.directory).write_job("slurm", trial.number, job.token)
-            _keep_script(job, trial.job, script)
+            self._keep_script(job, script)
         return trials
+
+    def _name(self, job: Job, token: str) -> str:
+        return job_name(self.site.sweep, job.role or job.rung or "trials", token)
+
+    def _keep_script(self, job: Job, sent: str) -> None:
+        """Leave in the run directory what sends this one trial again by hand."""
+        profile, token = self.site.profile.for_rung(job.rung), new_token()
+        script = script_of(
+            job,
+            sent,
+            self.home / token,
+            self._name(job, token),
+            requeue=profile.preempt == "requeue",
+            dependency=profile.dependency,
+        )
+        (job.directory / "submit.sh").write_text(script)
 
     def _payload(self, folder: Path, bundle: Sequence[Job]) -> Bundle:
         entries = (
@@ -156,18 +177,21 @@ class Submitter:
         minutes = max(minutes_of(profile, bundle) for bundle in bundles)
         further: dict[str, Any] = {name: value for name, value in profile.flags.items() if value is not False}
         further["requeue" if profile.preempt == "requeue" else "no-requeue"] = True
+        further |= _dependency(profile, job)
         named = {
             "partition": profile.partition,
             "account": profile.account,
             "qos": profile.qos,
             "constraint": profile.constraint,
             "mem": f"{math.ceil(request.memory_gb * 1024)}M" if request.memory_gb else None,
-            "gpus_per_node": math.ceil(request.gpus) or None,
+            "gpus_per_node": profile.gpus
+            if isinstance(profile.gpus, str)
+            else math.ceil(request.gpus) or None,
             "exclude": ",".join(_excluded(profile, job.avoid_nodes)) or None,
-            "setup": list(profile.setup) or None,
+            "setup": _checked(profile.setup) or None,
         }
         return {
-            "job_name": job_name(self.site.sweep, token),
+            "job_name": self._name(job, token),
             "time": minutes,
             "cpus_per_task": request.cpus,
             "srun_args": [f"--cpus-per-task={request.cpus}"],  # srun does not inherit it since SLURM 22.05
@@ -183,7 +207,7 @@ def _groups(jobs: Iterable[Job]) -> Iterable[list[Job]]:
     """``jobs`` by what they ask for."""
     groups: defaultdict[Any, list[Job]] = defaultdict(list)
     for job in jobs:
-        groups[job.rung, job.request, job.avoid_nodes].append(job)
+        groups[job.role, job.rung, job.request, job.avoid_nodes, job.after].append(job)
     return groups.values()
 
 
@@ -211,11 +235,21 @@ def minutes_of(profile: Profile, bundle: Sequence[Job]) -> int:
     return max(LEAST_MINUTES, math.ceil(sum(needed) / 60))
 
 
-def _keep_script(job: Job, number: str, script: str) -> None:
-    """What was sent, with a word on how one trial of it is run by hand."""
-    where = f"# This trial was in job {number} of this array. To run it alone, give this command:"
-    note = f"\n{where}\n# {shlex.join(job.command)}\n"
-    (job.directory / "submit.sh").write_text(script + note)
+def _dependency(profile: Profile, job: Job) -> dict[str, str]:
+    """What has to happen first, and that a job ends for which it never can."""
+    conditions = [profile.dependency] if profile.dependency else []
+    if job.after:
+        conditions.append(":".join(("afterok", *(number.partition("/")[0] for number in job.after))))
+    return {"dependency": ",".join(conditions), "kill-on-invalid-dep": "yes"} if conditions else {}
+
+
+def _checked(setup: Sequence[str]) -> list[str]:
+    """The lines, each followed by what ends the job where it failed."""
+    lines = []
+    for line in setup:
+        said = shlex.quote(f"scalevec: this line of setup failed: {line}")
+        lines += [line, f"code=$?; [ $code = 0 ] || {{ echo {said} >&2; exit $code; }}"]
+    return lines
 
 
 def _as_ours(message: str) -> Exception:

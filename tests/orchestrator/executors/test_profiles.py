@@ -1,5 +1,6 @@
 """Profiles: where they come from, what they may hold, and that nothing in them reaches a shell."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile, load_profile
+from scalevec.orchestrator.executors.registry import EXECUTORS
 
 METACHARACTERS = (
     "a;b",
@@ -74,12 +77,12 @@ def test_a_file_that_the_environment_names_has_to_be_there(folder, monkeypatch):
 
 def test_a_rung_has_its_own_resources_over_the_general_ones(folder):
     text = (
-        "site: {partition: cpu, time: 30, rungs: {2B: {partition: gpu, gpus: 8, setup: [module load cuda]}}}"
+        "site: {partition: cpu, time: 30, rungs: {2B: {partition: gpu, gpus: 1, setup: [module load cuda]}}}"
     )
     write(folder / "profiles.yaml", text)
     profile = load_profile("site", folder)
     large, small = profile.for_rung("2B"), profile.for_rung("25M")
-    assert (large.partition, large.gpus, large.time, large.setup) == ("gpu", 8, 30, ("module load cuda",))
+    assert (large.partition, large.gpus, large.time, large.setup) == ("gpu", 1, 30, ("module load cuda",))
     assert small == profile
 
 
@@ -117,7 +120,7 @@ def test_everything_that_is_wrong_is_said_at_once(folder):
     message = refusal(folder, "site:\n  cpus: many\n  gpus: -1\n  executor: slrum\n  time: soon\n")
     assert [line.split(": ", 1)[1] for line in message.splitlines()] == [
         "site.cpus: 'many'; allowed: a whole number",
-        "site.gpus: -1; allowed: 0.0 or more",
+        "site.gpus: -1; allowed: 0 to 1 (a trial uses one device today; a share lets several trials use it)",
         "site.executor: 'slrum'; allowed: 'local', 'ray', 'slurm' or 'simulate'",
         "site.time: 'soon'; allowed: auto, or a positive number of minutes",
     ]
@@ -153,7 +156,7 @@ def test_nodes_and_flags_are_plain_too(value):
     with pytest.raises(ValidationError):
         Profile.model_validate({"exclude": [value]})
     with pytest.raises(ValidationError):
-        Profile.model_validate({"flags": {"reservation": value}})
+        Profile.model_validate({"flags": {"reservation": value.replace(" ", ";")}})
     with pytest.raises(ValidationError):
         Profile.model_validate({"flags": {value: "x"}})
 
@@ -174,6 +177,93 @@ def test_flags_that_scalevec_sets_itself_are_refused(folder, name):
 
 def test_a_flag_that_has_a_field_is_refused_with_its_name(folder):
     assert "has a field of its own: memory_gb" in refusal(folder, "site: {flags: {mem: 4G}}")
+
+
+def test_a_flag_may_have_spaces_within():
+    assert Profile(flags={"comment": "two words"}).flags == {"comment": "two words"}
+    with pytest.raises(ValidationError):
+        Profile(flags={"comment": "word "})
+
+
+def test_flags_of_a_rung_stand_beside_the_profiles_and_may_take_one_back():
+    rung = RungProfile(flags={"nice": 7, "exclusive": False})
+    profile = Profile(flags={"comment": "ours", "exclusive": True}, rungs={"large": rung})
+    assert profile.for_rung("large").flags == {"comment": "ours", "nice": 7, "exclusive": False}
+
+
+@pytest.mark.parametrize("value", ["afterok:12", "afterany:12:13_4,singleton", "after:12+5"])
+def test_a_dependency_is_what_sbatch_takes(value):
+    assert Profile(dependency=value).dependency == value
+
+
+@pytest.mark.parametrize("value", ["afterok:1?afterok:2", "12", "afterok:1;x", "expand:3", ""])
+def test_any_other_dependency_is_refused(value):
+    with pytest.raises(ValidationError):
+        Profile(dependency=value)
+
+
+def test_more_than_one_gpu_is_refused_whatever_its_type(folder):
+    assert refusal(folder, "site: {gpus: 8}").endswith(
+        "site.gpus: 8; allowed: 0 to 1 (a trial uses one device today; a share lets several trials use it)"
+    )
+    message = refusal(folder, "site: {rungs: {a: {gpus: h100:4}}}")
+    assert "rungs.a.gpus: 'h100:4'; allowed: 0 to 1 (a trial uses one device" in message
+    assert message.endswith("or one of a type, as h100:1")
+
+
+def test_one_gpu_of_a_type_counts_as_one():
+    request = Profile(gpus="h100:1").request("a", ResourceRequest(gpus=0))
+    assert request.gpus == 1
+
+
+def test_a_time_in_whole_minutes_is_written_without_a_word(recwarn):
+    assert '"time":2880' in Profile(time=2880).model_dump_json()
+    assert Profile.model_validate({"time": 2880}).model_dump()["time"] == 2880
+    assert not recwarn.list
+
+
+RAY = """\
+ours:
+  executor: ray
+  partition: gpu
+  setup: [module load cuda]
+  rungs:
+    a: {time: 3}
+"""
+
+
+def test_keys_that_the_executor_does_not_honour_are_refused_with_those_it_does(folder):
+    lines = refusal(folder, RAY, "ours").splitlines()
+    assert [line.removeprefix(f"{folder}/profiles.yaml:").partition(" does not")[0] for line in lines] == [
+        "3: ours.partition: executor ray",
+        "4: ours.setup: executor ray",
+        "6: ours.rungs.a.time: executor ray",
+    ]
+    assert "it honours executor, cpus, gpus" in lines[0]
+
+
+def test_the_executor_asked_for_decides_which_keys_count(folder):
+    write(folder / "profiles.yaml", "site: {executor: slurm, partition: gpu}\nplain: {partition: gpu}")
+    assert load_profile("site", folder, otherwise="local").partition == "gpu"
+    assert load_profile("site", folder, "simulate").partition == "gpu"
+    with pytest.raises(InvalidInputError, match=r"site.partition: executor ray does not honour"):
+        load_profile("site", folder, "ray")
+    with pytest.raises(InvalidInputError, match=r"plain.partition: executor local does not honour"):
+        load_profile("plain", folder, otherwise="local")
+
+
+@pytest.mark.parametrize("name", list(EXECUTORS))
+def test_what_an_executor_honours_are_keys_of_a_profile(name):
+    registered = EXECUTORS[name]
+    assert set(registered.honours or ()) <= set(Profile.model_fields)
+    assert set(registered.honours_by_rung or ()) <= set(RungProfile.model_fields)
+
+
+def test_trials_are_trained_by_the_interpreter_and_launcher_of_their_rung():
+    rung = RungProfile(python="/opt/python", launcher=["apptainer", "exec", "image.sif"])
+    profile = Profile(rungs={"large": rung})
+    assert profile.interpreter("large") == ("apptainer", "exec", "image.sif", "/opt/python")
+    assert profile.interpreter("small") == (sys.executable,)
 
 
 def test_a_setup_entry_is_one_line(folder):

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from scalevec import sweeps
+from scalevec.orchestrator.attempts.jobs import job_of
 from scalevec.orchestrator.cli.options import Placement
 from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.commands.run.machines import check_machines, require_budget, site_of
@@ -40,11 +41,17 @@ def by_rung(run: SweepRun, of: str) -> dict[str, Any]:
 
 
 def test_a_worker_trains_on_the_gpus_that_the_profile_asks_for(run_with):
-    run = run_with(Profile(rungs={"large": RungProfile(gpus=8)}))
+    run = run_with(Profile(rungs={"large": RungProfile(gpus=1)}))
     devices = {m.cell.rung: run.task(m).options.device for m in run.members()}
     assert devices == {"small": "cpu", "large": "cuda"}
     assert by_rung(run, "device") == devices
-    assert {m.cell.rung: run.task(m).request.gpus for m in run.members()} == {"small": 0, "large": 8}
+    assert {m.cell.rung: run.task(m).request.gpus for m in run.members()} == {"small": 0, "large": 1}
+
+
+def test_a_task_is_trained_by_the_profiles_interpreter(run_with, tmp_path):
+    run = run_with(Profile(launcher=["env", "-u", "X"], python="/opt/python"))
+    job = job_of(run.task(next(iter(run.members()))), tmp_path, "token")
+    assert job.command[:6] == ("env", "-u", "X", "/opt/python", "-P", "-m")
 
 
 def test_a_profile_without_gpus_takes_those_of_the_sweep_away(run_with):
@@ -55,23 +62,23 @@ def test_a_profile_without_gpus_takes_those_of_the_sweep_away(run_with):
 
 
 def test_gpu_hours_count_the_profiles_gpus_as_they_count_the_sweeps(run_with):
-    by_profile = gpu_hours(planned(run_with(Profile(gpus=8))))
-    assert by_profile == gpu_hours(planned(run_with(Profile(), resources={"default": {"gpus": 8}}))) > 0
+    by_profile = gpu_hours(planned(run_with(Profile(gpus=1))))
+    assert by_profile == gpu_hours(planned(run_with(Profile(), resources={"default": {"gpus": 1}}))) > 0
 
 
 @pytest.mark.parametrize(("of_sweep", "of_profile"), [(None, 1e-7), (1e-7, 1e3), (1e3, 1e-7)])
 def test_the_smaller_budget_refuses_what_the_profile_asks_for(run_with, of_sweep, of_profile):
     limit = {} if of_sweep is None else {"max_gpu_hours": of_sweep}
-    run = run_with(Profile(gpus=8, max_gpu_hours=of_profile), **limit)
+    run = run_with(Profile(gpus=1, max_gpu_hours=of_profile), **limit)
     with pytest.raises(InvalidInputError, match="max_gpu_hours is 1e-07; what is left needs about"):
         require_budget(run)
 
 
 def test_a_budget_of_just_what_is_left_is_enough(run_with):
-    hours = gpu_hours(planned(run_with(Profile(gpus=8))))
-    require_budget(run_with(Profile(gpus=8, max_gpu_hours=hours)))
+    hours = gpu_hours(planned(run_with(Profile(gpus=1))))
+    require_budget(run_with(Profile(gpus=1, max_gpu_hours=hours)))
     with pytest.raises(InvalidInputError, match="max_gpu_hours"):
-        require_budget(run_with(Profile(gpus=8, max_gpu_hours=0.999 * hours)))
+        require_budget(run_with(Profile(gpus=1, max_gpu_hours=0.999 * hours)))
 
 
 class Recording:
@@ -91,7 +98,7 @@ class Recording:
 
 
 def test_preflight_looks_for_the_gpus_that_the_profile_asks_for(run_with):
-    run, executor = run_with(Profile(gpus=8)), Recording()
+    run, executor = run_with(Profile(gpus=1)), Recording()
     with pytest.raises(MissingRequirementError):
         check_machines(executor, Site(run.runs_dir, "simulated", 1, run.profile), run)
     command = executor.jobs[0].command
@@ -148,11 +155,11 @@ def test_what_is_done_is_looked_at_no_more(looked_at, tmp_path):
 
 
 def test_the_plan_says_what_the_profile_asks_for(run_with):
-    large = RungProfile(gpus=8, memory_gb=64, partition="gpu-long")
+    large = RungProfile(gpus=1, memory_gb=64, partition="gpu-long")
     run = run_with(Profile(cpus=1, max_gpu_hours=1e-7, rungs={"large": large}), arms={"baseline": {}})
     shown = plan_text(run, planned(run), 1).splitlines()
     assert "each trial of small asks for 1 CPU, 0 GPUs" in shown
-    assert "each trial of large asks for 1 CPU, 8 GPUs, 64 GB in partition gpu-long" in shown
+    assert "each trial of large asks for 1 CPU, 1 GPU, 64 GB in partition gpu-long" in shown
     assert "more than max_gpu_hours, 1e-07; nothing will be submitted" in "\n".join(shown)
 
 
@@ -172,11 +179,11 @@ def rows_of_plan(folder: Path, placement: Placement, runs: str = "runs") -> list
 
 
 def test_the_plan_takes_a_profile_from_beside_the_sweep(tmp_path):
-    (tmp_path / "profiles.yaml").write_text("site: {rungs: {large: {gpus: 2}}}")
+    (tmp_path / "profiles.yaml").write_text("site: {rungs: {large: {gpus: 1}}}")
     rows = rows_of_plan(tmp_path, Placement(profile="site"))
     assert {row["rung"]: (row["gpus"], row["device"]) for row in rows} == {
         "small": (0, "cpu"),
-        "large": (2, "cuda"),
+        "large": (1, "cuda"),
     }
 
 

@@ -24,11 +24,11 @@ def sent_to(tmp_path, profile: Profile):
 
 
 def test_it_asks_for_little_whatever_the_trials_ask_for(tmp_path):
-    assert sent_to(tmp_path, Profile(gpus=8, cpus=16, memory_gb=64)).request == controller.REQUEST
+    assert sent_to(tmp_path, Profile(gpus=1, cpus=16, memory_gb=64)).request == controller.REQUEST
 
 
 def test_its_own_section_of_the_profile_counts(tmp_path):
-    job = sent_to(tmp_path, Profile(gpus=8, rungs={"controller": RungProfile(memory_gb=1.5, cpus=2)}))
+    job = sent_to(tmp_path, Profile(gpus=1, rungs={"controller": RungProfile(memory_gb=1.5, cpus=2)}))
     assert job.request == ResourceRequest(2, 0.0, 1.5, controller.REQUEST.time_s)
 
 

@@ -37,10 +37,10 @@ def run_of(tmp_path: Path):
 
 
 def test_gpu_hours_are_gpus_times_estimated_time_of_each_trial_once(run_of):
-    rows = planned(run_of(resources={"default": {"gpus": 2}, "tiny-55k": {"gpus": 0.25}}))
+    rows = planned(run_of(resources={"default": {"gpus": 1}, "tiny-55k": {"gpus": 0.25}}))
     first = {row["trial_id"]: row for row in rows}.values()  # the two arms are identical by construction
     assert len(first) == len(rows) / 2 == 4
-    share = {"tiny-25k": 2, "tiny-55k": 0.25}
+    share = {"tiny-25k": 1, "tiny-55k": 0.25}
     expected = sum(share[row["rung"]] * row["seconds"] for row in first) / 3600
     assert gpu_hours(rows) == pytest.approx(expected)
 
@@ -74,7 +74,7 @@ def test_the_plan_warns_of_what_one_gpu_cannot_hold_or_would_train_for_weeks(run
     trial = {"batch_tokens": 524_288, "precision": "bfloat16"}
     run = run_of(ladder=["2b"], trial=trial, resources={"default": {"gpus": 1, "micro_batch": 4096}})
     shown = plan_text(run, planned(run), 1)
-    assert "trials (2b) would each keep one GPU busy for more than a week" in shown
+    assert "trials (2b) would each keep one device busy for more than a week" in shown
     assert "more than the 80 GB of an H100" in shown
 
 

@@ -296,7 +296,8 @@ CASES = {
     "GPUs that are neither a share of one nor whole": (
         "time: auto",
         "gpus: 1.5",
-        "resources.default.gpus: 1.5; allowed: a share of one GPU (at most 1), or a whole number of them",
+        "resources.default.gpus: 1.5; allowed: 0 to 1 (a trial uses one device today; a share lets several "
+        "trials use it)",
     ),
     "no CPUs": ("time: auto", "cpus: 0", "resources.default.cpus: 0; allowed: 1 or more"),
     "negative GPU hours": (

@@ -20,7 +20,7 @@ NUMBER = f"7/0@{TOKEN}"
 
 
 def row(state: str, reason: str = "") -> JobRow:
-    return JobRow("7", job_name("small", TOKEN), state, None, "n1", reason)
+    return JobRow("7", job_name("small", "a", TOKEN), state, None, "n1", reason)
 
 
 class Queue:
@@ -55,7 +55,7 @@ def executor_on(tmp_path: Path, monkeypatch):
         directory = RunDirectory.of(tmp_path, "a" * 64)
         folder = tmp_path / "sweeps" / "small" / "slurm" / TOKEN
         folder.mkdir(parents=True)
-        places = {"name": job_name("small", TOKEN), "jobs": {"7": [str(directory.path)]}}
+        places = {"name": job_name("small", "a", TOKEN), "jobs": {"7": [str(directory.path)]}}
         write_json(folder / "places.json", places)
         executor = SlurmExecutor(Site(tmp_path, "small", 1, Profile(max_submitted=4, poll_s=0.1)))
         assert executor.adopt([NUMBER]) == {NUMBER}

@@ -65,7 +65,7 @@ def folder(tmp_path, directory) -> Path:
     folder = tmp_path / "sweeps" / "planted" / "slurm" / OLD
     folder.mkdir(parents=True)
     jobs = {"7": [str(directory.path)]}
-    write_json(folder / "places.json", {"name": job_name("planted", OLD), "jobs": jobs})
+    write_json(folder / "places.json", {"name": job_name("planted", "a", OLD), "jobs": jobs})
     return folder
 
 
@@ -75,7 +75,7 @@ def executor(tmp_path, directory, monkeypatch) -> SlurmExecutor:
     looks = iter(("PENDING",))
 
     def queued(_jobs):
-        return {"7": JobRow("7", job_name("planted", OLD), next(looks, "FAILED"), 1, "n1")}
+        return {"7": JobRow("7", job_name("planted", "a", OLD), next(looks, "FAILED"), 1, "n1")}
 
     def submit(_self, jobs, _largest_array):
         assert [job.trial_id for job in jobs] == [directory.trial_id]

@@ -59,11 +59,11 @@ def test_the_profile_says_what_the_request_leaves_open_and_more(tmp_path):
 
 def test_a_rungs_fields_stand_over_the_request(tmp_path):
     given = job(tmp_path, request=ResourceRequest(cpus=3, gpus=1, memory_gb=1.5, time_s=3600))
-    rung = RungProfile(cpus=8, gpus=2, memory_gb=64, time=90, partition="gpu", qos="long")
+    rung = RungProfile(cpus=8, gpus="h100:1", memory_gb=64, time=90, partition="gpu", qos="long")
     asked = parameters(tmp_path, given, partition="main", rungs={"a": rung})
     assert (asked["cpus_per_task"], asked["gpus_per_node"], asked["mem"], asked["time"]) == (
         8,
-        2,
+        "h100:1",
         "65536M",
         90,
     )

@@ -1,0 +1,118 @@
+"""What ``submit.sh`` of a run directory runs: one trial in a job that a person sent with ``sbatch``.
+
+``python -m scalevec.orchestrator.executors.slurm.by_hand --folder FOLDER --job TOKEN DIRECTORY -- COMMAND``
+
+The job registers itself when it starts, so that a scheduler finds it as it finds its own jobs.
+"""
+
+import argparse
+import hashlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE, Job
+from scalevec.orchestrator.executors.slurm.job_script import Bundle, Entry, job_number
+from scalevec.results.files import CorruptRecordError, read_json, write_json
+from scalevec.results.run_directory import RunDirectory
+
+PLACES = "places.json"
+_DROPPED = re.compile(r"#SBATCH --(array|dependency|kill-on-invalid-dep)\b|export SUBMITIT_")
+
+
+def script_of(job: Job, sent: str, folder: Path, name: str, *, requeue: bool, dependency: str | None) -> str:
+    """Return a script that runs one trial of the array that the script ``sent`` runs.
+
+    Args:
+        job: The trial's job.
+        sent: What was sent to SLURM.
+        folder: Where the job keeps its records; it is made when the job starts.
+        name: What the job is called; it ends with the name of ``folder``.
+        requeue: Whether SLURM starts the job again after its time limit.
+        dependency: What the person wants to have happened before.
+    """
+    log = shlex.quote(f"{job.directory.resolve()}/log.txt")
+    own = {"job-name": shlex.quote(name), "output": log, "error": log}
+    lines = ["#!/bin/bash", f"# {job.label or job.trial_id}: to run it by hand, sbatch this file."]
+    lines += [f"#SBATCH --dependency={dependency}"] if dependency else []
+    for line in sent.splitlines()[1:]:
+        option = re.match(r"#SBATCH --([a-z-]+)=", line)
+        if line.startswith("srun "):
+            lines.append(_command(job, folder, requeue=requeue))
+        elif option and option[1] in own:
+            lines.append(f"#SBATCH --{option[1]}={own[option[1]]}")
+        elif not _DROPPED.match(line):
+            lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _command(job: Job, folder: Path, *, requeue: bool) -> str:
+    options = ["--folder", str(folder), "--job", job.token, "--cpus", str(job.request.cpus)]
+    if not requeue:
+        options.append("--no-requeue")
+    module = (*PYTHON_MODULE, "scalevec.orchestrator.executors.slurm.by_hand")
+    srun = ("srun", "--unbuffered", f"--cpus-per-task={job.request.cpus}")
+    return shlex.join((*srun, *module, *options, str(job.directory.resolve()), "--", *job.command))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The entry point of the job."""
+    parser = argparse.ArgumentParser(
+        prog="scalevec.orchestrator.executors.slurm.by_hand", description=__doc__
+    )
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--job", default="")
+    parser.add_argument("--cpus", type=int, default=1)
+    parser.add_argument("--no-requeue", action="store_true")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("command", nargs="+")
+    values = parser.parse_args(arguments)
+    directory = RunDirectory(values.directory)
+    if directory.result() is not None:
+        print(f"{directory.path} has its result already; nothing to do", flush=True)
+        return 0
+    # Its own, the same after each restart: a claim of the job that was sent first is not this one's.
+    token = hashlib.sha256(f"{values.folder.name} {job_number()}".encode()).hexdigest()[:16]
+    register(values.folder, directory, token)
+    command = tuple(token if values.job and word == values.job else word for word in values.command)
+    entry = Entry(directory.trial_id, command, str(directory.path), token, values.cpus)
+    _run(Bundle(str(values.folder), (entry,), not values.no_requeue))
+    return 0
+
+
+def register(folder: Path, directory: RunDirectory, token: str) -> None:
+    """Let schedulers find this job; what SLURM started again is registered already."""
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    try:
+        jobs = dict(read_json(folder / PLACES, dict)["jobs"])
+    except (FileNotFoundError, CorruptRecordError, KeyError):
+        jobs = {}
+    if job_number() in jobs:
+        return
+    write_json(folder / PLACES, {"jobs": {**jobs, job_number(): [str(directory.path)]}})
+    directory.append_event("queued", executor="slurm", job=token, note="sent by hand")
+    directory.write_job("slurm", f"{job_number()}/0@{folder.name}", token)
+
+
+def _run(bundle: Bundle) -> None:
+    """Run the trial; near its time limit the job asks SLURM to start it again."""
+
+    def near_the_limit(_number: int, _frame: FrameType | None) -> None:
+        if bundle.checkpoint() is not None:
+            requeue: Sequence[str] = ("scontrol", "requeue", job_number())
+            with suppress(FileNotFoundError):
+                subprocess.run(requeue, check=False)
+        sys.exit(1)
+
+    signal.signal(signal.SIGUSR2, near_the_limit)
+    bundle()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
