@@ -186,8 +186,8 @@ class Profile(RungProfile):
         special = self.rungs.get(rung)
         if special is None:
             return self
-        own = {name: getattr(special, name) for name in special.model_fields_set}
-        return self.model_copy(update=own | {"flags": {**self.flags, **special.flags}})
+        special_fields = {name: getattr(special, name) for name in special.model_fields_set}
+        return self.model_copy(update=special_fields | {"flags": {**self.flags, **special.flags}})
 
     def interpreter(self, rung: str) -> tuple[str, ...]:
         """Return the words of the command that starts Python for trials of ``rung``."""
@@ -286,7 +286,10 @@ def _require_honoured(source: SweepSource, name: str, profile: Profile, executor
     registered = EXECUTORS[executor]
     places: list[tuple[tuple[str, ...], RungProfile, tuple[str, ...] | None]] = [
         ((name,), profile, registered.honours),
-        *(((name, "rungs", rung), own, registered.honours_by_rung) for rung, own in profile.rungs.items()),
+        *(
+            ((name, "rungs", rung), of_rung, registered.honours_by_rung)
+            for rung, of_rung in profile.rungs.items()
+        ),
     ]
     problems = [
         source.problem(

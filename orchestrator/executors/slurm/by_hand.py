@@ -38,15 +38,15 @@ def script_of(job: Job, sent: str, folder: Path, name: str, *, requeue: bool, de
         dependency: What the person wants to have happened before.
     """
     log = shlex.quote(f"{job.directory.resolve()}/log.txt")
-    own = {"job-name": shlex.quote(name), "output": log, "error": log}
+    replaced = {"job-name": shlex.quote(name), "output": log, "error": log}
     lines = ["#!/bin/bash", f"# {job.label or job.trial_id}: to run it by hand, sbatch this file."]
     lines += [f"#SBATCH --dependency={dependency}"] if dependency else []
     for line in sent.splitlines()[1:]:
         option = re.match(r"#SBATCH --([a-z-]+)=", line)
         if line.startswith("srun "):
             lines.append(_command(job, folder, requeue=requeue))
-        elif option and option[1] in own:
-            lines.append(f"#SBATCH --{option[1]}={own[option[1]]}")
+        elif option and option[1] in replaced:
+            lines.append(f"#SBATCH --{option[1]}={replaced[option[1]]}")
         elif not _DROPPED.match(line):
             lines.append(line)
     return "\n".join(lines) + "\n"

@@ -247,8 +247,8 @@ def _checked(setup: Sequence[str]) -> list[str]:
     """The lines, each followed by what ends the job where it failed."""
     lines = []
     for line in setup:
-        said = shlex.quote(f"scalevec: this line of setup failed: {line}")
-        lines += [line, f"code=$?; [ $code = 0 ] || {{ echo {said} >&2; exit $code; }}"]
+        message = shlex.quote(f"scalevec: this line of setup failed: {line}")
+        lines += [line, f"code=$?; [ $code = 0 ] || {{ echo {message} >&2; exit $code; }}"]
     return lines
 
 
