@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from scalevec.results.files import AlreadyWrittenError, names_in, read_json, to_json, utc_now, write_once
 from scalevec.results.run_directory import RunDirectory
+from scalevec.results.runs_identity import id_of_runs_around, is_of_runs_around
 
 LEASE_S = 180.0
 # Room for any 64-bit count.
@@ -137,7 +138,8 @@ def acquire(
 
 def _create_claim(run_directory: RunDirectory, attempt: int, details: dict[str, Any]) -> Claim:
     run_directory.claims_path.mkdir(parents=True, exist_ok=True)
-    record = {**details, "attempt": attempt, **process_identity(os.getpid()), "time": utc_now()}
+    runs = id_of_runs_around(run_directory.path, make=True)
+    record = {**details, "attempt": attempt, "runs": runs, **process_identity(os.getpid()), "time": utc_now()}
     _create_counter(_path(run_directory, attempt, "beat"))
     try:
         write_once(_path(run_directory, attempt, "json"), to_json(record, indent=1) + b"\n")
@@ -218,7 +220,8 @@ class ClaimObserver:
 
     A claim of this machine and boot is judged by its process. Any other (another host, another container,
     an earlier boot) is stale once its counter has not moved for ``lease_s`` seconds between this observer's
-    own looks, by its own monotonic ``clock``: clocks of two machines are never compared.
+    own looks, by its own monotonic ``clock``: clocks of two machines are never compared. So is one that was
+    made in another runs folder, of which this one is a copy: its owner beats there.
     """
 
     lease_s: float = LEASE_S
@@ -232,7 +235,9 @@ class ClaimObserver:
             return False
         record = claim_record(run_directory, attempt)
         # A process number means something only within one boot and one namespace.
-        if all(record.get(name) == value for name, value in _machine().items()):
+        if is_of_runs_around(record, run_directory.path) and all(
+            record.get(name) == value for name, value in _machine().items()
+        ):
             return process_lives(record)
         return self._beats(_path(run_directory, attempt, "beat"))
 

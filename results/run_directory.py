@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import re
 import socket
 from collections.abc import Iterator
@@ -28,6 +29,16 @@ from scalevec.results.files import (
     write_lines,
     write_once,
 )
+from scalevec.results.runs_identity import id_of_runs_around, is_of_runs_around
+
+
+def user_name() -> str:
+    """Return the name of the user of this process; the number of one without a name."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
 
 State = Literal["pending", "queued", "running", "completed", "diverged", "failed", "cancelled"]
 STATES: tuple[str, ...] = ("pending", "queued", "running", "completed", "diverged", "failed", "cancelled")
@@ -216,11 +227,16 @@ class RunDirectory:
         ``token`` is what the job's worker writes into its claim; ``cluster`` is whose queue keeps the job.
         """
         record = {"executor": executor, "job": number, "token": token, "time": utc_now()}
+        record |= {"user": user_name(), "runs": id_of_runs_around(self.path, make=True)}
         write_json(self.job_path, record if cluster is None else record | {"cluster": cluster})
 
     def job(self) -> dict[str, Any] | None:
-        """The newest job, as :meth:`write_job` keeps it with its ``"time"``; None before the first."""
-        return read_json_if_any(self.job_path, dict)
+        """The newest job, as :meth:`write_job` keeps it with its ``"time"``; None before the first.
+
+        One of the runs folder that this one is a copy of is not a job here: nobody here may end it.
+        """
+        job = read_json_if_any(self.job_path, dict)
+        return job if job is not None and is_of_runs_around(job, self.path) else None
 
     def write_result(self, result: dict[str, Any]) -> None:
         """Link the result into place, once all rows and events are on the disk.

@@ -1,8 +1,7 @@
 """The index over run directories: derived from them, collected in passing, and rebuilt at any time."""
 
-import secrets
 from collections.abc import Generator, Iterable, Iterator, Sequence, Set
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from scalevec.results.files import write_once
 from scalevec.results.index.scan import Looks, look, read_rows, without_result
 from scalevec.results.index.tables import open_engine, take_turn, trials, upsert
 from scalevec.results.index.url import (
@@ -25,6 +23,7 @@ from scalevec.results.index.url import (
     store_url,
 )
 from scalevec.results.run_directory import RESULT_STATES, trial_ids
+from scalevec.results.runs_identity import runs_id
 
 __all__ = [
     "CollectReport",
@@ -40,7 +39,6 @@ __all__ = [
 BATCH = 1000
 MOST_ASKED_ONE_BY_ONE = 5 * BATCH
 """Beyond this many trials all rows of RUNS_DIR are read and picked from: one query is faster than many."""
-RUNS_ID = ".scalevec-id"
 
 
 @dataclass
@@ -215,14 +213,8 @@ def _key(runs_dir: Path, *, make: bool = False) -> str:
     The same path on another machine may be another folder, so collecting leaves an id in it; a folder
     that we may not write into has its path alone.
     """
-    path = Path(runs_dir) / RUNS_ID
-    if make and path.parent.is_dir() and not path.exists():
-        with suppress(OSError):
-            write_once(path, f"{secrets.token_hex(16)}\n".encode())
-    try:
-        return f"{path.parent.resolve()}#{path.read_text(encoding='ascii').strip()}"
-    except (OSError, UnicodeDecodeError):
-        return str(path.parent.resolve())
+    name, path = runs_id(Path(runs_dir), make=make), str(Path(runs_dir).resolve())
+    return f"{path}#{name}" if name else path
 
 
 def _chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:

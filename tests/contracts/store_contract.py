@@ -12,10 +12,11 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scalevec.results.index.store import RUNS_ID, CollectReport, ResultsIndex, StoreError
+from scalevec.results.index.store import CollectReport, ResultsIndex, StoreError
 from scalevec.results.index.tables import SCHEMA_VERSION, replace_older
 from scalevec.results.index.url import parse_url
 from scalevec.results.run_directory import RunDirectory
+from scalevec.results.runs_identity import RUNS_ID
 
 SPAWN = multiprocessing.get_context("spawn")
 COLLECTORS = 3

@@ -127,7 +127,11 @@ def _digest(tensors: Tensors, facts: str) -> str:
 def _write_atomically(path: Path, tensors: Tensors, header: dict[str, str]) -> None:
     temporary = temporary_path(path)
     try:
+        # safetensors makes files for their owner alone, whatever the umask.
+        temporary.touch(exist_ok=False)
+        mode = temporary.stat().st_mode & 0o777
         save_file(tensors, temporary, metadata=header)
+        temporary.chmod(mode)
         # Content before name: after a loss of power the name must not stand over missing content.
         sync(temporary)
         temporary.replace(path)

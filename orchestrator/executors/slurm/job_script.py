@@ -93,6 +93,13 @@ class JobRecord:
         return (self.folder / "cancelled" / self.file_name).exists()
 
 
+def keep_others_from_writing() -> int:
+    """Let nobody but this user write what this process makes from now on; return the umask of before."""
+    before = os.umask(0o077)
+    os.umask(before | 0o022)
+    return before
+
+
 def records_in(folder: Path) -> set[str]:
     """Return the names of the records of a submission: one look for all of its trials."""
     return set(names_in(folder / "ended"))
@@ -132,6 +139,7 @@ class Bundle:
 
         What is returned is started again in the same job; None ends it.
         """
+        keep_others_from_writing()  # into what the next start unpickles
         self._stop, wrote = "timeout", False
         if self._child is not None:
             self._pass_on(signal.SIGUSR2)

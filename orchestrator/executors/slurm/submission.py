@@ -1,6 +1,7 @@
 """From jobs to what SLURM is given: arrays of jobs that ask for the same, in a fresh folder each."""
 
 import math
+import os
 import re
 import secrets
 import shlex
@@ -23,7 +24,12 @@ from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.profiles import LEAST_MINUTES, Profile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm.by_hand import PLACES, script_of
-from scalevec.orchestrator.executors.slurm.job_script import Bundle, Entry, JobRecord
+from scalevec.orchestrator.executors.slurm.job_script import (
+    Bundle,
+    Entry,
+    JobRecord,
+    keep_others_from_writing,
+)
 from scalevec.results.files import CorruptRecordError, read_json, write_json
 from scalevec.results.run_directory import RunDirectory
 
@@ -118,11 +124,14 @@ class Submitter:
         folder.mkdir(mode=0o755)  # the node will unpickle what lies here: nobody else may put it there
         payloads = [self._payload(folder, bundle) for bundle in bundles]
         executor = self._submitit(folder, bundles)
+        umask = keep_others_from_writing()
         try:
             with slurm_queue.outside_any_job():
                 sent = executor.submit_array(payloads)
         except (UncompletedJobError, FailedSubmissionError) as problem:
             raise _as_ours(str(problem).strip()) from None
+        finally:
+            os.umask(umask)
         jobs = {
             task.job_id: [str(job.directory) for job in bundle]
             for task, bundle in zip(sent, bundles, strict=True)

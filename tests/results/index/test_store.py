@@ -10,7 +10,6 @@ from sqlalchemy import URL
 from scalevec.results.files import names_in
 from scalevec.results.index import scan as index_looks
 from scalevec.results.index.store import (
-    RUNS_ID,
     ResultsIndex,
     StoreError,
     StoreUnavailableError,
@@ -19,6 +18,7 @@ from scalevec.results.index.store import (
 )
 from scalevec.results.index.url import STORE_VARIABLE, masked, parse_url, shown
 from scalevec.results.run_directory import RunDirectory
+from scalevec.results.runs_identity import RUNS_ID
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,7 @@
 """Checkpoints: whole or absent, checked before use, and data only."""
 
 import errno
+import os
 import pickle
 import subprocess
 import threading
@@ -29,6 +30,17 @@ def test_what_is_saved_is_loaded(tmp_path):
     assert actual is not None
     assert (actual.step, actual.facts) == (7, {"x": 1})
     assert torch.equal(actual.tensors["model.a"], torch.full((4, 3), 7.0))
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o027, 0o640)])
+def test_a_checkpoint_is_for_whom_the_umask_says(tmp_path, umask, mode):
+    usual = os.umask(umask)
+    try:
+        path = save_checkpoint(tmp_path, checkpoint(7))
+    finally:
+        os.umask(usual)
+    assert path.stat().st_mode & 0o777 == mode
+    assert load_newest(tmp_path, silent).step == 7
 
 
 def test_an_empty_folder_has_no_checkpoint(tmp_path):

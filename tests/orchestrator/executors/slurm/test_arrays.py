@@ -189,4 +189,7 @@ def test_nobody_else_may_write_where_a_node_unpickles_what_was_sent(tmp_path, mo
         [sent] = Submitter(Site(tmp_path / "runs", "small", 1, Profile())).submit([job], 1)
     finally:
         os.umask(usual)
-    assert sent.folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH) == 0
+    others = stat.S_IWGRP | stat.S_IWOTH
+    assert sent.folder.stat().st_mode & others == 0
+    assert (sent.folder / "script.sh").stat().st_mode & others == 0  # as submitit's own files
+    assert directory.job_path.stat().st_mode & others == others
