@@ -22,7 +22,7 @@ from scalevec.orchestrator.errors import Exit
 
 PANELS = {
     "Run": ("demo", "plan", "run", "submit", "cancel", "retry"),
-    "Look": ("status", "collect", "results", "explain"),
+    "Look": ("status", "collect", "results", "explain", "logs"),
     "Analyse": ("fit", "compare", "table", "figures", "theory", "report"),
     "Data": ("corpus", "store", "schema"),
 }

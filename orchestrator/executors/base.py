@@ -26,6 +26,17 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class QueuedJob:
+    """A job that waits or runs, as its cluster's queue shows it."""
+
+    job: str
+    state: str
+    reason: str = ""
+    """Why it waits, in the queue's own words."""
+    node: str | None = None
+
+
+@dataclass(frozen=True)
 class Site:
     """For whom an executor is built, and where."""
 

@@ -1,8 +1,10 @@
 """Profiles: how a site is asked for machines. Data, kept beside the sweep file or in the user's folder."""
 
+import math
 import os
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -188,6 +190,16 @@ class Profile(RungProfile):
             return self
         special_fields = {name: getattr(special, name) for name in special.model_fields_set}
         return self.model_copy(update=special_fields | {"flags": {**self.flags, **special.flags}})
+
+    def limit_minutes(self, time_s: float | None, estimates: Iterable[float]) -> int:
+        """The time limit of a job in whole minutes: this profile's, else what its trials need one by one.
+
+        ``time_s`` is what each of them asks for; None leaves it to the ``estimates`` in seconds.
+        """
+        if self.time != "auto":
+            return math.ceil(self.time)
+        needed = sum(time_s or seconds * self.time_factor for seconds in estimates)
+        return max(LEAST_MINUTES, math.ceil(needed / 60))
 
     def interpreter(self, rung: str) -> tuple[str, ...]:
         """Return the words of the command that starts Python for trials of ``rung``."""

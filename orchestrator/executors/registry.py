@@ -4,12 +4,13 @@ A new executor is one file and one entry here. Its class keeps what ``executors.
 module, and what it alone needs (ray, submitit), is imported when it is built.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from scalevec.orchestrator.executors.base import Executor, Site
+    from scalevec.orchestrator.executors.base import Executor, QueuedJob, Site
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class RegisteredExecutor:
     """Whether its jobs keep running when the scheduler leaves (a cluster's queue)."""
     sends_away: bool = False
     """Whether trials may run on other machines, which are checked first."""
+    queue_view: str | None = None
+    """``module:name`` of a function: job numbers -> ``QueuedJob`` of those that its queue has."""
     honours: tuple[str, ...] | None = None
     """The keys of a profile that mean something to it; None for all."""
     honours_by_rung: tuple[str, ...] | None = None
@@ -38,6 +41,13 @@ class RegisteredExecutor:
         """
         executor: Executor = resolve_name(self.factory)(site)
         return executor
+
+    def look_at_queue(self, numbers: Collection[str]) -> "dict[str, QueuedJob]":
+        """Return those of ``numbers`` that the queue has. Raises ``MissingRequirementError``."""
+        if self.queue_view is None:
+            return {}
+        found: dict[str, QueuedJob] = resolve_name(self.queue_view)(numbers)
+        return found
 
 
 _CODE = "scalevec.orchestrator.executors"
@@ -66,6 +76,7 @@ EXECUTORS: dict[str, RegisteredExecutor] = {
         "jobs of a SLURM cluster",
         keeps_jobs=True,
         sends_away=True,
+        queue_view=f"{_CODE}.slurm.queue_view:look",
         honours=(*_ANYWHERE, *_OF_SLURM, "max_submitted", "poll_s", "notice_s", "preempt"),
         honours_by_rung=_OF_SLURM,
     ),

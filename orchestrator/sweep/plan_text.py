@@ -11,6 +11,14 @@ from scalevec.orchestrator.costs.trunk_savings import DONE, savings_text, warmup
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.progress import counted, duration
 from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
+from scalevec.orchestrator.sweep.plan_jobs import (
+    QueuedRung,
+    jobs_table,
+    limit_warnings,
+    most_at_a_time,
+    queued_rungs,
+    seconds_left,
+)
 from scalevec.orchestrator.sweep.planning import Row, gpu_hours, power
 
 if TYPE_CHECKING:
@@ -34,15 +42,18 @@ def plan_text(
     *,
     every_trial: bool = False,
     width: int | None = None,
+    in_queue: bool = False,
 ) -> str:
     """Return a line per stage, rung, setting and arm (or per trial), in the order in which they run; the sum.
+
+    Where trials run ``in_queue`` of a cluster, the jobs that they become follow.
 
     A ``width`` in characters shortens the table by whole columns and breaks the text between words.
     """
     ordered = sorted(trials, key=_turn)
     groups = [[row] for row in ordered] if every_trial else _grouped(ordered)
     unknown = ("epochs",) if run.corpus_facts.fingerprint == NOT_PREPARED else ()
-    lines = [*_table(groups, width, unknown), *_summary(run, trials, jobs)]
+    lines = [*_table(groups, width, unknown), *_summary(run, trials, jobs, in_queue=in_queue)]
     if len(run.sweep.arms) > 1:
         lines += detectable(run, trials, noise).split("\n")
     if width is None:
@@ -138,16 +149,24 @@ def detectable(run: "SweepRun", trials: Sequence[Row], noise: "NoiseFigure | Non
         return f"what this design can detect: {problem}"
 
 
-def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int) -> list[str]:
+def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: bool) -> list[str]:
+    queued = queued_rungs(run, trials) if in_queue else []
     left = [row for row in trials if row["state"] not in DONE]
     flops = sum(row["flops"] - row["flops_from_trunk"] for row in left)
     seconds = sum(row["seconds"] - row["seconds_from_trunk"] for row in left)
     megabytes = sum(row["disk_bytes"] for row in trials) / 1e6
     files = sum(row["disk_files"] for row in trials)
     most = max((row["epochs"] for row in trials), default=0.0)
+    time = f"about {duration(seconds / jobs)} left with {jobs} at a time (an estimate; a run corrects it)"
+    if in_queue:
+        at_a_time = counted(most_at_a_time(queued), "job")
+        time = (
+            f"about {duration(seconds_left(queued))} left with {at_a_time} at a time, without waits in "
+            "the queue (an estimate)"
+        )
     lines = [
-        f"{counted(len(trials), 'trial')}, {len(trials) - len(left)} of them done; {flops:.3g} FLOPs and "
-        f"about {duration(seconds / jobs)} left with {jobs} at a time (an estimate; a run corrects it)",
+        f"{counted(len(trials), 'trial')}, {len(trials) - len(left)} of them done; {flops:.3g} FLOPs "
+        f"and {time}",
         f"disk: {megabytes:,.1f} MB of results in {files:,} files and folders with keep: {run.sweep.keep}",
         _corpus(run.corpus_facts, most),
     ]
@@ -156,6 +175,7 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int) -> list[str]:
         rate = f"at {FLOPS_PER_S['cuda']:.3g} FLOPs per second, {H100_SHARE:.0%} of an H100's bf16 peak"
         lines.append(f"{hours:,.3g} H100-hours left {rate}{_beyond(hours, run.max_gpu_hours)}")
     lines += _asked_for(run)
+    lines += _jobs(queued)
     lines += _beyond_one_device(left)
     if most > 1 and run.corpus_facts.fingerprint != NOT_PREPARED:
         lines.append("warning: some trials see text more than once; their losses are not those of fresh text")
@@ -186,6 +206,15 @@ def _asked_for(run: "SweepRun") -> list[str]:
     for rung in dict.fromkeys(cell.rung for cell in run.cells):
         rungs[_machine(run, rung)].append(rung)
     return [f"each trial of {', '.join(names)} asks for {machine}" for machine, names in rungs.items()]
+
+
+def _jobs(queued: Sequence[QueuedRung]) -> Iterator[str]:
+    """Yield what the queue is given: a table by rung, and time limits that are too short."""
+    if queued:
+        columns = zip(*jobs_table(queued), strict=True)
+        aligned = [_aligned(column, right=at > 1) for at, column in enumerate(columns)]
+        yield from ("  ".join(line).rstrip() for line in zip(*aligned, strict=True))
+    yield from (f"warning: {warning}" for warning in limit_warnings(queued))
 
 
 def _machine(run: "SweepRun", rung: str) -> str:

@@ -10,11 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
+from scalevec.orchestrator.attempts.churn import little_progress
 from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import RUNS, AnySweep, AsJson, Runs
 from scalevec.orchestrator.cli.output import Result, versioned
+from scalevec.orchestrator.commands.look.queued import Queues, jobs_of, queue_lines
+from scalevec.orchestrator.commands.look.time_left import sample_of, seconds_left
 from scalevec.orchestrator.errors import Exit
-from scalevec.orchestrator.progress import counted, printable
+from scalevec.orchestrator.progress import counted, duration, printable
 from scalevec.orchestrator.scheduling.ownership import is_owned
 from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sources.records import members_or_none
@@ -64,12 +67,18 @@ def members_of(names: Sequence[str], runs_dir: Path) -> dict[str, dict[str, Reco
     }
 
 
-def sweep_statuses(source: str | None, runs_dir: Path, observer: ClaimObserver | None = None) -> list[Record]:
+def sweep_statuses(
+    source: str | None,
+    runs_dir: Path,
+    observer: ClaimObserver | None = None,
+    queues: Queues | None = None,
+) -> list[Record]:
     """Return the state of each sweep, from an index that is brought up to date; running trials are looked at.
 
-    An ``observer`` that is kept from look to look tells the living workers of other machines from dead ones.
+    An ``observer`` that is kept from look to look tells the living workers of other machines from dead ones;
+    ``queues`` that are kept are not asked at each look.
     """
-    observer = observer or ClaimObserver()
+    observer, queues = observer or ClaimObserver(), queues or Queues()
     names = names_of(source, runs_dir)
     if not names:
         return []
@@ -77,7 +86,24 @@ def sweep_statuses(source: str | None, runs_dir: Path, observer: ClaimObserver |
     ids = set[str]().union(*members.values())
     states, problems = with_index(runs_dir, lambda index: index.current_states(runs_dir, ids))
     states = states | dict.fromkeys(problems, UNREADABLE)
-    return [_status(name, members[name], states, problems, runs_dir, observer) for name in names]
+    return [
+        {**_status(name, members[name], states, problems, runs_dir, observer), **jobs}
+        for name in names
+        for jobs in [_in_queues(name, members[name], states, runs_dir, queues)]
+    ]
+
+
+def _in_queues(
+    sweep: str, members: Mapping[str, Record], states: Mapping[str, str], runs_dir: Path, queues: Queues
+) -> Record:
+    """Return which stage the sweep is in, and what queues say of its jobs."""
+    left = [name for name in members if states[name] not in RESULT_STATES]
+    stages = {members[name].get("stage") for name in left}
+    sent = [name for name in left if states[name] in ("queued", "running", "cancelling")]
+    return {
+        "stage": next((stage for stage in ("tuning", "comparison") if stage in stages), None),
+        "queue": jobs_of(sweep, sent, runs_dir, queues),
+    }
 
 
 def _status(
@@ -89,27 +115,51 @@ def _status(
     observer: ClaimObserver,
 ) -> Record:
     counts = Counter(map(states.__getitem__, members))
-    running = [name for name in members if states[name] == "running"] if counts["running"] else []
+    names = [name for name in members if states[name] == "running"] if counts["running"] else []
+    running = [_running(members[name], runs_dir, observer) for name in names]
     return {
         "sweep": sweep,
         "trials": len(members),
         "states": dict(counts),
-        "running": [_running(members[name], runs_dir, observer) for name in running],
+        "running": running,
+        "seconds_left": _seconds_left(members, states, running, runs_dir),
         "problems": {name: problem for name, problem in problems.items() if name in members},
         "owned": is_owned(runs_dir, sweep, observer),
     }
+
+
+def _seconds_left(
+    members: Mapping[str, Record], states: Mapping[str, str], running: Sequence[Record], runs_dir: Path
+) -> float | None:
+    """Estimate the time until all that is known of the sweep is done; None where nobody can say."""
+    if not running:
+        return None
+    sample = sample_of([member for name, member in members.items() if states[name] in RESULT_STATES])
+    ids = [member["trial_id"] for member in sample]
+    rows = with_index(runs_dir, lambda index: index.rows(runs_dir, ids)) if ids else []
+    took = {row["trial_id"]: row["wall_s"] for row in rows if row["wall_s"]}
+    done = {trial["trial_id"]: (trial["step"] or 0) / (trial["steps"] or 1) for trial in running}
+    return seconds_left(
+        [member for name, member in members.items() if states[name] in ("pending", "queued", "running")],
+        done,
+        [(member, took[member["trial_id"]]) for member in sample if member["trial_id"] in took],
+        sum(trial["worker_alive"] for trial in running),
+    )
 
 
 def _running(member: Record, runs_dir: Path, observer: ClaimObserver) -> Record:
     """Return the progress of a running trial, and whether its worker is alive."""
     directory = RunDirectory.of(runs_dir, member["trial_id"])
     name = f"trial {member['trial_id'][:12]}"
+    steps = readable(partial(_steps, directory), None, f"{name}: its steps are unknown")
+    events: list[Record] = readable(directory.events, [], f"{name}: what happened is unknown")
     return {
         "trial_id": member["trial_id"],
         "arm": member["arm"],
         "rung": member["rung"],
         "step": readable(directory.last_step, None, f"{name}: its step is unknown"),
-        "steps": readable(partial(_steps, directory), None, f"{name}: its steps are unknown"),
+        "steps": steps,
+        "warning": little_progress(events, steps) if steps else None,
         "worker_alive": readable(
             partial(observer.is_alive, directory), False, f"{name}: nobody can tell who runs it"
         ),
@@ -133,15 +183,33 @@ def _text(statuses: Sequence[Record], runs_dir: Path) -> str:
 def _status_text(status: Record) -> str:
     lines = [
         f"{status['sweep']}: {counted(status['trials'], 'trial')} so far: {states_text(status['states'])}"
+        f"{_stage_text(status)}"
     ]
+    jobs = status["queue"]["jobs"]
+    running = {trial["trial_id"] for trial in status["running"]}
+    lines += queue_lines(status["queue"], [name for name in jobs if name not in running])
     for trial in status["running"]:
         gone = "" if trial["worker_alive"] else " (its worker is gone; run the sweep again)"
         lines.append(
             f"  {trial['arm']} {trial['rung']} {trial['trial_id'][:12]}: "
-            f"step {_known(trial['step'])} of {_known(trial['steps'])}{gone}"
+            f"step {_known(trial['step'])} of {_known(trial['steps'])}"
+            f"{_job_text(jobs.get(trial['trial_id']))}{gone}"
         )
+        lines += [f"    {trial['warning']}"] if trial["warning"] else []
     lines += [f"  {name[:12]} {UNREADABLE}: {problem}" for name, problem in status["problems"].items()]
     return "\n".join(lines)
+
+
+def _stage_text(status: Record) -> str:
+    stage = f"; {status['stage']}" if status["stage"] else ""
+    left = status["seconds_left"]
+    return stage if left is None else f"{stage}, about {duration(left)} left"
+
+
+def _job_text(job: Record | None) -> str:
+    if job is None:
+        return ""
+    return f", job {job['job']}{' on ' + job['node'] if job['node'] else ''}"
 
 
 def _known(count: int | None) -> str:
@@ -155,9 +223,9 @@ def states_text(states: Mapping[str, int]) -> str:
 
 def _looks(source: str | None, runs_dir: Path) -> Iterator[list[Record]]:
     """Yield the state until nothing can change any more; before the first run of a sweep, wait for it."""
-    observer = ClaimObserver()
+    observer, queues = ClaimObserver(), Queues()
     while True:
-        statuses = sweep_statuses(source, runs_dir, observer)
+        statuses = sweep_statuses(source, runs_dir, observer, queues)
         yield statuses
         begun = [status for status in statuses if status["trials"]]
         if statuses and not any(map(_may_change, begun or statuses)):

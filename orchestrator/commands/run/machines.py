@@ -104,10 +104,17 @@ def prepared_run(
         require_present_version(sweep, site.runs_dir, known)
     facts = nominal_corpus(sweep) if simulates else prepared_facts(sweep, site.runs_dir, progress.message)
     run = SweepRun(sweep, site.runs_dir, progress, facts, retune=retune, where=where, profile=site.profile)
-    for warning in run.warnings():
+    for warning in [*run.warnings(), *(_warnings_of_queue(run) if EXECUTORS[name].keeps_jobs else [])]:
         progress.message(f"warning: {warning}")
     require_budget(run)
     return run
+
+
+def _warnings_of_queue(run: "SweepRun") -> list[str]:
+    from scalevec.orchestrator.sweep.plan_jobs import limit_warnings, queued_rungs
+    from scalevec.orchestrator.sweep.planning import planned
+
+    return limit_warnings(queued_rungs(run, planned(run)))
 
 
 def require_budget(run: "SweepRun") -> None:

@@ -10,6 +10,7 @@ from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import RUNS, Executor, Jobs, Placement, ProfileName, Runs, Sweep
 from scalevec.orchestrator.cli.output import Result, terminal_width
 from scalevec.orchestrator.commands.run.machines import executor_of, runs_dir_of
+from scalevec.orchestrator.executors.registry import EXECUTORS, SIMULATOR
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
@@ -45,7 +46,7 @@ def plan(
     from scalevec.orchestrator.sweep.planning import noise_figure, planned, power, without_identity
 
     placement = Placement(executor, profile, jobs or os.cpu_count() or 1)
-    run = _run_to_plan(source, runs_dir, placement, without_corpus=without_corpus)
+    run, name = _run_to_plan(source, runs_dir, placement, without_corpus=without_corpus)
     figure = noise_figure(noise, pilot, run.sweep.reference, runs_dir)
     for warning in [*run.warnings(), *notes_on_identity(run)]:
         run.progress.message(f"warning: {warning}")
@@ -53,18 +54,26 @@ def plan(
     if only_power:
         analysis = power(run, trials, figure)
         return Result(analysis.to_dict(), analysis.text)
+    keeps_jobs, at_a_time = EXECUTORS[name].keeps_jobs, run.profile.max_parallel or placement.jobs
     is_prepared = run.corpus_facts.fingerprint != NOT_PREPARED
     return Result(
         trials if is_prepared else without_identity(trials),
         lambda: plan_text(
-            run, trials, placement.jobs, figure, every_trial=every_trial, width=terminal_width()
+            run,
+            trials,
+            at_a_time,
+            figure,
+            every_trial=every_trial,
+            width=terminal_width(),
+            in_queue=keeps_jobs,
         ),
     )
 
 
-def _run_to_plan(source: str, runs_dir: Path, placement: Placement, *, without_corpus: bool) -> "SweepRun":
-    """Return the run of the sweep, simulated where that is meant."""
-    from scalevec.orchestrator.executors.registry import EXECUTORS, SIMULATOR
+def _run_to_plan(
+    source: str, runs_dir: Path, placement: Placement, *, without_corpus: bool
+) -> tuple["SweepRun", str]:
+    """Return the run of the sweep, simulated where that is meant, and the name of its executor."""
     from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
     from scalevec.orchestrator.executors.simulate.runs_folder import is_simulated
     from scalevec.orchestrator.progress import Progress
@@ -85,4 +94,4 @@ def _run_to_plan(source: str, runs_dir: Path, placement: Placement, *, without_c
             prepare = command("corpus prepare", source, runs_dir)
             progress.message(f"to see epochs and trial ids: {prepare}")
     planned_in = runs_dir_of(runs_dir, simulated=simulated)
-    return SweepRun(sweep, planned_in, progress, facts, profile=profile, only_plan=True)
+    return SweepRun(sweep, planned_in, progress, facts, profile=profile, only_plan=True), name

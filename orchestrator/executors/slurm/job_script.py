@@ -14,6 +14,7 @@ from typing import Any
 from submitit.core.utils import DelayedSubmission
 
 from scalevec.model.identity import trial_from_fields
+from scalevec.orchestrator.attempts.churn import little_progress
 from scalevec.orchestrator.attempts.retry_policy import Decision, attempt_of, decide, was_called_off
 from scalevec.orchestrator.executors.worker_process import start_bound
 from scalevec.results.claims import end_claim
@@ -236,6 +237,8 @@ def _look_back(directory: RunDirectory, entry: Entry) -> Decision | None:
             "pending", cause="preempted", node=node_name(), note="SLURM started the job again"
         )
     trial = trial_from_fields(directory.trial()["semantic"])
+    if warning := little_progress(directory.events(), trial.steps):
+        _say(entry, warning)
     decision = decide(directory.events(), trial.batch_sequences)
     return None if decision.again else decision
 

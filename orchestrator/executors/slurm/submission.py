@@ -21,7 +21,7 @@ from submitit.core.utils import FailedSubmissionError, UncompletedJobError
 from scalevec.orchestrator.attempts.jobs import Job
 from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
 from scalevec.orchestrator.executors.base import Site
-from scalevec.orchestrator.executors.profiles import LEAST_MINUTES, Profile
+from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm.by_hand import PLACES, script_of
 from scalevec.orchestrator.executors.slurm.job_script import (
@@ -238,10 +238,7 @@ def _excluded(profile: Profile, avoid_nodes: Sequence[str]) -> list[str]:
 
 def minutes_of(profile: Profile, bundle: Sequence[Job]) -> int:
     """The time limit of one job in whole minutes: the profile's, else what its trials need one by one."""
-    if profile.time != "auto":
-        return math.ceil(profile.time)
-    needed = (job.request.time_s or job.estimate_s * profile.time_factor for job in bundle)
-    return max(LEAST_MINUTES, math.ceil(sum(needed) / 60))
+    return profile.limit_minutes(bundle[0].request.time_s, [job.estimate_s for job in bundle])
 
 
 def _dependency(profile: Profile, job: Job) -> dict[str, str]:

@@ -27,6 +27,7 @@ COMMANDS = [
     "theory",
     "report",
     "explain",
+    "logs",
     "store",
     "corpus",
     "schema",

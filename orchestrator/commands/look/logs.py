@@ -1,0 +1,95 @@
+"""``scalevec logs``: what a trial's worker, or a sweep's controller, has printed."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scalevec.orchestrator.cli import completion
+from scalevec.orchestrator.cli.options import RUNS, Runs
+from scalevec.orchestrator.errors import Exit, InvalidInputError
+from scalevec.orchestrator.progress import printable
+from scalevec.results.claims import ClaimObserver
+from scalevec.results.files import CorruptRecordError
+from scalevec.results.run_directory import RunDirectory
+from scalevec.results.sweep_folder import sweep_names
+
+POLL_S = 0.5
+LOOK_S = 2.0
+"""Between two looks whether anything more can come."""
+_PART = 65_536
+_OPEN = ("pending", "queued", "running", "cancelling")
+
+
+def logs(
+    trial: Annotated[
+        str,
+        typer.Argument(
+            metavar="TRIAL",
+            help="The first digits of a trial's id; or a sweep's name, for its controller.",
+            autocompletion=completion.trials,
+        ),
+    ],
+    runs_dir: Runs = RUNS,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the trial has ended.")] = False,
+) -> Exit:
+    """Print the log of a trial, or of a sweep's controller."""
+    directory, is_over = _logged(trial, runs_dir)
+    if not follow and not directory.log_path.exists():
+        raise InvalidInputError(f"{directory.log_path}: nothing was printed yet")
+    for text in _texts(directory.log_path, is_over if follow else lambda: True):
+        sys.stdout.write(printable(text))
+        sys.stdout.flush()
+    return Exit.DONE
+
+
+def _logged(name: str, runs_dir: Path) -> tuple[RunDirectory, Callable[[], bool]]:
+    """Return where the log is, and what says that no more will come."""
+    from scalevec.orchestrator.scheduling.ownership import is_owned
+    from scalevec.orchestrator.sources.runs import Runs as RunsFolder
+    from scalevec.orchestrator.sweep.controller import directory_of
+
+    observer = ClaimObserver()
+    if name in sweep_names(runs_dir):
+        return directory_of(runs_dir, name), lambda: not is_owned(runs_dir, name, observer)
+    directory = RunsFolder(runs_dir).trial(name)
+    return directory, lambda: not _may_go_on(directory)
+
+
+def _may_go_on(directory: RunDirectory) -> bool:
+    try:
+        return directory.state().state in _OPEN
+    except CorruptRecordError:
+        return False
+
+
+def _texts(path: Path, is_over: Callable[[], bool]) -> Iterator[str]:
+    """Yield what is in ``path`` and what is appended, until ``is_over``; whole lines, but for the last."""
+    rest, at, looked = b"", 0, time.monotonic() - LOOK_S
+    over = False
+    while True:
+        for part in _parts(path, at):
+            at += len(part)
+            whole, newline, rest = (rest + part).rpartition(b"\n")
+            yield (whole + newline).decode(errors="replace")
+        if over:
+            break
+        if time.monotonic() - looked >= LOOK_S:
+            looked = time.monotonic()
+            over = is_over()
+        if not over:
+            time.sleep(POLL_S)
+    yield rest.decode(errors="replace")
+
+
+def _parts(path: Path, at: int) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as stream:
+            stream.seek(at)
+            while part := stream.read(_PART):
+                yield part
+    except FileNotFoundError:
+        return

@@ -1,0 +1,117 @@
+"""What the queue of a cluster says of a sweep's jobs, and what the sweep's controller does."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scalevec.orchestrator.errors import MissingRequirementError
+from scalevec.orchestrator.executors.base import QueuedJob
+from scalevec.orchestrator.executors.registry import EXECUTORS
+from scalevec.orchestrator.progress import counted
+from scalevec.orchestrator.sources.readable import readable
+from scalevec.orchestrator.sweep.controller import directory_of
+from scalevec.results.run_directory import RunDirectory
+
+Record = dict[str, Any]
+
+QUEUE_LOOK_S = 30.0
+"""A watch looks every other second; the queue is asked no more often than this."""
+MOST_TRIALS = 2000
+"""Trials whose jobs are looked for: each is a file to read."""
+MOST_NAMED = 3
+
+
+class Queues:
+    """Asks the queues of clusters, and remembers their answers for a while."""
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[str, frozenset[str]], tuple[float, dict[str, QueuedJob] | str]] = {}
+
+    def look(self, executor: str, numbers: Iterable[str]) -> dict[str, QueuedJob] | str:
+        """Return what the queue knows of these jobs, or why it cannot be asked."""
+        key, now = (executor, frozenset(numbers)), time.monotonic()
+        if key not in self._answers or now - self._answers[key][0] >= QUEUE_LOOK_S:
+            try:
+                answer: dict[str, QueuedJob] | str = EXECUTORS[executor].look_at_queue(key[1])
+            except MissingRequirementError as problem:
+                answer = str(problem)
+            self._answers = {key: (now, answer)}
+        return self._answers[key][1]
+
+
+def jobs_of(sweep: str, trials: Sequence[str], runs_dir: Path, queues: Queues) -> Record:
+    """Return the jobs of ``trials`` that wait or run, by trial, and the sweep's controller.
+
+    ``"unknown"`` says why the queue could not be asked.
+    """
+    controller = directory_of(runs_dir, sweep)
+    directories = {trial: RunDirectory.of(runs_dir, trial) for trial in trials[:MOST_TRIALS]}
+    newest = {name: _job(directory) for name, directory in {**directories, "": controller}.items()}
+    numbers: defaultdict[str, set[str]] = defaultdict(set)
+    for job in newest.values():
+        if job is not None:
+            numbers[job["executor"]].add(job["job"])
+    answers = {executor: queues.look(executor, wanted) for executor, wanted in numbers.items()}
+    of_controller = newest.pop("")
+    return {
+        "jobs": {name: _shown(job, answers[job["executor"]]) for name, job in newest.items() if job},
+        "controller": _controller(controller, of_controller, answers) if of_controller else None,
+        "unknown": next((answer for answer in answers.values() if isinstance(answer, str)), None),
+    }
+
+
+def _job(directory: RunDirectory) -> Record | None:
+    """The newest job of a trial or controller, if it is one of a queue that can be looked at."""
+    job: Record | None = readable(directory.job, None, "its job is unknown")
+    known = job is not None and EXECUTORS.get(job.get("executor", "")) is not None
+    return job if known and job and EXECUTORS[job["executor"]].queue_view else None
+
+
+def _shown(job: Record, answer: Mapping[str, QueuedJob] | str) -> Record:
+    """``state`` is None for a job that the queue does not have, or where it cannot be asked."""
+    queued = None if isinstance(answer, str) else answer.get(job["job"])
+    name = job["job"].partition("/")[0]
+    if queued is None:
+        return {"job": name, "state": None, "reason": "", "node": None}
+    return {"job": name, "state": queued.state, "reason": queued.reason, "node": queued.node}
+
+
+def _controller(directory: RunDirectory, job: Record, answers: Mapping[str, Any]) -> Record:
+    return {**_shown(job, answers[job["executor"]]), "says": directory.last_log_line()}
+
+
+def queue_lines(view: Record, waiting: Sequence[str]) -> list[str]:
+    """Return the controller's line, and one for each reason for which trials wait."""
+    lines = [f"  {_controller_text(view['controller'], view['unknown'])}"] if view["controller"] else []
+    groups: defaultdict[tuple[str | None, str], list[str]] = defaultdict(list)
+    for trial in waiting:
+        if trial in view["jobs"]:
+            job = view["jobs"][trial]
+            groups[job["state"], job["reason"]].append(job["job"])
+    lines += [f"  {_group_text(*key, jobs, view['unknown'])}" for key, jobs in groups.items()]
+    if len(waiting) > MOST_TRIALS:
+        lines.append(f"  {counted(len(waiting) - MOST_TRIALS, 'further trial')} not looked for in the queue")
+    return lines
+
+
+def _group_text(state: str | None, reason: str, jobs: Sequence[str], unknown: str | None) -> str:
+    different = list(dict.fromkeys(jobs))
+    more = f" and {len(different) - MOST_NAMED} more" if len(different) > MOST_NAMED else ""
+    named = f"job{'s' * (len(different) > 1)} {', '.join(different[:MOST_NAMED])}{more}"
+    trials = counted(len(jobs), "trial")
+    if state is None:
+        return f"{trials} in {named}: {unknown or 'not in the queue any more'}"
+    return f"{trials} {state.lower()}{f' ({reason})' if reason else ''} in {named}"
+
+
+def _controller_text(controller: Record, unknown: str | None) -> str:
+    state = controller["state"]
+    if state is None:
+        how = unknown or "not in the queue any more"
+    else:
+        reason = f" ({controller['reason']})" if controller["reason"] else ""
+        how = f"{state.lower()}{reason}{' on ' + controller['node'] if controller['node'] else ''}"
+    says = f"; it says: {controller['says']}" if controller["says"] else ""
+    return f"controller, job {controller['job']}: {how}{says}"

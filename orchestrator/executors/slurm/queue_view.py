@@ -1,0 +1,27 @@
+"""What ``squeue`` shows of jobs, for a person who asks how a sweep is doing."""
+
+from collections.abc import Collection
+
+from scalevec.orchestrator.errors import MissingRequirementError
+from scalevec.orchestrator.executors.base import QueuedJob
+from scalevec.orchestrator.executors.slurm.queue import queued
+
+
+def look(numbers: Collection[str]) -> dict[str, QueuedJob]:
+    """Return those of the executor's job numbers that the queue knows; one question for all.
+
+    Raises ``MissingRequirementError`` where SLURM does not answer, or is not there.
+    """
+    jobs = {number: number.partition("/")[0] for number in numbers}
+    rows = queued(set(jobs.values())) if jobs else {}
+    if rows is None:
+        raise MissingRequirementError("SLURM does not answer")
+    return {
+        number: QueuedJob(job, row.state, row.reason if row.state == "PENDING" else "", row.node)
+        for number, job in jobs.items()
+        if (row := rows.get(job)) is not None and row.is_active and row.name.endswith(_token(number))
+    }
+
+
+def _token(number: str) -> str:
+    return number.partition("@")[2]

@@ -1,0 +1,57 @@
+"""logs: what a worker or a controller printed, and what it goes on to print."""
+
+import threading
+
+import pytest
+
+from recorded_sweep import complete, directory_of, member_of, record_sweep
+from scalevec.orchestrator.commands.look import logs as logging
+from scalevec.orchestrator.errors import Exit, InvalidInputError
+from scalevec.orchestrator.sweep.controller import directory_of as controller_of
+
+
+@pytest.fixture
+def runs_dir(tmp_path):
+    record_sweep(tmp_path / "runs", "small", [member_of("none", 0)])
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def directory(runs_dir):
+    return directory_of(runs_dir, "none", 0)
+
+
+def test_the_log_of_a_trial_is_printed_without_control_characters(runs_dir, directory, capsys):
+    directory.log_path.write_text("first\n\x1b[2Jsecond\nno end")
+    assert logging.logs(directory.trial_id[:8], runs_dir) is Exit.DONE
+    assert capsys.readouterr().out == "first\n\\x1b[2Jsecond\nno end"
+
+
+def test_a_trial_without_a_log_is_refused(runs_dir, directory):
+    with pytest.raises(InvalidInputError, match=r"log.txt: nothing was printed yet"):
+        logging.logs(directory.trial_id[:8], runs_dir)
+
+
+def test_a_sweeps_name_stands_for_its_controller(runs_dir, capsys):
+    controller = controller_of(runs_dir, "small")
+    controller.path.mkdir(parents=True)
+    controller.log_path.write_text("tuning: 3 trials\n")
+    logging.logs("small", runs_dir)
+    assert capsys.readouterr().out == "tuning: 3 trials\n"
+
+
+def test_following_goes_on_until_the_trial_has_ended(runs_dir, directory, capsys, monkeypatch):
+    monkeypatch.setattr(logging, "POLL_S", 0.01)
+    monkeypatch.setattr(logging, "LOOK_S", 0.01)
+    directory.append_event("running", attempt=1)
+    directory.log_path.write_text("begun ")
+    follower = threading.Thread(
+        target=logging.logs, args=(directory.trial_id[:8], runs_dir), kwargs={"follow": True}
+    )
+    follower.start()
+    with directory.log_path.open("a") as log:
+        log.write("and done\n")
+    complete(directory)
+    follower.join(60)
+    assert not follower.is_alive()
+    assert capsys.readouterr().out == "begun and done\n"

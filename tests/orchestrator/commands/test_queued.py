@@ -1,0 +1,133 @@
+"""status: what the queue says of a sweep's jobs, its stage, its controller and the time left."""
+
+import pytest
+
+from recorded_sweep import RESULT, complete, directory_of, member_of, record_sweep
+from scalevec.orchestrator.commands.look import status as looking
+from scalevec.orchestrator.commands.look.queued import Queues
+from scalevec.orchestrator.commands.look.time_left import SAMPLE, sample_of, seconds_left
+from scalevec.orchestrator.errors import MissingRequirementError
+from scalevec.orchestrator.executors.slurm import queue_view
+from scalevec.orchestrator.executors.slurm.queue import JobRow
+from scalevec.orchestrator.sweep.controller import directory_of as controller_of
+from scalevec.results.claims import acquire
+
+TOKEN = "20261122T000000-c0ffee00"
+
+
+@pytest.fixture
+def runs_dir(tmp_path, monkeypatch):
+    """Seed 0 is completed, seed 1 runs as job 7_1, seeds 2 and 3 wait as 7_2 and 7_3; controller is job 6."""
+    monkeypatch.setenv("SCALEVEC_STORE", f"sqlite:///{tmp_path}/index.sqlite")
+    runs_dir = tmp_path / "runs"
+    work = {"n_params": 1000, "n_tokens": 2560}
+    record_sweep(runs_dir, "small", [member_of("none", seed, **work) for seed in range(4)])
+    directory_of(runs_dir, "none", 0).append_event("running", attempt=1, step=0)
+    directory_of(runs_dir, "none", 0).write_result(RESULT | {"wall_s": 100.0})
+    for seed in (1, 2, 3):
+        directory = directory_of(runs_dir, "none", seed)
+        directory.append_event("queued", executor="slurm", job=f"t{seed}")
+        directory.write_job("slurm", f"7_{seed}/0@{TOKEN}", f"t{seed}")
+    directory = directory_of(runs_dir, "none", 1)
+    acquire(directory, {})
+    directory.append_event("running", attempt=1)
+    directory.append_metrics({"step": 5})
+    controller = controller_of(runs_dir, "small")
+    controller.path.mkdir(parents=True)
+    controller.write_job("slurm", f"6_0/0@{TOKEN}", "")
+    controller.log_path.write_text("[1/4] none a: completed\n")
+    return runs_dir
+
+
+@pytest.fixture
+def queue(monkeypatch):
+    """What squeue shows; returns how often it was asked."""
+    name = f"small.a.{TOKEN}"
+    rows = {
+        "6_0": JobRow("6_0", f"small.controller.{TOKEN}", "RUNNING", None, "n1"),
+        "7_1": JobRow("7_1", name, "RUNNING", None, "n2"),
+        "7_2": JobRow("7_2", name, "PENDING", None, None, "Priority"),
+        "7_3": JobRow("7_3", "another job by now", "PENDING", None, None, "Resources"),
+    }
+    asked = []
+    monkeypatch.setattr(queue_view, "queued", lambda jobs: asked.append(jobs) or rows)
+    return asked
+
+
+def test_status_shows_jobs_reasons_stage_controller_and_the_time_left(runs_dir, queue):
+    text = looking.status("small", runs_dir).text.splitlines()
+    assert text[0].startswith("small: 4 trials so far: 1 completed, 2 queued, 1 running; comparison, about ")
+    assert text[1] == "  controller, job 6_0: running on n1; it says: [1/4] none a: completed"
+    assert "  1 trial pending (Priority) in job 7_2" in text
+    assert "  1 trial in job 7_3: not in the queue any more" in text
+    assert text[-1].endswith("step 5 of 10, job 7_1 on n2")
+    assert len(queue) == 1
+
+
+def test_the_time_left_follows_from_how_long_finished_trials_took(runs_dir, queue):
+    (status,) = looking.sweep_statuses("small", runs_dir)
+    assert status["seconds_left"] == pytest.approx((0.5 + 1 + 1) * 100)
+
+
+def test_where_the_queue_cannot_be_asked_status_says_so_and_shows_the_rest(runs_dir, monkeypatch):
+    def silent(_jobs):
+        raise MissingRequirementError("no squeue on the PATH")
+
+    monkeypatch.setattr(queue_view, "queued", silent)
+    text = looking.status("small", runs_dir).text
+    assert "2 trials in jobs 7_2, 7_3: no squeue on the PATH" in text
+    assert "controller, job 6_0: no squeue on the PATH; it says" in text
+    assert "step 5 of 10, job 7_1" in text
+
+
+def test_a_watch_does_not_ask_the_queue_at_every_look(runs_dir, queue):
+    queues = Queues()
+    for _ in range(3):
+        looking.sweep_statuses("small", runs_dir, queues=queues)
+    assert len(queue) == 1
+
+
+def test_a_sweep_without_jobs_in_a_queue_asks_nobody(tmp_path, queue, monkeypatch):
+    monkeypatch.setenv("SCALEVEC_STORE", f"sqlite:///{tmp_path}/index.sqlite")
+    record_sweep(tmp_path / "runs", "local", [member_of("none", 0)])
+    complete(directory_of(tmp_path / "runs", "none", 0))
+    (status,) = looking.sweep_statuses("local", tmp_path / "runs")
+    assert (status["stage"], status["seconds_left"], status["queue"]["controller"]) == (None, None, None)
+    assert not queue
+
+
+def test_a_trial_that_is_requeued_for_little_is_warned_of(runs_dir, queue):
+    directory = directory_of(runs_dir, "none", 1)
+    for _ in range(8):
+        directory.append_event("pending", cause="timeout", step=1)
+    directory.append_event("running", attempt=2)
+    assert (
+        "    interrupted 8 times; the last 5 starts brought 0 of 10 steps"
+        in looking.status("small", runs_dir).text
+    )
+
+
+MEMBERS = [{"trial_id": str(n), "n_params": n, "n_tokens": 10} for n in range(1, 100)]
+
+
+def test_the_pace_is_that_of_the_largest_trials():
+    assert [member["n_params"] for member in sample_of(MEMBERS)] == list(range(99, 99 - SAMPLE, -1))
+
+
+def test_the_longest_trial_is_waited_for_however_many_run_at_a_time():
+    sample = [(MEMBERS[0], 1.0)]
+    assert seconds_left(MEMBERS[:4], {}, sample, 100) == 4.0
+    assert seconds_left(MEMBERS[:4], {}, sample, 1) == 10.0
+    assert seconds_left(MEMBERS[:4], {"4": 0.5}, sample, 1) == 8.0
+
+
+@pytest.mark.parametrize(
+    ("members", "sample", "at_a_time"),
+    [
+        (MEMBERS[:2], [], 1),
+        (MEMBERS[:2], [(MEMBERS[0], 1.0)], 0),
+        ([{"trial_id": "x"}], [(MEMBERS[0], 1.0)], 1),
+    ],
+)
+def test_nobody_can_say_before_something_is_finished_and_runs(members, sample, at_a_time):
+    assert seconds_left(members, {}, sample, at_a_time) is None

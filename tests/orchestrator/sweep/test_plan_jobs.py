@@ -1,0 +1,97 @@
+"""What a cluster's queue is given, as the plan shows it."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from scalevec import sweeps
+from scalevec.orchestrator.executors.profiles import Profile, RungProfile
+from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
+from scalevec.orchestrator.sweep.plan_jobs import (
+    jobs_table,
+    limit_warnings,
+    most_at_a_time,
+    queued_rungs,
+    seconds_left,
+)
+from scalevec.orchestrator.sweep.plan_text import plan_text
+from scalevec.orchestrator.sweep.planning import gpu_hours, planned
+from scalevec.orchestrator.sweep.sweep_run import SweepRun
+from simulations import SWEEP, Silent
+
+
+@pytest.fixture
+def run_with(tmp_path):
+    def run(profile: Profile, **sections: Any) -> SweepRun:
+        sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections, sort_keys=False))
+        return SweepRun(sweep, tmp_path / "runs", Silent(1), nominal_corpus(sweep), profile=profile)
+
+    return run
+
+
+def queue_of(run: SweepRun, *, seconds: float | None = None):
+    rows = planned(run)
+    if seconds is not None:
+        rows = [row | {"seconds": seconds} for row in rows]
+    return queued_rungs(run, rows)
+
+
+def test_trials_that_share_a_job_are_one_job_and_a_rung_of_a_stage_one_array(run_with):
+    small = RungProfile(trials_per_job=3)
+    queue = queue_of(run_with(Profile(max_parallel=2, rungs={"small": small})))
+    trials = {rung.rung: len(rung.rows) for rung in queue}
+    assert {rung.rung: rung.jobs for rung in queue} == {
+        "small": -(-trials["small"] // 3),
+        "large": trials["large"],
+    }
+    assert {(rung.arrays, rung.at_a_time) for rung in queue} == {(1, 2)}
+    assert most_at_a_time(queue) == 4  # each rung is an array of its own
+
+
+def test_max_submitted_bounds_arrays_and_what_runs_at_a_time(run_with):
+    queue = queue_of(run_with(Profile(max_submitted=1)))
+    assert all((rung.at_a_time, rung.arrays) == (1, rung.jobs) for rung in queue)
+    assert most_at_a_time(queue) == 1
+
+
+def test_the_limit_is_that_of_the_profile_else_of_the_longest_job(run_with):
+    assert {rung.minutes for rung in queue_of(run_with(Profile(time=90)))} == {90}
+    assert {rung.minutes for rung in queue_of(run_with(Profile()), seconds=600.0)} == {20}
+    bundled = queue_of(run_with(Profile(trials_per_job=3)), seconds=600.0)
+    assert {rung.minutes for rung in bundled} == {60}
+
+
+def test_gpu_hours_by_rung_add_up_to_those_of_the_plan(run_with):
+    run = run_with(Profile(gpus=1, time=60))
+    queue = queue_of(run)
+    assert sum(gpu_hours(rung.rows) for rung in queue) == pytest.approx(gpu_hours(planned(run)))
+    assert [rung.most_gpu_hours for rung in queue] == [rung.jobs for rung in queue]
+    assert "GPU-hours" in jobs_table(queue)[0]
+
+
+def test_rungs_run_side_by_side_and_stages_one_after_the_other(run_with):
+    tune = {"learning_rate": [0.01, 0.02], "rungs": ["small"]}
+    queue = queue_of(run_with(Profile(max_parallel=1), tune=tune), seconds=10.0)
+    by_stage = {rung.stage: 10.0 * len(rung.rows) for rung in sorted(queue, key=lambda rung: len(rung.rows))}
+    assert seconds_left(queue) == sum(by_stage.values())
+
+
+def test_a_limit_that_start_up_nearly_uses_up_is_warned_of(run_with):
+    short = queue_of(run_with(Profile(time=1)), seconds=40.0)
+    assert limit_warnings(short)[0].startswith(
+        "rung small: a time limit of 1 min 0 s may leave a job only 0 s"
+    )
+    assert limit_warnings(queue_of(run_with(Profile(time=60)), seconds=36_000.0)) == []
+    assert limit_warnings(queue_of(run_with(Profile(time=5)), seconds=60.0)) == []
+
+
+def test_the_plan_shows_jobs_limits_and_the_parallelism_of_the_profile(run_with):
+    run = run_with(Profile(max_parallel=3, gpus=1, time=90))
+    shown = plan_text(run, planned(run), 2, in_queue=True).splitlines()
+    (header,) = [line for line in shown if "at a time" in line and "arrays" in line]
+    first = shown[shown.index(header) + 1].split()
+    assert first[:2] == ["comparison", "small"]
+    assert "1 h 30 min" in shown[shown.index(header) + 1]
+    assert "left with 6 jobs at a time, without waits in the queue" in "\n".join(shown)
+    assert "arrays" not in plan_text(run, planned(run), 2)
