@@ -46,8 +46,8 @@ class RegisteredExecutor:
         """Return those of ``numbers`` that the queue has. Raises ``MissingRequirementError``."""
         if self.queue_view is None:
             return {}
-        found: dict[str, QueuedJob] = resolve_name(self.queue_view)(numbers)
-        return found
+        in_queue: dict[str, QueuedJob] = resolve_name(self.queue_view)(numbers)
+        return in_queue
 
 
 _CODE = "scalevec.orchestrator.executors"
