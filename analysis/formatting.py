@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from scalevec.analysis.options import UNITS, Unit
+from scalevec.analysis.options import LOSSES, UNITS, Loss, Residual, Unit
 
 
 def loss_name(y: str, unit: Unit) -> str:
@@ -23,6 +23,11 @@ def loss_words(y: str, unit: Unit) -> list[str]:
 def named_with_unit(y: str, unit: Unit) -> str:
     """What the column ``y`` is called with its unit in parentheses, ``test loss (nats/token)``."""
     return " ".join([loss_name(y, unit), *(f"({name})" for name in [unit_of(y, unit)] if name)])
+
+
+def criterion(loss: Loss, delta: float, residual: Residual) -> str:
+    """What a fit minimises."""
+    return LOSSES[loss] + (f" with delta {delta:g}" if loss == "huber" else "") + f" on {residual} residuals"
 
 
 def signed(value: float) -> str:

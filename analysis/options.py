@@ -13,7 +13,7 @@ from scalevec.analysis.errors import DataError, require_choice
 from scalevec.analysis.registry import LAWS
 
 Variable = Literal["N", "D", "C"]
-Loss = Literal["huber", "l1", "l2"]
+Loss = Literal["auto", "huber", "l1", "l2"]
 Residual = Literal["log", "linear"]
 Interval = Literal["auto", "seed-t", "residual-t", "cluster-t", "percentile", "profile", "none"]
 NConvention = Literal["matrices", "with-embedding", "total", "as-given"]
@@ -21,6 +21,12 @@ CConvention = Literal["6nd", "counted", "given"]
 Unit = Literal["nats-per-token", "bits-per-token", "bits-per-byte", "loss"]
 
 VARIABLES: dict[str, str] = {"N": "parameters", "D": "tokens", "C": "FLOPs"}
+LOSSES: dict[Loss, str] = {
+    "auto": "least squares where seeds repeat, Huber's loss where they do not",
+    "huber": "Huber's loss",
+    "l1": "absolute values",
+    "l2": "least squares",
+}
 INTERVALS: dict[Interval, str] = {
     "auto": "the method that simulation shows to cover, by what the design can carry",
     "seed-t": "t from seed noise pooled within rungs, bootstrap around the law",
@@ -73,7 +79,7 @@ class AnalysisOptions:
     x: Variable = field(default="C", metadata=_help("Variable of a law in one variable.", get_args(Variable)))
     y: str = field(default="loss", metadata=_help("Column to compare or, by a law in one variable, to fit."))
     where: str | None = field(default=None, metadata=_help("Rows to use, as 'n_params > 1e6 and loss < 4'."))
-    loss: Loss = field(default="huber", metadata=_help("Loss function of the fit.", get_args(Loss)))
+    loss: Loss = field(default="auto", metadata=_help("Loss function of the fit.", LOSSES))
     delta: float = field(default=1e-3, metadata=_help("Huber's delta, in units of the residual."))
     residual: Residual = field(
         default="log", metadata=_help("Residuals: of log loss, or of loss.", get_args(Residual))
@@ -133,6 +139,16 @@ class AnalysisOptions:
                 raise DataError(f"{name} is {getattr(self, name)!r}; allowed: {allowed}")
         if self.y != "loss" and not LAWS[self.law].in_one_variable:
             raise DataError(f"y is {self.y!r}; law {self.law} describes the loss: allowed is 'loss'")
+
+    def with_loss(self, *, seeds_repeat: bool = False) -> "AnalysisOptions":
+        """The options with ``loss: auto`` decided.
+
+        Where seeds repeat their noise is far above the usual delta, and Huber's loss would follow single
+        points: laws by least squares vary less (``benchmarks/calibration.py``).
+        """
+        if self.loss != "auto":
+            return self
+        return dataclasses.replace(self, loss="l2" if seeds_repeat else "huber")
 
 
 class OptionChanges(TypedDict, total=False):

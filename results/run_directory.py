@@ -226,7 +226,12 @@ class RunDirectory:
 
         ``token`` is what the job's worker writes into its claim; ``cluster`` is whose queue keeps the job.
         """
-        record = {"executor": executor, "job": number, "token": token, "time": utc_now()}
+        record: dict[str, str | None] = {
+            "executor": executor,
+            "job": number,
+            "token": token,
+            "time": utc_now(),
+        }
         record |= {"user": user_name(), "runs": id_of_runs_around(self.path, make=True)}
         write_json(self.job_path, record if cluster is None else record | {"cluster": cluster})
 

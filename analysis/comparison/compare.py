@@ -266,7 +266,8 @@ def _comparison(
     trials: ComparedTrials, paired: PairedArm, evidence: Evidence, notes: list[str]
 ) -> Comparison:
     pairs = paired.pairs
-    chosen = dataclasses.replace(trials.options, level=paired.level(trials.options.level))
+    options = trials.options.with_loss(seeds_repeat=pairs.seeds_repeat)
+    chosen = dataclasses.replace(options, level=paired.level(options.level))
     dropped = dropped_trials(history_of(trials.source, DROPPED), [trials.reference, paired.arm])
     plan = plan_of(paired, dropped)
     verdict, reasons = decide(evidence)
@@ -309,7 +310,7 @@ def _comparison(
         n_bootstrap=chosen.bootstrap,
         laws=tuple(laws),
         excluded={"where": left_out} if left_out else {},
-        **{name: getattr(trials.options, name) for name in _STATED},
+        **{name: getattr(options, name) for name in _STATED},
     )
 
 

@@ -16,6 +16,7 @@ from scalevec.analysis.data.tidy import (
     FloatArray,
     comparison_rows,
     compute_of,
+    mostly_repeated,
     parameters_of,
     require_column,
 )
@@ -189,6 +190,11 @@ class Pairs:
     def names_seeds(self) -> bool:
         """Whether seeds are told apart by a column: of one number alone nothing is known to repeat."""
         return bool(self.complete["seed"].nunique() > 1)
+
+    @property
+    def seeds_repeat(self) -> bool:
+        """Whether most complete pairs share their cell with another: then their laws are by least squares."""
+        return mostly_repeated(self.cells)
 
     @cached_property
     def clusters(self) -> npt.NDArray[np.intp]:

@@ -245,3 +245,9 @@ def compute_of(table: pd.DataFrame, n_convention: str = "matrices", c_convention
         return np.asarray(table[column], float)
     compute: FloatArray = 6.0 * parameters_of(table, n_convention) * np.asarray(table["n_tokens"], float)
     return compute
+
+
+def mostly_repeated(cells: FloatArray) -> bool:
+    """Whether most of the points in these ``cells`` [points] share theirs with another."""
+    _, cell, counts = np.unique(cells, return_inverse=True, return_counts=True)
+    return bool(2 * np.sum(counts[cell] > 1) > len(cells))

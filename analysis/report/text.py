@@ -10,6 +10,7 @@ from scalevec.analysis.fits.isoflop import Optimum
 from scalevec.analysis.formatting import (
     chosen_rows,
     count,
+    criterion,
     f_test,
     limits,
     p_value,
@@ -37,8 +38,9 @@ def _fit_lines(fit: Fit) -> Iterator[str]:
         unit = "" if fit.units[name] == "none" else f" {fit.units[name]}"
         yield f"{name} {value:.6g}{shown}{unit}"
     yield f"interval: {fit.interval_note}"
+    minimised = criterion(fit.loss, fit.delta, fit.residual)
     yield (
-        f"{fit.n_points} points, {fit.n_clusters} independent runs; {_criterion(fit)}; objective "
+        f"{fit.n_points} points, {fit.n_clusters} independent runs; {minimised}; objective "
         f"{fit.objective:.10g} (sum), optimality {fit.optimality:.1e}, "
         f"{fit.starts_agreeing} of {fit.n_starts} starts agree, condition {fit.condition:.1e}"
     )
@@ -65,12 +67,6 @@ def _optimum(optimum: Optimum) -> str:
         return f"censored: {optimum.censored}"
     ratio = f"{optimum.tokens_per_parameter:.3g} tokens per parameter"
     return f"N* {optimum.n_star:.4g}, D* {optimum.d_star:.4g} ({ratio})"
-
-
-def _criterion(what: Fit | Comparison) -> str:
-    """What a fit minimises."""
-    delta = f" with delta {what.delta:g}" if what.loss == "huber" else ""
-    return f"{what.loss}{delta} on {what.residual} residuals"
 
 
 def _no_hold_out(held: Mapping[str, Any]) -> list[str]:
@@ -148,8 +144,9 @@ def _settings(comparison: Comparison) -> Iterator[str]:
     """What was compared, and by which conventions."""
     x = f" in {comparison.x}" if "x" in law_named(comparison.law).variables else ""
     yield from chosen_rows(comparison.where, comparison.excluded.get("where", 0))
+    minimised = criterion(comparison.loss, comparison.delta, comparison.residual)
     yield (
-        f"compared: {comparison.y}; law {comparison.law}{x}; {_criterion(comparison)}; "
+        f"compared: {comparison.y}; law {comparison.law}{x}; {minimised}; "
         f"{comparison.n_bootstrap} bootstrap replicates, seed {comparison.seed}; independent by "
         f"{comparison.cluster}; N: {N_CONVENTIONS[comparison.n_convention]}; "
         f"C: {C_CONVENTIONS[comparison.c_convention]}"

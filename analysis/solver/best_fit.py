@@ -127,7 +127,8 @@ def fit_identified(points: DesignMatrix, y: FloatArray, options: AnalysisOptions
 
 
 def fit_points(points: DesignMatrix, y: FloatArray, options: AnalysisOptions) -> FittedLaw:
-    """Fit from all starts of :meth:`DesignMatrix.starts`."""
+    """Fit from all starts of :meth:`DesignMatrix.starts`, by the loss function that suits the points."""
+    options = options.with_loss(seeds_repeat=points.seeds_repeat)
     problem = points.problem(y, None, options)
     solution = solve(problem, points.starts(problem)).best_first()
     equal = equal_optima(problem, solution)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.data.tidy import FloatArray, mostly_repeated
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.laws import Law, Term
 from scalevec.analysis.options import AnalysisOptions
@@ -69,6 +69,11 @@ class DesignMatrix:
         if self.groups is not None:
             columns.append(self.groups.astype(float))
         return np.unique(np.stack(columns), axis=1, return_inverse=True)[1].ravel().astype(float)
+
+    @property
+    def seeds_repeat(self) -> bool:
+        """Whether most points share their cell with another, so that the noise between seeds is known."""
+        return mostly_repeated(self.cells)
 
     def centre(self, variable: str) -> float:
         """Mean of ln variable over the points."""
@@ -160,7 +165,7 @@ class DesignMatrix:
 
 def solver_delta(options: AnalysisOptions) -> float:
     """Return Huber's delta as the solver takes it: infinite is least squares, zero L1."""
-    return {"huber": options.delta, "l1": 0.0, "l2": np.inf}[options.loss]
+    return {"huber": options.delta, "l1": 0.0, "l2": np.inf}[options.with_loss().loss]
 
 
 def require_identifiable(points: DesignMatrix, arm: str, x: str) -> None:

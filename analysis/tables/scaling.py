@@ -11,7 +11,7 @@ from scalevec.analysis.comparison.multipliers import compute_laws_to_show, point
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.fit import Fit, fit
-from scalevec.analysis.formatting import percent
+from scalevec.analysis.formatting import criterion, percent
 from scalevec.analysis.laws import formula_of, law_named
 from scalevec.analysis.tables import phrases
 from scalevec.analysis.tables.content import Table
@@ -124,12 +124,11 @@ def _hold_out(fitted: Fit) -> str:
 def _notes(trials: ComparedTrials, rows: list[_Row]) -> list[str]:
     options = trials.options
     methods = sorted({row.fit.interval_method for row in rows})
+    minimised = criterion(rows[0].fit.loss, options.delta, options.residual)
     notes = [
-        f"Law: {formula_of(options)} ({law_named(options.law).source}), {options.loss} loss"
-        + (f" with delta {options.delta:g}" if options.loss == "huber" else "")
-        + f" on {options.residual} residuals. Brackets: {percent(options.level)} intervals "
-        f"({', '.join(methods)}), which do not cover a law of the wrong form; none where the design carries "
-        "none.",
+        f"Law: {formula_of(options)} ({law_named(options.law).source}), {minimised}. Brackets: "
+        f"{percent(options.level)} intervals ({', '.join(methods)}), which do not cover a law of the wrong "
+        "form; none where the design carries none.",
         f"Multiplier: how many times the compute {trials.reference} needs for the arm's loss, at the "
         "geometric middle and the largest C that both were run at; above one the arm saves.",
     ]

@@ -527,11 +527,24 @@ def test_a_comparison_says_what_its_laws_were_fitted_with(sweep):
         assert law["optimality"] < 1e-9
         assert 1 <= law["starts_agreeing"] <= law["n_starts"]
     text = comparison_text([comparison])
-    assert (
-        "law power in C; l2 on linear residuals; 100 bootstrap replicates, seed 3; independent by cluster"
-        in text
-    )
+    assert "law power in C; least squares on linear residuals; 100 bootstrap replicates, seed 3; " in text
     assert f"objective {comparison.laws[0]['objective']:.10g} (sum)" in text
+
+
+def test_the_laws_of_arms_whose_seeds_repeat_are_by_least_squares(sweep):
+    rows = sweep()
+    assert only(rows).loss == "l2"
+    assert only(rows[rows["seed"] == 0]).loss == "huber"
+    assert only(rows, loss="huber").loss == "huber"
+
+
+def test_a_multiplier_by_least_squares_varies_less_than_by_hubers_loss(sweep):
+    def spread(loss):
+        tables = [sweep(random_seed=number, seeds=(0, 1, 2)) for number in range(12)]
+        middles = [only(table, loss=loss, hold_out="none").compute_multipliers[0] for table in tables]
+        return np.std([np.log(middle.estimate) for middle in middles])
+
+    assert spread("auto") < 0.9 * spread("huber")
 
 
 def test_a_law_in_another_variable_is_shown_too(sweep):

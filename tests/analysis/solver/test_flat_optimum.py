@@ -15,7 +15,7 @@ from scalevec.analysis.solver.newton import objective, solve
 
 PLANTED = {"power": {"A": 40.0, "alpha": 0.1}, "power-floor": {"E": 1.0, "A": 60.0, "alpha": 0.12}}
 NOT_UNIQUE = "the optimum is not unique"
-OPTIONS = AnalysisOptions()
+OPTIONS = AnalysisOptions(loss="huber")
 
 
 def two_seeds(law: str, random_seed: int, n_rungs: int = 6) -> tuple[np.ndarray, np.ndarray]:
@@ -36,7 +36,7 @@ def rows(x: np.ndarray, y: np.ndarray) -> pd.DataFrame:
 
 
 def warnings(table: pd.DataFrame, **options: str) -> list[str]:
-    [fitted] = fit(table, bootstrap=0, hold_out="none", **options)
+    [fitted] = fit(table, bootstrap=0, hold_out="none", **{"loss": "huber", **options})
     return [warning for warning in fitted.warnings if NOT_UNIQUE in warning]
 
 
@@ -153,12 +153,12 @@ def test_a_hold_out_that_a_law_without_a_unique_optimum_predicts_says_so():
     n_params = np.sqrt(np.append(x, np.full(3, 4e15)) / 96)
     table = pd.DataFrame({"n_params": n_params, "n_tokens": 16 * n_params, "loss": np.append(y, held)})
     table["seed"] = [0, 1] * 6 + [0, 1, 2]
-    [fitted] = fit(table, bootstrap=0)
+    [fitted] = fit(table, loss="huber", bootstrap=0)
     words = "the law that predicts the hold-out is not unique: others, with other values of A and alpha, fit"
     assert [warning for warning in fitted.warnings if "not unique" in warning] == [f"{words} equally well"]
     assert fitted.hold_out["equal_parameters"].keys() == {"A", "alpha"}
     of_arms = pd.concat([table.assign(arm="a"), table.assign(arm="b", loss=0.99 * table["loss"])])
-    [comparison] = compare(of_arms, reference="a", bootstrap=0)
+    [comparison] = compare(of_arms, reference="a", loss="huber", bootstrap=0)
     expected = [f"{side}: {words} equally well" for side in ("reference", "arm")]
     assert comparison.hold_out["warnings"] == expected
     assert all(f"hold-out, {warning}" in comparison_text([comparison]) for warning in expected)

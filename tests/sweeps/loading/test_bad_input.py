@@ -28,7 +28,7 @@ CASES = {
         "compare: [1]; allowed: a mapping of fields",
     ),
     "text where a list of numbers belongs": (
-        "seeds: [0, 1]",
+        "seeds: [3, 4, 5]",
         "seeds: x",
         "seeds: 'x'; allowed: a whole number",
     ),
@@ -68,11 +68,11 @@ CASES = {
         "ladder[1]: a second rung is called tiny-25k; allowed: each name once",
     ),
     "an empty grid": (
-        "seeds: [0, 1]",
+        "seeds: [3, 4, 5]",
         "grid: {beta2: []}",
         "grid.beta2: []; allowed: a list of at least one",
     ),
-    "an empty list": ("seeds: [0, 1]", "seeds: []", "seeds: []; allowed: a list of at least one value"),
+    "an empty list": ("seeds: [3, 4, 5]", "seeds: []", "seeds: []; allowed: a list of at least one value"),
     "no arms": (
         "optimizers: [adamw]",
         "optimizers: []",
@@ -105,7 +105,7 @@ CASES = {
         "tune.beta2: 1.5; allowed: a number in [0, 1)",
     ),
     "a grid value that no trial can have": (
-        "seeds: [0, 1]",
+        "seeds: [3, 4, 5]",
         "grid: {beta2: [0.9, 1.5]}",
         "grid.beta2[1]: 1.5; allowed: a number in [0, 1)",
     ),
@@ -150,15 +150,15 @@ CASES = {
         "arms.none.scale_vectors.branchs: unknown key; did you mean branches? (allowed: preset, branches",
     ),
     "a duplicate seed": (
-        "seeds: [0, 1]",
+        "seeds: [3, 4, 5]",
         "seeds: [0, 0]",
         "seeds[1]: 0 stands in the list twice, first at [0]",
     ),
-    "a negative seed": ("seeds: [0, 1]", "seeds: [-1]", "seeds[0]: -1; allowed: 0 or more"),
+    "a negative seed": ("seeds: [3, 4, 5]", "seeds: [-1]", "seeds[0]: -1; allowed: 0 or more"),
     "tuning seeds among the comparison seeds": (
         "seeds: [100]",
-        "seeds: [100, 1]",
-        "tune.seeds[1]: 1; allowed: seeds that are not among the comparison's",
+        "seeds: [100, 3]",
+        "tune.seeds[1]: 3; allowed: seeds that are not among the comparison's",
     ),
     "a tuned rung that is not in the ladder": (
         "rungs: [tiny-25k,",
@@ -186,17 +186,17 @@ CASES = {
         "compare.law: 'cubic': unknown law (allowed: power, power-floor, ",
     ),
     "an exclusion that matches nothing": (
-        "seed: 1}",
+        "seed: [4, 5]}",
         "seed: 7}",
         "exclude[0].seed: 7 matches no trial of the sweep",
     ),
     "an exclusion by an unknown field": (
-        "seed: 1}",
-        "sead: 1}",
+        "seed: [4, 5]}",
+        "sead: 4}",
         "exclude[0].sead: unknown field; did you mean seed? (allowed: arm, rung, seed, stage, optimizer",
     ),
     "an exclusion of everything": (
-        "{rung: tiny-150k, seed: 1}",
+        "{rung: tiny-150k, seed: [4, 5]}",
         "{schedule: cosine}",
         "exclude: drops every trial; nothing is left",
     ),
@@ -213,7 +213,7 @@ CASES = {
     "more seeds than the last look": (
         "margin: 0.005",
         "looks: [1]",
-        "seeds: [0, 1]; allowed: at most as many seeds as the last of compare.looks (1)",
+        "seeds: [3, 4, 5]; allowed: at most as many seeds as the last of compare.looks (1)",
     ),
     "a check of a carried rate that is not tuned": (
         "learning_rate: [8.0e-3, 2.0e-2, 5.0e-2]",
@@ -279,7 +279,7 @@ CASES = {
         "schedules[0].warmup_fraction: 2.0; allowed: a number in [0, 1]",
     ),
     "zipped lists of different lengths": (
-        "seeds: [0, 1]",
+        "seeds: [3, 4, 5]",
         "zip: {beta1: [0.9], beta2: [0.9, 0.95]}",
         "zip: lists of different lengths: beta1 has 1, beta2 has 2",
     ),
@@ -301,47 +301,47 @@ CASES = {
     ),
     "no CPUs": ("time: auto", "cpus: 0", "resources.default.cpus: 0; allowed: 1 or more"),
     "negative GPU hours": (
-        "seeds: [0, 1]",
+        "seeds: [3, 4, 5]",
         "max_gpu_hours: -1",
         "max_gpu_hours: -1; allowed: 0 or more",
     ),
     "a planted fault that does not exist": (
-        "seeds: [0, 1]",
+        "seeds: [3, 4, 5]",
         "simulate: {faults: {node_failed: 0.1}}",
         "simulate.faults.node_failed: unknown key; did you mean node_failure? (allowed: preempted, killed,",
     ),
     "a probability above 1": (
-        "seeds: [0, 1]",
+        "seeds: [3, 4, 5]",
         "simulate: {faults: {killed: 1.5}}",
         "simulate.faults.killed: 1.5; allowed: 1 or less",
     ),
     "probabilities that sum above 1": (
-        "seeds: [0, 1]",
+        "seeds: [3, 4, 5]",
         "simulate: {faults: {preempted: 0.9, killed: 0.2}}",
         "simulate.faults: 1.1; allowed: probabilities that sum to at most 1",
     ),
     "a planted arm that does not exist": (
-        "seeds: [0, 1]",
+        "seeds: [3, 4, 5]",
         "simulate: {arms: {unifed: {gain: 1.05}}}",
         "simulate.arms.unifed: no such arm; did you mean unified? (allowed: baseline, none, unified)",
     ),
     "a gain of zero": (
-        "seeds: [0, 1]",
+        "seeds: [3, 4, 5]",
         "simulate: {arms: {unified: {gain: 0}}}",
         "simulate.arms.unified.gain: 0; allowed: more than 0",
     ),
     "a planted law with text": (
-        "seeds: [0, 1]",
+        "seeds: [3, 4, 5]",
         "simulate: {law: {alpha: steep}}",
         "simulate.law.alpha: 'steep'; allowed: a number",
     ),
     "a negative noise": (
-        "seeds: [0, 1]",
+        "seeds: [3, 4, 5]",
         "simulate: {pair_noise: -0.1}",
         "simulate.pair_noise: -0.1; allowed: 0 or more",
     ),
     "only bad nodes": (
-        "seeds: [0, 1]",
+        "seeds: [3, 4, 5]",
         "simulate: {nodes: 4, bad_nodes: 4}",
         "simulate.bad_nodes: 4; allowed: fewer than all nodes, 4",
     ),
@@ -353,7 +353,7 @@ CASES = {
     "a name of dots": ("name: quickstart", "name: ..", "name: '..'; allowed: a name without '..'"),
     "a name that is missing": ("name: quickstart", "keep: all", "name: missing; the field has no default"),
     "a tag that would construct an object": (
-        "seeds: [0, 1]",
+        "seeds: [3, 4, 5]",
         "seeds: !!python/object/apply:os.system [ls]",
         "seeds: the tag '!!python/object/apply:os.system' is refused",
     ),
@@ -378,14 +378,14 @@ CASES = {
         "corpus: corpus.files is missing; source text needs a list of files or globs",
     ),
     "more trials than a sweep may have": (
-        "seeds: [0, 1]",
+        "seeds: [3, 4, 5]",
         "grid: {beta1: [" + ", ".join(f"0.{i}" for i in range(100, 900)) + "], beta2: [0.1, 0.2, 0.3]}\n"
         "seeds: [" + ", ".join(map(str, range(1000, 1100))) + "]",
         "about 2966400 trials; allowed: at most 250000 in one sweep",
     ),
 }
 OTHER_LINE = {
-    "more seeds than the last look": "seeds: [0, 1]",
+    "more seeds than the last look": "seeds: [3, 4, 5]",
     "tuning without a field": "tune:",
     "an exclusion of everything": "exclude:",
     "a name that is missing": "name:",
