@@ -2,6 +2,7 @@
 
 import errno
 import traceback
+from collections.abc import Mapping
 from enum import IntEnum
 
 from scalevec.orchestrator.progress import note
@@ -23,6 +24,17 @@ class InvalidInputError(ValueError):
 
 class MissingRequirementError(RuntimeError):
     """The machine lacks something; the message says what to do."""
+
+
+class TryLaterError(MissingRequirementError):
+    """What stands in the way passes: a full queue, a cluster that does not answer, a full disk.
+
+    ``sent`` are the numbers, by their tokens, of those jobs of one call that were taken before the refusal.
+    """
+
+    def __init__(self, message: str, sent: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.sent = dict(sent or {})
 
 
 def explain(error: Exception) -> tuple[str, Exit]:

@@ -5,11 +5,11 @@ import os
 import pwd
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from scalevec.results.columns import checked_columns
 from scalevec.results.files import (
@@ -40,12 +40,17 @@ def user_name() -> str:
         return str(os.getuid())
 
 
-State = Literal["pending", "queued", "running", "completed", "diverged", "failed", "cancelled"]
-STATES: tuple[str, ...] = ("pending", "queued", "running", "completed", "diverged", "failed", "cancelled")
+State = Literal["pending", "queued", "running", "completed", "diverged", "failed", "cancelling", "cancelled"]
+STATES: tuple[str, ...] = get_args(State)
+OPEN_STATES = ("pending", "queued", "running", "cancelling")
+"""A trial in one of them may still get a result without anybody asking for it again."""
+ASKED_AGAIN, RETRY = "asked for again", "retry"
+"""The causes of the ``pending`` with which a person brings a cancelled or a failed trial back."""
 _JOBS_OWN_LINES = "[slurm] "
 """How lines begin that the job around a worker adds to its log."""
 _LOG_END_BYTES = 8192
 RESULT_STATES = ("completed", "diverged")
+Event = Mapping[str, Any]
 _TRIAL_ID = re.compile(r"[0-9a-f]{64}")
 _OWN_FIELDS = frozenset({"time", "state", "cause", "host", "pid", "log_bytes"})
 
@@ -124,8 +129,10 @@ class RunDirectory:
     """The folder of claims (see ``results.claims``)."""
     log_path = FileIn("log.txt")
     """What the worker printed."""
-    job_path = FileIn("job.json")
-    """The newest job that was given to an executor."""
+    jobs_path = FileIn("jobs.jsonl")
+    """The jobs that were given to executors, and which of them are known to have ended."""
+    former_job_path = FileIn("job.json")
+    """Where earlier versions kept the newest job alone."""
 
     def create(self, semantic: dict[str, Any], descriptive: dict[str, Any]) -> None:
         """Make the directory and trial.json; nothing changes where both are there already.
@@ -222,7 +229,7 @@ class RunDirectory:
         return state_of(self.events(), self.result())
 
     def write_job(self, executor: str, number: str, token: str, cluster: str | None = None) -> None:
-        """Keep which job of which executor runs the trial, for a later scheduler to find it by.
+        """Keep that a job of an executor runs the trial, for whoever looks after the trial later.
 
         ``token`` is what the job's worker writes into its claim; ``cluster`` is whose queue keeps the job.
         """
@@ -233,15 +240,36 @@ class RunDirectory:
             "time": utc_now(),
         }
         record |= {"user": user_name(), "runs": id_of_runs_around(self.path, make=True)}
-        write_json(self.job_path, record if cluster is None else record | {"cluster": cluster})
+        append_line(self.jobs_path, record if cluster is None else record | {"cluster": cluster})
+        sync_path(self.jobs_path)
 
-    def job(self) -> dict[str, Any] | None:
-        """The newest job, as :meth:`write_job` keeps it with its ``"time"``; None before the first.
+    def end_job(self, number: str) -> None:
+        """Keep that a job has ended. One that ended without anybody's knowledge stays among the open ones."""
+        append_line(self.jobs_path, {"job": number, "ended": utc_now()})
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """Every job, oldest first, as :meth:`write_job` keeps it, with ``"ended"`` once that is known.
 
         One of the runs folder that this one is a copy of is not a job here: nobody here may end it.
         """
-        job = read_json_if_any(self.job_path, dict)
-        return job if job is not None and is_of_runs_around(job, self.path) else None
+        former = read_json_if_any(self.former_job_path, dict)
+        jobs: dict[str, dict[str, Any]] = {}
+        for record in ([former] if former else []) + read_lines(self.jobs_path):
+            if not isinstance(number := record.get("job"), str):
+                raise CorruptRecordError(self.jobs_path, f"names the job {number!r:.80}")
+            jobs[number] = jobs.get(number, {}) | record
+        if lacking := [job for job, record in jobs.items() if not {"executor", "token"} <= record.keys()]:
+            raise CorruptRecordError(self.jobs_path, f"has job {lacking[0]!r:.80} without its executor")
+        return [job for job in jobs.values() if is_of_runs_around(job, self.path)]
+
+    def open_jobs(self) -> list[dict[str, Any]]:
+        """The jobs that are not known to have ended: they may wait or run, whatever the trial's state."""
+        return [job for job in self.jobs() if "ended" not in job]
+
+    def job(self) -> dict[str, Any] | None:
+        """The newest job; None before the first."""
+        jobs = self.jobs()
+        return jobs[-1] if jobs else None
 
     def write_result(self, result: dict[str, Any]) -> None:
         """Link the result into place, once all rows and events are on the disk.
@@ -341,10 +369,24 @@ def _is_measured(name: str, value: Any) -> bool:
 
 
 def state_of(events: list[dict[str, Any]], result: dict[str, Any] | None) -> TrialState:
-    """The state that these events and this result (None: not there yet) say."""
+    """The state that these events and this result (None: not there yet) say.
+
+    What a job says that ends after its trial was called off brings the trial back into no state.
+    """
     last = events[-1] if events else {}
     attempts = (event["attempt"] for event in reversed(events) if isinstance(event.get("attempt"), int))
     attempt = next(attempts, 0)
     if result is not None:
         return TrialState(result["status"], None, attempt, last.get("time"))
-    return TrialState(last.get("state", "pending"), last.get("cause"), attempt, last.get("time"))
+    deciding: Event = (calling_off(events) or last) if last.get("state", "pending") in OPEN_STATES else last
+    return TrialState(deciding.get("state", "pending"), deciding.get("cause"), attempt, last.get("time"))
+
+
+def calling_off(events: Sequence[Event]) -> Event | None:
+    """The last event that called the trial off; None where nobody has, since a person asked for it."""
+    for event in reversed(events):
+        if event["state"] in ("cancelling", "cancelled"):
+            return event
+        if event["state"] == "pending" and event.get("cause") in (ASKED_AGAIN, RETRY):
+            return None
+    return None

@@ -12,6 +12,7 @@ from scalevec.results.files import (
     names_in,
     read_bytes_if_any,
     read_json_if_any,
+    utc_now,
     write_atomic,
     write_json,
 )
@@ -67,6 +68,23 @@ class SweepFolder:
     """The report."""
     origin_path = FileIn("origin.json")
     """The folder that the sweep file's relative paths count from."""
+
+    cancelled_path = FileIn("cancelled.json")
+    """There while the sweep is cancelled: nothing more is sent for it until a person asks for it again."""
+
+    def call_off(self) -> None:
+        """Forbid that anything more is sent for the sweep."""
+        self._write(self.cancelled_path, {"time": utc_now()})
+
+    def is_called_off(self) -> bool:
+        """Whether the sweep was cancelled and nobody has asked for it since."""
+        return self.cancelled_path.exists()
+
+    def ask_again(self) -> bool:
+        """A person asks for the sweep; whether it was cancelled."""
+        was_called_off = self.is_called_off()
+        self.cancelled_path.unlink(missing_ok=True)
+        return was_called_off
 
     def write_sweep(self, content: bytes, origin: Path) -> None:
         """Keep the sweep file, byte for byte, and the folder ``origin`` that it was read in."""

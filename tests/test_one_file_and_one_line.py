@@ -129,7 +129,8 @@ def test_an_optimizer_a_schedule_a_strategy_and_an_executor_are_trained_and_repo
     copy.scalevec("run", "added.yaml", "--jobs", "1", "--executor", "polite")
     results = [json.loads(path.read_text()) for path in copy.folder.glob("runs/trials/*/*/result.json")]
     assert [result["status"] for result in results] == ["completed"] * 4
-    jobs = [json.loads(path.read_text()) for path in copy.folder.glob("runs/trials/*/*/job.json")]
+    kept = copy.folder.glob("runs/trials/*/*/jobs.jsonl")
+    jobs = [json.loads(path.read_text().splitlines()[0]) for path in kept]
     assert {job["executor"] for job in jobs} == {"polite"}
     table = list(csv.DictReader(io.StringIO(copy.scalevec("results", "added"))))
     settings = {(row["optimizer"], row["schedule"]) for row in table}

@@ -34,7 +34,7 @@ NUMBERS = (
     "epochs",
 )
 TEXTS = ("arm", "rung", "stage", "status", "lr_status", "cluster", "optimizer", "schedule", "corpus")
-STATUSES = ("completed", "diverged", "failed", "pending", "queued", "running", "cancelled")
+STATUSES = ("completed", "diverged", "failed", "pending", "queued", "running", "cancelling", "cancelled")
 SMALLEST_LIKELY = {"n_params": 20_000, "n_tokens": 100_000}
 """Below these the largest trial is smaller than the smallest rung shipped (25,088 parameters, 200,704 tokens)
 and no larger than a large model in millions (10,000), so that the unit is in doubt."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalevec.results.claims import claim_record, newest_attempt
-from scalevec.results.run_directory import RunDirectory
+from scalevec.results.run_directory import ASKED_AGAIN, RETRY, RunDirectory, calling_off
 
 ATTEMPTS_WITHOUT_PROGRESS = 3
 INTERRUPTIONS = ("preempted", "timeout", "killed", "node_failure")
@@ -59,7 +59,7 @@ def failure_text(label: str, reason: str, directory: RunDirectory) -> str:
 
 
 def _since_retry(events: Sequence[Event]) -> Sequence[Event]:
-    retries = [index for index, event in enumerate(events) if event.get("cause") == "retry"]
+    retries = [index for index, event in enumerate(events) if event.get("cause") == RETRY]
     return events[retries[-1] + 1 :] if retries else events
 
 
@@ -96,11 +96,21 @@ def is_fault(event: Event) -> bool:
 
 
 def was_called_off(events: Sequence[Event]) -> bool:
-    """Whether somebody has cancelled the trial since it was last queued."""
-    for event in reversed(events):
-        if event["state"] in ("queued", "cancelled"):
-            return bool(event["state"] == "cancelled")
-    return False
+    """Whether somebody has cancelled the trial since a person last asked for it."""
+    return calling_off(events) is not None
+
+
+def was_ended_by_hand(events: Sequence[Event], job: str, cause: str | None) -> bool:
+    """Whether the ``cause`` of the end of ``job`` (its token) says that somebody called it off, for good.
+
+    Not where a person has asked for the trial again since the job was queued.
+    """
+    since = next((event for event in reversed(events) if _asks_again(event) or event.get("job") == job), {})
+    return cause == "cancelled" and not _asks_again(since)
+
+
+def _asks_again(event: Event) -> bool:
+    return event.get("cause") in (ASKED_AGAIN, RETRY)
 
 
 def was_sent_again(events: Sequence[Event], job: str, attempt: int) -> bool:

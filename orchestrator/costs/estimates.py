@@ -34,7 +34,7 @@ QUANTITIES = 12
 """Of each kind of effective matrix: movement, eigenvalues, what is conserved."""
 SHARPNESS_BYTES = 180
 FIXED_BYTES = 12_000
-"""trial.json, environment.json, result.json, job.json, events, the claim and the log."""
+"""trial.json, environment.json, result.json, jobs.jsonl, events, the claim and the log."""
 FIXED_FILES = 13
 """Of a trial that ran undisturbed: seven files, three of the claim, three folders (that of the
 checkpoints only where one was written)."""

@@ -90,12 +90,17 @@ class Executor(Protocol):
         Raises:
             InvalidInputError: What they ask for cannot be had; none of them was started.
             MissingRequirementError: The executor's tools or machines are missing; none was started.
+            TryLaterError: What refuses them passes; it names those that were taken before the refusal.
         """
 
     def adopt(self, numbers: Collection[str]) -> set[str]:
         """Those of ``numbers``, given by an earlier scheduler, that still wait or run.
 
-        From now on they count as this executor's own: ``wait`` reports their end.
+        From now on they count as this executor's own: ``wait`` reports their end. A job that a cluster holds,
+        or will start again, waits.
+
+        Raises:
+            TryLaterError: Nobody can say.
         """
 
     def wait(self, timeout_s: float) -> list[Ended]:
@@ -104,6 +109,9 @@ class Executor(Protocol):
         Args:
             timeout_s: Seconds to wait at most; it returns early when a job ends.
         """
+
+    def interruptions(self) -> list[tuple[str, str]]:
+        """The jobs that were interrupted since the last call and go on by themselves: number and what was."""
 
     def cancel(self, numbers: Collection[str]) -> None:
         """Ask these jobs to checkpoint and end, those that wait to leave the queue."""

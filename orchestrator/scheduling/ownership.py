@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +19,7 @@ from scalevec.results.claims import (
 )
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
+from scalevec.results.sweep_folder import SweepFolder, sweep_names
 
 QUEUE_LOOK_S = 30.0
 """A watch looks every other second; the queue is asked no more often than this."""
@@ -64,13 +65,27 @@ def owner_directory(runs_dir: Path, sweep: str) -> RunDirectory:
     return RunDirectory(Path(runs_dir) / "sweeps" / sweep / "scheduler")
 
 
+def wanted_elsewhere(runs_dir: Path, sweep: str, trials: Collection[str]) -> dict[str, str]:
+    """Return those of ``trials`` that another sweep has which somebody advances, with that sweep's name."""
+    observer = ClaimObserver()
+    wanted: dict[str, str] = {}
+    for other in set(sweep_names(runs_dir)) - {sweep}:
+        folder = SweepFolder.of(runs_dir, other)
+        with suppress(CorruptRecordError):
+            common = {member["trial_id"] for member in folder.members() or []} & set(trials)
+            if common and not folder.is_called_off() and is_owned(runs_dir, other, observer):
+                wanted |= dict.fromkeys(common, other)
+    return wanted
+
+
 def is_owned(runs_dir: Path, sweep: str, observer: ClaimObserver) -> bool:
     """Return whether somebody advances ``sweep``: a living scheduler or a controller queued since."""
     directory = owner_directory(runs_dir, sweep)
     try:
         if observer.is_alive(directory):
             return True
-        controller = RunDirectory(directory.path.with_name("controller")).job()
+        jobs = RunDirectory(directory.path.with_name("controller")).open_jobs()
+        controller = jobs[-1] if jobs else None
         attempt = newest_attempt(directory)
         if controller is None or (attempt and controller["time"] <= claim_record(directory, attempt)["time"]):
             return False

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 REMOTE_LOOK_S = 5.0
 """Seconds between two looks at the states of a trunk where a queue or a cluster stands between."""
-ENDED = ("completed", "diverged", "failed", "cancelled")
+ENDED = ("completed", "diverged", "failed", "cancelling", "cancelled")
 
 TrialsByTrunk = dict[str, list[str]]
 """Trunk -> the ids of the trials that share it."""

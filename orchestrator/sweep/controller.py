@@ -30,8 +30,8 @@ def site_of_controller(site: Site) -> Site:
 
 def submitted(executor: Executor, site: Site) -> str | None:
     """The number of a controller that still waits or runs."""
-    job = directory_of(site.runs_dir, site.sweep).job()
-    return job["job"] if job is not None and executor.adopt([job["job"]]) else None
+    numbers = [job["job"] for job in directory_of(site.runs_dir, site.sweep).open_jobs()]
+    return next(iter(sorted(executor.adopt(numbers), key=numbers.index)), None) if numbers else None
 
 
 def submit(executor: Executor, site: Site, sweep: str, profile: str | None) -> str:

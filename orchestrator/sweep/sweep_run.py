@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +16,14 @@ from scalevec.orchestrator.costs.estimates import cost
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile, request_for
 from scalevec.orchestrator.progress import Progress
-from scalevec.orchestrator.scheduling.scheduler import Outcome, Scheduler
+from scalevec.orchestrator.scheduling.outcome import Outcome
+from scalevec.orchestrator.scheduling.scheduler import Scheduler
 from scalevec.orchestrator.sweep.kept_plan import check_looks, dropped_trials
 from scalevec.orchestrator.tuning import choices
 from scalevec.orchestrator.tuning.tuner import Losses, Tuner, outdated
 from scalevec.results.columns import semantic_columns
 from scalevec.results.files import CorruptRecordError
-from scalevec.results.run_directory import RunDirectory
+from scalevec.results.run_directory import ASKED_AGAIN, RunDirectory, calling_off
 from scalevec.results.sweep_folder import SweepFolder
 from scalevec.sweeps import Cell, CorpusFacts, epochs, identical_arms
 from scalevec.sweeps.expansion.expand import expand
@@ -144,6 +146,22 @@ class SweepRun:
             self.folder.write_dropped(dropped)
         self.folder.write_sweep(self.sweep.source.text.encode(), self.sweep.source.folder)
         self.folder.write_resolved(self.sweep.resolved())
+
+    def ask_again(self) -> None:
+        """A person asks for the sweep: that it, or a trial that is asked for, was called off counts no more.
+
+        A scheduler or a controller that starts again by itself asks for nothing.
+        """
+        self.folder.ask_again()
+        asked = {self.id_of(member.trial) for member in self.asked_for(self.members())}
+        if self.where is None:
+            with suppress(CorruptRecordError):  # reported by those who read it
+                asked |= {member["trial_id"] for member in self.folder.members() or []}
+        for name in asked:
+            directory = RunDirectory.of(self.runs_dir, name)
+            with suppress(CorruptRecordError):  # its scheduler says so
+                if not directory.result_path.exists() and calling_off(directory.events()):
+                    directory.append_event("pending", cause=ASKED_AGAIN)
 
     def run(self, scheduler: Scheduler) -> None:
         """Tune, freeze the choices, compare.

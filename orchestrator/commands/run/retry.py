@@ -5,6 +5,7 @@ from scalevec.orchestrator.cli.options import RUNS, Runs, Sweep
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.progress import counted
 from scalevec.orchestrator.sources.sources import exit_after, recorded_states
+from scalevec.results.run_directory import RETRY
 
 
 def retry(source: Sweep, runs_dir: Runs = RUNS) -> Result:
@@ -12,7 +13,7 @@ def retry(source: Sweep, runs_dir: Runs = RUNS) -> Result:
     states = recorded_states(source, runs_dir)
     failed = [directory for directory, state in states if state == "failed"]
     for directory in failed:
-        directory.append_event("pending", cause="retry")
+        directory.append_event("pending", cause=RETRY)
     again = command("run", source, runs_dir)
     record = {"retried": [directory.trial_id for directory in failed], "next": again}
     text = f"{counted(len(failed), 'failed trial')} will run again. Next: {again}"

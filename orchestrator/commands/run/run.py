@@ -41,7 +41,7 @@ from scalevec.results.run_directory import RESULT_STATES
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.executors.base import Executor as StartedExecutor
-    from scalevec.orchestrator.scheduling.scheduler import Outcome
+    from scalevec.orchestrator.scheduling.outcome import Outcome
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
@@ -88,6 +88,7 @@ def run_sweep(
         # The executor is asked before the corpus is prepared: that may take long.
         with opened_executor(name, site) as executor, owned(site.runs_dir, sweep.name):
             run = prepared_run(name, sweep, site, progress, retune=retune, where=where, retrain=retrain)
+            run.ask_again()
             if EXECUTORS[name].sends_away:
                 check_machines(executor, site, run)
             _run_stages(run, executor)
@@ -101,7 +102,7 @@ def run_sweep(
 def _run_stages(run: "SweepRun", executor: "StartedExecutor") -> None:
     from scalevec.orchestrator.scheduling.scheduler import Scheduler
 
-    scheduler = Scheduler(run.runs_dir, executor, run.progress)
+    scheduler = Scheduler(run.runs_dir, executor, run.progress, lambda: not run.folder.is_called_off())
     with _stoppable(scheduler.request_stop, run.progress.message, EXECUTORS[executor.name].keeps_jobs):
         run.run(scheduler)
 

@@ -31,6 +31,7 @@ def submit(
         )
     with opened_executor(name, controller.site_of_controller(site)) as cluster:
         run = prepared_run(name, sweep, site, Progress(site.slots), retrain=retrain)
+        run.ask_again()
         already = controller.submitted(cluster, site)
         if not already:
             run.write_file()

@@ -282,6 +282,10 @@ class LocalExecutor:
             time.sleep(POLL_S)
         return [Ended(number, self._running.pop(number).process.exit_code) for number in ended]
 
+    def interruptions(self) -> list[tuple[str, str]]:
+        """None: what was interrupted here has ended."""
+        return []
+
     def cancel(self, numbers: Collection[str]) -> None:
         """SIGTERM: the workers checkpoint and end."""
         for number in numbers:

@@ -150,6 +150,10 @@ class RayExecutor:
             cause = "node_failure" if node_id and is_gone(node_id) else "killed"
             return Ended(number, None, cause, node, _first_line(error))
 
+    def interruptions(self) -> list[tuple[str, str]]:
+        """None: what was interrupted here has ended."""
+        return []
+
     def cancel(self, numbers: Collection[str]) -> None:
         """Ask these tasks to write a checkpoint; those that wait in Ray are dropped."""
         known = set(numbers) & self._tasks.keys()

@@ -219,6 +219,10 @@ class SimulateExecutor:
         over, self._over = self._over, []
         return over
 
+    def interruptions(self) -> list[tuple[str, str]]:
+        """None: what was interrupted here has ended."""
+        return []
+
     def cancel(self, numbers: Collection[str]) -> None:
         """End these attempts now, each with a checkpoint."""
         for number in numbers:

@@ -101,6 +101,11 @@ def keep_others_from_writing() -> int:
     return before
 
 
+def is_final(record: dict[str, Any] | None) -> bool:
+    """Whether a record says that the trial's turn is over."""
+    return record is not None and bool(record["final"])
+
+
 def records_in(folder: Path) -> set[str]:
     """Return the names of the records of a submission: one look for all of its trials."""
     return set(names_in(folder / "ended"))
@@ -168,7 +173,7 @@ class Bundle:
         """The exit code of one trial; None where nothing was to be done."""
         entry, record = self.entries[index], self._record(index)
         earlier = record.read()
-        if earlier is not None and earlier["final"]:
+        if is_final(earlier):
             return None
         directory = RunDirectory(Path(entry.directory))
         if _has_result(directory):

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from scalevec.orchestrator.errors import MissingRequirementError
+from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
 
 PATIENCE_S = 60
@@ -33,8 +33,10 @@ CAUSES = {
 UNREACHABLE = re.compile(
     r"Unable to contact|timed out|Connection refused|Zero Bytes|Communication|configuration source"
 )
+FULL = re.compile(r"(Max|Grp)Submit|[Tt]emporarily un|limit on submitted jobs|MaxJobCount")
+"""What sbatch says where a limit on submitted jobs is reached; such a limit gives way as jobs end."""
 DENIED = re.compile(r"denied|not permitted", re.IGNORECASE)
-_SQUEUE_FIELDS = ("JobArrayID", "Name", "State", "exit_code", "NodeList", "Reason")
+_SQUEUE_FIELDS = ("JobArrayID", "Name", "State", "exit_code", "NodeList", "Reason", "RestartCnt")
 _SACCT_FIELDS = ("JobID", "JobName", "State", "ExitCode", "NodeList")
 _OF_A_JOB = ("SLURM_", "SLURMD_", "SRUN_", "SUBMITIT_")
 _OF_A_COMMAND = ("SQUEUE_", "SACCT_", "SCANCEL_", "SINFO_")
@@ -53,6 +55,8 @@ class JobRow:
     exit_code: int | None = None
     node: str | None = None
     reason: str = ""
+    restarts: int = 0
+    """How often SLURM has started it again."""
 
     @property
     def is_active(self) -> bool:
@@ -130,12 +134,12 @@ def outside_any_job() -> Iterator[None]:
 def configuration() -> Mapping[str, str]:
     """Return the settings of the cluster, as ``scontrol show config`` names them.
 
-    Raises ``MissingRequirementError`` where SLURM does not answer.
+    Raises ``TryLaterError`` where SLURM does not answer.
     """
     try:
         text = call("scontrol", "show", "config")
     except SlurmCommandError as problem:
-        raise MissingRequirementError(f"SLURM does not answer: {problem}") from None
+        raise TryLaterError(f"SLURM does not answer: {problem}") from None
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
     return {name.strip(): value.strip() for name, _, value in pairs}
 
@@ -187,9 +191,10 @@ def _which(jobs: Collection[str]) -> list[str]:
 
 
 def _queue_row(values: list[str]) -> JobRow:
-    job, name, state, code, node, reason = (value.strip() for value in values)
+    job, name, state, code, node, reason, restarts = (value.strip() for value in values)
     number = os.waitstatus_to_exitcode(int(code)) if code.isdecimal() else _exit_code(code)
-    return JobRow(job, name, state, number, _node(node), reason)
+    again = int(restarts) if restarts.isdecimal() else 0
+    return JobRow(job, name, state, number, _node(node), reason, again)
 
 
 def _accounting_row(values: list[str]) -> JobRow:
@@ -212,8 +217,8 @@ def _node(text: str) -> str | None:
 def end(jobs: Collection[str], *, hard: bool) -> None:
     """Take those that wait out of the queue; ask those that run to checkpoint and end, or end them.
 
-    Raises ``MissingRequirementError`` where SLURM does not answer, or (after those of this user) for jobs of
-    somebody else.
+    A suspended job cannot hear: it is ended. Raises ``TryLaterError`` where SLURM does not answer, and
+    ``MissingRequirementError`` (after those of this user) for jobs of somebody else.
     """
     names = sorted(jobs)
     if not names:
@@ -221,7 +226,11 @@ def end(jobs: Collection[str], *, hard: bool) -> None:
     if hard:
         commands: list[list[str]] = [["--signal=KILL", "--full", "--state=RUNNING"], []]
     else:
-        commands = [["--state=PENDING"], ["--signal=TERM", "--state=RUNNING"]]
+        commands = [
+            ["--state=PENDING"],
+            ["--state=SUSPENDED"],
+            ["--signal=TERM", "--state=RUNNING"],
+        ]
     if refusals := [refusal for options in commands if (refusal := _scancel(*options, *names))]:
         raise MissingRequirementError(
             f"SLURM does not let you end jobs of somebody else, who can do it: {refusals[0]}"
@@ -234,7 +243,7 @@ def _scancel(*arguments: str) -> str | None:
         call("scancel", *arguments)
     except SlurmCommandError as problem:
         if UNREACHABLE.search(str(problem)):
-            raise MissingRequirementError(f"SLURM does not answer: {problem}") from None
+            raise TryLaterError(f"SLURM does not answer: {problem}") from None
         return str(problem) if DENIED.search(str(problem)) else None
     return None
 

@@ -9,12 +9,17 @@ from functools import cached_property
 from pathlib import Path
 
 from scalevec.orchestrator.attempts.jobs import FORMER_NAME_NOTE, Job, WorkerExit, names_former_modules
-from scalevec.orchestrator.errors import MissingRequirementError
+from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
 from scalevec.orchestrator.executors.base import Ended, Site
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
-from scalevec.orchestrator.executors.slurm.job_script import records_in
+from scalevec.orchestrator.executors.slurm.job_script import is_final, records_in
 from scalevec.orchestrator.executors.slurm.queue import JobRow
-from scalevec.orchestrator.executors.slurm.submission import QueuedTrial, Submitter, queued_trials
+from scalevec.orchestrator.executors.slurm.submission import (
+    QueuedTrial,
+    Submitter,
+    queued_trials,
+    still_wanted,
+)
 from scalevec.results.run_directory import RunDirectory
 
 CONFIRM_S = 5.0
@@ -39,6 +44,11 @@ class SlurmExecutor:
         self._submitter = Submitter(site)
         self._trials: dict[str, QueuedTrial] = {}
         self._silent: Counter[str] = Counter()
+        self._starts: dict[str, int] = {}
+        """How often SLURM had started each job again at the last look."""
+        self._interruptions: list[tuple[str, str]] = []
+        self._to_leave: set[str] = set()
+        """Jobs that were asked to end."""
         self._next_look = 0.0
 
     @cached_property
@@ -65,10 +75,14 @@ class SlurmExecutor:
     def submit(self, jobs: Sequence[Job]) -> list[str]:
         """Queue ``jobs`` in arrays; a number names the trial's job and its turn in it.
 
-        Raises ``InvalidInputError`` with SLURM's own message, ``MissingRequirementError`` where SLURM does
-        not answer.
+        Raises ``InvalidInputError`` with SLURM's own message, ``TryLaterError`` where SLURM does not answer
+        or takes no more for now.
         """
-        sent = self._submitter.submit(jobs, self._limits[1])
+        try:
+            sent = self._submitter.submit(jobs, self._limits[1])
+        except TryLaterError as refusal:
+            self.watch(refusal.sent.values())
+            raise
         self._trials |= {trial.number: trial for trial in sent}
         numbers = {trial.directory: trial.number for trial in sent}
         return [numbers[job.directory] for job in jobs]
@@ -78,21 +92,25 @@ class SlurmExecutor:
         known = queued_trials(self.site.runs_dir, numbers)
         alive = self._active(known)
         adopted = {
-            trial.number: trial for trial in known if trial.job in alive and not _is_final(trial.read())
+            trial.number: trial for trial in known if trial.job in alive and not is_final(trial.read())
         }
         self._trials |= adopted
         return set(adopted)
 
+    def watch(self, numbers: Collection[str]) -> None:
+        """Count these as its own, without a question to SLURM."""
+        self._trials |= {trial.number: trial for trial in queued_trials(self.site.runs_dir, numbers)}
+
     def _active(self, trials: Collection[QueuedTrial]) -> set[str]:
         """The jobs of ``trials`` that wait or run.
 
-        Raises ``MissingRequirementError`` where SLURM does not answer.
+        Raises ``TryLaterError`` where SLURM does not answer.
         """
         if not trials:
             return set()
         rows = slurm_queue.queued({trial.job for trial in trials})
         if rows is None:
-            raise MissingRequirementError(
+            raise TryLaterError(
                 "SLURM does not answer, so nobody knows which jobs still run; try again later"
             )
         return {
@@ -126,15 +144,41 @@ class SlurmExecutor:
         forgotten = {trial.job for trial in self._trials.values() if self._row_of(rows, trial) is None}
         past = slurm_queue.accounted(forgotten) if forgotten else {}
         noted = {folder: records_in(folder) for folder in self._folders()}
+        self._end_again(rows)
         ended = []
         for trial in list(self._trials.values()):
             row = self._row_of(rows, trial) or self._row_of(past, trial)
             has_record = trial.file_name in noted[trial.folder]
+            self._note_restart(trial, row)
             end = self._end_of(trial, row, has_record=has_record)
             if end is not None:
                 del self._trials[trial.number]
                 ended.append(end)
         return ended
+
+    def _end_again(self, rows: Mapping[str, JobRow]) -> None:
+        """A job that was on its way back into the queue when it was asked to end waits there now."""
+        active = {job for job in self._to_leave if job in rows and rows[job].is_active}
+        self._to_leave = active
+        with suppress(MissingRequirementError):  # the next look tries again
+            slurm_queue.end({job for job in active if rows[job].state != "RUNNING"}, hard=False)
+
+    def _note_restart(self, trial: QueuedTrial, row: JobRow | None) -> None:
+        if row is None:
+            return
+        before = self._starts.setdefault(trial.number, row.restarts)
+        self._starts[trial.number] = row.restarts
+        if row.restarts > before and not is_final(record := trial.read()):
+            cause, node = (record["cause"], record["node"]) if record else (None, None)
+            why = f"{cause or 'interrupted'}{f' on {node}' if node else ''}"
+            self._interruptions.append(
+                (trial.number, f"{why}; SLURM starts job {trial.job} again, for the {row.restarts}. time")
+            )
+
+    def interruptions(self) -> list[tuple[str, str]]:
+        """The trials whose job SLURM has put back into the queue."""
+        noted, self._interruptions = self._interruptions, []
+        return noted
 
     def _folders(self) -> set[Path]:
         return {trial.folder for trial in self._trials.values()}
@@ -200,9 +244,11 @@ class SlurmExecutor:
         cancelled = [self._trials[number] for number in numbers if number in self._trials]
         for trial in cancelled:
             trial.cancel()
-        still_wanted = {trial.job for trial in self._trials.values() if not trial.is_cancelled()}
-        slurm_queue.end({trial.job for trial in cancelled} - still_wanted, hard=False)
+        jobs = {trial.job for trial in cancelled}
+        jobs -= still_wanted({trial.folder for trial in cancelled}, jobs)
+        self._to_leave |= jobs
         self._next_look = 0.0
+        slurm_queue.end(jobs, hard=False)
 
     def stop(self, *, hard: bool = False) -> None:
         """Cancel all its jobs; with ``hard`` without a checkpoint."""
@@ -214,10 +260,6 @@ class SlurmExecutor:
 
     def close(self) -> None:
         """Nothing is held; the jobs go on."""
-
-
-def _is_final(record: dict[str, object] | None) -> bool:
-    return record is not None and bool(record["final"])
 
 
 def _as_recorded(trial: QueuedTrial, record: dict[str, object]) -> Ended:

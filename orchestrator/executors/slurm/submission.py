@@ -19,7 +19,7 @@ import submitit
 from submitit.core.utils import FailedSubmissionError, UncompletedJobError
 
 from scalevec.orchestrator.attempts.jobs import Job
-from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
+from scalevec.orchestrator.errors import InvalidInputError, TryLaterError
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
@@ -28,6 +28,7 @@ from scalevec.orchestrator.executors.slurm.job_script import (
     Bundle,
     Entry,
     JobRecord,
+    is_final,
     keep_others_from_writing,
 )
 from scalevec.results.files import CorruptRecordError, read_json, write_json
@@ -90,6 +91,17 @@ def _trials_of(folder: Path, jobs: Mapping[str, Sequence[str]]) -> list[QueuedTr
     ]
 
 
+def still_wanted(folders: Collection[Path], jobs: Collection[str]) -> set[str]:
+    """Return those of ``jobs`` in which a trial of whichever sweep is neither over nor cancelled."""
+    wanted: set[str] = set()
+    for folder in folders:
+        with suppress(FileNotFoundError, CorruptRecordError):
+            placed = read_json(folder / PLACES, dict)["jobs"]
+            trials = _trials_of(folder, {job: paths for job, paths in placed.items() if job in jobs})
+            wanted |= {trial.job for trial in trials if not (trial.is_cancelled() or is_final(trial.read()))}
+    return wanted
+
+
 class Submitter:
     """Hands jobs to SLURM through submitit."""
 
@@ -102,9 +114,9 @@ class Submitter:
             )
 
     def submit(self, jobs: Sequence[Job], largest_array: int) -> list[QueuedTrial]:
-        """Send ``jobs`` in arrays: all or, where one array is refused, none.
+        """Send ``jobs`` in arrays: all or, where one array is refused for good, none.
 
-        Raises ``InvalidInputError`` or ``MissingRequirementError``.
+        Raises ``InvalidInputError``, or ``TryLaterError`` with what was sent before.
         """
         sent: list[QueuedTrial] = []
         try:
@@ -112,6 +124,10 @@ class Submitter:
                 size = self.site.profile.for_rung(group[0].rung).trials_per_job
                 for array in _batched(_batched(group, size), largest_array):
                     sent += self._send(array)
+        except TryLaterError as refusal:
+            numbers = {trial.directory: trial.number for trial in sent}
+            taken = {job.token: numbers[job.directory] for job in jobs if job.directory in numbers}
+            raise TryLaterError(str(refusal), taken) from None
         except BaseException:
             slurm_queue.end({trial.job for trial in sent}, hard=True)
             raise
@@ -261,9 +277,7 @@ def _checked(setup: Sequence[str]) -> list[str]:
 def _as_ours(message: str) -> Exception:
     """SLURM's own message, without submitit's traceback."""
     if slurm_queue.UNREACHABLE.search(message):
-        return MissingRequirementError(f"SLURM does not answer: {message}")
-    if "MaxSubmit" in message:
-        return MissingRequirementError(
-            f"the queue takes no more jobs; set max_submitted in the profile below its limit: {message}"
-        )
+        return TryLaterError(f"SLURM does not answer: {message}")
+    if slurm_queue.FULL.search(message):
+        return TryLaterError(f"the queue takes no more jobs of yours for now: {message}")
     return InvalidInputError(f"SLURM refuses the job: {message}")

@@ -6,10 +6,10 @@ import pytest
 
 from recorded_sweep import complete, directory_of, member_of, record_sweep
 from scalevec.orchestrator.cli.output import Result
-from scalevec.orchestrator.commands.run import cancel as command
 from scalevec.orchestrator.commands.run.cancel import cancel
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.executors.base import Ended
+from scalevec.orchestrator.sweep import job_ending
 
 
 @pytest.fixture
@@ -76,8 +76,8 @@ def cancel_on(machine: Machine, sent, monkeypatch) -> Result:
     """Cancel the sweep, whose two queued trials are the jobs 1 and 2 of ``machine``."""
     for number, seed in (("1", 3), ("2", 4)):
         directory_of(sent, "none", seed).write_job("elsewhere", number, "token")
-    monkeypatch.setitem(command.EXECUTORS, "elsewhere", SimpleNamespace(build=lambda _site: machine))
-    monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=lambda: machine.seconds))
+    monkeypatch.setitem(job_ending.EXECUTORS, "elsewhere", SimpleNamespace(build=lambda _site: machine))
+    monkeypatch.setattr(job_ending, "time", SimpleNamespace(monotonic=lambda: machine.seconds))
     return cancel("small", sent)
 
 

@@ -96,7 +96,7 @@ def test_retry_gives_the_others_another_chance(runs, capsys):
 def test_cancel_says_of_which_job_it_cannot_know(runs, capsys):
     first, *_ = directories(runs)
     first.append_event("queued", executor="local")
-    first.job_path.write_text("{")
+    first.jobs_path.write_text("{\n")
     cancel(SWEEP["name"], runs)
-    assert f"{first.job_path}: is not whole JSON" in capsys.readouterr().err
+    assert f"{first.jobs_path}: line 1 is not whole JSON" in capsys.readouterr().err
     assert states(runs) == ["cancelled"] * 8

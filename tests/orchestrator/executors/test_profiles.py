@@ -1,6 +1,7 @@
 """Profiles: where they come from, what they may hold, and that nothing in them reaches a shell."""
 
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -274,3 +275,9 @@ def test_profiles_are_frozen():
     with pytest.raises(ValidationError):
         Profile().partition = "a"
     assert RungProfile().time == "auto"
+
+
+def test_a_time_limit_in_whole_minutes_is_written_without_a_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert '"time":2880.0' in Profile(time=2880, rungs={"a": {"time": 7}}).model_dump_json()

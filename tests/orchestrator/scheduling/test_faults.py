@@ -203,7 +203,7 @@ def test_a_worker_stopped_past_its_lease_cannot_touch_what_its_successor_wrote(
     release(disturbed)
     directory = RunDirectory.of(disturbed / "runs", sleeper.cmdline()[-1])
     end_claim(directory, 1, "stale, as another machine sees it")
-    directory.job_path.unlink()  # from there the process cannot be adopted either
+    directory.jobs_path.unlink()  # from there the process cannot be adopted either
     done = scalevec("run", "long.yaml")
     assert done.returncode == 0, done.stderr
     before = {path: path.read_bytes() for path in directory.path.rglob("*") if path.is_file()}

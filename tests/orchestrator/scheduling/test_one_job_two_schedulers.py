@@ -16,7 +16,8 @@ from scalevec.orchestrator.executors.base import Ended
 from scalevec.orchestrator.executors.registry import EXECUTORS, RegisteredExecutor
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.scheduling import scheduler as scheduling
-from scalevec.orchestrator.scheduling.scheduler import Outcome, Scheduler
+from scalevec.orchestrator.scheduling.outcome import Outcome
+from scalevec.orchestrator.scheduling.scheduler import Scheduler
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from scalevec.results.claims import acquire
 from scalevec.results.run_directory import RunDirectory
@@ -69,6 +70,8 @@ class Queue:
 
     def submit(self, jobs: Sequence[Job]) -> list[str]:
         numbers = [self.cluster.start(job) for job in jobs]
+        for job, number in zip(jobs, numbers, strict=True):
+            RunDirectory(job.directory).write_job(self.name, number, job.token)
         self.watched |= set(numbers)
         return numbers
 
@@ -83,6 +86,9 @@ class Queue:
             ended = [] if self.deaf else [end for item in self.watched if (end := self.cluster.ends[item])]
         self.watched -= {item.number for item in ended}
         return ended
+
+    def interruptions(self) -> list[tuple[str, str]]:
+        return []
 
     def cancel(self, numbers: Collection[str]) -> None:
         assert not numbers
@@ -143,9 +149,9 @@ def cluster(monkeypatch) -> Cluster:
 def both(cluster, tmp_path, task) -> list[Watcher]:
     """The first has sent the trial, the second has adopted its job."""
     first = Watcher(cluster, tmp_path, task)
-    wait_until(lambda: first.scheduler._running)
+    wait_until(lambda: first.scheduler.jobs.running)
     second = Watcher(cluster, tmp_path, task)
-    wait_until(lambda: second.scheduler._running)
+    wait_until(lambda: second.scheduler.jobs.running)
     return [first, second]
 
 
@@ -158,7 +164,7 @@ def fail(cluster: Cluster, early: Watcher, late: Watcher) -> str:
     (number,) = early.queue.watched
     late.queue.deafen()
     cluster.fail(number)
-    wait_until(lambda: early.scheduler._running.keys() - {number})
+    wait_until(lambda: early.scheduler.jobs.running.keys() - {number})
     late.queue.deaf = False
     (again,) = early.queue.watched
     wait_until(lambda: late.queue.watched == {again})

@@ -97,7 +97,7 @@ def test_a_queue_whose_executor_takes_no_such_folder_cannot_be_asked(tmp_path, q
 
 @pytest.mark.parametrize("cluster", [{"cluster": "elsewhere"}, {}])
 def test_the_queue_of_another_cluster_does_not_know_that_a_controller_ended(tmp_path, queue, cluster):
-    RunDirectory(tmp_path / "sweeps" / "s" / "controller").write_job("queue", "17", token="", **cluster)
+    RunDirectory(tmp_path / "sweeps" / "s" / "controller").write_job("queue", "18", token="", **cluster)
     queue.jobs = set()
     assert is_owned(tmp_path, "s", ClaimObserver())
 
@@ -113,6 +113,6 @@ def test_a_watch_asks_the_queue_now_and_then_only(tmp_path, queue, monkeypatch):
 def test_a_damaged_record_of_a_controller_is_no_owner(tmp_path):
     controller = RunDirectory(tmp_path / "sweeps" / "s" / "controller")
     controller.path.mkdir(parents=True)
-    for damaged in ('{"job": "1', "{}"):
-        controller.job_path.write_text(damaged)
+    for damaged in ('{"job": "1\n', "{}\n"):
+        controller.jobs_path.write_text(damaged)
         assert not is_owned(tmp_path, "s", ClaimObserver())

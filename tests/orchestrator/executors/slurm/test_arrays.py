@@ -37,6 +37,7 @@ def test_jobs_that_one_may_not_end_are_said_after_ones_own_were_ended(monkeypatc
         slurm_queue.end(["6", "7"], hard=False)
     assert asked == [
         ("scancel", "--state=PENDING", "6", "7"),
+        ("scancel", "--state=SUSPENDED", "6", "7"),
         ("scancel", "--signal=TERM", "--state=RUNNING", "6", "7"),
     ]
 
@@ -192,4 +193,4 @@ def test_nobody_else_may_write_where_a_node_unpickles_what_was_sent(tmp_path, mo
     others = stat.S_IWGRP | stat.S_IWOTH
     assert sent.folder.stat().st_mode & others == 0
     assert (sent.folder / "script.sh").stat().st_mode & others == 0  # as submitit's own files
-    assert directory.job_path.stat().st_mode & others == others
+    assert directory.jobs_path.stat().st_mode & others == others

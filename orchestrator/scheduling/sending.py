@@ -1,0 +1,63 @@
+"""One call of an executor's ``submit``, on record before and after it."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from scalevec.orchestrator.attempts.jobs import Task, job_of
+from scalevec.orchestrator.errors import TryLaterError
+from scalevec.orchestrator.executors.base import Executor
+from scalevec.orchestrator.executors.registry import EXECUTORS
+from scalevec.results.run_directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A job that the executor took; ``token`` is what its worker writes into its claim."""
+
+    task: Task
+    token: str
+    number: str
+
+
+@dataclass(frozen=True)
+class Sending:
+    """What was taken, and what was not because of a refusal that passes."""
+
+    sent: list[Sent]
+    left: list[Task]
+    refusal: TryLaterError | None = None
+
+
+def send(tasks: Sequence[Task], runs_dir: Path, executor: Executor, avoid: tuple[str, ...]) -> Sending:
+    """Submit ``tasks``, away from the nodes ``avoid``. Raises what ``Executor.submit`` raises for good."""
+    by_token = {secrets.token_hex(8): task for task in tasks}
+    jobs = [job_of(task, runs_dir, token, avoid) for token, task in by_token.items()]
+    # On record before the job exists: its worker may write "running" before submit() returns.
+    for token, task in by_token.items():
+        _directory(runs_dir, task).append_event("queued", executor=executor.name, job=token)
+    numbers: dict[str, str] = {}
+    refusal = None
+    try:
+        numbers = dict(zip(by_token, executor.submit(jobs), strict=True))
+    except TryLaterError as problem:
+        numbers, refusal = problem.sent, problem
+        _say_not_submitted([task for token, task in by_token.items() if token not in numbers], runs_dir)
+    except BaseException:
+        _say_not_submitted(tasks, runs_dir)
+        raise
+    if not EXECUTORS[executor.name].keeps_jobs:  # one that does has kept each array before the next was sent
+        for token, number in numbers.items():
+            _directory(runs_dir, by_token[token]).write_job(executor.name, number, token)
+    sent = [Sent(by_token[token], token, number) for token, number in numbers.items()]
+    return Sending(sent, [task for token, task in by_token.items() if token not in numbers], refusal)
+
+
+def _say_not_submitted(tasks: Sequence[Task], runs_dir: Path) -> None:
+    for task in tasks:
+        _directory(runs_dir, task).append_event("pending", cause="not submitted")
+
+
+def _directory(runs_dir: Path, task: Task) -> RunDirectory:
+    return RunDirectory.of(runs_dir, task.trial_id)

@@ -1,0 +1,125 @@
+"""Ending the jobs of trials, all that are not known to have ended, on whichever executors they are."""
+
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scalevec.orchestrator.attempts.retry_policy import attempt_of
+from scalevec.orchestrator.errors import MissingRequirementError
+from scalevec.orchestrator.executors.registry import EXECUTORS
+from scalevec.orchestrator.progress import note
+from scalevec.results.claims import ClaimObserver, end_claim
+from scalevec.results.files import CorruptRecordError
+from scalevec.results.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from scalevec.orchestrator.executors.base import Executor
+
+END_WAIT_S = 60.0
+"""How long the jobs are waited for, to write their checkpoints and end."""
+SILENCE_S = 50.0
+"""After so long without a beat, several of which are due, a claim of another machine has nobody behind it."""
+LOOK_S = 1.0
+
+Places = Mapping[str, tuple[RunDirectory, dict[str, Any]]]
+"""The run directory and the record of each job, by number."""
+
+
+@dataclass
+class Ending:
+    """What became of the jobs."""
+
+    left: set[str] = field(default_factory=set)
+    """Those that still run, or of which nobody knows."""
+    alive: set[RunDirectory] = field(default_factory=set)
+    """Where something may still be written."""
+    had_jobs: set[str] = field(default_factory=set)
+    """The trials for which a job waited or ran."""
+    problems: list[str] = field(default_factory=list)
+    """Why jobs could not be ended, or asked for."""
+
+
+def end_jobs(
+    sweep: str, runs_dir: Path, directories: Iterable[RunDirectory], profile: str | None, beside: Path
+) -> Ending:
+    """Ask the open jobs of ``directories`` to end and wait for them, and for workers that no job names."""
+    from scalevec.orchestrator.executors.base import Site
+    from scalevec.orchestrator.executors.profiles import load_profile
+
+    directories = list(directories)
+    ending = Ending()
+    for name, places in _open_jobs(directories).items():
+        try:
+            executor = EXECUTORS[name].build(Site(runs_dir, sweep, 1, load_profile(profile, beside)))
+            try:
+                _end_on(executor, places, ending)
+            finally:
+                executor.close()
+        except MissingRequirementError as problem:
+            ending.problems.append(str(problem))
+            ending.left |= places.keys()
+            ending.alive |= {directory for directory, _ in places.values()}
+    _await_claims([directory for directory in directories if directory not in ending.alive], ending)
+    return ending
+
+
+def _open_jobs(directories: Iterable[RunDirectory]) -> Mapping[str, Places]:
+    by_executor: defaultdict[str, dict[str, tuple[RunDirectory, dict[str, Any]]]] = defaultdict(dict)
+    for directory in directories:
+        try:
+            jobs = directory.open_jobs()
+        except CorruptRecordError as problem:
+            note(f"{problem}; if a job of it still runs, it cannot be ended from here")
+            continue
+        for job in jobs:
+            by_executor[job["executor"]][job["job"]] = (directory, job)
+    return by_executor
+
+
+def _end_on(executor: "Executor", places: Places, ending: Ending) -> None:
+    alive = executor.adopt(places.keys())
+    ending.had_jobs |= {places[number][0].trial_id for number in alive}
+    for number in places.keys() - alive:
+        if not places[number][0].trial_path.exists():  # a controller that never began would count as one
+            places[number][0].end_job(number)
+    executor.cancel(alive)
+    deadline = time.monotonic() + END_WAIT_S
+    while alive and time.monotonic() < deadline:
+        for ended in executor.wait(LOOK_S):
+            alive.discard(ended.number)
+            _note_end(*places[ended.number])
+    ending.left |= alive
+    ending.alive |= {places[number][0] for number in alive}
+
+
+def _note_end(directory: RunDirectory, job: Mapping[str, Any]) -> None:
+    directory.end_job(job["job"])
+    if not directory.trial_path.exists():
+        return
+    try:
+        attempt = attempt_of(directory, job["token"])
+    except CorruptRecordError:
+        return
+    if attempt:
+        end_claim(directory, attempt, "its job was cancelled")
+
+
+def _await_claims(directories: Collection[RunDirectory], ending: Ending) -> None:
+    """Wait for workers whose job only another process can reach, as a driver of Ray; it asks them to end."""
+    observer = ClaimObserver(lease_s=SILENCE_S)
+    deadline = time.monotonic() + END_WAIT_S
+    alive = {directory for directory in directories if _has_worker(directory, observer)}
+    while alive and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
+        alive = {directory for directory in alive if _has_worker(directory, observer)}
+    ending.alive |= alive
+
+
+def _has_worker(directory: RunDirectory, observer: ClaimObserver) -> bool:
+    try:
+        return directory.trial_path.exists() and observer.is_alive(directory)
+    except (CorruptRecordError, OSError):
+        return False
