@@ -49,11 +49,11 @@ class WatchedJobs:
         One question to the executor for all of them, none where no job is open. Raises
         ``MissingRequirementError`` where it does not answer.
         """
-        found = {number: job for task in tasks for number, job in self._open(task).items()}
-        asked = found.keys() - self.running.keys() - self._gone
+        by_number = {number: job for task in tasks for number, job in self._open(task).items()}
+        asked = by_number.keys() - self.running.keys() - self._gone
         alive = self.executor.adopt(asked) if asked else set()
         self._gone |= asked - alive
-        self._watch({number: found[number] for number in alive})
+        self._watch({number: by_number[number] for number in alive})
         return [task for task in tasks if self.of(task)]
 
     def _open(self, task: Task) -> dict[str, WatchedJob]:
