@@ -4,12 +4,12 @@
 an array of differences, which takes milliseconds; designs with multipliers make a table, as people bring one.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from law_designs import LEVEL, Covered, Simulate
 
 from scalevec.analysis.comparison.independence import Independence, independent_sample
 from scalevec.analysis.comparison.line_laws import ArmLaws
@@ -18,16 +18,15 @@ from scalevec.analysis.data.tidy import FloatArray, checked
 from scalevec.analysis.fits.law_tests import lack_of_fit
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics import paired as inference
+from scalevec.analysis.statistics.looks import nominal
 from scalevec.analysis.statistics.noise import t_quantile
 from scalevec.analysis.statistics.paired import Estimate
 from scalevec.analysis.statistics.rung_noise import RungNoise
 from scalevec.analysis.statistics.sample import PairedSample
 from scalevec.analysis.statistics.test_split import SplitLosses
 
-LEVEL = 0.95
 LENGTH = "length"
 """Quantities with this prefix are medians of a length over that with noise pooled over all pairs."""
-Simulated = dict[str, float]
 SPLIT_COMMON, SPLIT_OWN, N_BLOCKS = 0.024, 0.032, 64
 """sd over blocks of a difference, nats/token: common to all pairs, and of each pair alone."""
 PAIR_SD, LOG_NOISE = 0.01, 3e-3
@@ -74,12 +73,12 @@ class Layout:
         return np.asarray((sds * sum(np.broadcast_to(part, shape) for part in parts)).ravel())
 
 
-def differences(layout: Layout) -> Callable[[np.random.Generator, AnalysisOptions], Simulated]:
+def differences(layout: Layout) -> Simulate:
     """No true difference, rungs one decade of compute apart."""
     rung, setting, seed = layout.places
     cells = rung * layout.settings + setting
 
-    def simulate(rng: np.random.Generator, _: AnalysisOptions) -> Simulated:
+    def simulate(rng: np.random.Generator, _: AnalysisOptions) -> Covered:
         values = PAIR_SD * layout.noise(rng)
         split = _split(rng, len(values)) if layout.split else None
         if split is not None:
@@ -127,14 +126,14 @@ def _by_rung(sample: PairedSample, rungs: npt.NDArray[np.intp]) -> float:
     return float(np.mean([_covers_zero(inference.overall(part)) for part in parts]))
 
 
-def multipliers(layout: Layout, law: dict[str, float]) -> Callable[..., Simulated]:
+def multipliers(layout: Layout, law: dict[str, float]) -> Simulate:
     """Two arms on one power law in C with one setting; log losses of pairs differ by the layout's noise."""
     rung, _, seed = layout.places
     n_params = np.geomspace(3e4, 3e5, layout.rungs).round()[rung]
     compute = 96 * n_params**2
     truth = law["A"] * compute ** -law["alpha"]
 
-    def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Simulated:
+    def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Covered:
         shared = 2 * LOG_NOISE * rng.standard_normal(len(truth))
         noise = {"reference": shared, "arm": shared + LOG_NOISE * 2**0.5 * layout.noise(rng)}
         blocks = _split(rng, len(truth)) if layout.split else None
@@ -148,6 +147,8 @@ def multipliers(layout: Layout, law: dict[str, float]) -> Callable[..., Simulate
                 "rung": rung.astype(str),
             }
             table = pd.DataFrame(columns).assign(arm=arm, loss=loss)
+            if layout.streams:
+                table = table.assign(stream=[f"{r} {s}" for r, s in zip(rung, seed, strict=True)])
             if blocks is not None:
                 by_block = loss[:, None] + (blocks if arm == "arm" else np.zeros_like(blocks))
                 table = table.assign(
@@ -171,10 +172,29 @@ def multipliers(layout: Layout, law: dict[str, float]) -> Callable[..., Simulate
     return simulate
 
 
-def wrong_law(bend: float, n_rungs: int = 4, n_seeds: int = 3) -> Callable[..., Simulated]:
+def looked_at(looks: tuple[int, ...], n_rungs: int = 3) -> Simulate:
+    """No true difference, judged at declared numbers of seeds that share one alpha: is one found?"""
+    rung, seed = (axis.ravel() for axis in np.indices((n_rungs, looks[-1])))
+    limits = np.array(nominal(looks, 1 - LEVEL))
+
+    def simulate(rng: np.random.Generator, _: AnalysisOptions) -> Covered:
+        sample = PairedSample.of(PAIR_SD * rng.standard_normal(len(rung)), rung)
+        reached = [inference.overall(sample.kept(seed < look)) for look in looks]
+        found = np.array([estimate.p_value() for estimate in reached], float) < limits
+        # The first look that finds a difference is the last one.
+        decided = reached[int(np.argmax(found))] if found.any() else None
+        return {
+            "mean difference, over all looks": decided is None,
+            "called better": decided is not None and decided.value < 0,
+        }
+
+    return simulate
+
+
+def wrong_law(bend: float, n_rungs: int = 4, n_seeds: int = 3) -> Simulate:
     """A power law whose exponent changes by ``bend`` per e-fold of compute, or none: called a lack of fit?"""
 
-    def simulate(rng: np.random.Generator, _: AnalysisOptions) -> Simulated:
+    def simulate(rng: np.random.Generator, _: AnalysisOptions) -> Covered:
         compute = np.repeat(np.geomspace(1e11, 1e13, n_rungs), n_seeds)
         away = np.log(compute / 1e12)
         loss = np.exp(1.2 - 0.09 * away + bend * away**2 + LOG_NOISE * rng.standard_normal(len(compute)))

@@ -97,23 +97,6 @@ def test_what_comes_after_the_deciding_look_is_exploratory(sweep):
     assert "Exploratory, after the plan: over all 16 pairs" in late.sentence
 
 
-def test_looks_under_no_difference_find_one_as_seldom_as_alpha_says():
-    """500 designs of 3 rungs and up to 4 seeds; the standard error of the share is 0.01."""
-    from scalevec.analysis.statistics.looks import nominal
-    from scalevec.analysis.statistics.paired import overall
-    from scalevec.analysis.statistics.sample import PairedSample
-
-    rng = np.random.default_rng(5)
-    cells = np.repeat(np.arange(3.0), 4)
-    seeds = np.tile(np.arange(4), 3)
-    n_found = 0
-    for _ in range(500):
-        sample = PairedSample.of(rng.normal(size=12), cells)
-        p = [overall(sample.kept(seeds < n)).p_value() for n in LOOKS]
-        n_found += bool((np.array(p, float) < nominal(LOOKS, 0.05)).any())
-    assert n_found / 500 < 0.07
-
-
 @pytest.mark.parametrize("looks", [(3, 2), (0, 2), (), (2, 2)])
 def test_looks_that_do_not_increase_are_refused(sweep, looks):
     with pytest.raises(DataError, match="looks is"):

@@ -1,0 +1,132 @@
+"""Data sets of one arm on a known law, and whether the intervals of its fit contain the truth."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from scalevec.analysis.data.tidy import FloatArray, checked
+from scalevec.analysis.errors import DataError
+from scalevec.analysis.fits import intervals
+from scalevec.analysis.fits.fit import fit_arm
+from scalevec.analysis.fits.profile_likelihood import prediction_profile, profile
+from scalevec.analysis.laws import law_named
+from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.solver.best_fit import fit_points
+from scalevec.analysis.solver.design import DesignMatrix
+
+LEVEL = 0.95
+NOISE = 3e-3
+"""sd of the log loss of one trial."""
+CHINCHILLA = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
+Covered = Mapping[str, float]
+Simulate = Callable[[np.random.Generator, AnalysisOptions], Covered]
+
+
+def grid(n_sizes: int, n_budgets: int, n_seeds: int) -> Simulate:
+    """Hoffmann's law on sizes x token budgets x seeds."""
+
+    def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Covered:
+        sizes, tokens = np.meshgrid(np.geomspace(1e7, 1e9, n_sizes), np.geomspace(1e8, 1e10, n_budgets))
+        n, d = (np.repeat(values.ravel(), n_seeds) for values in (sizes, tokens))
+        loss = law_named("chinchilla").predict(CHINCHILLA, {"N": n, "D": d})
+        loss = loss * np.exp(rng.normal(0, NOISE, len(n)))
+        return of_one_arm({"N": n, "D": d}, loss, np.arange(len(n)), "chinchilla", CHINCHILLA, settings)
+
+    return simulate
+
+
+def checkpoints(n_runs: int, n_points: int) -> Simulate:
+    """Checkpoints along runs of different sizes: a run's points share two thirds of their variance."""
+
+    def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Covered:
+        sizes = np.geomspace(1e7, 1e9, n_runs)
+        n = np.repeat(sizes, n_points)
+        d = n * np.tile(np.geomspace(10, 160, n_points), n_runs)
+        run = np.repeat(np.arange(n_runs), n_points)
+        loss = law_named("chinchilla").predict(CHINCHILLA, {"N": n, "D": d})
+        noise = rng.normal(0, NOISE, n_runs)[run] + rng.normal(0, NOISE / np.sqrt(2), len(n))
+        return of_one_arm({"N": n, "D": d}, loss * np.exp(noise), run, "chinchilla", CHINCHILLA, settings)
+
+    return simulate
+
+
+def isoflops(n_budgets: int, n_sizes: int) -> Simulate:
+    """Sizes around the optimum of Hoffmann's law at each budget, and the power law of the vertices."""
+
+    def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Covered:
+        budgets = np.repeat(np.geomspace(1e19, 1e21, n_budgets), n_sizes)
+        n = _optimal_size(budgets) * np.tile(np.geomspace(0.25, 4.0, n_sizes), n_budgets)
+        return _of_optima(n, budgets / 6 / n, np.arange(len(n)), rng.normal(0, NOISE, len(n)), settings)
+
+    return simulate
+
+
+def curves(n_runs: int) -> Simulate:
+    """Training curves on Hoffmann's law, each with an offset of its own, and the law of their envelope."""
+
+    def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Covered:
+        n = np.repeat(np.geomspace(1e7, 1e10, n_runs), 60)
+        d = np.tile(np.geomspace(1e8, 1e13, 60), n_runs)
+        run = np.repeat(np.arange(n_runs), 60)
+        return _of_optima(n, d, run, rng.normal(0, NOISE, n_runs)[run], settings)
+
+    return simulate
+
+
+def _optimal_size(compute: FloatArray) -> FloatArray:
+    """N* of Hoffmann's law at C = 6 N D."""
+    a, b = CHINCHILLA["alpha"], CHINCHILLA["beta"]
+    ratio = a * CHINCHILLA["A"] / (b * CHINCHILLA["B"])
+    return np.asarray(ratio ** (1 / (a + b)) * (compute / 6) ** (b / (a + b)))
+
+
+def _of_optima(
+    n: FloatArray, d: FloatArray, run: FloatArray, noise: FloatArray, settings: AnalysisOptions
+) -> Covered:
+    """The intervals of the exponent and of N* at twice the largest compute that has an optimum."""
+    loss = law_named("chinchilla").predict(CHINCHILLA, {"N": n, "D": d}) * np.exp(noise)
+    table = pd.DataFrame({"n_params": n, "n_tokens": d, "loss": loss, "cluster": run.astype(str)})
+    try:
+        fitted = fit_arm(checked(table), replace(settings, hold_out="none"))
+    except DataError:
+        return {}
+    at = fitted.prediction["at"]["C"]
+    exponent = CHINCHILLA["beta"] / (CHINCHILLA["alpha"] + CHINCHILLA["beta"])
+    return {
+        "a": covers(fitted.intervals.get("a"), exponent),
+        "prediction at 2 C": covers(fitted.prediction["interval"], float(_optimal_size(np.array([at]))[0])),
+    }
+
+
+def of_one_arm(
+    variables: dict[str, FloatArray],
+    loss: FloatArray,
+    clusters: FloatArray,
+    law: str,
+    truth: dict[str, float],
+    settings: AnalysisOptions,
+) -> Covered:
+    """The intervals of one arm's parameters and of its prediction at twice the largest compute."""
+    fit = fit_points(DesignMatrix(law_named(law), variables), loss, settings)
+    cells = np.unique(np.stack(list(variables.values())), axis=1, return_inverse=True)[1].ravel()
+    names = pd.Series([str(cluster) for cluster in clusters])
+    far = {name: float(v.max() * (2.0 if name == "x" else 2**0.5)) for name, v in variables.items()}
+    wanted = float(law_named(law).predict(truth, {name: np.array([v]) for name, v in far.items()})[0])
+    if settings.interval == "profile":
+        profiled = {name: profile(fit, name, LEVEL).interval for name in truth}
+        profiled["prediction at 2 C"] = prediction_profile(fit, far, LEVEL).interval
+        truths = {**truth, "prediction at 2 C": wanted}
+        return {name: covers(interval, truths[name]) for name, interval in profiled.items()}
+    built = intervals.replicates(fit, cells.astype(float), names, settings)
+    if isinstance(built, intervals.NoInterval):
+        return {}
+    covered = {name: covers(b, truth[name]) for name, b in built.parameters(fit, LEVEL)[0].items()}
+    covered["prediction at 2 C"] = covers(built.prediction(fit, far, LEVEL), wanted)
+    return covered
+
+
+def covers(interval: tuple[float, float] | None, truth: float) -> bool:
+    """An interval that is not given covers nothing and is counted as a miss."""
+    return interval is not None and interval[0] <= truth <= interval[1]
