@@ -70,7 +70,7 @@ class Points:
     def ours(self) -> FittedLaw:
         """The global fit of this project."""
         points = DesignMatrix(law_named("chinchilla"), {"N": self.n, "D": self.d})
-        return fit_points(points, self.y, AnalysisOptions(delta=DELTA))
+        return fit_points(points, self.y, AnalysisOptions(loss="huber", delta=DELTA))
 
 
 def simulated(n_points: int) -> pd.DataFrame:

@@ -194,16 +194,21 @@ def plan_sentences(plan: Mapping[str, Any]) -> list[str]:
         sentences.append(
             f"Decided at the look at {plan['look']} seeds (declared: {looks}); interval and p allow for them."
         )
-    if after := plan["exploratory"]:
-        error = after["standard_error"]
-        shown = "no noise figure" if error is None else f"standard error {error:.4f}"
-        sentences.append(
-            f"Exploratory, after the plan: over all {after['pairs']} pairs the difference is "
-            f"{signed(after['mean'])} ({shown})."
-        )
+    sentences += exploratory_sentence(plan)
     if plan["dropped"]:
         sentences.append(f"Dropped by the sweep file: {'; '.join(plan['dropped'])}.")
     return sentences
+
+
+def exploratory_sentence(plan: Mapping[str, Any]) -> list[str]:
+    """The estimate over all pairs, where some came after the verdict; else nothing."""
+    after = plan["exploratory"]
+    if not after:
+        return []
+    error = after["standard_error"]
+    shown = "no noise figure" if error is None else f"standard error {error:.4f}"
+    estimate = f"over all {after['pairs']} pairs the difference is {signed(after['mean'])} ({shown})"
+    return [f"Exploratory, after the plan: {estimate}."]
 
 
 def dropped_trials(dropped: Sequence[Record], arms: Sequence[str]) -> list[str]:

@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from scalevec.analysis.comparison.compare import Comparison
+from scalevec.analysis.comparison.plan import exploratory_sentence
 from scalevec.analysis.formatting import aligned, p_value, percent, signed, span, unit_of
 
 MOST_LINES = 14
@@ -47,8 +48,7 @@ def _row(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _changes(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """What would change each verdict, in lines of the table's width."""
+    """What came after each verdict and what would change it, in lines of the table's width."""
     for comparison in comparisons:
-        yield from textwrap.wrap(
-            f"{comparison.arm}: {comparison.would_change}", _WIDTH, subsequent_indent="  "
-        )
+        words = " ".join([*exploratory_sentence(comparison.plan), comparison.would_change])
+        yield from textwrap.wrap(f"{comparison.arm}: {words}", _WIDTH, subsequent_indent="  ")

@@ -51,6 +51,12 @@ def test_it_has_at_most_14_lines(comparison, n_arms):
     assert len(verdict_table(arms).splitlines()) <= MOST_LINES
 
 
+def test_an_estimate_that_came_after_the_verdict_stands_beside_it(comparison):
+    after = {"mean": -0.0412, "standard_error": 0.0021, "pairs": 9}
+    text = verdict_table([dataclasses.replace(comparison, plan={**comparison.plan, "exploratory": after})])
+    assert "new: Exploratory, after the plan: over all 9 pairs the difference is −0.0412" in text
+
+
 def test_an_arm_without_pairs_has_no_numbers(comparison):
     nothing = dataclasses.replace(
         comparison.loss_difference, mean=None, interval=None, p_value=None, p_holm=None
