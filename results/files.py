@@ -139,6 +139,13 @@ def _write_synced(path: Path, content: bytes) -> None:
         os.close(descriptor)
 
 
+def keep_others_from_writing() -> int:
+    """Let nobody but this user write what this process makes from now on; return the umask of before."""
+    before = os.umask(0o077)
+    os.umask(before | 0o022)
+    return before
+
+
 def names_in(folder: Path) -> list[str]:
     """The names in ``folder``, sorted; none where it does not exist or is no folder."""
     try:

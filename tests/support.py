@@ -97,8 +97,11 @@ OF_ONE_CALL = ("SCALEVEC_CACHE_DIR", "COLUMNS", "PYTEST_CURRENT_TEST")
 _servers: dict[frozenset[tuple[str, str]], ForkServer] = {}
 
 
-def kept_server(environment: Mapping[str, str], _log: IO[bytes]) -> ForkServer:
-    """A fork server that stays for later commands of these variables: each takes seconds to load torch."""
+def kept_server(environment: Mapping[str, str], _log: IO[bytes], _runs_dir: Path) -> ForkServer:
+    """A fork server that stays for later commands of these variables: each takes seconds to load torch.
+
+    It runs from the checkout: each folder of runs would have a snapshot, and need a server, of its own.
+    """
     variables = {name: value for name, value in environment.items() if name not in OF_ONE_CALL}
     key = frozenset(variables.items())
     if key not in _servers or _servers[key].gone:

@@ -34,6 +34,8 @@ class WorkerExit(IntEnum):
     RESULT = 0
     ERROR = 1
     REFUSED = 2
+    FOREIGN_CODE = 3
+    """The code that it was sent with is not there, has changed, or other code came before it."""
     NO_SPACE = 74
     """The disk (or its quota) is full; trying again at once would fail again."""
     STOPPED = 75

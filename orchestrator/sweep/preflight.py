@@ -21,7 +21,8 @@ from scalevec.model.training.corpora.prepare import CorpusError, open_corpus, re
 from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE, Job, ResourceRequest
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.base import Ended, Executor, Site
-from scalevec.orchestrator.worker.provenance import HOME, code_state, foreign_package
+from scalevec.orchestrator.snapshots.snapshot import code_name
+from scalevec.orchestrator.worker.provenance import code_state, foreign_package
 from scalevec.results.files import (
     AlreadyWrittenError,
     CorruptRecordError,
@@ -106,7 +107,7 @@ def code_here() -> dict[str, str | None]:
         "torch": _version("torch"),
         "scalevec": f"{_version('scalevec')} ({state['source']})",
         "commit of the checkout": state["commit"],
-        "folder of scalevec": str(HOME),
+        "code of scalevec": code_name(),
     }
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.metadata
 import importlib.util
+import json
 import platform
 import socket
 import subprocess
@@ -12,11 +13,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import scalevec
+
 HOME = Path(__file__).resolve().parents[2]
 """The folder that holds our five packages: a checkout, or ``scalevec`` in site-packages."""
+ORIGIN = HOME.parent / "origin.json"
+"""Only beside a snapshot (``orchestrator.snapshots``): what :func:`code_state` was where it was taken."""
 OUR_PACKAGES = ("orchestrator", "sweeps", "model", "results", "analysis")
 STORE_OPTION, HIDDEN = "--store", "***"
-VERSIONED = ("scalevec", "torch", "numpy", "tokenizers", "safetensors")
+VERSIONED = ("torch", "numpy", "tokenizers", "safetensors")
 
 
 def environment() -> dict[str, Any]:
@@ -74,7 +79,8 @@ def cpu_model() -> str:
 @cache
 def versions() -> Mapping[str, str]:
     """Return the versions of :data:`VERSIONED` as this process first found them: loaded is loaded."""
-    return {name: importlib.metadata.version(name) for name in VERSIONED}
+    installed = {name: importlib.metadata.version(name) for name in VERSIONED}
+    return {"scalevec": scalevec.__version__, **installed}
 
 
 @cache
@@ -85,6 +91,9 @@ def code_state() -> Mapping[str, Any]:
     are None outside a git checkout of ours. As this process first found it: its code is loaded, whatever
     happens to the files.
     """
+    if ORIGIN.is_file():
+        origin: dict[str, Any] = json.loads(ORIGIN.read_bytes())
+        return origin
     # A venv often lies inside the user's own repository: git would answer with the user's commit.
     top = _git("rev-parse", "--show-toplevel")
     commit = _git("rev-parse", "HEAD") if top and Path(top).resolve() == HOME else None
@@ -95,6 +104,11 @@ def code_state() -> Mapping[str, Any]:
         "dirty": None if changes is None else bool(changes),
         "local_changes": None if changes is None else _digest(changes),
     }
+
+
+def snapshot_name() -> str | None:
+    """Return the name of the snapshot that this process runs from; None outside of one."""
+    return HOME.parent.name if ORIGIN.is_file() else None
 
 
 def _digest(changes: str) -> str:

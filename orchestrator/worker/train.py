@@ -30,7 +30,7 @@ from scalevec.model.training.loop import TrainingInterruptedError, train
 from scalevec.model.trunks import trunk_id
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import was_called_off
-from scalevec.orchestrator.worker.provenance import environment, foreign_package, machine
+from scalevec.orchestrator.worker.provenance import environment, foreign_package, machine, snapshot_name
 from scalevec.results.claims import AlreadyClaimedError, Claim, acquire
 from scalevec.results.files import AlreadyWrittenError
 from scalevec.results.run_directory import RunDirectory, trunk_path
@@ -200,6 +200,7 @@ def _record_start(recorder: RunDirectoryRecorder, options: RunOptions) -> None:
         step=step,
         micro_batch=options.micro_batch,
         node=os.environ.get("SLURMD_NODENAME"),
+        code=snapshot_name(),
     )
 
 
@@ -250,7 +251,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("trial_id")
     values = parser.parse_args(arguments)
     if problem := foreign_package():
-        raise SystemExit(problem)
+        print(problem, file=sys.stderr)
+        return WorkerExit.FOREIGN_CODE
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     return run_attempt(values.runs, values.trial_id, from_dict(RunOptions, values.options), values.job)
 

@@ -90,6 +90,7 @@ def test_a_sweep_is_trained_and_reported_beside_packages_with_our_names(installe
     installed.call("scalevec", "run", "tiny.yaml")
     code = "import scalevec; print(*scalevec.open('runs').results('tiny').status)"
     assert installed.call("python", "-c", code).stdout.split() == ["completed"] * 2
+    assert len(list(installed.folder.glob("runs/snapshots/*/*/scalevec/analysis/__init__.py"))) == 1
     installed.call("scalevec", "report", "tiny", "-o", "report.html")
     assert "unified" in (installed.folder / "report.html").read_text()
 

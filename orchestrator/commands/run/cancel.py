@@ -30,6 +30,7 @@ def cancel(
     from scalevec.orchestrator.scheduling.ownership import wanted_elsewhere
     from scalevec.orchestrator.sweep.controller import directory_of
     from scalevec.orchestrator.sweep.job_ending import end_jobs
+    from scalevec.orchestrator.sweep.others_jobs import refuse_others_jobs
     from scalevec.orchestrator.sweep.removed import removed_trials
 
     folder = SweepFolder.of(runs_dir, sweep_folder(source, runs_dir).name)
@@ -39,13 +40,14 @@ def cancel(
         states = recorded_states(source, runs_dir)
     elsewhere = wanted_elsewhere(runs_dir, folder.name, _open(states))
     ours = [(directory, state) for directory, state in states if directory.trial_id not in elsewhere]
-    # First: from here on nobody sends any of them, whatever becomes of this process.
+    controllers = [] if removed else [directory_of(runs_dir, folder.name)]
+    directories = [*controllers, *(directory for directory, _ in ours)]
+    refuse_others_jobs(folder.name, runs_dir, directories, profile, Path(source).parent)
+    # Before a job is ended: from here on nobody sends any of them, whatever becomes of this process.
     if not removed:
         folder.call_off()
     _forbid(ours)
-    trials = [directory for directory, _ in ours]
-    controllers = [] if removed else [directory_of(runs_dir, folder.name)]
-    ended = end_jobs(folder.name, runs_dir, [*controllers, *trials], profile, Path(source).parent)
+    ended = end_jobs(folder.name, runs_dir, directories, profile, Path(source).parent)
     alive = {directory.trial_id for directory in ended.alive}
     done = [name for name in _open(ours) if name not in alive]
     for name in done:

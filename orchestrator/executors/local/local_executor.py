@@ -17,6 +17,7 @@ from scalevec.orchestrator.attempts.jobs import FORK_SERVER, WORKER, Job
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.base import Ended, Site
 from scalevec.orchestrator.executors.worker_process import worker_environment
+from scalevec.orchestrator.snapshots.snapshot import taken
 from scalevec.results.claims import process_identity, process_lives
 
 POLL_S = 0.05
@@ -89,15 +90,17 @@ class Forked:
 class ForkServer:
     """Forks workers with the variables ``environment``; they outlive it, and it ends with its owner.
 
-    What keeps it from loading is printed into ``log``.
+    It runs from the snapshot under ``runs_dir``. What keeps it from loading is printed into ``log``.
     """
 
-    def __init__(self, environment: Mapping[str, str], log: IO[bytes] | None = None) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], log: IO[bytes] | None = None, runs_dir: Path | None = None
+    ) -> None:
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             # A session of its own: a Ctrl-C at the terminal must not reach it.
             self._process = subprocess.Popen(
-                FORK_SERVER,
+                FORK_SERVER if runs_dir is None else taken(runs_dir).command(FORK_SERVER),
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL if log is None else log,
@@ -209,6 +212,7 @@ class LocalExecutor:
 
     def __init__(self, site: Site) -> None:
         self.slots = site.slots
+        self._runs_dir = site.runs_dir
         self._gpus = visible_gpus()
         self._running: dict[str, _WatchedProcess] = {}
         self._servers: dict[int, ForkServer] = {}
@@ -237,7 +241,7 @@ class LocalExecutor:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         with job.log.open("ab") as log:
             forked = self._forked(job, environment, log) if _can_be_forked(job) else None
-            process = forked or Fresh(job.command, environment, log)
+            process = forked or Fresh(taken(self._runs_dir).command(job.command), environment, log)
         number = _number(process.identity)
         self._running[number] = _WatchedProcess(process, gpus, min(1.0, job.request.gpus))
         return number
@@ -246,7 +250,7 @@ class LocalExecutor:
         """None where no server can be had; why is in the log of the first job that asked for it."""
         server = self._servers.get(job.request.cpus)
         if server is None or (server.gone and server.has_served):
-            server = self._servers[job.request.cpus] = ForkServer(environment, log)
+            server = self._servers[job.request.cpus] = ForkServer(environment, log, self._runs_dir)
         if server.gone:
             return None
         with suppress(ServerGoneError):

@@ -22,6 +22,7 @@ from scalevec.orchestrator.executors.ray.ray_nodes import (
     is_gone,
     name_of,
 )
+from scalevec.orchestrator.snapshots.snapshot import taken
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -107,7 +108,9 @@ class RayExecutor:
         number = secrets.token_hex(8)
         where = (self._folder / number).resolve()
         task = _remote().options(max_retries=0, name=job.label or None, **options)
-        reference = task.remote(job.command, job.log, where, options["num_cpus"])
+        reference = task.remote(
+            taken(self.site.runs_dir).command(job.command), job.log, where, options["num_cpus"]
+        )
         self._tasks[number] = _Sent(reference, where)
         return number
 

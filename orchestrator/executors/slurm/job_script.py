@@ -18,7 +18,14 @@ from scalevec.orchestrator.attempts.churn import little_progress
 from scalevec.orchestrator.attempts.retry_policy import Decision, attempt_of, decide, was_called_off
 from scalevec.orchestrator.executors.worker_process import start_bound
 from scalevec.results.claims import end_claim
-from scalevec.results.files import CorruptRecordError, names_in, read_json, utc_now, write_json
+from scalevec.results.files import (
+    CorruptRecordError,
+    keep_others_from_writing,
+    names_in,
+    read_json,
+    utc_now,
+    write_json,
+)
 from scalevec.results.run_directory import RunDirectory
 
 POLL_S = 0.1
@@ -92,13 +99,6 @@ class JobRecord:
     def is_cancelled(self) -> bool:
         """Whether somebody asked for it."""
         return (self.folder / "cancelled" / self.file_name).exists()
-
-
-def keep_others_from_writing() -> int:
-    """Let nobody but this user write what this process makes from now on; return the umask of before."""
-    before = os.umask(0o077)
-    os.umask(before | 0o022)
-    return before
 
 
 def is_final(record: dict[str, Any] | None) -> bool:

@@ -29,9 +29,9 @@ from scalevec.orchestrator.executors.slurm.job_script import (
     Entry,
     JobRecord,
     is_final,
-    keep_others_from_writing,
 )
-from scalevec.results.files import CorruptRecordError, read_json, write_json
+from scalevec.orchestrator.snapshots.snapshot import Snapshot, taken
+from scalevec.results.files import CorruptRecordError, keep_others_from_writing, read_json, write_json
 from scalevec.results.run_directory import RunDirectory
 
 T = TypeVar("T")
@@ -138,8 +138,9 @@ class Submitter:
         folder = self.home / token
         self.home.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o755)  # the node will unpickle what lies here: nobody else may put it there
-        payloads = [self._payload(folder, bundle) for bundle in bundles]
-        executor = self._submitit(folder, bundles)
+        code = taken(self.site.runs_dir)
+        payloads = [self._payload(folder, bundle, code) for bundle in bundles]
+        executor = self._submitit(folder, bundles, code)
         umask = keep_others_from_writing()
         try:
             with slurm_queue.outside_any_job():
@@ -177,17 +178,25 @@ class Submitter:
         )
         (job.directory / "submit.sh").write_text(script)
 
-    def _payload(self, folder: Path, bundle: Sequence[Job]) -> Bundle:
+    def _payload(self, folder: Path, bundle: Sequence[Job], code: Snapshot) -> Bundle:
         entries = (
-            Entry(job.trial_id, job.command, str(job.directory.resolve()), job.token, job.request.cpus)
+            Entry(
+                job.trial_id,
+                code.command(job.command),
+                str(job.directory.resolve()),
+                job.token,
+                job.request.cpus,
+            )
             for job in bundle
         )
         return Bundle(str(folder), tuple(entries), self.site.profile.preempt == "requeue")
 
-    def _submitit(self, folder: Path, bundles: Sequence[Sequence[Job]]) -> submitit.SlurmExecutor:
+    def _submitit(
+        self, folder: Path, bundles: Sequence[Sequence[Job]], code: Snapshot
+    ) -> submitit.SlurmExecutor:
         # -P keeps what lies in the working directory from standing before our packages.
         executor = submitit.SlurmExecutor(
-            folder, max_num_timeout=MANY_TIMEOUTS, python=f"{shlex.quote(sys.executable)} -P"
+            folder, max_num_timeout=MANY_TIMEOUTS, python=shlex.join((sys.executable, "-P", code.start))
         )
         executor.update_parameters(**self.parameters(folder.name, bundles))
         return executor

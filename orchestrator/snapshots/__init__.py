@@ -1,0 +1,1 @@
+"""The code that trials run from, kept beside them."""
