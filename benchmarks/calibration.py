@@ -34,8 +34,8 @@ class Design:
 
 def designs() -> dict[str, Design]:
     """The designs, each with the settings that a user gets by default, where its name says no other."""
-    found = [*_of_two_arms(), *_of_one_arm(), *_of_differences()]
-    return {design.name: design for design in found}
+    of_all_kinds = [*_of_two_arms(), *_of_one_arm(), *_of_differences()]
+    return {design.name: design for design in of_all_kinds}
 
 
 def _of_two_arms() -> Iterator[Design]:

@@ -180,9 +180,9 @@ def looked_at(looks: tuple[int, ...], n_rungs: int = 3) -> Simulate:
     def simulate(rng: np.random.Generator, _: AnalysisOptions) -> Covered:
         sample = PairedSample.of(PAIR_SD * rng.standard_normal(len(rung)), rung)
         reached = [inference.overall(sample.kept(seed < look)) for look in looks]
-        found = np.array([estimate.p_value() for estimate in reached], float) < limits
+        is_below = np.array([estimate.p_value() for estimate in reached], float) < limits
         # The first look that finds a difference is the last one.
-        decided = reached[int(np.argmax(found))] if found.any() else None
+        decided = reached[int(np.argmax(is_below))] if is_below.any() else None
         return {
             "mean difference, over all looks": decided is None,
             "called better": decided is not None and decided.value < 0,
