@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import scalevec
 from scalevec.model.training.durable_files import complete_directory
 from scalevec.orchestrator.snapshots.start import (
     ORIGIN,
@@ -28,7 +27,7 @@ from scalevec.orchestrator.snapshots.start import (
     problem_of,
 )
 from scalevec.orchestrator.snapshots.unused import drop_unused
-from scalevec.orchestrator.worker.provenance import HOME, code_state, snapshot_name
+from scalevec.orchestrator.worker.provenance import HOME, INSTALLED, code_state, snapshot_name
 from scalevec.results.files import keep_others_from_writing
 from scalevec.results.run_directory import user_name
 
@@ -87,7 +86,7 @@ def code_name() -> str:
 
 def _live_files() -> Iterator[tuple[str, Path]]:
     """The files of a checkout or of an installed wheel, each with its path in a wheel."""
-    package = Path(scalevec.__file__).parent
+    package = Path(str(INSTALLED.__file__)).parent
     yield from ((f"{PACKAGE}/{path.name}", path) for path in files_below(package) if path.parent == package)
     for part in PARTS:
         for path in files_below(HOME / part):

@@ -13,12 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import scalevec
-
 HOME = Path(__file__).resolve().parents[2]
 """The folder that holds our five packages: a checkout, or ``scalevec`` in site-packages."""
 ORIGIN = HOME.parent / "origin.json"
 """Only beside a snapshot (``orchestrator.snapshots``): what :func:`code_state` was where it was taken."""
+INSTALLED = sys.modules["scalevec"]
+"""What holds the five packages, and says our version."""
 OUR_PACKAGES = ("orchestrator", "sweeps", "model", "results", "analysis")
 STORE_OPTION, HIDDEN = "--store", "***"
 VERSIONED = ("torch", "numpy", "tokenizers", "safetensors")
@@ -80,7 +80,7 @@ def cpu_model() -> str:
 def versions() -> Mapping[str, str]:
     """Return the versions of :data:`VERSIONED` as this process first found them: loaded is loaded."""
     installed = {name: importlib.metadata.version(name) for name in VERSIONED}
-    return {"scalevec": scalevec.__version__, **installed}
+    return {"scalevec": INSTALLED.__version__, **installed}
 
 
 @cache
