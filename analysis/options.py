@@ -19,6 +19,7 @@ Interval = Literal["auto", "seed-t", "residual-t", "cluster-t", "percentile", "p
 NConvention = Literal["matrices", "with-embedding", "total", "as-given"]
 CConvention = Literal["6nd", "counted", "given"]
 Unit = Literal["nats-per-token", "bits-per-token", "bits-per-byte", "loss"]
+RepeatedSeeds = Literal["may-share", "independent"]
 
 VARIABLES: dict[str, str] = {"N": "parameters", "D": "tokens", "C": "FLOPs"}
 LOSSES: dict[Loss, str] = {
@@ -53,6 +54,10 @@ C_CONVENTIONS: dict[CConvention, str] = {
     "6nd": "6 x N x tokens",
     "counted": "FLOPs counted from the architecture, attention and head included",
     "given": "the column flops as it is",
+}
+REPEATED_SEEDS: dict[RepeatedSeeds, str] = {
+    "may-share": "rungs of one seed may share an effect of it: a claim must hold over whole seeds too",
+    "independent": "a seed's random numbers differ from rung to rung",
 }
 EACH_ROW = "row"
 """``--cluster row``: each row is a run of its own, where no column of this name says otherwise."""
@@ -109,6 +114,10 @@ class AnalysisOptions:
     looks: tuple[int, ...] | None = field(
         default=None,
         metadata=_help("Numbers of seeds at which the arms are judged, declared before the first result."),
+    )
+    repeated_seeds: RepeatedSeeds = field(
+        default="may-share",
+        metadata=_help("What a seed that rungs repeat means where no stream is recorded.", REPEATED_SEEDS),
     )
     settings: tuple[str, ...] | None = field(
         default=None, metadata=_help("Further columns in which a pair must agree (default: a sweep's grid).")
@@ -172,6 +181,7 @@ class OptionChanges(TypedDict, total=False):
     unit: Unit
     margin: float | None
     looks: tuple[int, ...] | None
+    repeated_seeds: RepeatedSeeds
     settings: tuple[str, ...] | None
 
 

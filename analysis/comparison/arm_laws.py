@@ -64,7 +64,9 @@ def held_out_difference(pairs: Pairs, options: AnalysisOptions) -> dict[str, Any
     A column to hold out by, or an expression, is one of the pairs' key.
     """
     which = options.hold_out
-    if which == "none" or pairs.complete.empty:
+    if which == "none":
+        return {"by": "none", "reason": "none was asked for"}
+    if pairs.complete.empty:
         return {}
     problem = _problem(pairs, options)
     if problem:

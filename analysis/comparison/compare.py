@@ -11,8 +11,10 @@ from scalevec.analysis.comparison import carried, cautions, environment
 from scalevec.analysis.comparison.arm_laws import fitted_laws, held_out_difference, joint_against_separate
 from scalevec.analysis.comparison.differences import (
     LossDifference,
+    OverSeeds,
     PairedArm,
     RungDifference,
+    checks_over_seeds,
     corrected_differences,
     rung_differences,
     trend_per_decade,
@@ -55,6 +57,7 @@ from scalevec.analysis.options import (
     Loss,
     NConvention,
     OptionChanges,
+    RepeatedSeeds,
     Residual,
     Unit,
     Variable,
@@ -62,7 +65,7 @@ from scalevec.analysis.options import (
 )
 
 _CRITERION = ("law", "x", "y", "loss", "delta", "residual", "n_convention", "c_convention")
-_STATED = (*_CRITERION, "unit", "where", "level", "seed", "cluster")
+_STATED = (*_CRITERION, "unit", "where", "level", "seed", "cluster", "repeated_seeds")
 """The options that a comparison repeats under their own names."""
 
 
@@ -104,10 +107,13 @@ class Comparison:
         plan: Planned pairs, those with a result, the declared looks (numbers of seeds), the look reached and
             the next one, what was dropped, and the mean with its standard error over all pairs
             (``exploratory``) where some came after the verdict.
+        over_seeds: The mean difference with whole seeds as what varies, which a claim needs too where rungs
+            repeat seeds without recorded streams; None where they do not, or are stated to be independent.
         level: Level of the intervals.
         law: The law that gives multipliers; ``x`` is its variable (N, D or C) and ``y`` what is judged.
         loss: The loss of the fit; ``delta`` is Huber's and ``residual`` the scale it acts on.
-        n_bootstrap: Bootstrap replicates; ``seed`` is theirs and ``cluster`` the column of dependent rows.
+        n_bootstrap: Bootstrap replicates; ``seed`` is theirs and ``cluster`` the column of dependent rows;
+            ``repeated_seeds`` is what a seed that rungs repeat was taken to mean.
         n_convention: What N counts; ``c_convention`` what C counts; ``unit`` is that of losses.
         laws: The fitted law of each side in each variable that was needed, with its optimality and starts.
         where: The expression by which rows were chosen; None for all.
@@ -140,6 +146,7 @@ class Comparison:
     environments: dict[str, list[str]]
     interim: str
     plan: dict[str, Any]
+    over_seeds: OverSeeds | None
     level: float
     law: str
     x: Variable
@@ -150,6 +157,7 @@ class Comparison:
     n_bootstrap: int
     seed: int
     cluster: str
+    repeated_seeds: RepeatedSeeds
     n_convention: NConvention
     c_convention: CConvention
     unit: Unit
@@ -213,9 +221,10 @@ def compared(trials: ComparedTrials) -> list[Comparison]:
         for comparison, (_, evidence) in zip(comparisons, family, strict=True)
     ]
     levels = [paired.level(trials.options.level) for paired, _ in family]
+    held = [comparison.hold_out for comparison in comparisons]
     return [
         dataclasses.replace(comparison, scaling=answer, scaling_sentence=sentence)
-        for comparison, (answer, sentence) in zip(comparisons, answers(growths, levels), strict=True)
+        for comparison, (answer, sentence) in zip(comparisons, answers(growths, levels, held), strict=True)
     ]
 
 
@@ -237,9 +246,10 @@ def judged(trials: ComparedTrials) -> list[tuple[PairedArm, Evidence]]:
     family = [trials.paired(arm) for arm in trials.others]
     _require_common_cells([paired.pairs for paired in family], trials.reference)
     differences = corrected_differences(family, trials.options.level)
+    checks = checks_over_seeds(family, trials.options)
     return [
-        (paired, evidence_of(trials, paired, difference))
-        for paired, difference in zip(family, differences, strict=True)
+        (paired, evidence_of(trials, paired, difference, check))
+        for paired, difference, check in zip(family, differences, checks, strict=True)
     ]
 
 
@@ -286,9 +296,9 @@ def _comparison(
         pairs=evidence.n_pairs,
         loss_difference=evidence.difference,
         by_rung=tuple(rung_differences(paired, chosen.level)),
-        compute_multipliers=_noted(without_extrapolated(of_arm.compute, problem), evidence),
-        token_multipliers=_noted(without_extrapolated(of_arm.token, problem), evidence),
-        time_multipliers=_noted(without_extrapolated(of_arm.time, problem), evidence),
+        compute_multipliers=_noted(without_extrapolated(of_arm.compute, hold_out), evidence),
+        token_multipliers=_noted(without_extrapolated(of_arm.token, hold_out), evidence),
+        time_multipliers=_noted(without_extrapolated(of_arm.time, hold_out), evidence),
         trend={**trend_per_decade(paired, chosen.level), "multiplier_per_decade": of_arm.per_decade},
         equivalence=evidence.equivalence,
         joint=joint_against_separate(pairs, chosen),
@@ -307,6 +317,7 @@ def _comparison(
         environments=environment.differing(pairs),
         interim=f"interim: {paired.progress}" if pairs.is_interim else "",
         plan=plan,
+        over_seeds=evidence.over_seeds,
         n_bootstrap=chosen.bootstrap,
         laws=tuple(laws),
         excluded={"where": left_out} if left_out else {},

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.formatting import is_loss
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics import paired as inference
-from scalevec.analysis.statistics.looks import Look
+from scalevec.analysis.statistics.looks import Look, sequential_p
 from scalevec.analysis.statistics.noise import pooled_noise
 from scalevec.analysis.statistics.paired import Estimate
 from scalevec.analysis.statistics.sample import PairedSample
@@ -156,6 +157,49 @@ class PairedArm:
         if self.pairs.is_interim:
             return None
         return self.own_p_value() if self.look is None else self.look.p
+
+    @cached_property
+    def over_seeds(self) -> Estimate | None:
+        """The mean with whole seeds as what varies; None where it asks for no such check."""
+        return self.independence.over_seeds(self.pairs, self.sample) if self.estimate else None
+
+    def checked_p_value(self) -> float | None:
+        """The p-value that a claim needs: the larger of the interval's own and the one over whole seeds."""
+        own, over_seeds = self.p_value(), self.over_seeds
+        if over_seeds is None or own is None:
+            return own
+        p = over_seeds.p_value()
+        if p is not None and self.look is not None:
+            p = sequential_p(self.look.looks, [*[None] * self.look.number, p])
+        return None if p is None else max(own, p)
+
+
+@dataclass(frozen=True)
+class OverSeeds:
+    """What a claim needs beside its interval where rungs repeat seeds without recorded streams.
+
+    ``interval``, ``df`` and ``equivalence_p`` (None without a margin) are of the mean difference with whole
+    seeds as what varies, never shorter than its own; ``p_holm`` is corrected over the arms.
+    """
+
+    interval: tuple[float, float] | None
+    df: float
+    p_holm: float | None
+    equivalence_p: float | None
+
+
+def checks_over_seeds(family: Sequence[PairedArm], options: AnalysisOptions) -> list[OverSeeds | None]:
+    """The check of each arm; None where its pairs ask for none."""
+    p_holm = inference.holm([arm.checked_p_value() for arm in family])
+    return [_over_seeds(arm, p, options) for arm, p in zip(family, p_holm, strict=True)]
+
+
+def _over_seeds(paired: PairedArm, p_holm: float | None, options: AnalysisOptions) -> OverSeeds | None:
+    estimate, margin = paired.over_seeds, options.margin
+    if estimate is None or paired.pairs.is_interim:
+        return None
+    inside = inference.equivalence_p(estimate, margin) if margin else None
+    return OverSeeds(estimate.interval(paired.level(options.level)), estimate.df, p_holm, inside)
 
 
 def corrected_differences(family: Sequence[PairedArm], level: float) -> list[LossDifference]:

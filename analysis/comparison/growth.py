@@ -14,14 +14,17 @@ from typing import Any, Literal
 import numpy as np
 
 from scalevec.analysis.comparison.differences import EQUIVALENCE_LEVEL
-from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS, ArmLaws, Multiplier
+from scalevec.analysis.comparison.independence import Independence
+from scalevec.analysis.comparison.line_laws import FEWEST_RUNGS, ArmLaws, Multiplier, Parameters
 from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import BoolArray, FloatArray
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import limits, percent, signed, span
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.statistics.noise import pooled_noise, t_quantile
+from scalevec.analysis.statistics.noise import t_quantile
 from scalevec.analysis.statistics.paired import holm
+from scalevec.analysis.statistics.rung_noise import Component, Error, RungNoise, satterthwaite, with_split
+from scalevec.analysis.statistics.sample import PairedSample
 
 Scaling = Literal["grows", "holds", "shrinks", "cannot be told"]
 UNTOLD: Scaling = "cannot be told"
@@ -69,10 +72,23 @@ def growth_of(per_decade: Mapping[str, Any] | None, n_rungs: int, reasons: Seque
     return Growth(per_decade["estimate"], per_decade["log_error"], per_decade["df"])
 
 
-def answers(family: Sequence[Growth], levels: Sequence[float]) -> list[tuple[Scaling, str]]:
-    """The answer for each arm, with Holm's correction over all of them, and its sentence."""
+def answers(
+    family: Sequence[Growth], levels: Sequence[float], held: Sequence[Mapping[str, Any]]
+) -> list[tuple[Scaling, str]]:
+    """The answer for each arm, with Holm's correction over all of them, and its sentence.
+
+    ``held`` are the hold-outs: an answer says so where none checks its laws.
+    """
     p_holm = holm([growth.p_value() for growth in family])
-    return [_answer(*of_arm) for of_arm in zip(family, p_holm, levels, strict=True)]
+    found = [_answer(*of_arm) for of_arm in zip(family, p_holm, levels, strict=True)]
+    return [
+        (answer, sentence if answer == UNTOLD else _with_remark(sentence, unchecked(of_arm)))
+        for (answer, sentence), of_arm in zip(found, held, strict=True)
+    ]
+
+
+def _with_remark(sentence: str, remark: str) -> str:
+    return f"{sentence} But {remark}." if remark else sentence
 
 
 def _answer(growth: Growth, p_holm: float | None, level: float) -> tuple[Scaling, str]:
@@ -101,10 +117,11 @@ def prediction_interval(
 ) -> tuple[float, float] | None:
     """The interval in which the observed difference of the ``held`` complete pairs is expected.
 
-    It holds the noise of the laws through the other rungs and that of the held pairs' own mean; None where
-    either has no noise figure, or a planned pair no result. ``predicted`` is in nats/token.
+    It holds the noise of the laws through the other rungs and that of the held pairs' own mean, each with the
+    noise of its rungs, and the test split's error of what is left between them. None where either has no
+    noise figure, or a planned pair no result. ``predicted`` is in nats/token.
     """
-    if pairs.is_interim or pairs.dependent:
+    if pairs.is_interim:
         return None
     rest = np.array(pairs.table["kind"] == "complete")
     rest[np.flatnonzero(rest)[held]] = False
@@ -112,16 +129,41 @@ def prediction_interval(
         laws = ArmLaws(pairs.cut(rest), options, "C")
     except DataError:
         return None
-    noise = pooled_noise(pairs.differences, pairs.cells)
-    if not laws.df or not noise.df:
+    sample = Independence.of(pairs).sample(pairs)
+    weights = held / held.sum()
+    of_held = RungNoise(sample.values[None], sample.cells, sample.clusters, sample.rungs)
+    if not laws.df or not of_held.df:
         return None
     complete = pairs.complete
     at = [complete.loc[held, f"compute_{side}"].to_numpy(float) for side in ("reference", "arm")]
-    drawn = [_losses(law, x) for law, x in zip(laws.replicates, at, strict=True)]
-    of_laws = float(np.std((drawn[1] - drawn[0]).mean(axis=1)))
-    error = float(np.hypot(of_laws, noise.sd / np.sqrt(held.sum())))
-    half = t_quantile(options.level, min(laws.df, noise.df)) * error
+
+    def difference(of_laws: Parameters) -> FloatArray:
+        drawn = [_losses(law, x) for law, x in zip(of_laws, at, strict=True)]
+        return np.asarray((drawn[1] - drawn[0]).mean(axis=1))
+
+    # The errors of laws are those of the logarithm of a ratio: here of one whose logarithm is the difference.
+    spread = float(np.std(difference(laws.replicates)))
+    of_rest, _ = laws.error(lambda of_laws: np.exp(difference(of_laws)), spread, [])
+    errors = [_sum_of(of_rest, each) for each in of_held.errors(weights[None])]
+    without = difference(laws.left_out) if laws.left_out is not None else None
+    error, _ = with_split(errors, _split_between(sample, weights, without))
+    half = error.half(options.level)
     return predicted - half, predicted + half
+
+
+def _sum_of(*errors: Error) -> Error:
+    return satterthwaite([Component(error.standard_error**2, error.df) for error in errors])
+
+
+def _split_between(
+    sample: PairedSample, weights: FloatArray, predicted_without: FloatArray | None
+) -> list[Component]:
+    """The test split's part of predicted minus observed, by ``predicted_without`` each block [blocks]."""
+    if sample.split is None or predicted_without is None:
+        return []
+    without = sample.split.without_each()
+    observed = (without[:, 1] - without[:, 0]) @ weights
+    return [Component(*sample.split.jackknife(predicted_without - observed))]
 
 
 def _losses(law: Mapping[str, FloatArray], x: FloatArray) -> FloatArray:
@@ -140,12 +182,31 @@ def hold_out_problem(held: Mapping[str, Any]) -> str:
     )
 
 
-def without_extrapolated(multipliers: Sequence[Multiplier], problem: str) -> list[Multiplier]:
-    """The multipliers, those that are extrapolated without figures where the hold-out fails."""
-    note = "withheld: the hold-out fails"
-    return [
-        dataclasses.replace(multiplier, estimate=None, interval=None, note=note)
-        if problem and multiplier.extrapolated
-        else multiplier
-        for multiplier in multipliers
-    ]
+def unchecked(held: Mapping[str, Any]) -> str:
+    """Why no hold-out could have withheld anything, as a clause; empty where one could."""
+    if held.get("interval"):
+        return ""
+    if reason := held.get("reason"):
+        return f"no hold-out checks the laws ({reason})"
+    return "no hold-out checks the laws (it has no prediction interval)"
+
+
+def extrapolation_remark(multipliers: Sequence[Multiplier], held: Mapping[str, Any]) -> str:
+    """What is to be said of those ``multipliers`` that are extrapolated; empty where none is."""
+    beyond = any(multiplier.extrapolated for multiplier in multipliers)
+    return (hold_out_problem(held) or unchecked(held)) if beyond else ""
+
+
+def without_extrapolated(multipliers: Sequence[Multiplier], held: Mapping[str, Any]) -> list[Multiplier]:
+    """The multipliers: no extrapolated figure where the hold-out fails, a note where none checks it."""
+    return [_beyond(each, held) if each.extrapolated else each for each in multipliers]
+
+
+def _beyond(multiplier: Multiplier, held: Mapping[str, Any]) -> Multiplier:
+    if hold_out_problem(held):
+        note = "withheld: the hold-out fails"
+        return dataclasses.replace(
+            multiplier, estimate=None, interval=None, note=note, seeds_error=None, split_error=None
+        )
+    note = "; ".join(filter(None, [multiplier.note, unchecked(held)]))
+    return dataclasses.replace(multiplier, note=note)

@@ -295,7 +295,7 @@ class ArmLaws:
             )
         known = self.sample.split if self.left_out is not None else None
         split = [Component(*known.jackknife(np.log(without)))] if known else []
-        error, from_seeds = self._error(statistic, float(np.std(np.log(drawn))), split)
+        error, from_seeds = self.error(statistic, float(np.std(np.log(drawn))), split)
         half = error.half(self.options.level)
         if half > np.log(LARGEST_FACTOR):
             return RatioInterval(None, "no interval: the noise leaves more than six orders of magnitude open")
@@ -304,7 +304,7 @@ class ArmLaws:
         from_split = float(np.sqrt(split[0].variance)) if split else None
         return RatioInterval((float(low), float(high)), "", *error, from_seeds, from_split)
 
-    def _error(self, statistic: Statistic, spread: float, split: list[Component]) -> tuple[Error, float]:
+    def error(self, statistic: Statistic, spread: float, split: list[Component]) -> tuple[Error, float]:
         """The error of a ratio's logarithm whose replicates have this ``spread``, and its part from seeds.
 
         By rung, or with noise pooled over rungs where that is longer: their quotient is that of the linear

@@ -16,6 +16,7 @@ import numpy as np
 from scalevec.analysis.comparison.carried import cells_with_carried
 from scalevec.analysis.comparison.differences import (
     LossDifference,
+    OverSeeds,
     PairedArm,
     equivalence_test,
     excludes_zero,
@@ -23,11 +24,12 @@ from scalevec.analysis.comparison.differences import (
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.pairs import ARM_DIVERGED, REFERENCE_DIVERGED, PairKind, Pairs, varying
 from scalevec.analysis.data.tidy import BoolArray
-from scalevec.analysis.formatting import count, is_loss
+from scalevec.analysis.formatting import count, degrees, is_loss, p_value, span
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics import paired as inference
 from scalevec.analysis.statistics.looks import Look
 from scalevec.analysis.statistics.paired import Estimate
+from scalevec.analysis.statistics.sample import PairedSample
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "incomplete", "invalid"]
 
@@ -71,6 +73,11 @@ class Evidence:
     """The values without which the interval, at the level that Holm leaves the arm, would include zero."""
     clauses: tuple[str, ...] = ()
     """What the interval assumes and leaves out."""
+    needed: float = 0.95
+    """The level at which the arm's own interval would have to exclude zero, after Holm's correction."""
+    sample: PairedSample | None = None
+    over_seeds: OverSeeds | None = None
+    """What a claim needs where rungs repeat seeds without recorded streams."""
 
     @property
     def arm_diverged(self) -> tuple[str, ...]:
@@ -83,7 +90,12 @@ class Evidence:
         return 1 - self.options.level
 
 
-def evidence_of(trials: ComparedTrials, paired: PairedArm, difference: LossDifference) -> Evidence:
+def evidence_of(
+    trials: ComparedTrials,
+    paired: PairedArm,
+    difference: LossDifference,
+    over_seeds: OverSeeds | None = None,
+) -> Evidence:
     """Gather what the verdict on one arm is written from."""
     pairs, estimate, chosen = paired.pairs, paired.estimate, trials.options
     n_arms = len(trials.others)
@@ -112,6 +124,9 @@ def evidence_of(trials: ComparedTrials, paired: PairedArm, difference: LossDiffe
         parts=tuple(map(_in_words, parts)),
         fragile=tuple(_fragile(paired, parts, paired.level(corrected))),
         clauses=tuple(paired.independence.clauses(estimate)) if estimate else (),
+        needed=paired.level(corrected),
+        sample=paired.sample,
+        over_seeds=over_seeds,
     )
 
 
@@ -197,6 +212,22 @@ def blocks(evidence: Evidence, verdict: Verdict) -> list[str]:
     return reasons
 
 
+def _not_over_seeds(evidence: Evidence, verdict: Verdict) -> list[str]:
+    """Why a claim is withheld that holds only if rungs of one seed are independent, which nothing says."""
+    check = evidence.over_seeds
+    if check is None or verdict not in CLAIMS:
+        return []
+    p = check.equivalence_p if verdict == "equivalent" else check.p_holm
+    if p is not None and p < evidence.alpha:
+        return []
+    repeated = "rungs repeat seeds and no stream is recorded"
+    if check.interval is None:
+        return [f"{repeated}, and whole seeds carry no interval"]
+    corrected = "p" if verdict == "equivalent" else "Holm p"
+    shown = f"{span(check.interval)}, {degrees(check.df)}, {corrected} {p_value(p)}"
+    return [f"{repeated}, and over whole seeds it does not hold ({shown})"]
+
+
 def decide(evidence: Evidence) -> tuple[Verdict, list[str]]:
     """The verdict, and the reasons that stood against what the interval says."""
     if evidence.same_trials:
@@ -211,5 +242,5 @@ def decide(evidence: Evidence) -> tuple[Verdict, list[str]]:
     often_diverged = evidence.arm_diverged and evidence.sign_p_holm < evidence.alpha
     if often_diverged and evidence.arm not in evidence.censored:
         return "worse", []
-    reasons = blocks(evidence, verdict)
+    reasons = [*blocks(evidence, verdict), *_not_over_seeds(evidence, verdict)]
     return ("undecided", reasons) if reasons else (verdict, [])

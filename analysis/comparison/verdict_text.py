@@ -3,8 +3,13 @@
 from scalevec.analysis.comparison.verdict import Evidence, Verdict, blocks, raw_verdict
 from scalevec.analysis.data.pairs import FAILED, WAITING
 from scalevec.analysis.formatting import degrees, is_loss, joined, p_value, percent, plural, span, unit_of
-from scalevec.analysis.statistics.paired import limited_by_split, seeds_needed
+from scalevec.analysis.statistics.paired import Estimate, limited_by_split, seeds_needed
 from scalevec.analysis.statistics.sample import WHOLE_SEEDS
+
+ANEW = (
+    "in a new sweep (another name, new seeds) or with looks declared before it; what is added to this one is "
+    "exploratory"
+)
 
 
 def sentence(evidence: Evidence, verdict: Verdict, reasons: list[str]) -> str:
@@ -115,7 +120,13 @@ def _when_blocked(evidence: Evidence) -> str:
     wanted = ["a second rung"] if evidence.n_sizes == 1 else []
     wanted += [f"a setting at which {evidence.arm} does not diverge"] if evidence.arm_diverged else []
     wanted += [f"a wider learning-rate grid for {name}" for name in evidence.censored]
-    return f"What would settle it: {' and '.join(wanted)}."
+    if not wanted:
+        wanted = [
+            "a column stream, more seeds, or repeated_seeds: independent where a seed means other random "
+            "numbers at each rung"
+        ]
+    anew = f", {ANEW}" if evidence.n_sizes == 1 else ""
+    return f"What would settle it: {' and '.join(wanted)}{anew}."
 
 
 def _when_free(evidence: Evidence, verdict: Verdict) -> str:
@@ -145,31 +156,36 @@ def _when_undecided(evidence: Evidence) -> str:
     if estimate is None:
         return "Pairs of which both trials complete."
     if estimate.between == "clusters":
-        return "More independent clusters: the spread between them is the noise."
+        return f"More independent clusters, whose spread is the noise, {ANEW}."
     if limited_by_split(estimate, evidence.options.level):
         return (
             f"A larger test split: its own error ({estimate.split_error:.4f}) is what limits, and more seeds "
             "do not reduce it."
         )
     if estimate.df == 0:
-        return "A second seed: one seed carries no claim."
+        return f"One seed carries no claim; a second seed would, {ANEW}."
     p = evidence.difference.p_value
     if p is not None and p < evidence.alpha:
-        return "A few more seeds: only the correction for several arms stands against a claim."
+        return f"Only the correction for several arms stands against a claim: a few more seeds, {ANEW}."
     if evidence.look:
         return "A new sweep with seeds of its own: the last declared look has passed."
     if estimate.between in ("seeds of clusters", WHOLE_SEEDS):
-        return "More seeds at every rung: what the pairs of one seed share is the noise."
+        return f"What the pairs of one seed share is the noise: more seeds at every rung, {ANEW}."
     if estimate.between:
-        return "A second seed at every rung: the spread between rungs is all the noise figure there is."
-    pair_sd = evidence.difference.pair_sd or 0.0
-    seeds = seeds_needed(estimate, pair_sd, evidence.n_cells, evidence.options.level)
-    noise = f"the observed noise (sd {pair_sd:.4f} per pair)"
-    if seeds is None:
+        noise = "The spread between rungs is all the noise figure there is"
+        return f"{noise}: a second seed at every rung, {ANEW}."
+    return _seeds_that_would_do(evidence, estimate)
+
+
+def _seeds_that_would_do(evidence: Evidence, estimate: Estimate) -> str:
+    sample = evidence.sample
+    seeds = seeds_needed(estimate, sample, evidence.needed) if sample is not None else None
+    noise = f"the noise of each rung (sd {evidence.difference.pair_sd or 0.0:.4f} per pair over all)"
+    if sample is None or seeds is None:
         return f"With {noise} a difference this small would need more than 100 seeds per rung."
     # What is there did not do, whatever the noise that a rung shows by chance.
-    seeds = max(seeds, evidence.n_pairs // evidence.n_cells + 1)
-    return f"With {noise} about {seeds} completed pairs at every rung would resolve a difference this large."
+    seeds = max(seeds, int(sample.counts.max()) + 1)
+    return f"With {noise} about {seeds} pairs at every rung would resolve a difference this large, {ANEW}."
 
 
 def _standing(evidence: Evidence) -> str:

@@ -110,6 +110,8 @@ class Pairs:
     """The settings in which one of the two arms has no trial at all, and so no pair, as text."""
     versions: tuple[int, ...] = ()
     """The identity versions of the trials, where they are of more than one."""
+    seeds_differ: bool = False
+    """Whether a seed's random numbers are stated to differ from rung to rung."""
     next_look: int | None = None
     """The seeds of the next declared look, while the looks so far decide nothing."""
 
@@ -272,7 +274,8 @@ def paired_by(table: pd.DataFrame, reference: str, arm: str, options: AnalysisOp
     merged["size"] = merged["size_reference"].fillna(merged["size_arm"])
     merged = merged.sort_values(["size", "n_tokens", *key], kind="stable", ignore_index=True)
     merged["cell"] = merged.groupby(cell_columns, sort=False, dropna=False).ngroup()
-    return Pairs(merged, tuple(cell_columns), options.cluster, one_sided, versions)
+    stated = options.repeated_seeds == "independent"
+    return Pairs(merged, tuple(cell_columns), options.cluster, one_sided, versions, stated)
 
 
 def _versioned(rows: pd.DataFrame) -> tuple[pd.DataFrame, tuple[int, ...]]:
@@ -300,8 +303,9 @@ def _in_common_settings(
     common = sides[0] & sides[1]
     if not common.any():
         return merged, ()
-    names = merged.loc[~common, settings].astype(str).agg(", ".join, axis=1)
-    return merged[common].reset_index(drop=True), tuple(sorted(set(names)))
+    rows = merged.loc[~common, settings].itertuples(index=False, name=None)
+    names = {", ".join(map(str, row)) for row in rows}  # a blank stays a blank in a column of text
+    return merged[common].reset_index(drop=True), tuple(sorted(names))
 
 
 def columns_of_cells(rows: pd.DataFrame, settings: Sequence[str] | None) -> list[str]:

@@ -93,8 +93,11 @@ def _drawn_files(
     files: dict[str, bytes] = {}
     with PAPER.style():
         drawings, left_out = _drawings(data, only or list(FIGURES), PAPER)
+        stamp = _stamp(data)
         for name, drawing in drawings.items():
             for page, figure in _pages(name, drawing).items():
+                if stamp:
+                    figure.suptitle(stamp.strip(), fontsize="small")
                 files |= {f"{page}.{form}": file_bytes(figure, form, page) for form in dict.fromkeys(formats)}
     if left_out and (only or not files):
         reasons = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
@@ -105,8 +108,7 @@ def _drawn_files(
 def page_figures(data: FigureInput, names: Sequence[str]) -> dict[str, PageFigure]:
     """Return those figures of ``names`` that can be drawn, as SVG in the colours of a page."""
     figures = {}
-    arms = data.trials.interim()
-    stamp = f"Interim: {'; '.join(arms)}. " if arms else ""
+    stamp = _stamp(data)
     with PAGE.style():
         for name, drawing in _drawings(data, names, PAGE)[0].items():
             pages = _pages(name, drawing).items()
@@ -114,6 +116,12 @@ def page_figures(data: FigureInput, names: Sequence[str]) -> dict[str, PageFigur
             svgs = tuple(page_svg(figure, page.replace("-", ""), label) for page, figure in pages)
             figures[name] = PageFigure(svgs, f"{stamp}{drawing.caption}")
     return figures
+
+
+def _stamp(data: FigureInput) -> str:
+    """Return how far the plan is, as a sentence; empty once every planned pair has a result."""
+    arms = data.trials.interim()
+    return f"Interim: {'; '.join(arms)}. " if arms else ""
 
 
 def _drawings(

@@ -1,11 +1,14 @@
 """Loss against size or compute with the fitted laws, and multipliers against compute."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from scalevec.analysis.comparison.arm_laws import held_out_difference
+from scalevec.analysis.comparison.growth import hold_out_problem, unchecked
 from scalevec.analysis.comparison.line_laws import ArmLaws
 from scalevec.analysis.comparison.multipliers import compute_laws_to_show
 from scalevec.analysis.data.tidy import BoolArray, FloatArray, completed_rows
@@ -112,17 +115,20 @@ def _set_log_axes(axis: "Axes", x: FloatArray, label: str, medium: Medium) -> No
 def draw_multipliers(data: FigureInput, medium: Medium) -> Drawing:
     """Draw the compute multiplier of each arm against compute, a panel for each setting.
 
-    The line is thin where the reference's law is extrapolated; markers stand at the compute of the runs.
+    The line is thin where the reference's law is extrapolated, and ends there where the hold-out fails;
+    markers stand at the compute of the runs.
     """
-    laws: dict[str, dict[str, ArmLaws]] = {}
-    reasons = []
+    laws: dict[str, dict[str, _Curve]] = {}
+    reasons, remarks = [], []
     for name, part in data.lines().items():
         for arm in part.others:
             of_arm, reason = compute_laws_to_show(part.pairs(arm), part.options)
             if of_arm is None:
                 reasons.append(f"{arm}: {reason}")
             else:
-                laws.setdefault(name, {})[arm] = of_arm
+                held = held_out_difference(part.pairs(arm), part.options)
+                laws.setdefault(name, {})[arm] = _Curve(of_arm, is_withheld=bool(hold_out_problem(held)))
+                remarks += [f"{arm}: {text}." for text in [hold_out_problem(held) or unchecked(held)] if text]
     if not laws:
         raise DataError("; ".join(dict.fromkeys(reasons)))
     pages = [_multiplier_page(data, medium, {name: laws[name] for name in page}) for page in paged(laws)]
@@ -131,16 +137,22 @@ def draw_multipliers(data: FigureInput, medium: Medium) -> Drawing:
         pages,
         f"How many times the compute {reference} needs for the arm's loss. Markers: runs; bands: "
         f"{percent(data.trials.options.level)} t interval from seed noise; thin: beyond the range of "
-        f"{reference}.",
+        + " ".join([f"{reference}, where nothing is drawn if the hold-out fails.", *dict.fromkeys(remarks)]),
     )
 
 
-def _multiplier_page(
-    data: FigureInput, medium: Medium, laws: Mapping[str, Mapping[str, ArmLaws]]
-) -> "Figure":
+@dataclass(frozen=True)
+class _Curve:
+    """The laws of an arm and the reference; ``is_withheld``: they failed to predict the held rung."""
+
+    laws: ArmLaws
+    is_withheld: bool
+
+
+def _multiplier_page(data: FigureInput, medium: Medium, laws: Mapping[str, Mapping[str, _Curve]]) -> "Figure":
     def draw(axis: "Axes", name: str) -> None:
         axis.axhline(1, color=medium.ink, linewidth=0.8)
-        spans = {arm: _shared_range(of_arm) for arm, of_arm in laws[name].items()}
+        spans = {arm: _shared_range(of_arm.laws) for arm, of_arm in laws[name].items()}
         for arm, of_arm in laws[name].items():
             _draw_multiplier(axis, of_arm, spans[arm], data.styles[arm], medium)
         _set_log_axes(axis, np.array(list(spans.values())), AXES["C"], medium)
@@ -156,27 +168,33 @@ def _shared_range(laws: ArmLaws) -> tuple[float, float]:
 
 
 def _draw_multiplier(
-    axis: "Axes", laws: ArmLaws, span: tuple[float, float], style: ArmStyle, medium: Medium
+    axis: "Axes", curve: _Curve, span: tuple[float, float], style: ArmStyle, medium: Medium
 ) -> None:
     grid = np.geomspace(*span, MULTIPLIER_POINTS)
-    values, bounds, outside = _along(laws, grid)
+    values, bounds, outside = _along(curve, grid)
     colour = style.on(medium)
     band_between(axis, grid, bounds[:, 0], bounds[:, 1], colour)
     axis.plot(grid, np.where(outside, np.nan, values), color=colour, linestyle=style.dash)
-    edge = _with_neighbour(outside)
+    edge = _with_neighbour(outside & np.isfinite(values))
     axis.plot(grid, np.where(edge, values, np.nan), color=colour, linewidth=0.5)
     # Markers stand where runs are, and nowhere else: a reader takes them for data.
-    runs = np.unique(laws.x[1])
+    runs = np.unique(curve.laws.x[1])
     runs = runs[(runs >= span[0]) & (runs <= span[1])]
-    axis.plot(runs, _along(laws, runs)[0], style.marker, color=colour)
+    axis.plot(runs, _along(curve, runs)[0], style.marker, color=colour)
 
 
-def _along(laws: ArmLaws, c: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Return the multipliers at ``c`` [points], their intervals [points, 2] and which are extrapolated."""
-    results = [laws.multiplier("grid", at, at) for at in c]
+def _along(curve: _Curve, c: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Return the multipliers at ``c`` [points], their intervals [points, 2] and which are extrapolated.
+
+    Those that are withheld are not a number.
+    """
+    results = [curve.laws.multiplier("grid", at, at) for at in c]
     values = np.array([np.nan if result.estimate is None else result.estimate for result in results])
     bounds = np.array([result.interval or (np.nan, np.nan) for result in results])
-    return values, bounds, np.array([result.extrapolated for result in results])
+    outside = np.array([result.extrapolated for result in results])
+    if curve.is_withheld:
+        values[outside], bounds[outside] = np.nan, np.nan
+    return values, bounds, outside
 
 
 def _with_neighbour(outside: BoolArray) -> BoolArray:

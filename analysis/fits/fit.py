@@ -145,7 +145,9 @@ def fit(
     >>> [f"{fit.parameters['alpha']:.4f}" for fit in fit(table, law="power", bootstrap=0)]
     ['0.1000']
     """
-    arms = data_of_arms(results, chosen_options(options, changes, unused=("margin", "looks")))
+    arms = data_of_arms(
+        results, chosen_options(options, changes, unused=("margin", "looks", "repeated_seeds"))
+    )
     if not law_named(arms[0].options.law).per_arm:
         return [_fit_alone(data) for data in arms]
     return _joint_fits(arms)

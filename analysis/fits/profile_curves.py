@@ -41,7 +41,16 @@ def profiles(
     >>> bool((curves.low < 0.1).all() and (curves.high > 0.1).all())
     True
     """
-    unused = ("margin", "looks", "hold_out", "interval", "bootstrap", "seed", "settings")
+    unused = (
+        "margin",
+        "looks",
+        "repeated_seeds",
+        "hold_out",
+        "interval",
+        "bootstrap",
+        "seed",
+        "settings",
+    )
     arms = data_of_arms(results, chosen_options(options, changes, unused=unused))
     laws = fitted_laws(arms)
     jointly = bool(laws[0].points.law.per_arm)

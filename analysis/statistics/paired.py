@@ -74,11 +74,13 @@ def contrast(sample: PairedSample, coefficients: FloatArray) -> Estimate:
 
     Values that never differ within cells are copies of one seed: no degree of freedom. Where whole seeds are
     the clusters, the interval is not shorter than with independent rungs: an effect that rungs share cancels
-    in a slope, and rungs are also found to share one by chance.
+    in a slope, and rungs are also found to share one by chance. There is none where whole seeds carry none.
     """
     weights = sample.weights(coefficients)
     if sample.unit:
         whole = _contrast(sample, weights)
+        if not whole.has_noise:
+            return whole
         apart = _contrast(sample.with_rungs_apart(), weights)
         return max(whole, apart, key=lambda estimate: estimate.half_width)
     return _contrast(sample, weights)
@@ -246,26 +248,38 @@ def limited_by_split(estimate: Estimate, level: float) -> bool:
     return Error(estimate.split_error, MANY_BLOCKS).half(level) >= abs(estimate.value)
 
 
-def seeds_needed(estimate: Estimate, sd: float, n_cells: int, level: float) -> int | None:
-    """Seeds for each cell at which the interval would exclude zero, were mean and noise to stay.
+def seeds_needed(estimate: Estimate, sample: PairedSample, level: float) -> int | None:
+    """Seeds for each cell at which the interval would exclude zero, were mean and noise of each rung to stay.
 
     None where there is no noise figure or 100 seeds would not do.
     """
-    if not estimate.has_noise or estimate.between or _half_of(estimate, sd, n_cells, 100, level) is None:
+    if not estimate.has_noise or estimate.between:
         return None
+    rungs = _noise_by_rung(sample)
+    split = Component(estimate.split_error**2, MANY_BLOCKS) if estimate.split_error else None
+
+    def excludes_zero(seeds: int) -> bool:
+        parts = [Component(part.variance / seeds, part.df * (seeds - 1)) for part in rungs]
+        return float(np.median(planned_halves(parts, level, split))) < abs(estimate.value)
+
     few, enough = 1, 100
+    if not excludes_zero(enough):
+        return None
     while enough - few > 1:
         middle = (few + enough) // 2
-        if _half_of(estimate, sd, n_cells, middle, level) is None:
-            few = middle
-        else:
-            enough = middle
+        few, enough = (few, middle) if excludes_zero(middle) else (middle, enough)
     return enough
 
 
-def _half_of(estimate: Estimate, sd: float, n_cells: int, seeds: int, level: float) -> float | None:
-    """The median half width with so many seeds per cell; None where it does not exclude zero."""
-    each = Component(sd**2 / n_cells**2 / seeds, seeds - 1)
-    split = Component(estimate.split_error**2, MANY_BLOCKS) if estimate.split_error else None
-    half = float(np.median(planned_halves([each] * n_cells, level, split)))
-    return half if half < abs(estimate.value) else None
+def _noise_by_rung(sample: PairedSample) -> list[Component]:
+    """Each rung's part of the mean's variance with one seed for each cell; ``df`` is its number of cells.
+
+    A rung that repeats no seed takes the noise of the others.
+    """
+    of_all, n_cells, parts = pooled_noise(sample.values, sample.cells), len(sample.counts), []
+    for rung in np.unique(sample.rungs):
+        here = sample.rungs == rung
+        own, cells = pooled_noise(sample.values[here], sample.cells[here]), len(np.unique(sample.cells[here]))
+        sd = own.sd if own.df else of_all.sd
+        parts.append(Component(sd**2 * cells / n_cells**2, cells))
+    return parts

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalevec.analysis.comparison.arm_laws import held_out_difference
-from scalevec.analysis.comparison.growth import hold_out_problem, without_extrapolated
+from scalevec.analysis.comparison.growth import extrapolation_remark, without_extrapolated
 from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.multipliers import compute_laws_to_show
 from scalevec.analysis.comparison.trials import Cell, ComparedTrials, Key
@@ -170,10 +170,11 @@ def _multipliers(
                 reasons.append(f"{arm}: {reason}")
             else:
                 compute = part.compute(arm)
-                problem = hold_out_problem(held_out_difference(part.pairs(arm), part.options))
+                held = held_out_difference(part.pairs(arm), part.options)
                 shown = [laws.multiplier("chosen", c, c) for c in compute.values()]
-                multipliers[arm] |= zip(compute, without_extrapolated(shown, problem), strict=True)
-                remarks += [(problem, phrases.arm_at(setting, arm))] if problem else []
+                multipliers[arm] |= zip(compute, without_extrapolated(shown, held), strict=True)
+                remark = extrapolation_remark(shown, held)
+                remarks += [(remark, phrases.arm_at(setting, arm))] if remark else []
                 remarks += [
                     (warning, phrases.arm_at(setting, name))
                     for name, law in zip((part.reference, arm), laws.fits, strict=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalevec.analysis.comparison.arm_laws import held_out_difference
-from scalevec.analysis.comparison.growth import hold_out_problem, without_extrapolated
+from scalevec.analysis.comparison.growth import extrapolation_remark, hold_out_problem, without_extrapolated
 from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.multipliers import compute_laws_to_show, points_along
 from scalevec.analysis.comparison.trials import ComparedTrials
@@ -78,13 +78,16 @@ def _multipliers(part: ComparedTrials, arm: str) -> tuple[dict[str, Multiplier],
     """The multipliers of ``arm`` by the point of the range, or none and why."""
     laws, reason = compute_laws_to_show(part.pairs(arm), part.options)
     if laws is None:
-        return {}, reason
+        return {}, f"no multiplier: {reason}"
     points = points_along(part.pairs(arm).complete, laws)
     shown = [laws.multiplier(name, compute, compute) for name, compute, _ in points]
-    problem = hold_out_problem(held_out_difference(part.pairs(arm), part.options))
-    is_withheld = problem and any(multiplier.extrapolated for multiplier in shown)
-    reason = f"beyond the range of {part.reference}, as {problem}" if is_withheld else ""
-    return {multiplier.at: multiplier for multiplier in without_extrapolated(shown, problem)}, reason
+    held = held_out_difference(part.pairs(arm), part.options)
+    remark = extrapolation_remark(shown, held)
+    beyond = f"beyond the range of {part.reference}"
+    reason = remark and (
+        f"no multiplier: {beyond}, as {remark}" if hold_out_problem(held) else f"{beyond} {remark}"
+    )
+    return {multiplier.at: multiplier for multiplier in without_extrapolated(shown, held)}, reason
 
 
 def _fits(part: ComparedTrials, problems: list[str]) -> list[Fit]:
@@ -134,7 +137,7 @@ def _notes(trials: ComparedTrials, rows: list[_Row]) -> list[str]:
     ]
     if any("relative_error" in row.fit.hold_out for row in rows):
         notes.append("Hold-out: the law of the other rungs at the largest one, predicted over seen less one.")
-    notes += phrases.remark_notes((f"no multiplier: {row.reason}", row.name) for row in rows if row.reason)
+    notes += phrases.remark_notes((row.reason, row.name) for row in rows if row.reason)
     notes += phrases.remark_notes((warning, row.name) for row in rows for warning in row.fit.warnings)
     return notes
 

@@ -46,10 +46,11 @@ _NOT_ON_THE_COMMAND_LINE = ("margin", "looks")
 _NOT_OF = {
     "compare": ("interval",),
     "report": ("interval",),
-    "figures": ("interval", "hold_out"),
+    "figures": ("interval",),
+    "fit": ("repeated_seeds",),
 }
 """Options of an analysis that a command could only refuse or drop: a comparison chooses its intervals
-itself, no figure shows a hold-out."""
+itself, and a fit has no pairs."""
 
 
 class _Panels(TyperGroup):

@@ -72,6 +72,67 @@ def test_whole_seeds_are_the_clusters_where_rungs_are_found_to_share_them(sweep)
     assert any("2 degrees of freedom from whole clusters" in text for text in comparison.warnings)
 
 
+def unlike_between_seeds(sweep) -> pd.DataFrame:
+    """Differences near -0.013, of which seed 1 has 0.01 more at three of four rungs and 0.01 less at one."""
+    table = sweep({"baseline": 0.0, "unified": -0.02}, noise=0.0)
+    sign = np.where(table["rung"] == "25k", -1, 1) * (2 * table["seed"] - 1)
+    table["loss"] += 0.005 * sign * (table["arm"] == "unified")
+    return table
+
+
+def test_a_claim_that_whole_seeds_do_not_carry_is_withheld_and_says_what_would_settle_it(sweep):
+    comparison = only(unlike_between_seeds(sweep))
+    assert comparison.loss_difference.interval[1] < 0
+    assert comparison.verdict == "undecided"
+    assert (
+        "The interval alone says better, but rungs repeat seeds and no stream is recorded"
+        in comparison.sentence
+    )
+    assert "over whole seeds it does not hold" in comparison.sentence
+    assert "repeated_seeds: independent" in comparison.would_change
+    assert comparison.over_seeds.df == pytest.approx(1)
+
+
+def test_a_user_may_state_that_rungs_are_independent_and_the_sentence_says_so(sweep):
+    comparison = only(unlike_between_seeds(sweep), repeated_seeds="independent")
+    assert (comparison.verdict, comparison.over_seeds) == ("better", None)
+    assert "rungs repeat seeds and are stated to be independent" in comparison.sentence
+    assert comparison.repeated_seeds == "independent"
+
+
+def test_a_claim_on_recorded_streams_needs_no_whole_seeds(sweep):
+    comparison = only(streamed(unlike_between_seeds(sweep)))
+    assert (comparison.verdict, comparison.over_seeds) == ("better", None)
+
+
+def test_an_equivalence_must_hold_over_whole_seeds_too(sweep):
+    table = unlike_between_seeds(sweep)
+    table.loc[table["arm"] == "unified", "loss"] += 0.02
+    assert only(table, margin=0.012, repeated_seeds="independent").verdict == "equivalent"
+    assert only(table, margin=0.012).verdict == "undecided"
+
+
+def test_seeds_that_no_rungs_have_in_common_need_no_check(sweep):
+    table = unlike_between_seeds(sweep)
+    table["seed"] += 2 * table["n_params"].rank(method="dense").astype(int)
+    assert (only(table).verdict, only(table).over_seeds) == ("better", None)
+
+
+def test_rungs_that_share_too_few_seeds_for_an_interval_over_them_carry_no_claim(sweep):
+    table = sweep({"baseline": 0.0, "unified": -0.3})
+    table = table[(table["rung"] != "150k") | (table["seed"] == 0)]
+    comparison = only(table)
+    assert comparison.verdict == "undecided"
+    assert "whole seeds carry no interval" in comparison.sentence
+
+
+def test_every_arm_counts_in_the_correction_over_whole_seeds(sweep):
+    effects = {"baseline": 0.0, "unified": -0.03, "other": 0.0}
+    unified, other = compare(sweep(effects, seeds=(0, 1, 2)), reference="baseline", bootstrap=0)
+    assert unified.over_seeds.p_holm >= unified.loss_difference.p_holm
+    assert other.over_seeds.p_holm >= unified.over_seeds.p_holm
+
+
 @pytest.mark.parametrize("as_text", [True, False])
 def test_blocks_of_the_test_split_are_in_the_interval_and_said(sweep, as_text: bool):
     table = sweep(seeds=(0, 1, 2))

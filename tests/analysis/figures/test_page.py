@@ -180,6 +180,25 @@ def test_markers_of_multipliers_stand_where_runs_are_and_nowhere_else(sweep):
     assert set(compute) == set(data.trials.pairs("unified").complete["compute_arm"])
 
 
+def extrapolated_points(table, **options) -> tuple[int, str]:
+    """Points that the figure draws where the reference was not run, and its caption."""
+    data = figure_input(table, "baseline", AnalysisOptions(bootstrap=20, **options))
+    with PAPER.style():
+        drawing = draw_multipliers(data, PAPER)
+    thin = [line for line in drawing.pages[0].axes[0].lines if line.get_linewidth() == 0.5]
+    return sum(int(np.isfinite(line.get_ydata()).sum()) for line in thin), drawing.caption
+
+
+def test_multipliers_are_not_drawn_beyond_the_range_after_a_hold_out_that_failed(sweep):
+    table = sweep(noise=0.001)
+    missed = table["loss"] - 0.3 * ((table["arm"] == "unified") & (table["rung"] == "150k"))
+    failed, caption = extrapolated_points(table.assign(loss=missed))
+    assert "unified: the hold-out fails: at 150k" in caption
+    unasked, said = extrapolated_points(table.assign(loss=missed), hold_out="none")
+    assert "unified: no hold-out checks the laws (none was asked for)." in said
+    assert failed == 0 < unasked
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

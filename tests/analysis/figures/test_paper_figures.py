@@ -150,6 +150,15 @@ def test_figures_have_the_widths_of_a_paper_and_its_fonts(results, everything, t
     assert all(7 <= size <= 8 for size in sizes)
 
 
+def test_files_of_an_incomplete_comparison_are_stamped(sweep, tmp_path):
+    rows = sweep()
+    rows.loc[rows.index[-1], ["status", "loss"]] = "pending", None
+    for path in draw(rows, tmp_path, formats=["svg"], only=["loss", "differences"]).paths:
+        assert "Interim: unified 7 of 8 pairs" in "".join(re.findall(r"<!-- (.*?) -->", path.read_text()))
+    for path in draw(sweep(), tmp_path, formats=["svg"], only=["loss"]).paths:
+        assert "Interim" not in path.read_text()
+
+
 def test_a_plain_table_has_the_figures_that_it_can_have_and_says_which_it_cannot(sweep, tmp_path):
     drawn = draw(sweep(ARMS), tmp_path, formats=["svg"])
     assert {path.stem for path in drawn.paths} == {"loss", "differences", "multipliers"}

@@ -185,8 +185,21 @@ def test_cells_that_differ_are_found_heterogeneous():
 def test_more_seeds_are_asked_for_a_smaller_difference():
     asked = []
     for mean in (0.02, 0.005):
-        estimate = mean_of(np.array([mean - 0.01, mean + 0.01] * 4), np.repeat(np.arange(4), 2))
-        asked.append(seeds_needed(estimate, 0.0141, 4, 0.95))
+        values, cells = np.array([mean - 0.01, mean + 0.01] * 4), np.repeat(np.arange(4), 2)
+        sample = PairedSample.of(values, cells)
+        asked.append(seeds_needed(overall(sample), sample, 0.95))
+    assert asked[0] < asked[1]
+
+
+def test_seeds_are_asked_for_by_the_noise_of_each_rung():
+    """One rung with all of the noise has one degree of freedom for it, whatever the pooled noise says."""
+    cells, spread = np.repeat(np.arange(4), 2), np.tile([-1.0, 1.0], 4)
+    even, uneven = 0.01 * spread, np.repeat([0.02, 1e-4, 1e-4, 1e-4], 2) * spread
+    assert np.sum(even**2) == pytest.approx(np.sum(uneven**2), rel=1e-3)
+    asked = []
+    for noise in (even, uneven):
+        sample = PairedSample.of(0.012 + noise, cells)
+        asked.append(seeds_needed(overall(sample), sample, 0.95))
     assert asked[0] < asked[1]
 
 
