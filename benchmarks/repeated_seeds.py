@@ -27,12 +27,12 @@ EFFECTS = (1.0, 2.0, 4.0)
 class Drawn:
     """The mean of one data set without a true difference: with its interval, and over whole seeds."""
 
-    own: Estimate
+    plain: Estimate
     over_seeds: Estimate
 
     def is_below_zero(self, effect: float = 0.0, *, by_default: bool) -> bool:
         """Whether "better" is claimed where the true mean is ``-effect``, which shifts both intervals."""
-        intervals = [each.interval(LEVEL) for each in (self.own, *([self.over_seeds] * by_default))]
+        intervals = [each.interval(LEVEL) for each in (self.plain, *([self.over_seeds] * by_default))]
         return all(interval is not None and interval[1] < effect for interval in intervals)
 
 
@@ -42,8 +42,8 @@ def drawn(layout: Layout, rng: np.random.Generator) -> Drawn:
     cells = rung * layout.settings + setting
     sample = PairedSample.of(values, cells, rung * layout.seeds + seed, rung)
     tested = Independence.tested(values, cells, rung, seed)
-    own = inference.overall(independent_sample(tested, sample, seed))
-    return Drawn(own, inference.overall(over_whole_seeds(sample, seed)))
+    plain = inference.overall(independent_sample(tested, sample, seed))
+    return Drawn(plain, inference.overall(over_whole_seeds(sample, seed)))
 
 
 def _covers_zero(estimate: Estimate) -> bool:
@@ -55,7 +55,7 @@ def shares_of(layout: Layout, data_sets: int) -> dict[str, float]:
     """Shares of data sets by what was seen; of withheld claims, among those that the interval makes."""
     sets = [drawn(layout, np.random.default_rng([5, number])) for number in range(data_sets)]
     shares = {
-        "covers": np.mean([_covers_zero(each.own) for each in sets]),
+        "covers": np.mean([_covers_zero(each.plain) for each in sets]),
         "covers over whole seeds": np.mean([_covers_zero(each.over_seeds) for each in sets]),
         "better by the interval": np.mean([each.is_below_zero(by_default=False) for each in sets]),
         "better by default": np.mean([each.is_below_zero(by_default=True) for each in sets]),

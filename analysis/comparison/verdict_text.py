@@ -6,7 +6,7 @@ from scalevec.analysis.formatting import degrees, is_loss, joined, p_value, perc
 from scalevec.analysis.statistics.paired import Estimate, limited_by_split, seeds_needed
 from scalevec.analysis.statistics.sample import WHOLE_SEEDS
 
-ANEW = (
+NEW_PAIRS = (
     "in a new sweep (another name, new seeds) or with looks declared before it; what is added to this one is "
     "exploratory"
 )
@@ -125,8 +125,8 @@ def _when_blocked(evidence: Evidence) -> str:
             "a column stream, more seeds, or repeated_seeds: independent where a seed means other random "
             "numbers at each rung"
         ]
-    anew = f", {ANEW}" if evidence.n_sizes == 1 else ""
-    return f"What would settle it: {' and '.join(wanted)}{anew}."
+    where_from = f", {NEW_PAIRS}" if evidence.n_sizes == 1 else ""
+    return f"What would settle it: {' and '.join(wanted)}{where_from}."
 
 
 def _when_free(evidence: Evidence, verdict: Verdict) -> str:
@@ -156,24 +156,24 @@ def _when_undecided(evidence: Evidence) -> str:
     if estimate is None:
         return "Pairs of which both trials complete."
     if estimate.between == "clusters":
-        return f"More independent clusters, whose spread is the noise, {ANEW}."
+        return f"More independent clusters, whose spread is the noise, {NEW_PAIRS}."
     if limited_by_split(estimate, evidence.options.level):
         return (
             f"A larger test split: its own error ({estimate.split_error:.4f}) is what limits, and more seeds "
             "do not reduce it."
         )
     if estimate.df == 0:
-        return f"One seed carries no claim; a second seed would, {ANEW}."
+        return f"One seed carries no claim; a second seed would, {NEW_PAIRS}."
     p = evidence.difference.p_value
     if p is not None and p < evidence.alpha:
-        return f"Only the correction for several arms stands against a claim: a few more seeds, {ANEW}."
+        return f"Only the correction for several arms stands against a claim: a few more seeds, {NEW_PAIRS}."
     if evidence.look:
         return "A new sweep with seeds of its own: the last declared look has passed."
     if estimate.between in ("seeds of clusters", WHOLE_SEEDS):
-        return f"What the pairs of one seed share is the noise: more seeds at every rung, {ANEW}."
+        return f"What the pairs of one seed share is the noise: more seeds at every rung, {NEW_PAIRS}."
     if estimate.between:
         noise = "The spread between rungs is all the noise figure there is"
-        return f"{noise}: a second seed at every rung, {ANEW}."
+        return f"{noise}: a second seed at every rung, {NEW_PAIRS}."
     return _seeds_that_would_do(evidence, estimate)
 
 
@@ -185,7 +185,9 @@ def _seeds_that_would_do(evidence: Evidence, estimate: Estimate) -> str:
         return f"With {noise} a difference this small would need more than 100 seeds per rung."
     # What is there did not do, whatever the noise that a rung shows by chance.
     seeds = max(seeds, int(sample.counts.max()) + 1)
-    return f"With {noise} about {seeds} pairs at every rung would resolve a difference this large, {ANEW}."
+    return (
+        f"With {noise} about {seeds} pairs at every rung would resolve a difference this large, {NEW_PAIRS}."
+    )
 
 
 def _standing(evidence: Evidence) -> str:

@@ -279,7 +279,10 @@ def _noise_by_rung(sample: PairedSample) -> list[Component]:
     of_all, n_cells, parts = pooled_noise(sample.values, sample.cells), len(sample.counts), []
     for rung in np.unique(sample.rungs):
         here = sample.rungs == rung
-        own, cells = pooled_noise(sample.values[here], sample.cells[here]), len(np.unique(sample.cells[here]))
-        sd = own.sd if own.df else of_all.sd
+        of_rung, cells = (
+            pooled_noise(sample.values[here], sample.cells[here]),
+            len(np.unique(sample.cells[here])),
+        )
+        sd = of_rung.sd if of_rung.df else of_all.sd
         parts.append(Component(sd**2 * cells / n_cells**2, cells))
     return parts

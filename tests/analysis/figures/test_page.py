@@ -194,8 +194,8 @@ def test_multipliers_are_not_drawn_beyond_the_range_after_a_hold_out_that_failed
     missed = table["loss"] - 0.3 * ((table["arm"] == "unified") & (table["rung"] == "150k"))
     failed, caption = extrapolated_points(table.assign(loss=missed))
     assert "unified: the hold-out fails: at 150k" in caption
-    unasked, said = extrapolated_points(table.assign(loss=missed), hold_out="none")
-    assert "unified: no hold-out checks the laws (none was asked for)." in said
+    unasked, remark = extrapolated_points(table.assign(loss=missed), hold_out="none")
+    assert "unified: no hold-out checks the laws (none was asked for)." in remark
     assert failed == 0 < unasked
 
 
