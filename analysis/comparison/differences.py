@@ -165,13 +165,13 @@ class PairedArm:
 
     def checked_p_value(self) -> float | None:
         """The p-value that a claim needs: the larger of the interval's own and the one over whole seeds."""
-        own, over_seeds = self.p_value(), self.over_seeds
-        if over_seeds is None or own is None:
-            return own
+        p_plain, over_seeds = self.p_value(), self.over_seeds
+        if over_seeds is None or p_plain is None:
+            return p_plain
         p = over_seeds.p_value()
         if p is not None and self.look is not None:
             p = sequential_p(self.look.looks, [*[None] * self.look.number, p])
-        return None if p is None else max(own, p)
+        return None if p is None else max(p_plain, p)
 
 
 @dataclass(frozen=True)

@@ -80,10 +80,10 @@ def answers(
     ``held`` are the hold-outs: an answer says so where none checks its laws.
     """
     p_holm = holm([growth.p_value() for growth in family])
-    found = [_answer(*of_arm) for of_arm in zip(family, p_holm, levels, strict=True)]
+    told = [_answer(*of_arm) for of_arm in zip(family, p_holm, levels, strict=True)]
     return [
         (answer, sentence if answer == UNTOLD else _with_remark(sentence, unchecked(of_arm)))
-        for (answer, sentence), of_arm in zip(found, held, strict=True)
+        for (answer, sentence), of_arm in zip(told, held, strict=True)
     ]
 
 
