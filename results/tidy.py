@@ -127,11 +127,20 @@ def _parquet(frame: pd.DataFrame) -> bytes:
         raise UnwritableTableError(f"the table cannot be written as Parquet: {reason}; try CSV") from error
 
 
+def _list_or_itself(value: Any) -> Any:
+    """The list that a text holds; anything else, which a table from elsewhere may have there, as it is."""
+    try:
+        known = json.loads(value)
+    except (TypeError, ValueError, RecursionError):
+        return value
+    return known if isinstance(known, list) else value
+
+
 def _json_records(frame: pd.DataFrame) -> bytes:
     """Not ``DataFrame.to_json``, which rounds to 15 digits."""
     columns = {name: frame[name].astype(object).where(frame[name].notna(), None) for name in frame.columns}
     for name in columns.keys() & set(_BLOCKS):
-        columns[name] = columns[name].map(lambda text: None if text is None else json.loads(text))
+        columns[name] = columns[name].map(_list_or_itself)
     rows = zip(*columns.values(), strict=True)
     lines = []
     for number, row in enumerate(rows, start=1):

@@ -41,7 +41,7 @@ COLUMNS = (
     *("stage", "optimizer", "schedule", "trial_id", "epochs", "device", "tokens_per_s", "steps"),
     *("learning_rate", "n_params_total", "n_params_embedding", "n_params_scale_vectors", "vector_decay"),
     *("vector_placement", "train/loss", "loss_other", "budget", "peak_memory_bytes", "tokens_per_parameter"),
-    *("sweep", "corpus"),
+    *("sweep", "corpus", "stream", "identity_version", "loss_blocks", "block_tokens"),
 )
 STATUSES = ("completed", "diverged", "failed", "pending", "running", "cancelled")
 

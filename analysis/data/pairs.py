@@ -12,6 +12,7 @@ import pandas as pd
 from scalevec.analysis.data.runs import HAS_RESULT, differing, shortened
 from scalevec.analysis.data.shared_labels import joined_labels, numbered_labels
 from scalevec.analysis.data.tidy import (
+    VERSION,
     BoolArray,
     FloatArray,
     comparison_rows,
@@ -19,6 +20,7 @@ from scalevec.analysis.data.tidy import (
     mostly_repeated,
     parameters_of,
     require_column,
+    versions_of,
 )
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import count, plural
@@ -28,8 +30,6 @@ CELL_COLUMNS = ("rung", "n_tokens", "optimizer", "schedule", "corpus", "architec
 """With the further setting columns these name a cell; with the seed, a pair."""
 GRID_COLUMNS = ("learning_rate", "precision")
 """Columns of every row that a sweep may also run as a grid; then a pair agrees in them too."""
-VERSION = "identity_version"
-"""The column that says what the random numbers of a trial follow from; those of two versions never pair."""
 VECTOR_NORMS = "vector_rms_"
 """Columns with this prefix hold the root mean square of the scale vectors of one kind at the end of a run."""
 # The columns of a tidy row of a sweep; any other column of such a row is a field of the sweep's grid.
@@ -45,7 +45,7 @@ _SWEEP_COLUMNS = frozenset((
     "validation_tokens", "bytes_per_token", "scale_vectors", "stream", "loss_blocks",
     "block_tokens", "cpu_model", "cpu_capability",
     "threads", "gpu", "cuda", "cudnn", "torch_version", "commit", "local_changes",
-    "stream", "identity_version", "loss_blocks", "block_tokens",
+    "identity_version",
 ))
 # fmt: on
 PairKind = Literal[
@@ -282,7 +282,7 @@ def _versioned(rows: pd.DataFrame) -> tuple[pd.DataFrame, tuple[int, ...]]:
     """``rows`` with a version each, and the versions where there are several; a blank is the first."""
     if VERSION not in rows:
         return rows, ()
-    rows = rows.assign(**{VERSION: pd.to_numeric(rows[VERSION]).fillna(1).astype(int)})
+    rows = rows.assign(**{VERSION: versions_of(rows)})
     versions = tuple(sorted(rows[VERSION].unique().tolist()))
     return rows, versions if len(versions) > 1 else ()
 

@@ -32,7 +32,10 @@ NUMBERS = (
     "peak_memory_bytes",
     "matrix_decay",
     "epochs",
+    "identity_version",
 )
+VERSION = "identity_version"
+"""The column that says what the random numbers of a trial follow from; those of two versions never pair."""
 TEXTS = ("arm", "rung", "stage", "status", "lr_status", "cluster", "optimizer", "schedule", "corpus")
 STATUSES = ("completed", "diverged", "failed", "pending", "queued", "running", "cancelling", "cancelled")
 SMALLEST_LIKELY = {"n_params": 20_000, "n_tokens": 100_000}
@@ -220,6 +223,15 @@ def simulation_warnings(table: pd.DataFrame) -> list[str]:
     if not n_simulated:
         return []
     return [f"simulated: {n_simulated} of {len(table)} results follow a planted law; nothing was trained"]
+
+
+def versions_of(rows: pd.DataFrame) -> "pd.Series[int]":
+    """The identity version of each of the checked ``rows``; a blank, or no such column, is the first."""
+    known = rows[VERSION] if VERSION in rows else pd.Series(np.nan, rows.index)
+    wrong = known.notna() & ~((known >= 1) & (known < 1e6) & (known % 1 == 0))
+    if wrong.any():
+        raise DataError(f"column {VERSION!r} holds {known[wrong].iloc[0]:g}; allowed: 1, 2, ...")
+    return known.fillna(1).astype(int)
 
 
 def parameters_of(table: pd.DataFrame, n_convention: str = "matrices") -> FloatArray:

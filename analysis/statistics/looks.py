@@ -17,7 +17,7 @@ import numpy as np
 from scalevec.analysis.data.tidy import FloatArray
 
 _NODES = 96
-"""Gauss-Legendre nodes of each integral; the published boundaries come out to all their digits."""
+"""Gauss-Legendre nodes of each integral; the tests compare the boundaries with another integral."""
 _FURTHEST = 8.2
 """Standard deviations beyond which double precision holds no probability."""
 _SMALLEST_ALPHA = 1e-12

@@ -11,6 +11,18 @@ from scalevec.analysis.options import AnalysisOptions
 OPTIONS = AnalysisOptions(bootstrap=0)
 
 
+def test_a_setting_that_is_blank_where_one_arm_alone_was_run_is_named(sweep):
+    table = pd.concat(
+        [sweep().assign(optimizer="adamw", corpus="c"), sweep().assign(optimizer="sgd", corpus="c")]
+    )
+    table["grid"] = table["optimizer"].map(
+        {"adamw": "a"}
+    )  # blank with sgd, where the reference alone was run
+    table = table[(table["arm"] == "baseline") | (table["optimizer"] == "adamw")]
+    options = AnalysisOptions(bootstrap=0, settings=("grid",))
+    assert compared_trials(table, "baseline", options).pairs("unified").one_sided == ("sgd, nan",)
+
+
 def test_the_order_of_the_rows_changes_nothing(sweep):
     table = sweep({"baseline": 0.0, "unified": -0.03, "none": 0.04})
     shuffled = pd.concat([table.iloc[:1], table.iloc[1:].sample(frac=1, random_state=1)])

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scalevec.analysis import compare
+from scalevec.analysis import DataError, compare, fit
 
 
 def compared(table: pd.DataFrame):
@@ -31,6 +31,21 @@ def test_trials_of_one_version_pair_and_nothing_is_said(table, version):
     comparison = compared(table.assign(identity_version=version))
     assert comparison.pairs == 12
     assert not any("version" in text for text in comparison.warnings)
+
+
+def test_a_law_through_trials_of_both_versions_says_so(table):
+    both = pd.concat([table, table[table["seed"] == 0].assign(identity_version=np.nan)])
+    (warning,) = [text for text in fit(both, bootstrap=0)[0].warnings if "identity versions" in text]
+    assert "(4 of version 1 and 12 of version 2)" in warning
+    assert "--where 'identity_version == 2'" in warning
+    assert fit(both, bootstrap=0, where="identity_version == 2")[0].n_points == 12
+    assert not any("identity" in text for text in fit(table, bootstrap=0)[0].warnings)
+
+
+@pytest.mark.parametrize("version", ["two", 1.5, np.inf, -1])
+def test_what_is_no_version_is_refused(table, version):
+    with pytest.raises(DataError, match="column 'identity_version'"):
+        compared(table.assign(identity_version=version))
 
 
 def test_each_version_pairs_with_itself(table):
