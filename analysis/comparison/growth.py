@@ -131,10 +131,12 @@ def prediction_interval(
         return None
     sample = Independence.of(pairs).sample(pairs)
     weights = held / held.sum()
-    of_held = RungNoise(sample.values[None], sample.cells, sample.clusters, sample.rungs)
+    complete = pairs.complete
+    losses = complete[["loss_reference", "loss_arm"]].to_numpy(float).T
+    # In log loss, as that of the laws: pooled over rungs it is in proportion to the loss.
+    of_held = RungNoise(np.log(losses), sample.cells, sample.clusters, sample.rungs)
     if not laws.df or not of_held.df:
         return None
-    complete = pairs.complete
     at = [complete.loc[held, f"compute_{side}"].to_numpy(float) for side in ("reference", "arm")]
 
     def difference(of_laws: Parameters) -> FloatArray:
@@ -144,7 +146,8 @@ def prediction_interval(
     # The errors of laws are those of the logarithm of a ratio: here of one whose logarithm is the difference.
     spread = float(np.std(difference(laws.replicates)))
     of_rest, _ = laws.error(lambda of_laws: np.exp(difference(of_laws)), spread, [])
-    errors = [_sum_of(of_rest, each) for each in of_held.errors(weights[None])]
+    slopes = np.array([[-1.0], [1.0]]) * losses * weights
+    errors = [_sum_of(of_rest, each) for each in of_held.errors(slopes)]
     without = difference(laws.left_out) if laws.left_out is not None else None
     error, _ = with_split(errors, _split_between(sample, weights, without))
     half = error.half(options.level)
