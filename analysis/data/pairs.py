@@ -67,13 +67,8 @@ UNPAIRED: Final = "one side only"
 """No planned pair: a row of one arm whose counterpart the table does not hold."""
 WITHOUT_RESULT: tuple[PairKind, ...] = (WAITING, FAILED)
 """Planned pairs (both sides have a row) that have no result: a diverged trial is one, a failed one is not."""
-NO_DIFFERENCE: tuple[PairKind, ...] = (
-    ARM_DIVERGED,
-    REFERENCE_DIVERGED,
-    BOTH_DIVERGED,
-    *WITHOUT_RESULT,
-    UNPAIRED,
-)
+_DIVERGED: tuple[PairKind, ...] = (ARM_DIVERGED, REFERENCE_DIVERGED, BOTH_DIVERGED)
+NO_DIFFERENCE: tuple[PairKind, ...] = (*_DIVERGED, *WITHOUT_RESULT, UNPAIRED)
 _ENDED_WITHOUT = frozenset(("failed", "cancelled"))
 
 
