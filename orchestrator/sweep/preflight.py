@@ -12,31 +12,19 @@ import secrets
 import shutil
 import socket
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from scalevec.model.identity import digest
 from scalevec.model.training.corpora.prepare import CorpusError, open_corpus, require_intact
-from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE, Job, ResourceRequest
-from scalevec.orchestrator.errors import MissingRequirementError
-from scalevec.orchestrator.executors.base import Ended, Executor, Site
+from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE
 from scalevec.orchestrator.snapshots.snapshot import code_name
 from scalevec.orchestrator.worker.provenance import code_state, foreign_package
 from scalevec.results.files import (
     AlreadyWrittenError,
-    CorruptRecordError,
-    read_json,
-    write_atomic,
     write_json,
     write_once,
 )
-
-PATIENCE_S = 24 * 3600.0
-"""The queue may be long."""
-TIME_S = 600.0
-ROLE = "preflight"
-_TAIL = 2000
 
 
 @dataclass(frozen=True)
@@ -60,45 +48,6 @@ class MachineCheck:
     problem: str = ""
 
 
-def preflight(
-    executor: Executor,
-    site: Site,
-    *,
-    rung: str = "",
-    request: ResourceRequest = ResourceRequest(),  # noqa: B008 (frozen)
-    corpora: Collection[str] = (),
-    free_bytes: int = 0,
-    patience_s: float = PATIENCE_S,
-) -> None:
-    """Send a preflight job, wait for it, and raise ``MissingRequirementError`` with a list of what is wrong.
-
-    It asks for what trials of ``rung`` get, so that it comes to the same kind of machine. One that
-    saw nothing wrong there is not repeated for the same code, profile and corpora, unless more space is
-    needed now. To be called while ``executor`` has no other jobs.
-    """
-    expected = Expected(code_here(), tuple(sorted(corpora)), request.gpus > 0)
-    machine = {"executor": executor.name, "profile": site.profile.model_dump(mode="json"), "rung": rung}
-    name = digest({**machine, "request": asdict(request), "expected": asdict(expected)})
-    directory = site.runs_dir.resolve() / "sweeps" / site.sweep / "preflight" / name[:16]
-    report = directory / "report.json"
-    if _passed(report, free_bytes):
-        return
-    directory.mkdir(parents=True, exist_ok=True)
-    token = secrets.token_hex(8)
-    write_atomic(directory / "token", token.encode())
-    report.unlink(missing_ok=True)
-    expected = replace(expected, free_bytes=free_bytes, folder=str(directory), token=token)
-    command = command_of(site.runs_dir, expected, report)
-    request = replace(request, time_s=TIME_S)
-    job = Job(name, command, directory, ROLE, rung=rung, request=request, estimate_s=TIME_S, role=ROLE)
-    ended = _await(executor, job, patience_s)
-    if problems := _problems(report, job, ended):
-        listed = "\n".join(f"- {problem}" for problem in problems)
-        raise MissingRequirementError(
-            f"the machines of {executor.name} are not ready for the trials:\n{listed}"
-        )
-
-
 def code_here() -> dict[str, str | None]:
     """Return what has to be the same on both machines; a package that is not installed has no version."""
     state = code_state()
@@ -118,48 +67,19 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _passed(report: Path, free_bytes: int) -> bool:
-    try:
-        earlier = read_json(report, dict)
-        return bool(earlier["ok"] and earlier["free_bytes"] >= free_bytes)
-    except (FileNotFoundError, CorruptRecordError, KeyError):
-        return False
-
-
-def command_of(runs_dir: Path, expected: Expected, report: Path) -> tuple[str, ...]:
+def command_of(
+    runs_dir: Path, expected: Expected, report: Path, interpreter: Sequence[str] = (sys.executable,)
+) -> tuple[str, ...]:
     """Return what the job runs."""
     options = ("--runs", str(runs_dir.resolve()), "--expect", json.dumps(asdict(expected)))
-    return (*PYTHON_MODULE, "scalevec.orchestrator.sweep.preflight", *options, "--report", str(report))
-
-
-def _await(executor: Executor, job: Job, patience_s: float) -> Ended | None:
-    """How the job ended; None where it did not within ``patience_s``, and was called off."""
-    (number,) = executor.submit([job])
-    left = patience_s
-    try:
-        while left > 0:
-            step = min(left, 1.0)
-            for ended in executor.wait(step):
-                if ended.number == number:
-                    return ended
-            left -= step
-    except BaseException:
-        executor.cancel([number])
-        raise
-    executor.cancel([number])
-    return None
-
-
-def _problems(report: Path, job: Job, ended: Ended | None) -> list[str]:
-    if ended is None:
-        return [f"the preflight job did not end in time; its log is {job.log}"]
-    try:
-        checks = read_json(report, dict)["checks"]
-    except (FileNotFoundError, CorruptRecordError, KeyError):
-        printed = job.log.read_bytes()[-_TAIL:].decode(errors="replace") if job.log.exists() else ""
-        how = ended.message or ended.cause or f"exit code {ended.exit_code}"
-        return [f"the preflight job left no report ({how}); its log {job.log} ends: {printed.strip()}"]
-    return [f"{check['name']}: {check['problem']}" for check in checks if check["problem"]]
+    return (
+        *interpreter,
+        *PYTHON_MODULE[1:],
+        "scalevec.orchestrator.sweep.preflight",
+        *options,
+        "--report",
+        str(report),
+    )
 
 
 def look(runs_dir: Path, expected: Expected) -> list[MachineCheck]:

@@ -3,9 +3,8 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.cli.options import Placement
 from scalevec.orchestrator.errors import InvalidInputError
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
     from scalevec.sweeps import CorpusFacts
     from scalevec.sweeps.sections.schema import Sweep
-
-_KIND_OF_MACHINE = {"partition", "account", "qos", "constraint", "exclude", "setup", "flags"}
-"""The fields of a profile that decide to which machines a job goes."""
 
 
 def site_of(sweep: "Sweep", runs_dir: Path, placement: Placement) -> tuple[str, "Site"]:
@@ -131,30 +127,34 @@ def require_budget(run: "SweepRun") -> None:
         )
 
 
-def check_machines(executor: "Executor", site: "Site", run: "SweepRun") -> None:
-    """Send a small job to each kind of machine that trials will go to, before any of them does.
+@contextmanager
+def checked_executor(executor: "Executor", site: "Site", run: "SweepRun") -> Iterator["Executor"]:
+    """Yield an executor for the trials: a small job is sent to each kind of machine before any of them.
 
-    Trials whose rate is still open count too: their machines are looked at before the tuning, not after it.
+    Where the executor keeps jobs, trials wait behind them in its queue; else they are awaited here. Trials
+    whose rate is still open count too: their machines are looked at before the tuning, not after it.
     """
+    from scalevec.orchestrator.sweep.behind_checks import ExecutorBehindChecks
+    from scalevec.orchestrator.sweep.machine_checks import Machine, preflight, send_checks, settings_of
     from scalevec.orchestrator.sweep.planning import bytes_to_come, named, not_done, planned
-    from scalevec.orchestrator.sweep.preflight import preflight
 
     asked = {member.cell.rung for member in run.asked_for([member for member, _ in named(run)])}
     rows = [row for row in planned(run) if row["rung"] in asked]
-    first: dict[tuple[ResourceRequest, str], str] = {}
-    for row in not_done(rows):
-        rung = row["rung"]
-        settings = run.profile.for_rung(rung).model_dump_json(include=_KIND_OF_MACHINE)
-        first.setdefault((replace(run.request(rung), time_s=None), settings), rung)
-    for rung in first.values():
-        preflight(
-            executor,
-            site,
-            rung=rung,
-            request=run.request(rung),
-            corpora=[run.corpus_facts.fingerprint],
-            free_bytes=bytes_to_come(rows),
-        )
+    machines: dict[str, Machine] = {}
+    kinds: dict[str, str] = {}
+    for rung in dict.fromkeys(row["rung"] for row in not_done(rows)):
+        machine = Machine(rung, run.request(rung))
+        kinds[rung] = machines.setdefault(settings_of(run.profile, machine), machine).rung
+    needed: dict[str, Any] = {"corpora": [run.corpus_facts.fingerprint], "free_bytes": bytes_to_come(rows)}
+    if not EXECUTORS[executor.name].keeps_jobs:
+        preflight(executor, site, list(machines.values()), **needed)
+        yield executor
+        return
+    behind = ExecutorBehindChecks(
+        executor, send_checks(executor, site, list(machines.values()), **needed), kinds
+    )
+    yield behind
+    behind.close()
 
 
 @contextmanager

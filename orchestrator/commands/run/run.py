@@ -26,7 +26,7 @@ from scalevec.orchestrator.cli.options import (
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.look.status import states_text
 from scalevec.orchestrator.commands.run.machines import (
-    check_machines,
+    checked_executor,
     opened_executor,
     prepared_run,
     site_of,
@@ -90,8 +90,10 @@ def run_sweep(
             run = prepared_run(name, sweep, site, progress, retune=retune, where=where, retrain=retrain)
             run.ask_again()
             if EXECUTORS[name].sends_away:
-                check_machines(executor, site, run)
-            _run_stages(run, executor)
+                with checked_executor(executor, site, run) as checked:
+                    _run_stages(run, checked)
+            else:
+                _run_stages(run, executor)
     except StageIncompleteError as incomplete:
         return _incomplete(sweep.name, incomplete.outcome, source, site.runs_dir, again)
     finally:

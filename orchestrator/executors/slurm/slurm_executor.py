@@ -25,6 +25,10 @@ from scalevec.results.run_directory import RunDirectory
 CONFIRM_S = 5.0
 """Seconds until a job that ended without a word is looked at again: shared file systems lag."""
 LOOKS_WITHOUT_RECORD = 2
+FEW = 10
+"""Trials whose end is looked for more often than ``poll_s`` says."""
+QUICK_S = 2.0
+"""Seconds between two looks for so few, at first; they grow to ``poll_s`` while nothing happens."""
 _LOG_TAIL = 4000
 
 
@@ -50,6 +54,8 @@ class SlurmExecutor:
         self._to_leave: set[str] = set()
         """Jobs that were asked to end."""
         self._next_look = 0.0
+        self._changed = time.monotonic()
+        """When a trial was last sent or ended."""
 
     @cached_property
     def _settings(self) -> Mapping[str, str]:
@@ -84,6 +90,8 @@ class SlurmExecutor:
             self.watch(refusal.sent.values())
             raise
         self._trials |= {trial.number: trial for trial in sent}
+        self._changed = time.monotonic()
+        self._next_look = min(self._next_look, self._changed + self._until_next_look(self._changed))
         numbers = {trial.directory: trial.number for trial in sent}
         return [numbers[job.directory] for job in jobs]
 
@@ -128,12 +136,20 @@ class SlurmExecutor:
         while True:
             now = time.monotonic()
             if self._trials and now >= self._next_look:
-                self._next_look = now + self.site.profile.poll_s
+                self._next_look = now + self._until_next_look(now)
                 if ended := self._look():
+                    self._changed = time.monotonic()
                     return ended
             if now >= deadline:
                 return []
             time.sleep(max(0.0, min(deadline, max(self._next_look, now + 0.05)) - now))
+
+    def _until_next_look(self, now: float) -> float:
+        """Seconds: few while few trials are awaited and something happened lately, ``poll_s`` at most."""
+        poll_s = self.site.profile.poll_s
+        if len(self._trials) > FEW:
+            return poll_s
+        return min(poll_s, max(QUICK_S, (now - self._changed) / 10))
 
     def _look(self) -> list[Ended]:
         """One question to the queue for all jobs, one to the accounting for those that it has forgotten."""

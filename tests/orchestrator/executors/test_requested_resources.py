@@ -11,9 +11,9 @@ from scalevec import sweeps
 from scalevec.orchestrator.attempts.jobs import job_of
 from scalevec.orchestrator.cli.options import Placement
 from scalevec.orchestrator.cli.output import json_text
-from scalevec.orchestrator.commands.run.machines import check_machines, require_budget, site_of
+from scalevec.orchestrator.commands.run.machines import checked_executor, require_budget, site_of
 from scalevec.orchestrator.commands.run.plan import plan
-from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
+from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.base import Ended, Site
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
@@ -91,7 +91,10 @@ class Recording:
 
     def submit(self, jobs):
         self.jobs += jobs
-        return [str(len(self.jobs))]
+        return [str(len(self.jobs) - len(jobs) + position) for position, _ in enumerate(jobs)]
+
+    def cancel(self, numbers):
+        pass
 
     def wait(self, timeout_s):
         return [Ended(str(len(self.jobs)), 1)]
@@ -99,10 +102,22 @@ class Recording:
 
 def test_preflight_looks_for_the_gpus_that_the_profile_asks_for(run_with):
     run, executor = run_with(Profile(gpus=1)), Recording()
-    with pytest.raises(MissingRequirementError):
-        check_machines(executor, Site(run.runs_dir, "simulated", 1, run.profile), run)
-    command = executor.jobs[0].command
+    with checked_executor(executor, Site(run.runs_dir, "simulated", 1, run.profile), run):
+        command = executor.jobs[0].command
     assert json.loads(command[command.index("--expect") + 1])["gpus"] is True
+
+
+def test_trials_wait_in_the_queue_behind_the_preflight_of_their_machines(run_with):
+    run, executor = run_with(GPU_LONG), Recording()
+    with checked_executor(executor, Site(run.runs_dir, "simulated", 1, run.profile), run) as checked:
+        assert [(job.role, job.rung) for job in executor.jobs] == [
+            ("preflight", "small"),
+            ("preflight", "large"),
+        ]
+        jobs = [job_of(run.task(member), run.runs_dir, "token") for member in run.members()]
+        checked.submit(jobs)
+    sent = executor.jobs[2:]
+    assert {(job.rung, job.after) for job in sent} == {("small", ("0",)), ("large", ("1",))}
 
 
 @pytest.fixture
@@ -110,13 +125,12 @@ def looked_at(run_with, monkeypatch):
     """The rungs whose machines are looked at on a site with these settings, and the space looked for."""
 
     def look(profile: Profile, **sections: Any) -> tuple[list[str], set[int]]:
-        seen: list[dict[str, Any]] = []
-        monkeypatch.setattr(
-            "scalevec.orchestrator.sweep.preflight.preflight", lambda *_, **asked: seen.append(asked)
-        )
         run = run_with(profile, **sections)
-        check_machines(Recording(), Site(run.runs_dir, "simulated", 1, profile), run)
-        return [asked["rung"] for asked in seen], {asked["free_bytes"] for asked in seen}
+        executor = Recording()
+        with checked_executor(executor, Site(run.runs_dir, "simulated", 1, profile), run):
+            commands = [job.command for job in executor.jobs]
+        expected = [json.loads(command[command.index("--expect") + 1]) for command in commands]
+        return [job.rung for job in executor.jobs], {asked["free_bytes"] for asked in expected}
 
     return look
 

@@ -13,7 +13,8 @@ from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.base import Ended, Site
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.sweep import preflight as module
-from scalevec.orchestrator.sweep.preflight import Expected, code_here, look, preflight
+from scalevec.orchestrator.sweep.machine_checks import Machine, preflight
+from scalevec.orchestrator.sweep.preflight import Expected, code_here, look
 from support import run_python
 
 
@@ -117,7 +118,7 @@ def site(tmp_path: Path) -> Site:
 def test_a_good_machine_lets_the_grid_go_out_and_is_asked_once(tmp_path):
     executor = EXECUTORS["local"].build(site(tmp_path))
     preflight(executor, site(tmp_path))
-    (report,) = tmp_path.glob("runs/sweeps/small/preflight/*/report.json")
+    (report,) = tmp_path.glob("runs/preflight/*/*/report.json")
     written = report.stat().st_mtime_ns
     preflight(executor, site(tmp_path))
     assert report.stat().st_mtime_ns == written
@@ -191,7 +192,7 @@ def test_a_job_that_does_not_end_is_called_off(tmp_path):
 def test_the_job_asks_for_what_the_trials_ask_for(tmp_path):
     executor = Silent(Ended("1", 1))
     with pytest.raises(MissingRequirementError):
-        preflight(executor, site(tmp_path), rung="2B", request=ResourceRequest(4, 0.5, 16.0, 9e9))
+        preflight(executor, site(tmp_path), [Machine("2B", ResourceRequest(4, 0.5, 16.0, 9e9))])
     (job,) = executor.jobs
     assert (job.rung, job.request) == ("2B", ResourceRequest(4, 0.5, 16.0, 600.0))
     assert job.directory.is_dir()

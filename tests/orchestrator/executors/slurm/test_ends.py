@@ -1,5 +1,6 @@
 """When a job of SLURM counts as ended: what the queue shows, and what it no longer shows, without a SLURM."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,17 @@ def test_a_job_that_slurm_cannot_launch_is_ended_and_is_a_fault_of_the_node(exec
     (ended,) = executor.wait(PATIENCE_S)
     assert (ended.cause, ended.node) == ("node_failure", "n1")
     assert queue.ended == ["7"]
+
+
+@pytest.mark.parametrize(
+    ("n_trials", "since_change_s", "seconds"),
+    [(1, 0, 2), (10, 0, 2), (1, 300, 30), (1, 9000, 60), (11, 0, 60)],
+)
+def test_few_trials_are_looked_for_quickly_at_first_and_many_slowly(
+    executor_on, n_trials, since_change_s, seconds
+):
+    executor, _ = executor_on(row("RUNNING"))
+    executor.site = replace(executor.site, profile=Profile(poll_s=60))
+    (trial,) = executor._trials.values()
+    executor._trials = {str(number): trial for number in range(n_trials)}
+    assert executor._until_next_look(executor._changed + since_change_s) == seconds

@@ -1,0 +1,97 @@
+"""Trials that wait in the queue behind the preflight of their machines: both cost one wait, not two."""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from scalevec.orchestrator.attempts.jobs import Job
+from scalevec.orchestrator.errors import MissingRequirementError
+from scalevec.orchestrator.executors.base import Ended, Executor
+from scalevec.orchestrator.sweep.machine_checks import SentCheck, problems_of, require_ready
+from scalevec.results.run_directory import RunDirectory
+
+
+class ExecutorBehindChecks:
+    """An executor whose trials start only after the preflight job of their kind of machine has found it good.
+
+    Where one finds something wrong, what waits behind it is called off, and ``wait`` raises.
+
+    Args:
+        executor: What starts the jobs; it keeps them in a queue that knows dependencies.
+        checks: The preflight jobs that were sent to it.
+        kinds: By rung, the rung whose preflight job speaks for it.
+    """
+
+    def __init__(self, executor: Executor, checks: Sequence[SentCheck], kinds: Mapping[str, str]) -> None:
+        self._executor, self._kinds = executor, kinds
+        self._open = {check.number: check for check in checks}
+        self._several = len(set(kinds.values())) > 1
+        self._behind: dict[str, Job] = {}
+
+    @property
+    def name(self) -> str:
+        """That of the executor."""
+        return self._executor.name
+
+    @property
+    def cluster(self) -> str:
+        """That of the executor."""
+        return self._executor.cluster
+
+    @property
+    def free_slots(self) -> int:
+        """Those of the executor."""
+        return self._executor.free_slots
+
+    def submit(self, jobs: Sequence[Job]) -> list[str]:
+        """Queue each behind the preflight of its kind of machine, if that has not ended."""
+        waiting = [replace(job, after=self._before(job)) for job in jobs]
+        numbers = self._executor.submit(waiting)
+        self._behind |= {number: job for number, job in zip(numbers, waiting, strict=True) if job.after}
+        return numbers
+
+    def _before(self, job: Job) -> tuple[str, ...]:
+        kind = self._kinds.get(job.rung)
+        return tuple(number for number, check in self._open.items() if check.machine.rung == kind)
+
+    def adopt(self, numbers: Collection[str]) -> set[str]:
+        """As the executor does."""
+        return self._executor.adopt(numbers)
+
+    def wait(self, timeout_s: float) -> list[Ended]:
+        """As the executor does, without the preflight jobs.
+
+        Raises ``MissingRequirementError`` with what they found wrong.
+        """
+        ends = self._executor.wait(timeout_s)
+        problems: list[str] = []
+        for ended in ends:
+            self._behind.pop(ended.number, None)
+        for ended in [ended for ended in ends if ended.number in self._open]:
+            problems += problems_of(self._open.pop(ended.number), ended, self._several)
+            ends.remove(ended)
+        if problems:
+            self._call_off()
+        require_ready(self.name, problems)
+        return ends
+
+    def _call_off(self) -> None:
+        """What waits behind a preflight never starts: it is as if it had not been sent."""
+        with suppress(MissingRequirementError):  # SLURM ends what can never start, too
+            self._executor.cancel([*self._behind, *self._open])
+        for job in self._behind.values():
+            note = "the preflight of its machine found something wrong"
+            RunDirectory(job.directory).append_event("pending", cause="not_started", job=job.token, note=note)
+
+    def cancel(self, numbers: Collection[str]) -> None:
+        """As the executor does."""
+        self._executor.cancel(numbers)
+
+    def stop(self, *, hard: bool = False) -> None:
+        """As the executor does."""
+        self._executor.stop(hard=hard)
+
+    def close(self) -> None:
+        """Call off the preflight jobs that nobody waits for; the executor is left open."""
+        if not self._behind:
+            self._executor.cancel(list(self._open))

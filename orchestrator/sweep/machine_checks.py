@@ -1,0 +1,196 @@
+"""Preflight jobs: one for each kind of machine that trials will go to, sent together and answered once."""
+
+import secrets
+import shutil
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from scalevec.model.identity import digest
+from scalevec.orchestrator.attempts.jobs import Job, ResourceRequest
+from scalevec.orchestrator.errors import MissingRequirementError
+from scalevec.orchestrator.executors.base import Ended, Executor, Site
+from scalevec.orchestrator.executors.profiles import Profile
+from scalevec.orchestrator.sweep.preflight import Expected, code_here, command_of
+from scalevec.results.files import CorruptRecordError, read_json, write_atomic
+
+PATIENCE_S = 24 * 3600.0
+"""The queue may be long."""
+TIME_S = 600.0
+DAY_S = 24 * 3600.0
+"""How long an answer is good for."""
+ROLE = "preflight"
+_KIND_OF_MACHINE = frozenset(
+    (
+        *("partition", "account", "qos", "constraint", "exclude", "gpus"),
+        *("setup", "flags", "python", "launcher"),
+    )
+)
+"""The fields of a profile that decide to which machines a job goes, and what it finds there."""
+_OF_THE_INTERPRETER = ("Python", "torch", "folder of scalevec")
+"""What may differ where the profile names another interpreter."""
+_TAIL = 2000
+NOTHING_SPECIAL = ResourceRequest()
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A kind of machine, by a rung whose trials go there, and what they ask for."""
+
+    rung: str = ""
+    request: ResourceRequest = NOTHING_SPECIAL
+
+
+@dataclass(frozen=True)
+class SentCheck:
+    """A preflight job; ``number`` is that of the executor."""
+
+    machine: Machine
+    job: Job
+    report: Path
+    number: str
+
+
+def settings_of(profile: Profile, machine: Machine) -> str:
+    """Return what tells this kind of machine from others."""
+    request = replace(machine.request, time_s=None)
+    return profile.for_rung(machine.rung).model_dump_json(include=set(_KIND_OF_MACHINE)) + repr(request)
+
+
+def preflight(
+    executor: Executor,
+    site: Site,
+    machines: Sequence[Machine] = (Machine(),),
+    *,
+    corpora: Collection[str] = (),
+    free_bytes: int = 0,
+    patience_s: float = PATIENCE_S,
+) -> None:
+    """Send the checks that have no answer yet, wait for all of them, and raise with all that is wrong.
+
+    To be called while ``executor`` has no other jobs. Raises ``MissingRequirementError``.
+    """
+    checks = send_checks(executor, site, machines, corpora=corpora, free_bytes=free_bytes)
+    waiting = {check.number: check for check in checks}
+    try:
+        ends = _awaited(executor, waiting, patience_s)
+    except BaseException:
+        executor.cancel(list(waiting))
+        raise
+    several = len(machines) > 1
+    problems = [problem for number in ends for problem in problems_of(waiting[number], ends[number], several)]
+    require_ready(executor.name, problems)
+
+
+def require_ready(executor: str, problems: Sequence[str]) -> None:
+    """Raise ``MissingRequirementError`` with what is wrong with the machines."""
+    if problems:
+        listed = "\n".join(f"- {problem}" for problem in problems)
+        raise MissingRequirementError(f"the machines of {executor} are not ready for the trials:\n{listed}")
+
+
+def send_checks(
+    executor: Executor,
+    site: Site,
+    machines: Sequence[Machine],
+    *,
+    corpora: Collection[str] = (),
+    free_bytes: int = 0,
+) -> list[SentCheck]:
+    """Send a preflight job to each kind of machine, those that a job of the last day found good left out.
+
+    A job asks for what trials get, so that it comes to the same kind of machine. An answer counts for the
+    same code, interpreter, partition, setup and corpora, whichever sweep asked, unless more space is needed
+    now.
+    """
+    jobs: list[tuple[Machine, Job, Path]] = []
+    for machine in machines:
+        expected = _expected(site.profile.for_rung(machine.rung), machine, corpora)
+        folder = _folder(executor.name, site, machine, expected)
+        if not _passed(folder, free_bytes):
+            jobs.append((machine, *_job(site, machine, replace(expected, free_bytes=free_bytes), folder)))
+    numbers = executor.submit([job for _, job, _ in jobs]) if jobs else []
+    return [SentCheck(*job, number) for job, number in zip(jobs, numbers, strict=True)]
+
+
+def _expected(profile: Profile, machine: Machine, corpora: Collection[str]) -> Expected:
+    code: Mapping[str, str | None] = code_here()
+    if profile.python or profile.launcher:
+        code = {name: value for name, value in code.items() if name not in _OF_THE_INTERPRETER}
+    return Expected(code, tuple(sorted(corpora)), machine.request.gpus > 0)
+
+
+def _folder(executor: str, site: Site, machine: Machine, expected: Expected) -> Path:
+    """Where the answers for this kind of machine are kept, one folder an attempt."""
+    interpreter = site.profile.interpreter(machine.rung)
+    kind: dict[str, Any] = {"executor": executor, "address": site.profile.address, "interpreter": interpreter}
+    kind |= {"settings": settings_of(site.profile, machine), "expected": asdict(expected)}
+    return site.runs_dir.resolve() / "preflight" / digest(kind)[:16]
+
+
+def _passed(folder: Path, free_bytes: int) -> bool:
+    """Whether a report of the last day says that all is well, and that there was as much space."""
+    for report in folder.glob("*/report.json"):
+        try:
+            is_recent = time.time() - report.stat().st_mtime < DAY_S
+            earlier = read_json(report, dict)
+            if is_recent and earlier["ok"] and earlier["free_bytes"] >= free_bytes:
+                return True
+        except (FileNotFoundError, CorruptRecordError, KeyError):
+            continue
+    return False
+
+
+def _job(site: Site, machine: Machine, expected: Expected, folder: Path) -> tuple[Job, Path]:
+    """The job and the report that it will write, in a folder of its own."""
+    for earlier in folder.glob("*"):
+        if time.time() - earlier.stat().st_mtime > 2 * DAY_S:
+            shutil.rmtree(earlier, ignore_errors=True)
+    token = secrets.token_hex(8)
+    directory = folder / token
+    directory.mkdir(parents=True)
+    write_atomic(directory / "token", token.encode())
+    report = directory / "report.json"
+    expected = replace(expected, folder=str(directory), token=token)
+    command = command_of(site.runs_dir, expected, report, site.profile.interpreter(machine.rung))
+    request = replace(machine.request, time_s=TIME_S)
+    name = digest({ROLE: token})
+    job = Job(
+        name, command, directory, ROLE, rung=machine.rung, request=request, estimate_s=TIME_S, role=ROLE
+    )
+    return job, report
+
+
+def _awaited(
+    executor: Executor, waiting: Mapping[str, SentCheck], patience_s: float
+) -> dict[str, Ended | None]:
+    """How the jobs ended; None for those that did not within ``patience_s``, and were called off."""
+    ends: dict[str, Ended | None] = dict.fromkeys(waiting)
+    left = patience_s
+    while left > 0 and None in ends.values():
+        step = min(left, 1.0)
+        ends |= {ended.number: ended for ended in executor.wait(step) if ended.number in waiting}
+        left -= step
+    if left_over := [number for number, ended in ends.items() if ended is None]:
+        executor.cancel(left_over)
+    return ends
+
+
+def problems_of(check: SentCheck, ended: Ended | None, several: bool) -> list[str]:
+    """Return what a preflight job found wrong, with its rung where ``several`` kinds are looked at."""
+    where = f"rung {check.machine.rung}: " if several else ""
+    return [f"{where}{problem}" for problem in _problems(check.report, check.job, ended)]
+
+
+def _problems(report: Path, job: Job, ended: Ended | None) -> list[str]:
+    if ended is None:
+        return [f"the preflight job did not end in time; its log is {job.log}"]
+    try:
+        checks = read_json(report, dict)["checks"]
+    except (FileNotFoundError, CorruptRecordError, KeyError):
+        printed = job.log.read_bytes()[-_TAIL:].decode(errors="replace") if job.log.exists() else ""
+        how = ended.message or ended.cause or f"exit code {ended.exit_code}"
+        return [f"the preflight job left no report ({how}); its log {job.log} ends: {printed.strip()}"]
+    return [f"{check['name']}: {check['problem']}" for check in checks if check["problem"]]

@@ -1,0 +1,158 @@
+"""Trials that wait in the queue behind the preflight of their machines."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from scalevec.orchestrator.attempts.jobs import Job
+from scalevec.orchestrator.errors import MissingRequirementError
+from scalevec.orchestrator.executors.base import Ended, Site
+from scalevec.orchestrator.executors.profiles import Profile, RungProfile
+from scalevec.orchestrator.sweep import machine_checks
+from scalevec.orchestrator.sweep.behind_checks import ExecutorBehindChecks
+from scalevec.orchestrator.sweep.machine_checks import Machine, send_checks
+from scalevec.results.run_directory import RunDirectory
+
+MACHINES = [Machine("small"), Machine("large")]
+
+
+class Queue:
+    """Numbers jobs; what ``ends`` holds is over at the next look."""
+
+    name, cluster, free_slots = "slurm", "here", 7
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+        self.ends: list[Ended] = []
+        self.cancelled: list[str] = []
+
+    def submit(self, jobs):
+        self.jobs += jobs
+        return [str(len(self.jobs) - len(jobs) + position) for position, _ in enumerate(jobs)]
+
+    def wait(self, timeout_s):
+        ended, self.ends = self.ends, []
+        return ended
+
+    def cancel(self, numbers):
+        self.cancelled += numbers
+
+
+@pytest.fixture
+def queue() -> Queue:
+    return Queue()
+
+
+@pytest.fixture
+def site(tmp_path) -> Site:
+    profile = Profile(rungs={"large": RungProfile(partition="gpu")})
+    return Site(tmp_path / "runs", "any", 1, profile)
+
+
+def trial(tmp_path: Path, rung: str, letter: str = "a") -> Job:
+    directory = RunDirectory.of(tmp_path / "runs", letter * 64)
+    directory.path.mkdir(parents=True, exist_ok=True)
+    return Job(directory.trial_id, ("run",), directory.path, rung=rung, token=f"t{letter}")
+
+
+def behind(queue, site) -> tuple[ExecutorBehindChecks, list]:
+    checks = send_checks(queue, site, MACHINES)
+    return ExecutorBehindChecks(queue, checks, {"small": "small", "large": "large", "more": "small"}), checks
+
+
+def report(check, **fields) -> Ended:
+    check.report.write_text(json.dumps({"ok": True, "free_bytes": 0, "checks": []} | fields))
+    return Ended(check.number, 0)
+
+
+BAD = {"ok": False, "checks": [{"name": "CUDA", "problem": "sees no GPU"}]}
+
+
+def test_all_kinds_of_machine_are_looked_at_at_once_and_trials_wait_for_their_own(queue, site, tmp_path):
+    executor, checks = behind(queue, site)
+    assert [job.role for job in queue.jobs] == ["preflight", "preflight"]
+    executor.submit([trial(tmp_path, rung) for rung in ("small", "large", "more", "unknown")])
+    small, large = (check.number for check in checks)
+    assert [job.after for job in queue.jobs[2:]] == [(small,), (large,), (small,), ()]
+
+
+def test_a_trial_that_is_sent_after_a_good_preflight_waits_for_nobody(queue, site, tmp_path):
+    executor, checks = behind(queue, site)
+    queue.ends = [report(checks[0]), Ended("9", 0)]
+    assert executor.wait(0.0) == [Ended("9", 0)]
+    executor.submit([trial(tmp_path, "small"), trial(tmp_path, "large")])
+    assert [job.after for job in queue.jobs[2:]] == [(), (checks[1].number,)]
+
+
+def test_a_machine_that_is_not_ready_is_told_and_what_waits_is_called_off(queue, site, tmp_path):
+    executor, checks = behind(queue, site)
+    job = trial(tmp_path, "small")
+    RunDirectory(job.directory).append_event("queued", job=job.token)
+    (number,) = executor.submit([job])
+    queue.ends = [report(checks[1], **BAD)]
+    with pytest.raises(
+        MissingRequirementError, match=r"not ready for the trials:\n- rung large: CUDA: sees no"
+    ):
+        executor.wait(0.0)
+    assert set(queue.cancelled) == {number, checks[0].number}
+    last = RunDirectory(job.directory).events()[-1]
+    assert (last["state"], last["cause"], last["job"]) == ("pending", "not_started", job.token)
+
+
+def test_preflight_jobs_that_nobody_waits_for_are_called_off_at_the_end(queue, site):
+    executor, checks = behind(queue, site)
+    executor.close()
+    assert queue.cancelled == [check.number for check in checks]
+
+
+def test_preflight_jobs_stay_while_trials_wait_behind_them(queue, site, tmp_path):
+    executor, _ = behind(queue, site)
+    executor.submit([trial(tmp_path, "small")])
+    executor.close()
+    assert queue.cancelled == []
+
+
+def test_an_answer_counts_for_every_sweep_for_a_day(queue, site):
+    _, checks = behind(queue, site)
+    for check in checks:
+        report(check)
+    assert send_checks(queue, replace(site, sweep="another"), MACHINES) == []
+    yesterday = checks[0].report.stat().st_mtime - machine_checks.DAY_S - 1
+    os.utime(checks[0].report, (yesterday, yesterday))
+    assert [check.machine.rung for check in send_checks(queue, site, MACHINES)] == ["small"]
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        {"partition": "other"},
+        {"setup": ("module load cuda",)},
+        {"python": "/opt/python"},
+        {"launcher": ("apptainer", "exec")},
+        {"qos": "long"},
+    ],
+)
+def test_an_answer_counts_for_its_partition_interpreter_and_setup_alone(queue, site, profile):
+    (check,) = send_checks(queue, site, MACHINES[:1])
+    report(check)
+    assert send_checks(queue, site, MACHINES[:1]) == []
+    other = replace(site, profile=site.profile.model_copy(update=profile))
+    assert len(send_checks(queue, other, MACHINES[:1])) == 1
+
+
+def test_an_answer_counts_for_its_code_alone(queue, site, monkeypatch):
+    (check,) = send_checks(queue, site, MACHINES[:1])
+    report(check)
+    monkeypatch.setattr(machine_checks, "code_here", lambda: {"torch": "another"})
+    assert len(send_checks(queue, site, MACHINES[:1])) == 1
+
+
+def test_another_interpreter_may_have_another_torch(queue, site):
+    profile = Profile(launcher=["apptainer", "exec", "image.sif"], python="/usr/bin/python3")
+    (check,) = send_checks(queue, replace(site, profile=profile), MACHINES[:1])
+    assert check.job.command[:4] == ("apptainer", "exec", "image.sif", "/usr/bin/python3")
+    expected = json.loads(check.job.command[check.job.command.index("--expect") + 1])
+    assert set(expected["code"]) == {"scalevec", "commit of the checkout"}
