@@ -37,6 +37,10 @@ class TryLaterError(MissingRequirementError):
         self.sent = dict(sent or {})
 
 
+class ClusterLostError(MissingRequirementError):
+    """A cluster that was there answers no more; what ran on it may go on from its checkpoints elsewhere."""
+
+
 def explain(error: Exception) -> tuple[str, Exit]:
     """Return the message for a person and the exit code."""
     if isinstance(error, MissingRequirementError):

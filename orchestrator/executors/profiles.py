@@ -51,6 +51,7 @@ NODES_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.,\[\]-]{0,199}$"
 ADDRESS_PATTERN = r"^[A-Za-z0-9\[][A-Za-z0-9_.:\[\]-]{0,199}$"
 FLAG_PATTERN = r"^[a-z][a-z0-9-]{0,40}$"
 TEXT_PATTERN = r"^[A-Za-z0-9_]([A-Za-z0-9_.,:=/@+ -]{0,198}[A-Za-z0-9_.,:=/@+-])?$"
+RESOURCE_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}$"
 WORD_PATTERN = r"^[^\s\x00-\x1f\x7f]{1,1000}$"
 _CONDITION = r"(after|afterany|afterok|afternotok|aftercorr)(:[0-9]+(_[0-9]+)?(\+[0-9]+)?)+|singleton"
 DEPENDENCY_PATTERN = rf"^({_CONDITION})(,({_CONDITION}))*$"
@@ -63,6 +64,7 @@ _PATTERNS = {
     ADDRESS_PATTERN: "HOST:PORT of the head of a Ray cluster, or auto",
     FLAG_PATTERN: "the long name of an option of sbatch, without the dashes",
     TEXT_PATTERN: "letters, digits, spaces and signs of _ . , : = / @ + -",
+    RESOURCE_PATTERN: "letters, digits and signs of _ . : -",
     WORD_PATTERN: "one word of a command for each entry",
     DEPENDENCY_PATTERN: "conditions of sbatch joined by commas, as afterok:123 or singleton",
     LINE_PATTERN: "one line of shell for each entry",
@@ -79,6 +81,7 @@ _OWN_FLAGS = {
     "exclude": "exclude",
     "dependency": "dependency",
 }
+_RAYS_OWN = {"CPU": "cpus", "GPU": "gpus", "memory": "memory_gb"}
 _RESERVED_FLAGS = (
     *("array", "job-name", "output", "error", "open-mode", "signal", "requeue", "no-requeue", "wrap"),
     *("export", "export-file", "chdir", "nodes", "ntasks", "ntasks-per-node", "hold", "wait"),
@@ -124,9 +127,16 @@ def _not_ours(name: str) -> str:
     return name
 
 
+def _no_other_field(name: str) -> str:
+    if name in _RAYS_OWN:
+        raise _problem(f"{shown(name)} has a field of its own: {_RAYS_OWN[name]}")
+    return name
+
+
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Nodes = Annotated[str, StringConstraints(pattern=NODES_PATTERN)]
 Word = Annotated[str, StringConstraints(pattern=WORD_PATTERN)]
+Resource = Annotated[str, StringConstraints(pattern=RESOURCE_PATTERN), AfterValidator(_no_other_field)]
 Line = Annotated[str, StringConstraints(pattern=LINE_PATTERN)]
 Flag = Annotated[str, StringConstraints(pattern=FLAG_PATTERN), AfterValidator(_not_ours)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -160,6 +170,8 @@ class RungProfile(BaseModel):
     """Further options of sbatch; those of a rung stand beside the profile's, ``false`` takes one back."""
     dependency: Annotated[str, StringConstraints(pattern=DEPENDENCY_PATTERN)] | None = None
     """What has to happen before a job may start, as sbatch takes it."""
+    resources: dict[Resource, Positive] = Field(default_factory=dict)
+    """Further resources of Ray by their names, and how much of each a trial takes."""
     python: Word | None = None
     """The interpreter that trains; else the one that runs this."""
     launcher: Annotated[tuple[Word, ...], Strict(False)] = ()
@@ -180,6 +192,8 @@ class Profile(RungProfile):
     """Who starts a job again that was interrupted: the cluster, or (``cancel``) the scheduler."""
     address: Annotated[str, StringConstraints(pattern=ADDRESS_PATTERN)] | None = None
     """Of a Ray cluster."""
+    autoscale: bool = False
+    """Whether the Ray cluster grows with demand: then more is asked of it than it has."""
     max_gpu_hours: Positive | None = None
     rungs: dict[str, RungProfile] = Field(default_factory=dict)
 

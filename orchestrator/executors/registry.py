@@ -68,8 +68,8 @@ EXECUTORS: dict[str, RegisteredExecutor] = {
         f"{_CODE}.ray.ray_executor:RayExecutor",
         "tasks of a Ray cluster",
         sends_away=True,
-        honours=(*_ANYWHERE, "address", "max_parallel"),
-        honours_by_rung=_OF_A_TRIAL,
+        honours=(*_ANYWHERE, "address", "autoscale", "max_parallel", "resources"),
+        honours_by_rung=(*_OF_A_TRIAL, "resources"),
     ),
     "slurm": RegisteredExecutor(
         f"{_CODE}.slurm.slurm_executor:SlurmExecutor",

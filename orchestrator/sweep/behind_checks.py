@@ -27,6 +27,7 @@ class ExecutorBehindChecks:
         self._open = {check.number: check for check in checks}
         self._several = len(set(kinds.values())) > 1
         self._behind: dict[str, Job] = {}
+        self._ended: dict[str, Ended] = {}
 
     @property
     def name(self) -> str:
@@ -63,22 +64,33 @@ class ExecutorBehindChecks:
 
         Raises ``MissingRequirementError`` with what they found wrong.
         """
-        ends = self._executor.wait(timeout_s)
         problems: list[str] = []
-        for ended in ends:
-            self._behind.pop(ended.number, None)
-        for ended in [ended for ended in ends if ended.number in self._open]:
-            problems += problems_of(self._open.pop(ended.number), ended, self._several)
-            ends.remove(ended)
+        for ended in self._executor.wait(timeout_s):
+            if ended.number in self._open:
+                problems += problems_of(self._open.pop(ended.number), ended, self._several)
+            else:
+                self._ended[ended.number] = ended
         if problems:
             self._call_off()
         require_ready(self.name, problems)
-        return ends
+        return self._told()
+
+    def _told(self) -> list[Ended]:
+        """What ended, but for trials whose preflight is still open: SLURM may have known of its end first."""
+        told = [
+            ended
+            for number, ended in self._ended.items()
+            if number not in self._behind or not set(self._behind[number].after) & self._open.keys()
+        ]
+        for ended in told:
+            del self._ended[ended.number]
+            self._behind.pop(ended.number, None)
+        return told
 
     def _call_off(self) -> None:
         """What waits behind a preflight never starts: it is as if it had not been sent."""
         with suppress(MissingRequirementError):  # SLURM ends what can never start, too
-            self._executor.cancel([*self._behind, *self._open])
+            self._executor.cancel([*(self._behind.keys() - self._ended.keys()), *self._open])
         for job in self._behind.values():
             note = "the preflight of its machine found something wrong"
             RunDirectory(job.directory).append_event("pending", cause="not_started", job=job.token, note=note)

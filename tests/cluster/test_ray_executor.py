@@ -6,6 +6,7 @@ import psutil
 import pytest
 
 from cluster.ray_daemons import RayCluster
+from cluster.slurm_daemons import until
 from contracts.bench import ProcessBench, log_of
 from contracts.executor_contract import *  # noqa: F403
 from contracts.executor_contract import collect
@@ -150,3 +151,31 @@ def test_a_lost_node_is_named_and_nothing_of_it_runs_on(bench, ray_cluster):
     end = collect(executor, 1)[number]
     assert (end.exit_code, end.cause, end.node) == (None, "node_failure", "n3")
     bench.wait_until_it_is_gone(job)
+
+
+def demanded() -> list[dict[str, float]]:
+    """The resources of what waits for a machine, as an autoscaler sees them."""
+    import ray
+    from ray._raylet import GcsClient
+    from ray.autoscaler.v2.sdk import get_cluster_resource_state
+
+    state = get_cluster_resource_state(GcsClient(address=ray.get_runtime_context().gcs_address))
+    return [dict(waiting.request.resources_bundle) for waiting in state.pending_resource_requests]
+
+
+def test_a_cluster_that_grows_is_asked_for_what_it_has_not_yet(bench, ray_cluster):
+    bench.profile = Profile(address=ray_cluster.address, autoscale=True, resources={"large": 1})
+    executor, job = bench.executor(1), bench.job("completes")
+    assert executor.free_slots > 4
+    (number,) = executor.submit([job])
+    until(lambda: any(wanted.get("large") == 1 for wanted in demanded()), "the demand is seen")
+    assert executor.wait(0.0) == []
+    grown = ray_cluster.cluster.add_node(num_cpus=1, resources={"large": 1}, node_name="grown")
+    assert collect(executor, 1)[number].node == "grown"
+    ray_cluster.cluster.remove_node(grown)
+
+
+def test_a_resource_of_the_sites_own_is_refused_where_no_node_has_it(bench, ray_cluster):
+    bench.profile = Profile(address=ray_cluster.address, resources={"large": 1})
+    with pytest.raises(InvalidInputError, match=r"1 large on one machine; .* n1 with .* 0 large"):
+        bench.executor(1).submit([bench.job("completes", rung="big")])

@@ -223,3 +223,18 @@ def test_a_killed_scheduler_takes_a_ray_of_its_own_along(own_ray):
     process.communicate()
     wait_until(lambda: not processes_that_name(Path(os.environ["RAY_TMPDIR"])))
     wait_until(lambda: not processes_that_name(own_ray / "runs"))
+
+
+def test_a_lost_head_ends_the_run_with_the_command_to_go_on(own_ray, on_this_machine):
+    process = start_held(own_ray, "--executor", "ray")
+    wait_until(lambda: checkpoints(own_ray) > 0, process)
+    children = psutil.Process(process.pid).children(recursive=True)
+    (head,) = [child for child in children if "gcs_server" in child.name()]
+    head.kill()
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 3, errors
+    assert "the head of the Ray cluster (on this machine) has not answered for 30 s" in errors
+    assert "To go on: scalevec run small.yaml --executor ray" in errors
+    release(own_ray)
+    assert run(own_ray, "--executor", "ray").returncode == 0
+    assert losses(own_ray) == on_this_machine

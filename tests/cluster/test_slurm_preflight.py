@@ -65,14 +65,16 @@ def ends_of(executor) -> list:
 
 
 def test_a_trial_that_waits_behind_its_preflight_starts_when_that_found_the_machine_good(site, slurm):
-    site = replace(site, profile=site.profile.model_copy(update={"dependency": "singleton"}))
+    other = slurm.run("sbatch", "--hold", "--output=/dev/null", "--wrap", "true").split()[-1]
+    site = replace(site, profile=site.profile.model_copy(update={"dependency": f"afterany:{other}"}))
     executor, checks = behind(site)
     job = a_trial(site)
     (number,) = executor.submit([job])
     preflight_job = checks[0].number.partition("/")[0]
     shown = slurm.run("scontrol", "show", "job", number.partition("/")[0])
     assert f"afterok:{preflight_job.partition('_')[0]}" in shown
-    assert "singleton" in shown
+    assert f"afterany:{other}" in shown
+    slurm.run("scancel", other)
     (end,) = ends_of(executor)
     assert (end.number, end.exit_code) == (number, 0)
 
@@ -81,7 +83,7 @@ def test_a_trial_never_starts_where_its_preflight_failed_and_leaves_the_queue(si
     site = replace(site, profile=site.profile.model_copy(update={"setup": ("no_such_module",)}))
     executor, _ = behind(site)
     job = a_trial(site)
-    (number,) = executor.submit([job])
+    executor.submit([job])
     with pytest.raises(MissingRequirementError, match="no_such_module: command not found"):
         ends_of(executor)
     until(lambda: "small.a." not in slurm.run("squeue", "-h", "-o", "%j"), "the trial left the queue")

@@ -31,7 +31,7 @@ from scalevec.orchestrator.commands.run.machines import (
     prepared_run,
     site_of,
 )
-from scalevec.orchestrator.errors import Exit, MissingRequirementError
+from scalevec.orchestrator.errors import ClusterLostError, Exit, MissingRequirementError
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.progress import counted, note
 from scalevec.orchestrator.scheduling.ownership import owned
@@ -96,6 +96,8 @@ def run_sweep(
                 _run_stages(run, executor)
     except StageIncompleteError as incomplete:
         return _incomplete(sweep.name, incomplete.outcome, source, site.runs_dir, again)
+    except ClusterLostError as lost:
+        raise MissingRequirementError(f"{lost}. To go on: {again}") from None
     finally:
         progress.close()
     return _done(run, source)

@@ -1,18 +1,20 @@
 """Being connected to Ray: to a cluster at an address, or to one started for this process alone."""
 
+import atexit
 import logging
 import os
 import shutil
 import signal
 import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
+from scalevec.orchestrator.errors import ClusterLostError, InvalidInputError, MissingRequirementError
 from scalevec.results.extras import install_command
 
 AUTO = "auto"
@@ -22,6 +24,10 @@ LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 there only. Ray reads these variables when it is imported."""
 ANSWER_S = 5.0
 """How long an address has to answer."""
+LOOK_S = 2.0
+"""Between two looks whether the cluster's head answers."""
+LOST_AFTER_S = 30.0
+"""Silence of the head after which the cluster counts as lost; Ray itself ends the process after 60 s."""
 HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 HTTP2_SETTINGS = 4
 """The type of the first frame on either side, RFC 9113, section 3.4; Ray speaks gRPC, which is HTTP/2."""
@@ -46,6 +52,10 @@ class Connection:
         self.address, self.cpus = address, cpus
         self._is_open = self._owns = False
         self._folder: str | None = None
+        self._head: tuple[str, int] | None = None
+        self._looked = 0.0
+        self._silent_since: float | None = None
+        self._is_lost = False
 
     def open(self) -> None:
         """Connect.
@@ -61,7 +71,34 @@ class Connection:
             os.environ.setdefault(name, value)
         with _no_standard_error(), _kept_sigterm_handler():
             self._owns = self._connect()
+        self._head = _head()
         self._is_open = True
+
+    def answers(self) -> bool:
+        """Whether the cluster's head can be asked; Ray would end this process for asking one that is lost.
+
+        Raises ``ClusterLostError`` where it has not answered for a while.
+        """
+        now = time.monotonic()
+        if self._head is not None and now - self._looked >= LOOK_S:
+            self._looked = now
+            if _listens(self._head):
+                self._silent_since = None
+            elif self._silent_since is None:
+                self._silent_since = now
+        if self._silent_since is not None and now - self._silent_since >= LOST_AFTER_S:
+            self._is_lost = True
+            raise ClusterLostError(
+                f"the head of the Ray cluster ({self.address or 'on this machine'}) has not answered for "
+                f"{LOST_AFTER_S:g} s; its trials end with it, and continue from their checkpoints once the "
+                "cluster is back"
+            )
+        return self._silent_since is None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the cluster is gone: Ray must not be called any more."""
+        return self._is_lost
 
     def _connect(self) -> bool:
         """Whether this process was not connected before."""
@@ -89,13 +126,33 @@ class Connection:
 
     def close(self) -> None:
         """Disconnect if it was this one that connected."""
-        if self._owns:
+        if self._owns and self._is_lost:
+            from ray._private import worker
+
+            atexit.unregister(worker.shutdown)  # it would wait for who is gone, and end this process
+        elif self._owns:
             import ray
 
             ray.shutdown()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._is_open, self._owns, self._folder = False, False, None
+
+
+def _head() -> tuple[str, int] | None:
+    import ray
+
+    if not ray.is_initialized():
+        return None
+    return _parts(ray.get_runtime_context().gcs_address)
+
+
+def _listens(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, timeout=LOOK_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def _explained(error: Exception, address: str | None) -> str:

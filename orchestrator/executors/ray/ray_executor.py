@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 LOOK_AT_NODES_S = 2.0
 """How long a count of the cluster's processors is good for."""
+MOST_DEMANDED = 1000
+"""Tasks that a cluster which grows with demand is shown at a time, where the profile does not say."""
 NODE_LABEL = "ray.io/node-id"
 
 
@@ -54,6 +56,8 @@ class RayExecutor:
     def __init__(self, site: Site) -> None:
         """Raises ``MissingRequirementError`` where Ray is not installed."""
         require_ray()
+        if site.profile.autoscale and site.profile.address is None:
+            raise InvalidInputError("autoscale is true, but the profile has no address of a cluster")
         self.site = site
         self._connection = Connection(site.profile.address, site.slots * site.cpus)
         self._folder = site.runs_dir / "sweeps" / site.sweep / "ray"
@@ -65,14 +69,19 @@ class RayExecutor:
     def free_slots(self) -> int:
         """A task for each processor of the cluster; those that it has no room for wait in Ray.
 
-        Raises ``MissingRequirementError`` where no cluster answers.
+        A cluster that grows with demand is shown the demand. Raises ``MissingRequirementError`` where no
+        cluster answers.
         """
         self._connection.open()
-        now = time.monotonic()
+        if not self._connection.answers():
+            return 0
+        profile, now = self.site.profile, time.monotonic()
+        if profile.autoscale:
+            return (profile.max_parallel or MOST_DEMANDED) - len(self._tasks)
         if now - self._counted >= LOOK_AT_NODES_S:
             processors = int(sum(node.resources.get("CPU", 0.0) for node in alive()))
             self._capacity, self._counted = max(1, processors), now
-        return min(self._capacity, self.site.profile.max_parallel or self._capacity) - len(self._tasks)
+        return min(self._capacity, profile.max_parallel or self._capacity) - len(self._tasks)
 
     def submit(self, jobs: Sequence[Job]) -> list[str]:
         """Hand tasks to Ray.
@@ -87,20 +96,22 @@ class RayExecutor:
 
     def _options(self, job: Job, nodes: Sequence[Node]) -> dict[str, Any]:
         """What Ray is asked for, away from the nodes to avoid as long as others could do it."""
-        wanted = _wanted(job)
+        further, grows = self.site.profile.for_rung(job.rung).resources, self.site.profile.autoscale
+        wanted = _wanted(job) | further
         able = [node for node in nodes if could_run(node, wanted)]
-        if not able or not _is_countable(wanted["GPU"]):
-            asked = f"{job.rung or job.label}: asks for {describe(wanted)} on one machine"
+        if not (able or grows) or not _is_countable(wanted["GPU"]):
+            asked = f"{job.rung or job.label}: asks for {describe(wanted, further)} on one machine"
             raise InvalidInputError(
-                f"{asked}; the Ray cluster has {'; '.join(node.describe() for node in nodes)}"
+                f"{asked}; the Ray cluster has {'; '.join(node.describe(further) for node in nodes)}"
             )
         options: dict[str, Any] = {
             "num_cpus": wanted["CPU"],
             "num_gpus": wanted["GPU"],
             "memory": int(wanted["memory"]) or None,
+            "resources": further or None,
         }
         avoided = [node.id for node in nodes if {node.name, node.host} & set(job.avoid_nodes)]
-        if avoided and any(node.id not in avoided for node in able):
+        if avoided and (grows or any(node.id not in avoided for node in able)):
             options["label_selector"] = {NODE_LABEL: f"!in({','.join(avoided)})"}
         return options
 
@@ -119,9 +130,11 @@ class RayExecutor:
         return set(numbers) & self._tasks.keys()
 
     def wait(self, timeout_s: float) -> list[Ended]:
-        """One question to Ray for all tasks."""
+        """One question to Ray for all tasks. Raises ``ClusterLostError``."""
         import ray
 
+        if self._tasks:
+            self._connection.answers()
         if not self._tasks:
             time.sleep(timeout_s)
             return []
@@ -138,7 +151,8 @@ class RayExecutor:
 
         sent = self._tasks.pop(number)
         node_id = _content(sent.where)
-        node = name_of(node_id) if node_id else None
+        is_there = self._connection.answers()
+        node = name_of(node_id) if node_id and is_there else None
         called_off = number in self._called_off
         self._called_off.discard(number)
         try:
@@ -150,7 +164,7 @@ class RayExecutor:
         except exceptions.RayTaskError as error:
             return Ended(number, None, "error", node, _first_line(error.cause))
         except exceptions.RayError as error:
-            cause = "node_failure" if node_id and is_gone(node_id) else "killed"
+            cause = "node_failure" if node_id and is_there and is_gone(node_id) else "killed"
             return Ended(number, None, cause, node, _first_line(error))
 
     def interruptions(self) -> list[tuple[str, str]]:
@@ -170,6 +184,8 @@ class RayExecutor:
     def _end(self, numbers: Collection[str], *, hard: bool) -> None:
         import ray
 
+        if self._connection.is_lost:
+            return
         for number in numbers:
             with suppress(ValueError):  # of a task that has just ended
                 ray.cancel(self._tasks[number].reference, force=hard)

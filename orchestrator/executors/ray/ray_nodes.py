@@ -1,7 +1,7 @@
 """The nodes of the Ray cluster that this process is connected to."""
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,9 @@ class Node:
     host: str
     resources: Mapping[str, float]
 
-    def describe(self) -> str:
-        """Its name and what it has, for a person."""
-        return f"{self.name} with {describe(self.resources)}"
+    def describe(self, further: Collection[str] = ()) -> str:
+        """Its name and what it has, for a person; ``further`` are resources beside Ray's own."""
+        return f"{self.name} with {describe(self.resources, further)}"
 
 
 def alive() -> list[Node]:
@@ -69,8 +69,9 @@ def could_run(node: Node, wanted: Mapping[str, float]) -> bool:
     return all(node.resources.get(name, 0.0) >= amount for name, amount in wanted.items())
 
 
-def describe(resources: Mapping[str, float]) -> str:
-    """Processors, GPUs and memory in words."""
+def describe(resources: Mapping[str, float], further: Collection[str] = ()) -> str:
+    """Processors, GPUs, ``further`` resources and memory in words."""
     parts = [f"{resources.get('CPU', 0.0):g} CPUs", f"{resources.get('GPU', 0.0):g} GPUs"]
+    parts += [f"{resources.get(name, 0.0):g} {name}" for name in further]
     memory = resources.get("memory", 0.0)
     return ", ".join([*parts, f"{memory / GIGABYTE:.3g} GB of memory"] if memory else parts)

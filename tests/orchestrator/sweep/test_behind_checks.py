@@ -102,6 +102,28 @@ def test_a_machine_that_is_not_ready_is_told_and_what_waits_is_called_off(queue,
     assert (last["state"], last["cause"], last["job"]) == ("pending", "not_started", job.token)
 
 
+def test_a_trial_that_ended_before_its_preflight_is_told_only_after_that(queue, site, tmp_path):
+    executor, checks = behind(queue, site)
+    (number,) = executor.submit([trial(tmp_path, "small")])
+    cancelled = Ended(number, None, "cancelled")
+    queue.ends = [cancelled]
+    assert executor.wait(0.0) == []
+    queue.ends = [report(checks[0])]
+    assert executor.wait(0.0) == [cancelled]
+    assert executor.wait(0.0) == []
+
+
+def test_a_trial_that_ended_with_its_preflight_is_as_if_it_had_not_been_sent(queue, site, tmp_path):
+    executor, checks = behind(queue, site)
+    job = trial(tmp_path, "small")
+    (number,) = executor.submit([job])
+    queue.ends = [Ended(number, None, "cancelled"), report(checks[0], **BAD)]
+    with pytest.raises(MissingRequirementError, match="not ready"):
+        executor.wait(0.0)
+    assert RunDirectory(job.directory).events()[-1]["cause"] == "not_started"
+    assert queue.cancelled == [checks[1].number]
+
+
 def test_preflight_jobs_that_nobody_waits_for_are_called_off_at_the_end(queue, site):
     executor, checks = behind(queue, site)
     executor.close()

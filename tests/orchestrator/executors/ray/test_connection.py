@@ -5,14 +5,16 @@ import signal
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("ray")
 
-from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
+from scalevec.orchestrator.errors import ClusterLostError, InvalidInputError, MissingRequirementError
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.profiles import Profile
+from scalevec.orchestrator.executors.ray import connection
 from scalevec.orchestrator.executors.ray.connection import Connection, _require_answer, require_ray
 from scalevec.orchestrator.executors.registry import EXECUTORS
 
@@ -105,3 +107,47 @@ def test_without_ray_the_line_that_installs_it_is_said(monkeypatch):
     monkeypatch.setattr("scalevec.orchestrator.executors.ray.connection.find_spec", lambda name: None)
     with pytest.raises(MissingRequirementError, match=r"pip install -e \S+\[ray\]'$"):
         require_ray()
+
+
+@pytest.fixture
+def connection_to(monkeypatch):
+    """A connection whose head is at an address, and a clock that is set by hand."""
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(connection.time, "monotonic", lambda: clock.now)
+
+    def to(address: str) -> tuple[Connection, SimpleNamespace]:
+        made = Connection(address, 1)
+        host, _, port = address.rpartition(":")
+        made._head = (host, int(port))
+        return made, clock
+
+    return to
+
+
+def test_a_head_that_is_silent_for_a_while_is_lost_and_is_asked_no_more(connection_to, nobody):
+    made, clock = connection_to(nobody)
+    assert not made.answers()
+    clock.now += connection.LOST_AFTER_S - 1
+    assert not made.answers()
+    assert not made.is_lost
+    clock.now += 1
+    with pytest.raises(ClusterLostError, match=rf"the head of the Ray cluster \({nobody}\) has not answered"):
+        made.answers()
+    assert made.is_lost
+
+
+def test_a_head_that_answers_again_was_never_lost(connection_to, nobody, silent_address):
+    made, clock = connection_to(nobody)
+    there, head = made._head, connection_to(silent_address)[0]._head
+    assert not made.answers()
+    made._head = head
+    clock.now += connection.LOST_AFTER_S - 1
+    assert made.answers()
+    made._head = there
+    clock.now += 5
+    assert not made.answers()
+
+
+def test_a_cluster_that_grows_has_an_address(tmp_path):
+    with pytest.raises(InvalidInputError, match="autoscale is true, but the profile has no address"):
+        EXECUTORS["ray"].build(Site(tmp_path, "small", 1, Profile(autoscale=True)))
