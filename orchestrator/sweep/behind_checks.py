@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from scalevec.orchestrator.attempts.jobs import Job
-from scalevec.orchestrator.errors import MissingRequirementError
+from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
 from scalevec.orchestrator.executors.base import Ended, Executor
 from scalevec.orchestrator.sweep.machine_checks import SentCheck, problems_of, require_ready
 from scalevec.results.run_directory import RunDirectory
@@ -47,9 +47,17 @@ class ExecutorBehindChecks:
     def submit(self, jobs: Sequence[Job]) -> list[str]:
         """Queue each behind the preflight of its kind of machine, if that has not ended."""
         waiting = [replace(job, after=self._before(job)) for job in jobs]
-        numbers = self._executor.submit(waiting)
-        self._behind |= {number: job for number, job in zip(numbers, waiting, strict=True) if job.after}
+        by_token = {job.token: job for job in waiting}
+        try:
+            numbers = self._executor.submit(waiting)
+        except TryLaterError as refusal:
+            self._note({number: by_token[token] for token, number in refusal.sent.items()})
+            raise
+        self._note(dict(zip(numbers, waiting, strict=True)))
         return numbers
+
+    def _note(self, sent: Mapping[str, Job]) -> None:
+        self._behind |= {number: job for number, job in sent.items() if job.after}
 
     def _before(self, job: Job) -> tuple[str, ...]:
         kind = self._kinds.get(job.rung)
@@ -94,6 +102,10 @@ class ExecutorBehindChecks:
         for job in self._behind.values():
             note = "the preflight of its machine found something wrong"
             RunDirectory(job.directory).append_event("pending", cause="not_started", job=job.token, note=note)
+
+    def interruptions(self) -> list[tuple[str, str]]:
+        """Those of the executor."""
+        return self._executor.interruptions()
 
     def cancel(self, numbers: Collection[str]) -> None:
         """As the executor does."""

@@ -14,14 +14,13 @@ from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.progress import printable
 from scalevec.results.claims import ClaimObserver
 from scalevec.results.files import CorruptRecordError
-from scalevec.results.run_directory import RunDirectory
+from scalevec.results.run_directory import OPEN_STATES, RunDirectory
 from scalevec.results.sweep_folder import sweep_names
 
 POLL_S = 0.5
 LOOK_S = 2.0
 """Between two looks whether anything more can come."""
 _PART = 65_536
-_OPEN = ("pending", "queued", "running", "cancelling")
 
 
 def logs(
@@ -61,7 +60,7 @@ def _logged(name: str, runs_dir: Path) -> tuple[RunDirectory, Callable[[], bool]
 
 def _may_go_on(directory: RunDirectory) -> bool:
     try:
-        return directory.state().state in _OPEN
+        return directory.state().state in OPEN_STATES
     except CorruptRecordError:
         return False
 

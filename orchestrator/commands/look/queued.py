@@ -63,10 +63,10 @@ def jobs_of(sweep: str, trials: Sequence[str], runs_dir: Path, queues: Queues) -
 
 
 def _job(directory: RunDirectory) -> Record | None:
-    """The newest job of a trial or controller, if it is one of a queue that can be looked at."""
-    job: Record | None = readable(directory.job, None, "its job is unknown")
-    known = job is not None and EXECUTORS.get(job.get("executor", "")) is not None
-    return job if known and job and EXECUTORS[job["executor"]].queue_view else None
+    """The newest job of a trial or controller that may still wait or run in a queue."""
+    jobs: list[Record] = readable(directory.open_jobs, [], "its jobs are unknown")
+    shown = [job for job in jobs if (of := EXECUTORS.get(job["executor"])) is not None and of.queue_view]
+    return shown[-1] if shown else None
 
 
 def _shown(job: Record, answer: Mapping[str, QueuedJob] | str) -> Record:
@@ -91,8 +91,6 @@ def queue_lines(view: Record, waiting: Sequence[str]) -> list[str]:
             job = view["jobs"][trial]
             groups[job["state"], job["reason"]].append(job["job"])
     lines += [f"  {_group_text(*key, jobs, view['unknown'])}" for key, jobs in groups.items()]
-    if len(waiting) > MOST_TRIALS:
-        lines.append(f"  {counted(len(waiting) - MOST_TRIALS, 'further trial')} not looked for in the queue")
     return lines
 
 

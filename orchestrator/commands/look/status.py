@@ -25,7 +25,7 @@ from scalevec.orchestrator.sources.sources import UNREADABLE, with_index
 from scalevec.orchestrator.sources.sweep_files import sweep_folder
 from scalevec.results.claims import ClaimObserver
 from scalevec.results.files import CorruptRecordError
-from scalevec.results.run_directory import RESULT_STATES, RunDirectory
+from scalevec.results.run_directory import OPEN_STATES, RESULT_STATES, RunDirectory
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
 
 WATCH_S = 2.0
@@ -99,10 +99,12 @@ def _in_queues(
     """Return which stage the sweep is in, and what queues say of its jobs."""
     left = [name for name in members if states[name] not in RESULT_STATES]
     stages = {members[name].get("stage") for name in left}
-    sent = [name for name in left if states[name] in ("queued", "running", "cancelling")]
+    # A job that was requeued waits although its trial is pending.
+    open_ones = [name for name in left if states[name] in OPEN_STATES]
+    open_ones.sort(key=lambda name: states[name] == "pending")
     return {
         "stage": next((stage for stage in ("tuning", "comparison") if stage in stages), None),
-        "queue": jobs_of(sweep, sent, runs_dir, queues),
+        "queue": jobs_of(sweep, open_ones, runs_dir, queues),
     }
 
 

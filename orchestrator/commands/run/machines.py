@@ -1,13 +1,14 @@
 """Which machines a sweep runs on, and what is asked of them before anything is sent."""
 
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.cli.options import Placement
-from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.errors import InvalidInputError, TryLaterError
 from scalevec.orchestrator.executors.registry import EXECUTORS
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from scalevec.orchestrator.executors.base import Executor, Site
     from scalevec.orchestrator.executors.profiles import Profile
     from scalevec.orchestrator.progress import Progress
+    from scalevec.orchestrator.sweep.machine_checks import SentCheck
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
     from scalevec.sweeps import CorpusFacts
     from scalevec.sweeps.sections.schema import Sweep
@@ -150,11 +152,31 @@ def checked_executor(executor: "Executor", site: "Site", run: "SweepRun") -> Ite
         preflight(executor, site, list(machines.values()), **needed)
         yield executor
         return
-    behind = ExecutorBehindChecks(
-        executor, send_checks(executor, site, list(machines.values()), **needed), kinds
+    checks = _sent_patiently(
+        executor,
+        lambda: send_checks(executor, site, list(machines.values()), **needed),
+        run.progress.message,
     )
+    behind = ExecutorBehindChecks(executor, checks, kinds)
     yield behind
     behind.close()
+
+
+def _sent_patiently(
+    executor: "Executor", send: "Callable[[], list[SentCheck]]", say: Callable[[str], None]
+) -> "list[SentCheck]":
+    """Return what ``send`` returns, which is tried again after refusals that pass."""
+    from scalevec.orchestrator.scheduling.patience import Patience
+
+    patience = Patience(say)
+    while True:
+        try:
+            return send()
+        except TryLaterError as refusal:
+            if refusal.sent:
+                executor.cancel(list(refusal.sent.values()))
+            patience.refused(str(refusal))
+            time.sleep(patience.left_s)
 
 
 @contextmanager

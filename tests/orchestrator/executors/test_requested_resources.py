@@ -13,7 +13,7 @@ from scalevec.orchestrator.cli.options import Placement
 from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.commands.run.machines import checked_executor, require_budget, site_of
 from scalevec.orchestrator.commands.run.plan import plan
-from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.errors import InvalidInputError, TryLaterError
 from scalevec.orchestrator.executors.base import Ended, Site
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
@@ -118,6 +118,24 @@ def test_trials_wait_in_the_queue_behind_the_preflight_of_their_machines(run_wit
         checked.submit(jobs)
     sent = executor.jobs[2:]
     assert {(job.rung, job.after) for job in sent} == {("small", ("0",)), ("large", ("1",))}
+
+
+def test_a_full_queue_is_waited_out_before_the_preflight(run_with, monkeypatch):
+    class Full(Recording):
+        refusals = 2
+
+        def submit(self, jobs):
+            if self.refusals:
+                self.refusals -= 1
+                raise TryLaterError("the queue takes no more jobs")
+            return super().submit(jobs)
+
+    waited: list[float] = []
+    monkeypatch.setattr("scalevec.orchestrator.commands.run.machines.time.sleep", waited.append)
+    run, executor = run_with(Profile()), Full()
+    with checked_executor(executor, Site(run.runs_dir, "simulated", 1, run.profile), run):
+        assert [job.role for job in executor.jobs] == ["preflight"]
+    assert len(waited) == 2
 
 
 @pytest.fixture
