@@ -161,6 +161,8 @@ class RungProfile(BaseModel):
     """One GPU, a share of one, none, or one of a type: ``h100:1``."""
     trials_per_job: Annotated[int, Field(ge=1, le=1000)] = 1
     """Trials that share one allocation, one after the other."""
+    trials_per_gpu: Annotated[int, Field(ge=1, le=64)] = 1
+    """Trials that share one GPU, side by side in one allocation."""
     max_parallel: Count | None = None
     """Jobs of one array that run at a time."""
     exclude: Annotated[tuple[Nodes, ...], Strict(False)] = ()
@@ -205,6 +207,11 @@ class Profile(RungProfile):
         special_fields = {name: getattr(special, name) for name in special.model_fields_set}
         return self.model_copy(update=special_fields | {"flags": {**self.flags, **special.flags}})
 
+    @property
+    def bundle_size(self) -> int:
+        """How many trials share an allocation, one after the other or side by side."""
+        return max(self.trials_per_job, self.trials_per_gpu)
+
     def limit_minutes(self, time_s: float | None, estimates: Iterable[float]) -> int:
         """The time limit of a job in whole minutes: this profile's, else what its trials need one by one.
 
@@ -212,7 +219,8 @@ class Profile(RungProfile):
         """
         if self.time != "auto":
             return math.ceil(self.time)
-        needed = sum(time_s or seconds * self.time_factor for seconds in estimates)
+        each = sorted((time_s or seconds * self.time_factor for seconds in estimates), reverse=True)
+        needed = sum(each[: math.ceil(len(each) / self.trials_per_gpu)])
         return max(LEAST_MINUTES, math.ceil(needed / 60))
 
     def interpreter(self, rung: str) -> tuple[str, ...]:
@@ -223,10 +231,11 @@ class Profile(RungProfile):
     def request(self, rung: str, asked: ResourceRequest) -> ResourceRequest:
         """Return what a job of ``rung`` asks for: what this profile says, else ``asked``."""
         profile = self.for_rung(rung)
+        gpus = asked.gpus if profile.gpus is None else _count_of(profile.gpus)
         return replace(
             asked,
             cpus=profile.cpus or asked.cpus,
-            gpus=asked.gpus if profile.gpus is None else _count_of(profile.gpus),
+            gpus=gpus / profile.trials_per_gpu,
             memory_gb=profile.memory_gb or asked.memory_gb,
         )
 

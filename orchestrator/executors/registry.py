@@ -55,7 +55,7 @@ _OF_A_TRIAL = ("cpus", "gpus", "memory_gb", "python", "launcher")
 _ANYWHERE = ("executor", *_OF_A_TRIAL, "max_gpu_hours", "rungs")
 _OF_SLURM = (
     *("partition", "account", "qos", "constraint", "exclude", "time", "time_factor", "setup", "flags"),
-    *("dependency", "max_parallel", "trials_per_job", *_OF_A_TRIAL),
+    *("dependency", "max_parallel", "trials_per_job", "trials_per_gpu", *_OF_A_TRIAL),
 )
 EXECUTORS: dict[str, RegisteredExecutor] = {
     "local": RegisteredExecutor(

@@ -35,7 +35,7 @@ class QueuedRung:
     @property
     def jobs(self) -> int:
         """Trials that share a job count once."""
-        return math.ceil(len(self.rows) / self.profile.trials_per_job)
+        return math.ceil(len(self.rows) / self.profile.bundle_size)
 
     @property
     def arrays(self) -> int:
@@ -51,13 +51,13 @@ class QueuedRung:
     def longest_job_s(self) -> float:
         """Estimated seconds of the longest job."""
         longest = sorted((float(row["seconds"]) for row in self.rows), reverse=True)
-        return sum(longest[: self.profile.trials_per_job])
+        return sum(longest[: self.profile.bundle_size])
 
     @property
     def minutes(self) -> int:
         """The time limit of each job."""
         longest = sorted((float(row["seconds"]) for row in self.rows), reverse=True)
-        return self.profile.limit_minutes(self.time_s, longest[: self.profile.trials_per_job])
+        return self.profile.limit_minutes(self.time_s, longest[: self.profile.bundle_size])
 
     @property
     def most_gpu_hours(self) -> float:

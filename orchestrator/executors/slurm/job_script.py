@@ -1,10 +1,11 @@
-"""What runs inside a SLURM job: trials one after the other, each as a process of its own."""
+"""What runs inside a SLURM job: its trials, one after the other or side by side, each as a process."""
 
 import os
 import signal
 import socket
 import subprocess
 import time
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,6 +113,31 @@ def records_in(folder: Path) -> set[str]:
 
 
 @dataclass
+class _Attempt:
+    """A trial's process; ``kills`` is what the system had killed for memory when it began."""
+
+    process: "subprocess.Popen[bytes]"
+    record: JobRecord
+    kills: int
+    cancelled: bool = False
+    """Whether it was asked to end because the trial was cancelled."""
+    looked: float = field(default_factory=time.monotonic)
+
+    def tell(self, number: int) -> None:
+        """Send it a signal."""
+        with suppress(ProcessLookupError):
+            os.kill(self.process.pid, number)
+
+    def look_for_cancellation(self) -> None:
+        """Ask it once to end, if the trial was cancelled."""
+        if not self.cancelled and time.monotonic() - self.looked > LOOK_S:
+            self.looked = time.monotonic()
+            self.cancelled = self.record.is_cancelled()
+            if self.cancelled:
+                self.tell(signal.SIGTERM)
+
+
+@dataclass
 class Bundle:
     """The trials of one job, to be called by submitit on the node.
 
@@ -122,39 +148,46 @@ class Bundle:
     entries: tuple[Entry, ...]
     requeue: bool = True
     """Whether SLURM starts the job again after its time limit; else the scheduler asks for a new one."""
+    at_a_time: int = 1
+    """Trials that run side by side."""
     _stop: str | None = field(default=None, init=False)
-    _at: int = field(default=0, init=False)
-    _child: "subprocess.Popen[bytes] | None" = field(default=None, init=False)
+    _attempts: dict[int, _Attempt] = field(default_factory=dict, init=False)
+    """What runs now, by its place among the entries."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """One that an earlier version wrote may lack fields."""
+        self.__dict__ |= {"_attempts": {}} | state
 
     def __call__(self) -> None:
         """Run the trials; end with the exit code of the last one that failed."""
         # submitit ignores SIGTERM: without this a preempted trial would be killed without a checkpoint.
         signal.signal(signal.SIGTERM, self._on_stop)
-        codes = []
-        for index in range(len(self.entries)):
-            self._at = index
-            codes.append(self._run(index))
-            if self._stop:
-                break
+        codes: list[int | None] = []
+        waiting = deque(range(len(self.entries)))
+        while self._attempts or (waiting and not self._stop):
+            while waiting and not self._stop and len(self._attempts) < self.at_a_time:
+                self._begin(waiting.popleft())
+            codes += self._ended()
         failed = [code for code in codes if code]
         if failed:
             raise SystemExit(failed[-1] if failed[-1] > 0 else 128 - failed[-1])
 
     def checkpoint(self) -> DelayedSubmission | None:
-        """Called by submitit's signal handler before the time limit: let the trial checkpoint.
+        """Called by submitit's signal handler before the time limit: let the trials checkpoint.
 
         What is returned is started again in the same job; None ends it.
         """
         keep_others_from_writing()  # into what the next start unpickles
-        self._stop, wrote = "timeout", False
-        if self._child is not None:
-            self._pass_on(signal.SIGUSR2)
-            wrote = _status_of(self._child) == STOPPED
-        did = "has written its checkpoint" if wrote else "had not begun to train"
-        _say(self.entries[self._at], f"the time limit is near; the trial {did}")
+        self._stop = "timeout"
+        self._pass_on(signal.SIGUSR2)
+        for index, attempt in self._attempts.items():
+            wrote = _status_of(attempt.process) == STOPPED
+            did = "has written its checkpoint" if wrote else "had not begun to train"
+            _say(self.entries[index], f"the time limit is near; the trial {did}")
         if self.requeue:
-            return DelayedSubmission(Bundle(self.folder, self.entries, self.requeue))
-        self._note_stop()
+            return DelayedSubmission(Bundle(self.folder, self.entries, self.requeue, self.at_a_time))
+        for attempt in self._attempts.values():
+            attempt.record.write(STOPPED, self._stop, final=False)
         return None
 
     def _on_stop(self, number: int, _frame: FrameType | None) -> None:
@@ -162,19 +195,17 @@ class Bundle:
         self._pass_on(number)
 
     def _pass_on(self, number: int) -> None:
-        if self._child is not None:
-            with suppress(ProcessLookupError):
-                os.kill(self._child.pid, number)
+        for attempt in self._attempts.values():
+            attempt.tell(number)
 
     def _record(self, index: int) -> JobRecord:
         return JobRecord(Path(self.folder), job_number(), index)
 
-    def _run(self, index: int) -> int | None:
-        """The exit code of one trial; None where nothing was to be done."""
+    def _begin(self, index: int) -> None:
+        """Start a trial, if there is anything to be done for it."""
         entry, record = self.entries[index], self._record(index)
-        earlier = record.read()
-        if is_final(earlier):
-            return None
+        if is_final(record.read()):
+            return
         directory = RunDirectory(Path(entry.directory))
         if _has_result(directory):
             record.write(0, None)
@@ -184,45 +215,40 @@ class Bundle:
             record.write(None, refusal.cause, message=refusal.reason)
         else:
             record.write(None, None, final=False)
-            return self._attempt(entry, record)
-        return None
+            self._start(index, entry, record)
 
-    def _attempt(self, entry: Entry, record: JobRecord) -> int | None:
+    def _start(self, index: int, entry: Entry, record: JobRecord) -> None:
         kills = out_of_memory_kills()
         _say(entry, f"job {record.job} on {node_name()}, start {restarts()}")
         if self._stop:
-            return None
-        self._child = start_bound(entry.command, Path(entry.directory) / "log.txt", entry.cpus)
+            return
+        process = start_bound(entry.command, Path(entry.directory) / "log.txt", entry.cpus)
+        self._attempts[index] = _Attempt(process, record, kills)
         if self._stop:  # the signal came before there was anybody to pass it on to
-            self._pass_on(signal.SIGTERM)
-        cancelled = self._watch(record)
-        code, self._child = self._child.wait(), None
-        _say(entry, f"the process ended with {code}")
-        if cancelled or record.is_cancelled():
-            record.write(code, "cancelled")
-        elif self._stop:
-            self._note_stop(code)
-        else:
-            lacked = code == -signal.SIGKILL and out_of_memory_kills() > kills
-            record.write(code, "out_of_memory" if lacked else None)
-        return code
+            self._attempts[index].tell(signal.SIGTERM)
 
-    def _watch(self, record: JobRecord) -> bool:
-        """Wait until the process has ended; whether it was asked to because it was cancelled."""
-        assert self._child is not None
-        cancelled, looked = False, time.monotonic()
-        while not _has_ended(self._child):
+    def _ended(self) -> list[int | None]:
+        """Look after what runs, a moment later; return the exit codes of what has ended."""
+        if self._attempts and not any(_has_ended(attempt.process) for attempt in self._attempts.values()):
             time.sleep(POLL_S)
-            if not cancelled and time.monotonic() - looked > LOOK_S:
-                looked = time.monotonic()
-                cancelled = record.is_cancelled()
-                if cancelled:
-                    self._pass_on(signal.SIGTERM)
-        return cancelled
+        for attempt in self._attempts.values():
+            attempt.look_for_cancellation()
+        over = [index for index, attempt in self._attempts.items() if _has_ended(attempt.process)]
+        return [self._end(index) for index in over]
 
-    def _note_stop(self, code: int | None = STOPPED) -> None:
-        """Record the stop; it counts only if SLURM does not start the job again."""
-        self._record(self._at).write(code, self._stop, final=False)
+    def _end(self, index: int) -> int:
+        attempt = self._attempts[index]
+        code = attempt.process.wait()
+        _say(self.entries[index], f"the process ended with {code}")
+        if attempt.cancelled or attempt.record.is_cancelled():
+            attempt.record.write(code, "cancelled")
+        elif self._stop:  # it counts only if SLURM does not start the job again
+            attempt.record.write(code, self._stop, final=False)
+        else:
+            lacked = code == -signal.SIGKILL and out_of_memory_kills() > attempt.kills
+            attempt.record.write(code, "out_of_memory" if lacked else None)
+        del self._attempts[index]
+        return code
 
 
 def _look_back(directory: RunDirectory, entry: Entry) -> Decision | None:

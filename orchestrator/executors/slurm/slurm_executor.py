@@ -76,7 +76,7 @@ class SlurmExecutor:
     def free_slots(self) -> int:
         """Trials that fit into the jobs that may still be submitted."""
         jobs = {trial.job for trial in self._trials.values()}
-        return max(0, self._limits[0] - len(jobs)) * self.site.profile.trials_per_job
+        return max(0, self._limits[0] - len(jobs)) * self.site.profile.bundle_size
 
     def submit(self, jobs: Sequence[Job]) -> list[str]:
         """Queue ``jobs`` in arrays; a number names the trial's job and its turn in it.

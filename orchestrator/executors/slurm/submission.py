@@ -121,7 +121,7 @@ class Submitter:
         sent: list[QueuedTrial] = []
         try:
             for group in _groups(jobs):
-                size = self.site.profile.for_rung(group[0].rung).trials_per_job
+                size = self.site.profile.for_rung(group[0].rung).bundle_size
                 for array in _batched(_batched(group, size), largest_array):
                     sent += self._send(array)
         except TryLaterError as refusal:
@@ -189,7 +189,12 @@ class Submitter:
             )
             for job in bundle
         )
-        return Bundle(str(folder), tuple(entries), self.site.profile.preempt == "requeue")
+        requeue, places = self.site.profile.preempt == "requeue", self._places(bundle)
+        return Bundle(str(folder), tuple(entries), requeue, places)
+
+    def _places(self, bundle: Sequence[Job]) -> int:
+        """How many trials of a job run side by side."""
+        return min(self.site.profile.for_rung(bundle[0].rung).trials_per_gpu, len(bundle))
 
     def _submitit(
         self, folder: Path, bundles: Sequence[Sequence[Job]], code: Snapshot
@@ -208,6 +213,7 @@ class Submitter:
         """
         job = bundles[0][0]
         request, profile = job.request, self.site.profile.for_rung(job.rung)
+        places = max(map(self._places, bundles))
         minutes = max(minutes_of(profile, bundle) for bundle in bundles)
         further: dict[str, Any] = {name: value for name, value in profile.flags.items() if value is not False}
         further["requeue" if profile.preempt == "requeue" else "no-requeue"] = True
@@ -217,7 +223,7 @@ class Submitter:
             "account": profile.account,
             "qos": profile.qos,
             "constraint": profile.constraint,
-            "mem": f"{math.ceil(request.memory_gb * 1024)}M" if request.memory_gb else None,
+            "mem": f"{math.ceil(places * request.memory_gb * 1024)}M" if request.memory_gb else None,
             "gpus_per_node": profile.gpus
             if isinstance(profile.gpus, str)
             else math.ceil(request.gpus) or None,
@@ -227,8 +233,10 @@ class Submitter:
         return {
             "job_name": self._name(job, token),
             "time": minutes,
-            "cpus_per_task": request.cpus,
-            "srun_args": [f"--cpus-per-task={request.cpus}"],  # srun does not inherit it since SLURM 22.05
+            "cpus_per_task": places * request.cpus,
+            "srun_args": [
+                f"--cpus-per-task={places * request.cpus}"
+            ],  # srun does not inherit it since SLURM 22.05
             "signal_delay_s": min(profile.notice_s, minutes * 30),
             "array_parallelism": profile.max_parallel or len(bundles),
             "wckey": None,

@@ -95,3 +95,9 @@ def test_the_plan_shows_jobs_limits_and_the_parallelism_of_the_profile(run_with)
     assert "1 h 30 min" in shown[shown.index(header) + 1]
     assert "left with 6 jobs at a time, without waits in the queue" in "\n".join(shown)
     assert "arrays" not in plan_text(run, planned(run), 2)
+
+
+def test_trials_that_share_a_gpu_cost_their_share_of_it(run_with):
+    alone, shared = (queue_of(run_with(Profile(gpus=1, trials_per_gpu=n))) for n in (1, 2))
+    assert [rung.jobs for rung in shared] == [-(-rung.jobs // 2) for rung in alone]
+    assert gpu_hours(shared[0].rows) == pytest.approx(gpu_hours(alone[0].rows) / 2)

@@ -116,36 +116,36 @@ def connection_to(monkeypatch):
     monkeypatch.setattr(connection.time, "monotonic", lambda: clock.now)
 
     def to(address: str) -> tuple[Connection, SimpleNamespace]:
-        made = Connection(address, 1)
+        ours = Connection(address, 1)
         host, _, port = address.rpartition(":")
-        made._head = (host, int(port))
-        return made, clock
+        ours._head = (host, int(port))
+        return ours, clock
 
     return to
 
 
 def test_a_head_that_is_silent_for_a_while_is_lost_and_is_asked_no_more(connection_to, nobody):
-    made, clock = connection_to(nobody)
-    assert not made.answers()
+    ours, clock = connection_to(nobody)
+    assert not ours.answers()
     clock.now += connection.LOST_AFTER_S - 1
-    assert not made.answers()
-    assert not made.is_lost
+    assert not ours.answers()
+    assert not ours.is_lost
     clock.now += 1
     with pytest.raises(ClusterLostError, match=rf"the head of the Ray cluster \({nobody}\) has not answered"):
-        made.answers()
-    assert made.is_lost
+        ours.answers()
+    assert ours.is_lost
 
 
 def test_a_head_that_answers_again_was_never_lost(connection_to, nobody, silent_address):
-    made, clock = connection_to(nobody)
-    there, head = made._head, connection_to(silent_address)[0]._head
-    assert not made.answers()
-    made._head = head
+    ours, clock = connection_to(nobody)
+    there, head = ours._head, connection_to(silent_address)[0]._head
+    assert not ours.answers()
+    ours._head = head
     clock.now += connection.LOST_AFTER_S - 1
-    assert made.answers()
-    made._head = there
+    assert ours.answers()
+    ours._head = there
     clock.now += 5
-    assert not made.answers()
+    assert not ours.answers()
 
 
 def test_a_cluster_that_grows_has_an_address(tmp_path):

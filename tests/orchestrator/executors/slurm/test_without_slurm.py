@@ -307,6 +307,50 @@ def test_a_job_notes_how_its_trials_ended(in_a_job, directory, folder):
     ]
 
 
+MEETING = """
+import sys, time
+from pathlib import Path
+mine, other = map(Path, sys.argv[1:])
+mine.touch()
+deadline = time.monotonic() + 300
+while not other.exists():
+    if time.monotonic() > deadline:
+        sys.exit(9)
+    time.sleep(0.01)
+"""
+
+
+def test_trials_of_one_gpu_run_side_by_side(in_a_job, directory, folder, tmp_path):
+    """Each ends only once the other runs."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    entries = [
+        Entry("a" * 64, (sys.executable, "-c", MEETING, str(mine), str(other)), str(directory.path), "")
+        for mine, other in ((first, second), (second, first))
+    ]
+    Bundle(str(folder), tuple(entries), at_a_time=2)()
+    assert [JobRecord(folder, "7", index).read()["exit_code"] for index in (0, 1)] == [0, 0]
+
+
+def test_a_bundle_of_an_earlier_version_runs_its_trials_one_by_one(in_a_job, directory, folder):
+    earlier = {"folder": str(folder), "entries": (entry(directory),) * 2, "requeue": True, "_stop": None}
+    bundle = Bundle.__new__(Bundle)
+    bundle.__setstate__(earlier)
+    bundle()
+    assert ran(directory) == 2
+
+
+def test_trials_that_share_a_gpu_are_one_job_with_the_processors_and_memory_of_all(tmp_path):
+    sender = submitter(tmp_path, gpus=1, trials_per_gpu=4)
+    asked = sender.site.profile.request("a", ResourceRequest(cpus=2, gpus=1, memory_gb=3))
+    assert asked.gpus == 0.25
+    bundle = [job(tmp_path, request=asked, estimate_s=600.0) for _ in range(4)]
+    given = sender.parameters(TOKEN, [bundle])
+    assert (given["gpus_per_node"], given["cpus_per_task"], given["mem"]) == (1, 8, "12288M")
+    assert given["time"] == 20  # as for one of them
+    assert sender._payload(tmp_path, bundle).at_a_time == 4
+    assert sender._payload(tmp_path, bundle[:1]).at_a_time == 1
+
+
 def test_a_job_that_is_started_again_passes_by_what_is_over(in_a_job, directory, folder):
     for start in (0, 1):
         in_a_job(start)
