@@ -29,7 +29,7 @@ _KIND_OF_MACHINE = frozenset(
     )
 )
 """The fields of a profile that decide to which machines a job goes, and what it finds there."""
-_OF_THE_INTERPRETER = ("Python", "torch", "folder of scalevec")
+_OF_THE_INTERPRETER = ("Python", "torch")
 """What may differ where the profile names another interpreter."""
 _TAIL = 2000
 NOTHING_SPECIAL = ResourceRequest()

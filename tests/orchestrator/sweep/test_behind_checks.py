@@ -177,4 +177,4 @@ def test_another_interpreter_may_have_another_torch(queue, site):
     (check,) = send_checks(queue, replace(site, profile=profile), MACHINES[:1])
     assert check.job.command[:4] == ("apptainer", "exec", "image.sif", "/usr/bin/python3")
     expected = json.loads(check.job.command[check.job.command.index("--expect") + 1])
-    assert set(expected["code"]) == {"scalevec", "commit of the checkout"}
+    assert not {"Python", "torch"} & set(expected["code"])

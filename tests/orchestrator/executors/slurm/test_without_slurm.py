@@ -25,6 +25,7 @@ from scalevec.orchestrator.executors.slurm.submission import (
     minutes_of,
     queued_trials,
 )
+from scalevec.orchestrator.snapshots.snapshot import Snapshot
 from scalevec.results.claims import acquire
 from scalevec.results.run_directory import RunDirectory
 
@@ -347,8 +348,8 @@ def test_trials_that_share_a_gpu_are_one_job_with_the_processors_and_memory_of_a
     given = sender.parameters(TOKEN, [bundle])
     assert (given["gpus_per_node"], given["cpus_per_task"], given["mem"]) == (1, 8, "12288M")
     assert given["time"] == 20  # as for one of them
-    assert sender._payload(tmp_path, bundle).at_a_time == 4
-    assert sender._payload(tmp_path, bundle[:1]).at_a_time == 1
+    assert sender._payload(tmp_path, bundle, Snapshot(tmp_path)).at_a_time == 4
+    assert sender._payload(tmp_path, bundle[:1], Snapshot(tmp_path)).at_a_time == 1
 
 
 def test_a_job_that_is_started_again_passes_by_what_is_over(in_a_job, directory, folder):
