@@ -284,3 +284,10 @@ def test_a_hold_out_where_the_law_of_the_others_overflows_is_not_predicted():
     loss = [4.31, 5.72, 4.62, 3.08, 1.66, 3.55, 2.58, 4.13, 1.59, 2.31, 3.49, 2.61, 1.72, 2.3]
     (fitted,) = fit(table.assign(loss=loss), law="chinchilla", bootstrap=0)
     assert "larger than any number" in fitted.hold_out["reason"]
+
+
+def test_a_hold_out_by_a_column_leaves_blanks_in_the_fit(sweep):
+    table = sweep(seeds=(0, 1, 2))
+    table["seed"] = table["seed"].astype("Int64").where(table["rung"] != "25k")
+    held = fit(table[table["arm"] == "baseline"], bootstrap=0, hold_out="seed")[0].hold_out
+    assert held["n_points"] == 3
