@@ -27,7 +27,7 @@ def held_rows(rows: pd.DataFrame, options: AnalysisOptions, which: str) -> BoolA
     if which in rows.columns:
         column = rows[which]
         last = column.max() if pd.api.types.is_numeric_dtype(column) else column.iloc[-1]
-        return (column == last).fillna(False).to_numpy(bool)  # a blank is no last value
+        return np.asarray((column == last).fillna(False), bool)  # a blank is no last value
     return holds(rows, which).to_numpy(bool)
 
 
