@@ -74,6 +74,11 @@ def taken(runs_dir: Path) -> Snapshot:
     return snapshot
 
 
+def from_the_same_code(command: Sequence[str]) -> tuple[str, ...]:
+    """``command`` started from the snapshot that this process runs from; as it is outside of one."""
+    return Snapshot(HOME.parent).command(command) if snapshot_name() else tuple(command)
+
+
 def _own_snapshot(folder: Path) -> Path | None:
     """The snapshot in ``folder`` that this process was started from."""
     return HOME.parent if snapshot_name() and HOME.parent.parent == folder else None

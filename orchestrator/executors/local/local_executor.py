@@ -17,7 +17,7 @@ from scalevec.orchestrator.attempts.jobs import FORK_SERVER, WORKER, Job
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.base import Ended, Site
 from scalevec.orchestrator.executors.worker_process import worker_environment
-from scalevec.orchestrator.snapshots.snapshot import taken
+from scalevec.orchestrator.snapshots.snapshot import from_the_same_code, taken
 from scalevec.results.claims import process_identity, process_lives
 
 POLL_S = 0.05
@@ -100,7 +100,7 @@ class ForkServer:
         with theirs:
             # A session of its own: a Ctrl-C at the terminal must not reach it.
             self._process = subprocess.Popen(
-                FORK_SERVER if runs_dir is None else taken(runs_dir).command(FORK_SERVER),
+                taken(runs_dir).command(FORK_SERVER) if runs_dir else from_the_same_code(FORK_SERVER),
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL if log is None else log,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -169,6 +170,27 @@ def test_cancel_from_another_process_checkpoints_and_a_later_run_goes_on(
     assert json.loads(scalevec("status", "long", "--json").stdout)[0]["states"] == {"cancelled": 2}
     done = scalevec("run", "long.yaml")
     assert done.returncode == 0, done.stderr
+    assert_whole(disturbed, undisturbed)
+
+
+def test_a_run_on_a_copy_that_is_stopped_leaves_the_originals_workers_alone(
+    disturbed, undisturbed, start_scalevec, start_held
+):
+    scheduler = start_held()
+    wait_until(lambda: has_checkpoints(disturbed, 2))
+    before = {process.pid for process in workers_of(disturbed)}
+    assert len(before) == 2
+    shutil.copytree(disturbed / "runs", disturbed / "copy")
+    on_the_copy = start_scalevec("run", "long.yaml", "--runs", "copy")
+    wait_until(lambda: "to run" in on_the_copy.stderr.readline())
+    on_the_copy.send_signal(signal.SIGINT)
+    on_the_copy.communicate(timeout=PATIENCE_S)
+    assert on_the_copy.returncode == 130
+    assert {process.pid for process in workers_of(disturbed)} == before
+    release(disturbed)
+    scheduler.communicate(timeout=PATIENCE_S)
+    assert scheduler.returncode == 0
+    assert attempts(disturbed) == [1, 1]
     assert_whole(disturbed, undisturbed)
 
 

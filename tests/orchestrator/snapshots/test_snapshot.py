@@ -173,6 +173,16 @@ def test_a_process_from_a_snapshot_hands_it_on(snapshot, tmp_path):
     assert done.stdout == f"{snapshot.root} {name} {name} {code_state()}\n", done.stderr
 
 
+def test_what_a_process_from_a_snapshot_starts_comes_from_it_too(snapshot, tmp_path):
+    (tmp_path / "starts.py").write_text(
+        "from scalevec.orchestrator.snapshots.snapshot import from_the_same_code\n"
+        "print(*from_the_same_code(('python', '-P', '-m', 'scalevec.orchestrator.worker.fork_server')))"
+    )
+    done = start(snapshot, "-m", "starts", PYTHONPATH=str(tmp_path))
+    expected = f"python -P {snapshot.start} -m scalevec.orchestrator.worker.fork_server\n"
+    assert done.stdout == expected, done.stderr
+
+
 def test_what_a_snapshot_was_taken_from_is_said_by_the_worker(snapshot):
     assert json.loads((snapshot.root / "origin.json").read_text()) == dict(code_state())
 
