@@ -22,6 +22,8 @@ BUDGET_DIGITS = 6
 FEWEST_SIZES = 3
 """A budget with so many sizes is a line; fewer carry no parabola."""
 MOST_SHOWN = 5
+TELLS_APART = ("arm", "rung", "seed", "cluster", "trial_id", "stage", "status")
+"""Columns that say of which run a row is, and of what part of the table."""
 HAS_RESULT = frozenset(("completed", "diverged"))
 """The values of ``status`` of a trial that has a result."""
 _NAMES_A_RUN = re.compile(r"(^|_)(run|trial|job|experiment|id|uid|uuid|name)($|_)")
@@ -50,6 +52,14 @@ def plain_columns(table: pd.DataFrame) -> list[str]:
     objects = [name for name in table.columns if table[name].dtype == object]
     odd = {name for name in objects if not table[name].map(pd.api.types.is_hashable).all()}
     return [name for name in table.columns if name not in odd]
+
+
+def refuse_lists(table: pd.DataFrame) -> None:
+    """Raise :class:`DataError` where a column that tells rows apart holds lists or records."""
+    plain = plain_columns(table)
+    for name in TELLS_APART:
+        if name in table.columns and name not in plain:
+            raise DataError(f"column {name!r} holds lists or records; allowed: one text or number per row")
 
 
 def refuse_blanks(table: pd.DataFrame, column: str, counted: "pd.Series[bool]") -> None:

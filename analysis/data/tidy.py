@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from scalevec.analysis.data.runs import plain_columns, refuse_blanks, refuse_twins, runs_of
+from scalevec.analysis.data.runs import plain_columns, refuse_blanks, refuse_lists, refuse_twins, runs_of
 from scalevec.analysis.errors import DataError, nearest, require_choice
 from scalevec.analysis.options import C_CONVENTIONS, EACH_ROW, N_CONVENTIONS
 
@@ -83,6 +83,7 @@ def read_table(path: Path | str) -> pd.DataFrame:
     except (ValueError, OSError) as error:  # pandas' and pyarrow's parser errors are ValueErrors
         raise DataError(f"{path} cannot be read as {suffix[1:]}: {error}") from error
     refuse_twins(table)
+    refuse_lists(table)
     return table
 
 
@@ -101,6 +102,7 @@ def checked(
     if table.empty:
         raise DataError("the table has no rows; at least one is needed")
     refuse_twins(table)
+    refuse_lists(table)
     result = table.reset_index(drop=True)
     for name in dict.fromkeys((*NUMBERS, *required)):
         if name in result.columns:

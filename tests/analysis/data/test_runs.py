@@ -1,10 +1,12 @@
 """Which rows are runs of their own, which belong to one, and which repeat each other."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from scalevec.analysis import DataError, compare, fit
+from scalevec.analysis import DataError, compare, fit, read_table
 
 ALPHA = 0.3
 
@@ -153,6 +155,15 @@ def test_two_columns_of_one_name_are_refused():
     table.insert(0, "loss", 1.0, allow_duplicates=True)
     for call in (lambda: fit(table), lambda: fit(table, where="loss > 2")):
         with pytest.raises(DataError, match="several columns 'loss'"):
+            call()
+
+
+@pytest.mark.parametrize("column", ["arm", "rung", "seed", "trial_id"])
+def test_lists_in_a_column_that_tells_rows_apart_are_refused(column: str, tmp_path: Path):
+    table = curves(6, 4).assign(**{column: [[1, 2]] * 24})
+    table.to_parquet(tmp_path / "t.parquet")
+    for call in (lambda: fit(table), lambda: read_table(tmp_path / "t.parquet")):
+        with pytest.raises(DataError, match=f"column '{column}' holds lists"):
             call()
 
 
