@@ -22,8 +22,8 @@ BUDGET_DIGITS = 6
 FEWEST_SIZES = 3
 """A budget with so many sizes is a line; fewer carry no parabola."""
 MOST_SHOWN = 5
-TELLS_APART = ("arm", "rung", "seed", "cluster", "trial_id", "stage", "status")
-"""Columns that say of which run a row is, and of what part of the table."""
+TELLS_APART = ("arm", "rung", "cluster", "trial_id", "stage", "status")
+"""Columns that say of which run a row is, and of what part of the table; a seed is a number."""
 HAS_RESULT = frozenset(("completed", "diverged"))
 """The values of ``status`` of a trial that has a result."""
 _NAMES_A_RUN = re.compile(r"(^|_)(run|trial|job|experiment|id|uid|uuid|name)($|_)")
