@@ -1,13 +1,18 @@
 """The controller: a small job in the cluster's queue that runs a sweep's stages one after the other.
 
-It is ``scalevec run`` in a job, so whatever becomes of it the next one goes on where it was.
+It is ``scalevec run`` in a job, so whatever becomes of it the next one goes on where it was. It waits out
+what passes (``orchestrator.commands.run.controller_job``), and never brings back what a person has cancelled.
 """
 
 import hashlib
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE, Job, ResourceRequest
+from scalevec.orchestrator.cli.hints import command
+from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.executors.base import Executor, Site
 from scalevec.results.run_directory import RunDirectory
 
@@ -41,13 +46,41 @@ def submit(executor: Executor, site: Site, sweep: str, profile: str | None) -> s
     """
     directory = directory_of(site.runs_dir, site.sweep)
     directory.path.mkdir(parents=True, exist_ok=True)
-    command = command_of(executor.name, site, sweep, profile)
+    words = command_of(executor.name, site, sweep, profile)
     name = hashlib.sha256(str(directory.path).encode()).hexdigest()
     request = site_of_controller(site).profile.request(RUNG, REQUEST)
-    job = Job(name, command, directory.path, f"controller of {site.sweep}", rung=RUNG, request=request)
+    job = Job(name, words, directory.path, f"controller of {site.sweep}", rung=RUNG, request=request)
     (number,) = executor.submit([job])
     directory.write_job(executor.name, number, token="", cluster=executor.cluster)
+    again = command("submit", _resolved(sweep), site.runs_dir, profile=profile)
+    directory.append_event("queued", job=number, again=again)
     return number
+
+
+def again(directory: RunDirectory) -> str | None:
+    """The command that sends a controller once more; None where an earlier version sent the last one."""
+    commands = (event.get("again") for event in reversed(directory.events()))
+    return next((str(given) for given in commands if given), None)
+
+
+def _resolved(sweep: str) -> str:
+    return str(Path(sweep).resolve()) if Path(sweep).is_file() else sweep
+
+
+def note_end(runs_dir: Path, sweep: str, code: Exit, words: str) -> None:
+    """Keep how the newest controller of a sweep ended: ``words`` of an error, else those of its log count."""
+    directory = directory_of(runs_dir, sweep)
+    job = directory.job()
+    state = "completed" if code is Exit.DONE else "failed"
+    number = job["job"] if job else None
+    with suppress(OSError):  # a full disk: the log has it, or nothing has
+        directory.append_event(state, code.name.lower(), note=words, exit_code=int(code), job=number)
+
+
+def end_of(directory: RunDirectory, number: str) -> dict[str, Any] | None:
+    """Return the event with which the controller that is the job ``number`` ended; None without a word."""
+    ends = (event for event in reversed(directory.events()) if event.get("job") == number)
+    return next((dict(event) for event in ends if event["state"] in ("completed", "failed")), None)
 
 
 def command_of(executor: str, site: Site, sweep: str, profile: str | None) -> tuple[str, ...]:
@@ -56,9 +89,8 @@ def command_of(executor: str, site: Site, sweep: str, profile: str | None) -> tu
     named = ("--profile", profile) if profile else ()
     return (
         *PYTHON_MODULE,
-        "scalevec.orchestrator.cli.main",
-        "run",
-        str(Path(sweep).resolve()) if Path(sweep).is_file() else sweep,
+        "scalevec.orchestrator.commands.run.controller_job",
+        _resolved(sweep),
         *options,
         *named,
     )

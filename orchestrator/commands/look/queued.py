@@ -11,7 +11,7 @@ from scalevec.orchestrator.executors.base import QueuedJob
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.progress import counted
 from scalevec.orchestrator.sources.readable import readable
-from scalevec.orchestrator.sweep.controller import directory_of
+from scalevec.orchestrator.sweep.controller import again, directory_of, end_of
 from scalevec.results.run_directory import RunDirectory
 
 Record = dict[str, Any]
@@ -79,7 +79,14 @@ def _shown(job: Record, answer: Mapping[str, QueuedJob] | str) -> Record:
 
 
 def _controller(directory: RunDirectory, job: Record, answers: Mapping[str, Any]) -> Record:
-    return {**_shown(job, answers[job["executor"]]), "says": directory.last_log_line()}
+    end = readable(lambda: end_of(directory, job["job"]), None, "how its controller ended is unknown")
+    again_with = readable(lambda: again(directory), None, "how to send its controller again is unknown")
+    return {
+        **_shown(job, answers[job["executor"]]),
+        "says": directory.last_log_line(),
+        "exit_code": end["exit_code"] if end else None,
+        "again": again_with,
+    }
 
 
 def queue_lines(view: Record, waiting: Sequence[str]) -> list[str]:
@@ -104,10 +111,19 @@ def _group_text(state: str | None, reason: str, jobs: Sequence[str], unknown: st
     return f"{trials} {state.lower()}{f' ({reason})' if reason else ''} in {named}"
 
 
+def _end_text(controller: Record, unknown: str | None) -> str:
+    if controller["exit_code"] is not None:
+        how = f"ended with exit code {controller['exit_code']}"
+    else:
+        how = unknown or "not in the queue any more, and it left no word of its end"
+    to_go_on = controller["again"] if controller["exit_code"] != 0 and not unknown else None
+    return f"{how}; to go on: {to_go_on}" if to_go_on else how
+
+
 def _controller_text(controller: Record, unknown: str | None) -> str:
     state = controller["state"]
     if state is None:
-        how = unknown or "not in the queue any more"
+        how = _end_text(controller, unknown)
     else:
         reason = f" ({controller['reason']})" if controller["reason"] else ""
         how = f"{state.lower()}{reason}{' on ' + controller['node'] if controller['node'] else ''}"

@@ -31,7 +31,7 @@ from scalevec.orchestrator.commands.run.machines import (
     prepared_run,
     site_of,
 )
-from scalevec.orchestrator.errors import ClusterLostError, Exit, MissingRequirementError
+from scalevec.orchestrator.errors import ClusterLostError, Exit, MissingRequirementError, TryLaterError
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.progress import counted, note
 from scalevec.orchestrator.scheduling.ownership import owned
@@ -75,8 +75,12 @@ def run_sweep(
     retune: bool = False,
     where: str | None = None,
     retrain: bool = False,
+    by_hand: bool = True,
 ) -> Result:
-    """Run what is missing; ``again`` is the command that goes on where this one is stopped."""
+    """Run what is missing; ``again`` is the command that goes on where this one is stopped.
+
+    ``by_hand``: a person gave the command now, so what was cancelled before counts no more.
+    """
     from scalevec.orchestrator.progress import progress_for
     from scalevec.orchestrator.sweep.sweep_run import StageIncompleteError
 
@@ -88,7 +92,8 @@ def run_sweep(
         # The executor is asked before the corpus is prepared: that may take long.
         with opened_executor(name, site) as executor, owned(site.runs_dir, sweep.name):
             run = prepared_run(name, sweep, site, progress, retune=retune, where=where, retrain=retrain)
-            run.ask_again()
+            if by_hand:
+                run.ask_again()
             if EXECUTORS[name].sends_away:
                 with checked_executor(executor, site, run) as checked:
                     _run_stages(run, checked)
@@ -139,7 +144,7 @@ def _stoppable(
 def _incomplete(sweep: str, outcome: "Outcome", source: str, runs_dir: Path, again: str) -> Result:
     """Tell on standard error why trials have no result, and how to go on."""
     if outcome.no_space:
-        raise MissingRequirementError(
+        raise TryLaterError(
             f"no space left on the device of {runs_dir}; free some and give the same command again, "
             "nothing is lost"
         )

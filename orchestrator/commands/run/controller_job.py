@@ -1,0 +1,70 @@
+"""What the controller's job runs: ``scalevec run`` that no person began, and that waits out what passes.
+
+``python -P -m scalevec.orchestrator.commands.run.controller_job --runs RUNS_DIR --executor NAME SWEEP``
+"""
+
+import argparse
+import errno
+import os
+import sys
+import time
+from pathlib import Path
+
+from scalevec.orchestrator.cli.hints import command
+from scalevec.orchestrator.cli.options import Placement
+from scalevec.orchestrator.commands.run.run import run_sweep
+from scalevec.orchestrator.errors import Exit, TryLaterError, explain, report
+from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.scheduling.patience import Patience
+from scalevec.orchestrator.sources.sweep_files import sweep_folder
+from scalevec.orchestrator.sweep import controller
+from scalevec.results.sweep_folder import SweepFolder
+
+PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN)
+"""Errors of a full disk, and of a file server that is away."""
+
+
+def run_patiently(source: str, runs_dir: Path, placement: Placement, again: str) -> Exit:
+    """Run the sweep to its end, over and over where something stands in the way that passes.
+
+    A sweep that was cancelled is left alone: only a person's command brings it back.
+    """
+    patience = Patience(note)
+    folder = SweepFolder.of(runs_dir, sweep_folder(source, runs_dir).name)
+    while True:
+        if folder.is_called_off():
+            note(f"sweep {folder.name} was cancelled; nothing is sent. To run it again: {again}")
+            return Exit.SOME_FAILED
+        try:
+            return run_sweep(source, runs_dir, placement, again=again, by_hand=False).write()
+        except (TryLaterError, OSError) as problem:
+            if isinstance(problem, OSError) and problem.errno not in PASSING:
+                raise
+            patience.refused(explain(problem)[0])
+        time.sleep(patience.left_s)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The entry point of the job; it keeps how it ended, for ``scalevec status``."""
+    parser = argparse.ArgumentParser(
+        prog="scalevec.orchestrator.commands.run.controller_job", description=__doc__
+    )
+    parser.add_argument("--runs", type=Path, required=True)
+    parser.add_argument("--executor", required=True)
+    parser.add_argument("--profile")
+    parser.add_argument("source")
+    values = parser.parse_args(arguments)
+    again = command("submit", values.source, values.runs, profile=values.profile)
+    try:
+        code = run_patiently(values.source, values.runs, Placement(values.executor, values.profile), again)
+        words = ""
+    except Exception as error:  # noqa: BLE001 (the last place where a person can be told)
+        words, code = explain(error)
+        report(error, debug=bool(os.environ.get("SCALEVEC_DEBUG")))
+    if code is not Exit.INTERRUPTED:  # its queue starts it again
+        controller.note_end(values.runs, sweep_folder(values.source, values.runs).name, code, words)
+    return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
