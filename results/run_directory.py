@@ -5,11 +5,11 @@ import os
 import pwd
 import re
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from scalevec.results.columns import checked_columns
 from scalevec.results.files import (
@@ -30,6 +30,10 @@ from scalevec.results.files import (
     write_once,
 )
 from scalevec.results.runs_identity import id_of_runs_around, is_of_runs_around
+from scalevec.results.trial_state import RESULT_STATES as RESULT_STATES
+from scalevec.results.trial_state import STATES as STATES
+from scalevec.results.trial_state import TrialState as TrialState
+from scalevec.results.trial_state import state_of as state_of
 
 
 def user_name() -> str:
@@ -40,33 +44,15 @@ def user_name() -> str:
         return str(os.getuid())
 
 
-State = Literal["pending", "queued", "running", "completed", "diverged", "failed", "cancelling", "cancelled"]
-STATES: tuple[str, ...] = get_args(State)
-OPEN_STATES = ("pending", "queued", "running", "cancelling")
-"""A trial in one of them may still get a result without anybody asking for it again."""
-ASKED_AGAIN, RETRY = "asked for again", "retry"
-"""The causes of the ``pending`` with which a person brings a cancelled or a failed trial back."""
 _JOBS_OWN_LINES = "[slurm] "
 """How lines begin that the job around a worker adds to its log."""
 _LOG_END_BYTES = 8192
-RESULT_STATES = ("completed", "diverged")
-Event = Mapping[str, Any]
 _TRIAL_ID = re.compile(r"[0-9a-f]{64}")
 _OWN_FIELDS = frozenset({"time", "state", "cause", "host", "pid", "log_bytes"})
 
 
 class TrialMismatchError(ValueError):
     """A run directory holds another trial than the one that was asked for."""
-
-
-@dataclass(frozen=True)
-class TrialState:
-    """Where a trial is; ``attempt`` is the last that an event names (0: none), ``time`` the last event's."""
-
-    state: str
-    cause: str | None = None
-    attempt: int = 0
-    time: str | None = None
 
 
 def is_trial_id(text: str) -> bool:
@@ -228,10 +214,19 @@ class RunDirectory:
         """Where the trial is: the result decides, else the last event, else it is pending."""
         return state_of(self.events(), self.result())
 
-    def write_job(self, executor: str, number: str, token: str, cluster: str | None = None) -> None:
+    def write_job(
+        self,
+        executor: str,
+        number: str,
+        token: str,
+        cluster: str | None = None,
+        replaces: str | None = None,
+        sync: bool = True,
+    ) -> None:
         """Keep that a job of an executor runs the trial, for whoever looks after the trial later.
 
-        ``token`` is what the job's worker writes into its claim; ``cluster`` is whose queue keeps the job.
+        ``token`` is what the job's worker writes into its claim; ``cluster`` is whose queue keeps the job;
+        ``replaces`` is what stood for ``number`` before it was known.
         """
         record: dict[str, str | None] = {
             "executor": executor,
@@ -240,8 +235,12 @@ class RunDirectory:
             "time": utc_now(),
         }
         record |= {"user": user_name(), "runs": id_of_runs_around(self.path, make=True)}
-        append_line(self.jobs_path, record if cluster is None else record | {"cluster": cluster})
-        sync_path(self.jobs_path)
+        more = {"cluster": cluster, "replaces": replaces}
+        append_line(
+            self.jobs_path, record | {name: value for name, value in more.items() if value is not None}
+        )
+        if sync:
+            sync_path(self.jobs_path)
 
     def end_job(self, number: str) -> None:
         """Keep that a job has ended. One that ended without anybody's knowledge stays among the open ones."""
@@ -257,6 +256,7 @@ class RunDirectory:
         for record in ([former] if former else []) + read_lines(self.jobs_path):
             if not isinstance(number := record.get("job"), str):
                 raise CorruptRecordError(self.jobs_path, f"names the job {number!r:.80}")
+            jobs.pop(str(record.get("replaces")), None)
             jobs[number] = jobs.get(number, {}) | record
         if lacking := [job for job, record in jobs.items() if not {"executor", "token"} <= record.keys()]:
             raise CorruptRecordError(self.jobs_path, f"has job {lacking[0]!r:.80} without its executor")
@@ -366,27 +366,3 @@ def _is_measured(name: str, value: Any) -> bool:
     values = value if isinstance(value, list) else [value]
     # A larger integer has no float.
     return all(item is None or (isinstance(item, int | float) and abs(item) < 2**1000) for item in values)
-
-
-def state_of(events: list[dict[str, Any]], result: dict[str, Any] | None) -> TrialState:
-    """The state that these events and this result (None: not there yet) say.
-
-    What a job says that ends after its trial was called off brings the trial back into no state.
-    """
-    last = events[-1] if events else {}
-    attempts = (event["attempt"] for event in reversed(events) if isinstance(event.get("attempt"), int))
-    attempt = next(attempts, 0)
-    if result is not None:
-        return TrialState(result["status"], None, attempt, last.get("time"))
-    deciding: Event = (calling_off(events) or last) if last.get("state", "pending") in OPEN_STATES else last
-    return TrialState(deciding.get("state", "pending"), deciding.get("cause"), attempt, last.get("time"))
-
-
-def calling_off(events: Sequence[Event]) -> Event | None:
-    """The last event that called the trial off; None where nobody has, since a person asked for it."""
-    for event in reversed(events):
-        if event["state"] in ("cancelling", "cancelled"):
-            return event
-        if event["state"] == "pending" and event.get("cause") in (ASKED_AGAIN, RETRY):
-            return None
-    return None

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalevec.results.claims import claim_record, newest_attempt
-from scalevec.results.run_directory import ASKED_AGAIN, RETRY, RunDirectory, calling_off
+from scalevec.results.run_directory import RunDirectory
+from scalevec.results.trial_state import ASKED_AGAIN, RETRY, calling_off
 
 ATTEMPTS_WITHOUT_PROGRESS = 3
 INTERRUPTIONS = ("preempted", "timeout", "killed", "node_failure")

@@ -55,7 +55,7 @@ def end_jobs(
         try:
             executor = EXECUTORS[name].build(Site(runs_dir, sweep, 1, load_profile(profile, beside)))
             try:
-                _end_on(executor, places, ending)
+                _end_on(name, executor, places, ending)
             finally:
                 executor.close()
         except MissingRequirementError as problem:
@@ -79,8 +79,12 @@ def _open_jobs(directories: Iterable[RunDirectory]) -> Mapping[str, Places]:
     return by_executor
 
 
-def _end_on(executor: "Executor", places: Places, ending: Ending) -> None:
+def _end_on(name: str, executor: "Executor", places: Places, ending: Ending) -> None:
     alive = executor.adopt(places.keys())
+    if alive != places.keys():  # to ask for a job may bring to light under which number it exists
+        directories = {directory for directory, _ in places.values()}
+        places = {**places, **_open_jobs(directories).get(name, {})}
+        alive |= executor.adopt(places.keys() - alive)
     ending.had_jobs |= {places[number][0].trial_id for number in alive}
     for number in places.keys() - alive:
         if not places[number][0].trial_path.exists():  # a controller that never began would count as one

@@ -23,8 +23,9 @@ from scalevec.orchestrator.tuning import choices
 from scalevec.orchestrator.tuning.tuner import Losses, Tuner, outdated
 from scalevec.results.columns import semantic_columns
 from scalevec.results.files import CorruptRecordError
-from scalevec.results.run_directory import ASKED_AGAIN, RunDirectory, calling_off
+from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
+from scalevec.results.trial_state import ASKED_AGAIN, calling_off
 from scalevec.sweeps import Cell, CorpusFacts, epochs, identical_arms
 from scalevec.sweeps.expansion.expand import expand
 from scalevec.sweeps.expansion.trials import evaluated_tokens

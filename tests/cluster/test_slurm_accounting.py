@@ -94,4 +94,5 @@ def limited(slurm_commands):
     ],
 )
 def test_no_more_jobs_are_submitted_than_the_accounting_lets_this_user_have(limited, profile, most):
-    assert slurm_queue.most_submitted(slurm_queue.configuration(), profile) == most
+    limits = slurm_queue.limits_of_user(profile)
+    assert slurm_queue.most_submitted(slurm_queue.configuration(), profile, limits) == most

@@ -12,8 +12,9 @@ from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.progress import counted, note
 from scalevec.orchestrator.sources.sources import exit_after, recorded_state, recorded_states
 from scalevec.orchestrator.sources.sweep_files import sweep_folder
-from scalevec.results.run_directory import OPEN_STATES, RunDirectory
+from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
+from scalevec.results.trial_state import OPEN_STATES
 
 States = list[tuple[RunDirectory, str]]
 

@@ -5,7 +5,7 @@ from scalevec.orchestrator.cli.options import RUNS, Runs, Sweep
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.progress import counted
 from scalevec.orchestrator.sources.sources import exit_after, recorded_states
-from scalevec.results.run_directory import RETRY
+from scalevec.results.trial_state import RETRY
 
 
 def retry(source: Sweep, runs_dir: Runs = RUNS) -> Result:

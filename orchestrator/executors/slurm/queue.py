@@ -5,12 +5,13 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
-from scalevec.orchestrator.executors.profiles import Profile, RungProfile
+from scalevec.orchestrator.executors.profiles import Profile
 
 PATIENCE_S = 60
 """Seconds that a command of SLURM may take."""
@@ -161,6 +162,19 @@ def queued(jobs: Collection[str]) -> dict[str, JobRow] | None:
     return {row.job: row for row in rows}
 
 
+def number_of(name: str) -> str | None:
+    """The number of the job, or of the array, called ``name``, if the queue has one or had it lately.
+
+    Raises ``TryLaterError`` where SLURM does not answer.
+    """
+    try:
+        text = call("squeue", "--noheader", "--states=all", f"--name={name}", "--Format=ArrayJobID:|,JobID:|")
+    except SlurmCommandError as problem:
+        raise TryLaterError(f"SLURM does not answer: {problem}") from None
+    numbers = [row[0] if row[0].isdecimal() else row[1] for row in _table(text, 2)]
+    return min(numbers, key=int, default=None)
+
+
 def accounted(jobs: Collection[str]) -> dict[str, JobRow]:
     """What the accounting knows of ``jobs``; nothing where there is no accounting, or none that answers."""
     fields = ",".join(_SACCT_FIELDS)
@@ -255,33 +269,68 @@ def largest_array(settings: Mapping[str, str]) -> int:
     return max(1, min(limits))
 
 
-def most_submitted(settings: Mapping[str, str], profile: Profile) -> int:
+@dataclass(frozen=True)
+class SubmitLimit:
+    """The most jobs that this user may have in the queue under an ``account`` or a ``qos``.
+
+    It ``is_certain`` where it is known that the jobs in question are sent under that name.
+    """
+
+    field: str
+    name: str
+    most: int
+    is_certain: bool
+
+
+def most_submitted(settings: Mapping[str, str], profile: Profile, limits: Sequence[SubmitLimit]) -> int:
     """How many jobs may be in the queue at a time.
 
-    The profile's word; else half of what the cluster holds, and below the limits that the accounting has
+    The profile's word; else half of what the cluster holds, and below the ``limits`` that the accounting has
     for this user, of which the controller's own job takes one.
     """
     if profile.max_submitted:
         return profile.max_submitted
+    return max(
+        1, min([int(settings.get("MaxJobCount", "10000")) // 2, *(limit.most - 1 for limit in limits)])
+    )
+
+
+def limits_of_user(profile: Profile) -> list[SubmitLimit]:
+    """The limits of the associations and qualities of service that jobs would be submitted under.
+
+    None are asked for where the profile itself says how many jobs may wait.
+    """
+    if profile.max_submitted:
+        return []
     asked = (profile, *profile.rungs.values())
-    of_user = [limit - 1 for limit in _limits_of_user(asked)]
-    return max(1, min([int(settings.get("MaxJobCount", "10000")) // 2, *of_user]))
-
-
-def _limits_of_user(asked: tuple[RungProfile, ...]) -> list[int]:
-    """The limits of the associations and qualities of service that jobs would be submitted under."""
-    accounts = {profile.account for profile in asked if profile.account}
-    qualities = {profile.qos for profile in asked if profile.qos}
+    accounts = {given.account for given in asked if given.account}
+    qualities = {given.qos: True for given in asked if given.qos}
     user = f"user={getpass.getuser()}"
-    limits: list[str] = []
-    for account, default, limit in _accounting("associations", "Account,DefaultQOS,MaxSubmitJobs", user):
+    rows = _accounting("associations", "Account,DefaultQOS,MaxSubmitJobs", user)
+    limits: list[tuple[str, str, str, bool]] = []
+    for account, default, limit in rows:
         if not accounts or account in accounts:
-            qualities |= {default} if default else set()
-            limits.append(limit)
+            is_certain = len(rows) == 1 or len(accounts) == 1
+            if default:
+                qualities.setdefault(default, is_certain and not qualities)
+            limits.append(("account", account, limit, is_certain))
     for name, *of_quality in _accounting("qos", "Name,MaxSubmitJobsPU,MaxSubmitJobsPA,GrpSubmit"):
         if name in qualities:
-            limits += of_quality
-    return [int(limit) for limit in limits if limit.isdecimal()]
+            limits += [("qos", name, limit, qualities[name]) for limit in of_quality]
+    return [
+        SubmitLimit(field, name, int(limit), is_certain)
+        for field, name, limit, is_certain in limits
+        if limit.isdecimal()
+    ]
+
+
+def jobs_of_this_user() -> Counter[tuple[str, str]]:
+    """How many jobs of this user wait or run, by account and by quality of service.
+
+    Raises :class:`SlurmCommandError`.
+    """
+    rows = _table(call("squeue", "--me", "--noheader", "--array", "--format=%a|%q"), 2)
+    return Counter(pair for account, qos in rows for pair in (("account", account), ("qos", qos)))
 
 
 def _accounting(what: str, fields: str, *which: str) -> list[list[str]]:

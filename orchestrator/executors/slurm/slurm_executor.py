@@ -12,8 +12,10 @@ from scalevec.orchestrator.attempts.jobs import FORMER_NAME_NOTE, Job, WorkerExi
 from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
 from scalevec.orchestrator.executors.base import Ended, Site
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
+from scalevec.orchestrator.executors.slurm import unanswered
 from scalevec.orchestrator.executors.slurm.job_script import is_final, records_in
 from scalevec.orchestrator.executors.slurm.queue import JobRow
+from scalevec.orchestrator.executors.slurm.room import QueueRoom
 from scalevec.orchestrator.executors.slurm.submission import (
     QueuedTrial,
     Submitter,
@@ -69,14 +71,28 @@ class SlurmExecutor:
     @cached_property
     def _limits(self) -> tuple[int, int]:
         """Jobs in the queue, and tasks in one array; asked for before the first submission."""
-        most_jobs = slurm_queue.most_submitted(self._settings, self.site.profile)
+        most_jobs = slurm_queue.most_submitted(self._settings, self.site.profile, self._limits_of_user)
         return most_jobs, min(slurm_queue.largest_array(self._settings), most_jobs)
+
+    @cached_property
+    def _limits_of_user(self) -> list[slurm_queue.SubmitLimit]:
+        return slurm_queue.limits_of_user(self.site.profile)
+
+    @cached_property
+    def _room(self) -> QueueRoom:
+        return QueueRoom(self._limits_of_user, self.site.profile.poll_s)
 
     @property
     def free_slots(self) -> int:
-        """Trials that fit into the jobs that may still be submitted."""
+        """Trials that fit into the jobs that may still be submitted.
+
+        With no job of its own in the queue it is one job at least: SLURM says why it does not take that.
+        """
         jobs = {trial.job for trial in self._trials.values()}
-        return max(0, self._limits[0] - len(jobs)) * self.site.profile.bundle_size
+        free, room = self._limits[0] - len(jobs), self._room.jobs
+        if room is not None:
+            free = min(free, room)
+        return max(0 if jobs else 1, free) * self.site.profile.bundle_size
 
     def submit(self, jobs: Sequence[Job]) -> list[str]:
         """Queue ``jobs`` in arrays; a number names the trial's job and its turn in it.
@@ -84,19 +100,26 @@ class SlurmExecutor:
         Raises ``InvalidInputError`` with SLURM's own message, ``TryLaterError`` where SLURM does not answer
         or takes no more for now.
         """
+        before = len(self._trials)
         try:
             sent = self._submitter.submit(jobs, self._limits[1])
         except TryLaterError as refusal:
             self.watch(refusal.sent.values())
+            self._room.refused(len(jobs) - (len(self._trials) - before))
             raise
         self._trials |= {trial.number: trial for trial in sent}
+        self._room.accepted(len({trial.job for trial in sent}))
         self._changed = time.monotonic()
         self._next_look = min(self._next_look, self._changed + self._until_next_look(self._changed))
         numbers = {trial.directory: trial.number for trial in sent}
         return [numbers[job.directory] for job in jobs]
 
     def adopt(self, numbers: Collection[str]) -> set[str]:
-        """Those of ``numbers`` whose job SLURM still has, and whose turn in it is not over."""
+        """Those of ``numbers`` whose job SLURM still has, and whose turn in it is not over.
+
+        A job whose submission was never answered is looked for by its name, and kept under its number.
+        """
+        unanswered.settle(self.site.runs_dir, numbers)
         known = queued_trials(self.site.runs_dir, numbers)
         alive = self._active(known)
         adopted = {
@@ -231,6 +254,8 @@ class SlurmExecutor:
         node = str(record["node"]) if record else row.node if row else None
         if trial.is_cancelled():
             cause = "cancelled"
+        elif record is None and "could not find submitted job" in printed:
+            return Ended(trial.number, None, "not_started", node, "its job was not told what to run")
         elif names_former_modules(printed):
             return Ended(trial.number, None, "not_started", node, FORMER_NAME_NOTE)
         elif "exceeded memory limit" in printed or "oom_kill" in printed or "oom-kill" in printed:

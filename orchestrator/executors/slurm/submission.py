@@ -6,6 +6,7 @@ import re
 import secrets
 import shlex
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -16,13 +17,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import submitit
-from submitit.core.utils import FailedSubmissionError, UncompletedJobError
+from submitit.core.utils import FailedSubmissionError, JobPaths, UncompletedJobError
 
 from scalevec.orchestrator.attempts.jobs import Job
 from scalevec.orchestrator.errors import InvalidInputError, TryLaterError
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
+from scalevec.orchestrator.executors.slurm import unanswered
 from scalevec.orchestrator.executors.slurm.by_hand import PLACES, script_of
 from scalevec.orchestrator.executors.slurm.job_script import (
     Bundle,
@@ -31,13 +33,14 @@ from scalevec.orchestrator.executors.slurm.job_script import (
     is_final,
 )
 from scalevec.orchestrator.snapshots.snapshot import Snapshot, taken
-from scalevec.results.files import CorruptRecordError, keep_others_from_writing, read_json, write_json
-from scalevec.results.run_directory import RunDirectory
+from scalevec.results.files import CorruptRecordError, keep_others_from_writing, read_json
 
 T = TypeVar("T")
 
 MANY_TIMEOUTS = 1_000_000
 """How often a job may reach its time limit: the policy decides, by the checkpoints."""
+LOOKS_AFTER_S = (1.0, 4.0, 10.0)
+"""Seconds before each look for a job whose sbatch gave no answer. Later looks are those of ``adopt``."""
 _NUMBER = re.compile(r"\d+(_\d+)?/\d+@(?P<token>[0-9T]+-[0-9a-f]+)")
 _UNSAFE_PATH = re.compile(r"[%\\'\"\x00-\x1f\x7f]")
 
@@ -141,26 +144,49 @@ class Submitter:
         code = taken(self.site.runs_dir)
         payloads = [self._payload(folder, bundle, code) for bundle in bundles]
         executor = self._submitit(folder, bundles, code)
+        unanswered.note_sending(folder, self._name(bundles[0][0], token), bundles)
+        numbers = self._given_numbers(folder, bundles, executor, payloads)
+        script = JobPaths(folder, numbers[0]).submission_file.read_text()
+        for job in chain.from_iterable(bundles):
+            self._keep_script(job, script)
+        paths = ([str(job.directory) for job in bundle] for bundle in bundles)
+        return _trials_of(folder, dict(zip(numbers, paths, strict=True)))
+
+    def _given_numbers(
+        self,
+        folder: Path,
+        bundles: Sequence[Sequence[Job]],
+        executor: submitit.SlurmExecutor,
+        payloads: Sequence[Bundle],
+    ) -> list[str]:
+        """Send the payloads; the numbers that SLURM gives to the jobs, which are kept."""
         umask = keep_others_from_writing()
         try:
             with slurm_queue.outside_any_job():
-                sent = executor.submit_array(payloads)
+                numbers = [task.job_id for task in executor.submit_array(payloads)]
         except (UncompletedJobError, FailedSubmissionError) as problem:
-            raise _as_ours(str(problem).strip()) from None
+            failure = str(problem).strip()
+        else:
+            failure = ""
         finally:
             os.umask(umask)
-        jobs = {
-            task.job_id: [str(job.directory) for job in bundle]
-            for task, bundle in zip(sent, bundles, strict=True)
-        }
-        write_json(folder / PLACES, {"name": self._name(bundles[0][0], token), "jobs": jobs})
-        trials = _trials_of(folder, jobs)
-        script = sent[0].paths.submission_file.read_text()
-        for job, trial in zip(chain.from_iterable(bundles), trials, strict=True):
-            # Now, not when all arrays are out: who dies before that leaves no job that nobody can find.
-            RunDirectory(job.directory).write_job("slurm", trial.number, job.token)
-            self._keep_script(job, script)
-        return trials
+        if failure:
+            return self._after_failure(folder, bundles, failure)
+        unanswered.note_sent(folder, numbers)
+        return numbers
+
+    def _after_failure(self, folder: Path, bundles: Sequence[Sequence[Job]], message: str) -> list[str]:
+        """The jobs that SLURM has all the same: a call that timed out may have been heard."""
+        problem = _as_ours(message)
+        if not slurm_queue.UNREACHABLE.search(message):
+            unanswered.note_refused(folder, bundles)
+            raise problem from None
+        for wait_s in LOOKS_AFTER_S:
+            time.sleep(wait_s)
+            with suppress(TryLaterError):
+                if numbers := unanswered.look_for(folder):
+                    return numbers
+        raise problem from None
 
     def _name(self, job: Job, token: str) -> str:
         return job_name(self.site.sweep, job.role or job.rung or "trials", token)

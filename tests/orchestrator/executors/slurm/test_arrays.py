@@ -69,13 +69,13 @@ class Submitit:
 
     def submit_array(self, payloads):
         self.before()
-        script = self.folder / "script.sh"
+        script = self.folder / "0_submission.sh"
         script.write_text(SENT)
         paths = SimpleNamespace(submission_file=script)
         return [SimpleNamespace(job_id=f"{position}", paths=paths) for position, _ in enumerate(payloads)]
 
 
-def test_each_array_can_be_found_again_before_the_next_is_sent(tmp_path, monkeypatch):
+def test_each_array_can_be_found_again_before_it_is_sent(tmp_path, monkeypatch):
     directories = [RunDirectory.of(tmp_path / "runs", letter * 64) for letter in "abc"]
     jobs = []
     for directory in directories:
@@ -89,7 +89,7 @@ def test_each_array_can_be_found_again_before_the_next_is_sent(tmp_path, monkeyp
 
     monkeypatch.setattr(Submitter, "_submitit", lambda self, folder, *_: Submitit(folder, look))
     sent = Submitter(Site(tmp_path / "runs", "small", 1, Profile())).submit(jobs, 1)
-    assert seen == [[], ["t0"], ["t0", "t1"]]
+    assert seen == [["t0"], ["t0", "t1"], ["t0", "t1", "t2"]]
     assert [directory.job()["job"] for directory in directories] == [trial.number for trial in sent]
 
 
@@ -192,5 +192,5 @@ def test_nobody_else_may_write_where_a_node_unpickles_what_was_sent(tmp_path, mo
         os.umask(usual)
     others = stat.S_IWGRP | stat.S_IWOTH
     assert sent.folder.stat().st_mode & others == 0
-    assert (sent.folder / "script.sh").stat().st_mode & others == 0  # as submitit's own files
+    assert (sent.folder / "0_submission.sh").stat().st_mode & others == 0  # as submitit's own files
     assert directory.jobs_path.stat().st_mode & others == others
