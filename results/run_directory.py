@@ -30,6 +30,7 @@ from scalevec.results.files import (
     write_once,
 )
 from scalevec.results.runs_identity import id_of_runs_around, is_of_runs_around
+from scalevec.results.trial_state import OPEN_STATES as OPEN_STATES
 from scalevec.results.trial_state import RESULT_STATES as RESULT_STATES
 from scalevec.results.trial_state import STATES as STATES
 from scalevec.results.trial_state import TrialState as TrialState

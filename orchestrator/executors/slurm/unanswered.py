@@ -20,13 +20,13 @@ from scalevec.results.run_directory import RunDirectory
 
 SENDING = "sending.json"
 EXECUTOR = "slurm"
-_UNANSWERED = re.compile(r"\?(?P<place>\d+)/\d+@(?P<token>[0-9T]+-[0-9a-f]+)")
+_UNANSWERED = re.compile(r"\?(?P<position>\d+)/\d+@(?P<token>[0-9T]+-[0-9a-f]+)")
 _SCRIPTS = ".submission_file_*.sh"
 
 
-def unanswered_number(place: int, index: int, token: str) -> str:
-    """Return what stands for the number of trial ``index`` of job ``place`` until SLURM has given one."""
-    return f"?{place}/{index}@{token}"
+def unanswered_number(position: int, index: int, token: str) -> str:
+    """Return what stands for the number of trial ``index`` of job ``position`` until SLURM has given one."""
+    return f"?{position}/{index}@{token}"
 
 
 def note_sending(folder: Path, name: str, bundles: Sequence[Sequence[Job]]) -> None:
@@ -34,17 +34,17 @@ def note_sending(folder: Path, name: str, bundles: Sequence[Sequence[Job]]) -> N
     directories = [[str(job.directory) for job in bundle] for bundle in bundles]
     tokens = [[job.token for job in bundle] for bundle in bundles]
     write_json(folder / SENDING, {"name": name, "directories": directories, "tokens": tokens})
-    for place, bundle in enumerate(bundles):
+    for position, bundle in enumerate(bundles):
         for index, job in enumerate(bundle):
-            number = unanswered_number(place, index, folder.name)
+            number = unanswered_number(position, index, folder.name)
             RunDirectory(job.directory).write_job(EXECUTOR, number, job.token, sync=False)
 
 
 def note_refused(folder: Path, bundles: Sequence[Sequence[Job]]) -> None:
     """SLURM has said that there is no such job."""
-    for place, bundle in enumerate(bundles):
+    for position, bundle in enumerate(bundles):
         for index, job in enumerate(bundle):
-            RunDirectory(job.directory).end_job(unanswered_number(place, index, folder.name))
+            RunDirectory(job.directory).end_job(unanswered_number(position, index, folder.name))
 
 
 def note_sent(folder: Path, jobs: Sequence[str]) -> None:
@@ -52,9 +52,9 @@ def note_sent(folder: Path, jobs: Sequence[str]) -> None:
     sending = read_json(folder / SENDING, dict)
     directories = sending["directories"]
     write_json(folder / PLACES, {"name": sending["name"], "jobs": dict(zip(jobs, directories, strict=True))})
-    for place, (job, paths, tokens) in enumerate(zip(jobs, directories, sending["tokens"], strict=True)):
+    for position, (job, paths, tokens) in enumerate(zip(jobs, directories, sending["tokens"], strict=True)):
         for index, (path, token) in enumerate(zip(paths, tokens, strict=True)):
-            stands_for = unanswered_number(place, index, folder.name)
+            stands_for = unanswered_number(position, index, folder.name)
             number = f"{job}/{index}@{folder.name}"
             RunDirectory(Path(path)).write_job(EXECUTOR, number, token, replaces=stands_for)
 
@@ -81,8 +81,8 @@ def look_for(folder: Path) -> list[str]:
     base = slurm_queue.number_of(sending["name"])
     if base is None:
         return []
-    places = range(len(sending["directories"]))
-    jobs = [base] if len(places) == 1 else [f"{base}_{place}" for place in places]
+    positions = range(len(sending["directories"]))
+    jobs = [base] if len(positions) == 1 else [f"{base}_{position}" for position in positions]
     _give_payloads(folder, jobs, sending["directories"])
     note_sent(folder, jobs)
     return jobs
