@@ -130,6 +130,8 @@ class Connection:
             from ray._private import worker
 
             atexit.unregister(worker.shutdown)  # it would wait for who is gone, and end this process
+            if self.address is None and worker._global_node is not None:
+                worker._global_node.kill_all_processes(check_alive=False)
         elif self._owns:
             import ray
 
