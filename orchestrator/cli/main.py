@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from scalevec.orchestrator.cli.app import application
-from scalevec.orchestrator.errors import Exit, report
+from scalevec.orchestrator.errors import ClusterLostError, Exit, report
 from scalevec.orchestrator.progress import note
 
 _NOT_A_CHOICE = re.compile(r"Invalid value for '(.+?)'(?: / '.+')?: '(.*)' is not one of (.*)\.")
@@ -39,6 +39,10 @@ def main() -> None:
     except typer.Abort:
         note("scalevec: interrupted")
         sys.exit(int(Exit.INTERRUPTED))
+    except ClusterLostError as error:
+        code = report(error, debug=bool(os.environ.get("SCALEVEC_DEBUG")))
+        sys.stdout.flush()
+        os._exit(int(code))  # on the way out Ray's threads would look for the lost cluster, and crash
     except Exception as error:  # noqa: BLE001 (the last place where a person can be told)
         sys.exit(int(report(error, debug=bool(os.environ.get("SCALEVEC_DEBUG")))))
 

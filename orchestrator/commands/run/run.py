@@ -102,7 +102,7 @@ def run_sweep(
     except StageIncompleteError as incomplete:
         return _incomplete(sweep.name, incomplete.outcome, source, site.runs_dir, again)
     except ClusterLostError as lost:
-        raise MissingRequirementError(f"{lost}. To go on: {again}") from None
+        raise ClusterLostError(f"{lost}. To go on: {again}") from None
     finally:
         progress.close()
     return _done(run, source)

@@ -1,6 +1,5 @@
 """Being connected to Ray: to a cluster at an address, or to one started for this process alone."""
 
-import atexit
 import logging
 import os
 import shutil
@@ -129,7 +128,6 @@ class Connection:
         if self._owns and self._is_lost:
             from ray._private import worker
 
-            atexit.unregister(worker.shutdown)  # it would wait for who is gone, and end this process
             if self.address is None and worker._global_node is not None:
                 worker._global_node.kill_all_processes(check_alive=False)
         elif self._owns:
