@@ -89,6 +89,26 @@ def test_cancelling_a_job_leaves_the_others_alone(bench):
     executor.stop(hard=True)
 
 
+def test_a_job_that_is_cancelled_twice_ends_once_and_one_that_is_over_is_not_touched(bench):
+    executor = bench.executor(1)
+    job = bench.job("listens")
+    (number,) = executor.submit([job])
+    bench.wait_until_it_runs(job, executor)
+    executor.cancel([number])
+    executor.cancel([number])
+    assert set(collect(executor, 1)) == {number}
+    executor.cancel([number])
+    assert executor.wait(0.0) == []
+    assert executor.adopt([number]) == set()
+
+
+def test_a_job_that_nothing_befell_was_not_interrupted(bench):
+    executor = bench.executor(1)
+    executor.submit([bench.job("completes")])
+    collect(executor, 1)
+    assert executor.interruptions() == []
+
+
 def test_a_job_that_waits_or_runs_can_be_adopted_or_is_gone(bench):
     """A scheduler dies: either its successor watches the job, or nothing of it runs any more."""
     before = bench.executor(1)

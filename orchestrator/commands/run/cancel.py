@@ -97,5 +97,7 @@ def _lines(record: dict[str, Any], source: str, runs_dir: Path, *, known: bool) 
         lines.append(f"to end what is left: {again}")
     for sweep in sorted(set(elsewhere.values())):
         count = sum(wanted == sweep for wanted in elsewhere.values())
-        lines.append(f"{counted(count, 'trial')} left alone: sweep {sweep}, which is being run, has them too")
+        them = "it" if count == 1 else "them"
+        left_alone = f"{counted(count, 'trial')} left alone"
+        lines.append(f"{left_alone}: sweep {sweep}, which is being run, has {them} too")
     return [*lines, f"results and checkpoints are kept. To go on: {record['next']}"]

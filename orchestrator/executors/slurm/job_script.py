@@ -211,6 +211,7 @@ class Bundle:
             record.write(0, None)
         elif record.is_cancelled() or _is_called_off(directory):
             record.write(None, "cancelled")
+            _note_cancelled(entry)
         elif refusal := _look_back(directory, entry):
             record.write(None, refusal.cause, message=refusal.reason)
         else:
@@ -242,6 +243,7 @@ class Bundle:
         _say(self.entries[index], f"the process ended with {code}")
         if attempt.cancelled or attempt.record.is_cancelled():
             attempt.record.write(code, "cancelled")
+            _note_cancelled(self.entries[index])
         elif self._stop:  # it counts only if SLURM does not start the job again
             attempt.record.write(code, self._stop, final=False)
         else:
@@ -288,6 +290,14 @@ def _is_called_off(directory: RunDirectory) -> bool:
         return was_called_off(directory.events())
     except CorruptRecordError:
         return False
+
+
+def _note_cancelled(entry: Entry) -> None:
+    """A cancel that could not wait for the end of this trial left it as one that is being cancelled."""
+    directory = RunDirectory(Path(entry.directory))
+    with suppress(CorruptRecordError, OSError):
+        if directory.state().state == "cancelling":
+            directory.append_event("cancelled", cause="cancelled", node=node_name())
 
 
 def _has_ended(process: "subprocess.Popen[bytes]") -> bool:

@@ -7,9 +7,12 @@ import pytest
 from recorded_sweep import complete, directory_of, member_of, record_sweep
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.run.cancel import cancel
-from scalevec.orchestrator.errors import Exit
+from scalevec.orchestrator.errors import Exit, TryLaterError
 from scalevec.orchestrator.executors.base import Ended
+from scalevec.orchestrator.scheduling.ownership import owned, owner_directory
 from scalevec.orchestrator.sweep import job_ending
+from scalevec.results.claims import newest_attempt
+from scalevec.results.sweep_folder import SweepFolder
 
 
 @pytest.fixture
@@ -94,3 +97,66 @@ def test_a_job_that_does_not_end_in_time_is_left_and_said_with_how_to_follow_it(
     result = cancel_on(Machine("2"), sent, monkeypatch)
     assert result.record["jobs_left"] == ["1"]
     assert f"1 job still ending; to follow: scalevec status small --runs {sent}" in result.text
+
+
+class Unreachable(Machine):
+    """An executor whose cluster does not answer."""
+
+    def adopt(self, numbers):
+        raise TryLaterError("SLURM does not answer")
+
+
+def states(sent) -> list[str]:
+    return [directory_of(sent, "none", seed).state().state for seed in range(6)]
+
+
+def test_where_the_cluster_does_not_answer_the_trials_with_jobs_are_cancelling_until_it_is_repeated(
+    sent, monkeypatch, capsys
+):
+    result = cancel_on(Unreachable(), sent, monkeypatch)
+    assert result.code is Exit.MISSING_REQUIREMENT
+    assert "SLURM does not answer" in capsys.readouterr().err
+    assert "2 trials cancelling: nothing more is sent, but jobs may still run" in result.text
+    assert states(sent)[2:] == ["cancelled", "cancelling", "cancelling", "cancelled"]
+    assert cancel_on(Machine("1", "2"), sent, monkeypatch).code is Exit.DONE
+    assert states(sent)[2:] == ["cancelled"] * 4
+
+
+def test_the_jobs_of_a_trial_are_ended_whatever_its_state(sent, monkeypatch):
+    """The first is in the queue again, so that its trial is pending; the second was forgotten by a cancel."""
+    directory_of(sent, "none", 3).append_event("pending", cause="preempted")
+    directory_of(sent, "none", 4).append_event("cancelled", cause="cancelled")
+    machine = Machine("1", "2")
+    result = cancel_on(machine, sent, monkeypatch)
+    assert machine.cancelled == {"1", "2"}
+    assert result.record["jobs_left"] == []
+    assert all(not directory_of(sent, "none", seed).open_jobs() for seed in (3, 4))
+
+
+def test_all_jobs_of_a_trial_are_ended_not_the_newest_alone(sent, monkeypatch):
+    directory_of(sent, "none", 3).write_job("elsewhere", "0", "earlier")
+    machine = Machine("0", "1", "2")
+    cancel_on(machine, sent, monkeypatch)
+    assert machine.cancelled == {"0", "1", "2"}
+
+
+def test_what_a_job_says_that_ends_afterwards_brings_no_trial_back(sent):
+    cancel("small", sent)
+    directory_of(sent, "none", 3).append_event("pending", cause="timeout", step=7)
+    assert states(sent)[3] == "cancelled"
+    assert cancel("small", sent).record["cancelled"] == []
+
+
+def test_a_trial_that_another_sweep_under_way_has_too_is_left_and_said(sent):
+    record_sweep(sent, "other", [member_of("none", 4)])
+    with owned(sent, "other"):
+        while not newest_attempt(owner_directory(sent, "other")):
+            pass
+        result = cancel("small", sent)
+    assert states(sent)[4] == "queued"
+    assert "1 trial left alone: sweep other, which is being run, has it too" in result.text
+
+
+def test_from_then_on_the_sweep_sends_nothing(sent):
+    cancel("small", sent)
+    assert SweepFolder.of(sent, "small").is_called_off()

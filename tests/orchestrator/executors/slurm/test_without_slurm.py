@@ -373,11 +373,15 @@ def test_a_trial_that_was_cancelled_is_not_run(in_a_job, directory, folder):
     assert JobRecord(folder, "7", 0).read()["cause"] == "cancelled"
 
 
-def test_a_trial_that_was_cancelled_without_its_job_being_known_is_not_run(in_a_job, directory, folder):
+@pytest.mark.parametrize("state", ["cancelling", "cancelled"])
+def test_a_trial_that_was_cancelled_without_its_job_being_known_is_not_run(
+    in_a_job, directory, folder, state
+):
     directory.append_event("queued", executor="slurm")
-    directory.append_event("cancelled", cause="cancelled")
+    directory.append_event(state, cause="cancelled")
     Bundle(str(folder), (entry(directory),))()
     assert ran(directory) == 0
+    assert directory.state().state == "cancelled"
     assert JobRecord(folder, "7", 0).read()["cause"] == "cancelled"
 
 
