@@ -128,8 +128,10 @@ class Connection:
         if self._owns and self._is_lost:
             from ray._private import worker
 
-            if self.address is None and worker._global_node is not None:
-                worker._global_node.kill_all_processes(check_alive=False)
+            # Ray's own way to end them asks the cluster that is lost.
+            for started in worker._global_node.all_processes.values() if worker._global_node else ():
+                for one in started:
+                    one.process.kill()
         elif self._owns:
             import ray
 
