@@ -31,7 +31,7 @@ from scalevec.orchestrator.commands.run.machines import (
     prepared_run,
     site_of,
 )
-from scalevec.orchestrator.errors import ClusterLostError, Exit, MissingRequirementError, TryLaterError
+from scalevec.orchestrator.errors import ClusterLostError, Exit, TryLaterError
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.progress import counted, note
 from scalevec.orchestrator.scheduling.ownership import owned

@@ -129,9 +129,10 @@ class Connection:
             from ray._private import worker
 
             # Ray's own way to end them asks the cluster that is lost.
-            for started in worker._global_node.all_processes.values() if worker._global_node else ():
-                for one in started:
-                    one.process.kill()
+            node: Any = worker._global_node
+            for daemons in node.all_processes.values() if node is not None else ():
+                for daemon in daemons:
+                    daemon.process.kill()
         elif self._owns:
             import ray
 
