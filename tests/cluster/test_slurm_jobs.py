@@ -72,6 +72,10 @@ def ours(slurm) -> list[str]:
     return slurm.run("squeue", "-h", "-r", "-o", "%i").split()
 
 
+def waiting(slurm) -> list[str]:
+    return sorted(slurm.run("squeue", "-h", "-r", "-t", "PENDING", "-o", "%i").split())
+
+
 def killed(process) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -86,9 +90,7 @@ def held_in_the_queue(start_held, slurm, tmp_path):
         numbers = jobs(slurm)
         for job in numbers:
             slurm.run("scontrol", "requeuehold", job)
-        until(
-            lambda: not workers_of(tmp_path) and states(tmp_path) == ["pending"] * 2, "both wait", slurm.logs
-        )
+        until(lambda: not workers_of(tmp_path) and waiting(slurm) == sorted(numbers), "both wait", slurm.logs)
         return numbers
 
     return begin
