@@ -53,7 +53,8 @@ class RunDirectoryRecorder:
 
     def __init__(self, directory: RunDirectory, claim: Claim) -> None:
         self.directory, self.claim = directory, claim
-        self._stop = threading.Event()
+        # No Event: its lock would be taken twice where a second signal interrupts the handler of the first.
+        self._stop = False
         self.stop_cause = "preempted"
         self._looked = _now()
 
@@ -100,13 +101,13 @@ class RunDirectoryRecorder:
 
     def stop_requested(self) -> bool:
         """Whether a signal asked this process to stop."""
-        return self._stop.is_set()
+        return self._stop
 
     def request_stop(self, number: int, _frame: FrameType | None) -> None:
         """Signal handler: stop at the next step. SIGUSR2 says that the job's time is up."""
         if number == signal.SIGUSR2:
             self.stop_cause = "timeout"
-        self._stop.set()
+        self._stop = True
 
 
 def _now() -> float:

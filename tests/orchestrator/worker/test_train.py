@@ -1,6 +1,8 @@
 """What a worker owes to the trial that it has claimed."""
 
 import errno
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -114,3 +116,29 @@ def test_a_worker_that_finds_a_result_prunes_as_its_maker_would_have(
     exit_code = worker.run_attempt(tmp_path, directory.trial_id, RunOptions(keep="none"), "")
     assert exit_code == WorkerExit.RESULT
     assert len(list(directory.checkpoints_path.iterdir())) == left
+
+
+INTERRUPTED = """
+import signal, sys
+from scalevec.orchestrator.worker.train import RunDirectoryRecorder
+
+recorder, nested = RunDirectoryRecorder(None, None), []
+
+def second(frame, event, argument):
+    if not nested:
+        nested.append(True)
+        recorder.request_stop(signal.SIGTERM, frame)
+        nested.clear()
+    return second
+
+sys.settrace(second)
+recorder.request_stop(signal.SIGTERM, None)
+sys.settrace(None)
+print(recorder.stop_requested())
+"""
+
+
+def test_a_second_signal_may_interrupt_the_handler_of_the_first_anywhere():
+    """SLURM signals every process of a step, and the job's script passes on what it gets."""
+    ended = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60)
+    assert ended.stdout.strip() == "True", ended.stderr
