@@ -184,8 +184,8 @@ def test_a_run_on_a_copy_that_is_stopped_leaves_the_originals_workers_alone(
     on_the_copy = start_scalevec("run", "long.yaml", "--runs", "copy")
     wait_until(lambda: "to run" in on_the_copy.stderr.readline())
     on_the_copy.send_signal(signal.SIGINT)
-    on_the_copy.communicate(timeout=PATIENCE_S)
-    assert on_the_copy.returncode == 130
+    _, messages = on_the_copy.communicate(timeout=PATIENCE_S)
+    assert on_the_copy.returncode == 130, messages
     assert {process.pid for process in workers_of(disturbed)} == before
     release(disturbed)
     scheduler.communicate(timeout=PATIENCE_S)
