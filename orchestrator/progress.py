@@ -70,6 +70,15 @@ class Progress:
         """Say ``text`` to the person who waits."""
         note(text)
 
+    def stopping(self, *, keeps_jobs: bool, hard: bool) -> None:
+        """Say what becomes of the running trials, now that somebody asked to stop."""
+        if keeps_jobs:
+            self.message("detaching: queued jobs keep running")
+        elif hard:
+            self.message("ending the running trials")
+        else:
+            self.message("stopping: running trials write a checkpoint (Ctrl-C again to end them at once)")
+
     def seconds_left(self) -> float:
         """Estimated seconds until the stage is done, from the trials so far."""
         pace = self._took_s / self._estimated_s if self._estimated_s else 1.0

@@ -78,10 +78,7 @@ class Scheduler:
         self._looked_at_foreign = self._looked_for_cancellations = time.monotonic()
 
     def request_stop(self) -> None:
-        """Start nothing more and let the workers checkpoint; a second request ends them at once.
-
-        Jobs in a cluster's queue go on by themselves. Safe in a signal handler: the loop acts on it.
-        """
+        """Start nothing more and let workers checkpoint; twice: end them. For signal handlers too."""
         self._stop_requests += 1
 
     @property
@@ -129,9 +126,12 @@ class Scheduler:
                 self.progress.message(f"{job.task.label}: {note}")
 
     def _pass_on_stops(self) -> None:
-        if self._stop_requests > self._stops_passed_on and not self._keeps_jobs:
-            self._stops_passed_on = self._stop_requests
-            self.executor.stop(hard=self._stop_requests > 1)
+        if self._stop_requests == self._stops_passed_on:
+            return
+        hard, self._stops_passed_on = self._stop_requests > 1, self._stop_requests
+        self.progress.stopping(keeps_jobs=self._keeps_jobs, hard=hard)
+        if not self._keeps_jobs:
+            self.executor.stop(hard=hard)
 
     @contextmanager
     def _sparing_the_others(self, task: Task) -> Iterator[None]:

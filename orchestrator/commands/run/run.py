@@ -112,25 +112,19 @@ def _run_stages(run: "SweepRun", executor: "StartedExecutor") -> None:
     from scalevec.orchestrator.scheduling.scheduler import Scheduler
 
     scheduler = Scheduler(run.runs_dir, executor, run.progress, lambda: not run.folder.is_called_off())
-    with _stoppable(scheduler.request_stop, run.progress.message, EXECUTORS[executor.name].keeps_jobs):
+    with _stoppable(scheduler.request_stop):
         run.run(scheduler)
 
 
 @contextmanager
-def _stoppable(
-    request_stop: Callable[[], None], say: Callable[[str], None], keeps_jobs: bool
-) -> Iterator[None]:
+def _stoppable(request_stop: Callable[[], None]) -> Iterator[None]:
     """Let Ctrl-C and SIGTERM ask for a stop with checkpoints; a second one ends everything at once.
 
     Jobs in a cluster's queue are left alone.
     """
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
-        say(
-            "detaching: queued jobs keep running"
-            if keeps_jobs
-            else "stopping: running trials write a checkpoint (Ctrl-C again to end them at once)"
-        )
+        # It prints nothing: where it interrupts a line that is being written, Python refuses a second one.
         request_stop()
 
     before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}

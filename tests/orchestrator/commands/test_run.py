@@ -1,10 +1,12 @@
 """The order in which ``run`` and ``submit`` do things."""
 
+import os
+import signal
 from types import SimpleNamespace
 
 import pytest
 
-from scalevec.orchestrator.commands.run.run import run
+from scalevec.orchestrator.commands.run.run import _stoppable, run
 from scalevec.orchestrator.commands.run.submit import submit
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.ray import ray_executor
@@ -48,3 +50,13 @@ def test_a_slurm_that_is_down_is_told_before_the_corpus_is_prepared(send, sweep_
     with pytest.raises(MissingRequirementError, match="SLURM does not answer: no contact"):
         send(str(sweep_file), tmp_path / "runs", "slurm")
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_handler_of_ctrl_c_prints_nothing(capsys):
+    """Where it interrupts a line that is being written, Python refuses a second one."""
+    requests = []
+    with _stoppable(lambda: requests.append(1)):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert len(requests) == 2
+    assert capsys.readouterr() == ("", "")
