@@ -178,7 +178,10 @@ class ArmLaws:
 
     def _squares(self) -> list[FittedLaw]:
         """Both laws by least squares on log loss: a fit with a small delta passes through points."""
-        return [fit_points(fit.points, fit.y, AnalysisOptions(loss="l2")) for fit in self.fits]
+        squares = AnalysisOptions(loss="l2")
+        if all((fit.options.loss, fit.options.residual) == ("l2", "log") for fit in self.fits):
+            return self.fits
+        return [fit_points(fit.points, fit.y, squares) for fit in self.fits]
 
     def _nudged(self) -> Parameters:
         """Laws by least squares: the first row as they are, then with one x of one side moved a little.

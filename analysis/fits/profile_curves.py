@@ -10,6 +10,10 @@ from scalevec.analysis.fits.arm_data import data_of_arms, fitted_laws
 from scalevec.analysis.fits.profile_likelihood import profile, refusal
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 
+_OF_PAIRS = ("margin", "looks", "repeated_seeds", "settings")
+_UNUSED = (*_OF_PAIRS, "hold_out", "interval", "bootstrap", "seed")
+"""Options that a profile does not depend on."""
+
 
 def profiles(
     results: pd.DataFrame, options: AnalysisOptions | None = None, **changes: Unpack[OptionChanges]
@@ -41,17 +45,7 @@ def profiles(
     >>> bool((curves.low < 0.1).all() and (curves.high > 0.1).all())
     True
     """
-    unused = (
-        "margin",
-        "looks",
-        "repeated_seeds",
-        "hold_out",
-        "interval",
-        "bootstrap",
-        "seed",
-        "settings",
-    )
-    arms = data_of_arms(results, chosen_options(options, changes, unused=unused))
+    arms = data_of_arms(results, chosen_options(options, changes, unused=_UNUSED))
     laws = fitted_laws(arms)
     jointly = bool(laws[0].points.law.per_arm)
     n_clusters = [data.clusters.nunique() for data in arms]
