@@ -10,14 +10,13 @@ from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.base import QueuedJob
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.progress import counted
+from scalevec.orchestrator.scheduling.ownership import QUEUE_LOOK_S
 from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sweep.controller import again, directory_of, end_of
 from scalevec.results.run_directory import RunDirectory
 
 Record = dict[str, Any]
 
-QUEUE_LOOK_S = 30.0
-"""A watch looks every other second; the queue is asked no more often than this."""
 MOST_TRIALS = 2000
 """Trials whose jobs are looked for: each is a file to read."""
 MOST_NAMED = 3
