@@ -6,16 +6,19 @@ import shutil
 import signal
 import socket
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from scalevec.orchestrator.errors import ClusterLostError, InvalidInputError, MissingRequirementError
 from scalevec.results.extras import install_command
 
+Answer = TypeVar("Answer")
 AUTO = "auto"
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "error"}
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
@@ -93,6 +96,28 @@ class Connection:
                 "cluster is back"
             )
         return self._silent_since is None
+
+    def ask(self, question: Callable[[], Answer]) -> Answer:
+        """What ``question``, which Ray puts to the cluster's head, returns or raises.
+
+        Ray waits without end for a head that is lost on the way, and then ends this process: the question is
+        put in a thread of its own, which is left behind. Raises ``ClusterLostError``.
+        """
+        answer: Future[Answer] = Future()
+
+        def put() -> None:
+            try:
+                answer.set_result(question())
+            except BaseException as error:  # noqa: BLE001 (for who asked)
+                answer.set_exception(error)
+
+        threading.Thread(target=put, daemon=True).start()
+        while True:
+            with suppress(TimeoutError):
+                return answer.result(LOOK_S)
+            if answer.done():  # a TimeoutError of the question's own
+                return answer.result()
+            self.answers()
 
     @property
     def is_lost(self) -> bool:

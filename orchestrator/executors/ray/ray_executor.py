@@ -5,7 +5,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +79,7 @@ class RayExecutor:
         if profile.autoscale:
             return (profile.max_parallel or MOST_DEMANDED) - len(self._tasks)
         if now - self._counted >= LOOK_AT_NODES_S:
-            processors = int(sum(node.resources.get("CPU", 0.0) for node in alive()))
+            processors = int(sum(node.resources.get("CPU", 0.0) for node in self._connection.ask(alive)))
             self._capacity, self._counted = max(1, processors), now
         return min(self._capacity, profile.max_parallel or self._capacity) - len(self._tasks)
 
@@ -89,10 +89,13 @@ class RayExecutor:
         Raises ``InvalidInputError`` for a request that none of the cluster's nodes can meet.
         """
         self._connection.open()
-        nodes = alive()
+        nodes = self._connection.ask(alive)
         requests = [self._options(job, nodes) for job in jobs]
         self._folder.mkdir(parents=True, exist_ok=True)
-        return [self._send(job, options) for job, options in zip(jobs, requests, strict=True)]
+        return [
+            self._connection.ask(partial(self._send, job, options))
+            for job, options in zip(jobs, requests, strict=True)
+        ]
 
     def _options(self, job: Job, nodes: Sequence[Node]) -> dict[str, Any]:
         """What Ray is asked for, away from the nodes to avoid as long as others could do it."""
@@ -152,7 +155,7 @@ class RayExecutor:
         sent = self._tasks.pop(number)
         node_id = _content(sent.where)
         is_there = self._connection.answers()
-        node = name_of(node_id) if node_id and is_there else None
+        node = self._connection.ask(partial(name_of, node_id)) if node_id and is_there else None
         called_off = number in self._called_off
         self._called_off.discard(number)
         try:
@@ -164,7 +167,8 @@ class RayExecutor:
         except exceptions.RayTaskError as error:
             return Ended(number, None, "error", node, _first_line(error.cause))
         except exceptions.RayError as error:
-            cause = "node_failure" if node_id and is_there and is_gone(node_id) else "killed"
+            gone = node_id and is_there and self._connection.ask(partial(is_gone, node_id))
+            cause = "node_failure" if gone else "killed"
             return Ended(number, None, cause, node, _first_line(error))
 
     def interruptions(self) -> list[tuple[str, str]]:

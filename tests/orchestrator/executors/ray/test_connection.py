@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -151,3 +152,29 @@ def test_a_head_that_answers_again_was_never_lost(connection_to, nobody, silent_
 def test_a_cluster_that_grows_has_an_address(tmp_path):
     with pytest.raises(InvalidInputError, match="autoscale is true, but the profile has no address"):
         EXECUTORS["ray"].build(Site(tmp_path, "small", 1, Profile(autoscale=True)))
+
+
+def test_a_question_that_hangs_since_the_head_is_lost_ends_in_our_words(connection_to, nobody, monkeypatch):
+    ours, clock = connection_to(nobody)
+    monkeypatch.setattr(connection, "LOOK_S", 0.01)
+    never = threading.Event()
+    assert not ours.answers()
+
+    def hangs() -> None:
+        clock.now += connection.LOST_AFTER_S
+        never.wait()
+
+    with pytest.raises(ClusterLostError, match="has not answered"):
+        ours.ask(hangs)
+    never.set()
+
+
+def test_a_question_returns_its_answer_and_raises_its_own_error(connection_to, nobody):
+    ours, _ = connection_to(nobody)
+    assert ours.ask(lambda: 3) == 3
+
+    def fails() -> None:
+        raise TimeoutError("of the question")
+
+    with pytest.raises(TimeoutError, match="of the question"):
+        ours.ask(fails)
