@@ -6,7 +6,7 @@ from typing import Literal
 
 Extra = Literal["ray", "postgresql"]
 _ROOT = Path(__file__).resolve().parents[1]
-REQUIREMENTS: dict[Extra, str] = {"ray": "ray>=2.40", "postgresql": "psycopg[binary]>=3.2"}
+REQUIREMENTS: dict[Extra, str] = {"ray": "ray[default]>=2.40", "postgresql": "psycopg[binary]>=3.2"}
 """What each extra of pyproject.toml stands for; a test compares them."""
 
 

@@ -39,19 +39,19 @@ def submitted(executor: Executor, site: Site) -> str | None:
     return next(iter(sorted(executor.adopt(numbers), key=numbers.index)), None) if numbers else None
 
 
-def submit(executor: Executor, site: Site, sweep: str, profile: str | None) -> str:
+def submit(keeper: Executor, site: Site, sweep: str, profile: str | None, *, executor: str) -> str:
     """Queue the controller of the sweep with the file or name ``sweep``; return the job's number.
 
-    Raises what ``Executor.submit`` raises.
+    ``keeper`` runs it, and it sends the trials to ``executor``. Raises what ``Executor.submit`` raises.
     """
     directory = directory_of(site.runs_dir, site.sweep)
     directory.path.mkdir(parents=True, exist_ok=True)
-    words = command_of(executor.name, site, sweep, profile)
+    words = command_of(executor, site, sweep, profile)
     name = hashlib.sha256(str(directory.path).encode()).hexdigest()
     request = site_of_controller(site).profile.request(RUNG, REQUEST)
     job = Job(name, words, directory.path, f"controller of {site.sweep}", rung=RUNG, request=request)
-    (number,) = executor.submit([job])
-    directory.write_job(executor.name, number, token="", cluster=executor.cluster)
+    (number,) = keeper.submit([job])
+    directory.write_job(keeper.name, number, token="", cluster=keeper.cluster)
     again = command("submit", _resolved(sweep), site.runs_dir, profile=profile)
     directory.append_event("queued", job=number, again=again)
     return number

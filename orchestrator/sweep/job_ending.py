@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.attempts.retry_policy import attempt_of
 from scalevec.orchestrator.errors import MissingRequirementError
-from scalevec.orchestrator.executors.registry import EXECUTORS
+from scalevec.orchestrator.executors.registry import KEEPERS
 from scalevec.orchestrator.progress import note
 from scalevec.results.claims import ClaimObserver, end_claim
 from scalevec.results.files import CorruptRecordError
@@ -53,7 +53,7 @@ def end_jobs(
     ending = Ending()
     for name, places in _open_jobs(directories).items():
         try:
-            executor = EXECUTORS[name].build(Site(runs_dir, sweep, 1, load_profile(profile, beside)))
+            executor = KEEPERS[name].build(Site(runs_dir, sweep, 1, load_profile(profile, beside)))
             try:
                 _end_on(name, executor, places, ending)
             finally:

@@ -54,7 +54,7 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster
             patch.setenv(name, value)
         from ray.cluster_utils import Cluster
 
-        head = {"num_cpus": CPUS, "num_gpus": 1, "node_name": "n1", "include_dashboard": False}
+        head = {"num_cpus": CPUS, "num_gpus": 1, "node_name": "n1", "include_dashboard": True}
         cluster = Cluster(initialize_head=True, head_node_args=head)
         built = RayCluster(cluster, environment)
         try:

@@ -20,7 +20,7 @@ def test_a_path_with_a_quote_is_one_word_of_the_shell(tmp_path):
 
 
 def test_outside_a_checkout_the_library_is_named_and_never_this_project(tmp_path):
-    assert install_command("ray", tmp_path) == "pip install 'ray>=2.40'"
+    assert install_command("ray", tmp_path) == "pip install 'ray[default]>=2.40'"
     assert install_command("postgresql", tmp_path) == "pip install 'psycopg[binary]>=3.2'"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.cli.options import Placement
 from scalevec.orchestrator.errors import InvalidInputError, TryLaterError
-from scalevec.orchestrator.executors.registry import EXECUTORS
+from scalevec.orchestrator.executors.registry import EXECUTORS, KEEPERS
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.attempts.jobs import ResourceRequest
@@ -186,9 +186,9 @@ def opened_executor(name: str, site: "Site") -> Iterator["Executor"]:
     Raises ``MissingRequirementError`` where the cluster that it sends to does not answer: asking for free
     slots is the question.
     """
-    executor = EXECUTORS[name].build(site)
+    executor = KEEPERS[name].build(site)
     try:
-        if EXECUTORS[name].sends_away:
+        if KEEPERS[name].sends_away:
             _ = executor.free_slots
         yield executor
     finally:

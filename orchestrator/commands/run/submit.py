@@ -25,18 +25,19 @@ def submit(
 
     sweep = load_sweep(source, runs_dir)
     name, site = site_of(sweep, runs_dir, Placement(executor, profile))
-    if not EXECUTORS[name].keeps_jobs:
+    keeper = EXECUTORS[name].controllers
+    if keeper is None:
         raise InvalidInputError(
-            f"executor {name!r} cannot run detached; use `scalevec run` or `--executor slurm`"
+            f"executor {name!r} cannot run detached; use `scalevec run`, or `--executor slurm` or `ray`"
         )
-    with opened_executor(name, controller.site_of_controller(site)) as cluster:
+    with opened_executor(keeper, controller.site_of_controller(site)) as cluster:
         run = prepared_run(name, sweep, site, Progress(site.slots), retrain=retrain)
         run.ask_again()
         already = controller.submitted(cluster, site)
         if not already:
             run.write_file()
             run.write_members(run.members())
-        number = already or controller.submit(cluster, site, source, profile)
+        number = already or controller.submit(cluster, site, source, profile, executor=name)
     suggested = [command(verb, source, runs_dir) for verb in ("status", "collect", "cancel")]
     record = {"sweep": sweep.name, "job": number, "already_queued": bool(already), "next": suggested}
     text = f"{sweep.name}: controller {'already queued' if already else 'submitted'}, job {number}"

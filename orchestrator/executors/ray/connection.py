@@ -68,7 +68,7 @@ class Connection:
         if self._is_open:
             return
         if self.address is not None:
-            _require_answer(self.address)
+            require_answer(self.address)
         for name, value in (QUIET if self.address else QUIET | LOOPBACK).items():
             os.environ.setdefault(name, value)
         with _no_standard_error(), _kept_sigterm_handler():
@@ -84,7 +84,7 @@ class Connection:
         now = time.monotonic()
         if self._head is not None and now - self._looked >= LOOK_S:
             self._looked = now
-            if _listens(self._head):
+            if is_listening(self._head):
                 self._silent_since = None
             elif self._silent_since is None:
                 self._silent_since = now
@@ -172,10 +172,11 @@ def _head() -> tuple[str, int] | None:
 
     if not ray.is_initialized():
         return None
-    return _parts(ray.get_runtime_context().gcs_address)
+    return parts_of(ray.get_runtime_context().gcs_address)
 
 
-def _listens(address: tuple[str, int]) -> bool:
+def is_listening(address: tuple[str, int]) -> bool:
+    """Whether something accepts connections at (host, port)."""
     try:
         socket.create_connection(address, timeout=LOOK_S).close()
     except OSError:
@@ -190,14 +191,14 @@ def _explained(error: Exception, address: str | None) -> str:
     return f"Ray at {address or 'this machine'} cannot be used: {message}"
 
 
-def _require_answer(address: str) -> None:
+def require_answer(address: str) -> None:
     """Raise ``MissingRequirementError`` where nothing answers as Ray does; Ray itself tries for minutes."""
     if address == AUTO:
         address = os.environ.get("RAY_ADDRESS", AUTO)
     if address == AUTO:
         return
     try:
-        with socket.create_connection(_parts(address), timeout=ANSWER_S) as connection:
+        with socket.create_connection(parts_of(address), timeout=ANSWER_S) as connection:
             problem = None if _speaks_http2(connection) else "something else than Ray listens there"
     except OSError as error:
         problem = error.strerror or str(error)
@@ -217,7 +218,8 @@ def _speaks_http2(connection: socket.socket) -> bool:
     return len(greeting) == 9 and greeting[3] == HTTP2_SETTINGS
 
 
-def _parts(address: str) -> tuple[str, int]:
+def parts_of(address: str) -> tuple[str, int]:
+    """Return host and port. Raises ``InvalidInputError``."""
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdecimal() or int(port) > 65535:
         raise InvalidInputError(f"address is {address!r}; allowed: HOST:PORT of the cluster's head, or auto")

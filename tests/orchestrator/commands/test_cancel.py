@@ -9,6 +9,7 @@ from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.run.cancel import cancel
 from scalevec.orchestrator.errors import Exit, TryLaterError
 from scalevec.orchestrator.executors.base import Ended
+from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.scheduling.ownership import owned, owner_directory
 from scalevec.orchestrator.sweep import job_ending
 from scalevec.results.claims import newest_attempt
@@ -79,7 +80,7 @@ def cancel_on(machine: Machine, sent, monkeypatch) -> Result:
     """Cancel the sweep, whose two queued trials are the jobs 1 and 2 of ``machine``."""
     for number, seed in (("1", 3), ("2", 4)):
         directory_of(sent, "none", seed).write_job("elsewhere", number, "token")
-    monkeypatch.setitem(job_ending.EXECUTORS, "elsewhere", SimpleNamespace(build=lambda _site: machine))
+    monkeypatch.setitem(EXECUTORS, "elsewhere", SimpleNamespace(build=lambda _site: machine))
     monkeypatch.setattr(job_ending, "time", SimpleNamespace(monotonic=lambda: machine.seconds))
     return cancel("small", sent)
 

@@ -19,7 +19,10 @@ class Queue:
 
 def sent_to(tmp_path, profile: Profile):
     queue = Queue()
-    assert controller.submit(queue, Site(tmp_path, "small", 1, profile), "small", "site") == "17"
+    assert (
+        controller.submit(queue, Site(tmp_path, "small", 1, profile), "small", "site", executor="slurm")
+        == "17"
+    )
     return queue.job
 
 

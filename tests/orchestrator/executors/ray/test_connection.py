@@ -16,7 +16,7 @@ from scalevec.orchestrator.errors import ClusterLostError, InvalidInputError, Mi
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.ray import connection
-from scalevec.orchestrator.executors.ray.connection import Connection, _require_answer, require_ray
+from scalevec.orchestrator.executors.ray.connection import Connection, require_answer, require_ray
 from scalevec.orchestrator.executors.registry import EXECUTORS
 
 
@@ -75,7 +75,7 @@ def test_another_server_is_not_taken_for_ray(monkeypatch):
     ) as server:
         address = f"127.0.0.1:{int(server.stdout.readline())}"
         with pytest.raises(MissingRequirementError, match="something else than Ray listens there"):
-            _require_answer(address)
+            require_answer(address)
         server.kill()
 
 
