@@ -238,8 +238,11 @@ class Trial:
 class RunOptions:
     """How a trial is run, none of which is part of its identity.
 
-    micro_batch: sequences in one forward pass; 0 takes the whole batch. It never changes what is
-        computed, only the order of the sums, and is recorded with the result.
+    micro_batch: sequences in one forward pass; 0 takes the whole batch, or what a process has of it. It
+        never changes what is computed, only the order of the sums, and is recorded with the result.
+    processes: processes that train the trial together, on a device each; a batch is shared out among them.
+        As the micro-batch it changes the order of the sums alone.
+    shard: whether each process keeps but its share of the parameters and of what belongs to them.
     checkpoint_s: seconds between two checkpoints.
     metrics_steps: steps between two rows of scale-vector statistics; losses are kept for every step.
     keep: which checkpoints stay once the trial is completed: ``none``, ``weights`` or ``all``.
@@ -250,6 +253,8 @@ class RunOptions:
 
     device: str = "cpu"
     micro_batch: int = 0
+    processes: int = 1
+    shard: bool = False
     checkpoint_s: float = 180.0
     metrics_steps: int = 50
     keep: str = "none"
@@ -259,7 +264,8 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         require(self.micro_batch >= 0, "micro_batch", self.micro_batch, "zero (the whole batch) or more")
-        _require_positive("", self, ("checkpoint_s", "metrics_steps", "measure_steps"))
+        _require_positive("", self, ("processes", "checkpoint_s", "metrics_steps", "measure_steps"))
+        require(self.processes > 1 or not self.shard, "shard", self.shard, "false with one process")
         require_choice("keep", self.keep, ("none", "weights", "all"))
         for name in self.measure:
             require_choice("measure", name, MEASURES)

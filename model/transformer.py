@@ -183,6 +183,11 @@ class Transformer(nn.Module):
         penalty = torch.stack(penalties).sum() if penalties else None
         return head_loss(states, self.head_weight, targets.flatten()), penalty
 
+    def loads(self) -> list[Tensor]:
+        """The choices by expert since the last :meth:`balance`, [n_experts] integers for each mixture."""
+        units = (block.feed_forward for block in self.blocks)
+        return [unit.load for unit in units if isinstance(unit, Mixture)]
+
     def balance(self) -> None:
         """What the balancing of experts does after an optimizer step, outside of the gradient."""
         for block in self.blocks:

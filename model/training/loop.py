@@ -8,9 +8,8 @@ the order of the data is a function of stream and step, the learning rate one of
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -18,16 +17,18 @@ from scalevec.model import accounting
 from scalevec.model.config import RunOptions, Trial
 from scalevec.model.identity import stream_of
 from scalevec.model.schedules import learning_rate
-from scalevec.model.training.checkpoints.folder import drop_leftovers, newest_step, set_aside_after
-from scalevec.model.training.checkpoints.state import Checkpoint, load_newest, pack, save_checkpoint, unpack
-from scalevec.model.training.checkpoints.trunk_states import TrunkState, load_trunk, save_trunk
+from scalevec.model.training.checkpoints.state import Checkpoint, save_checkpoint
+from scalevec.model.training.checkpoints.trunk_states import save_trunk
 from scalevec.model.training.corpora.batches import TrainingBatches
 from scalevec.model.training.corpora.prepare import Corpus
 from scalevec.model.training.evaluation import Evaluation, evaluate
 from scalevec.model.training.measures.measure import MeasuredRun
 from scalevec.model.training.measures.measurements import Measurements
 from scalevec.model.training.optimizers import build_optimizer, set_learning_rate
-from scalevec.model.training.progress import RunProgress, has_diverged, stays_whole, unbroken
+from scalevec.model.training.parallel.world import ALONE, World
+from scalevec.model.training.progress import RunProgress, has_diverged
+from scalevec.model.training.recorder import Recorder, TrainingInterruptedError
+from scalevec.model.training.starting_state import StartingState, StartingStates, how_trained
 from scalevec.model.transformer import Transformer, initialise
 from scalevec.model.trunks import branch_step
 from scalevec.model.vector_statistics import vector_statistics
@@ -41,45 +42,6 @@ _WITHOUT_BLOCKS = (
 )
 
 
-class Recorder(Protocol):
-    """Who keeps what the loop has to say, and tells it when to stop."""
-
-    def record(self, row: Mapping[str, Any]) -> None:
-        """Keep one row of metrics."""
-
-    def cut_back(self, step: int) -> None:
-        """Forget the rows of steps after ``step``: they will be run again."""
-
-    def recorded(self) -> Sequence[Mapping[str, Any]]:
-        """All rows that are kept, in the order of training, up to the first that is damaged."""
-
-    def replace_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Keep these rows and no others: the run goes on from another's state."""
-
-    def sync(self) -> None:
-        """Make all that was recorded survive a loss of power."""
-
-    def say(self, message: str, **details: Any) -> None:
-        """Tell a person something that the result alone would not show, and programs the ``details``."""
-
-    def origin(self) -> Mapping[str, Any]:
-        """Who trains: plain values that tell trial and code, for those who take over the state."""
-
-    def require_ownership(self) -> None:
-        """Raise if another worker has taken over this trial."""
-
-    def stop_requested(self) -> bool:
-        """Whether the run shall stop at the next step, with a checkpoint."""
-
-
-class TrainingInterruptedError(Exception):
-    """The run was asked to stop; its state is in the newest checkpoint."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__(f"stopped after step {step}")
-        self.step = step
-
-
 class TrainingRun:
     """One trial in training: model, optimizer, data and progress."""
 
@@ -91,16 +53,20 @@ class TrainingRun:
         recorder: Recorder,
         checkpoints: Path,
         trunk: Path | None = None,
+        world: World = ALONE,
     ) -> None:
-        self.trial, self.corpus, self.options = trial, corpus, options
+        self.trial, self.corpus, self.options, self.world = trial, corpus, options, world
         self.recorder, self.checkpoints, self.trunk = recorder, checkpoints, trunk
         self.branch_step = branch_step(trial) if trunk is not None else 0
+        self.states = StartingStates(trial, options, recorder, checkpoints, trunk)
         self.device = torch.device(options.device)
         self.model = Transformer(trial.model)
         initialise(self.model, stream_of(trial))
         self.model.to(self.device)
+        world.prepare(self.model)
         self.parameters = list(self.model.parameters())
         self.optimizer = build_optimizer(self.model, trial)
+        world.adopt(self.optimizer)
         tokens = corpus.split("train")
         self.batches = TrainingBatches(tokens, trial.sequence_length, trial.batch_sequences, stream_of(trial))
         self.measurements = Measurements(options, MeasuredRun(trial, self.model, self.optimizer, tokens))
@@ -124,8 +90,9 @@ class TrainingRun:
             if has_diverged(self.trial, self.progress, row["loss"]):
                 return self._result("diverged")
             self._keep_for_branches()
-            stop = self.recorder.stop_requested()
-            if stop or time.monotonic() - last_checkpoint >= self.options.checkpoint_s:
+            due = time.monotonic() - last_checkpoint >= self.options.checkpoint_s
+            stop, due = self.world.agreed(self.recorder.stop_requested(), due)
+            if stop or due:
                 self._save()
                 last_checkpoint = time.monotonic()
             if stop:
@@ -135,63 +102,12 @@ class TrainingRun:
     def _resume(self) -> None:
         """Go on from the furthest state there is: the trunk's, else the trial's own, else the start."""
         self.recorder.require_ownership()
-        # Only for the owner: of others it would drop the files that they are writing.
-        drop_leftovers(self.checkpoints)
-        self._set_aside_without_rows()
-        if self._branch():
-            return
-        checkpoint = load_newest(self.checkpoints, self.recorder.say)
+        start = self.states.furthest() if self.world.leads else StartingState()
+        checkpoint = self.world.handed_out(start.checkpoint)
         if checkpoint is not None:
-            unpack(checkpoint.tensors, self.model, self.optimizer)
+            self.world.unpack(checkpoint.tensors, self.model, self.optimizer)
             self.progress = RunProgress.kept_in(checkpoint)
-            self.progress.resumes += 1
-            self.recorder.say(f"resumed from the checkpoint after step {checkpoint.step}")
-        self.recorder.cut_back(self.progress.step)
-
-    def _set_aside_without_rows(self) -> None:
-        """A checkpoint whose rows were lost, as with a machine's power, would leave a gap in the metrics."""
-        reached = unbroken(self.recorder.recorded())
-        for name in set_aside_after(self.checkpoints, reached):
-            self.recorder.say(f"checkpoint {name} is not used: the metrics are whole only to step {reached}")
-
-    def _branch(self) -> bool:
-        """Take over the newest state of the trunk that is further than the trial's own; whether there is one.
-
-        Its time and resumes count as the trial's, which would have spent them alone.
-        """
-        steps = range(newest_step(self.checkpoints) + 1, self.branch_step + 1)
-        if self.trunk is None or not steps:
-            return False
-        state = load_trunk(self.trunk, steps, self._unfit, self.recorder.say)
-        if state is None:
-            return False
-        unpack(state.checkpoint.tensors, self.model, self.optimizer)
-        self.progress = RunProgress.kept_in(state.checkpoint)
-        self.progress.trunk_step = self.progress.step
-        self.recorder.replace_rows(state.rows)
-        self._say_branched(self.trunk.name, state.checkpoint.facts.get("origin", {}))
-        return True
-
-    def _say_branched(self, trunk: str, origin: Mapping[str, Any]) -> None:
-        """``origin`` is empty in states from before it was kept."""
-        known = (f"{name} {str(origin[name])[:12]}" for name in ("trial_id", "commit") if origin.get(name))
-        who = "".join(f", {words}" for words in known)
-        self.recorder.say(
-            f"branched from trunk {trunk[:12]} after step {self.progress.step}{who}",
-            trunk={"trunk_id": trunk, "step": self.progress.step, **origin},
-        )
-
-    def _unfit(self, state: TrunkState) -> str:
-        """Why going on from ``state`` would not be this trial alone; empty where it is."""
-        facts = state.checkpoint.facts
-        if facts["micro_batch"] != self.options.micro_batch or facts["device"] != str(self.device):
-            how = f"micro_batch {facts['micro_batch']} on {facts['device']}"
-            return f"it was trained with {how}, this is {self.options.micro_batch} on {self.device}"
-        if unbroken(state.rows) != state.checkpoint.step:
-            return "its metrics have a gap"
-        if not stays_whole(self.trial, state.rows):
-            return "this trial alone would have counted as diverged by then"
-        return ""
+        start.settle(self.recorder)
 
     def _keep_for_branches(self) -> None:
         """Put the state where the trials of this trunk look, if one of them begins its cooldown here."""
@@ -199,10 +115,10 @@ class TrainingRun:
         if self.trunk is None or step > self.branch_step or step not in self.options.branch_steps:
             return
         self.recorder.require_ownership()
-        how = {"micro_batch": self.options.micro_batch, "device": str(self.device)}
-        facts = {**self.progress.facts(), **how, "origin": dict(self.recorder.origin())}
-        checkpoint = Checkpoint(step, pack(self.model, self.optimizer), facts)
-        if save_trunk(self.trunk, checkpoint, self.recorder.recorded()):
+        origin = dict(self.recorder.origin())
+        facts = {**self.progress.facts(), **how_trained(self.options), "origin": origin}
+        checkpoint = Checkpoint(step, self.world.pack(self.model, self.optimizer), facts)
+        if self.world.leads and save_trunk(self.trunk, checkpoint, self.recorder.recorded()):
             self.recorder.say(f"the state after step {step} is kept for other trials of the trunk")
 
     def _step(self, step: int) -> dict[str, Any]:
@@ -212,9 +128,12 @@ class TrainingRun:
         set_learning_rate(self.optimizer, rate)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._forward_and_backward(step)
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.trial.optimizer.clip_norm).item()
+        self.world.sum_gradients(self.parameters)
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.trial.optimizer.clip_norm)
+        gradient_norm = self.world.norm(norm)
         self.measurements.before_step(step + 1)
-        self.optimizer.step()
+        self.world.step(self.optimizer)
+        self.world.sum_loads(self.model.loads())
         self.model.balance()
         if self.progress.loss_initial is None:
             self.progress.loss_initial = loss
@@ -225,7 +144,7 @@ class TrainingRun:
             "tokens": (step + 1) * self.trial.batch_tokens,
             "loss": loss,
             "learning_rate": rate,
-            "gradient_norm": norm,
+            "gradient_norm": gradient_norm,
             "tokens_per_s": self.trial.batch_tokens / elapsed,
         }
         if (step + 1) % self.options.metrics_steps == 0 or step + 1 == self.trial.steps:
@@ -234,14 +153,18 @@ class TrainingRun:
         return row
 
     def _forward_and_backward(self, step: int) -> float:
-        """Accumulate the gradient of the mean loss of batch ``step``; returns that loss, nats/token."""
-        inputs, targets = self.batches.batch(step)
+        """Accumulate the gradient of the mean loss of batch ``step``; returns that loss, nats/token.
+
+        The gradient is of this rank's part of the batch alone.
+        """
+        whole = self.trial.batch_sequences
+        inputs, targets = self.batches.batch(step, self.world.part(whole))
         size = self.options.micro_batch or len(inputs)
         total = 0.0
         for start in range(0, len(inputs), size):
             part = slice(start, start + size)
             # By share: the last micro-batch may be smaller than the others.
-            share = len(inputs[part]) / len(inputs)
+            share = len(inputs[part]) / whole
             with self.autocast():
                 loss, penalty = self.model.training_loss(
                     inputs[part].to(self.device), targets[part].to(self.device)
@@ -250,7 +173,7 @@ class TrainingRun:
             objective = loss if penalty is None else loss + penalty * share
             objective.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
-        return total
+        return self.world.sum(total)
 
     def autocast(self) -> torch.autocast:
         """bfloat16 for the matrix products where the trial asks for it."""
@@ -263,8 +186,9 @@ class TrainingRun:
         self.recorder.sync()
         finished = self.progress.step == self.trial.steps
         weights_only = finished and self.options.keep == "weights"
-        tensors = pack(self.model, None if weights_only else self.optimizer)
-        save_checkpoint(self.checkpoints, Checkpoint(self.progress.step, tensors, self.progress.facts()))
+        tensors = self.world.pack(self.model, None if weights_only else self.optimizer)
+        if self.world.leads:
+            save_checkpoint(self.checkpoints, Checkpoint(self.progress.step, tensors, self.progress.facts()))
 
     def _result(self, status: str) -> dict[str, Any]:
         losses: dict[str, Any] = dict.fromkeys(LOSSES)
@@ -309,6 +233,7 @@ class TrainingRun:
             "peak_memory_bytes": _peak_memory_bytes(self.device),
             "device": str(self.device),
             "micro_batch": self.options.micro_batch,
+            "world_size": self.world.size,
             "resumes": progress.resumes,
             "trunk_step": progress.trunk_step,
             "precision": trial.precision,
@@ -326,6 +251,7 @@ def train(
     recorder: Recorder,
     checkpoints: Path,
     trunk: Path | None = None,
+    world: World = ALONE,
 ) -> dict[str, Any]:
     """Train ``trial`` from its newest state (if any) to the end, and evaluate it.
 
@@ -339,6 +265,7 @@ def train(
         checkpoints: The folder of the trial's checkpoints; created when the first is written.
         trunk: The folder of the trial's trunk, if it has one (see ``model.trunks``): where it may find its
             first steps already done, and keeps its own for others at ``options.branch_steps``.
+        world: The processes that train it together, each of which calls this; rank 0's recorder counts.
 
     Returns:
         The result as plain JSON values: ``status`` (``completed`` or ``diverged``), ``loss`` of the test
@@ -350,7 +277,7 @@ def train(
         TrainingInterruptedError: The recorder asked to stop; the state is in the newest checkpoint.
         OSError: A checkpoint cannot be written.
     """
-    return TrainingRun(trial, corpus, options, recorder, checkpoints, trunk).run()
+    return TrainingRun(trial, corpus, options, recorder, checkpoints, trunk, world).run()
 
 
 def _peak_memory_bytes(device: torch.device) -> int | None:

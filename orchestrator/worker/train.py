@@ -26,7 +26,8 @@ from scalevec.model.fields import from_dict
 from scalevec.model.identity import IDENTITY_VERSION, trial_from_fields
 from scalevec.model.training.checkpoints.folder import newest_step, prune_finished
 from scalevec.model.training.corpora.prepare import open_corpus
-from scalevec.model.training.loop import TrainingInterruptedError, train
+from scalevec.model.training.loop import train
+from scalevec.model.training.recorder import TrainingInterruptedError
 from scalevec.model.trunks import trunk_id
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import was_called_off
@@ -49,7 +50,7 @@ class SupersededError(Exception):
 
 
 class RunDirectoryRecorder:
-    """Implements ``model.training.loop.Recorder`` on a run directory."""
+    """Implements ``model.training.recorder.Recorder`` on a run directory."""
 
     def __init__(self, directory: RunDirectory, claim: Claim) -> None:
         self.directory, self.claim = directory, claim

@@ -11,6 +11,7 @@ from scalevec.model.training.corpora.order import EpochOrder
 TokenArray = np.ndarray[tuple[int], np.dtype[np.integer[Any]]]
 Order = np.ndarray[tuple[int], np.dtype[np.int64]]
 Batch = tuple[torch.Tensor, torch.Tensor]
+_WHOLE = slice(None)
 
 
 def window_count(n_tokens: int, sequence_length: int) -> int:
@@ -34,9 +35,13 @@ class TrainingBatches:
         self._batch_sequences = batch_sequences
         self._stream = stream
 
-    def batch(self, step: int) -> Batch:
-        """Inputs and targets of ``step`` (from 0), int64, each [batch_sequences, sequence_length]."""
-        return _windows(self._tokens, self.windows(step) * self._sequence_length, self._sequence_length)
+    def batch(self, step: int, part: slice = _WHOLE) -> Batch:
+        """Inputs and targets of ``step`` (from 0), int64, each [batch_sequences, sequence_length].
+
+        With a ``part`` only those of its sequences.
+        """
+        starts = self.windows(step)[part] * self._sequence_length
+        return _windows(self._tokens, starts, self._sequence_length)
 
     def windows(self, step: int) -> Order:
         """Which windows ``step`` sees, shape [batch_sequences]."""

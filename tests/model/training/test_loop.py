@@ -9,8 +9,9 @@ import torch
 from scalevec.model.config import RunOptions, ScheduleConfig
 from scalevec.model.training import loop
 from scalevec.model.training.checkpoints.state import load_newest
-from scalevec.model.training.loop import TrainingInterruptedError, TrainingRun, train
+from scalevec.model.training.loop import TrainingRun, train
 from scalevec.model.training.progress import RunProgress, has_diverged
+from scalevec.model.training.recorder import TrainingInterruptedError
 from support import SEQUENCE, STEPS, MemoryRecorder, with_strategy
 
 ARMS = ("none", "baseline", "unified", "unified-dp")

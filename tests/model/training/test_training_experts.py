@@ -7,7 +7,8 @@ import torch
 
 from scalevec.model.config import BALANCINGS, Experts, RunOptions, Trial
 from scalevec.model.training.checkpoints.state import load_newest
-from scalevec.model.training.loop import TrainingInterruptedError, TrainingRun, train
+from scalevec.model.training.loop import TrainingRun, train
+from scalevec.model.training.recorder import TrainingInterruptedError
 from support import STEPS, MemoryRecorder
 
 FOUR = Experts(n_experts=4, top_k=2, feed_forward=24)

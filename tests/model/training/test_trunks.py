@@ -27,8 +27,9 @@ from scalevec.model.training.checkpoints import state as checkpoints
 from scalevec.model.training.checkpoints.folder import checkpoint_path
 from scalevec.model.training.checkpoints.state import Checkpoint, read_checkpoint
 from scalevec.model.training.checkpoints.trunk_states import load_trunk, save_trunk
-from scalevec.model.training.loop import TrainingInterruptedError, train
+from scalevec.model.training.loop import train
 from scalevec.model.training.progress import stays_whole
+from scalevec.model.training.recorder import TrainingInterruptedError
 from scalevec.model.trunks import branch_step, trunk_id
 from support import BATCH_TOKENS, MemoryRecorder
 

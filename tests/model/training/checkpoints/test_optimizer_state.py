@@ -8,8 +8,9 @@ import torch
 from scalevec.model.config import OPTIMIZERS, OptimizerConfig, RunOptions
 from scalevec.model.training.checkpoints.optimizer_state import LAYOUT, pack_state, unpack_state
 from scalevec.model.training.checkpoints.state import Checkpoint, load_newest, pack, save_checkpoint, unpack
-from scalevec.model.training.loop import TrainingInterruptedError, train
+from scalevec.model.training.loop import train
 from scalevec.model.training.optimizers import build_optimizer, set_learning_rate
+from scalevec.model.training.recorder import TrainingInterruptedError
 from scalevec.model.transformer import Transformer, initialise
 from support import STEPS, MemoryRecorder, with_strategy
 

@@ -15,12 +15,13 @@ from scalevec.model.config import (
     Trial,
 )
 from scalevec.model.identity import stream_of
-from scalevec.model.training.loop import TrainingInterruptedError, train
+from scalevec.model.training.loop import train
 from scalevec.model.training.measures import measurements, sharpness
 from scalevec.model.training.measures.measure import MeasuredRun
 from scalevec.model.training.measures.movement import Preconditioner
 from scalevec.model.training.measures.sharpness import Sharpness
 from scalevec.model.training.optimizers import build_optimizer, set_learning_rate
+from scalevec.model.training.recorder import TrainingInterruptedError
 from scalevec.model.transformer import Transformer, initialise
 from scalevec.orchestrator.worker.train import is_out_of_memory
 from support import BATCH_TOKENS, SEQUENCE, STEPS, MemoryRecorder, with_strategy
