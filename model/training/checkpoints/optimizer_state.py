@@ -4,7 +4,7 @@ Nothing in it is ever executed.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -31,9 +31,20 @@ def pack_state(optimizer: torch.optim.Optimizer) -> Tensors:
         {name: value for name, value in group.items() if isinstance(value, _PLAIN)}
         for group in optimizer.param_groups
     ]
-    text = json.dumps({"states": states, "groups": groups}).encode()
+    return {**tensors, LAYOUT: _as_tensor({"states": states, "groups": groups})}
+
+
+def _as_tensor(layout: dict[str, Any]) -> torch.Tensor:
     # A bytearray, since frombuffer warns of memory that cannot be written.
-    return {**tensors, LAYOUT: torch.frombuffer(bytearray(text), dtype=torch.uint8)}
+    return torch.frombuffer(bytearray(json.dumps(layout).encode()), dtype=torch.uint8)
+
+
+def merged_layout(layouts: Sequence[str]) -> torch.Tensor:
+    """The description of states that several processes hold: of each the first that has it."""
+    descriptions = [json.loads(text) for text in layouts]
+    states = {index: state for text in reversed(descriptions) for index, state in text["states"].items()}
+    in_order = {index: states[index] for index in sorted(states, key=int)}
+    return _as_tensor({"states": in_order, "groups": descriptions[0]["groups"]})
 
 
 def unpack_state(tensors: Tensors, optimizer: torch.optim.Optimizer) -> None:

@@ -24,12 +24,13 @@ from scalevec.model.training.checkpoints.folder import (
     set_aside,
     temporary_path,
 )
-from scalevec.model.training.checkpoints.optimizer_state import pack_state, unpack_state
+from scalevec.model.training.checkpoints.optimizer_state import LAYOUT, pack_state, unpack_state
 from scalevec.model.training.durable_files import sync
 from scalevec.model.transformer import Transformer
 
 OPTIMIZER = "optimizer."
 """What the names of an optimizer's tensors begin with."""
+OPTIMIZER_LAYOUT = f"{OPTIMIZER}{LAYOUT}"
 
 Tensors = dict[str, torch.Tensor]
 

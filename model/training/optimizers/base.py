@@ -33,7 +33,7 @@ class WithoutCompilerGuards(torch.optim.Optimizer):
 
 
 class Together(WithoutCompilerGuards):
-    """Optimizers with parameters of their own, behind the interface of one.
+    """Optimizers with parameters of their own, that of the matrices first, behind the interface of one.
 
     The matrices of ``stacks`` are given their part of the stack's gradient before each step.
     """
@@ -57,12 +57,25 @@ class Together(WithoutCompilerGuards):
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]  # no caller has a closure
         """One step of each member."""
+        self.spread_gradients()
+        self.step_members()
+
+    def spread_gradients(self) -> None:
+        """Give the matrices of stacks their part of the stack's gradient."""
         for stack, matrices in self.stacks:
             for index, matrix in enumerate(matrices):
                 # A view of the stack's gradient: nothing is copied.
                 matrix.grad = None if stack.grad is None else stack.grad[index]
+
+    def step_members(self) -> None:
+        """One step of each member over the gradients that are there."""
         for optimizer in self.optimizers:
             optimizer.step()
+
+    @property
+    def of_matrices(self) -> torch.optim.Optimizer:
+        """The member that takes the matrices, each by itself."""
+        return self.optimizers[0]
 
 
 def matrices_of(group: Group) -> tuple[Group, list[Stack]]:

@@ -1,0 +1,169 @@
+"""A world of several processes, each with the whole model on a device of its own (torch.distributed)."""
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from scalevec.model.training.checkpoints.optimizer_state import merged_layout
+from scalevec.model.training.checkpoints.state import OPTIMIZER_LAYOUT, Checkpoint, Tensors, pack, unpack
+from scalevec.model.training.optimizers.base import Together
+from scalevec.model.training.parallel.shared_matrices import SharedMatrices
+from scalevec.model.training.parallel.world import World
+from scalevec.model.transformer import Transformer
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
+PATIENCE = timedelta(minutes=30)
+"""How long a rank waits within one exchange: rank 0 may be writing a large checkpoint meanwhile."""
+BUCKET_BYTES = 2**26
+"""Of gradients that are summed at once, about: large enough for the network, small beside the model."""
+
+
+class ProcessGroup(World):
+    """Data parallel: every rank has the whole model, and sums its gradients with the others'.
+
+    Parameters start from one seed and take the same steps, so they stay the same bits at all ranks.
+    """
+
+    def __init__(self, store: "Store", rank: int, size: int, device: str) -> None:
+        self.rank, self.size = rank, size
+        self._device = torch.device(device)
+        self._shared: SharedMatrices | None = None
+        dist.init_process_group(BACKENDS[device], store=store, rank=rank, world_size=size, timeout=PATIENCE)
+
+    def adopt(self, optimizer: torch.optim.Optimizer) -> None:
+        """Share the matrices of an optimizer of matrices out among the ranks."""
+        if isinstance(optimizer, Together):
+            self._shared = SharedMatrices(optimizer, self.rank, self.size)
+
+    @torch.no_grad()
+    def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+        """One sum for each bucket of gradients."""
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        for bucket in _buckets(gradients):
+            flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
+            dist.all_reduce(flat)
+            for gradient, part in zip(bucket, torch.split(flat, [g.numel() for g in bucket]), strict=True):
+                gradient.copy_(part.view_as(gradient))
+
+    def sum(self, value: float) -> float:
+        """In float64."""
+        total = torch.tensor([value], dtype=torch.float64)
+        dist.all_reduce(total)
+        return total.item()
+
+    def sum_loads(self, loads: Sequence[Tensor]) -> None:
+        """Whole numbers, whose sum knows no order."""
+        if not loads:
+            return
+        stacked = torch.stack(list(loads))
+        dist.all_reduce(stacked)
+        for load, total in zip(loads, stacked, strict=True):
+            load.copy_(total)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Every rank takes the same step; of shared matrices it takes its own and is given the others."""
+        if self._shared is None:
+            optimizer.step()
+        else:
+            self._shared.step()
+
+    def agreed(self, stop: bool, save: bool) -> tuple[bool, bool]:
+        """A stop counts whoever asks for it, the time of a checkpoint by rank 0's clock."""
+        wanted = torch.tensor([stop, save and self.leads], dtype=torch.int32)
+        dist.all_reduce(wanted, dist.ReduceOp.MAX)
+        any_stop, any_save = wanted.tolist()
+        return bool(any_stop), bool(any_save)
+
+    def pack(self, model: Transformer, optimizer: torch.optim.Optimizer | None) -> Tensors:
+        """The state of shared matrices is collected from those who have it."""
+        if self._shared is None or optimizer is None:
+            return pack(model, optimizer) if self.leads else {}
+        return self._collected(pack(model, optimizer))
+
+    def unpack(self, tensors: Tensors, model: Transformer, optimizer: torch.optim.Optimizer) -> None:
+        """Of shared matrices each rank keeps its own state."""
+        unpack(tensors, model, optimizer)
+        if self._shared is not None:
+            self._shared.forget_others()
+
+    def handed_out(self, checkpoint: Checkpoint | None) -> Checkpoint | None:
+        """Rank 0's, sent to the others: they read no files."""
+        head = None
+        if self.leads and checkpoint is not None:
+            head = {
+                "step": checkpoint.step,
+                "facts": dict(checkpoint.facts),
+                "tensors": _described(checkpoint.tensors),
+            }
+        head = json.loads(self._told(json.dumps(head), 0))
+        if head is None:
+            return None
+        tensors = {} if checkpoint is None else checkpoint.tensors
+        for name, description in head["tensors"].items():
+            tensor = tensors[name].contiguous() if self.leads else _blank(*description)
+            dist.broadcast(_bytes_of(tensor), 0)
+            tensors[name] = tensor
+        return Checkpoint(head["step"], tensors, head["facts"])
+
+    def _collected(self, tensors: Tensors) -> Tensors:
+        """Rank 0's tensors and those that it lacks, by name; other ranks' own."""
+        layout = tensors[OPTIMIZER_LAYOUT].numpy().tobytes().decode()
+        layouts = [self._told(layout, rank) for rank in range(self.size)]
+        descriptions = [
+            json.loads(self._told(json.dumps(_described(tensors)), rank)) for rank in range(self.size)
+        ]
+        collected, known = dict(tensors), set(descriptions[0])
+        for sender in range(1, self.size):
+            for name in [name for name in descriptions[sender] if name not in known]:
+                known.add(name)
+                if self.rank == sender:
+                    dist.send(_bytes_of(tensors[name].cpu().contiguous()), 0)
+                elif self.leads:
+                    collected[name] = _blank(*descriptions[sender][name])
+                    dist.recv(_bytes_of(collected[name]), sender)
+        collected[OPTIMIZER_LAYOUT] = merged_layout(layouts)
+        return collected
+
+    def _told(self, text: str, teller: int) -> str:
+        """The ``text`` of rank ``teller``."""
+        content = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+        length = torch.tensor([len(content)])
+        dist.broadcast(length, teller)
+        if self.rank != teller:
+            content = torch.empty(int(length.item()), dtype=torch.uint8)
+        dist.broadcast(content, teller)
+        return content.numpy().tobytes().decode()
+
+
+def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """``gradients`` in their order, as many at a time as make a bucket of one type."""
+    bucket: list[Tensor] = []
+    for gradient in gradients:
+        full = sum(g.numel() * g.element_size() for g in bucket) >= BUCKET_BYTES
+        if bucket and (full or gradient.dtype != bucket[0].dtype):
+            yield bucket
+            bucket = []
+        bucket.append(gradient)
+    if bucket:
+        yield bucket
+
+
+def _described(tensors: Tensors) -> dict[str, tuple[str, list[int]]]:
+    return {name: (str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in tensors.items()}
+
+
+def _blank(dtype: str, shape: Sequence[int]) -> Tensor:
+    return torch.empty(tuple(shape), dtype=getattr(torch, dtype))
+
+
+def _bytes_of(tensor: Tensor) -> Tensor:
+    """The memory of a contiguous ``tensor``: not every type can be sent."""
+    return tensor.detach().view(-1).view(torch.uint8)
