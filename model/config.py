@@ -22,6 +22,7 @@ __all__ = [
     "ScheduleConfig",
     "Shape",
     "Trial",
+    "require_whole_parts",
 ]
 
 ARCHITECTURES = tuple(OUTPUT_NORMS)
@@ -269,3 +270,11 @@ class RunOptions:
         require_choice("keep", self.keep, ("none", "weights", "all"))
         for name in self.measure:
             require_choice("measure", name, MEASURES)
+
+
+def require_whole_parts(trial: Trial, options: RunOptions) -> None:
+    """Raise :class:`ConfigurationError` where processes cannot share out the batches of ``trial`` evenly."""
+    sequences = trial.batch_sequences
+    divides = sequences % options.processes == 0
+    allowed = f"a divisor of the {sequences} sequences of a batch"
+    require(divides, "processes", options.processes, allowed)

@@ -23,7 +23,7 @@ COLUMNS: dict[str, str] = {
     **dict.fromkeys(("cluster", "optimizer", "schedule", "architecture", "corpus"), "str"),
     "learning_rate": "float64",
     **dict.fromkeys(("lr_status", "carried_check", "status", "cause"), "str"),
-    **dict.fromkeys(("micro_batch", "steps"), "Int64"),
+    **dict.fromkeys(("micro_batch", "world_size", "steps"), "Int64"),
     **dict.fromkeys(("wall_s", "tokens_per_s"), "float64"),
     "device": "str",
     "resumes": "Int64",

@@ -33,7 +33,7 @@ ALLOWED_BY_KIND = {
 }
 """pydantic's kinds of problem -> what is allowed, in our words; ``{...}`` is filled from its context."""
 
-ONE_DEVICE = "0 to 1 (a trial uses one device today; a share lets several trials use it)"
+DEVICES = "a whole number of GPUs, or a share of one (0 to 1) that lets several trials use it"
 """How many GPUs a trial may ask for."""
 
 

@@ -39,13 +39,12 @@ _SWEEP_COLUMNS = frozenset((
     "n_params_scale_vectors", "n_params_total", "n_tokens", "tokens_per_parameter", "epochs",
     "flops", "flops_counted", "loss", "loss_validation", "loss_initial", "seed", "cluster",
     "optimizer", "schedule", "architecture", "corpus", "learning_rate", "lr_status", "carried_check",
-    "status", "cause", "micro_batch", "steps", "wall_s", "tokens_per_s", "device", "resumes", "precision",
-    "vector_branches", "vector_placement", "vector_reparameterization", "vector_decay", "matrix_decay",
-    "n_params_active", "trunk_step", "peak_memory_bytes", "diverged_at_step", "test_tokens",
+    "status", "cause", "micro_batch", "world_size", "steps", "wall_s", "tokens_per_s", "device", "resumes",
+    "precision", "vector_branches", "vector_placement", "vector_reparameterization", "vector_decay",
+    "matrix_decay", "n_params_active", "trunk_step", "peak_memory_bytes", "diverged_at_step", "test_tokens",
     "validation_tokens", "bytes_per_token", "scale_vectors", "stream", "loss_blocks",
     "block_tokens", "cpu_model", "cpu_capability",
-    "threads", "gpu", "cuda", "cudnn", "torch_version", "commit", "local_changes",
-    "identity_version",
+    "threads", "gpu", "cuda", "cudnn", "torch_version", "commit", "local_changes", "identity_version",
 ))
 # fmt: on
 PairKind = Literal[
@@ -387,12 +386,15 @@ def pooled_settings(rows: pd.DataFrame, settings: Sequence[str] | None = None) -
     return [name for name in columns if (rungs[name].nunique(dropna=False) > 1).any()]
 
 
-def differs(pairs: Pairs, column: str) -> BoolArray:
-    """In which complete pairs the two sides differ in ``column`` (in none where the column is not there)."""
+def differs(pairs: Pairs, column: str, absent: object = None) -> BoolArray:
+    """In which complete pairs the two sides differ in ``column`` (in none where the column is not there).
+
+    ``absent`` is what a side has that says nothing.
+    """
     complete = pairs.complete
     if f"{column}_arm" not in complete:
         return np.zeros(len(complete), bool)
     # Values, not their text: beside a pair that lacks a side a count is 0.0, elsewhere it is 0.
     columns = (complete[f"{column}_{side}"].astype(object) for side in ("reference", "arm"))
-    left, right = (column.where(column.notna(), None).to_numpy() for column in columns)
+    left, right = (column.where(column.notna(), absent).to_numpy() for column in columns)
     return np.asarray(left != right, bool)

@@ -87,8 +87,9 @@ class _Line:
 
 
 def _alike(pairs: Pairs) -> pd.DataFrame:
-    """Complete pairs whose two trials ran on one kind of device with one micro-batch."""
-    return pairs.complete[~(differs(pairs, "device") | differs(pairs, "micro_batch"))]
+    """Complete pairs whose two trials ran on one kind of device, as many of them, with one micro-batch."""
+    other = differs(pairs, "device") | differs(pairs, "micro_batch") | differs(pairs, "world_size", absent=1)
+    return pairs.complete[~other]
 
 
 def _side(pairs: pd.DataFrame, side: str) -> pd.DataFrame:

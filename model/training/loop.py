@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from scalevec.model import accounting
-from scalevec.model.config import RunOptions, Trial
+from scalevec.model.config import RunOptions, Trial, require_whole_parts
 from scalevec.model.identity import stream_of
 from scalevec.model.schedules import learning_rate
 from scalevec.model.training.checkpoints.state import Checkpoint, save_checkpoint
@@ -55,6 +55,7 @@ class TrainingRun:
         trunk: Path | None = None,
         world: World = ALONE,
     ) -> None:
+        require_whole_parts(trial, options)
         self.trial, self.corpus, self.options, self.world = trial, corpus, options, world
         self.recorder, self.checkpoints, self.trunk = recorder, checkpoints, trunk
         self.branch_step = branch_step(trial) if trunk is not None else 0

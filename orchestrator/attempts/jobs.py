@@ -49,10 +49,37 @@ class ResourceRequest:
     """What one attempt asks of a machine; None leaves it to the executor."""
 
     cpus: int = 1
+    """Of each process."""
     gpus: float = 0.0
-    """A fraction lets several small trials share one."""
+    """Of each machine, with a process each; a fraction lets several small trials share one."""
     memory_gb: float | None = None
+    """Of each process."""
     time_s: float | None = None
+    processes: int = 1
+    """Of each machine, where there are no GPUs."""
+    nodes: int = 1
+    """Machines that train the trial together."""
+    shard: bool = False
+
+    @property
+    def processes_of_node(self) -> int:
+        """Processes of each machine."""
+        return max(int(self.gpus), self.processes)
+
+    @property
+    def world_size(self) -> int:
+        """Processes in all."""
+        return self.nodes * self.processes_of_node
+
+    @property
+    def cpus_of_node(self) -> int:
+        """CPU cores of each machine."""
+        return self.cpus * self.processes_of_node
+
+    @property
+    def memory_gb_of_node(self) -> float | None:
+        """Memory of each machine."""
+        return None if self.memory_gb is None else self.memory_gb * self.processes_of_node
 
 
 @dataclass(frozen=True)

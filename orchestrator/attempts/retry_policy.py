@@ -41,9 +41,9 @@ def decide(events: Sequence[Event], batch_sequences: int) -> Decision:
     last = next((event for event in reversed(events) if event.get("cause") in FAULTS), {})
     cause = last.get("cause")
     if cause == "out_of_memory":
-        if micro_batch == 1:
+        if 1 in (micro_batch, batch_sequences // _world_size(events)):
             return Decision(False, 1, "out_of_memory", "out of memory with a micro-batch of one sequence")
-        return Decision(True, (micro_batch or batch_sequences) // 2)
+        return Decision(True, (micro_batch or batch_sequences // _world_size(events)) // 2)
     if cause == "error" and _repeated(events):
         return Decision(False, micro_batch, "error", f"the same error twice: {last.get('error')}")
     if _faults_without_progress(events) >= ATTEMPTS_WITHOUT_PROGRESS:
@@ -67,6 +67,12 @@ def _since_retry(events: Sequence[Event]) -> Sequence[Event]:
 def _micro_batch(events: Sequence[Event]) -> int:
     sizes = [event["micro_batch"] for event in events if isinstance(event.get("micro_batch"), int)]
     return sizes[-1] if sizes else 0
+
+
+def _world_size(events: Sequence[Event]) -> int:
+    """The processes of the newest attempt, which shared the batch."""
+    sizes = [event["world_size"] for event in events if isinstance(event.get("world_size"), int)]
+    return sizes[-1] if sizes else 1
 
 
 def _repeated(events: Sequence[Event]) -> bool:

@@ -64,13 +64,13 @@ def cost(trial: Trial, options: RunOptions, evaluated_tokens: int = 0) -> Cost:
     counts = count_parameters(trial.model)
     per_token = flops_per_token(trial.model, trial.sequence_length)
     flops = per_token * trial.tokens + per_token * evaluated_tokens // TRAINING_OVER_FORWARD
-    sequences = options.micro_batch or trial.batch_sequences
+    sequences = options.micro_batch or trial.batch_sequences // options.processes
     width = BYTES_OF[trial.precision]
     activations = sequences * trial.sequence_length * width * _activation_entries(trial.model)
     kept = {"none": 0, "weights": FLOAT_BYTES * counts.total, "all": checkpoint_bytes(trial)}
     return Cost(
         flops=flops,
-        seconds=START_S + flops / FLOPS_PER_S[options.device],
+        seconds=START_S + flops / FLOPS_PER_S[options.device] / options.processes,
         memory_bytes=checkpoint_bytes(trial) + FLOAT_BYTES * counts.total + activations,
         disk_bytes=FIXED_BYTES + log_bytes(trial, options) + kept[options.keep],
         disk_files=FIXED_FILES + (options.keep != "none"),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scalevec.orchestrator.attempts.jobs import Job
+from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile
 
 
@@ -50,6 +51,13 @@ class Site:
     """The sweep's section ``simulate``."""
     cpus: int = 1
     """The most that one trial asks for."""
+
+
+def refuse_several_machines(jobs: Sequence[Job], why: str) -> None:
+    """Raise ``InvalidInputError`` where one of ``jobs`` takes more than one machine."""
+    for job in jobs:
+        if job.request.nodes > 1:
+            raise InvalidInputError(f"{job.rung or job.label}: nodes is {job.request.nodes}; {why}")
 
 
 class Executor(Protocol):

@@ -26,7 +26,7 @@ from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.registry import EXECUTORS, ExecutorName
 from scalevec.sweeps.errors import (
-    ONE_DEVICE,
+    DEVICES,
     Problem,
     SweepError,
     refused,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 FILE_NAME = "profiles.yaml"
 VARIABLE = "SCALEVEC_PROFILES"
 """Names another file than the one in the user's folder."""
+MOST_GPUS = 4096
 LEAST_MINUTES = 5
 """Of a time limit that follows from an estimate."""
 
@@ -101,14 +102,15 @@ def _minutes(value: Any) -> Any:
 
 
 def _gpus(value: Any) -> Any:
-    """A share of one GPU, one, or none; ``TYPE:1`` for one of a type."""
+    """Whole GPUs, a share of one, or none; ``TYPE:COUNT`` for those of a type."""
     if isinstance(value, str):
         typed = GPU_TYPE.fullmatch(value)
-        if typed and typed[1] == "1":
+        if typed and 1 <= int(typed[1]) <= MOST_GPUS:
             return value
-        raise _problem(refused(value, f"{ONE_DEVICE}, or one of a type, as h100:1"))
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise _problem(refused(value, ONE_DEVICE))
+        raise _problem(refused(value, f"{DEVICES}, or those of a type, as h100:8"))
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= MOST_GPUS or (value > 1 and value != int(value)):
+        raise _problem(refused(value, DEVICES))
     return float(value)
 
 
@@ -158,7 +160,13 @@ class RungProfile(BaseModel):
     memory_gb: Positive | None = None
     cpus: Count | None = None
     gpus: Annotated[float | str | None, PlainValidator(_gpus)] = None
-    """One GPU, a share of one, none, or one of a type: ``h100:1``."""
+    """GPUs of each machine, or of a type (``h100:8``), a share of one, or none."""
+    processes: Count | None = None
+    """Processes of each machine, where a trial is trained without GPUs."""
+    nodes: Count | None = None
+    """Machines that train one trial together."""
+    shard: bool | None = None
+    """Whether the processes of a trial share out its parameters too."""
     trials_per_job: Annotated[int, Field(ge=1, le=1000)] = 1
     """Trials that share one allocation, one after the other."""
     trials_per_gpu: Annotated[int, Field(ge=1, le=64)] = 1
@@ -232,16 +240,46 @@ class Profile(RungProfile):
         """Return what a job of ``rung`` asks for: what this profile says, else ``asked``."""
         profile = self.for_rung(rung)
         gpus = asked.gpus if profile.gpus is None else _count_of(profile.gpus)
-        return replace(
+        request = replace(
             asked,
             cpus=profile.cpus or asked.cpus,
             gpus=gpus / profile.trials_per_gpu,
             memory_gb=profile.memory_gb or asked.memory_gb,
+            processes=profile.processes or asked.processes,
+            nodes=profile.nodes or asked.nodes,
+            shard=asked.shard if profile.shard is None else profile.shard,
+        )
+        require_sound(rung, request, gpus, profile.trials_per_gpu)
+        return request
+
+
+def require_sound(rung: str, request: ResourceRequest, gpus: float, trials_per_gpu: int) -> None:
+    """Raise ``InvalidInputError`` where a request for several processes contradicts itself.
+
+    ``gpus`` are those of a job, on each of which so many trials run side by side.
+    """
+    if trials_per_gpu > 1 and max(gpus, request.nodes) > 1:
+        raise InvalidInputError(
+            f"{rung}: trials_per_gpu is {trials_per_gpu}, and a trial of this rung takes {gpus:g} GPUs on "
+            f"each of {request.nodes} machines; allowed: trials that share a GPU, or that take several"
+        )
+    if request.gpus and request.processes > 1:
+        raise InvalidInputError(
+            f"{rung}: processes is {request.processes} and gpus {request.gpus:g}; allowed: one of them, as "
+            "each GPU has a process of its own"
+        )
+    if request.nodes > 1 and 0 < request.gpus < 1:
+        raise InvalidInputError(
+            f"{rung}: nodes is {request.nodes} and gpus {request.gpus:g}; allowed: whole GPUs on each machine"
+        )
+    if request.shard and request.world_size == 1:
+        raise InvalidInputError(
+            f"{rung}: shard is true for a trial of one process; allowed with gpus, processes or nodes above 1"
         )
 
 
 def _count_of(gpus: float | str) -> float:
-    return 1.0 if isinstance(gpus, str) else gpus
+    return float(gpus.partition(":")[2]) if isinstance(gpus, str) else gpus
 
 
 def request_for(sweep: "Sweep", profile: Profile, rung: str) -> ResourceRequest:
@@ -251,7 +289,16 @@ def request_for(sweep: "Sweep", profile: Profile, rung: str) -> ResourceRequest:
     """
     resources = sweep.resources_for(rung)
     time_s = None if resources.time == "auto" else 60.0 * resources.time
-    return profile.request(rung, ResourceRequest(resources.cpus, resources.gpus, resources.memory_gb, time_s))
+    asked = ResourceRequest(
+        resources.cpus,
+        resources.gpus,
+        resources.memory_gb,
+        time_s,
+        resources.processes,
+        resources.nodes,
+        resources.shard,
+    )
+    return profile.request(rung, asked)
 
 
 def load_profile(

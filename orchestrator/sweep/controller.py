@@ -29,7 +29,8 @@ def directory_of(runs_dir: Path, sweep: str) -> RunDirectory:
 
 def site_of_controller(site: Site) -> Site:
     """``site`` with a profile that asks for no more than a controller needs, unless its rung says so."""
-    small = {"gpus": 0.0, "cpus": None, "memory_gb": None, "trials_per_job": 1, "time": "auto"}
+    alone = dict.fromkeys(("processes", "nodes", "shard"))
+    small = {**alone, "gpus": 0.0, "cpus": None, "memory_gb": None, "trials_per_job": 1, "time": "auto"}
     return replace(site, profile=site.profile.model_copy(update=small))
 
 

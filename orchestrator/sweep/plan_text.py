@@ -23,6 +23,7 @@ from scalevec.orchestrator.sweep.planning import Row, gpu_hours, power
 
 if TYPE_CHECKING:
     from scalevec.analysis import NoiseFigure
+    from scalevec.orchestrator.attempts.jobs import ResourceRequest
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
     from scalevec.sweeps import CorpusFacts
 
@@ -219,17 +220,28 @@ def _jobs(queued: Sequence[QueuedRung]) -> Iterator[str]:
 
 def _machine(run: "SweepRun", rung: str) -> str:
     request, partition = run.request(rung), run.profile.for_rung(rung).partition
-    memory = f", {request.memory_gb:g} GB" if request.memory_gb else ""
+    memory = f", {request.memory_gb_of_node:g} GB" if request.memory_gb_of_node else ""
     where = f" in partition {partition}" if partition else ""
-    cpus, gpus = (f"{n:g} {of}{'s' * (n != 1)}" for n, of in ((request.cpus, "CPU"), (request.gpus, "GPU")))
-    return f"{cpus}, {gpus}{memory}{where}"
+    counted_of = ((request.cpus_of_node, "CPU"), (request.gpus, "GPU"))
+    cpus, gpus = (f"{n:g} {of}{'s' * (n != 1)}" for n, of in counted_of)
+    machines = f" on each of {request.nodes} machines" if request.nodes > 1 else ""
+    return f"{cpus}, {gpus}{memory}{machines}{where}{_in_processes(request)}"
+
+
+def _in_processes(request: "ResourceRequest") -> str:
+    if request.world_size == 1:
+        return ""
+    return f", for {request.world_size} processes{' that share out the parameters' if request.shard else ''}"
 
 
 def _beyond_one_device(left: Sequence[Row]) -> Iterator[str]:
-    """Yield a warning of trials too long (more than a week) or too large for the one device of each."""
+    """Yield a warning of trials too long (more than a week) or too large for the devices of each."""
     if long := [row for row in left if row["seconds"] > WEEK_S]:
+        each = (
+            f"up to {most} devices" if (most := max(row["processes"] for row in long)) > 1 else "one device"
+        )
         yield (
-            f"warning: {_with_rungs(long)} would each keep one device busy for more than a week, "
+            f"warning: {_with_rungs(long)} would each keep {each} busy for more than a week, "
             f"the longest for {duration(max(row['seconds'] for row in long))}"
         )
     if large := [row for row in left if row["gpus"] and row["memory_bytes"] > CARD_BYTES]:

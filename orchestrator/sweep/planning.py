@@ -85,7 +85,8 @@ def _size(run: "SweepRun", trial: "Trial", rung: str) -> Row:
         "epochs": epochs(trial, run.corpus_facts),
         "device": options.device,
         "cpus": request.cpus,
-        "gpus": request.gpus,
+        "gpus": request.gpus * request.nodes,
+        "processes": request.world_size,
         "memory_gb": request.memory_gb,
         **vars(cost(trial, options, evaluated_tokens(trial, run.corpus_facts))),
     }

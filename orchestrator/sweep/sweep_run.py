@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.accounting import count_parameters
-from scalevec.model.config import RunOptions, Trial
+from scalevec.model.config import ConfigurationError, RunOptions, Trial, require_whole_parts
 from scalevec.model.identity import IDENTITY_VERSION, semantic_fields, trial_id
 from scalevec.model.trunks import trunk_id
 from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task
@@ -112,6 +112,18 @@ class SweepRun:
             self.cells, frozen, sweep.tune.extend if sweep.tune else 0, _checked_arms(sweep), progress.message
         )
         self._ids: dict[Trial, str] = {}
+        self._require_whole_parts()
+
+    def _require_whole_parts(self) -> None:
+        """Raise ``InvalidInputError`` where the processes of a trial cannot share out its batches."""
+        for rung in dict.fromkeys(cell.rung for cell in self.cells):
+            options = self.options(rung)
+            for cell in self.cells if options.processes > 1 else ():
+                if cell.rung == rung:
+                    try:
+                        require_whole_parts(cell.trial(cell.seeds[0]), options)
+                    except ConfigurationError as error:
+                        raise InvalidInputError(f"{rung}: {error} (gpus or processes, times nodes)") from None
 
     def _frozen(self, *, only_plan: bool) -> list[choices.Choice]:
         try:
@@ -262,10 +274,12 @@ class SweepRun:
 
     def options(self, rung: str) -> RunOptions:
         """Return how the trials of ``rung`` are run where they are sent to."""
-        resources = self.sweep.resources_for(rung)
+        resources, request = self.sweep.resources_for(rung), self.request(rung)
         return RunOptions(
-            device="cuda" if self.request(rung).gpus else "cpu",
+            device="cuda" if request.gpus else "cpu",
             micro_batch=resources.micro_batch,
+            processes=request.world_size,
+            shard=request.shard,
             checkpoint_s=resources.checkpoint_s,
             keep=self.sweep.keep,
             **self._measured(),

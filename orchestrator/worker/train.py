@@ -27,11 +27,19 @@ from scalevec.model.identity import IDENTITY_VERSION, trial_from_fields
 from scalevec.model.training.checkpoints.folder import newest_step, prune_finished
 from scalevec.model.training.corpora.prepare import open_corpus
 from scalevec.model.training.loop import train
-from scalevec.model.training.recorder import TrainingInterruptedError
+from scalevec.model.training.parallel.meeting import NobodyCameError
+from scalevec.model.training.recorder import Recorder, SilentRecorder, TrainingInterruptedError
 from scalevec.model.trunks import trunk_id
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import was_called_off
 from scalevec.orchestrator.worker.provenance import environment, foreign_package, machine, snapshot_name
+from scalevec.orchestrator.worker.ranks import (
+    RankFailedError,
+    RankKilledError,
+    Ranks,
+    lost_connection,
+    ranks_here,
+)
 from scalevec.results.claims import AlreadyClaimedError, Claim, acquire
 from scalevec.results.files import AlreadyWrittenError
 from scalevec.results.run_directory import RunDirectory, trunk_path
@@ -148,21 +156,23 @@ def run_attempt(runs_dir: Path, trial_id: str, options: RunOptions, token: str) 
         # A signal before this line simply kills; whoever sees the job gone ends the claim by its token.
         for number in STOP_SIGNALS:
             signal.signal(number, recorder.request_stop)
+        ranks = ranks_here(options)
+        ranks.fork(options.processes - 1, lambda fork: _follow(runs_dir, directory, trial, fork))
         with _beating(claim):
-            return _train_and_record(runs_dir, trial, options, recorder)
+            return _train_and_record(runs_dir, trial, ranks, recorder)
     finally:
         with suppress(OSError):  # a full disk cannot take the mark; our death will show that we are gone
             claim.release()
 
 
 def _train_and_record(
-    runs_dir: Path, trial: Trial, options: RunOptions, recorder: RunDirectoryRecorder
+    runs_dir: Path, trial: Trial, ranks: Ranks, recorder: RunDirectoryRecorder
 ) -> WorkerExit:
     directory = recorder.directory
     try:
-        _record_start(recorder, options)
-        corpus = open_corpus(runs_dir / "corpora", trial.corpus)
-        result = train(trial, corpus, options, recorder, directory.checkpoints_path, _trunk(runs_dir, trial))
+        with ranks:
+            _record_start(recorder, ranks.options)
+            result = _trained(runs_dir, directory, trial, ranks, recorder)
         recorder.require_ownership()
         directory.write_result(result)
         directory.append_event(result["status"])
@@ -176,8 +186,34 @@ def _train_and_record(
         # A successor removes the files that this worker was writing: that error is not the trial's.
         if not recorder.claim.is_current():
             return _taken_over()
-        return _record_failure(directory, problem)
+        return _record_failure(directory, ranks.cause or problem)
     return WorkerExit.RESULT
+
+
+def _trained(
+    runs_dir: Path, directory: RunDirectory, trial: Trial, ranks: Ranks, recorder: Recorder
+) -> dict[str, Any]:
+    """The result, at each rank of the trial."""
+    corpus = open_corpus(runs_dir / "corpora", trial.corpus)
+    trunk, world = _trunk(runs_dir, trial), ranks.meet(corpus)
+    return train(trial, corpus, ranks.options, recorder, directory.checkpoints_path, trunk, world)
+
+
+def _follow(runs_dir: Path, directory: RunDirectory, trial: Trial, ranks: Ranks) -> int:
+    """What a rank does that records nothing; returns its exit code."""
+    asked: list[int] = []
+    for number in STOP_SIGNALS:
+        signal.signal(number, lambda number, _frame: asked.append(number))
+    try:
+        _trained(runs_dir, directory, trial, ranks, SilentRecorder(lambda: bool(asked)))
+    except TrainingInterruptedError:
+        return 0
+    except Exception as problem:  # noqa: BLE001 (for rank 0, which has it on record)
+        if not lost_connection(problem):
+            print(f"rank {ranks.rank}: {traceback.format_exc()}", file=sys.stderr)
+        ranks.report(problem, _cause_of(problem), _digest_of(problem))
+        return WorkerExit.ERROR
+    return 0
 
 
 def _taken_over() -> WorkerExit:
@@ -201,6 +237,7 @@ def _record_start(recorder: RunDirectoryRecorder, options: RunOptions) -> None:
         attempt=attempt,
         step=step,
         micro_batch=options.micro_batch,
+        world_size=options.processes,
         node=os.environ.get("SLURMD_NODENAME"),
         code=snapshot_name(),
     )
@@ -208,15 +245,31 @@ def _record_start(recorder: RunDirectoryRecorder, options: RunOptions) -> None:
 
 def _record_failure(directory: RunDirectory, problem: Exception) -> WorkerExit:
     """Keep the cause and a digest of the traceback (the same one twice is not tried a third time)."""
-    trace = traceback.format_exc()
+    trace = "".join(traceback.format_exception(problem))
     print(trace, file=sys.stderr)
     if isinstance(problem, OSError) and problem.errno in NO_SPACE:
         return WorkerExit.NO_SPACE
-    cause = "out_of_memory" if is_out_of_memory(problem) else "error"
-    digest = hashlib.sha256(trace.encode()).hexdigest()
-    message = f"{type(problem).__name__}: {problem}"
-    directory.append_event("pending", cause=cause, error=message, traceback=digest)
+    if isinstance(problem, RankKilledError):
+        # As if this process had been killed: who watches it finds out by what.
+        sys.stderr.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    message = str(problem) if isinstance(problem, RankFailedError) else f"{type(problem).__name__}: {problem}"
+    directory.append_event("pending", cause=_cause_of(problem), error=message, traceback=_digest_of(problem))
     return WorkerExit.ERROR
+
+
+def _cause_of(problem: Exception) -> str:
+    if isinstance(problem, RankFailedError):
+        return problem.cause
+    if isinstance(problem, NobodyCameError):
+        return "node_failure"
+    return "out_of_memory" if is_out_of_memory(problem) else "error"
+
+
+def _digest_of(problem: Exception) -> str:
+    if isinstance(problem, RankFailedError) and problem.digest:
+        return problem.digest
+    return hashlib.sha256("".join(traceback.format_exception(problem)).encode()).hexdigest()
 
 
 def is_out_of_memory(problem: Exception) -> bool:

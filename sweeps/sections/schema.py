@@ -19,7 +19,7 @@ from pydantic import (
 
 from scalevec.model.config import MEASURES
 from scalevec.sweeps.budgets import BUDGETS, DEFAULT_BUDGETS, TOKENS_PER_PARAMETER
-from scalevec.sweeps.errors import ONE_DEVICE, not_among, refused
+from scalevec.sweeps.errors import DEVICES, not_among, refused
 from scalevec.sweeps.options import X_OF_COLUMN
 from scalevec.sweeps.sections.compare import NO_OPTIONS, Compare
 from scalevec.sweeps.sections.corpus import CorpusSection
@@ -56,9 +56,9 @@ def _minutes(value: Any) -> Any:
     return value if value == "auto" else float(value)
 
 
-def _one_device(value: float) -> float:
-    if value > 1:
-        raise problem(refused(value, ONE_DEVICE))
+def _whole_devices(value: float) -> float:
+    if value > 1 and value != int(value):
+        raise problem(refused(value, DEVICES))
     return value
 
 
@@ -70,13 +70,20 @@ class Resources(Given):
     ] = "auto"
     """Minutes, or ``auto``: estimated."""
     memory_gb: Positive | None = None
-    """Memory of the process; estimated where it is not given."""
-    gpus: Annotated[Number, Field(ge=0), AfterValidator(_one_device)] = 0.0
-    """One GPU, none, or a share: several small trials then run on one, where the executor can do that."""
+    """Memory of each process; estimated where it is not given."""
+    gpus: Annotated[Number, Field(ge=0, le=4096), AfterValidator(_whole_devices)] = 0.0
+    """GPUs of each machine, with one process each; or a share of one: several small trials then run on it,
+    where the executor can do that."""
+    processes: Annotated[int, Field(ge=1, le=4096)] = 1
+    """Processes of each machine, where the trial is trained without GPUs."""
+    nodes: Annotated[int, Field(ge=1, le=4096)] = 1
+    """Machines that train the trial together."""
+    shard: bool = False
+    """Whether each process keeps but its share of the parameters and the optimizer's state."""
     cpus: Annotated[int, Field(ge=1, le=4096)] = 1
-    """CPU cores."""
+    """CPU cores of each process."""
     micro_batch: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    """Sequences in one forward pass; 0 takes the whole batch."""
+    """Sequences in one forward pass of a process; 0 takes all that it has of a batch."""
     checkpoint_s: Positive = 180.0
     """Seconds between two checkpoints."""
 

@@ -43,10 +43,11 @@ def let_trials_stand(loop) -> None:
     """Make ``train`` of the module ``loop`` give its recorder a :class:`HeldRecorder`'s place."""
     train = loop.train
 
-    def held(trial, corpus, options, recorder, checkpoints, trunk=None):
-        hold = checkpoints.parents[4] / "hold"
-        recorder = HeldRecorder(recorder, options.checkpoint_s, hold)
-        return train(trial, corpus, options, recorder, checkpoints, trunk)
+    def held(trial, corpus, options, recorder, checkpoints, trunk, world):
+        if world.leads:  # who trains along waits for it
+            hold = checkpoints.parents[4] / "hold"
+            recorder = HeldRecorder(recorder, options.checkpoint_s, hold)
+        return train(trial, corpus, options, recorder, checkpoints, trunk, world)
 
     loop.train = held
 

@@ -45,6 +45,7 @@ CONTRACT = [
     "status",
     "cause",
     "micro_batch",
+    "world_size",
     "steps",
     "wall_s",
     "tokens_per_s",

@@ -36,7 +36,7 @@ def site_of(sweep: "Sweep", runs_dir: Path, placement: Placement) -> tuple[str, 
         placement.jobs or (sweep.simulate.nodes if simulated else _slots(requests)),
         profile,
         sweep.simulation() if simulated else {},
-        max(request.cpus for request in requests),
+        max(request.cpus_of_node for request in requests),
     )
     return name, site
 
@@ -69,7 +69,7 @@ def _slots(requests: "Sequence[ResourceRequest]") -> int:
     """Return how many trials fit on this machine at a time, by cores, or by GPUs if they need any."""
     from scalevec.orchestrator.executors.local.local_executor import visible_gpus
 
-    slots = (os.cpu_count() or 1) // max(request.cpus for request in requests)
+    slots = (os.cpu_count() or 1) // max(request.cpus_of_node for request in requests)
     gpus = max(request.gpus for request in requests)
     return max(1, min(slots, int(len(visible_gpus()) / gpus)) if gpus else slots)
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from scalevec.orchestrator.attempts.jobs import FORK_SERVER, WORKER, Job
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.executors.base import Ended, Site
+from scalevec.orchestrator.executors.base import Ended, Site, refuse_several_machines
 from scalevec.orchestrator.executors.worker_process import worker_environment
 from scalevec.orchestrator.snapshots.snapshot import from_the_same_code, taken
 from scalevec.results.claims import process_identity, process_lives
@@ -226,8 +226,9 @@ class LocalExecutor:
     def submit(self, jobs: Sequence[Job]) -> list[str]:
         """Start the processes; a number is the process's identity on this machine.
 
-        Raises ``InvalidInputError`` where a job asks for more GPUs than there are here.
+        Raises ``InvalidInputError`` where a job asks for more GPUs or machines than there are here.
         """
+        refuse_several_machines(jobs, "executor local has this machine alone")
         for job in jobs:
             if job.request.gpus > len(self._gpus):
                 asked = f"{job.rung or job.label}: asks for {job.request.gpus:g} GPUs"

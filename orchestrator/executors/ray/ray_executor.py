@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.attempts.jobs import Job
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.executors.base import Ended, Site
+from scalevec.orchestrator.executors.base import Ended, Site, refuse_several_machines
 from scalevec.orchestrator.executors.ray.connection import Connection, require_ray
 from scalevec.orchestrator.executors.ray.ray_nodes import (
     GIGABYTE,
@@ -88,6 +88,7 @@ class RayExecutor:
 
         Raises ``InvalidInputError`` for a request that none of the cluster's nodes can meet.
         """
+        refuse_several_machines(jobs, "executor ray trains a trial on one machine")
         self._connection.open()
         nodes = self._connection.ask(alive)
         requests = [self._options(job, nodes) for job in jobs]
@@ -123,7 +124,7 @@ class RayExecutor:
         where = (self._folder / number).resolve()
         task = _remote().options(max_retries=0, name=job.label or None, **options)
         reference = task.remote(
-            taken(self.site.runs_dir).command(job.command), job.log, where, options["num_cpus"]
+            taken(self.site.runs_dir).command(job.command), job.log, where, job.request.cpus
         )
         self._tasks[number] = _Sent(reference, where)
         return number
@@ -212,7 +213,8 @@ def _remote() -> Any:
 def _wanted(job: Job) -> dict[str, float]:
     """Return the resources of one trial, by Ray's names."""
     request = job.request
-    return {"CPU": request.cpus, "GPU": request.gpus, "memory": (request.memory_gb or 0.0) * GIGABYTE}
+    memory_gb = request.memory_gb_of_node or 0.0
+    return {"CPU": request.cpus_of_node, "GPU": request.gpus, "memory": memory_gb * GIGABYTE}
 
 
 def _is_countable(gpus: float) -> bool:

@@ -57,7 +57,7 @@ def _command(job: Job, folder: Path, *, requeue: bool) -> str:
     if not requeue:
         options.append("--no-requeue")
     module = (*PYTHON_MODULE, "scalevec.orchestrator.executors.slurm.by_hand")
-    srun = ("srun", "--unbuffered", f"--cpus-per-task={job.request.cpus}")
+    srun = ("srun", "--unbuffered", f"--cpus-per-task={job.request.cpus_of_node}")
     return shlex.join((*srun, *module, *options, str(job.directory.resolve()), "--", *job.command))
 
 

@@ -21,7 +21,7 @@ from submitit.core.utils import FailedSubmissionError, JobPaths, UncompletedJobE
 
 from scalevec.orchestrator.attempts.jobs import Job
 from scalevec.orchestrator.errors import InvalidInputError, TryLaterError
-from scalevec.orchestrator.executors.base import Site
+from scalevec.orchestrator.executors.base import Site, refuse_several_machines
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm import unanswered
@@ -121,6 +121,7 @@ class Submitter:
 
         Raises ``InvalidInputError``, or ``TryLaterError`` with what was sent before.
         """
+        refuse_several_machines(jobs, "executor slurm trains a trial on one machine")
         sent: list[QueuedTrial] = []
         try:
             for group in _groups(jobs):
@@ -239,7 +240,7 @@ class Submitter:
         """
         job = bundles[0][0]
         request, profile = job.request, self.site.profile.for_rung(job.rung)
-        places = max(map(self._places, bundles))
+        places, memory_gb = max(map(self._places, bundles)), request.memory_gb_of_node
         minutes = max(minutes_of(profile, bundle) for bundle in bundles)
         further: dict[str, Any] = {name: value for name, value in profile.flags.items() if value is not False}
         further["requeue" if profile.preempt == "requeue" else "no-requeue"] = True
@@ -249,7 +250,7 @@ class Submitter:
             "account": profile.account,
             "qos": profile.qos,
             "constraint": profile.constraint,
-            "mem": f"{math.ceil(places * request.memory_gb * 1024)}M" if request.memory_gb else None,
+            "mem": f"{math.ceil(places * memory_gb * 1024)}M" if memory_gb else None,
             "gpus_per_node": profile.gpus
             if isinstance(profile.gpus, str)
             else math.ceil(request.gpus) or None,
@@ -259,9 +260,9 @@ class Submitter:
         return {
             "job_name": self._name(job, token),
             "time": minutes,
-            "cpus_per_task": places * request.cpus,
+            "cpus_per_task": places * request.cpus_of_node,
             "srun_args": [
-                f"--cpus-per-task={places * request.cpus}"
+                f"--cpus-per-task={places * request.cpus_of_node}"
             ],  # srun does not inherit it since SLURM 22.05
             "signal_delay_s": min(profile.notice_s, minutes * 30),
             "array_parallelism": profile.max_parallel or len(bundles),

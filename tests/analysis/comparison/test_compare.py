@@ -186,6 +186,18 @@ def test_a_micro_batch_mismatch_is_flagged(sweep):
     assert any("1 pair used different micro-batch sizes" in warning for warning in only(table).warnings)
 
 
+def test_pairs_trained_by_different_numbers_of_processes_are_named(sweep):
+    table = sweep().assign(world_size=2)
+    table.loc[0, "world_size"] = 1
+    assert any("1 pair used different numbers of processes" in warning for warning in only(table).warnings)
+
+
+def test_a_result_from_before_there_were_worlds_is_of_one_process(sweep):
+    table = sweep().assign(world_size=1.0)
+    table.loc[0, "world_size"] = np.nan
+    assert not any("processes" in warning for warning in only(table).warnings)
+
+
 def test_arms_without_a_common_rung_are_refused(sweep):
     table = sweep()
     small = table["rung"].isin(["25k", "55k"])

@@ -121,7 +121,8 @@ def test_everything_that_is_wrong_is_said_at_once(folder):
     message = refusal(folder, "site:\n  cpus: many\n  gpus: -1\n  executor: slrum\n  time: soon\n")
     assert [line.split(": ", 1)[1] for line in message.splitlines()] == [
         "site.cpus: 'many'; allowed: a whole number",
-        "site.gpus: -1; allowed: 0 to 1 (a trial uses one device today; a share lets several trials use it)",
+        "site.gpus: -1; allowed: a whole number of GPUs, or a share of one (0 to 1) that lets several trials "
+        "use it",
         "site.executor: 'slrum'; allowed: 'local', 'ray', 'slurm' or 'simulate'",
         "site.time: 'soon'; allowed: auto, or a positive number of minutes",
     ]
@@ -203,18 +204,31 @@ def test_any_other_dependency_is_refused(value):
         Profile(dependency=value)
 
 
-def test_more_than_one_gpu_is_refused_whatever_its_type(folder):
-    assert refusal(folder, "site: {gpus: 8}").endswith(
-        "site.gpus: 8; allowed: 0 to 1 (a trial uses one device today; a share lets several trials use it)"
-    )
-    message = refusal(folder, "site: {rungs: {a: {gpus: h100:4}}}")
-    assert "rungs.a.gpus: 'h100:4'; allowed: 0 to 1 (a trial uses one device" in message
-    assert message.endswith("or one of a type, as h100:1")
+@pytest.mark.parametrize("gpus", ["1.5", "h100:0", "h100:1.5"])
+def test_a_part_of_a_second_gpu_is_refused(gpus, folder):
+    assert "a whole number of GPUs, or a share of one" in refusal(folder, f"site: {{gpus: {gpus}}}")
 
 
-def test_one_gpu_of_a_type_counts_as_one():
-    request = Profile(gpus="h100:1").request("a", ResourceRequest(gpus=0))
-    assert request.gpus == 1
+@pytest.mark.parametrize(("gpus", "count"), [("h100:1", 1), ("h100:8", 8), (4, 4)])
+def test_each_gpu_of_each_machine_has_a_process(gpus, count):
+    request = Profile(gpus=gpus, nodes=2, cpus=3, memory_gb=5).request("a", ResourceRequest(gpus=0))
+    assert (request.gpus, request.world_size) == (count, 2 * count)
+    assert (request.cpus_of_node, request.memory_gb_of_node) == (3 * count, 5 * count)
+
+
+@pytest.mark.parametrize(
+    ("profile", "message"),
+    [
+        (Profile(gpus=2, processes=2), "a: processes is 2 and gpus 2; allowed: one of them"),
+        (Profile(gpus=0.5, nodes=2), "a: nodes is 2 and gpus 0.5; allowed: whole GPUs on each machine"),
+        (Profile(shard=True), "a: shard is true for a trial of one process; allowed with gpus, processes"),
+        (Profile(gpus=2, trials_per_gpu=2), "a: trials_per_gpu is 2, and a trial of this rung takes 2 GPUs"),
+    ],
+)
+def test_what_several_processes_cannot_have_is_refused(profile, message):
+    with pytest.raises(InvalidInputError) as refusal:
+        profile.request("a", ResourceRequest())
+    assert message in str(refusal.value)
 
 
 def test_a_time_in_whole_minutes_is_written_without_a_word(recwarn):

@@ -16,6 +16,7 @@ from scalevec.model.identity import IDENTITY_VERSION
 from scalevec.model.training.checkpoints.state import Checkpoint, save_checkpoint
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.worker import train as worker
+from scalevec.orchestrator.worker.ranks import Ranks
 from scalevec.orchestrator.worker.train import RunDirectoryRecorder, SupersededError
 from scalevec.results.claims import acquire, end_claim
 from scalevec.results.environment import environment_columns
@@ -66,7 +67,7 @@ def attempt(recorder: RunDirectoryRecorder, monkeypatch, train) -> WorkerExit:
     monkeypatch.setattr(worker, "train", train)
     runs_dir = recorder.directory.path.parents[2]
     any_trial = SimpleNamespace(corpus="")
-    return worker._train_and_record(runs_dir, any_trial, RunOptions(), recorder)
+    return worker._train_and_record(runs_dir, any_trial, Ranks(RunOptions(), 0, 0), recorder)
 
 
 def test_what_fails_in_a_worker_that_was_taken_over_is_not_recorded_as_the_trials(recorder, monkeypatch):
@@ -120,6 +121,7 @@ def test_a_worker_that_finds_a_result_prunes_as_its_maker_would_have(
 
 INTERRUPTED = """
 import signal, sys
+from scalevec.orchestrator.worker.ranks import Ranks
 from scalevec.orchestrator.worker.train import RunDirectoryRecorder
 
 recorder, nested = RunDirectoryRecorder(None, None), []

@@ -296,8 +296,8 @@ CASES = {
     "GPUs that are neither a share of one nor whole": (
         "time: auto",
         "gpus: 1.5",
-        "resources.default.gpus: 1.5; allowed: 0 to 1 (a trial uses one device today; a share lets several "
-        "trials use it)",
+        "resources.default.gpus: 1.5; allowed: a whole number of GPUs, or a share of one (0 to 1) that lets "
+        "several trials use it",
     ),
     "no CPUs": ("time: auto", "cpus: 0", "resources.default.cpus: 0; allowed: 1 or more"),
     "negative GPU hours": (

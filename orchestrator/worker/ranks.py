@@ -1,0 +1,252 @@
+"""The processes that train one trial on this machine: the first leads, the others are forks of it.
+
+The leader holds the trial's claim where it is rank 0, and its forks end with it: the kernel kills them when
+it dies, so a job is over when its leader is. A fork loads nothing again, and comes before CUDA is touched.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import setproctitle
+import torch
+
+from scalevec.model.config import RunOptions
+from scalevec.model.training.corpora.prepare import Corpus
+from scalevec.model.training.parallel.world import ALONE, World
+from scalevec.orchestrator.worker.provenance import code_state, versions
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+LOOPBACK = "127.0.0.1"
+PR_SET_PDEATHSIG = 1
+PATIENCE_S = 3.0
+"""How long the leader waits for the word of another rank whose end it has noticed by a lost connection."""
+LAST_STEPS_S = 30.0
+"""How long forks have to end after their leader has."""
+LOOK_S = 0.5
+HANGING_S = 20.0
+"""A leader that has not noticed the death of a fork for so long waits for a device, which waits for it."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where rank 0 awaits the others."""
+
+    host: str
+    port: int
+
+
+class RankFailedError(Exception):
+    """What ended another rank of this trial; ``cause`` and ``digest`` are for the record of the attempt."""
+
+    def __init__(self, message: str, cause: str, digest: str | None = None) -> None:
+        super().__init__(message)
+        self.cause, self.digest = cause, digest
+
+
+class RankKilledError(Exception):
+    """A fork was killed; its leader is to end as it did."""
+
+
+@dataclass
+class Ranks:
+    """The processes of a trial on this machine, seen from one of them.
+
+    ``first`` is the rank of the leader, ``rank`` that of this process.
+    """
+
+    options: RunOptions
+    first: int
+    rank: int
+    address: Address | None = None
+    listener: socket.socket | None = None
+    awaited: str = ""
+    store: "Store | None" = None
+
+    def __post_init__(self) -> None:
+        self.cause: Exception | None = None
+        """What ended the ranks, once they have; None where nothing went wrong."""
+        self._forks: dict[int, int] = {}
+        self._over = threading.Event()
+
+    @property
+    def are_several(self) -> bool:
+        """Whether the trial is trained by more than this process."""
+        return self.options.processes > 1
+
+    def fork(self, count: int, follow: Callable[["Ranks"], int]) -> None:
+        """Fork ``count`` further ranks, each of which ends with the exit code that ``follow`` returns."""
+        leader = os.getpid()
+        sys.stdout.flush()
+        for rank in range(self.first + 1, self.first + 1 + count):
+            pid = os.fork()
+            if pid == 0:
+                self._be_fork(leader, replace(self, rank=rank, listener=None), follow)
+            self._forks[rank] = pid
+        if self._forks:
+            threading.Thread(target=self._watch, daemon=True, name="ranks").start()
+
+    def _be_fork(self, leader: int, seen: "Ranks", follow: Callable[["Ranks"], int]) -> None:
+        code = 1
+        try:
+            _end_with(leader)
+            if self.listener is not None:
+                self.listener.close()
+            setproctitle.setproctitle(f"{setproctitle.getproctitle()} rank {seen.rank}")
+            code = follow(seen)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def meet(self, corpus: Corpus) -> World:
+        """The world of the trial, once all of its ranks are there.
+
+        Raises ``NobodyCameError`` or ``UnlikeRanksError`` of ``model.training.parallel.meeting``.
+        """
+        if not self.are_several:
+            return ALONE
+        from scalevec.model.training.parallel import meeting
+        from scalevec.model.training.parallel.process_group import ProcessGroup
+
+        assert self.address is not None
+        size, device = self.options.processes, self.options.device
+        if device == "cuda":
+            torch.cuda.set_device(self.rank - self.first)
+        seat = meeting.Seat(self.rank, size, traits(corpus, device), self.awaited)
+        if self.listener is not None:
+            self.store = meeting.hosted(self.listener, seat)
+        else:
+            self.store = meeting.store_at(self.address.host, self.address.port, seat)
+        hosts = meeting.meet(self.store, seat)
+        if self.rank == 0:
+            print(f"{size} processes on {', '.join(dict.fromkeys(hosts))}", flush=True)
+        if self.address.host == LOOPBACK and sys.platform == "linux":
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        return ProcessGroup(self.store, self.rank, size, device)
+
+    def report(self, problem: Exception, cause: str, digest: str) -> None:
+        """Tell rank 0 why this rank ends, unless that is only because another did."""
+        if self.store is None or lost_connection(problem):
+            return
+        message = f"rank {self.rank} on {socket.gethostname()}: {type(problem).__name__}: {problem}"
+        with suppress(RuntimeError):
+            self.store.set("failure", json.dumps({"message": message, "cause": cause, "digest": digest}))
+
+    def blame(self, problem: Exception) -> Exception:
+        """What ended the ranks, where ``problem`` is only what this one noticed of it."""
+        deadline = time.monotonic() + (PATIENCE_S if lost_connection(problem) else 0.0)
+        while self.are_several:
+            if killed := self._killed():
+                return RankKilledError(killed)
+            if reported := self._reported():
+                return RankFailedError(**reported)
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(0.05)
+        if lost_connection(problem):
+            return RankFailedError(f"another rank was lost: {problem}", "node_failure")
+        return problem
+
+    def _reported(self) -> dict[str, Any] | None:
+        if self.store is None:
+            return None
+        with suppress(RuntimeError):
+            if self.store.check(["failure"]):
+                report: dict[str, Any] = json.loads(self.store.get("failure"))
+                return report
+        return None
+
+    def _killed(self) -> str:
+        """Which fork was killed by a signal; empty where none was."""
+        for rank, pid in self._forks.items():
+            ended = _end_of(pid)
+            if ended is not None and ended.si_code != os.CLD_EXITED:
+                return f"rank {rank} (process {pid}) was killed by signal {ended.si_status}"
+        return ""
+
+    def _watch(self) -> None:
+        """End this process where a fork is gone and the main thread cannot notice."""
+        while not self._over.wait(LOOK_S):
+            if any((ended := _end_of(pid)) and ended.si_status for pid in self._forks.values()):
+                if not self._over.wait(HANGING_S):
+                    print("a rank is gone, and this one hangs", flush=True)
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return
+
+    def __enter__(self) -> "Ranks":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """See that no fork is left: those of a leader that ended well are given the time for it."""
+        self._over.set()
+        if isinstance(error, Exception):
+            self.cause = self.blame(error)
+        deadline = time.monotonic() + (LAST_STEPS_S if kind is None else 0.0)
+        while time.monotonic() < deadline and any(_end_of(pid) is None for pid in self._forks.values()):
+            time.sleep(0.02)
+        for pid in self._forks.values():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def ranks_here(options: RunOptions) -> Ranks:
+    """The ranks of a trial that one machine trains."""
+    ranks = Ranks(options, 0, 0)
+    if ranks.are_several:
+        from scalevec.model.training.parallel.meeting import listening
+
+        ranks.listener = listening(LOOPBACK)
+        ranks.address = Address(LOOPBACK, ranks.listener.getsockname()[1])
+    return ranks
+
+
+def traits(corpus: Corpus, device: str) -> Mapping[str, str]:
+    """What has to be the same at all ranks, by what a person calls it."""
+    code = code_state()
+    splits = ", ".join(f"{tokens} {name} tokens" for name, tokens in corpus.tokens.items())
+    return {
+        "code": f"commit {code['commit']} with local changes {code['local_changes']}",
+        "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
+        "corpus": f"{corpus.fingerprint[:12]} of {splits}",
+        "kind of device": torch.cuda.get_device_name() if device == "cuda" else device,
+    }
+
+
+def lost_connection(problem: BaseException) -> bool:
+    """Whether ``problem`` says no more than that another rank does not answer."""
+    if not isinstance(problem, RuntimeError):
+        return False
+    text = f"{type(problem).__name__} {problem}"
+    return any(word in text for word in ("gloo", "NCCL", "Connection", "DistNetwork", "TCPStore"))
+
+
+def _end_of(pid: int) -> "os.waitid_result | None":
+    """How a child ended, without reaping it; None while it runs, and once it was reaped."""
+    with suppress(ChildProcessError):
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    return None
+
+
+def _end_with(leader: int) -> None:
+    """Have the kernel kill this process when its leader dies."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != leader:
+        os._exit(1)

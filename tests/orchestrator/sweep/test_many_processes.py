@@ -1,0 +1,62 @@
+"""A sweep whose trials are trained by several processes each, or that asks for what cannot be."""
+
+import pytest
+
+from scalevec.results.run_directory import RunDirectory, trial_ids
+
+SWEEP = """\
+name: many
+corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_length: 32}}
+trial: {{batch_tokens: 128, learning_rate: 0.02}}
+ladder:
+  - {{name: a, width: 16, layers: 1}}
+tokens_per_parameter: [0.5]
+arms:
+  baseline: {{scale_vectors: baseline}}
+  none: {{scale_vectors: none}}
+compare: {{reference: baseline}}
+seeds: [0]
+resources: {{default: {{{resources}}}}}
+"""
+
+
+@pytest.fixture
+def run(scalevec, tmp_path, text_files):
+    def run(resources: str):
+        (tmp_path / "many.yaml").write_text(SWEEP.format(text=text_files, resources=resources))
+        return scalevec("run", "many.yaml")
+
+    return run
+
+
+def test_trials_of_two_processes_are_run_one_after_the_other(run, tmp_path):
+    done = run("processes: 2")
+    assert done.returncode == 0, done.stderr
+    runs = tmp_path / "runs"
+    results = [RunDirectory.of(runs, name).result() for name in trial_ids(runs)]
+    assert [result["world_size"] for result in results] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("resources", "message"),
+    [
+        ("processes: 3", "a: processes is 3; allowed: a divisor of the 4 sequences of a batch"),
+        ("shard: true", "a: shard is true for a trial of one process"),
+        ("processes: 2, nodes: 2", "a: nodes is 2; executor local has this machine alone"),
+        (
+            "gpus: 8",
+            "a: processes is 8; allowed: a divisor of the 4 sequences of a batch (gpus or processes, times",
+        ),
+        ("gpus: 2, processes: 2", "a: processes is 2 and gpus 2; allowed: one of them"),
+        ("gpus: 1.5", "gpus: 1.5; allowed: a whole number of GPUs, or a share of one"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_one_message_before_anything_is_trained(
+    resources, message, run, tmp_path
+):
+    done = run(resources)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    directories = (RunDirectory.of(tmp_path / "runs", name) for name in trial_ids(tmp_path / "runs"))
+    assert not any(event["state"] == "running" for directory in directories for event in directory.events())
