@@ -80,20 +80,36 @@ def holds(table: pd.DataFrame, expression: str) -> "pd.Series[bool]":
     return _Evaluator(table, expression).evaluate()
 
 
+def computed(table: pd.DataFrame, expression: str) -> "pd.Series[Any]":
+    """The value of ``expression``, a column or arithmetic on columns, for each row of ``table``.
+
+    Raises :class:`DataError`.
+    """
+    refuse_twins(table)
+    return _Evaluator(table, expression, "map").values()
+
+
 class _Evaluator:
-    def __init__(self, table: pd.DataFrame, expression: str) -> None:
+    def __init__(self, table: pd.DataFrame, expression: str, what: str = "where") -> None:
         self.table = table
         self.expression = expression
+        self.what = what
         self.quoted: dict[str, str] = {}
         self.named: set[str] = set()
 
     def evaluate(self) -> "pd.Series[bool]":
+        return self._of_tree(self._truth)
+
+    def values(self) -> "pd.Series[Any]":
+        return self._of_tree(lambda node: pd.Series(self._value(node), self.table.index))
+
+    def _of_tree(self, meaning: "Callable[[ast.expr], pd.Series[Any]]") -> "pd.Series[Any]":
         if len(self.expression) > LONGEST_EXPRESSION:
             raise self._refuse(f"it has {len(self.expression)} characters; allowed: {LONGEST_EXPRESSION}")
         try:
             tree = ast.parse(_QUOTED.sub(self._placeholder, self.expression.strip()), mode="eval")
             with np.errstate(divide="ignore", invalid="ignore"):
-                return self._truth(tree.body)
+                return meaning(tree.body)
         except ArithmeticError as error:
             raise self._refuse(f"its arithmetic fails ({error})") from error
         except TypeError as error:
@@ -119,7 +135,7 @@ class _Evaluator:
         return text[:60]
 
     def _refuse(self, reason: str) -> DataError:
-        return DataError(f"where {self.expression[:80]!r}: {reason}")
+        return DataError(f"{self.what} {self.expression[:80]!r}: {reason}")
 
     def _truth(self, node: ast.expr) -> "pd.Series[bool]":
         value = self._value(node)

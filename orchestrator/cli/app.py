@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from importlib import import_module
+from keyword import iskeyword
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import typer
@@ -24,7 +25,7 @@ PANELS = {
     "Run": ("demo", "plan", "run", "submit", "cancel", "retry"),
     "Look": ("status", "collect", "results", "explain", "logs"),
     "Analyse": ("fit", "compare", "table", "figures", "theory", "report"),
-    "Data": ("corpus", "store", "schema"),
+    "Data": ("corpus", "store", "import", "schema"),
 }
 """The folders of ``orchestrator/commands`` (in lower case) and the modules in them."""
 GROUPS = {
@@ -81,9 +82,9 @@ def application() -> typer.Typer:
     app.callback()(_global)
     for panel, names in PANELS.items():
         for name in names:
-            module = import_module(f"scalevec.orchestrator.commands.{panel.lower()}.{name}")
+            module = import_module(f"scalevec.orchestrator.commands.{panel.lower()}.{_identifier(name)}")
             if name not in GROUPS:
-                app.command(name)(as_command(getattr(module, name)))
+                app.command(name)(as_command(getattr(module, _identifier(name))))
                 continue
             help_text, members = GROUPS[name]
             group = typer.Typer(help=help_text, no_args_is_help=True, rich_markup_mode=None)
@@ -91,6 +92,11 @@ def application() -> typer.Typer:
                 group.command(member)(as_command(getattr(module, member)))
             app.add_typer(group, name=name)
     return app
+
+
+def _identifier(name: str) -> str:
+    """The name of a command in Python: ``import`` is a word of the language."""
+    return f"{name}_" if iskeyword(name) else name
 
 
 def _version(asked: bool) -> None:

@@ -41,7 +41,7 @@ SourceName = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        help="A sweep (file or name), or a .csv or .parquet table.",
+        help="A sweep (file or name), or a table: .csv, .parquet, .jsonl, - for standard input.",
         autocompletion=completion.sources,
     ),
 ]
@@ -51,6 +51,14 @@ Reference = Annotated[
         metavar="ARM",
         help="Arm that the others are compared with (default: the sweep's own, else baseline).",
         autocompletion=completion.arms,
+    ),
+]
+Maps = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="NAME=COLUMN",
+        help="What a column of a table from elsewhere is, as in loss=val/loss; may be given again.",
     ),
 ]
 Jobs = Annotated[

@@ -9,6 +9,7 @@ from scalevec import analysis
 from scalevec.orchestrator.attempts.retry_policy import unreadable
 from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.sources.foreign import imported_tables, is_foreign
 from scalevec.orchestrator.sources.records import (
     compare_section,
     dropped_of,
@@ -48,11 +49,14 @@ class Source:
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
-def open_source(source: str, runs_dir: Path) -> Source:
-    """Return the sweep or table that ``source`` names.
+def open_source(source: str, runs_dir: Path, maps: Sequence[str] = ()) -> Source:
+    """Return the sweep or table that ``source`` names; ``maps`` say what columns of a table are.
 
     Raises :class:`InvalidInputError` or ``DataError`` where it names nothing usable.
     """
+    if maps or is_foreign(source):
+        table = imported_tables([source], maps)
+        return Source("standard-input" if source == "-" else Path(source).stem, table.rows)
     if Path(source).suffix in TABLES:
         return Source(Path(source).stem, analysis.read_table(source))
     sweep = open_sweep(source, runs_dir)

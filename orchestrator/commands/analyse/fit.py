@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from scalevec import analysis
 from scalevec.analysis.options import OptionChanges
-from scalevec.orchestrator.cli.options import RUNS, Output, Runs, SourceName
+from scalevec.orchestrator.cli.options import RUNS, Maps, Output, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.analyse.question import meanings_of
 from scalevec.orchestrator.sources.sources import open_source
@@ -14,9 +14,10 @@ def fit(
     source: SourceName,
     runs_dir: Runs = RUNS,
     given: OptionChanges = {},  # noqa: B006 (never changed)
+    maps: Maps = None,
     output: Output = None,
 ) -> Result:
     """Fit a scaling law to each arm."""
-    data = open_source(source, runs_dir)
+    data = open_source(source, runs_dir, maps or ())
     fits = analysis.fit(data.rows, replace(analysis.AnalysisOptions(**meanings_of(data)), **given))
     return Result([fit.to_dict() for fit in fits], "\n".join(map(analysis.fit_text, fits)), output=output)

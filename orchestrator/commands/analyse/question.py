@@ -1,5 +1,6 @@
 """What an analysis is asked: the options of the command line over those of the sweep file."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +14,14 @@ DEFAULT_REFERENCE = "baseline"
 
 
 def question(
-    source: str, runs_dir: Path, reference: str | None, given: OptionChanges
+    source: str,
+    runs_dir: Path,
+    reference: str | None,
+    given: OptionChanges,
+    maps: Sequence[str] | None = None,
 ) -> tuple[Source, str, AnalysisOptions]:
     """Return the rows that ``source`` names, the arm to compare with and the options."""
-    data = open_source(source, runs_dir)
+    data = open_source(source, runs_dir, maps or ())
     arm, options = reference_of(data, reference), options_of(data, given)
     keep_verdicts(data, reference_of(data, None) if data.compare else arm, declared_options(data))
     return data, arm, options

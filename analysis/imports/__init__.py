@@ -1,0 +1,1 @@
+"""Results from elsewhere: tables of other trackers, and what their columns mean here."""

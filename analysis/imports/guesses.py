@@ -1,0 +1,156 @@
+"""Which columns of a table from elsewhere are the loss, N, tokens, seed, state, ..., by their names."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+_OF_A_RUN = re.compile(r"^(config|summary|params?|hparams?|metrics?|args|data)[./]")
+_PARAMETERS = (
+    r"(n|num|total|model|non_embedding|trainable)?_?(params|parameters|param_count)(_non_embedding)?"
+)
+_TOKENS = r"(n|num|total|train|training)?_?tokens(_(seen|trained|total|consumed|processed))?"
+_HELD_OUT = r"(val|valid|validation|eval|test|heldout|held_out)"
+PATTERNS: Mapping[str, re.Pattern[str]] = {
+    target: re.compile(pattern)
+    for target, pattern in {
+        "steps": r"_?(global_|train_|max_)?steps?|(max_)?iter(ation)?s?",
+        "loss": rf"{_HELD_OUT}(_.*)?_loss(_final)?|(final_)?loss_{_HELD_OUT}",
+        "n_params": _PARAMETERS,
+        "n_tokens": _TOKENS,
+        "arm": r"arm|variant",
+        "rung": r"rung|model_size",
+        "seed": r"(random_|rng_|train_)?seed",
+        "status": r"state|status",
+        "run": r"(run_)?(id|uuid)|run",
+        "flops": r"(total_|train_)?flops",
+        "learning_rate": r"(max_|peak_)?(lr|learning_rate)",
+        "wall_s": r"_?runtime|wall_(s|time|clock)|duration(_s)?",
+        "optimizer": r"optim(izer)?(_name)?",
+        "schedule": r"(lr_)?schedule(r)?(_type)?",
+        "bytes_per_token": r"bytes_per_token",
+    }.items()
+}
+"""What a column is taken for, by its name in lower case with ``_`` for all other signs."""
+NEEDED = ("loss", "n_params", "n_tokens")
+TEXTS = ("arm", "rung", "run", "optimizer", "schedule", "status")
+_LAYERS = re.compile(r"(n|num)_(hidden_)?layers?|layers|depth")
+_WIDTH = re.compile(r"d_model|n_embd|hidden_size|hidden_dim|dim|width")
+_STEP_TOKENS = re.compile(r"(batch_tokens|tokens_per_(step|batch|iter))")
+_BATCH = re.compile(r"(global_|train_)?batch_size|batch_sequences")
+_LENGTH = re.compile(r"(sequence|seq|context|max_seq|block)_?(length|len|size)|n_ctx|max_length")
+_MULTIPLIES = re.compile(
+    r"(gradient_accumulation(_steps)?|grad_accum(_steps)?|world_size|num_devices|n_gpus?)"
+)
+_TRAIN_LOSS = re.compile(r"(train(ing)?_)?(.*_)?loss")
+
+
+@dataclass(frozen=True)
+class ColumnGuesses:
+    """An expression for each column of ours, and what could not be decided."""
+
+    columns: Mapping[str, str]
+    problems: Sequence[str] = ()
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+def plain_name(column: str) -> str:
+    """``column`` in lower case, without the place where trackers keep it: ``config.n_embd`` is ``n_embd``."""
+    name = str(column).strip()
+    while stripped := _OF_A_RUN.sub("", name, count=1):
+        if stripped == name:
+            break
+        name = stripped
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).rstrip("_")
+
+
+def is_training_loss(expression: str) -> bool:
+    """Whether ``expression`` looks like the name of a loss on the text that a model was trained on."""
+    name = plain_name(expression.strip("`"))
+    return bool(re.search(r"train", name)) and bool(_TRAIN_LOSS.fullmatch(name))
+
+
+def guessed(rows: pd.DataFrame, given: Mapping[str, str]) -> ColumnGuesses:
+    """Return what the columns of ``rows`` are by their names, where ``given`` does not say it."""
+    # What tells the arms apart is no setting that the two sides of a pair must share.
+    of_arm = given.get("arm", "").strip("`")
+    names = {str(column): plain_name(str(column)) for column in rows.columns if column != of_arm}
+    columns = dict(given)
+    problems: list[str] = []
+    notes: list[str] = []
+    for target, pattern in PATTERNS.items():
+        if target in given:
+            continue
+        candidates = [column for column, name in names.items() if pattern.fullmatch(name)]
+        chosen = _the_one(candidates, rows, target)
+        if chosen is not None:
+            columns[target] = quoted(chosen)
+        elif len(candidates) > 1:
+            what = f"{target} may be {', '.join(candidates)}: --map {target}={quoted(candidates[0])}"
+            (problems if target in NEEDED else notes).append(what)
+        elif target in NEEDED:
+            made = _made(target, names, columns)
+            if made.startswith("="):
+                columns[target] = made[1:]
+            else:
+                problems.append(made)
+    return ColumnGuesses(columns, problems, notes)
+
+
+def quoted(column: str) -> str:
+    """``column`` as an expression: in backticks unless it is a plain name."""
+    return column if column.isidentifier() else f"`{column}`"
+
+
+def _the_one(candidates: Sequence[str], rows: pd.DataFrame, target: str) -> str | None:
+    """The only candidate, the one with our own name, or the first of several that hold the same."""
+    exact = [column for column in candidates if column == target]
+    if exact or len(candidates) == 1:
+        return (exact or candidates)[0]
+    if len(candidates) > 1 and all(rows[other].equals(rows[candidates[0]]) for other in candidates[1:]):
+        return candidates[0]
+    return None
+
+
+def _made(target: str, names: Mapping[str, str], columns: Mapping[str, str]) -> str:
+    """``=EXPRESSION`` for a needed column that no name tells, or the sentence that asks for it."""
+    if target == "loss":
+        return _loss_of(names)
+    if target == "n_params":
+        layers, width = _only(_LAYERS, names), _only(_WIDTH, names)
+        if layers and width:
+            return f"=12 * {layers} * {width} * {width}"
+        return (
+            "no column of parameters: --map n_params=COLUMN, or --map 'n_params=12 * layers * width * width'"
+        )
+    return _tokens_of(names, columns)
+
+
+def _loss_of(names: Mapping[str, str]) -> str:
+    if "loss" in names:
+        return "=loss"
+    training = [column for column, name in names.items() if _TRAIN_LOSS.fullmatch(name)]
+    if training:
+        return f"no loss of held-out text: --map loss=COLUMN; of training text may be {', '.join(training)}"
+    return "no column of losses: --map loss=COLUMN"
+
+
+def _tokens_of(names: Mapping[str, str], columns: Mapping[str, str]) -> str:
+    steps = columns.get("steps")
+    per_step = _only(_STEP_TOKENS, names)
+    if steps and per_step:
+        return f"={steps} * {per_step}"
+    batch, length = _only(_BATCH, names), _only(_LENGTH, names)
+    more = [column for column, name in names.items() if _MULTIPLIES.fullmatch(name)]
+    if steps and batch and length and not more:
+        return f"={steps} * {batch} * {length}"
+    if steps and batch and length:
+        product = " * ".join([steps, batch, length, *map(quoted, more)])
+        return f"tokens may be a product that {', '.join(more)} belong to or not: --map 'n_tokens={product}'"
+    return "no column of tokens: --map n_tokens=COLUMN, or a product: --map 'n_tokens=_step * 524288'"
+
+
+def _only(pattern: re.Pattern[str], names: Mapping[str, str]) -> str | None:
+    matching = [column for column, name in names.items() if pattern.fullmatch(name)]
+    return quoted(matching[0]) if len(matching) == 1 else None

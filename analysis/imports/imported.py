@@ -1,0 +1,249 @@
+"""From tables of somebody else's to tidy rows: columns named, cells read, all problems said at once."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from scalevec.analysis.data.runs import HAS_RESULT, shortened
+from scalevec.analysis.data.where import computed
+from scalevec.analysis.errors import DataError
+from scalevec.analysis.imports.checks import checked_losses, checked_sizes, without_copies
+from scalevec.analysis.imports.files import GivenTable
+from scalevec.analysis.imports.guesses import (
+    NEEDED,
+    PATTERNS,
+    TEXTS,
+    guessed,
+    is_training_loss,
+)
+from scalevec.analysis.imports.values import is_blank, number, status
+
+MOST_PROBLEMS = 10
+UNITS = ("nats", "bits", "perplexity", "bits-per-byte")
+
+
+@dataclass(frozen=True)
+class ImportedTable:
+    """Tidy ``rows``; by source the expression of each of our columns; what a person should know."""
+
+    rows: pd.DataFrame
+    columns: Mapping[str, Mapping[str, str]]
+    notes: Sequence[str]
+
+
+@dataclass
+class _Found:
+    """What is found out about one table on its way."""
+
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def imported(tables: Sequence[GivenTable], given: Sequence[str] = (), unit: str = "nats") -> ImportedTable:
+    """Tidy rows of ``tables``, one below the other.
+
+    Args:
+        tables: As they were read; each has columns of its own.
+        given: ``NAME=EXPRESSION`` of our columns (``loss=val/loss``); of several for one name the first that
+            a table can compute counts.
+        unit: Of the losses, one of :data:`UNITS`: bits and perplexity become nats/token, and so do bits per
+            byte where a column ``bytes_per_token`` is known.
+
+    Returns:
+        The rows, with the columns that were found, and all others by the names that they had.
+
+    Raises:
+        DataError: What is ambiguous, missing or cannot be read, all of it, with rows.
+    """
+    wanted, columns, found, parts = parsed_maps(given), {}, _Found(), []
+    for table in tables:
+        of_table = _Found()
+        chosen = _columns_of(table.rows, wanted, of_table)
+        columns[table.name] = chosen
+        parts.append(_tidy(table.rows.reset_index(drop=True), chosen, unit, of_table))
+        if of_table.problems:
+            found.problems += [f"{table.name}:", *(f"  {problem}" for problem in of_table.problems)]
+        found.notes += [f"{table.name}: {note}" for note in of_table.notes]
+    if found.problems:
+        more = len(found.problems) - MOST_PROBLEMS
+        lines = [*found.problems[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
+        raise DataError("\n".join(lines))
+    return ImportedTable(pd.concat(parts, ignore_index=True), columns, found.notes)
+
+
+def parsed_maps(given: Sequence[str]) -> dict[str, list[str]]:
+    """``NAME=EXPRESSION`` by name. Raises :class:`DataError`."""
+    wanted: dict[str, list[str]] = {}
+    for text in given:
+        name, _, expression = (part.strip() for part in text.partition("="))
+        if not name.isidentifier() or not expression:
+            raise DataError(
+                f"--map is {text!r}; allowed: NAME=COLUMN or NAME=EXPRESSION, as in loss=val/loss; names: "
+                f"{', '.join(PATTERNS)}"
+            )
+        wanted.setdefault(name, []).append(expression)
+    return wanted
+
+
+def _columns_of(rows: pd.DataFrame, wanted: Mapping[str, Sequence[str]], found: _Found) -> dict[str, str]:
+    """The expression of each of our columns: as it is wanted, else guessed by names."""
+    given: dict[str, str] = {}
+    for name, expressions in wanted.items():
+        able = [expression for expression in expressions if _problem_of(rows, expression) is None]
+        given[name] = (able or expressions)[0]
+        if not able:
+            found.problems.append(f"--map {name}={expressions[0]}: {_problem_of(rows, expressions[0])}")
+    guesses = guessed(rows, given)
+    found.problems += guesses.problems
+    found.notes += guesses.notes
+    return dict(guesses.columns)
+
+
+def _problem_of(rows: pd.DataFrame, expression: str) -> str | None:
+    """Why ``rows`` cannot give ``expression``."""
+    if _column_named(rows, expression) is not None:
+        return None
+    try:
+        computed(_numeric(rows), expression)
+    except DataError as error:
+        return str(error)
+    return None
+
+
+def _column_named(rows: pd.DataFrame, expression: str) -> str | None:
+    """The column that ``expression`` is the name of, with or without backticks."""
+    name = expression.strip()
+    return next((column for column in (name, name.strip("`")) if column in rows.columns), None)
+
+
+def _numeric(rows: pd.DataFrame) -> pd.DataFrame:
+    """``rows`` with columns of numbers as such, and all others as text."""
+    columns = {}
+    for name in rows.columns:
+        read = [None if is_blank(cell) else number(cell) for cell in rows[name]]
+        known = [
+            blank or value is not None for blank, value in zip(map(is_blank, rows[name]), read, strict=True)
+        ]
+        columns[name] = (
+            pd.Series(read, dtype=float) if all(known) else rows[name].map(str, na_action="ignore")
+        )
+    return pd.DataFrame(columns)
+
+
+def _tidy(rows: pd.DataFrame, columns: Mapping[str, str], unit: str, found: _Found) -> pd.DataFrame:
+    if any(name not in columns for name in NEEDED) or found.problems:
+        return pd.DataFrame()
+    table = pd.DataFrame(index=rows.index)
+    for name, expression in columns.items():
+        if name != "status":
+            table[name] = (
+                _texts(rows, expression)
+                if name in TEXTS or name not in PATTERNS
+                else _numbers(rows, name, expression, found)
+            )
+    table["status"] = _statuses(rows, columns, table["loss"], found)
+    if "seed" in table:
+        table["seed"] = _seeds(table["seed"], table["status"], found)
+    if is_training_loss(columns["loss"]):
+        found.notes.append(
+            f"{columns['loss']} looks like the loss of the training text, not of held-out text"
+        )
+    checked_sizes(table, found.problems)
+    table["loss"] = checked_losses(table, unit, found.problems, found.notes)
+    table = without_copies(pd.concat([table, _others(rows, columns)], axis=1), found.problems, found.notes)
+    return _ended(table, found)
+
+
+def _ended(table: pd.DataFrame, found: _Found) -> pd.DataFrame:
+    """The runs with a result. Of others nobody planned that they be there: they leave no pair incomplete."""
+    without = ~table["status"].isin(HAS_RESULT)
+    for name, rows in table[without].groupby("status"):
+        found.notes.append(f"left out: {len(rows)} {name} (rows {shortened((rows.index + 1).tolist())})")
+    return table[~without]
+
+
+def _texts(rows: pd.DataFrame, expression: str) -> "pd.Series[str]":
+    column = _column_named(rows, expression)
+    cells = rows[column] if column is not None else computed(_numeric(rows), expression)
+    return cells.map(lambda cell: "" if is_blank(cell) else str(cell).strip()).astype(object)
+
+
+def _numbers(rows: pd.DataFrame, name: str, expression: str, found: _Found) -> "pd.Series[float]":
+    column = _column_named(rows, expression)
+    cells = rows[column] if column is not None else computed(_numeric(rows), expression)
+    if name == "seed":  # may be a name
+        return cells
+    read = [None if is_blank(cell) else number(cell) for cell in cells]
+    wrong = [
+        f"row {row}: {str(cell)[:30]!r}"
+        for row, (cell, value) in enumerate(zip(cells, read, strict=True), 1)
+        if not is_blank(cell) and value is None
+    ]
+    if wrong:
+        found.problems.append(f"{name}={expression} holds what is no number: {shortened(wrong)}")
+    return pd.Series(read, rows.index, dtype=float)
+
+
+def _statuses(
+    rows: pd.DataFrame, columns: Mapping[str, str], loss: "pd.Series[float]", found: _Found
+) -> "pd.Series[str]":
+    """A run that ended with a loss of nan or inf has diverged; one that ended without any failed."""
+    expression = columns.get("status")
+    given = _texts(rows, expression) if expression else pd.Series("", rows.index)
+    read = given.map(lambda cell: "completed" if cell == "" else status(cell)).astype(object)
+    unknown = given[read.isna()].unique()
+    if len(unknown):
+        found.problems.append(
+            f"status={expression} holds {shortened([repr(word) for word in unknown])}; known: "
+            "finished, completed, crashed, failed, killed, running, diverged and words like these"
+        )
+    column = _column_named(rows, columns["loss"])
+    silent = rows[column].map(is_blank) if column is not None else loss.isna()
+    ended = read == "completed"
+    if (ended & silent).any():
+        found.notes.append(f"rows {_listed(ended & silent)} ended without a loss: failed")
+    return read.mask(ended & ~np.isfinite(loss), "diverged").mask(ended & silent, "failed")
+
+
+def _seeds(cells: "pd.Series[Any]", statuses: "pd.Series[str]", found: _Found) -> "pd.Series[Any]":
+    """Whole numbers, else names; a run without one repeats no other."""
+    blank = cells.map(is_blank)
+    missing = blank & (statuses == "completed")
+    if missing.any():
+        found.notes.append(f"rows {_listed(missing)} have no seed: they pair with no run")
+    read = cells[~blank].map(number)
+    if read.notna().all() and (read % 1 == 0).all():
+        return cells.map(lambda cell: None if is_blank(cell) else int(number(cell) or 0)).astype("Int64")
+    return cells.map(lambda cell: None if is_blank(cell) else str(cell)).astype(object)
+
+
+def _listed(which: "pd.Series[bool]") -> str:
+    return shortened((np.flatnonzero(which) + 1).tolist())
+
+
+def _others(rows: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
+    """All columns that are none of ours, numbers as such; one with a name of ours gets another."""
+    taken = {_column_named(rows, expression) for expression in columns.values()}
+    rest = _numeric(rows[[name for name in rows.columns if name not in taken]])
+    return rest.rename(
+        columns={name: f"given.{name}" for name in rest.columns if name in {*columns, "status"}}
+    )
+
+
+def repeated(columns: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The options ``--map`` that choose the same columns again, each once."""
+    maps = (f"{name}={expression}" for of_table in columns.values() for name, expression in of_table.items())
+    return list(dict.fromkeys(maps))
+
+
+def mapping_lines(columns: Mapping[str, Mapping[str, str]], rows: pd.DataFrame) -> Iterator[str]:
+    """What was taken for what, by table, with the first value of each of our columns."""
+    for source, of_table in columns.items():
+        yield f"{source}:"
+        for name, expression in of_table.items():
+            first = rows[name].dropna()
+            example = f"  (as in {first.iloc[0]})" if len(first) else ""
+            yield f"  {name:16} {expression}{example}"

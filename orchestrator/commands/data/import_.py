@@ -1,0 +1,44 @@
+"""``scalevec import``: results of other trackers as a tidy table."""
+
+import io
+import shlex
+from typing import Annotated, Literal
+
+import typer
+
+from scalevec.orchestrator.cli.options import Maps, Output
+from scalevec.orchestrator.cli.output import Result
+
+Unit = Literal["nats", "bits", "perplexity", "bits-per-byte"]
+
+
+def import_(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="Exports of runs: .csv, .tsv, .jsonl, .parquet; - for standard input.",
+        ),
+    ],
+    maps: Maps = None,
+    unit: Annotated[Unit, typer.Option(help="What the losses are in, per token.")] = "nats",
+    output: Output = None,
+) -> Result:
+    """Turn results of other trackers into a tidy table, one row per run.
+
+    Columns are found by their names (val/loss, config.optimizer, 10.6M); what was taken for what, and the
+    command that says it in full, go to standard error. What is ambiguous is refused.
+    """
+    from scalevec.analysis.imports.imported import repeated
+    from scalevec.orchestrator.progress import note
+    from scalevec.orchestrator.sources.foreign import imported_tables
+
+    table = imported_tables(sources, maps or [], unit)
+    options = [word for text in repeated(table.columns) for word in ("--map", text)]
+    note(f"the same again: {shlex.join(['scalevec', 'import', *sources, *options, '--unit', unit])}")
+    stream = io.StringIO()
+    table.rows.to_csv(stream, index=False)
+    columns = {name: dict(chosen) for name, chosen in table.columns.items()}
+    plain = table.rows.astype(object).where(table.rows.notna(), None)
+    record = {"rows": plain.to_dict("records"), "columns": columns, "notes": list(table.notes)}
+    return Result(record, stream.getvalue(), output=output)

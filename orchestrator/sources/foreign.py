@@ -1,0 +1,29 @@
+"""Results of other trackers as tidy rows; what was taken for what goes to standard error."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.sources.sweep_files import TABLES
+
+if TYPE_CHECKING:
+    from scalevec.analysis.imports.imported import ImportedTable
+
+
+def is_foreign(source: str) -> bool:
+    """Whether ``source`` is standard input, or a file of a kind that only other programs write."""
+    from scalevec.analysis.imports.files import STANDARD_INPUT, SUFFIXES
+
+    return source == STANDARD_INPUT or Path(source).suffix.lower() in set(SUFFIXES) - set(TABLES)
+
+
+def imported_tables(sources: Sequence[str], maps: Sequence[str], unit: str = "nats") -> "ImportedTable":
+    """Return the rows of ``sources``. Raises ``DataError``."""
+    from scalevec.analysis.imports.files import read_given
+    from scalevec.analysis.imports.imported import imported, mapping_lines
+
+    table = imported([read_given(source) for source in sources], maps, unit)
+    for line in [*mapping_lines(table.columns, table.rows), *(f"note: {text}" for text in table.notes)]:
+        note(line)
+    return table

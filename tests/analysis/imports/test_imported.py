@@ -1,0 +1,268 @@
+"""Tables of other trackers become tidy rows, or are refused with all that is wrong at once."""
+
+import io
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from scalevec import analysis
+from scalevec.analysis.errors import DataError
+from scalevec.analysis.imports.files import GivenTable, read_given, table_of
+from scalevec.analysis.imports.imported import ImportedTable, imported, repeated
+
+
+def from_csv(tmp_path, text: str, *maps: str, unit: str = "nats") -> ImportedTable:
+    path = tmp_path / "export.csv"
+    path.write_text(text)
+    return imported([read_given(str(path))], maps, unit)
+
+
+def refusal(tmp_path, text: str, *maps: str, unit: str = "nats") -> str:
+    with pytest.raises(DataError) as refused:
+        from_csv(tmp_path, text, *maps, unit=unit)
+    return str(refused.value)
+
+
+EXPORT = """\
+Name,State,_step,config.batch_size,config.block_size,config.seed,train/loss,val/loss,model/params,Runtime
+a,finished,1000,32,1024,1,3.1,3.2,10.6M,100
+b,finished,1000,32,1024,2,3.0,3.1,"10,600,000",90
+"""
+
+
+def test_columns_are_known_by_their_names_and_numbers_as_they_are_written(tmp_path):
+    rows = from_csv(tmp_path, EXPORT).rows
+    assert rows["loss"].tolist() == [3.2, 3.1]
+    assert rows["n_params"].tolist() == [10.6e6, 10.6e6]
+    assert rows["n_tokens"].tolist() == [1000 * 32 * 1024] * 2
+    assert rows["seed"].tolist() == [1, 2]
+    assert rows["status"].tolist() == ["completed"] * 2
+    assert rows["train/loss"].tolist() == [3.1, 3.0]
+
+
+def test_the_maps_that_are_said_choose_the_same_columns_again(tmp_path):
+    first = from_csv(tmp_path, EXPORT)
+    again = from_csv(tmp_path, EXPORT, *repeated(first.columns))
+    pd.testing.assert_frame_equal(first.rows[sorted(first.rows)], again.rows[sorted(again.rows)])
+
+
+def test_what_tells_the_arms_apart_is_no_setting_of_pairs(tmp_path):
+    text = (
+        EXPORT.replace("Runtime", "config.optimizer")
+        .replace(",100\n", ",adamw\n")
+        .replace(",90\n", ",muon\n")
+    )
+    rows = from_csv(tmp_path, text, "arm=config.optimizer").rows
+    assert rows["arm"].tolist() == ["adamw", "muon"]
+    assert "optimizer" not in rows
+
+
+def test_parameters_follow_from_layers_and_width(tmp_path):
+    text = "loss,tokens,n_layer,n_embd\n3.2,1e9,6,384\n"
+    assert from_csv(tmp_path, text).rows["n_params"].tolist() == [12 * 6 * 384**2]
+
+
+@pytest.mark.parametrize(
+    ("state", "loss", "status"),
+    [
+        ("finished", "3.2", "completed"),
+        ("FINISHED", "nan", "diverged"),
+        ("diverged", "3.2", "diverged"),
+        ("finished", "", None),
+        ("crashed", "3.2", None),
+        ("running", "3.9", None),
+    ],
+)
+def test_the_state_of_a_run_and_its_loss_say_whether_it_has_a_result(tmp_path, state, loss, status):
+    text = f"loss,tokens,params,state\n3.0,1e9,1e6,finished\n{loss},1e9,1e6,{state}\n"
+    table = from_csv(tmp_path, text)
+    assert table.rows["status"].tolist() == ["completed", *([status] if status else [])]
+    assert any("left out: 1" in note and "(rows 2)" in note for note in table.notes) == (status is None)
+
+
+def test_several_candidates_for_the_loss_are_refused_with_the_option_that_chooses(tmp_path):
+    message = refusal(tmp_path, "val/loss,eval/loss,tokens,params\n3.2,3.3,1e9,1e6\n")
+    assert "loss may be val/loss, eval/loss: --map loss=`val/loss`" in message
+
+
+def test_a_training_loss_is_never_guessed_and_warned_of_when_it_is_chosen(tmp_path):
+    text = "train/loss,tokens,params\n3.2,1e9,1e6\n"
+    assert "of training text may be train/loss" in refusal(tmp_path, text)
+    notes = from_csv(tmp_path, text, "loss=train/loss").notes
+    assert any("looks like the loss of the training text" in note for note in notes)
+
+
+def test_devices_or_accumulation_beside_the_batch_make_tokens_ambiguous(tmp_path):
+    text = "loss,step,batch_size,seq_len,grad_accum,params\n3.2,1000,8,512,4,1e6\n"
+    message = refusal(tmp_path, text)
+    assert "--map 'n_tokens=step * batch_size * seq_len * grad_accum'" in message
+    rows = from_csv(tmp_path, text, "n_tokens=step * batch_size * seq_len * grad_accum").rows
+    assert rows["n_tokens"].tolist() == [1000 * 8 * 512 * 4]
+
+
+def test_all_that_is_wrong_is_said_at_once_with_its_rows(tmp_path):
+    text = "loss,tokens,params,state\n3.2,1e9,10.6M,finished\nthree,1e9,10.6,finished\n3.1,many,1e6,odd\n"
+    message = refusal(tmp_path, text)
+    for part in (
+        "loss=loss holds what is no number: row 2: 'three'",
+        "n_tokens=tokens holds what is no number: row 3: 'many'",
+        "'odd'",
+        "n_params of rows 2 is below 10,000",
+    ):
+        assert part in message
+
+
+def test_perplexities_are_told_by_their_size_and_taken_when_they_are_named(tmp_path):
+    text = "loss,tokens,params\n24.5,1e9,1e6\n20.1,2e9,1e6\n"
+    assert "a perplexity?" in refusal(tmp_path, text)
+    assert from_csv(tmp_path, text, unit="perplexity").rows["loss"].tolist() == [
+        math.log(24.5),
+        math.log(20.1),
+    ]
+
+
+def test_bits_become_nats_and_bits_per_byte_do_where_the_bytes_of_a_token_are_known(tmp_path):
+    text = "loss,tokens,params,bytes_per_token\n4,1e9,1e6,2.5\n"
+    assert from_csv(tmp_path, text, unit="bits").rows["loss"][0] == 4 * math.log(2)
+    assert from_csv(tmp_path, text, unit="bits-per-byte").rows["loss"][0] == 4 * math.log(2) * 2.5
+    unknown = from_csv(tmp_path, text.replace("bytes_per_token", "other"), unit="bits-per-byte")
+    assert unknown.rows["loss"][0] == 4
+    assert "--unit bits-per-byte" in unknown.notes[0]
+
+
+def test_a_row_that_repeats_another_is_left_out_and_a_run_with_two_results_is_refused(tmp_path):
+    head, row = "id,loss,tokens,params\n", "r1,3.2,1e9,1e6\n"
+    copies = from_csv(tmp_path, head + row + row)
+    assert len(copies.rows) == 1
+    assert "rows 2 repeat others" in copies.notes[0]
+    assert "rows 1, 2 are of the same runs (r1)" in refusal(tmp_path, head + row + row.replace("3.2", "3.1"))
+
+
+def test_projects_with_other_columns_go_one_below_the_other(tmp_path):
+    (tmp_path / "one.csv").write_text("val/loss,tokens,params,arm\n3.2,1e9,1e6,a\n")
+    records = [
+        {"eval": {"loss": 3.0}, "config": {"n_params": {"value": 2e6}, "arm": "b"}, "total_tokens": 2e9}
+    ]
+    (tmp_path / "two.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    table = imported([read_given(str(tmp_path / name)) for name in ("one.csv", "two.jsonl")])
+    assert table.rows[["arm", "loss", "n_params", "n_tokens"]].to_numpy().tolist() == [
+        ["a", 3.2, 1e6, 1e9],
+        ["b", 3.0, 2e6, 2e9],
+    ]
+
+
+def test_a_file_can_be_one_arm(tmp_path):
+    assert from_csv(tmp_path, EXPORT, "arm='muon'").rows["arm"].tolist() == ["muon"] * 2
+    assert "what is no number: row 1: 'muon'" in refusal(tmp_path, EXPORT, "loss='muon'")
+
+
+@pytest.mark.parametrize("text", ["loss", "=val/loss", "loss=", "a b=c"])
+def test_a_map_that_is_none_is_refused_with_the_form(tmp_path, text):
+    assert "NAME=COLUMN" in refusal(tmp_path, EXPORT, text)
+
+
+def test_a_column_that_is_not_there_is_named_with_the_nearest(tmp_path):
+    assert "nearest: 'train/loss'" in refusal(tmp_path, EXPORT, "loss=`trian/loss`")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("x.txt", "", "ends in '.txt'; allowed: .csv"),
+        ("x.csv", "a,b\n", "has no rows"),
+        ("x.jsonl", '{"a": 1}\n{"a":\n', "x.jsonl:2: not JSON"),
+        ("x.jsonl", "[1]\n", "one JSON object on every line"),
+        ("x.parquet", "no parquet", "cannot be read as parquet"),
+    ],
+)
+def test_a_file_that_is_none_is_refused_by_name(tmp_path, name, text, why):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=why):
+        read_given(str(tmp_path / name))
+
+
+def test_standard_input_is_csv_or_json_lines(monkeypatch):
+    for text in ("loss,tokens,params\n3.2,1e9,1e6\n", '{"loss": 3.2, "tokens": 1e9, "params": 1e6}\n'):
+        monkeypatch.setattr("sys.stdin", io.StringIO(text))
+        assert imported([read_given("-")]).rows["loss"].tolist() == [3.2]
+
+
+def dirty_export(rng: np.random.Generator) -> pd.DataFrame:
+    """Sixty runs of two optimizers at five sizes and six seeds, as a tracker exports them."""
+    rows = []
+    for arm, gain in (("adamw", 1.0), ("muon", 1.2)):
+        for size in (10.6e6, 21.2e6, 42.5e6, 85e6, 170e6):
+            for seed in range(6):
+                steps = round(20 * size / 65_536)
+                loss = 40 * (gain * 6 * size * steps * 65_536) ** -0.07 * math.exp(rng.normal(0, 2e-3))
+                rows.append(
+                    {
+                        "Name": f"{arm}-{size:.3g}-{seed}",
+                        "State": "finished",
+                        "config.optimizer": arm,
+                        "config.seed": str(seed),
+                        "summary.val/loss": f"{loss:.5f}",
+                        "summary.train/loss": f"{loss - 0.05:.5f}",
+                        "config.params": f"{size / 1e6:g}M" if seed % 2 else f"{size:,.0f}",
+                        "_step": str(steps),
+                        "config.batch_tokens": "65,536",
+                    }
+                )
+    table = pd.DataFrame(rows)
+    table.loc[[3, 40], "State"] = "crashed"
+    table.loc[[3, 40], "summary.val/loss"] = ""
+    table.loc[17, "summary.val/loss"] = "NaN"
+    table.loc[25, "config.seed"] = ""
+    return table
+
+
+def test_sixty_runs_with_the_usual_dirt_give_the_verdict_of_a_table_made_by_hand(tmp_path):
+    export = dirty_export(np.random.default_rng(0))
+    export.to_csv(tmp_path / "export.csv", index=False)
+    table = imported([read_given(str(tmp_path / "export.csv"))], ["arm=config.optimizer"])
+
+    clean = export.drop(index=[3, 40])
+    millions = clean["config.params"].str.endswith("M")
+    by_hand = pd.DataFrame(
+        {
+            "arm": clean["config.optimizer"],
+            "n_params": np.where(
+                millions,
+                clean["config.params"].str.rstrip("M").where(millions, "0").astype(float) * 1e6,
+                clean["config.params"].str.replace(",", "").where(~millions, "0").astype(float),
+            ),
+            "n_tokens": clean["_step"].astype(float) * 65_536,
+            "seed": pd.to_numeric(clean["config.seed"]).astype("Int64"),
+            "loss": pd.to_numeric(clean["summary.val/loss"], errors="coerce"),
+            "status": np.where(clean["summary.val/loss"] == "NaN", "diverged", "completed"),
+        }
+    )
+    ours, theirs = (
+        analysis.compare(rows, reference="adamw", n_convention="as-given", bootstrap=200)[0]
+        for rows in (table.rows, by_hand)
+    )
+    assert ours.verdict == theirs.verdict == "better"
+    assert ours.pairs == theirs.pairs
+    assert ours.loss_difference.interval == pytest.approx(theirs.loss_difference.interval, rel=1e-6)
+
+
+def test_records_of_records_become_columns_and_lists_stay_text():
+    table = table_of([{"a": {"b": 1, "c": [1, 2]}}, {"a": {"b": 2}, "d": None}])
+    assert table["a.b"].tolist() == [1, 2]
+    assert table["a.c"].tolist() == ["[1, 2]", None]
+
+
+def test_a_table_of_no_use_never_ends_in_another_error():
+    rng = np.random.default_rng(1)
+    cells = ["", "nan", "3.2", "10.6M", "finished", "-", "1e400", "0x1", None, True, -1, {"a": 1}, "\0"]
+    names = ["loss", "val/loss", "tokens", "params", "seed", "state", "_step", "batch_size", "id", "`"]
+    for _ in range(150):
+        columns = rng.choice(names, rng.integers(1, len(names)), replace=False)
+        rows = [{str(name): cells[rng.integers(len(cells))] for name in columns} for _ in range(4)]
+        try:
+            imported([GivenTable("fuzz", table_of(rows))])
+        except DataError:
+            continue
