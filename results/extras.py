@@ -4,9 +4,13 @@ import shlex
 from pathlib import Path
 from typing import Literal
 
-Extra = Literal["ray", "postgresql"]
+Extra = Literal["ray", "postgresql", "tensorboard"]
 _ROOT = Path(__file__).resolve().parents[1]
-REQUIREMENTS: dict[Extra, str] = {"ray": "ray[default]>=2.40", "postgresql": "psycopg[binary]>=3.2"}
+REQUIREMENTS: dict[Extra, str] = {
+    "ray": "ray[default]>=2.40",
+    "postgresql": "psycopg[binary]>=3.2",
+    "tensorboard": "tensorboard>=2.15",
+}
 """What each extra of pyproject.toml stands for; a test compares them."""
 
 

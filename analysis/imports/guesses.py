@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-_OF_A_RUN = re.compile(r"^(config|summary|params?|hparams?|metrics?|args|data)[./]")
+_OF_A_RUN = re.compile(r"^(config|summary|params?|hparams?|metrics?|args|data|model)[./]")
 _PARAMETERS = (
     r"(n|num|total|model|non_embedding|trainable)?_?(params|parameters|param_count)(_non_embedding)?"
 )
@@ -90,11 +90,11 @@ def guessed(rows: pd.DataFrame, given: Mapping[str, str]) -> ColumnGuesses:
             what = f"{target} may be {', '.join(candidates)}: --map {target}={quoted(candidates[0])}"
             (problems if target in NEEDED else notes).append(what)
         elif target in NEEDED:
-            made = _made(target, names, columns)
-            if made.startswith("="):
-                columns[target] = made[1:]
+            expression = _computed_from(target, names, columns)
+            if expression.startswith("="):
+                columns[target] = expression[1:]
             else:
-                problems.append(made)
+                problems.append(expression)
     return ColumnGuesses(columns, problems, notes)
 
 
@@ -113,7 +113,7 @@ def _the_one(candidates: Sequence[str], rows: pd.DataFrame, target: str) -> str 
     return None
 
 
-def _made(target: str, names: Mapping[str, str], columns: Mapping[str, str]) -> str:
+def _computed_from(target: str, names: Mapping[str, str], columns: Mapping[str, str]) -> str:
     """``=EXPRESSION`` for a needed column that no name tells, or the sentence that asks for it."""
     if target == "loss":
         return _loss_of(names)

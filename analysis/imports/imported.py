@@ -11,7 +11,7 @@ from scalevec.analysis.data.runs import HAS_RESULT, shortened
 from scalevec.analysis.data.where import computed
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.imports.checks import checked_losses, checked_sizes, without_copies
-from scalevec.analysis.imports.files import GivenTable
+from scalevec.analysis.imports.given_tables import GivenTable
 from scalevec.analysis.imports.guesses import (
     NEEDED,
     PATTERNS,
@@ -35,7 +35,7 @@ class ImportedTable:
 
 
 @dataclass
-class _Found:
+class _Findings:
     """What is found out about one table on its way."""
 
     problems: list[str] = field(default_factory=list)
@@ -58,20 +58,20 @@ def imported(tables: Sequence[GivenTable], given: Sequence[str] = (), unit: str 
     Raises:
         DataError: What is ambiguous, missing or cannot be read, all of it, with rows.
     """
-    wanted, columns, found, parts = parsed_maps(given), {}, _Found(), []
+    wanted, columns, findings, parts = parsed_maps(given), {}, _Findings(), []
     for table in tables:
-        of_table = _Found()
+        of_table = _Findings()
         chosen = _columns_of(table.rows, wanted, of_table)
         columns[table.name] = chosen
         parts.append(_tidy(table.rows.reset_index(drop=True), chosen, unit, of_table))
         if of_table.problems:
-            found.problems += [f"{table.name}:", *(f"  {problem}" for problem in of_table.problems)]
-        found.notes += [f"{table.name}: {note}" for note in of_table.notes]
-    if found.problems:
-        more = len(found.problems) - MOST_PROBLEMS
-        lines = [*found.problems[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
+            findings.problems += [f"{table.name}:", *(f"  {problem}" for problem in of_table.problems)]
+        findings.notes += [f"{table.name}: {note}" for note in of_table.notes]
+    if findings.problems:
+        more = len(findings.problems) - MOST_PROBLEMS
+        lines = [*findings.problems[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
         raise DataError("\n".join(lines))
-    return ImportedTable(pd.concat(parts, ignore_index=True), columns, found.notes)
+    return ImportedTable(pd.concat(parts, ignore_index=True), columns, findings.notes)
 
 
 def parsed_maps(given: Sequence[str]) -> dict[str, list[str]]:
@@ -88,17 +88,19 @@ def parsed_maps(given: Sequence[str]) -> dict[str, list[str]]:
     return wanted
 
 
-def _columns_of(rows: pd.DataFrame, wanted: Mapping[str, Sequence[str]], found: _Found) -> dict[str, str]:
+def _columns_of(
+    rows: pd.DataFrame, wanted: Mapping[str, Sequence[str]], findings: _Findings
+) -> dict[str, str]:
     """The expression of each of our columns: as it is wanted, else guessed by names."""
     given: dict[str, str] = {}
     for name, expressions in wanted.items():
         able = [expression for expression in expressions if _problem_of(rows, expression) is None]
         given[name] = (able or expressions)[0]
         if not able:
-            found.problems.append(f"--map {name}={expressions[0]}: {_problem_of(rows, expressions[0])}")
+            findings.problems.append(f"--map {name}={expressions[0]}: {_problem_of(rows, expressions[0])}")
     guesses = guessed(rows, given)
-    found.problems += guesses.problems
-    found.notes += guesses.notes
+    findings.problems += guesses.problems
+    findings.notes += guesses.notes
     return dict(guesses.columns)
 
 
@@ -133,8 +135,8 @@ def _numeric(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _tidy(rows: pd.DataFrame, columns: Mapping[str, str], unit: str, found: _Found) -> pd.DataFrame:
-    if any(name not in columns for name in NEEDED) or found.problems:
+def _tidy(rows: pd.DataFrame, columns: Mapping[str, str], unit: str, findings: _Findings) -> pd.DataFrame:
+    if any(name not in columns for name in NEEDED) or findings.problems:
         return pd.DataFrame()
     table = pd.DataFrame(index=rows.index)
     for name, expression in columns.items():
@@ -142,26 +144,28 @@ def _tidy(rows: pd.DataFrame, columns: Mapping[str, str], unit: str, found: _Fou
             table[name] = (
                 _texts(rows, expression)
                 if name in TEXTS or name not in PATTERNS
-                else _numbers(rows, name, expression, found)
+                else _numbers(rows, name, expression, findings)
             )
-    table["status"] = _statuses(rows, columns, table["loss"], found)
+    table["status"] = _statuses(rows, columns, table["loss"], findings)
     if "seed" in table:
-        table["seed"] = _seeds(table["seed"], table["status"], found)
+        table["seed"] = _seeds(table["seed"], table["status"], findings)
     if is_training_loss(columns["loss"]):
-        found.notes.append(
+        findings.notes.append(
             f"{columns['loss']} looks like the loss of the training text, not of held-out text"
         )
-    checked_sizes(table, found.problems)
-    table["loss"] = checked_losses(table, unit, found.problems, found.notes)
-    table = without_copies(pd.concat([table, _others(rows, columns)], axis=1), found.problems, found.notes)
-    return _ended(table, found)
+    checked_sizes(table, findings.problems)
+    table["loss"] = checked_losses(table, unit, findings.problems, findings.notes)
+    table = without_copies(
+        pd.concat([table, _others(rows, columns)], axis=1), findings.problems, findings.notes
+    )
+    return _ended(table, findings)
 
 
-def _ended(table: pd.DataFrame, found: _Found) -> pd.DataFrame:
+def _ended(table: pd.DataFrame, findings: _Findings) -> pd.DataFrame:
     """The runs with a result. Of others nobody planned that they be there: they leave no pair incomplete."""
     without = ~table["status"].isin(HAS_RESULT)
     for name, rows in table[without].groupby("status"):
-        found.notes.append(f"left out: {len(rows)} {name} (rows {shortened((rows.index + 1).tolist())})")
+        findings.notes.append(f"left out: {len(rows)} {name} (rows {shortened((rows.index + 1).tolist())})")
     return table[~without]
 
 
@@ -171,7 +175,7 @@ def _texts(rows: pd.DataFrame, expression: str) -> "pd.Series[str]":
     return cells.map(lambda cell: "" if is_blank(cell) else str(cell).strip()).astype(object)
 
 
-def _numbers(rows: pd.DataFrame, name: str, expression: str, found: _Found) -> "pd.Series[float]":
+def _numbers(rows: pd.DataFrame, name: str, expression: str, findings: _Findings) -> "pd.Series[float]":
     column = _column_named(rows, expression)
     cells = rows[column] if column is not None else computed(_numeric(rows), expression)
     if name == "seed":  # may be a name
@@ -183,12 +187,12 @@ def _numbers(rows: pd.DataFrame, name: str, expression: str, found: _Found) -> "
         if not is_blank(cell) and value is None
     ]
     if wrong:
-        found.problems.append(f"{name}={expression} holds what is no number: {shortened(wrong)}")
+        findings.problems.append(f"{name}={expression} holds what is no number: {shortened(wrong)}")
     return pd.Series(read, rows.index, dtype=float)
 
 
 def _statuses(
-    rows: pd.DataFrame, columns: Mapping[str, str], loss: "pd.Series[float]", found: _Found
+    rows: pd.DataFrame, columns: Mapping[str, str], loss: "pd.Series[float]", findings: _Findings
 ) -> "pd.Series[str]":
     """A run that ended with a loss of nan or inf has diverged; one that ended without any failed."""
     expression = columns.get("status")
@@ -196,7 +200,7 @@ def _statuses(
     read = given.map(lambda cell: "completed" if cell == "" else status(cell)).astype(object)
     unknown = given[read.isna()].unique()
     if len(unknown):
-        found.problems.append(
+        findings.problems.append(
             f"status={expression} holds {shortened([repr(word) for word in unknown])}; known: "
             "finished, completed, crashed, failed, killed, running, diverged and words like these"
         )
@@ -204,16 +208,16 @@ def _statuses(
     silent = rows[column].map(is_blank) if column is not None else loss.isna()
     ended = read == "completed"
     if (ended & silent).any():
-        found.notes.append(f"rows {_listed(ended & silent)} ended without a loss: failed")
+        findings.notes.append(f"rows {_listed(ended & silent)} ended without a loss: failed")
     return read.mask(ended & ~np.isfinite(loss), "diverged").mask(ended & silent, "failed")
 
 
-def _seeds(cells: "pd.Series[Any]", statuses: "pd.Series[str]", found: _Found) -> "pd.Series[Any]":
+def _seeds(cells: "pd.Series[Any]", statuses: "pd.Series[str]", findings: _Findings) -> "pd.Series[Any]":
     """Whole numbers, else names; a run without one repeats no other."""
     blank = cells.map(is_blank)
     missing = blank & (statuses == "completed")
     if missing.any():
-        found.notes.append(f"rows {_listed(missing)} have no seed: they pair with no run")
+        findings.notes.append(f"rows {_listed(missing)} have no seed: they pair with no run")
     read = cells[~blank].map(number)
     if read.notna().all() and (read % 1 == 0).all():
         return cells.map(lambda cell: None if is_blank(cell) else int(number(cell) or 0)).astype("Int64")

@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
 def is_foreign(source: str) -> bool:
     """Whether ``source`` is standard input, or a file of a kind that only other programs write."""
-    from scalevec.analysis.imports.files import STANDARD_INPUT, SUFFIXES
+    from scalevec.analysis.imports.given_tables import DATABASE, STANDARD_INPUT, SUFFIXES
 
-    return source == STANDARD_INPUT or Path(source).suffix.lower() in set(SUFFIXES) - set(TABLES)
+    foreign = {*SUFFIXES, DATABASE} - set(TABLES)
+    return source == STANDARD_INPUT or Path(source).suffix.lower() in foreign
 
 
 def imported_tables(sources: Sequence[str], maps: Sequence[str], unit: str = "nats") -> "ImportedTable":
     """Return the rows of ``sources``. Raises ``DataError``."""
-    from scalevec.analysis.imports.files import read_given
+    from scalevec.analysis.imports.given_tables import read_given
     from scalevec.analysis.imports.imported import imported, mapping_lines
 
     table = imported([read_given(source) for source in sources], maps, unit)

@@ -16,8 +16,9 @@ def import_(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE...",
-            help="Exports of runs: .csv, .tsv, .jsonl, .parquet; - for standard input.",
+            metavar="SOURCE...",
+            help="Exports of runs (.csv, .tsv, .jsonl, .parquet, - for standard input), a folder of MLflow "
+            "(mlruns) or its database (mlflow.db), a folder of TensorBoard's event files.",
         ),
     ],
     maps: Maps = None,

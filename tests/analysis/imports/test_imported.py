@@ -10,7 +10,7 @@ import pytest
 
 from scalevec import analysis
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.imports.files import GivenTable, read_given, table_of
+from scalevec.analysis.imports.given_tables import GivenTable, read_given, table_of
 from scalevec.analysis.imports.imported import ImportedTable, imported, repeated
 
 
@@ -172,7 +172,7 @@ def test_a_column_that_is_not_there_is_named_with_the_nearest(tmp_path):
     ("name", "text", "why"),
     [
         ("x.txt", "", "ends in '.txt'; allowed: .csv"),
-        ("x.csv", "a,b\n", "has no rows"),
+        ("x.csv", "a,b\n", "has no rows or runs"),
         ("x.jsonl", '{"a": 1}\n{"a":\n', "x.jsonl:2: not JSON"),
         ("x.jsonl", "[1]\n", "one JSON object on every line"),
         ("x.parquet", "no parquet", "cannot be read as parquet"),

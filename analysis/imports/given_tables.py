@@ -1,4 +1,4 @@
-"""Rows of other people's files as they stand there: CSV, JSON lines, Parquet, or standard input."""
+"""Rows of other people's results as they stand there: files, folders of trackers, or standard input."""
 
 import io
 import json
@@ -13,9 +13,11 @@ import pandas as pd
 from scalevec.analysis.data.runs import refuse_twins
 from scalevec.analysis.data.tidy import LARGEST_FILE_BYTES
 from scalevec.analysis.errors import DataError
+from scalevec.analysis.imports import mlflow, tensorboard
 
 STANDARD_INPUT = "-"
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+DATABASE = ".db"
 _DEEPEST = 8
 """Levels of a JSON object whose fields become columns."""
 
@@ -29,20 +31,27 @@ class GivenTable:
 
 
 def read_given(source: str) -> GivenTable:
-    """Read the file ``source``, or standard input for ``-``. Raises :class:`DataError`."""
+    """Read ``source``: a file, a folder of MLflow or TensorBoard, standard input for ``-``.
+
+    Raises :class:`DataError`.
+    """
     if source == STANDARD_INPUT:
         text = sys.stdin.read(LARGEST_FILE_BYTES + 1)
         _require_size("standard input", len(text))
         read = _json_lines if text.lstrip().startswith("{") else _csv
         return _given("standard input", read("standard input", text))
     path = Path(source)
+    if path.is_dir():
+        return _given(source, table_of(_runs_in(path)))
     suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
+    if suffix not in (*SUFFIXES, DATABASE):
         raise DataError(
-            f"{source} ends in {suffix!r}; allowed: {', '.join(SUFFIXES)}, or - for standard input"
+            f"{source} ends in {suffix!r}; allowed: {', '.join((*SUFFIXES, DATABASE))}, or - (standard input)"
         )
     if not path.is_file():
         raise DataError(f"{source} is not a file")
+    if suffix == DATABASE:
+        return _given(source, table_of(mlflow.runs_in_database(path)))
     _require_size(source, path.stat().st_size)
     if suffix == ".parquet":
         return _given(source, _parquet(path))
@@ -55,10 +64,16 @@ def read_given(source: str) -> GivenTable:
     return _given(source, _json_lines(source, text))
 
 
+def _runs_in(folder: Path) -> Iterable[Mapping[str, Any]]:
+    if tensorboard.has_events(folder):
+        return tensorboard.runs_in_events(folder)
+    return mlflow.runs_in_folder(folder)
+
+
 def _given(name: str, rows: pd.DataFrame) -> GivenTable:
     refuse_twins(rows)
     if rows.empty:
-        raise DataError(f"{name} has no rows; at least one is needed")
+        raise DataError(f"{name} has no rows or runs; at least one is needed")
     return GivenTable(name, rows)
 
 

@@ -1,0 +1,104 @@
+"""Runs that MLflow kept, read without it: a folder ``mlruns``, or the SQLite file of its database."""
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from scalevec.analysis.errors import DataError
+
+Run = dict[str, Any]
+STATES: Mapping[Any, str] = {1: "running", 2: "scheduled", 3: "finished", 4: "failed", 5: "killed"}
+"""The numbers that a file store writes for what a database calls by name."""
+
+METRICS = "SELECT run_uuid, key, CASE is_nan WHEN 1 THEN 'nan' ELSE value END FROM latest_metrics"
+PARAMS = "SELECT run_uuid, key, value FROM params"
+STEPS = "SELECT run_uuid, max(step) FROM latest_metrics GROUP BY run_uuid"
+RUNS = """SELECT run_uuid, name, status, start_time, end_time FROM runs
+WHERE lifecycle_stage = 'active' ORDER BY start_time, run_uuid"""
+
+
+def runs_in_folder(folder: Path) -> Iterator[Run]:
+    """Every run below ``folder`` that was not deleted. Raises :class:`DataError`."""
+    for path in sorted(folder.rglob("meta.yaml")):
+        about = _yaml(path)
+        is_run = "run_id" in about or "run_uuid" in about
+        if is_run and about.get("lifecycle_stage", "active") == "active":
+            yield _run(path.parent, about)
+
+
+def _run(folder: Path, about: Mapping[str, Any]) -> Run:
+    metrics = {name: _last(path) for name, path in _entries(folder / "metrics")}
+    params = {name: path.read_text(encoding="utf-8").strip() for name, path in _entries(folder / "params")}
+    return {
+        "run_id": about.get("run_id") or about["run_uuid"],
+        "run_name": about.get("run_name"),
+        "status": STATES.get(about.get("status"), about.get("status")),
+        "duration_s": _seconds(about.get("start_time"), about.get("end_time")),
+        "_step": max((step for _, step in metrics.values()), default=None),
+        **{f"params.{name}": value for name, value in params.items()},
+        **{f"metrics.{name}": value for name, (value, _) in metrics.items()},
+    }
+
+
+def _entries(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The files below ``folder`` by the names that they stand for: ``val/loss`` is a file in a folder."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            yield path.relative_to(folder).as_posix(), path
+
+
+def _last(path: Path) -> tuple[float, int]:
+    """The value of the last step in a file of lines of time, value and step."""
+    try:
+        lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        points = [(int(line[2]) if len(line) > 2 else 0, int(line[0]), float(line[1])) for line in lines]
+        step, _, value = max(points, key=lambda point: point[:2])
+    except (OSError, ValueError, IndexError) as error:
+        raise DataError(f"{path}: lines of time, value and step are needed ({error})") from error
+    return value, step
+
+
+def _yaml(path: Path) -> Mapping[str, Any]:
+    try:
+        content = YAML(typ="safe", pure=True).load(path)
+    except (OSError, ValueError, RecursionError, AssertionError, YAMLError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+    return content if isinstance(content, dict) else {}
+
+
+def _seconds(start: Any, end: Any) -> float | None:
+    known = isinstance(start, int) and isinstance(end, int)
+    return (end - start) / 1000 if known else None
+
+
+def runs_in_database(path: Path) -> Iterator[Run]:
+    """Every run in MLflow's own SQLite file that was not deleted. Raises :class:`DataError`."""
+    try:
+        with closing(sqlite3.connect(f"file:{path.resolve()}?mode=ro", uri=True)) as database:
+            metrics, params = _by_run(database, METRICS), _by_run(database, PARAMS)
+            steps = dict(database.execute(STEPS))
+            runs = database.execute(RUNS).fetchall()
+    except sqlite3.Error as error:
+        raise DataError(f"{path} is no database of MLflow: {error}") from error
+    for name, title, status, start, end in runs:
+        yield {
+            "run_id": name,
+            "run_name": title,
+            "status": status,
+            "duration_s": _seconds(start, end),
+            "_step": steps.get(name),
+            **{f"params.{key}": value for key, value in params.get(name, {}).items()},
+            **{f"metrics.{key}": value for key, value in metrics.get(name, {}).items()},
+        }
+
+
+def _by_run(database: sqlite3.Connection, question: str) -> dict[str, dict[str, Any]]:
+    answers: dict[str, dict[str, Any]] = {}
+    for run, key, value in database.execute(question):
+        answers.setdefault(run, {})[key] = value
+    return answers

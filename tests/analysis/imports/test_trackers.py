@@ -1,0 +1,107 @@
+"""Runs as MLflow and TensorBoard keep them."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scalevec.analysis.errors import DataError
+from scalevec.analysis.imports.given_tables import read_given
+from scalevec.analysis.imports.imported import imported
+
+
+def mlflow_folder(folder: Path, losses: dict[str, tuple[str, ...]], status: int = 3) -> Path:
+    for name, lines in losses.items():
+        run = folder / "mlruns" / "1" / name
+        for part in ("metrics/val", "params"):
+            (run / part).mkdir(parents=True)
+        (run / "meta.yaml").write_text(
+            f"run_id: {name}\nrun_name: {name}-x\nstatus: {status}\nlifecycle_stage: active\n"
+            "start_time: 1000\nend_time: 61000\n"
+        )
+        (run / "metrics/val/loss").write_text("".join(f"{line}\n" for line in lines))
+        (run / "metrics/tokens").write_text("3 2e9 100\n")
+        (run / "params/n_params").write_text("10.6M")
+        (run / "params/seed").write_text("1")
+    (folder / "mlruns/1/meta.yaml").write_text("experiment_id: '1'\nname: sizes\n")
+    return folder / "mlruns"
+
+
+def test_a_folder_of_mlflow_gives_the_last_value_of_each_metric(tmp_path):
+    folder = mlflow_folder(tmp_path, {"aa": ("2 3.1 100", "1 3.5 50"), "bb": ("1 3.4 50", "2 nan 100")})
+    rows = imported([read_given(str(folder))]).rows
+    assert rows["loss"].tolist()[0] == 3.1
+    assert rows["status"].tolist() == ["completed", "diverged"]
+    assert (
+        rows[["n_params", "n_tokens", "seed", "wall_s"]].to_numpy().tolist() == [[10.6e6, 2e9, 1, 60.0]] * 2
+    )
+    assert rows["run"].tolist() == ["aa", "bb"]
+
+
+def test_a_deleted_run_of_mlflow_is_left_alone_and_a_damaged_metric_is_named(tmp_path):
+    folder = mlflow_folder(tmp_path, {"aa": ("2 3.1 100",), "bb": ("2 3.0 100",)})
+    meta = folder / "1/bb/meta.yaml"
+    meta.write_text(meta.read_text().replace("active", "deleted"))
+    assert imported([read_given(str(folder))]).rows["run"].tolist() == ["aa"]
+    (folder / "1/aa/metrics/val/loss").write_text("not a metric\n")
+    with pytest.raises(DataError, match=r"metrics/val/loss: lines of time, value and step are needed"):
+        read_given(str(folder))
+
+
+def mlflow_database(path: Path) -> Path:
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(
+            """
+            CREATE TABLE runs (run_uuid, name, status, start_time, end_time, lifecycle_stage);
+            CREATE TABLE latest_metrics (run_uuid, key, value, timestamp, step, is_nan);
+            CREATE TABLE params (run_uuid, key, value);
+            INSERT INTO runs VALUES ('aa', 'x', 'FINISHED', 1000, 61000, 'active'),
+              ('bb', 'y', 'FAILED', 1000, NULL, 'active'), ('cc', 'z', 'FINISHED', 1000, 2000, 'deleted');
+            INSERT INTO latest_metrics VALUES ('aa', 'val_loss', 3.1, 1, 100, 0),
+              ('aa', 'tokens', 2e9, 1, 100, 0), ('bb', 'val_loss', 0, 1, 70, 1);
+            INSERT INTO params VALUES ('aa', 'n_params', '10.6M'), ('bb', 'n_params', '10.6M');
+            """
+        )
+        database.commit()
+    return path
+
+
+def test_a_database_of_mlflow_is_read_without_being_changed(tmp_path):
+    path = mlflow_database(tmp_path / "mlflow.db")
+    before = path.read_bytes()
+    table = imported([read_given(str(path))])
+    assert table.rows[["run", "loss", "n_params", "n_tokens", "wall_s"]].to_numpy().tolist() == [
+        ["aa", 3.1, 10.6e6, 2e9, 60.0]
+    ]
+    assert any("1 failed" in note for note in table.notes)
+    assert path.read_bytes() == before
+
+
+def test_another_database_is_refused(tmp_path):
+    sqlite3.connect(tmp_path / "other.db").close()
+    with pytest.raises(DataError, match="no database of MLflow"):
+        read_given(str(tmp_path / "other.db"))
+
+
+def test_event_files_give_the_last_value_of_each_scalar_and_the_hyperparameters(tmp_path):
+    pytest.importorskip("tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    for seed in (0, 1):
+        writer = SummaryWriter(str(tmp_path / f"muon/{seed}"))
+        for step in range(3):
+            writer.add_scalar("val/loss", 3.5 - step / 4, step * 100, new_style=bool(seed))
+            writer.add_scalar("tokens", step * 1e9, step * 100)
+        writer.add_hparams({"n_params": 1e6, "seed": seed, "optimizer": "muon"}, {}, run_name=".")
+        writer.close()
+    rows = imported([read_given(str(tmp_path))], ["arm=hparams.optimizer"]).rows
+    assert rows["loss"].tolist() == [3.0, 3.0]
+    assert rows["n_tokens"].tolist() == [np.float32(2e9)] * 2
+    assert rows[["run", "seed", "arm"]].to_numpy().tolist() == [["muon/0", 0, "muon"], ["muon/1", 1, "muon"]]
+
+
+def test_a_folder_of_neither_has_no_runs(tmp_path):
+    with pytest.raises(DataError, match="has no rows or runs"):
+        read_given(str(tmp_path))
