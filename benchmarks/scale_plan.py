@@ -35,8 +35,9 @@ grid:
   beta2: [0.9, 0.95, 0.98, 0.99, 0.995]
   learning_rate: [{rates}]
 seeds: [{seeds}]
-exclude: [{{rung: tiny-200k, seed: 0}}]
 """
+EXCLUDE = "exclude: [{rung: tiny-200k, seed: 0}]\n"
+TEXT = "".join(f"Line {i} of a text that is long enough.\n" for i in range(5000))
 RATES = ", ".join(str((1 + i) / 1000) for i in range(20))
 PLAN_CELLS = 5 * 2 * 4 * 5 * 5 * 20
 
@@ -89,14 +90,17 @@ def seeds(n_trials: int, cells: int) -> str:
     return ", ".join(map(str, range(-(-n_trials // cells))))
 
 
+def write_plan(path: Path, n_trials: int, exclude: str = "") -> None:
+    """The file of a sweep of as many trials (rounded up to whole seeds), and the text that it trains on."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    (path.parent / "text.txt").write_text(TEXT)
+    path.write_text(PLAN.format(seeds=seeds(n_trials, PLAN_CELLS), rates=RATES) + exclude)
+
+
 def plan(n_trials: int, folder: Path) -> dict[str, Any]:
     """The plan of ``n_trials`` trials, as JSON and as a table; the corpus is prepared before."""
-    (folder / "text.txt").write_text(
-        "".join(f"Line {i} of a text that is long enough.\n" for i in range(5000))
-    )
-    (folder / "small.yaml").write_text(PLAN.format(seeds=0, rates=0.01).replace("exclude", "# exclude"))
-    (folder / "plan.yaml").write_text(PLAN.format(seeds=seeds(n_trials, PLAN_CELLS), rates=RATES))
-    measured(["plan", "small.yaml"], folder)
+    write_plan(folder / "plan.yaml", n_trials, EXCLUDE)
+    measured(["corpus", "prepare", "plan.yaml"], folder)
     return {
         "json": measured(["plan", "plan.yaml", "--json"], folder),
         "table": measured(["plan", "plan.yaml"], folder),

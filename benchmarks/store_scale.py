@@ -1,9 +1,10 @@
-"""The index at scale: run directories written by several processes, collected, looked at with ``status``.
+"""The index at scale: run directories written by several processes, collected, looked at by commands.
 
     python benchmarks/store_scale.py [--trials 100000] [--processes N] [--store URL] [--folder FOLDER]
 
-It measures an SQLite index, and with ``--store`` that of PostgreSQL too. With ``--folder`` the run
-directories stay and are used again. Ends with exit code 1 if a trial is missing from an index.
+The trials are those of one sweep, all of them done. It measures an SQLite index, and with ``--store`` that of
+PostgreSQL too. With ``--folder`` the run directories stay and are used again. Ends with exit code 1 if a
+trial is missing from an index.
 """
 
 import argparse
@@ -17,31 +18,23 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
-from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
-from scalevec.model.identity import semantic_fields, trial_id
-from scalevec.model.strategies import PRESETS
+from scale_plan import write_plan
+
+from scalevec.model.identity import semantic_fields
+from scalevec.orchestrator.progress import Progress
+from scalevec.orchestrator.sources.sweep_files import load_sweep
+from scalevec.orchestrator.sweep.corpus_of_sweep import prepared_facts
+from scalevec.orchestrator.sweep.sweep_run import Member, SweepRun
 from scalevec.results.index.store import CollectReport, ResultsIndex
 from scalevec.results.index.url import STORE_VARIABLE, parse_url, shown
-from scalevec.results.run_directory import RunDirectory, trial_ids
-from scalevec.results.sweep_folder import SweepFolder
+from scalevec.results.run_directory import trial_ids
 
-SWEEP = "scale"
-ARMS = ("baseline", "none", "unified", "unified-dp")
-RATES = (0.008, 0.02, 0.05)
-TEMPLATE = Trial(
-    model=ModelConfig(Shape(64, 2, 2, 2, 176), 1024),
-    optimizer=OptimizerConfig("adamw", RATES[0]),
-    schedule=ScheduleConfig("cosine"),
-    corpus="c" * 64,
-    sequence_length=128,
-    batch_tokens=1024,
-    tokens=1024 * 390,
-    seed=0,
-    precision="float32",
-)
+SWEEP_FILE = "plan.yaml"
+ROUNDS = 3
+"""How often each command is timed; the best time counts."""
 
 
 def main() -> int:
@@ -53,12 +46,12 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where the run directories stay")
     options = parser.parse_args()
     with _folder(options.folder) as folder:
-        runs_dir = folder / "runs"
-        if not (runs_dir / "sweeps").exists():
-            _timed("write the run directories", lambda: _write(runs_dir, options.trials, options.processes))
-        missing = _measure(runs_dir, f"sqlite:///{folder / 'index.sqlite'}", options.trials)
+        if not (folder / "runs" / "sweeps").exists():
+            write_plan(folder / SWEEP_FILE, options.trials)
+            _timed("write the run directories", lambda: _write(folder, options.processes))
+        missing = _measure(folder, f"sqlite:///{folder / 'index.sqlite'}", options.trials)
         if options.store:
-            missing += _measure(runs_dir, options.store, options.trials)
+            missing += _measure(folder, options.store, options.trials)
     return 1 if missing else 0
 
 
@@ -86,41 +79,34 @@ def _processor_s() -> float:
     return sum(os.times()[:4])
 
 
-def _trial(number: int) -> tuple[str, Trial]:
-    """Trial ``number`` of the grid: its arm's name and what it trains."""
-    seed, position = divmod(number, len(ARMS) * len(RATES))
-    rate, arm = RATES[position % len(RATES)], ARMS[position // len(RATES)]
-    model = replace(TEMPLATE.model, scale_vectors=PRESETS[arm])
-    return arm, replace(
-        TEMPLATE, model=model, seed=seed, optimizer=replace(TEMPLATE.optimizer, learning_rate=rate)
-    )
+def _run(folder: Path) -> SweepRun:
+    """The sweep, on the runs folder beside its file."""
+    sweep, runs_dir = load_sweep(str(folder / SWEEP_FILE), folder / "runs"), folder / "runs"
+    return SweepRun(sweep, runs_dir, Progress(1), prepared_facts(sweep, runs_dir, print))
 
 
-def _write(runs_dir: Path, count: int, processes: int) -> None:
-    """All run directories, each number by one of the processes, then the sweep that holds them."""
-    spawn = multiprocessing.get_context("spawn")
-    with spawn.Pool(processes) as pool:
-        parts = [(runs_dir, first, count, processes) for first in range(processes)]
-        members = [member for part in pool.starmap(_write_part, parts) for member in part]
-    folder = SweepFolder.of(runs_dir, SWEEP)
-    folder.write_members(members)
+def _write(folder: Path, processes: int) -> None:
+    """The sweep, and all run directories, each by one of the processes."""
+    run = _run(folder)
+    run.write_members(run.members())
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        pool.starmap(_write_part, [(folder, first, processes) for first in range(processes)])
+    run.write_file()
 
 
-def _write_part(runs_dir: Path, first: int, count: int, step: int) -> list[dict[str, object]]:
-    return [_write_one(runs_dir, number) for number in range(first, count, step)]
+def _write_part(folder: Path, first: int, step: int) -> None:
+    run = _run(folder)
+    for number, member in islice(enumerate(run.members()), first, None, step):
+        _write_one(run, member, number)
 
 
-def _write_one(runs_dir: Path, number: int) -> dict[str, object]:
-    arm, trial = _trial(number)
-    name = trial_id(trial)
-    directory = RunDirectory.of(runs_dir, name)
-    directory.create(semantic_fields(trial), {"first_sweep": SWEEP, "first_label": f"{arm} {number}"})
+def _write_one(run: SweepRun, member: Member, number: int) -> None:
+    directory, task = run.directory(member.trial), run.task(member)
+    directory.create(semantic_fields(member.trial), task.descriptive)
     directory.append_event("queued", executor="local")
     directory.append_event("running", attempt=1, step=0, micro_batch=0)
     directory.write_result(_result(number))
     directory.append_event("completed")
-    cell = {"arm": arm, "stage": "comparison", "rung": "64x2", "seed": trial.seed, "lr_status": "fixed"}
-    return {"trial_id": name, **cell, "tokens_per_parameter": 16, "setting": {}}
 
 
 def _result(number: int) -> dict[str, object]:
@@ -132,38 +118,45 @@ def _result(number: int) -> dict[str, object]:
     return {"status": "completed", **losses, **counts, **rates, **rest}
 
 
-def _measure(runs_dir: Path, url: str, count: int) -> int:
+def _measure(folder: Path, url: str, count: int) -> int:
     """Time what a person waits for; the number of trials that the index at ``url`` lacks."""
+    runs_dir = folder / "runs"
     print(f"{shown(parse_url(url))}: {count:,} trials")
     with ResultsIndex(url) as index:
         _timed("collect, nothing known", lambda: _counted(index.rebuild(runs_dir)))
         _timed("collect again, nothing changed", lambda: _counted(index.collect(runs_dir)))
         missing = count - len(index.states(runs_dir))
-    name = next(iter(trial_ids(runs_dir)))
-    for command in (["status"], ["status", "--json"], ["explain", name], ["collect", SWEEP]):
-        _timed(
-            " ".join(["scalevec", *command])[:33], lambda command=command: _scalevec(command, runs_dir, url)
-        )
+    name, sweep = next(iter(trial_ids(runs_dir))), str(folder / SWEEP_FILE)
+    for command in (["status"], ["status", "--json"], ["plan", sweep], ["explain", name], ["collect", sweep]):
+        _timed_command(command, runs_dir, url)
     print(f"missing: {missing}\n")
     return missing
+
+
+def _timed_command(command: list[str], runs_dir: Path, url: str) -> None:
+    """The best of some rounds: others may use the machine."""
+    best = min(_times(command, runs_dir, url) for _ in range(ROUNDS))
+    print(f"{' '.join(['scalevec', *command])[:32]:32s} {best[0]:7.2f} s  (CPU {best[1]:6.2f} s)", flush=True)
 
 
 def _counted(report: CollectReport) -> str:
     return f"{report.added} added, {report.unchanged} unchanged, {len(report.problems)} problems"
 
 
-def _scalevec(command: list[str], runs_dir: Path, url: str) -> str:
-    """Run the command as a person does; its first line."""
+def _times(command: list[str], runs_dir: Path, url: str) -> tuple[float, float]:
+    """Wall and processor time of the command as a person runs it."""
     program = str(Path(sysconfig.get_path("scripts")) / "scalevec")
     environment = os.environ | {STORE_VARIABLE: url}
+    before, began = _processor_s(), time.perf_counter()
     done = subprocess.run(
         [program, *command, "--runs", str(runs_dir)], env=environment, capture_output=True, text=True
     )
+    wall, processor = time.perf_counter() - began, _processor_s() - before
     if done.returncode:
         raise SystemExit(done.stderr)
     if "--json" in command:
-        return str(json.loads(done.stdout)[0]["states"])
-    return done.stdout.partition("\n")[0][:60]
+        json.loads(done.stdout)
+    return wall, processor
 
 
 if __name__ == "__main__":

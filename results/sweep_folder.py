@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scalevec.results.columns import checked, checked_columns
 from scalevec.results.files import (
     CorruptRecordError,
     FileIn,
@@ -16,10 +15,9 @@ from scalevec.results.files import (
     write_atomic,
     write_json,
 )
+from scalevec.results.member_entries import problems_in
 from scalevec.results.run_directory import is_trial_id
 
-STAGES = ("tuning", "comparison")
-_REQUIRED = ("trial_id", "arm", "stage", "rung")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -127,34 +125,10 @@ class SweepFolder:
         entries = read_json_if_any(self.members_path, list)
         if entries is None:
             return None
-        problems = {number: self._problem(entry) for number, entry in enumerate(entries, 1)}
-        whole = [entry for entry, problem in zip(entries, problems.values(), strict=True) if not problem]
-        return whole, [f"entry {number}: {problem}" for number, problem in problems.items() if problem]
-
-    def _problem(self, entry: Any) -> str:
-        """What keeps an entry of members.json from being one; empty for a whole one."""
-        if not isinstance(entry, dict):
-            return f"is {entry!r:.80}, not an object"
-        for name in _REQUIRED:
-            if not isinstance(entry.get(name), str):
-                return f"has no text {name!r}"
-        if not is_trial_id(entry["trial_id"]):
-            return f"has trial_id {entry['trial_id']!r:.80}"
-        if entry["stage"] not in STAGES:
-            return f"has stage {entry['stage']!r:.80}; allowed: {', '.join(STAGES)}"
-        try:
-            checked_columns(self.members_path, entry)
-            self._check_setting(entry.get("setting", {}))
-        except CorruptRecordError as error:
-            return error.problem
-        return ""
-
-    def _check_setting(self, setting: Any) -> None:
-        if not isinstance(setting, dict):
-            raise CorruptRecordError(self.members_path, f"has setting {setting!r:.80}, not an object")
-        for name, value in setting.items():
-            if type(value) in (int, float, str):
-                checked(self.members_path, name, type(value), value)
+        problems = problems_in(self.members_path, entries)
+        if problems:
+            entries = [entry for place, entry in enumerate(entries) if place not in problems]
+        return entries, [f"entry {place + 1}: {problem}" for place, problem in problems.items()]
 
     def write_tuning(self, tuning: dict[str, Any]) -> None:
         """Freeze the choices of tuning."""

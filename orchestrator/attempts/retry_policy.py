@@ -144,7 +144,7 @@ def attempt_of(directory: RunDirectory, token: str) -> int:
     return attempt if attempt and claim_record(directory, attempt).get("job") == token else 0
 
 
-def unreadable(directory: RunDirectory, problem: Exception) -> str:
+def unreadable(directory: RunDirectory, problem: Exception | str) -> str:
     """Return what a person can do where the records of a trial cannot be read."""
     retrain = f"move {directory.path} away and `scalevec run` will retrain the trial"
     return f"{problem}; repair the file, or {retrain}"

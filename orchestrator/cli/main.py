@@ -16,7 +16,7 @@ from scalevec.orchestrator.errors import ClusterLostError, Exit, report
 from scalevec.orchestrator.progress import note
 
 _NOT_A_CHOICE = re.compile(r"Invalid value for '(.+?)'(?: / '.+')?: '(.*)' is not one of (.*)\.")
-_OBJECTS_PER_COLLECTION = 100_000
+_OBJECTS_PER_COLLECTION = 500_000
 _PLAIN = {"−": "-", "–": "-", "×": "x", "±": "+-", "·": "|", "…": "...", "≤": "<=", "≥": ">="}
 UsageError: Any = typer.BadParameter.__bases__[0]
 """Typer does not export the class of errors that its own parsing raises."""

@@ -3,11 +3,13 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from scalevec.orchestrator.attempts.jobs import Job
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.executors.profiles import Profile
+
+if TYPE_CHECKING:
+    from scalevec.orchestrator.executors.profiles import Profile
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,12 @@ class QueuedJob:
     node: str | None = None
 
 
+def _no_profile() -> "Profile":
+    from scalevec.orchestrator.executors.profiles import Profile  # takes longer to load than many a command
+
+    return Profile()
+
+
 @dataclass(frozen=True)
 class Site:
     """For whom an executor is built, and where."""
@@ -46,7 +54,7 @@ class Site:
     """The sweep's name; an executor may keep files of its own in ``RUNS_DIR/sweeps/NAME/EXECUTOR/``."""
     slots: int
     """Trials at a time, where the executor itself decides that."""
-    profile: Profile = field(default_factory=Profile)
+    profile: "Profile" = field(default_factory=_no_profile)
     simulation: Mapping[str, Any] = field(default_factory=dict)
     """The sweep's section ``simulate``."""
     cpus: int = 1

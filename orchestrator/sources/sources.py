@@ -149,7 +149,8 @@ def indexed_rows(runs_dir: Path, ids: Sequence[str]) -> tuple[list[dict[str, Any
 def states_of(runs_dir: Path, ids: Sequence[str]) -> dict[str, str]:
     """Return the state of each trial: for commands whose work is done without the index.
 
-    Where the store cannot be used, standard error says so, and the states are read from the run directories.
+    Where the store cannot be used, standard error says so, and the states are read from the run directories;
+    it also says why a trial is ``UNREADABLE``.
     """
     from scalevec.results.index.store import StoreError
 
@@ -159,8 +160,9 @@ def states_of(runs_dir: Path, ids: Sequence[str]) -> dict[str, str]:
         later = "the run directories have everything; scalevec collect brings the index up to date later"
         note(f"warning: {error}; {later}")
         return {name: recorded_state(RunDirectory.of(runs_dir, name)) for name in ids}
-    _warn(problems)
-    return states
+    for name, problem in problems.items():
+        _note_unreadable(RunDirectory.of(runs_dir, name), problem)
+    return states | dict.fromkeys(problems, UNREADABLE)
 
 
 def recorded_states(source: str, runs_dir: Path) -> list[tuple[RunDirectory, str]]:
@@ -176,8 +178,12 @@ def recorded_state(directory: RunDirectory) -> str:
     try:
         return directory.state().state
     except (CorruptRecordError, OSError) as problem:
-        note(f"{directory.trial_id[:12]}: {unreadable(directory, problem)}")
+        _note_unreadable(directory, problem)
         return UNREADABLE
+
+
+def _note_unreadable(directory: RunDirectory, problem: Exception | str) -> None:
+    note(f"{directory.trial_id[:12]}: {unreadable(directory, problem)}")
 
 
 def exit_after(states: Sequence[tuple[RunDirectory, str]]) -> Exit:

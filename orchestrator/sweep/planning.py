@@ -12,7 +12,7 @@ from scalevec.orchestrator.costs.trunk_savings import (
     independent,
 )
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.sources.sources import recorded_state
+from scalevec.orchestrator.sources.sources import states_of
 from scalevec.orchestrator.sweep.sweep_run import COMPARISON, TUNING, Member
 from scalevec.orchestrator.tuning.carried_check import RATES as CHECKED_RATES
 from scalevec.results.run_directory import trial_ids
@@ -30,9 +30,9 @@ Row = dict[str, Any]
 
 def planned(run: "SweepRun") -> list[Row]:
     """One row per trial; ``trial_id`` is None where a tuned field is still to be chosen."""
-    existing = set(trial_ids(run.runs_dir))
     sizes: dict[tuple[Any, ...], Row] = {}
     members = list(named(run))
+    states = _states(run, {name for _, name in members if name})
     rows = []
     for member, name in members:
         trial = member.trial
@@ -40,10 +40,15 @@ def planned(run: "SweepRun") -> list[Row]:
         key = (member.cell, trial.tokens, trial.batch_tokens, trial.sequence_length)
         if key not in sizes:
             sizes[key] = _size(run, trial, member.cell.rung)
-        state = recorded_state(run.directory(trial)) if name in existing else "pending"
-        rows.append({**_row(member, name, state), **sizes[key]})
+        rows.append({**_row(member, name, states.get(name or "", "pending")), **sizes[key]})
     add_savings(rows, [member.trial for member, _ in members])
     return rows
+
+
+def _states(run: "SweepRun", names: set[str]) -> dict[str, str]:
+    """The state of each trial that has a run directory; without any, no index is made."""
+    existing = sorted(names.intersection(trial_ids(run.runs_dir)))
+    return states_of(run.runs_dir, existing) if existing else {}
 
 
 def named(run: "SweepRun") -> Iterator[tuple[Member, str | None]]:

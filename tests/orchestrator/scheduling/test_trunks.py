@@ -107,7 +107,8 @@ def test_checks_of_a_carried_rate_share_no_trunk(tmp_path):
     assert {row["trunk_id"] for row in checks} == {None}
 
 
-def test_one_trial_that_is_left_saves_nothing(tmp_path):
+def test_one_trial_that_is_left_saves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path / "cache"))
     done = simulated(tmp_path, **WSD | ONE_TRUNK)
     trial = done.run.members()[0].trial
     done.run.directory(trial).result_path.unlink()

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from scalevec import sweeps
+from scalevec.model.identity import semantic_fields
 from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.costs.estimates import cost
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
@@ -15,6 +16,7 @@ from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.sweep.plan_text import plan_text
 from scalevec.orchestrator.sweep.planning import gpu_hours, planned
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
+from scalevec.results.run_directory import RunDirectory
 
 SWEEP: dict[str, Any] = {
     "name": "planned",
@@ -26,8 +28,9 @@ SWEEP: dict[str, Any] = {
 
 
 @pytest.fixture
-def run_of(tmp_path: Path):
+def run_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A sweep's run on an empty folder, with some sections changed; its corpus is a nominal one."""
+    monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path / "cache"))
 
     def run(**sections: Any) -> SweepRun:
         sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections, sort_keys=False))
@@ -152,3 +155,17 @@ def test_a_member_says_its_tokens_per_parameter_whatever_the_budget(tmp_path):
         for member in run.members():
             recorded = member.to_json("0")["tokens_per_parameter"]
             assert recorded == pytest.approx(member.trial.tokens / member.cell.n_params, rel=0.05)
+
+
+def test_the_plan_of_what_is_done_reads_no_record_of_a_trial(run_of, monkeypatch):
+    """Of 100,000 trials the index says their states; each result is only asked whether it is there."""
+    run = run_of()
+    for member in run.members():
+        directory = run.directory(member.trial)
+        directory.create(semantic_fields(member.trial), {})
+        if directory.result() is None:
+            directory.write_result({"status": "completed", "loss": 1.0, "loss_validation": 1.0})
+    assert {row["state"] for row in planned(run)} == {"completed"}
+    for reader in ("trial", "events", "result"):
+        monkeypatch.setattr(RunDirectory, reader, lambda _: pytest.fail("a record was read"))
+    assert {row["state"] for row in planned(run)} == {"completed"}
