@@ -18,8 +18,9 @@ import pytest
 from scalevec.model.config import Trial
 from scalevec.model.strategies import PRESETS
 from scalevec.orchestrator.cli.main import main
-from scalevec.orchestrator.executors.local import local_executor
-from scalevec.orchestrator.executors.local.local_executor import ForkServer
+from scalevec.orchestrator.executors import forked_workers
+from scalevec.orchestrator.executors.forked_workers import ForkServer
+from scalevec.orchestrator.executors.local.local_executor import LocalExecutor
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 SCALEVEC = Path(sysconfig.get_path("scripts")) / "scalevec"
@@ -97,7 +98,9 @@ OF_ONE_CALL = ("SCALEVEC_CACHE_DIR", "COLUMNS", "PYTEST_CURRENT_TEST")
 _servers: dict[frozenset[tuple[str, str]], ForkServer] = {}
 
 
-def kept_server(environment: Mapping[str, str], _log: IO[bytes], _runs_dir: Path) -> ForkServer:
+def kept_server(
+    environment: Mapping[str, str], _log: IO[bytes], _command: Sequence[str], *, bound: bool
+) -> ForkServer:
     """A fork server that stays for later commands of these variables: each takes seconds to load torch.
 
     It runs from the checkout: each folder of runs would have a snapshot, and need a server, of its own.
@@ -127,8 +130,8 @@ def call_main(
         stack.enter_context(patch.object(sys, "argv", ["scalevec", *arguments]))
         # Else typer takes the command's name from pytest's.
         stack.enter_context(patch.object(sys.modules["__main__"], "__package__", None))
-        stack.enter_context(patch.object(local_executor, "ForkServer", kept_server))
-        stack.enter_context(patch.object(local_executor.LocalExecutor, "close", lambda _: None))
+        stack.enter_context(patch.object(forked_workers, "ForkServer", kept_server))
+        stack.enter_context(patch.object(LocalExecutor, "close", lambda _: None))
         stack.enter_context(redirect_stdout(out))
         stack.enter_context(redirect_stderr(err))
         os.environ.pop("SCALEVEC_DEBUG", None)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import sys
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -17,6 +18,10 @@ PYTHON_MODULE = (sys.executable, "-P", "-m")
 WORKER = (*PYTHON_MODULE, "scalevec.orchestrator.worker.train")
 """A worker's command before its arguments."""
 FORK_SERVER = (*PYTHON_MODULE, "scalevec.orchestrator.worker.fork_server")
+BOUND = "--bound"
+"""Argument of a fork server whose workers are to die with it."""
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
+"""What asks a worker to write a checkpoint and end."""
 
 
 _FORMER_NAME = re.compile(r"(No module named|module specification for) '?orchestrator\b")

@@ -1,13 +1,14 @@
 """A process that has loaded what training needs, and forks a worker for each request.
 
-``python -P -m scalevec.orchestrator.worker.fork_server``, with a Unix socket for its standard input: each
-request is a message, the arguments of ``orchestrator.worker.train`` in JSON, and comes with the open log of
-the worker. The answers, JSON too, are ``{"identity": ...}`` of the new process at once and
+``python -P -m scalevec.orchestrator.worker.fork_server [--bound]``, with a Unix socket for its standard
+input: each request is a message, the arguments of ``orchestrator.worker.train`` in JSON, and comes with the
+open log of the worker. The answers, JSON too, are ``{"identity": ...}`` of the new process at once and
 ``{"pid": ..., "exit_code": ...}`` when one ends.
 
 To load torch takes seconds, as long as a tiny model trains; a fork takes none. A forked worker is as much on
 its own as a fresh one: a session, a claim and a log of its own, and it outlives this process, which ends when
-the socket's other end is gone. Where the device is a GPU, workers start fresh: CUDA does not survive a fork.
+the socket's other end is gone. With ``--bound`` it does not: the kernel kills it with this process. Where the
+device is a GPU, workers start fresh: CUDA does not survive a fork.
 """
 
 import gc
@@ -23,8 +24,9 @@ from dataclasses import dataclass
 
 import setproctitle
 
-from scalevec.orchestrator.attempts.jobs import WORKER
+from scalevec.orchestrator.attempts.jobs import BOUND, STOP_SIGNALS, WORKER
 from scalevec.orchestrator.worker import train as worker
+from scalevec.orchestrator.worker.kill_with_parent import bind_to
 from scalevec.orchestrator.worker.provenance import environment
 from scalevec.results.claims import process_identity
 
@@ -45,10 +47,13 @@ def main() -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as a parent may leave it, it hides exit codes
     environment()  # remembers versions and commit: a worker says what it was forked with, not what lies there
     gc.freeze()  # a collection in a worker need not touch, and so copy, what all share
+    server, is_bound = os.getpid(), BOUND in sys.argv[1:]
     with socket.socket(fileno=os.dup(0)) as connection:
         request = _serve(connection)
     if request is None:
         return 0
+    if is_bound:
+        bind_to(server)
     _be_alone(request)
     return worker.main(request.arguments)
 
@@ -114,6 +119,7 @@ def _send(connection: socket.socket, answer: dict[str, object]) -> None:
 def _be_alone(request: _ForkRequest) -> None:
     """What a fresh process would have: a session, standard streams, arguments and a name of its own."""
     os.setsid()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # held back from the server by its client
     nowhere = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nowhere, 0), (request.log, 1), (request.log, 2)):
         os.dup2(source, target)

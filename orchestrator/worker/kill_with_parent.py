@@ -13,13 +13,17 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Bind this process to its parent, look whether that still lives, and become the command."""
-    parent, command = int(sys.argv[1]), sys.argv[2:]
+    """Bind this process to its parent, and become the command."""
+    bind_to(int(sys.argv[1]))
+    os.execvp(sys.argv[2], sys.argv[2:])
+
+
+def bind_to(parent: int) -> None:
+    """Have the kernel kill this process when its ``parent`` dies; end it if that has died already."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == parent:
-        os.execvp(command[0], command)
-    sys.exit("the process that started this one is gone")
+    if os.getppid() != parent:
+        sys.exit("the process that started this one is gone")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from scalevec.model.training.loop import train
 from scalevec.model.training.parallel.meeting import NobodyCameError
 from scalevec.model.training.recorder import Recorder, SilentRecorder, TrainingInterruptedError
 from scalevec.model.trunks import trunk_id
-from scalevec.orchestrator.attempts.jobs import WorkerExit
+from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import was_called_off
 from scalevec.orchestrator.worker.provenance import environment, foreign_package, machine, snapshot_name
 from scalevec.orchestrator.worker.ranks import (
@@ -49,7 +49,6 @@ BEAT_S = 15.0
 LOOK_S = 1.0
 """Seconds without a look at the claim after which the next row waits for one: a process that was stopped
 past its lease was stopped for longer."""
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 

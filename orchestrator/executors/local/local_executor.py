@@ -1,11 +1,8 @@
 """Trials as processes on this machine."""
 
-import json
 import os
 import signal
-import socket
 import subprocess
-import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -13,21 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from scalevec.orchestrator.attempts.jobs import FORK_SERVER, WORKER, Job
+from scalevec.orchestrator.attempts.jobs import Job
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.base import Ended, Site, refuse_several_machines
+from scalevec.orchestrator.executors.forked_workers import Forked, ForkServers, arguments_to_fork
 from scalevec.orchestrator.executors.worker_process import worker_environment
-from scalevec.orchestrator.snapshots.snapshot import from_the_same_code, taken
+from scalevec.orchestrator.snapshots.snapshot import taken
 from scalevec.results.claims import process_identity, process_lives
 
 POLL_S = 0.05
-LOADING_S = 120.0
-"""The longest wait for a server that loads torch; it takes seconds, or a minute from a cold file server."""
-ANSWER_S = 10.0
-"""The longest wait for one that has answered before."""
-LOOK_S = 5.0
-"""Between two looks for processes that ended without the server's word."""
-ANSWER_BYTES = 2**14
 _GPUS = Path("/proc/driver/nvidia/gpus")
 
 
@@ -66,114 +57,6 @@ class Adopted:
     def ended(self) -> bool:
         """Whether it is over."""
         return not process_lives(self.identity)
-
-
-class ServerGoneError(Exception):
-    """The server could not start, does not answer, or was killed."""
-
-
-class Forked:
-    """A worker that a server forked; should the server go first, nobody learns the exit code."""
-
-    def __init__(self, identity: Mapping[str, Any], server: "ForkServer") -> None:
-        self.identity = identity
-        self.exit_code: int | None = None
-        """Negative for a signal."""
-        self._server = server
-
-    def ended(self) -> bool:
-        """Whether it is over."""
-        self._server.hear()
-        return self.exit_code is not None or (self._server.gone and not process_lives(self.identity))
-
-
-class ForkServer:
-    """Forks workers with the variables ``environment``; they outlive it, and it ends with its owner.
-
-    It runs from the snapshot under ``runs_dir``. What keeps it from loading is printed into ``log``.
-    """
-
-    def __init__(
-        self, environment: Mapping[str, str], log: IO[bytes] | None = None, runs_dir: Path | None = None
-    ) -> None:
-        self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            # A session of its own: a Ctrl-C at the terminal must not reach it.
-            self._process = subprocess.Popen(
-                taken(runs_dir).command(FORK_SERVER) if runs_dir else from_the_same_code(FORK_SERVER),
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL if log is None else log,
-                start_new_session=True,
-                env=environment,
-            )
-        self._living: dict[int, Forked] = {}
-        """Of whose end the server has not told, by process number."""
-        self._overdue: set[int] = set()
-        """Those of them that were dead at the last look."""
-        self._looked = time.monotonic()
-        self.has_served = False
-        self.gone = False
-
-    def fork(self, arguments: Sequence[str], log: IO[bytes]) -> Forked:
-        """A worker with ``arguments`` that prints into ``log``.
-
-        Raises ``ServerGoneError``. A worker that a dying server forked in that moment may run all the same;
-        its claim keeps another from training the trial too.
-        """
-        self._connection.settimeout(ANSWER_S if self.has_served else LOADING_S)
-        try:
-            socket.send_fds(self._connection, [json.dumps(arguments).encode()], [log.fileno()])
-            while (identity := self._heard().get("identity")) is None:
-                pass
-        except (OSError, ServerGoneError) as problem:
-            self.close()
-            raise ServerGoneError from problem
-        except BaseException:
-            self.close()  # else the answer to this request would be taken for the next one's
-            raise
-        self.has_served = True
-        self._living[identity["pid"]] = Forked(identity, self)
-        return self._living[identity["pid"]]
-
-    def hear(self) -> None:
-        """Learn of the ends that the server has told since, and whether it is still there."""
-        if self.gone:
-            return
-        self._connection.settimeout(0.0)
-        try:
-            while True:
-                self._heard()
-        except BlockingIOError:
-            self._look_for_the_overdue()
-        except (OSError, ServerGoneError):
-            self.close()
-
-    def _heard(self) -> dict[str, Any]:
-        message = self._connection.recv(ANSWER_BYTES)
-        if not message:
-            raise ServerGoneError
-        answer: dict[str, Any] = json.loads(message)
-        if "exit_code" in answer:
-            self._living.pop(answer["pid"]).exit_code = answer["exit_code"]
-        return answer
-
-    def _look_for_the_overdue(self) -> None:
-        """A server that is silent of a death at two looks (stopped, stuck) is ended."""
-        if time.monotonic() - self._looked < LOOK_S:
-            return
-        self._looked = time.monotonic()
-        dead = {pid for pid, process in self._living.items() if not process_lives(process.identity)}
-        if dead & self._overdue:
-            self.close()
-        self._overdue = dead
-
-    def close(self) -> None:
-        """End the server; what it forked goes on."""
-        self.gone = True
-        self._connection.close()
-        self._process.kill()
-        self._process.wait()
 
 
 Watched = Fresh | Adopted | Forked
@@ -215,8 +98,7 @@ class LocalExecutor:
         self._runs_dir = site.runs_dir
         self._gpus = visible_gpus()
         self._running: dict[str, _WatchedProcess] = {}
-        self._servers: dict[int, ForkServer] = {}
-        """By the processors of a worker, which its variables depend on."""
+        self._forks = ForkServers(lambda command: taken(site.runs_dir).command(command))
 
     @property
     def free_slots(self) -> int:
@@ -236,27 +118,17 @@ class LocalExecutor:
         return [self._start(job) for job in jobs]
 
     def _start(self, job: Job) -> str:
-        gpus = self._least_used_gpus(job.request.gpus)
-        environment = worker_environment(job.request.cpus)
-        if gpus:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        gpus, arguments = self._least_used_gpus(job.request.gpus), arguments_to_fork(job)
         with job.log.open("ab") as log:
-            forked = self._forked(job, environment, log) if _can_be_forked(job) else None
-            process = forked or Fresh(taken(self._runs_dir).command(job.command), environment, log)
+            process: Watched | None = None
+            if arguments is not None:
+                process = self._forks.fork(arguments, job.request.cpus, log)
+            process = process or Fresh(
+                taken(self._runs_dir).command(job.command), _variables(job.request.cpus, gpus), log
+            )
         number = _number(process.identity)
         self._running[number] = _WatchedProcess(process, gpus, min(1.0, job.request.gpus))
         return number
-
-    def _forked(self, job: Job, environment: Mapping[str, str], log: IO[bytes]) -> Forked | None:
-        """None where no server can be had; why is in the log of the first job that asked for it."""
-        server = self._servers.get(job.request.cpus)
-        if server is None or (server.gone and server.has_served):
-            server = self._servers[job.request.cpus] = ForkServer(environment, log, self._runs_dir)
-        if server.gone:
-            return None
-        with suppress(ServerGoneError):
-            return server.fork(job.command[len(WORKER) :], log)
-        return None
 
     def _least_used_gpus(self, share: float) -> tuple[str, ...]:
         """As many GPUs as ``share`` needs, a fraction of one rounded up, those in least use."""
@@ -304,14 +176,11 @@ class LocalExecutor:
 
     def close(self) -> None:
         """End the servers; what they forked goes on."""
-        for server in self._servers.values():
-            server.close()
+        self._forks.close()
 
 
-def _can_be_forked(job: Job) -> bool:
-    """CUDA does not survive a fork, and Linux alone tells a server of an end without a poll."""
-    is_worker = job.command[: len(WORKER)] == WORKER
-    return is_worker and job.options.device == "cpu" and sys.platform == "linux"
+def _variables(cpus: int, gpus: Sequence[str]) -> dict[str, str]:
+    return worker_environment(cpus) | ({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {})
 
 
 def visible_gpus() -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
 import time
 from collections import deque
 from contextlib import suppress
@@ -17,7 +16,9 @@ from submitit.core.utils import DelayedSubmission
 from scalevec.model.identity import trial_from_fields
 from scalevec.orchestrator.attempts.churn import little_progress
 from scalevec.orchestrator.attempts.retry_policy import Decision, attempt_of, decide, was_called_off
-from scalevec.orchestrator.executors.worker_process import start_bound
+from scalevec.orchestrator.executors.forked_workers import ForkServers
+from scalevec.orchestrator.executors.slurm.trial_process import TrialProcess, start_trial
+from scalevec.orchestrator.snapshots.snapshot import from_the_same_code
 from scalevec.results.claims import end_claim
 from scalevec.results.files import (
     CorruptRecordError,
@@ -37,13 +38,17 @@ STOPPED = 75
 
 @dataclass(frozen=True)
 class Entry:
-    """One trial of a job; ``token`` is what its worker writes into its claim."""
+    """One trial of a job; ``token`` is what its worker writes into its claim.
+
+    ``arguments`` are those of a worker that may be forked.
+    """
 
     trial_id: str
     command: tuple[str, ...]
     directory: str
     token: str
     cpus: int = 1
+    arguments: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -116,17 +121,12 @@ def records_in(folder: Path) -> set[str]:
 class _Attempt:
     """A trial's process; ``kills`` is what the system had killed for memory when it began."""
 
-    process: "subprocess.Popen[bytes]"
+    process: TrialProcess
     record: JobRecord
     kills: int
     cancelled: bool = False
     """Whether it was asked to end because the trial was cancelled."""
     looked: float = field(default_factory=time.monotonic)
-
-    def tell(self, number: int) -> None:
-        """Send it a signal."""
-        with suppress(ProcessLookupError):
-            os.kill(self.process.pid, number)
 
     def look_for_cancellation(self) -> None:
         """Ask it once to end, if the trial was cancelled."""
@@ -134,7 +134,7 @@ class _Attempt:
             self.looked = time.monotonic()
             self.cancelled = self.record.is_cancelled()
             if self.cancelled:
-                self.tell(signal.SIGTERM)
+                self.process.tell(signal.SIGTERM)
 
 
 @dataclass
@@ -153,6 +153,7 @@ class Bundle:
     _stop: str | None = field(default=None, init=False)
     _attempts: dict[int, _Attempt] = field(default_factory=dict, init=False)
     """What runs now, by its place among the entries."""
+    _servers: ForkServers | None = field(default=None, init=False)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """One that an earlier version wrote may lack fields."""
@@ -160,6 +161,15 @@ class Bundle:
 
     def __call__(self) -> None:
         """Run the trials; end with the exit code of the last one that failed."""
+        if len(self.entries) > 1:
+            self._servers = ForkServers(from_the_same_code, bound=True)
+        try:
+            self._run()
+        finally:
+            if self._servers:
+                self._servers.close()
+
+    def _run(self) -> None:
         # submitit ignores SIGTERM: without this a preempted trial would be killed without a checkpoint.
         signal.signal(signal.SIGTERM, self._on_stop)
         codes: list[int | None] = []
@@ -181,7 +191,9 @@ class Bundle:
         self._stop = "timeout"
         self._pass_on(signal.SIGUSR2)
         for index, attempt in self._attempts.items():
-            wrote = _status_of(attempt.process) == STOPPED
+            while not attempt.process.ended():
+                time.sleep(POLL_S)
+            wrote = attempt.process.exit_code == STOPPED
             did = "has written its checkpoint" if wrote else "had not begun to train"
             _say(self.entries[index], f"the time limit is near; the trial {did}")
         if self.requeue:
@@ -196,7 +208,7 @@ class Bundle:
 
     def _pass_on(self, number: int) -> None:
         for attempt in self._attempts.values():
-            attempt.tell(number)
+            attempt.process.tell(number)
 
     def _record(self, index: int) -> JobRecord:
         return JobRecord(Path(self.folder), job_number(), index)
@@ -223,23 +235,25 @@ class Bundle:
         _say(entry, f"job {record.job} on {node_name()}, start {restarts()}")
         if self._stop:
             return
-        process = start_bound(entry.command, Path(entry.directory) / "log.txt", entry.cpus)
+        log = Path(entry.directory) / "log.txt"
+        process = start_trial(entry.command, log, entry.cpus, entry.arguments, self._servers)
         self._attempts[index] = _Attempt(process, record, kills)
         if self._stop:  # the signal came before there was anybody to pass it on to
-            self._attempts[index].tell(signal.SIGTERM)
+            process.tell(signal.SIGTERM)
 
     def _ended(self) -> list[int | None]:
         """Look after what runs, a moment later; return the exit codes of what has ended."""
-        if self._attempts and not any(_has_ended(attempt.process) for attempt in self._attempts.values()):
+        if self._attempts and not any(attempt.process.ended() for attempt in self._attempts.values()):
             time.sleep(POLL_S)
         for attempt in self._attempts.values():
             attempt.look_for_cancellation()
-        over = [index for index, attempt in self._attempts.items() if _has_ended(attempt.process)]
+        over = [index for index, attempt in self._attempts.items() if attempt.process.ended()]
         return [self._end(index) for index in over]
 
     def _end(self, index: int) -> int:
         attempt = self._attempts[index]
-        code = attempt.process.wait()
+        code = attempt.process.exit_code
+        attempt.process.reap()
         _say(self.entries[index], f"the process ended with {code}")
         if attempt.cancelled or attempt.record.is_cancelled():
             attempt.record.write(code, "cancelled")
@@ -298,25 +312,6 @@ def _note_cancelled(entry: Entry) -> None:
     with suppress(CorruptRecordError, OSError):
         if directory.state().state == "cancelling":
             directory.append_event("cancelled", cause="cancelled", node=node_name())
-
-
-def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
-    """Looks without reaping and without a lock, so that a signal handler may look at any moment too."""
-    try:
-        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
-    except ChildProcessError:
-        return True
-
-
-def _status_of(process: "subprocess.Popen[bytes]") -> int:
-    """Wait for the end of ``process``, without reaping it; return its exit code, above 128 for a signal."""
-    while not _has_ended(process):
-        time.sleep(POLL_S)
-    with suppress(ChildProcessError):
-        ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-        if ended is not None:
-            return ended.si_status + (0 if ended.si_code == os.CLD_EXITED else 128)
-    return process.returncode or 0
 
 
 def _say(entry: Entry, text: str) -> None:

@@ -22,6 +22,7 @@ from submitit.core.utils import FailedSubmissionError, JobPaths, UncompletedJobE
 from scalevec.orchestrator.attempts.jobs import Job
 from scalevec.orchestrator.errors import InvalidInputError, TryLaterError
 from scalevec.orchestrator.executors.base import Site, refuse_several_machines
+from scalevec.orchestrator.executors.forked_workers import arguments_to_fork
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm import unanswered
@@ -213,6 +214,7 @@ class Submitter:
                 str(job.directory.resolve()),
                 job.token,
                 job.request.cpus,
+                arguments_to_fork(job),
             )
             for job in bundle
         )

@@ -17,9 +17,10 @@ import light_fork_server
 from contracts.executor_contract import collect
 from scalevec.model.config import RunOptions
 from scalevec.orchestrator.attempts.jobs import WORKER, Job, ResourceRequest, worker_command
+from scalevec.orchestrator.executors import forked_workers as forks
 from scalevec.orchestrator.executors.base import Site
-from scalevec.orchestrator.executors.local import local_executor as forks
-from scalevec.orchestrator.executors.local.local_executor import ForkServer, LocalExecutor, ServerGoneError
+from scalevec.orchestrator.executors.forked_workers import ForkServer, ServerGoneError
+from scalevec.orchestrator.executors.local.local_executor import LocalExecutor
 from scalevec.orchestrator.executors.worker_process import worker_environment
 from scalevec.results.claims import process_lives
 from scalevec.results.run_directory import RunDirectory, trial_ids
@@ -214,9 +215,9 @@ def test_a_server_ends_when_its_owner_is_killed():
     owner = f"""
 import os
 from scalevec.orchestrator.executors.worker_process import worker_environment
-from scalevec.orchestrator.executors.local import local_executor
-local_executor.FORK_SERVER = {light_fork_server.COMMAND}
-server = local_executor.ForkServer(worker_environment())
+from scalevec.orchestrator.executors import forked_workers
+forked_workers.FORK_SERVER = {light_fork_server.COMMAND}
+server = forked_workers.ForkServer(worker_environment())
 with open(os.devnull, "ab") as log:
     server.fork(["--help"], log)
 print(server._process.pid, flush=True)
@@ -301,9 +302,9 @@ class TestLocalExecutor:
     def test_a_server_that_cannot_load_is_tried_once_and_workers_start_fresh(self, executor, tmp_path):
         jobs = [self.job(tmp_path, number, "--nonsense") for number in range(2)]
         numbers = executor.submit(jobs[:1])
-        (first,) = executor._servers.values()
+        (first,) = executor._forks.by_cpus.values()
         numbers += executor.submit(jobs[1:])
-        assert list(executor._servers.values()) == [first]
+        assert list(executor._forks.by_cpus.values()) == [first]
         assert self.ends(executor, 2) == dict.fromkeys(numbers, 2)
         logs = [job.log.read_text() for job in jobs]
         assert all("the following arguments are required" in text for text in logs)

@@ -1,0 +1,205 @@
+"""The client of fork servers (``orchestrator.worker.fork_server``), for every executor that uses them."""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import IO, Any
+
+from scalevec.orchestrator.attempts.jobs import BOUND, FORK_SERVER, STOP_SIGNALS, WORKER, Job
+from scalevec.orchestrator.executors.worker_process import KILL_WITH_PARENT, worker_environment
+from scalevec.orchestrator.snapshots.snapshot import from_the_same_code
+from scalevec.results.claims import process_lives
+
+LOADING_S = 120.0
+"""The longest wait for a server that loads torch; it takes seconds, or a minute from a cold file server."""
+ANSWER_S = 10.0
+"""The longest wait for one that has answered before."""
+LOOK_S = 5.0
+"""Between two looks for processes that ended without the server's word."""
+ANSWER_BYTES = 2**14
+
+
+def arguments_to_fork(job: Job) -> tuple[str, ...] | None:
+    """The arguments of a worker that may be forked, None for one that has to start fresh.
+
+    CUDA does not survive a fork, Linux alone tells a server of an end without a poll, and an interpreter or a
+    launcher of its own is not the server's.
+    """
+    is_worker = job.command[: len(WORKER)] == WORKER
+    can_be_forked = is_worker and job.options.device == "cpu" and sys.platform == "linux"
+    return job.command[len(WORKER) :] if can_be_forked else None
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Within it no request to stop is handled.
+
+    A server that is started in it holds them back for ever: they may be sent to every process of a job.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class ServerGoneError(Exception):
+    """The server could not start, does not answer, or was killed."""
+
+
+class Forked:
+    """A worker that a server forked; should the server go first, nobody learns the exit code."""
+
+    def __init__(self, identity: Mapping[str, Any], server: "ForkServer") -> None:
+        self.identity = identity
+        self.exit_code: int | None = None
+        """Negative for a signal."""
+        self._server = server
+
+    def ended(self) -> bool:
+        """Whether it is over."""
+        self._server.hear()
+        return self.exit_code is not None or (self._server.gone and not process_lives(self.identity))
+
+
+class ForkServer:
+    """Forks workers with the variables ``environment``; they outlive it, and it ends with its owner.
+
+    Those of a ``bound`` one do not: they end with it, however its owner ends. ``command`` starts it, by
+    default from the code of this process. What keeps it from loading is printed into ``log``.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        log: IO[bytes] | None = None,
+        command: Sequence[str] | None = None,
+        *,
+        bound: bool = False,
+    ) -> None:
+        command = command or from_the_same_code(FORK_SERVER)
+        self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._connection.setblocking(False)
+        with theirs, _signals_held():
+            # A session of its own: a Ctrl-C at the terminal must not reach it.
+            self._process = subprocess.Popen(
+                (*KILL_WITH_PARENT, str(os.getpid()), *command, BOUND) if bound else command,
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL if log is None else log,
+                start_new_session=True,
+                env=environment,
+            )
+        self._living: dict[int, Forked] = {}
+        """Of whose end the server has not told, by process number."""
+        self._overdue: set[int] = set()
+        """Those of them that were dead at the last look."""
+        self._looked = time.monotonic()
+        self.has_served = False
+        self.gone = False
+
+    def fork(self, arguments: Sequence[str], log: IO[bytes]) -> Forked:
+        """A worker with ``arguments`` that prints into ``log``.
+
+        Raises ``ServerGoneError``. A worker that a dying server forked in that moment may run all the same;
+        its claim keeps another from training the trial too.
+        """
+        try:
+            socket.send_fds(self._connection, [json.dumps(arguments).encode()], [log.fileno()])
+            identity = self._answer(ANSWER_S if self.has_served else LOADING_S)
+        except (OSError, ServerGoneError) as problem:
+            self.close()
+            raise ServerGoneError from problem
+        except BaseException:
+            self.close()  # else the answer to this request would be taken for the next one's
+            raise
+        self.has_served = True
+        self._living[identity["pid"]] = Forked(identity, self)
+        return self._living[identity["pid"]]
+
+    def _answer(self, timeout_s: float) -> dict[str, Any]:
+        """Wait for the identity of the new worker; ends of others may be told before it."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            if not select.select([self._connection], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise ServerGoneError
+            if (identity := self._heard().get("identity")) is not None:
+                return dict(identity)
+
+    def hear(self) -> None:
+        """Learn of the ends that the server has told since, and whether it is still there.
+
+        A signal handler that does not return may call it at any moment.
+        """
+        if self.gone:
+            return
+        try:
+            while True:
+                self._heard()
+        except BlockingIOError:
+            self._look_for_the_overdue()
+        except (OSError, ServerGoneError):
+            self.close()
+
+    def _heard(self) -> dict[str, Any]:
+        with _signals_held():  # what was received is also noted before a handler looks
+            message = self._connection.recv(ANSWER_BYTES)
+            if not message:
+                raise ServerGoneError
+            answer: dict[str, Any] = json.loads(message)
+            if "exit_code" in answer:
+                self._living.pop(answer["pid"]).exit_code = answer["exit_code"]
+        return answer
+
+    def _look_for_the_overdue(self) -> None:
+        """A server that is silent of a death at two looks (stopped, stuck) is ended."""
+        if time.monotonic() - self._looked < LOOK_S:
+            return
+        self._looked = time.monotonic()
+        dead = {pid for pid, process in self._living.items() if not process_lives(process.identity)}
+        if dead & self._overdue:
+            self.close()
+        self._overdue = dead
+
+    def close(self) -> None:
+        """End the server; what it forked goes on."""
+        self.gone = True
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+
+
+class ForkServers:
+    """Servers by the processors of a worker, which its variables depend on.
+
+    ``started`` gives a command as it is started from the code that workers are to have; see
+    :class:`ForkServer` for ``bound``.
+    """
+
+    def __init__(self, started: Callable[[Sequence[str]], Sequence[str]], *, bound: bool = False) -> None:
+        self._started, self._bound = started, bound
+        self.by_cpus: dict[int, ForkServer] = {}
+
+    def fork(self, arguments: Sequence[str], cpus: int, log: IO[bytes]) -> Forked | None:
+        """None where no server can be had; why is in the log of the first worker that asked for it."""
+        server = self.by_cpus.get(cpus)
+        if server is None or (server.gone and server.has_served):
+            variables, command = worker_environment(cpus), self._started(FORK_SERVER)
+            server = self.by_cpus[cpus] = ForkServer(variables, log, command, bound=self._bound)
+        if server.gone:
+            return None
+        with suppress(ServerGoneError):
+            return server.fork(arguments, log)
+        return None
+
+    def close(self) -> None:
+        """End the servers."""
+        for server in self.by_cpus.values():
+            server.close()
