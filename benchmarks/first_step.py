@@ -1,30 +1,44 @@
-"""One training step of a small model: what ``benchmarks/overhead.py`` waits for. ``first_step.py FOLDER``.
+"""A trial trained by a bare library: ``first_step.py CORPORA TRIAL FOLDER``, for ``benchmarks/overhead.py``.
 
-Writes into FOLDER when the step was done.
+CORPORA is the folder of prepared corpora, TRIAL a JSON file of the trial's semantic fields. Writes into
+FOLDER when the first step was done. No claim is made and nothing is recorded.
 """
 
+import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
-from scalevec.model.config import ModelConfig, Shape
-from scalevec.model.transformer import Transformer, initialise
+from scalevec.model.config import RunOptions
+from scalevec.model.identity import trial_from_fields
+from scalevec.model.training.corpora.prepare import open_corpus
+from scalevec.model.training.loop import train
+from scalevec.model.training.recorder import SilentRecorder
 
-MODEL = ModelConfig(Shape(32, 2, heads=2, kv_heads=2, feed_forward=88), vocabulary_size=1024)
+
+class FirstStep(SilentRecorder):
+    """Keeps the time of the first step alone."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(lambda: False)
+        self.path = folder / "first"
+
+    def record(self, _row: Mapping[str, object]) -> None:
+        """Note when the first row came."""
+        if not self.path.exists():
+            self.path.write_text(str(time.time()))
 
 
 def main() -> None:
-    """Train a step on tokens that mean nothing."""
+    """Train."""
+    corpora, fields, folder = map(Path, sys.argv[1:])
     torch.set_num_threads(1)
-    model = Transformer(MODEL)
-    initialise(model, 0)
-    optimizer = torch.optim.AdamW(model.parameters())
-    tokens = torch.randint(MODEL.vocabulary_size, (8, 129))
-    model.loss(tokens[:, :-1], tokens[:, 1:]).backward()
-    optimizer.step()
-    (Path(sys.argv[1]) / "first").write_text(str(time.time()))
+    trial = trial_from_fields(json.loads(fields.read_text()))
+    corpus = open_corpus(corpora, trial.corpus)
+    train(trial, corpus, RunOptions(), FirstStep(folder), folder / "checkpoints")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""What an executor and the scheduler add to running the same command by the bare library.
+"""What an executor and the scheduler add to running the same by the bare library.
 
 ``python benchmarks/overhead.py [--executors local ray slurm] [--rounds R] [--trials N] [--json FILE]`` prints
-a Markdown table. In each round every executor and its peer take turns, with one job alone (how long until
-its first line, and until its first training step) and with N trials whose process only writes a result (this
-process's own time for each). The peers run the command by ``subprocess``, in a task of Ray, and in a job
-array of submitit, the cluster's SLURM being the one whose commands are on the PATH.
+a Markdown table. In each round every executor and its peer take turns, twice: with one trial (how long until
+its first training step: by the real worker, with the executor's default settings, after the check of a kept
+preflight and snapshot) and with N trials whose process only writes a result (this process's own time, and the
+clock, for each). The peers run a command by ``subprocess``, in a task of Ray, and in job arrays of submitit,
+the cluster's SLURM being the one whose commands are on the PATH. They keep no record, claim nothing, find no
+trial done before, and start none again: so figures of many trials compare unlike work.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import count
@@ -25,30 +28,43 @@ from typing import Any
 from unittest.mock import patch
 
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
-from scalevec.model.identity import trial_id
-from scalevec.orchestrator.attempts.jobs import Job, Task
+from scalevec.model.identity import semantic_fields, trial_id
+from scalevec.orchestrator.attempts.jobs import Task
+from scalevec.orchestrator.commands.run.machines import checked_executor
 from scalevec.orchestrator.executors.base import Executor, Site
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
+from scalevec.orchestrator.sources.sweep_files import load_sweep
+from scalevec.orchestrator.sweep.corpus_of_sweep import prepared_facts
+from scalevec.orchestrator.sweep.sweep_run import SweepRun
+from scalevec.results.run_directory import RunDirectory
 
 Command = tuple[str, ...]
 Peer = Callable[[Sequence[Command]], None]
 
 SLOTS = 2
 TITLES = {
-    "first_line": "submit to first line",
-    "first_step": "submit to first step",
+    "first_step": "submit to first training step",
     "process": "process time per trial",
     "clock": "clock per trial",
 }
-PROFILES = {"slurm": Profile(poll_s=0.5, memory_gb=0.5, time=5)}
+PROFILES = {"slurm": Profile(memory_gb=1, time=5)}
+LARGEST_ARRAY = 100
+SWEEP = """
+name: overhead
+corpus: {{source: text, files: [text.txt], tokenizer: bytes, sequence_length: 128}}
+trial: {{batch_tokens: 1024}}
+ladder: [{{name: tiny, width: 32, layers: 2}}]
+tokens: [1024]
+arms: {{baseline: {{scale_vectors: baseline}}}}
+seeds: [{seeds}]
+"""
+MOST_ROUNDS = 100
 PROGRAM = """
-import os, sys, time
+import os, sys
 folder = sys.argv[1]
-with open(folder + "/first", "w") as file:
-    file.write(str(time.time()))
 with open(folder + "/result.json.part", "w") as file:
     file.write('{"status": "completed", "loss": 1.0, "loss_validation": 1.0}')
 os.link(folder + "/result.json.part", folder + "/result.json")
@@ -67,9 +83,8 @@ TRIAL = Trial(
 
 @dataclass(frozen=True)
 class Figures:
-    """Seconds from submit to a job's first line and first step, of this process and of the clock a trial."""
+    """Seconds from submit to a trial's first step, of this process and of the clock a trial."""
 
-    first_line: float
     first_step: float
     process: float
     clock: float
@@ -78,11 +93,6 @@ class Figures:
 def command_in(folder: Path) -> Command:
     """The command of one trial; ``folder`` is its run directory."""
     return (sys.executable, "-S", "-E", "-c", PROGRAM, str(folder))
-
-
-def step_in(folder: Path) -> Command:
-    """The command of a job that trains one step."""
-    return (sys.executable, str(Path(__file__).with_name("first_step.py")), str(folder))
 
 
 class Quiet(Progress):
@@ -96,28 +106,47 @@ class Ours:
     """An executor, and the scheduler on it, in ``folder``."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        self.runs_dir = folder / "runs"
-        site = Site(self.runs_dir, "overhead", SLOTS, PROFILES.get(name, Profile()))
-        self.executor: Executor = EXECUTORS[name].build(site)
+        self.name, self.folder = name, folder
+        self.site = Site(folder / "runs", "overhead", SLOTS, PROFILES.get(name, Profile()))
+        self.sweep = prepared_sweep(folder, self.site.profile)
+        self._members = iter(self.sweep.members())
         self._seeds = count()
+        self.executor: Executor = EXECUTORS[name].build(self.site)
 
-    def first(self, command: Command, folder: Path) -> float:
-        """Seconds until the job ``command``, in ``folder``, writes."""
+    def command(self, folder: Path) -> Command:
+        """The next trial's training by the bare library."""
+        fields = folder / "trial.json"
+        fields.write_text(json.dumps(semantic_fields(next(self._members).trial)))
+        program = Path(__file__).with_name("first_step.py")
+        return (sys.executable, str(program), str(self.site.runs_dir / "corpora"), str(fields), str(folder))
+
+    def first_step(self) -> float:
+        """Seconds until the next trial has trained a step, as a run of ``scalevec`` would begin."""
+        task = self.sweep.task(next(self._members))
         began = time.time()
-        self.executor.submit([Job("0" * 64, command, folder, "first")])
-        while not self.executor.wait(0.2):
-            pass
-        return written(folder) - began
+        if self.name != "ray":  # to start a cluster is not what is compared
+            self.executor = EXECUTORS[self.name].build(self.site)
+        sends_away = EXECUTORS[self.name].sends_away
+        checked = checked_executor(self.executor, self.site, self.sweep) if sends_away else None
+        with checked or nullcontext(self.executor) as executor:
+            self._complete(executor, [task])
+        metrics = RunDirectory.of(self.site.runs_dir, task.trial_id).metrics_path
+        if self.name == "local":
+            self.executor.close()
+        return metrics.stat().st_mtime - began
+
+    def _complete(self, executor: Executor, tasks: Sequence[Task]) -> None:
+        outcome = Scheduler(self.site.runs_dir, executor, Quiet(SLOTS)).run(tasks)
+        if outcome.failed:
+            raise RuntimeError(f"{len(outcome.failed)} trials failed: {next(iter(outcome.failed.values()))}")
 
     def run(self, trials: int) -> None:
         """Take as many new trials through the scheduler."""
         built = [replace(TRIAL, seed=next(self._seeds)) for _ in range(trials)]
         tasks = [Task(trial_id(trial), trial, str(trial.seed), RunOptions(), 1.0) for trial in built]
-        scheduler = Scheduler(self.runs_dir, self.executor, Quiet(SLOTS))
+        executor = EXECUTORS[self.name].build(self.site) if self.name == "local" else self.executor
         with patch("scalevec.orchestrator.attempts.jobs.worker_command", self._worker):
-            outcome = scheduler.run(tasks)
-        if outcome.failed:
-            raise RuntimeError(f"{len(outcome.failed)} trials failed: {next(iter(outcome.failed.values()))}")
+            self._complete(executor, tasks)
 
     def _worker(self, runs_dir: Path, name: str, *_: object) -> Command:
         return command_in(runs_dir.resolve() / "trials" / name[:2] / name)
@@ -138,13 +167,15 @@ def by_ray(commands: Sequence[Command]) -> None:
 
 
 def by_submitit(commands: Sequence[Command]) -> None:
-    """The peer of ``slurm``: one array."""
+    """The peer of ``slurm``: arrays of as many as ours."""
     import submitit
 
     folder = tempfile.mkdtemp(prefix="submitit-", dir=Path.cwd())
     executor = submitit.AutoExecutor(folder, cluster="slurm")
-    executor.update_parameters(timeout_min=5, mem_gb=0.5, cpus_per_task=1)
-    all_ended_well([job.result() for job in executor.map_array(subprocess.call, commands)])
+    executor.update_parameters(timeout_min=5, mem_gb=1, cpus_per_task=1)
+    for start in range(0, len(commands), LARGEST_ARRAY):
+        jobs = executor.map_array(subprocess.call, commands[start : start + LARGEST_ARRAY])
+        all_ended_well([job.result() for job in jobs])
     shutil.rmtree(folder)
 
 
@@ -157,9 +188,13 @@ def all_ended_well(codes: Any) -> None:
 PEERS: dict[str, Peer] = {"local": by_subprocess, "ray": by_ray, "slurm": by_submitit}
 
 
-def written(folder: Path) -> float:
-    """When the job in ``folder`` wrote its first line, by the same clock as ours."""
-    return float((folder / "first").read_text())
+def prepared_sweep(folder: Path, profile: Profile) -> SweepRun:
+    """A sweep of one-step trials on a prepared corpus, with as many seeds as any rounds may need."""
+    (folder / "text.txt").write_text("".join(f"Line {number} of a text.\n" for number in range(5000)))
+    path = folder / "overhead.yaml"
+    path.write_text(SWEEP.format(seeds=", ".join(map(str, range(2 * MOST_ROUNDS)))))
+    sweep, runs_dir, progress = load_sweep(str(path), folder / "runs"), folder / "runs", Quiet(SLOTS)
+    return SweepRun(sweep, runs_dir, progress, prepared_facts(sweep, runs_dir, print), profile=profile)
 
 
 def timed(run: Callable[[], None], trials: int) -> tuple[float, float]:
@@ -169,26 +204,20 @@ def timed(run: Callable[[], None], trials: int) -> tuple[float, float]:
     return (time.process_time() - cpu) / trials, (time.monotonic() - clock) / trials
 
 
-def figures_of_ours(ours: Ours, folder: Path, trials: int) -> Figures:
+def figures_of_ours(ours: Ours, trials: int) -> Figures:
     """One round of an executor."""
-    line, step = new_folders(folder, 2)
-    firsts = ours.first(command_in(line), line), ours.first(step_in(step), step)
-    return Figures(*firsts, *timed(lambda: ours.run(trials), trials))
+    return Figures(ours.first_step(), *timed(lambda: ours.run(trials), trials))
 
 
-def figures_of_peer(peer: Peer, folder: Path, trials: int) -> Figures:
+def figures_of_peer(ours: Ours, folder: Path, trials: int) -> Figures:
     """One round of its peer."""
-    line, step = new_folders(folder, 2)
-    firsts = first_of_peer(peer, command_in(line), line), first_of_peer(peer, step_in(step), step)
-    commands = [command_in(new_folder) for new_folder in new_folders(folder, trials)]
-    return Figures(*firsts, *timed(lambda: peer(commands), trials))
-
-
-def first_of_peer(peer: Peer, command: Command, folder: Path) -> float:
-    """Seconds until ``command``, in ``folder``, writes."""
-    began = time.time()
+    peer = PEERS[ours.name]
+    (step,) = new_folders(folder, 1)
+    command, began = ours.command(step), time.time()
     peer([command])
-    return written(folder) - began
+    first_step = float((step / "first").read_text()) - began
+    commands = [command_in(new_folder) for new_folder in new_folders(folder, trials)]
+    return Figures(first_step, *timed(lambda: peer(commands), trials))
 
 
 def new_folders(folder: Path, number: int) -> list[Path]:
@@ -203,8 +232,8 @@ def measure(names: Sequence[str], rounds: int, trials: int, folder: Path) -> dic
     try:
         for _ in range(rounds + 1):
             for name in names:
-                of_ours = figures_of_ours(ours[name], folder, trials)
-                figures_by_name[name].append((of_ours, figures_of_peer(PEERS[name], folder, trials)))
+                of_ours = figures_of_ours(ours[name], trials)
+                figures_by_name[name].append((of_ours, figures_of_peer(ours[name], folder, trials)))
     finally:
         for item in ours.values():
             item.executor.close()

@@ -130,6 +130,20 @@ def test_cancelling_a_trial_of_a_job_leaves_its_neighbours(make_bench):
     assert not (jobs[1].directory / "pid").exists()
 
 
+def test_cancelling_a_trial_leaves_the_one_that_runs_beside_it(make_bench):
+    bench = make_bench(trials_per_gpu=2)
+    executor = bench.executor(1)
+    jobs = [bench.job("listens"), bench.job(PATIENT)]
+    numbers = executor.submit(jobs)
+    for job in jobs:
+        bench.wait_until_it_runs(job, executor)
+    executor.cancel([numbers[0]])
+    assert collect(executor, 1)[numbers[0]].cause == "cancelled"
+    assert bench.heard(jobs[0])
+    (jobs[1].directory / "go").touch()
+    assert collect(executor, 1)[numbers[1]].exit_code == 0
+
+
 def test_cancelling_every_trial_of_a_job_ends_it(make_bench):
     bench = make_bench(trials_per_job=2)
     executor = bench.executor(1)

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -23,6 +24,7 @@ PATIENCE_S = 900
 PROFILES = """\
 plain: {poll_s: 0.2, memory_gb: 1.5, time: 60}
 shared: {poll_s: 0.2, memory_gb: 1.5, time: 60, trials_per_job: 2}
+side: {poll_s: 0.2, memory_gb: 1.5, time: 60, trials_per_gpu: 2}
 low: {poll_s: 0.2, memory_gb: 1.5, time: 60, partition: low}
 spare: {poll_s: 0.2, memory_gb: 1.5, time: 60, partition: spare, preempt: cancel}
 """
@@ -139,11 +141,23 @@ def test_workers_start_in_a_project_whose_packages_have_our_names(start, tmp_pat
     assert losses(tmp_path) == undisturbed
 
 
-@pytest.mark.parametrize("profile", ["plain", "shared"])
+@pytest.mark.parametrize("profile", ["plain", "shared", "side"])
 def test_slurm_gives_the_losses_of_this_machine(start, tmp_path, undisturbed, profile):
     end_of(start(profile))
     assert_whole(tmp_path, undisturbed)
     assert not causes(tmp_path)
+
+
+def test_preflight_and_trials_start_through_the_launcher_of_the_profile(start, tmp_path, undisturbed):
+    launcher, launched = tmp_path / "launcher", tmp_path / "launched"
+    launcher.write_text(f'#!/bin/sh\necho "$5" >> "{launched}"\nexec env "$@"\n')
+    launcher.chmod(0o755)
+    more = f"launcher: [{launcher}], python: {sys.executable}, trials_per_job: 2"
+    (tmp_path / "profiles.yaml").write_text(f"plain: {{poll_s: 0.2, memory_gb: 1.5, time: 60, {more}}}")
+    end_of(start("plain"))
+    assert_whole(tmp_path, undisturbed)
+    modules = [name.rpartition(".")[2] for name in launched.read_text().split()]
+    assert modules == ["preflight", "train", "train"]
 
 
 @pytest.mark.parametrize("profile", ["plain", "shared"])
@@ -168,9 +182,10 @@ def test_requeue_changes_no_bit(start_held, slurm, tmp_path, undisturbed):
     assert set(causes(tmp_path)) == {"preempted"}
 
 
-def test_a_time_limit_that_strikes_twice_changes_no_bit(start_held, slurm, tmp_path, undisturbed):
+@pytest.mark.parametrize("profile", ["plain", "side"])
+def test_a_time_limit_that_strikes_twice_changes_no_bit(start_held, slurm, tmp_path, undisturbed, profile):
     """The signal is sent by hand: it is the one that SLURM sends before the limit."""
-    process = start_held("plain")
+    process = start_held(profile)
     for attempt in (2, 3):
         slurm.run("scancel", "--signal=USR2", *jobs(slurm))
         wait_for_attempt(tmp_path, attempt, slurm)
@@ -198,6 +213,53 @@ def test_the_kill_of_steps_and_workers_changes_no_bit(start_held, slurm, tmp_pat
     other.parent().kill()
     go_on(tmp_path, slurm)
     end_of(process)
+    assert_whole(tmp_path, undisturbed)
+    assert resumed(tmp_path) == 2
+
+
+def servers_of(folder: Path) -> set[psutil.Process]:
+    """The processes that have forked the workers, each of which is a child of its job's step."""
+    servers = {worker.parent() for worker in workers_of(folder)}
+    assert all("scalevec.orchestrator.worker.fork_server" in server.cmdline() for server in servers)
+    return servers
+
+
+@pytest.mark.parametrize("what", ["step", "server"])
+def test_what_a_job_of_two_trials_forked_dies_with_it_and_no_bit_changes(
+    start_held, slurm, tmp_path, undisturbed, what
+):
+    process = start_held("side")
+    workers, (server,) = workers_of(tmp_path), servers_of(tmp_path)
+    victim = server if what == "server" else server.parent()
+    victim.kill()
+    psutil.wait_procs(workers, PATIENCE_S)
+    go_on(tmp_path, slurm)
+    end_of(process)
+    assert_whole(tmp_path, undisturbed)
+    assert resumed(tmp_path) == 2
+
+
+def test_the_kill_of_a_forked_worker_leaves_its_neighbour(start_held, tmp_path, undisturbed):
+    process = start_held("side")
+    victim, other = workers_of(tmp_path)
+    assert victim.parent() == other.parent()
+    victim.kill()
+    release(tmp_path)
+    end_of(process)
+    assert_whole(tmp_path, undisturbed)
+    assert resumed(tmp_path) == 1
+
+
+def test_cancelling_a_job_of_two_trials_side_by_side_writes_both_checkpoints(
+    start, start_held, tmp_path, undisturbed
+):
+    process = start_held("side")
+    command = [str(SCALEVEC), "cancel", "small"]
+    subprocess.run(command, cwd=tmp_path, env=os.environ | {"SCALEVEC_CACHE_DIR": str(tmp_path / "cache")})
+    assert process.wait(PATIENCE_S) == 1
+    assert not workers_of(tmp_path)
+    release(tmp_path)
+    end_of(start("side"))
     assert_whole(tmp_path, undisturbed)
     assert resumed(tmp_path) == 2
 

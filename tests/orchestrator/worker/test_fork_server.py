@@ -16,7 +16,7 @@ import pytest
 import light_fork_server
 from contracts.executor_contract import collect
 from scalevec.model.config import RunOptions
-from scalevec.orchestrator.attempts.jobs import WORKER, Job, ResourceRequest, worker_command
+from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WORKER, Job, ResourceRequest, worker_command
 from scalevec.orchestrator.executors import forked_workers as forks
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.forked_workers import ForkServer, ServerGoneError
@@ -162,6 +162,32 @@ def test_forked_workers_outlive_a_server_that_is_killed(server, waiting):
     os.kill(waiting.identity["pid"], signal.SIGKILL)
     wait_for(waiting.process.ended)
     assert waiting.process.exit_code is None
+
+
+@pytest.mark.usefixtures("light")
+def test_workers_of_a_bound_server_die_with_it():
+    with (
+        closing(ForkServer(worker_environment(), bound=True)) as server,
+        closing(WaitingWorker(server)) as worker,
+    ):
+        os.kill(server._process.pid, signal.SIGKILL)
+        wait_for(worker.process.ended)
+        assert worker.process.exit_code is None
+        assert not process_lives(worker.identity)
+
+
+@pytest.mark.usefixtures("light")
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_a_request_to_stop_that_reaches_the_server_too_does_not_end_it(log, number):
+    with closing(ForkServer(worker_environment(), bound=True)) as server:
+        os.kill(server._process.pid, number)
+        with closing(WaitingWorker(server)) as worker:
+            os.kill(server._process.pid, number)
+            assert process_lives(worker.identity)
+            os.kill(worker.identity["pid"], number)
+            wait_for(worker.process.ended)
+        assert worker.process.exit_code != 0
+        assert not server.gone
 
 
 def test_a_server_that_is_silent_of_a_death_is_given_up(server, waiting, monkeypatch):
