@@ -105,11 +105,10 @@ def waiting_of_shared(shared):
 
 
 @pytest.fixture
-def without_a_library(tmp_path, monkeypatch):
+def without_a_library(light, monkeypatch):
     """A machine on which no server can load."""
-    (tmp_path / "shadow").mkdir()
-    (tmp_path / "shadow" / "setproctitle.py").write_text("raise ImportError('not on this machine')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "shadow"))
+    lacking = (sys.executable, "-c", "raise ImportError('not on this machine')")
+    monkeypatch.setattr(forks, "FORK_SERVER", lacking)
 
 
 def test_a_forked_worker_prints_into_its_log_and_its_exit_code_is_told(shared, log):
