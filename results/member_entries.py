@@ -13,14 +13,14 @@ _REQUIRED = ("trial_id", "arm", "stage", "rung")
 
 
 def problems_in(path: Path, entries: Sequence[Any]) -> dict[int, str]:
-    """What is wrong with the damaged ones of the ``entries`` of ``path``, by their places.
+    """What is wrong with the damaged ones of the ``entries`` of ``path``, by their indices.
 
     They are looked at one by one only where a column is not whole: a sweep may have 100,000 of them.
     """
     if _are_whole(path, entries):
         return {}
-    problems = {place: _problem(path, entry) for place, entry in enumerate(entries)}
-    return {place: problem for place, problem in problems.items() if problem}
+    problems = {index: _problem(path, entry) for index, entry in enumerate(entries)}
+    return {index: problem for index, problem in problems.items() if problem}
 
 
 def _problem(path: Path, entry: Any) -> str:

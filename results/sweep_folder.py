@@ -127,8 +127,8 @@ class SweepFolder:
             return None
         problems = problems_in(self.members_path, entries)
         if problems:
-            entries = [entry for place, entry in enumerate(entries) if place not in problems]
-        return entries, [f"entry {place + 1}: {problem}" for place, problem in problems.items()]
+            entries = [entry for index, entry in enumerate(entries) if index not in problems]
+        return entries, [f"entry {index + 1}: {problem}" for index, problem in problems.items()]
 
     def write_tuning(self, tuning: dict[str, Any]) -> None:
         """Freeze the choices of tuning."""

@@ -44,7 +44,7 @@ def test_the_look_at_columns_finds_what_the_look_at_entries_finds():
     for _ in range(500):
         entries = [entry(number) for number in range(3)]
         draw.choice(entries)[draw.choice(names)] = draw.choice(VALUES)
-        singly = all(not member_entries._problem(PATH, one) for one in entries)
+        singly = all(not member_entries._problem(PATH, item) for item in entries)
         assert member_entries._are_whole(PATH, entries) == singly, entries
 
 
