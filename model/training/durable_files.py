@@ -38,10 +38,10 @@ def _rename_unless_there(partial: Path, final: Path) -> None:
             raise
 
 
-def write_synced(path: Path, content: bytes) -> None:
-    """Write a new file and wait until the disk has it."""
+def write_synced(path: Path, *blocks: bytes) -> None:
+    """Write a new file of ``blocks`` and wait until the disk has it."""
     with path.open("xb") as file:
-        file.write(content)
+        file.writelines(blocks)
         file.flush()
         os.fsync(file.fileno())
 

@@ -5,7 +5,6 @@ Neither file names nor their order matter: equal content gives equal documents, 
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from scalevec.model.training.corpora.sources.files import CorpusError
 
@@ -15,14 +14,6 @@ FEWEST_PIECES = 512
 LARGEST_LIMIT = 1 << 20
 """Bytes of the longest piece, except of ``text`` and ``python-stdlib``, whose rule was there before."""
 _SPLIT_SALT = b"scalevec split 1"
-
-
-@dataclass(frozen=True)
-class Document:
-    """A piece of text (UTF-8) or of token ids, and the split whose files held it."""
-
-    content: bytes
-    split: str
 
 
 def piece_limit(total: int, largest: int | None = None) -> int:
@@ -68,29 +59,39 @@ def rank(digest: bytes) -> bytes:
     return hashlib.sha256(_SPLIT_SALT + digest).digest()
 
 
-def split(
-    documents: Iterable[Document], drawn: Sequence[str], count: int, quota: float
-) -> Iterator[Document]:
-    """``documents`` in their order, which is that of their rank, each with the split that it belongs to.
+def last_ranks(
+    documents: Iterable[tuple[bytes, int]], drawn: Sequence[str], count: int, quota: float
+) -> dict[str, bytes]:
+    """The last document of each held-out split that has no files of its own, by its rank.
 
-    ``drawn`` are the held-out splits without files of their own, test before validation. Of the documents
-    that are not in another split's files (``count`` of them), the first go to test until it has ``quota``
-    bytes, the next to validation likewise, and the rest is for training. Each split gets one
+    ``drawn`` are these splits, test before validation. ``documents`` (``count`` of them) are those that are
+    not in another split's files: rank and bytes, in the order of their rank. The first go to test until it
+    has ``quota`` bytes, the next to validation likewise, and the rest is for training. Each split gets one
     at least.
     """
-    open_splits = [*drawn, "train"]
-    filled = position = 0
-    for document in documents:
-        if document.split != "train":
-            yield document
-            continue
-        position += 1
-        filled += len(document.content)
-        yield Document(document.content, open_splits[0])
-        later = len(open_splits) - 1
-        if later and (filled >= quota or position >= count - later):
-            del open_splits[0]
+    ends: dict[str, bytes] = {}
+    waiting = list(drawn)
+    filled = 0
+    for position, (key, size) in enumerate(documents if waiting else (), start=1):
+        filled += size
+        if filled >= quota or position >= count - len(waiting):
+            ends[waiting.pop(0)] = key
             filled = 0
+            if not waiting:
+                break
+    return ends
+
+
+def split_of(key: bytes, origin: str, ends: Mapping[str, str]) -> str:
+    """The split of a document with the rank ``key`` from files of the split ``origin``.
+
+    ends: what :func:`last_ranks` gives, in hexadecimal.
+    """
+    if origin == "train":
+        for name, last in ends.items():
+            if key.hex() <= last:
+                return name
+    return origin
 
 
 def require_enough(counts: Mapping[str, int], drawn: Sequence[str]) -> None:

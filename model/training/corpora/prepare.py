@@ -1,22 +1,31 @@
 """Corpora: text split by content, tokenized and written once under its fingerprint, read-only afterwards.
 
 Each document is followed by one separator token (byte 0, or ``<|endoftext|>`` for BPE). Preparing one takes
-memory for some of the text at a time, and room on the disk for all of it beside the tokens.
+memory for some of the text at a time in each process, and room on the disk for all of it beside the tokens.
+What is finished of a large corpus is kept, whatever ends the preparation, until the corpus is there.
 """
 
 import importlib.metadata
 import json
+import os
 import platform
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from scalevec.model.fields import to_dict
+from scalevec.model.identity import digest
 from scalevec.model.training.corpora import synthetic
-from scalevec.model.training.corpora.census import Census, Progress, take_census
+from scalevec.model.training.corpora.census import Census, ReadTexts, take_census
 from scalevec.model.training.corpora.documents import require_enough
 from scalevec.model.training.corpora.intact import require_intact
+from scalevec.model.training.corpora.preparation.meter import Progress
+from scalevec.model.training.corpora.preparation.parts import PartFacts, Parts
+from scalevec.model.training.corpora.preparation.processes import Workers
+from scalevec.model.training.corpora.preparation.work_folder import work_folder
 from scalevec.model.training.corpora.prepared import (
     Corpus,
     CorpusManifest,
@@ -26,10 +35,16 @@ from scalevec.model.training.corpora.prepared import (
 )
 from scalevec.model.training.corpora.sources.files import CorpusError
 from scalevec.model.training.corpora.sources.read_cache import files_key, remembered
+from scalevec.model.training.corpora.sources.sources import extents
 from scalevec.model.training.corpora.specification import FORMAT_VERSION, CorpusConfig, stored_type
 from scalevec.model.training.corpora.synthetic import TokenProcess
 from scalevec.model.training.corpora.tokenizers import TOKENIZERS, TokenizerPlan
-from scalevec.model.training.corpora.writing import drawn_splits, write_documents, write_synthetic
+from scalevec.model.training.corpora.writing import (
+    drawn_splits,
+    make_documents,
+    write_documents,
+    write_synthetic,
+)
 from scalevec.model.training.durable_files import complete_directory, partial_directories, write_synced
 
 __all__ = [
@@ -46,38 +61,53 @@ __all__ = [
     "require_intact",
 ]
 
+SMALL_BYTES = 32 << 20
+"""Of files: a smaller corpus is prepared by this process alone."""
+
 
 def fingerprint(
-    config: CorpusConfig, progress: Progress = lambda _: None, corpora_dir: Path | None = None
+    config: CorpusConfig,
+    progress: Progress = lambda _: None,
+    corpora_dir: Path | None = None,
+    jobs: int | None = None,
 ) -> str:
     """SHA-256 over format, tokenizer and content (64 hex digits); reads all text, tokenizes nothing.
 
     Files that have not changed since their corpus was prepared under ``corpora_dir`` are not read.
+    ``jobs``: processes that read, all cores without it.
     Raises :class:`CorpusError` for text that is missing, unreadable, not UTF-8 or empty.
     """
     if config.process is not None:
         return synthetic.fingerprint(config.process)
     request = _request(config)
     known = remembered(corpora_dir, request.key) if corpora_dir is not None else None
-    return known or take_census(request.config, request.plan.identity, progress).fingerprint
+    if known is not None:
+        return known
+    with _temporary_folder() as folder, _workers(request, jobs) as workers:
+        return _census(request, folder, workers, progress, keeps_text=False).fingerprint
 
 
 @dataclass(frozen=True)
 class _CorpusRequest:
-    """A configuration with its vocabulary filled in, its tokenizer, and what its files look like."""
+    """A configuration with its vocabulary filled in, its tokenizer, and what its files look like.
+
+    is_small: other processes would take longer to start than they save.
+    """
 
     config: CorpusConfig
     plan: TokenizerPlan
     key: str
+    is_small: bool
 
 
 def _request(config: CorpusConfig) -> _CorpusRequest:
     plan = TOKENIZERS[config.tokenizer](config)
     config = replace(config, vocabulary_size=plan.vocabulary_size)
-    return _CorpusRequest(config, plan, files_key(config, plan.identity))
+    is_small = sum(extent.path.stat().st_size for extent in extents(config)) < SMALL_BYTES
+    return _CorpusRequest(config, plan, files_key(config, plan.identity), is_small)
 
 
-def prepare(config: CorpusConfig, corpora_dir: Path, progress: Progress) -> Corpus:
+def prepare(config: CorpusConfig, corpora_dir: Path, progress: Progress, jobs: int | None = None) -> Corpus:
     """Return the corpus of ``config``, tokenized under ``corpora_dir`` unless it is there already.
 
     It appears under its fingerprint complete or not at all; concurrent callers agree on one.
@@ -86,6 +116,7 @@ def prepare(config: CorpusConfig, corpora_dir: Path, progress: Progress) -> Corp
         config: The texts (or the synthetic process), the tokenizer, the vocabulary and the held-out splits.
         corpora_dir: The folder of corpora; each is in a folder named after its fingerprint.
         progress: Called with each line for people.
+        jobs: Processes that prepare a corpus that is not small; all cores without it.
 
     Returns:
         The prepared corpus, its shards mapped read-only.
@@ -93,21 +124,55 @@ def prepare(config: CorpusConfig, corpora_dir: Path, progress: Progress) -> Corp
     Raises:
         CorpusError: Text that cannot be used: missing, unreadable, not UTF-8, or too little; or a prepared
             corpus whose shards have changed.
-        OSError: The corpus cannot be written, or a tokenizer is out of reach.
+        OSError: The corpus cannot be written, a tokenizer is out of reach, or a process was killed.
     """
     if config.process is not None:
         return _prepare_synthetic(config, config.process, corpora_dir, progress)
     request = _request(config)
     if (known := remembered(corpora_dir, request.key)) is not None:
         return _opened(corpora_dir, known, progress)
-    census = take_census(request.config, request.plan.identity, progress)
-    final = corpora_dir / census.fingerprint
-    if final.exists():
-        return _opened(corpora_dir, final.name, progress)
-    require_enough(census.counts, drawn_splits(config))
-    _say_what_was_read(census, progress)
-    _make(final, progress, lambda partial: _write(partial, request, census, progress))
+    with _work_folder(request, corpora_dir, progress) as work, _workers(request, jobs) as workers:
+        census = _census(request, work, workers, progress, keeps_text=True)
+        final = corpora_dir / census.fingerprint
+        if final.exists():
+            return _opened(corpora_dir, final.name, progress)
+        require_enough(census.counts, drawn_splits(config))
+        _say_what_was_read(census, progress)
+        parts = make_documents(work, request.config, request.plan, census, workers, progress)
+        _make(final, progress, lambda partial: _write(partial, request, census, *parts, progress))
     return open_corpus(corpora_dir, final.name)
+
+
+def _work_folder(
+    request: _CorpusRequest, corpora_dir: Path, progress: Progress
+) -> AbstractContextManager[Path]:
+    """Where the corpus is prepared; a small one is prepared again rather than kept unfinished."""
+    if request.is_small:
+        return _temporary_folder()
+    preparation = {
+        "config": to_dict(request.config),
+        "tokenizer": dict(request.plan.identity),
+        "format_version": FORMAT_VERSION,
+        "tokenizers": _tokenizers_version(),
+    }
+    return work_folder(corpora_dir, digest(preparation), progress)
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="scalevec-") as folder:
+        yield Path(folder)
+
+
+def _workers(request: _CorpusRequest, jobs: int | None) -> Workers:
+    return Workers(0 if request.is_small else jobs or len(os.sched_getaffinity(0)))
+
+
+def _census(
+    request: _CorpusRequest, folder: Path, workers: Workers, progress: Progress, *, keeps_text: bool
+) -> Census:
+    texts = ReadTexts(request.config, folder, workers, progress, keeps_text)
+    return take_census(texts, request.plan.identity)
 
 
 def _opened(corpora_dir: Path, name: str, progress: Progress) -> Corpus:
@@ -133,20 +198,24 @@ def _make(final: Path, progress: Progress, write: Callable[[Path], None]) -> Non
         write(partial)
 
 
-def _write(directory: Path, request: _CorpusRequest, census: Census, progress: Progress) -> None:
-    config = request.config
-    dtype = stored_type(config.vocabulary_size)
-    shards, separator = write_documents(directory, config, request.plan, census, dtype, progress)
+def _write(
+    directory: Path,
+    request: _CorpusRequest,
+    census: Census,
+    parts: Parts,
+    finished: Sequence[PartFacts],
+    progress: Progress,
+) -> None:
     _write_manifest(
         directory,
         census.fingerprint,
-        config,
-        dtype,
-        shards,
+        request.config,
+        parts.dtype,
+        write_documents(directory, parts, finished, progress),
         skipped=census.skipped,
         empty=census.empty,
         sample_bytes=census.sample_bytes,
-        separator=separator,
+        separator=parts.separator,
         files_key=request.key,
     )
 
@@ -168,13 +237,17 @@ def _write_manifest(
         dtype=dtype,
         skipped=skipped,
         python_version=platform.python_version(),
-        tokenizers_version=importlib.metadata.version("tokenizers"),
+        tokenizers_version=_tokenizers_version(),
         train=shards["train"],
         validation=shards["validation"],
         test=shards["test"],
         **facts,
     )
     write_synced(directory / "corpus.json", (json.dumps(to_dict(manifest), indent=2) + "\n").encode())
+
+
+def _tokenizers_version() -> str:
+    return importlib.metadata.version("tokenizers")
 
 
 def _prepare_synthetic(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import tokenizers
 
 SEPARATOR = "<|endoftext|>"
+_BPE_SEPARATOR = 0
 _MOST_SHOWN = 20
 
 Tokens = np.ndarray[tuple[int], np.dtype[np.integer]]
@@ -103,7 +104,7 @@ def train_bpe(documents: Iterable[bytes], vocabulary_size: int) -> SubwordTokeni
             f"vocabulary_size is {vocabulary_size}, but the training text gives {reached} at most; "
             "ask for fewer or add text"
         )
-    return SubwordTokenizer(tokenizer, separator=0)
+    return SubwordTokenizer(tokenizer, _BPE_SEPARATOR)
 
 
 def sample(documents: Iterable[bytes], n_bytes: int) -> Iterator[bytes]:
@@ -123,31 +124,31 @@ def sample(documents: Iterable[bytes], n_bytes: int) -> Iterator[bytes]:
 class TokenizerPlan:
     """A tokenizer before the text is read.
 
-    identity: what the fingerprint says of it. vocabulary_size: of the model.
-    make: the tokenizer, from the documents of the training split.
+    identity: what the fingerprint says of it. vocabulary_size: of the model. separator: the id of the token
+    behind each document. make: the tokenizer, from the documents of the training split.
     """
 
     identity: Mapping[str, Any]
     vocabulary_size: int
+    separator: int
     make: Callable[[Iterable[bytes]], DocumentTokenizer]
 
 
 def _bytes(_config: CorpusConfig) -> TokenizerPlan:
     size = BYTES_VOCABULARY
-    return TokenizerPlan({"name": "bytes", "vocabulary_size": size}, size, lambda _: BYTES)
+    return TokenizerPlan({"name": "bytes", "vocabulary_size": size}, size, BYTES.separator, lambda _: BYTES)
 
 
 def _bpe(config: CorpusConfig) -> TokenizerPlan:
     size = config.vocabulary_size
-    return TokenizerPlan(
-        {"name": "bpe", "vocabulary_size": size}, size, lambda documents: train_bpe(documents, size)
-    )
+    identity = {"name": "bpe", "vocabulary_size": size}
+    return TokenizerPlan(identity, size, _BPE_SEPARATOR, lambda documents: train_bpe(documents, size))
 
 
 def _ids(config: CorpusConfig) -> TokenizerPlan:
     size, separator = config.vocabulary_size, config.separator_id
     identity = {"name": "ids", "vocabulary_size": size, "separator": separator}
-    return TokenizerPlan(identity, size, lambda _: IdTokenizer(stored_type(size), separator))
+    return TokenizerPlan(identity, size, separator, lambda _: IdTokenizer(stored_type(size), separator))
 
 
 def _file(config: CorpusConfig) -> TokenizerPlan:
@@ -196,7 +197,14 @@ def _given(config: CorpusConfig, path: Path) -> TokenizerPlan:
         "separator": separator,
         "vocabulary_size": size,
     }
-    return TokenizerPlan(identity, size, lambda _: SubwordTokenizer(tokenizer, separator))
+    return TokenizerPlan(identity, size, separator, lambda _: SubwordTokenizer(tokenizer, separator))
+
+
+def ready_tokenizer(config: CorpusConfig, path: Path, separator: int) -> DocumentTokenizer:
+    """The tokenizer of ``config``, as it was kept at ``path`` where there is one to keep."""
+    if config.tokenizer in ("bytes", "ids"):
+        return TOKENIZERS[config.tokenizer](config).make(())
+    return SubwordTokenizer(_read(path)[1], separator)
 
 
 def _read(path: Path) -> tuple[bytes, "tokenizers.Tokenizer"]:

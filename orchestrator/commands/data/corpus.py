@@ -37,18 +37,26 @@ Mapping = Annotated[
         help="A corpus alone, as in '{source: text, files: [a.txt], tokenizer: bytes}'.",
     ),
 ]
+Processes = Annotated[
+    int, typer.Option("--jobs", "-j", metavar="N", min=0, help="Processes that prepare it; 0: one per core.")
+]
 
 
-def prepare(source: OfSweep = None, mapping: Mapping = None, runs_dir: Runs = RUNS) -> Result | Exit:
-    """Tokenize a corpus under the runs directory, unless it is there."""
+def prepare(
+    source: OfSweep = None, mapping: Mapping = None, runs_dir: Runs = RUNS, jobs: Processes = 0
+) -> Result | Exit:
+    """Tokenize a corpus under the runs directory, unless it is there.
+
+    Given again after it was stopped, it goes on from what is finished.
+    """
     from scalevec.model.training.corpora.prepare import prepare as make
     from scalevec.orchestrator.sweep.corpus_of_sweep import configuration
 
     config = configuration(_sweep(source, mapping, runs_dir))
     try:
-        corpus = make(config, _corpora(runs_dir), note)
+        corpus = make(config, _corpora(runs_dir), note, jobs or None)
     except KeyboardInterrupt:
-        note("stopped; nothing half-made is left. To go on, give the same command again")
+        note("stopped. To go on, give the same command again")
         return Exit.INTERRUPTED
     return _result(description(corpus))
 

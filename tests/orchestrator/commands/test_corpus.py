@@ -206,7 +206,7 @@ def test_ctrl_c_leaves_nothing_half_made(start_scalevec, tmp_path):
     os.kill(process.pid, signal.SIGINT)
     _, printed = process.communicate(timeout=300)
     assert process.returncode == 130, printed
-    assert "nothing half-made is left" in printed
+    assert "stopped. To go on, give the same command again" in printed
     assert list((tmp_path / "runs/corpora").iterdir()) == []
 
 

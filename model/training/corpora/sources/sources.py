@@ -2,7 +2,7 @@
 
 import os
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from scalevec.model.training.corpora.sources.records import jsonl, parquet
 from scalevec.model.training.corpora.sources.shards import shards
 from scalevec.model.training.corpora.specification import CorpusConfig, stored_type
 
-__all__ = ["READERS", "CorpusError", "ReadDocument", "read", "stdlib_files"]
+__all__ = ["READERS", "CorpusError", "Extent", "ReadDocument", "documents", "extents", "read", "stdlib_files"]
 
 EXCLUDED_DIRECTORIES = frozenset(
     ["test", "tests", "idle_test", "idlelib", "lib2to3", "site-packages", "dist-packages", "__pycache__"]
@@ -34,9 +34,31 @@ class ReadDocument:
     split: str = "train"
 
 
+@dataclass(frozen=True)
+class Extent:
+    """A file of a split; of JSON lines those that begin from byte ``start`` on and before ``stop``."""
+
+    path: Path
+    split: str = "train"
+    start: int = 0
+    stop: int | None = None
+
+
 Skip = Callable[[str], None]
-Reader = Callable[[CorpusConfig, Path], Iterator[Blocks]]
+Reader = Callable[[CorpusConfig, Extent], Iterator[Blocks]]
 """The documents in one file."""
+
+
+def extents(config: CorpusConfig) -> Iterator[Extent]:
+    """Every file of a corpus, those of all its splits.
+
+    Raises :class:`CorpusError` for files that are missing.
+    """
+    if config.source == "python-stdlib":
+        yield from (Extent(path) for path in stdlib_files(_stdlib()))
+    given = {"train": config.files, "validation": config.validation_files, "test": config.test_files}
+    for split, patterns in given.items():
+        yield from (Extent(path, split) for path in matching(patterns))
 
 
 def read(config: CorpusConfig, skip: Skip) -> Iterator[ReadDocument]:
@@ -44,36 +66,34 @@ def read(config: CorpusConfig, skip: Skip) -> Iterator[ReadDocument]:
 
     Raises :class:`CorpusError` for files that are missing, unreadable, or not what the source needs.
     """
-    given = {"train": config.files, "validation": config.validation_files, "test": config.test_files}
-    for split, patterns in given.items():
-        if split == "train" or patterns:
-            for blocks in _documents(config, patterns, skip):
-                yield ReadDocument(blocks, split)
+    for extent in extents(config):
+        yield from documents(config, extent, skip)
 
 
-def _documents(config: CorpusConfig, patterns: Sequence[str], skip: Skip) -> Iterator[Blocks]:
-    if config.source == "python-stdlib":
-        yield from python_stdlib(skip)
-    else:
-        for path in matching(patterns):
-            yield from READERS[config.source](config, path)
+def documents(config: CorpusConfig, extent: Extent, skip: Skip) -> Iterator[ReadDocument]:
+    """The documents of ``extent``; ``skip`` is told of a file of the standard library that is not UTF-8 text.
 
-
-def python_stdlib(skip: Skip) -> Iterator[Blocks]:
-    """The running interpreter's standard library, without tests, idlelib, lib2to3 and installed packages.
-
-    Files that are not UTF-8 text are skipped.
+    Raises :class:`CorpusError` for a file that is unreadable, or not what the source needs.
     """
-    root = Path(sysconfig.get_paths()["stdlib"])
-    for path in stdlib_files(root):
-        try:
-            yield list(text_blocks(path))
-        except NotTextError:
-            skip(path.relative_to(root).as_posix())
+    if config.source != "python-stdlib":
+        yield from (ReadDocument(blocks, extent.split) for blocks in READERS[config.source](config, extent))
+        return
+    try:
+        yield ReadDocument(list(text_blocks(extent.path)))
+    except NotTextError:
+        skip(extent.path.relative_to(_stdlib()).as_posix())
+
+
+def _stdlib() -> Path:
+    """The running interpreter's standard library."""
+    return Path(sysconfig.get_paths()["stdlib"])
 
 
 def stdlib_files(root: Path) -> list[Path]:
-    """The .py files under ``root`` that belong to the corpus, sorted by their relative path."""
+    """The .py files under ``root`` that belong to the corpus, sorted by their relative path.
+
+    Without tests, idlelib, lib2to3 and installed packages.
+    """
     paths: list[Path] = []
     for folder, directories, names in os.walk(root):
         directories[:] = [name for name in directories if _is_library(name)]
@@ -85,22 +105,23 @@ def _is_library(name: str) -> bool:
     return name not in EXCLUDED_DIRECTORIES and not name.startswith(GENERATED_PREFIXES)
 
 
-def _text(_config: CorpusConfig, path: Path) -> Iterator[Blocks]:
+def _text(_config: CorpusConfig, extent: Extent) -> Iterator[Blocks]:
     """The whole file is one document."""
-    yield text_blocks(path)
+    yield text_blocks(extent.path)
 
 
-def _jsonl(config: CorpusConfig, path: Path) -> Iterator[Blocks]:
-    return jsonl(path, config.field, nul_separates=config.tokenizer == "bytes")
+def _jsonl(config: CorpusConfig, extent: Extent) -> Iterator[Blocks]:
+    separates = config.tokenizer == "bytes"
+    return jsonl(extent.path, config.field, nul_separates=separates, start=extent.start, stop=extent.stop)
 
 
-def _parquet(config: CorpusConfig, path: Path) -> Iterator[Blocks]:
-    return parquet(path, config.field, nul_separates=config.tokenizer == "bytes")
+def _parquet(config: CorpusConfig, extent: Extent) -> Iterator[Blocks]:
+    return parquet(extent.path, config.field, nul_separates=config.tokenizer == "bytes")
 
 
-def _shards(config: CorpusConfig, path: Path) -> Iterator[Blocks]:
+def _shards(config: CorpusConfig, extent: Extent) -> Iterator[Blocks]:
     size = config.vocabulary_size
-    return shards(path, config.dtype, size, config.separator_id, stored_type(size))
+    return shards(extent.path, config.dtype, size, config.separator_id, stored_type(size))
 
 
 READERS: Mapping[str, Reader] = {"text": _text, "jsonl": _jsonl, "parquet": _parquet, "shards": _shards}

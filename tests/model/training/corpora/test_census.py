@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from scalevec.model.training.corpora import census
-from scalevec.model.training.corpora.census import Census, take_census
+from scalevec.model.training.corpora.census import Census, ReadTexts, take_census
 from scalevec.model.training.corpora.documents import FEWEST_PIECES
+from scalevec.model.training.corpora.preparation.processes import Workers
 from scalevec.model.training.corpora.specification import CorpusConfig
 
 PIECE = 1000
@@ -21,7 +22,9 @@ def census_of(folder: Path, source: str, documents: list[str]) -> Census:
     if source == "text":
         path.write_text("".join(documents))
     config = CorpusConfig(source, "bytes", 256, (str(path),), field="" if source == "text" else "text")
-    return take_census(config, {"kind": "bytes"}, lambda _: None)
+    with Workers(0) as workers:
+        texts = ReadTexts(config, folder / "work", workers, lambda _: None, keeps_text=False)
+        return take_census(texts, {"kind": "bytes"})
 
 
 @pytest.mark.parametrize(("source", "longest"), [("text", PIECE), ("jsonl", SMALLER)])

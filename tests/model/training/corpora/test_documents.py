@@ -10,11 +10,11 @@ from scalevec.model.training.corpora.documents import (
     FEWEST_PIECES,
     SMALLEST_LIMIT,
     SPLITS,
-    Document,
     cut,
+    last_ranks,
     piece_limit,
     require_enough,
-    split,
+    split_of,
 )
 from scalevec.model.training.corpora.held_out import held_out
 from scalevec.model.training.corpora.sources.files import CorpusError
@@ -30,13 +30,19 @@ def words(n_bytes: int, seed: int = 0) -> bytes:
 
 def split_up(*all_texts: bytes) -> dict[str, list[bytes]]:
     """The splits of the documents in ``all_texts``, as the stream of ranked documents gives them."""
-    ranked = [Document(content, "train") for content in sorted(documents_of(all_texts), key=rank)]
-    size = sum(len(document.content) for document in ranked)
+    ranked = sorted(documents_of(all_texts), key=rank)
     require_enough({"train": len(ranked)}, DRAWN)
+    ends = ends_of([(rank(content), len(content)) for content in ranked], DRAWN)
     actual: dict[str, list[bytes]] = {name: [] for name in SPLITS}
-    for document in split(ranked, DRAWN, len(ranked), held_out(size)):
-        actual[document.split].append(document.content)
+    for content in ranked:
+        actual[split_of(rank(content), "train", ends)].append(content)
     return actual
+
+
+def ends_of(documents: list[tuple[bytes, int]], drawn: tuple[str, ...]) -> dict[str, str]:
+    """The last rank of each split that is drawn, in hexadecimal."""
+    quota = held_out(sum(size for _, size in documents))
+    return {name: key.hex() for name, key in last_ranks(documents, drawn, len(documents), quota).items()}
 
 
 @given(texts, st.integers(4, 40))
@@ -116,12 +122,10 @@ def test_one_long_document_among_short_ones_leaves_no_split_empty() -> None:
 
 
 def test_a_split_with_files_of_its_own_takes_nothing_from_training() -> None:
-    given_files = [
-        Document(b"t", "test"),
-        *(Document(bytes([65 + position]), "train") for position in range(20)),
-    ]
-    actual = list(split(given_files, ("validation",), 20, 0.4))
-    assert [document.split for document in actual] == ["test", "validation", *["train"] * 19]
+    keys = [bytes([position]) for position in range(20)]
+    ends = ends_of([(key, 1) for key in keys], ("validation",))
+    assert split_of(keys[0], "test", ends) == "test"
+    assert [split_of(key, "train", ends) for key in keys] == ["validation"] * 2 + ["train"] * 18
 
 
 def test_files_of_a_split_without_text_of_their_own_are_refused() -> None:

@@ -1,10 +1,12 @@
 """Corpora larger than memory: they are the same corpora, and nothing held out is trained on."""
 
 import gzip
+import hashlib
 import json
 import multiprocessing
 import os
 import random
+import tempfile
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -20,16 +22,11 @@ from scalevec.model.training.corpora import (
     census as corpus_census,
 )
 from scalevec.model.training.corpora import (
-    external_sort as corpus_spill,
-)
-from scalevec.model.training.corpora import (
     prepare as corpora,
 )
-from scalevec.model.training.corpora import (
-    writing as corpus_writing,
-)
 from scalevec.model.training.corpora.documents import SPLITS
-from scalevec.model.training.corpora.external_sort import KEY_BYTES, Spill
+from scalevec.model.training.corpora.preparation import meter, parts, runs, units
+from scalevec.model.training.corpora.preparation.runs import RunWriter, TextRuns, ranges
 from scalevec.model.training.corpora.prepare import Corpus, CorpusConfig, CorpusError, fingerprint, prepare
 from scalevec.model.training.corpora.sources import files as corpus_files
 
@@ -76,12 +73,13 @@ GOLDEN = {
 
 
 @pytest.mark.kept
-@pytest.mark.parametrize("memory", [corpus_spill.MEMORY, 5_000], ids=["in memory", "on disk"])
+@pytest.mark.parametrize("pieces", [1, 8], ids=["in one go", "in many units, runs and parts"])
 @pytest.mark.parametrize(("tokenizer", "size"), [("bytes", 256), ("bpe", 300)])
 def test_text_gives_the_corpus_that_it_always_gave(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: str, size: int, memory: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: str, size: int, pieces: int
 ) -> None:
-    monkeypatch.setattr(corpus_spill, "MEMORY", memory)
+    for module, name in ((units, "UNIT_BYTES"), (runs, "HELD_BYTES"), (parts, "PART_BYTES")):
+        monkeypatch.setattr(module, name, 200_000 // pieces)
     write_golden_text(tmp_path)
     config = CorpusConfig("text", tokenizer, size, (f"{tmp_path}/*.txt",))
     corpus = prepare(config, tmp_path / "corpora", quiet)
@@ -90,39 +88,56 @@ def test_text_gives_the_corpus_that_it_always_gave(
     assert corpus.facts.empty == 1
 
 
-def records(count: int, seed: int = 0) -> list[tuple[bytes, bytes]]:
-    generator = random.Random(seed)
-    return [(generator.randbytes(KEY_BYTES), generator.randbytes(20)) for _ in range(count)]
+@pytest.fixture
+def documents() -> list[bytes]:
+    generator = random.Random(0)
+    return [generator.randbytes(20) for _ in range(500)]
 
 
-@pytest.mark.parametrize("memory", [1 << 30, 20_000, 1_000])
-def test_records_come_back_sorted_and_each_once(tmp_path: Path, memory: int) -> None:
-    given = records(500)
-    spill = Spill(tmp_path / "spill", memory)
-    for record in [*given, *given[100:300]]:
-        spill.add(*record)
-    assert list(spill) == list(spill) == sorted(given)
-    assert (tmp_path / "spill").exists() == (memory < 1 << 30)
-    spill.remove()
-    assert not (tmp_path / "spill").exists()
+def written(folder: Path, documents: list[tuple[bytes, str]]) -> TextRuns:
+    """The runs of documents with the split whose files held them."""
+    folder.mkdir()
+    writer = RunWriter(folder, keeps_text=True)
+    for content, split in documents:
+        writer.add(hashlib.sha256(content).digest(), split, len(content), content)
+    writer.write()
+    return TextRuns(tuple(str(folder / str(run)) for run in range(writer.runs)))
 
 
-def test_the_smallest_payload_of_a_key_is_kept_wherever_it_waits(tmp_path: Path) -> None:
-    spill = Spill(tmp_path / "spill", memory=2_000)
-    keys = [key for key, _ in records(50)]
-    for payload in (b"2", b"1", b"3"):
-        for key in keys:
-            spill.add(key, payload)
-    assert list(spill) == [(key, b"1") for key in sorted(keys)]
+@pytest.mark.parametrize("held", [1 << 30, 100_000, 30_000])
+@pytest.mark.parametrize("count", [1, 7])
+def test_documents_come_back_in_the_order_of_their_rank_and_each_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, documents: list[bytes], held: int, count: int
+) -> None:
+    monkeypatch.setattr(runs, "HELD_BYTES", held)
+    waiting = written(tmp_path / "runs", [(content, "train") for content in documents + documents[100:300]])
+    contents = [document.content for within in ranges(count) for document in waiting.documents(within)]
+    assert contents == sorted(documents, key=runs.rank_of)
+    names = [key for within in ranges(count) for key in runs.keys_of(waiting.names(within), "digest")]
+    assert names == sorted(hashlib.sha256(content).digest() for content in documents)
 
 
-def test_many_copies_of_one_record_do_not_fill_the_disk_again_and_again(tmp_path: Path) -> None:
-    spill = Spill(tmp_path / "spill", memory=5_000)
-    for _ in range(50):
-        spill.add(b"a" * KEY_BYTES, bytes(2_000))
-        spill.add(b"b" * KEY_BYTES, bytes(2_500))
-        spill.add(b"c" * KEY_BYTES, bytes(2_500))
-    assert [key[:1] for key, _ in spill] == [b"a", b"b", b"c"]
+def test_of_equal_documents_that_which_is_held_out_is_kept_wherever_it_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, documents: list[bytes]
+) -> None:
+    monkeypatch.setattr(runs, "HELD_BYTES", 50_000)
+    listed = [(content, split) for split in ("train", "test", "validation") for content in documents]
+    waiting = written(tmp_path / "runs", listed)
+    (everything,) = ranges(1)
+    assert {document.origin for document in waiting.documents(everything)} == {"test"}
+    assert set(waiting.places(everything)["origin"]) == {runs.ORIGINS.index("test")}
+
+
+def test_a_key_that_ends_with_zeros_is_found_in_its_range(tmp_path: Path) -> None:
+    keys = [bytes([128]) + bytes(31), bytes([127]) + bytes([255] * 31), bytes(32)]
+    (tmp_path / "runs").mkdir()
+    writer = RunWriter(tmp_path / "runs", keeps_text=False)
+    for key in keys:
+        writer.add(key, "train", 1, None)
+    writer.write()
+    waiting = TextRuns((str(tmp_path / "runs" / "0"),))
+    first, second = (list(runs.keys_of(waiting.names(within), "digest")) for within in ranges(2))
+    assert (first, second) == ([keys[2], keys[1]], [keys[0]])
 
 
 def texts(count: int, seed: int) -> Iterator[str]:
@@ -133,8 +148,8 @@ def texts(count: int, seed: int) -> Iterator[str]:
 
 def peak_of_preparing(config: CorpusConfig, folder: Path) -> int:
     """Bytes of memory that ``prepare`` held at most with small buffers; for a process of its own."""
-    corpus_spill.MEMORY = 400_000
-    corpus_writing.BYTES_AT_ONCE = corpus_files.BLOCK = 1 << 16
+    units.UNIT_BYTES = runs.HELD_BYTES = parts.PART_BYTES = 250_000
+    units.LARGEST_KEPT = parts.BYTES_AT_ONCE = corpus_files.BLOCK = 1 << 16
     tracemalloc.start()
     prepare(config, folder, quiet)
     return tracemalloc.get_traced_memory()[1]
@@ -251,16 +266,34 @@ def test_held_out_files_are_part_of_the_fingerprint(tmp_path: Path) -> None:
     assert fingerprint(CorpusConfig("text", "bytes", 256, (train, test))) == fingerprint(configs[0])
 
 
-def test_files_that_change_while_they_are_read_are_noticed(tmp_path: Path) -> None:
+def test_files_that_change_while_they_are_read_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pattern = write_documents(tmp_path, "text", "all", DOCUMENTS)
 
-    def change(message: str) -> None:
-        if message.startswith("corpus "):
-            (tmp_path / "all-0000.txt").write_text("another text")
+    def change_and_read(blocks: Any) -> Any:
+        (tmp_path / "all-0000.txt").write_text("another text")
+        return taken(blocks)
 
-    with pytest.raises(CorpusError, match="changed while they were read; prepare it again"):
-        prepare(CorpusConfig("text", "bytes", 256, (pattern,)), tmp_path / "corpora", change)
-    assert list((tmp_path / "corpora").iterdir()) == []
+    taken = units._taken
+    monkeypatch.setattr(units, "_taken", change_and_read)
+    with pytest.raises(CorpusError, match=r"all-0000\.txt changed while it was read; prepare"):
+        prepare(CorpusConfig("text", "bytes", 256, (pattern,)), tmp_path / "corpora", quiet)
+    assert not (tmp_path / "corpora").exists()
+
+
+def test_text_that_is_damaged_while_it_waits_is_noticed(tmp_path: Path) -> None:
+    pattern = write_documents(tmp_path, "text", "all", DOCUMENTS)
+    before = set(Path(tempfile.gettempdir()).glob("scalevec-*"))
+
+    def damage(message: str) -> None:
+        if message.startswith("corpus "):
+            (folder,) = set(Path(tempfile.gettempdir()).glob("scalevec-*")) - before
+            (text,) = folder.glob("**/0.text")
+            text.write_bytes(text.read_bytes()[::-1])
+
+    with pytest.raises(CorpusError, match=r"what was read of the corpus is damaged; remove .* again"):
+        prepare(CorpusConfig("text", "bytes", 256, (pattern,)), tmp_path / "corpora", damage)
 
 
 def test_a_sample_trains_the_tokenizer_and_is_part_of_the_fingerprint(tmp_path: Path) -> None:
@@ -338,9 +371,9 @@ def test_files_that_were_just_written_are_read_each_time(tmp_path: Path, read_fi
 
 
 def test_preparing_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus_census, "SECONDS_BETWEEN", -1.0)
+    monkeypatch.setattr(meter, "SECONDS_BETWEEN", -1.0)
     config = CorpusConfig("text", "bytes", 256, (write_documents(tmp_path, "text", "all", DOCUMENTS[:30]),))
     messages: list[str] = []
     prepare(config, tmp_path / "corpora", messages.append)
-    for step in ("read: 30 documents", "sorted: 30 documents", "tokenized: 30 documents, 0 of 0 MB so far"):
+    for step in ("read: 30 documents, 0 of 0 MB so far", "tokenized: 30 documents, 0 of 0 MB so far"):
         assert any(message.startswith(step) for message in messages), messages
