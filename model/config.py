@@ -30,6 +30,9 @@ PRECISIONS = ("float32", "bfloat16")
 BALANCINGS = ("loss", "bias", "none")
 EVALUATION_TOKENS = 4_000_000
 """Tokens of each held-out split on which a trial is evaluated, where nothing else is said."""
+EVALUATED_AT_ONCE = 4096
+"""Tokens of a small batch's evaluation."""
+RECOMPUTED = ("none", "block")
 MEASURES = ("preconditioner", "sharpness")
 """What can be measured along a run (``model.training.measures.measurements``)."""
 
@@ -250,6 +253,8 @@ class RunOptions:
     branch_steps: steps before the cooldown after which the state is kept for other trials (``model.trunks``).
     measure: which of MEASURES are taken along the run, at its first and last step and every
         ``measure_steps``; they change no bit of it, and their time does not count as training time.
+    recompute: what of the forward pass is done again in the backward pass instead of being kept: ``none``, or
+        ``block`` (all but the input of each block: less memory, about a third more time).
     """
 
     device: str = "cpu"
@@ -262,14 +267,25 @@ class RunOptions:
     branch_steps: tuple[int, ...] = ()
     measure: tuple[str, ...] = ()
     measure_steps: int = 100
+    recompute: str = "none"
 
     def __post_init__(self) -> None:
         require(self.micro_batch >= 0, "micro_batch", self.micro_batch, "zero (the whole batch) or more")
         _require_positive("", self, ("processes", "checkpoint_s", "metrics_steps", "measure_steps"))
         require(self.processes > 1 or not self.shard, "shard", self.shard, "false with one process")
         require_choice("keep", self.keep, ("none", "weights", "all"))
+        require_choice("recompute", self.recompute, RECOMPUTED)
         for name in self.measure:
             require_choice("measure", name, MEASURES)
+
+    def evaluated_at_once(self, trial: Trial) -> int:
+        """Sequences that an evaluation of ``trial`` takes at once: those of a training pass.
+
+        Small batches are slow, and forward passes alone hold little: without a micro-batch it takes
+        EVALUATED_AT_ONCE tokens where a process's part of a batch has fewer.
+        """
+        part = trial.batch_sequences // self.processes
+        return self.micro_batch or max(part, EVALUATED_AT_ONCE // trial.sequence_length)
 
 
 def require_whole_parts(trial: Trial, options: RunOptions) -> None:

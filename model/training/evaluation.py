@@ -1,13 +1,15 @@
 """The loss over a split, and over fixed blocks of it."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import torch
 
-from scalevec.model.training.corpora.batches import evaluation_batches
+from scalevec.model.training.corpora.batches import Batch, evaluation_batches
+from scalevec.model.training.out_of_memory import is_out_of_memory, release_unused
 from scalevec.model.transformer import Transformer
 
 BLOCKS = 64
@@ -33,21 +35,53 @@ class Evaluation:
     block_tokens: list[int] | None
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def evaluate(
-    model: Transformer, tokens: np.ndarray, sequence_length: int, batch_sequences: int
+    model: Transformer,
+    tokens: np.ndarray,
+    sequence_length: int,
+    batch_sequences: int,
+    say: Callable[[str], None] = print,
 ) -> Evaluation:
     """The loss of ``model`` over every target of ``tokens``, each counted once.
 
-    Windows do not overlap, so a token sees at most the ``sequence_length`` tokens before it.
+    Windows do not overlap, so a token sees at most the ``sequence_length`` tokens before it. At most
+    ``batch_sequences`` are taken at a time; where they do not fit into memory half as many are, and ``say``
+    is told. Raises what the device does where one sequence does not fit.
     """
-    device = next(model.parameters()).device
     sums: list[float] = []
     counts: list[int] = []
+    at_once = batch_sequences
     for inputs, targets in evaluation_batches(tokens, sequence_length, batch_sequences):
-        losses = model.token_losses(inputs.to(device), targets.to(device)).double()
-        sums += losses.sum(1).tolist()
+        done = 0
+        while done < len(inputs):
+            part = inputs[done : done + at_once], targets[done : done + at_once]
+            of_part = _sums(model, part)
+            if of_part is None:
+                at_once = len(part[0]) // 2
+                release_unused(model.embedding.device)
+                say(f"the evaluation does not fit into memory; it goes on with {at_once} sequences at a time")
+                continue
+            sums += of_part
+            done += len(of_part)
         counts += [targets.shape[1]] * targets.shape[0]
+    return _evaluation(sums, counts)
+
+
+def _sums(model: Transformer, batch: Batch) -> list[float] | None:
+    """The summed losses of each sequence; None where the batch does not fit into memory but half might."""
+    inputs, targets = (part.to(model.embedding.device) for part in batch)
+    try:
+        sums: list[float] = model.token_losses(inputs, targets).double().sum(1).tolist()
+        return sums
+    except (RuntimeError, MemoryError) as problem:
+        if not is_out_of_memory(problem) or len(inputs) == 1:
+            raise
+        return None
+
+
+def _evaluation(sums: list[float], counts: list[int]) -> Evaluation:
+    """From the summed loss and the targets of each sequence."""
     loss = math.fsum(sums) / sum(counts)
     blocks = blocks_of(len(sums))
     if not blocks:

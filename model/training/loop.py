@@ -17,6 +17,7 @@ from scalevec.model import accounting
 from scalevec.model.config import RunOptions, Trial, require_whole_parts
 from scalevec.model.identity import stream_of
 from scalevec.model.schedules import learning_rate
+from scalevec.model.training.checkpoints.folder import newest_step
 from scalevec.model.training.checkpoints.state import Checkpoint, save_checkpoint
 from scalevec.model.training.checkpoints.trunk_states import save_trunk
 from scalevec.model.training.corpora.batches import TrainingBatches
@@ -33,8 +34,6 @@ from scalevec.model.transformer import Transformer, initialise
 from scalevec.model.trunks import branch_step
 from scalevec.model.vector_statistics import vector_statistics
 
-TOKENS_AT_ONCE = 4096
-"""Evaluation takes a batch's tokens at once, or this many where that is more: small batches are slow."""
 LOSSES = ("loss", "loss_validation", "loss_blocks", "block_tokens")
 _WITHOUT_BLOCKS = (
     "the losses of blocks are not kept: the test split has {} sequences, 16 or more are needed; "
@@ -186,7 +185,8 @@ class TrainingRun:
         # Rows before the checkpoint: one that outlived its rows would be set aside on resume.
         self.recorder.sync()
         finished = self.progress.step == self.trial.steps
-        weights_only = finished and self.options.keep == "weights"
+        # What evaluates takes no further step.
+        weights_only = finished and self.options.keep != "all"
         tensors = self.world.pack(self.model, None if weights_only else self.optimizer)
         if self.world.leads:
             save_checkpoint(self.checkpoints, Checkpoint(self.progress.step, tensors, self.progress.facts()))
@@ -194,6 +194,7 @@ class TrainingRun:
     def _result(self, status: str) -> dict[str, Any]:
         losses: dict[str, Any] = dict.fromkeys(LOSSES)
         if status == "completed":
+            self._keep_before_evaluation()
             test, validation = self._evaluate("test"), self._evaluate("validation")
             status = "completed" if math.isfinite(test.loss + validation.loss) else "diverged"
         if status == "completed":
@@ -201,19 +202,28 @@ class TrainingRun:
             losses |= {"loss_blocks": test.loss_blocks, "block_tokens": test.block_tokens}
             if test.loss_blocks is None:
                 self.recorder.say(_WITHOUT_BLOCKS.format(test.n_sequences))
-            if self.options.keep != "none":
-                self._save()
+            self._save_finished(self.options.keep != "none")
         diverged_at = self.progress.step if status == "diverged" else None
         return {"status": status, **losses, "diverged_at_step": diverged_at, **self._facts()}
+
+    def _keep_before_evaluation(self) -> None:
+        """Leave memory to the evaluation, and keep the end of a long run: no step of it is taken again."""
+        self.optimizer.zero_grad(set_to_none=True)
+        self._save_finished(self.progress.wall_s > self.options.checkpoint_s)
+
+    def _save_finished(self, wanted: bool) -> None:
+        """Keep the state after the last step, if that is ``wanted`` and not done yet."""
+        missing = newest_step(self.checkpoints) != self.progress.step
+        if self.world.agreed(False, wanted and missing)[1]:
+            self._save()
 
     def _evaluate(self, split: str) -> Evaluation:
         """The losses over the first ``evaluation_tokens`` targets of ``split``."""
         most = self.trial.evaluation_tokens
         tokens = self.corpus.split(split)[: most + 1 if most else None]
+        at_once = self.options.evaluated_at_once(self.trial)
         with self.autocast():
-            length = self.trial.sequence_length
-            sequences = max(self.trial.batch_sequences, TOKENS_AT_ONCE // length)
-            return evaluate(self.model, tokens, length, sequences)
+            return evaluate(self.model, tokens, self.trial.sequence_length, at_once, self.recorder.say)
 
     def _facts(self) -> dict[str, Any]:
         trial, progress = self.trial, self.progress

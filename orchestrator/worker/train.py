@@ -27,6 +27,7 @@ from scalevec.model.identity import IDENTITY_VERSION, trial_from_fields
 from scalevec.model.training.checkpoints.folder import newest_step, prune_finished
 from scalevec.model.training.corpora.prepare import open_corpus
 from scalevec.model.training.loop import train
+from scalevec.model.training.out_of_memory import is_out_of_memory
 from scalevec.model.training.parallel.meeting import NobodyCameError
 from scalevec.model.training.recorder import Recorder, SilentRecorder, TrainingInterruptedError
 from scalevec.model.trunks import trunk_id
@@ -269,12 +270,6 @@ def _digest_of(problem: Exception) -> str:
     if isinstance(problem, RankFailedError) and problem.digest:
         return problem.digest
     return hashlib.sha256("".join(traceback.format_exception(problem)).encode()).hexdigest()
-
-
-def is_out_of_memory(problem: Exception) -> bool:
-    """Whether ``problem`` says that the device, or this process, had not enough memory."""
-    cpu = isinstance(problem, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(problem)
-    return cpu or isinstance(problem, torch.OutOfMemoryError | MemoryError)
 
 
 @contextmanager

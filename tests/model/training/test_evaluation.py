@@ -72,3 +72,47 @@ def test_under_autocast_the_losses_are_those_of_training(model):
         (inputs, targets), *_ = evaluation_batches(tokens, LENGTH, 100)
         mean = model.loss(inputs, targets).item()
         assert model.token_losses(inputs, targets).mean().item() == pytest.approx(mean, rel=1e-5)
+
+
+class Small:
+    """A model on a device that holds so many sequences at once; notes what it was asked for."""
+
+    def __init__(self, model, room, problem):
+        self.model, self.room, self.problem, self.asked = model, room, problem, []
+        self.embedding = model.embedding
+
+    def token_losses(self, inputs, targets):
+        self.asked.append(len(inputs))
+        if len(inputs) > self.room:
+            raise self.problem
+        return self.model.token_losses(inputs, targets)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ],
+    ids=["device", "process"],
+)
+def test_what_does_not_fit_into_memory_is_evaluated_in_halves(model, problem):
+    small, messages = Small(model, 5, problem), []
+    evaluation = evaluate(small, text(40 * LENGTH + 1), LENGTH, 16, messages.append)
+    assert small.asked == [16, 8, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4]
+    expected = evaluate(model, text(40 * LENGTH + 1), LENGTH, 16)
+    assert evaluation.loss == pytest.approx(expected.loss, rel=1e-6)
+    assert evaluation.block_tokens == expected.block_tokens
+    assert [line.split("with ")[1] for line in messages] == [f"{n} sequences at a time" for n in (8, 4)]
+
+
+def test_an_evaluation_of_which_no_sequence_fits_says_so(model):
+    with pytest.raises(torch.OutOfMemoryError):
+        evaluate(Small(model, 0, torch.OutOfMemoryError()), text(100), LENGTH, 2, print)
+
+
+def test_another_error_of_an_evaluation_is_not_taken_for_a_lack_of_memory(model):
+    small = Small(model, 0, RuntimeError("shapes differ"))
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        evaluate(small, text(100), LENGTH, 2, print)
+    assert small.asked == [2]

@@ -6,12 +6,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from scalevec.model.config import RunOptions, ScheduleConfig
+from scalevec.model.config import EVALUATED_AT_ONCE, RunOptions, ScheduleConfig
 from scalevec.model.training import loop
 from scalevec.model.training.checkpoints.state import load_newest
 from scalevec.model.training.loop import TrainingRun, train
 from scalevec.model.training.progress import RunProgress, has_diverged
 from scalevec.model.training.recorder import TrainingInterruptedError
+from scalevec.model.transformer import Transformer
 from support import SEQUENCE, STEPS, MemoryRecorder, with_strategy
 
 ARMS = ("none", "baseline", "unified", "unified-dp")
@@ -236,3 +237,38 @@ def test_every_parameter_gets_a_gradient(trial, corpus, tmp_path):
     for name, parameter in run.model.named_parameters():
         assert parameter.grad is not None, name
         assert torch.any(parameter.grad != 0), name
+
+
+@pytest.mark.parametrize(("micro_batch", "at_once"), [(2, 2), (0, EVALUATED_AT_ONCE // SEQUENCE)])
+def test_an_evaluation_takes_a_micro_batch_at_a_time_without_gradients(
+    micro_batch, at_once, trial, corpus, tmp_path, monkeypatch
+):
+    seen = []
+    original = Transformer.token_losses
+
+    def token_losses(model, inputs, targets):
+        held = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        seen.append((len(inputs), torch.is_inference_mode_enabled(), held))
+        return original(model, inputs, targets)
+
+    monkeypatch.setattr(Transformer, "token_losses", token_losses)
+    run(trial, corpus, tmp_path, micro_batch=micro_batch)
+    assert seen[0] == (at_once, True, [])
+    assert max(length for length, _, _ in seen) == at_once
+
+
+@pytest.mark.parametrize("keep", ["none", "weights", "all"])
+def test_a_run_that_ends_in_its_evaluation_trains_no_step_again(keep, trial, corpus, tmp_path, monkeypatch):
+    undisturbed, _ = run(trial, corpus, tmp_path / "undisturbed")
+    recorder, options = MemoryRecorder(), RunOptions(checkpoint_s=1e-9, keep=keep)
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "evaluate", _fail)
+        with pytest.raises(RuntimeError, match="the evaluation was lost"):
+            train(trial, corpus, options, recorder, tmp_path / "lost")
+    monkeypatch.setattr(TrainingRun, "_step", _fail)
+    result = train(trial, corpus, options, recorder, tmp_path / "lost")
+    assert [result[name] for name in OUTCOME] == [undisturbed[name] for name in OUTCOME]
+
+
+def _fail(*_):
+    raise RuntimeError("the evaluation was lost")

@@ -21,9 +21,9 @@ from scalevec.model.training.measures.measure import MeasuredRun
 from scalevec.model.training.measures.movement import Preconditioner
 from scalevec.model.training.measures.sharpness import Sharpness
 from scalevec.model.training.optimizers import build_optimizer, set_learning_rate
+from scalevec.model.training.out_of_memory import is_out_of_memory
 from scalevec.model.training.recorder import TrainingInterruptedError
 from scalevec.model.transformer import Transformer, initialise
-from scalevec.orchestrator.worker.train import is_out_of_memory
 from support import BATCH_TOKENS, SEQUENCE, STEPS, MemoryRecorder, with_strategy
 
 EVERY = RunOptions(measure=NAMES, measure_steps=12)
