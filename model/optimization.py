@@ -58,6 +58,11 @@ class RegisteredOptimizer:
     """Whether it trains the blocks' matrices alone and leaves all other parameters to AdamW."""
     check: Callable[["OptimizerConfig"], None] | None = None
     """Raises ``ConfigurationError`` for options that cannot work together."""
+    state_of_matrix: Callable[[int, int], int] | None = None
+    """Numbers of state beside these of a matrix with so many rows and columns."""
+    working: tuple[float, float] = (0, 0)
+    """Numbers that a step takes for itself: for each parameter of the model, and for each one of its largest
+    matrix."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,11 @@ def _moments(beta1: float, beta2: float) -> dict[str, OptionSpec]:
         "beta1": OptionSpec(beta1, "Decay of the average of the gradient, per step.", BELOW_ONE),
         "beta2": OptionSpec(beta2, "Decay of the average of its square, per step.", BELOW_ONE),
     }
+
+
+def _preconditioners(rows: int, columns: int) -> int:
+    """SOAP's: of each side that is not above 10,000 one, and its basis."""
+    return sum(2 * side**2 for side in (rows, columns) if side <= 10_000)
 
 
 def _epsilon(default: float) -> dict[str, OptionSpec]:
@@ -134,10 +144,11 @@ OPTIMIZERS: dict[str, RegisteredOptimizer] = {
             **_epsilon(1e-8),
         },
         matrices_only=True,
+        working=(0, 3.5),
     ),
     "soap": RegisteredOptimizer(
         f"{_CODE}.library:soap",
-        (7.5, 2),  # two moments, and preconditioners of matrices whose sides are 1 to 1 or 3 to 8
+        (2, 2),
         {
             **_moments(0.95, 0.95),
             **_epsilon(1e-8),
@@ -145,8 +156,10 @@ OPTIMIZERS: dict[str, RegisteredOptimizer] = {
             **_ADAMW_RATE,
         },
         matrices_only=True,
+        state_of_matrix=_preconditioners,
+        working=(0, 8),
     ),
-    "lion": RegisteredOptimizer(f"{_CODE}.library:lion", (1, 1), _moments(0.9, 0.99)),
+    "lion": RegisteredOptimizer(f"{_CODE}.library:lion", (1, 1), _moments(0.9, 0.99), working=(1, 0)),
     "adafactor": RegisteredOptimizer(
         f"{_CODE}.library:adafactor",
         (1, 1),
@@ -157,6 +170,7 @@ OPTIMIZERS: dict[str, RegisteredOptimizer] = {
                 1.0, "Largest root mean square of the update before momentum and rate.", POSITIVE
             ),
         },
+        working=(1, 0),
     ),
     "ademamix": RegisteredOptimizer(
         f"{_CODE}.library:ademamix",
@@ -171,8 +185,11 @@ OPTIMIZERS: dict[str, RegisteredOptimizer] = {
             ),
         },
         check=_needs_beta1,
+        working=(2, 0),
     ),
-    "adopt": RegisteredOptimizer(f"{_CODE}.library:adopt", (2, 2), _moments(0.9, 0.9999) | _epsilon(1e-6)),
+    "adopt": RegisteredOptimizer(
+        f"{_CODE}.library:adopt", (2, 2), _moments(0.9, 0.9999) | _epsilon(1e-6), working=(2, 0)
+    ),
 }
 
 SCHEDULES: dict[str, RegisteredSchedule] = {

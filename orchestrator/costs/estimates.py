@@ -1,10 +1,11 @@
 """What a trial will cost: time, memory and disk, before it runs."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from scalevec.model.accounting import count_parameters, flops_per_token
-from scalevec.model.config import ModelConfig, RunOptions, Trial
-from scalevec.model.optimization import OPTIMIZERS
+from scalevec.model.config import RunOptions, Trial
+from scalevec.model.memory.trial import FLOAT_BYTES, Memory, memory_of, state_entries
 from scalevec.model.strategies import NORMED_MAPS, ScaleVectorStrategy
 
 START_S = 5.0
@@ -16,10 +17,9 @@ FLOPS_PER_S = {"cpu": 3.5e10, "cuda": 1.5e14}
 fifth of what a large card reaches in bf16."""
 H100_SHARE = FLOPS_PER_S["cuda"] / 9.89e14
 """Of the dense bf16 peak that the vendor states."""
-FLOAT_BYTES = 4
-"""Of a weight, a gradient and an entry of the optimizer's state."""
-BYTES_OF = {"float32": 4, "bfloat16": 2}
-"""Of an activation, by the precision of the trial."""
+HOST_BYTES = 3 * 10**9
+"""Of the machine's memory for a process on a GPU: its libraries and pinned buffers, a rough figure; a
+checkpoint's copy comes on top."""
 BYTES_PER_STEP = 170
 """One row of metrics.jsonl without statistics."""
 BYTES_PER_VALUE = 10
@@ -46,15 +46,35 @@ class Cost:
 
     flops: int
     seconds: float
-    memory_bytes: int
+    memory: Memory
+    """On the trial's device."""
+    host_bytes: int
+    """Of each process in the memory of its machine; for a trial on the CPU that is its device's."""
     disk_bytes: int
     """What stays when the trial is completed."""
     disk_files: int
     """Files and folders that stay; a quota counts both."""
 
+    @property
+    def memory_bytes(self) -> int:
+        """On the trial's device, the framework's own share included."""
+        return self.memory.total
+
+    def columns(self) -> dict[str, Any]:
+        """The estimates as a row of a plan has them."""
+        return {
+            "flops": self.flops,
+            "seconds": self.seconds,
+            "memory_bytes": self.memory_bytes,
+            "memory": vars(self.memory),
+            "host_bytes": self.host_bytes,
+            "disk_bytes": self.disk_bytes,
+            "disk_files": self.disk_files,
+        }
+
 
 def cost(trial: Trial, options: RunOptions, evaluated_tokens: int = 0) -> Cost:
-    """Estimate the cost of ``trial``; memory is parameters, gradients, optimizer and activations.
+    """Estimate the cost of ``trial``.
 
     The evaluation at the end goes over ``evaluated_tokens``, of which each takes the forward pass alone.
 
@@ -64,14 +84,13 @@ def cost(trial: Trial, options: RunOptions, evaluated_tokens: int = 0) -> Cost:
     counts = count_parameters(trial.model)
     per_token = flops_per_token(trial.model, trial.sequence_length)
     flops = per_token * trial.tokens + per_token * evaluated_tokens // TRAINING_OVER_FORWARD
-    sequences = options.micro_batch or trial.batch_sequences // options.processes
-    width = BYTES_OF[trial.precision]
-    activations = sequences * trial.sequence_length * width * _activation_entries(trial.model)
+    memory = memory_of(trial, options)
     kept = {"none": 0, "weights": FLOAT_BYTES * counts.total, "all": checkpoint_bytes(trial)}
     return Cost(
         flops=flops,
         seconds=START_S + flops / FLOPS_PER_S[options.device] / options.processes,
-        memory_bytes=checkpoint_bytes(trial) + FLOAT_BYTES * counts.total + activations,
+        memory=memory,
+        host_bytes=memory.total if options.device == "cpu" else HOST_BYTES + checkpoint_bytes(trial),
         disk_bytes=FIXED_BYTES + log_bytes(trial, options) + kept[options.keep],
         disk_files=FIXED_FILES + (options.keep != "none"),
     )
@@ -79,25 +98,7 @@ def cost(trial: Trial, options: RunOptions, evaluated_tokens: int = 0) -> Cost:
 
 def checkpoint_bytes(trial: Trial) -> int:
     """Return the size of one checkpoint: weights and optimizer state."""
-    counts = count_parameters(trial.model)
-    matrices = counts.matrices_total
-    of_matrix, of_other = OPTIMIZERS[trial.optimizer.name].state_per_parameter
-    state = of_matrix * matrices + of_other * (counts.total - matrices)
-    return round(FLOAT_BYTES * (counts.total + state))
-
-
-def _activation_entries(model: ModelConfig) -> int:
-    """Return the activations kept per token for the backward pass.
-
-    A mixture repeats a token for each expert it passes, before and behind it.
-    """
-    shape, experts = model.shape, model.experts
-    entries = shape.layers * (14 * shape.width + 4 * shape.feed_forward)
-    if experts is not None:
-        mixtures = shape.layers - experts.dense_layers
-        hidden = experts.active * experts.feed_forward - shape.feed_forward
-        entries += mixtures * (4 * hidden + 3 * experts.top_k * shape.width + 2 * experts.n_experts)
-    return entries
+    return FLOAT_BYTES * (count_parameters(trial.model).total + state_entries(trial))
 
 
 def log_bytes(trial: Trial, options: RunOptions) -> int:

@@ -250,10 +250,10 @@ def _beyond_one_device(left: Sequence[Row]) -> Iterator[str]:
             f"{max(row['memory_bytes'] for row in large) / 1e9:,.0f} GB, more than the "
             f"{CARD_BYTES / 1e9:.0f} GB of an H100: a smaller micro_batch needs less, a larger card has more"
         )
-    if beyond := [row for row in left if row["memory_bytes"] > 1e9 * (row["memory_gb"] or math.inf)]:
+    if beyond := [row for row in left if row["host_bytes"] > 1e9 * (row["memory_gb"] or math.inf)]:
         yield (
             f"warning: {_with_rungs(beyond)} would need up to "
-            f"{max(row['memory_bytes'] for row in beyond) / 1e9:.3g} GB, more than the "
+            f"{max(row['host_bytes'] for row in beyond) / 1e9:.3g} GB, more than the "
             "memory_gb that they ask for"
         )
 

@@ -93,7 +93,7 @@ def _size(run: "SweepRun", trial: "Trial", rung: str) -> Row:
         "gpus": request.gpus * request.nodes,
         "processes": request.world_size,
         "memory_gb": request.memory_gb,
-        **vars(cost(trial, options, evaluated_tokens(trial, run.corpus_facts))),
+        **cost(trial, options, evaluated_tokens(trial, run.corpus_facts)).columns(),
     }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from scalevec.model.accounting import count_parameters, flops_per_token
+from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import (
     OPTIMIZERS,
     Experts,
@@ -35,20 +35,12 @@ DENSE = Trial(
 )
 
 
-BYTES_PER_PARAMETER = 4 * FLOAT_BYTES
-"""Weight, gradient and the two moments of AdamW."""
-
-
 def cost(trial: Trial, evaluated: int = 0, **options: Any) -> Cost:
     return cost_of(trial, RunOptions(**options), evaluated)
 
 
 def mixture(experts: Experts) -> Trial:
     return replace(DENSE, model=replace(DENSE.model, experts=experts))
-
-
-def activations(trial: Trial) -> int:
-    return cost(trial).memory_bytes - BYTES_PER_PARAMETER * count_parameters(trial.model).total
 
 
 def test_a_mixture_takes_the_time_of_what_a_token_passes() -> None:
@@ -61,8 +53,9 @@ def test_a_mixture_takes_the_time_of_what_a_token_passes() -> None:
 def test_a_mixture_takes_the_memory_and_the_disk_of_all_its_experts() -> None:
     few, many = mixture(Experts(4, 2, 88)), mixture(Experts(16, 2, 88))
     added = 4 * 12 * (3 * 88 * 64 + 64)
-    routing = activations(many) - activations(few)
-    assert cost(many).memory_bytes - cost(few).memory_bytes == BYTES_PER_PARAMETER * added + routing
+    less, more = cost(few).memory, cost(many).memory
+    assert more.parameters - less.parameters == FLOAT_BYTES * added
+    assert more.optimizer - less.optimizer == 2 * FLOAT_BYTES * added
     kept = [cost(trial, keep="weights").disk_bytes for trial in (few, many)]
     assert kept[1] - kept[0] == 4 * added
 
@@ -93,19 +86,22 @@ def test_a_token_that_passes_more_experts_leaves_more_behind() -> None:
     shape = replace(SHAPE, feed_forward=352)
     experts = mixture(Experts(8, 2, 88))
     two = replace(experts, model=replace(experts.model, shape=shape, experts=Experts(8, 4, 88)))
-    assert activations(DENSE) < activations(experts) < activations(two)
-
-
-def test_a_router_leaves_a_score_and_a_probability_behind_for_each_expert() -> None:
-    few, many = mixture(Experts(8, 2, 88)), mixture(Experts(24, 2, 88))
-    per_token = 2 * (24 - 8) * SHAPE.layers
-    assert activations(many) - activations(few) == DENSE.batch_tokens * FLOAT_BYTES * per_token
+    in_passes = [cost(trial).memory.training for trial in (DENSE, experts, two)]
+    assert in_passes == sorted(set(in_passes))
 
 
 def test_a_micro_batch_shrinks_what_lives_on_the_way() -> None:
-    whole, parts = cost(DENSE), cost(DENSE, micro_batch=2)
-    parameters = BYTES_PER_PARAMETER * count_parameters(DENSE.model).total
-    assert (parts.memory_bytes - parameters) * 4 == whole.memory_bytes - parameters
+    whole, parts = cost(DENSE).memory, cost(DENSE, micro_batch=2).memory
+    assert parts.training - parts.parameters < whole.training / 2  # gradients are held in between
+    assert parts.evaluation < whole.evaluation / 2
+    assert (parts.parameters, parts.optimizer) == (whole.parameters, whole.optimizer)
+
+
+def test_the_plan_counts_the_framework_and_on_a_gpu_the_memory_of_the_machine_too() -> None:
+    cpu, gpu = cost(DENSE), cost(DENSE, device="cuda")
+    assert cpu.host_bytes == cpu.memory_bytes == cpu.memory.arrays + cpu.memory.framework
+    assert gpu.memory_bytes > 1e9
+    assert gpu.host_bytes == 3 * 10**9 + checkpoint_bytes(DENSE)
 
 
 def test_flops_are_those_that_are_counted() -> None:

@@ -1,0 +1,1 @@
+"""What a trial holds in memory, reckoned from its fields: nothing here loads torch."""

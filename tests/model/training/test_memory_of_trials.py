@@ -1,0 +1,85 @@
+"""The memory that a plan tells is what the allocator gives: of whole trials, evaluation and all."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allocations import allocations
+from scalevec.model.config import (
+    OPTIMIZERS,
+    Experts,
+    ModelConfig,
+    OptimizerConfig,
+    RunOptions,
+    ScheduleConfig,
+    Shape,
+    Trial,
+)
+from scalevec.model.memory.trial import memory_of
+from scalevec.model.strategies import PRESETS
+from scalevec.model.training.corpora.prepare import Corpus
+from scalevec.model.training.loop import train
+from support import MemoryRecorder
+
+SHAPE = Shape(width=96, layers=3, heads=4, kv_heads=4, feed_forward=256)
+PROMISED = 0.1
+"""How far a plan may be from what is measured."""
+
+
+@pytest.fixture
+def held(trial: Trial, corpus: Corpus, tmp_path: Path) -> Any:
+    """(measured, planned) bytes of the arrays of two steps and the evaluation of a trial on the CPU."""
+
+    def of(optimizer: str = "adamw", precision: str = "float32", options: Any = None, **model: Any) -> Any:
+        options = options or RunOptions()
+        changed = replace(
+            trial,
+            model=ModelConfig(**{"shape": SHAPE, "vocabulary_size": 256, **model}),
+            optimizer=OptimizerConfig(optimizer),
+            schedule=ScheduleConfig(),
+            batch_tokens=16 * trial.sequence_length,
+            tokens=32 * trial.sequence_length,
+            evaluation_tokens=64 * trial.sequence_length,
+            precision=precision,
+        )
+        measured = allocations(lambda: train(changed, corpus, options, MemoryRecorder(), tmp_path))
+        memory = memory_of(changed, options)
+        return measured.peak, memory.arrays - memory.copy
+
+    return of
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_under_every_optimizer(optimizer: str, held: Any) -> None:
+    measured, planned = held(optimizer)
+    assert planned == pytest.approx(measured, rel=PROMISED)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("architecture", ["llama", "gemma"])
+@pytest.mark.parametrize("preset", ["baseline", "unified"])
+def test_of_architectures_and_strategies(preset: str, architecture: str, precision: str, held: Any) -> None:
+    model = {"scale_vectors": PRESETS[preset], "architecture": architecture}
+    measured, planned = held(precision=precision, **model)
+    assert planned == pytest.approx(measured, rel=PROMISED)
+
+
+@pytest.mark.parametrize("micro_batch", [4, 8])
+def test_in_micro_batches(micro_batch: int, held: Any) -> None:
+    measured, planned = held(options=RunOptions(micro_batch=micro_batch))
+    assert planned == pytest.approx(measured, rel=PROMISED)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_of_a_mixture(optimizer: str, held: Any) -> None:
+    measured, planned = held(optimizer, experts=Experts(4, 2, 128))
+    assert planned == pytest.approx(measured, rel=PROMISED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("measure", ["preconditioner", "sharpness"])
+def test_with_measurements_the_plan_is_a_rough_figure(measure: str, held: Any) -> None:
+    measured, planned = held(options=RunOptions(measure=(measure,), measure_steps=2, micro_batch=8))
+    assert measured == pytest.approx(planned, rel=0.4)
