@@ -109,7 +109,7 @@ def _problem_of(rows: pd.DataFrame, expression: str) -> str | None:
     if _column_named(rows, expression) is not None:
         return None
     try:
-        computed(_numeric(rows), expression)
+        computed(typed(rows), expression)
     except DataError as error:
         return str(error)
     return None
@@ -121,8 +121,8 @@ def _column_named(rows: pd.DataFrame, expression: str) -> str | None:
     return next((column for column in (name, name.strip("`")) if column in rows.columns), None)
 
 
-def _numeric(rows: pd.DataFrame) -> pd.DataFrame:
-    """``rows`` with columns of numbers as such, and all others as text."""
+def typed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Cells as they were given, with columns of numbers as such and all others as text."""
     columns = {}
     for name in rows.columns:
         read = [None if is_blank(cell) else number(cell) for cell in rows[name]]
@@ -171,13 +171,13 @@ def _ended(table: pd.DataFrame, findings: _Findings) -> pd.DataFrame:
 
 def _texts(rows: pd.DataFrame, expression: str) -> "pd.Series[str]":
     column = _column_named(rows, expression)
-    cells = rows[column] if column is not None else computed(_numeric(rows), expression)
+    cells = rows[column] if column is not None else computed(typed(rows), expression)
     return cells.map(lambda cell: "" if is_blank(cell) else str(cell).strip()).astype(object)
 
 
 def _numbers(rows: pd.DataFrame, name: str, expression: str, findings: _Findings) -> "pd.Series[float]":
     column = _column_named(rows, expression)
-    cells = rows[column] if column is not None else computed(_numeric(rows), expression)
+    cells = rows[column] if column is not None else computed(typed(rows), expression)
     if name == "seed":  # may be a name
         return cells
     read = [None if is_blank(cell) else number(cell) for cell in cells]
@@ -231,7 +231,7 @@ def _listed(which: "pd.Series[bool]") -> str:
 def _others(rows: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
     """All columns that are none of ours, numbers as such; one with a name of ours gets another."""
     taken = {_column_named(rows, expression) for expression in columns.values()}
-    rest = _numeric(rows[[name for name in rows.columns if name not in taken]])
+    rest = typed(rows[[name for name in rows.columns if name not in taken]])
     return rest.rename(
         columns={name: f"given.{name}" for name in rest.columns if name in {*columns, "status"}}
     )

@@ -16,10 +16,11 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import typer
 from typer.core import TyperGroup
 
-from scalevec.analysis.options import AnalysisOptions, OptionChanges
-from scalevec.orchestrator.cli.options import AsJson
+from scalevec.analysis.options import AnalysisOptions
+from scalevec.orchestrator.cli.options import AsJson, Join, Maps
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import Exit
+from scalevec.orchestrator.sources.foreign import TableReading
 
 PANELS = {
     "Run": ("demo", "plan", "run", "submit", "cancel", "retry"),
@@ -131,7 +132,8 @@ def _global(
 def as_command(function: Callable[..., Result | Exit]) -> Callable[..., None]:
     """Return ``function`` as typer takes it; one that returns a :class:`Result` has ``--json`` too.
 
-    A parameter ``given`` of the type ``OptionChanges`` stands for the options of an analysis.
+    A parameter ``given`` of the type ``OptionChanges`` stands for the options of an analysis, and one called
+    ``reading`` for those of :class:`TableReading`.
     """
     signature = inspect.signature(function, eval_str=True)
     without = _NOT_OF.get(function.__name__, ())
@@ -141,16 +143,17 @@ def as_command(function: Callable[..., Result | Exit]) -> Callable[..., None]:
     def command(**values: Any) -> None:
         if "given" in signature.parameters:
             values["given"] = _given({name: values.pop(name) for name in of_analysis})
+        if "reading" in signature.parameters:
+            values["reading"] = TableReading(values.pop("maps") or (), values.pop("join"))
         as_json = values["as_json"] if takes_json else values.pop("as_json", False)
         result = function(**values)
         raise typer.Exit(int(result.write(as_json=as_json) if isinstance(result, Result) else result))
 
     parameters: list[inspect.Parameter] = []
     for parameter in signature.parameters.values():
-        is_analysis = parameter.annotation is OptionChanges
-        parameters += (
-            of_analysis.values() if is_analysis else [parameter.replace(kind=parameter.KEYWORD_ONLY)]
-        )
+        stands_for = {"given": list(of_analysis.values()), "reading": _OF_READING}
+        plain = [parameter.replace(kind=parameter.KEYWORD_ONLY)]
+        parameters += stands_for.get(parameter.name, plain)
     if not takes_json and Result in (signature.return_annotation, *get_args(signature.return_annotation)):
         parameters.append(_keyword("as_json", AsJson, False))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -191,3 +194,6 @@ def _analysis_parameters() -> Iterator[inspect.Parameter]:
 
 def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+_OF_READING = [_keyword("maps", Maps, None), _keyword("join", Join, None)]

@@ -1,6 +1,7 @@
 """Results of other trackers as tidy rows; what was taken for what goes to standard error."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,7 +9,20 @@ from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.sources.sweep_files import TABLES
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from scalevec.analysis.imports.imported import ImportedTable
+
+
+@dataclass(frozen=True)
+class TableReading:
+    """How a source is read: what its columns are, ``NAME=COLUMN``, and the file of scores beside it."""
+
+    maps: Sequence[str] = ()
+    join: Path | None = None
+
+
+AS_IT_IS = TableReading()
 
 
 def is_foreign(source: str) -> bool:
@@ -28,3 +42,11 @@ def imported_tables(sources: Sequence[str], maps: Sequence[str], unit: str = "na
     for line in [*mapping_lines(table.columns, table.rows), *(f"note: {text}" for text in table.notes)]:
         note(line)
     return table
+
+
+def read_scores(path: Path) -> "pd.DataFrame":
+    """Return a table of scores: numbers where a column holds nothing else. Raises ``DataError``."""
+    from scalevec.analysis.imports.given_tables import read_given
+    from scalevec.analysis.imports.imported import typed
+
+    return typed(read_given(str(path)).rows)

@@ -1,7 +1,7 @@
 """SOURCE of the reading commands: a sweep (file or name) with its results, or a table from elsewhere."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -9,7 +9,13 @@ from scalevec import analysis
 from scalevec.orchestrator.attempts.retry_policy import unreadable
 from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.progress import note
-from scalevec.orchestrator.sources.foreign import imported_tables, is_foreign
+from scalevec.orchestrator.sources.foreign import (
+    AS_IT_IS,
+    TableReading,
+    imported_tables,
+    is_foreign,
+    read_scores,
+)
 from scalevec.orchestrator.sources.records import (
     compare_section,
     dropped_of,
@@ -49,11 +55,22 @@ class Source:
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
-def open_source(source: str, runs_dir: Path, maps: Sequence[str] = ()) -> Source:
-    """Return the sweep or table that ``source`` names; ``maps`` say what columns of a table are.
+def open_source(source: str, runs_dir: Path, reading: TableReading = AS_IT_IS) -> Source:
+    """Return the sweep or table that ``source`` names, read as ``reading`` says.
 
     Raises :class:`InvalidInputError` or ``DataError`` where it names nothing usable.
     """
+    data = _opened_source(source, runs_dir, reading.maps)
+    if reading.join is None:
+        return data
+    from scalevec.analysis.data.joined import joined
+
+    rows = joined(data.rows, read_scores(reading.join), str(reading.join))
+    rows.attrs = data.rows.attrs
+    return replace(data, rows=rows)
+
+
+def _opened_source(source: str, runs_dir: Path, maps: Sequence[str]) -> Source:
     if maps or is_foreign(source):
         table = imported_tables([source], maps)
         return Source("standard-input" if source == "-" else Path(source).stem, table.rows)

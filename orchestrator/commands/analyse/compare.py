@@ -6,10 +6,11 @@ import typer
 
 from scalevec import analysis
 from scalevec.analysis.options import OptionChanges
-from scalevec.orchestrator.cli.options import RUNS, Maps, Output, Reference, Runs, SourceName
+from scalevec.orchestrator.cli.options import RUNS, Output, Reference, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.analyse.question import question
 from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 
 
 def compare(
@@ -17,14 +18,14 @@ def compare(
     runs_dir: Runs = RUNS,
     reference: Reference = None,
     given: OptionChanges = {},  # noqa: B006 (never changed)
-    maps: Maps = None,
+    reading: TableReading = AS_IT_IS,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Laws, multipliers and solver diagnostics too.")
     ] = False,
     output: Output = None,
 ) -> Result:
     """Compare each arm with the reference: differences, intervals, a verdict."""
-    data, arm, options = question(source, runs_dir, reference, given, maps)
+    data, arm, options = question(source, runs_dir, reference, given, reading)
     comparisons = analysis.compare(data.rows, reference=arm, options=options)
 
     def text() -> str:

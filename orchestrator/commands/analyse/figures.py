@@ -12,6 +12,7 @@ from scalevec.orchestrator.cli.options import RUNS, Reference, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.analyse.question import question
 from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 from scalevec.orchestrator.sources.sources import choices_of
 
 
@@ -32,11 +33,12 @@ def figures(
     ] = None,
     reference: Reference = None,
     given: OptionChanges = {},  # noqa: B006 (never changed)
+    reading: TableReading = AS_IT_IS,
 ) -> Result:
     """Write every paper figure that SOURCE has data for."""
     from scalevec.orchestrator.sources.measured import run_statistics, training_curves
 
-    data, arm, options = question(source, runs_dir, reference, given)
+    data, arm, options = question(source, runs_dir, reference, given, reading)
     written = analysis.write_figures(
         data.rows,
         output,

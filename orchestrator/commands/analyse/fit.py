@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from scalevec import analysis
 from scalevec.analysis.options import OptionChanges
-from scalevec.orchestrator.cli.options import RUNS, Maps, Output, Runs, SourceName
+from scalevec.orchestrator.cli.options import RUNS, Output, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.analyse.question import meanings_of
+from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 from scalevec.orchestrator.sources.sources import open_source
 
 
@@ -14,10 +15,10 @@ def fit(
     source: SourceName,
     runs_dir: Runs = RUNS,
     given: OptionChanges = {},  # noqa: B006 (never changed)
-    maps: Maps = None,
+    reading: TableReading = AS_IT_IS,
     output: Output = None,
 ) -> Result:
     """Fit a scaling law to each arm."""
-    data = open_source(source, runs_dir, maps or ())
+    data = open_source(source, runs_dir, reading)
     fits = analysis.fit(data.rows, replace(analysis.AnalysisOptions(**meanings_of(data)), **given))
     return Result([fit.to_dict() for fit in fits], "\n".join(map(analysis.fit_text, fits)), output=output)

@@ -1,6 +1,5 @@
 """What an analysis is asked: the options of the command line over those of the sweep file."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +7,7 @@ from scalevec.analysis.options import AnalysisOptions, OptionChanges
 from scalevec.orchestrator.commands.analyse.kept_verdicts import keep_verdicts
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 from scalevec.orchestrator.sources.sources import Source, open_source
 
 DEFAULT_REFERENCE = "baseline"
@@ -18,10 +18,10 @@ def question(
     runs_dir: Path,
     reference: str | None,
     given: OptionChanges,
-    maps: Sequence[str] | None = None,
+    reading: TableReading = AS_IT_IS,
 ) -> tuple[Source, str, AnalysisOptions]:
     """Return the rows that ``source`` names, the arm to compare with and the options."""
-    data = open_source(source, runs_dir, maps or ())
+    data = open_source(source, runs_dir, reading)
     arm, options = reference_of(data, reference), options_of(data, given)
     keep_verdicts(data, reference_of(data, None) if data.compare else arm, declared_options(data))
     return data, arm, options

@@ -4,9 +4,10 @@ from pathlib import Path
 
 from scalevec import analysis
 from scalevec.analysis.options import OptionChanges
-from scalevec.orchestrator.cli.options import RUNS, Maps, Output, Reference, Runs, SourceName
+from scalevec.orchestrator.cli.options import RUNS, Output, Reference, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.analyse.question import options_of, question
+from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 from scalevec.orchestrator.sources.sources import Source, choices_of
 
 
@@ -16,12 +17,12 @@ def report(
     output: Output = None,
     reference: Reference = None,
     given: OptionChanges = {},  # noqa: B006 (never changed)
-    maps: Maps = None,
+    reading: TableReading = AS_IT_IS,
 ) -> Result:
     """Write the report: one HTML file that opens offline."""
     from scalevec.orchestrator.sources.measured import training_curves
 
-    data, arm, options = question(source, runs_dir, reference, given, maps)
+    data, arm, options = question(source, runs_dir, reference, given, reading)
     path = output or (data.folder.report_path if data.folder else Path(f"{data.name}-report.html"))
     analysis.write_report(
         path,

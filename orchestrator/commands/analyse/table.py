@@ -10,6 +10,7 @@ from scalevec.analysis.registry import TABLES
 from scalevec.orchestrator.cli.options import RUNS, Output, Reference, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.analyse.question import question
+from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 
 if TYPE_CHECKING:
     TableName = str
@@ -29,12 +30,13 @@ def table(
     ] = "markdown",
     reference: Reference = None,
     given: OptionChanges = {},  # noqa: B006 (never changed)
+    reading: TableReading = AS_IT_IS,
     output: Output = None,
 ) -> Result:
     """Print a table of a paper: Markdown, LaTeX (booktabs) or CSV with every digit."""
     from scalevec.orchestrator.sources.measured import with_vector_norms
 
-    data, arm, options = question(source, runs_dir, reference, given)
+    data, arm, options = question(source, runs_dir, reference, given, reading)
     if name in SHOW_VECTOR_NORMS:
         data = with_vector_norms(data, runs_dir)
     contents = analysis.table(data.rows, name, reference=arm, options=options)

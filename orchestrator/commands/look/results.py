@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from scalevec.orchestrator.cli.options import RUNS, Output, Runs, SourceName
+from scalevec.orchestrator.cli.options import RUNS, Join, Output, Runs, SourceName
 from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.progress import note
 from scalevec.results.files import write_atomic
@@ -25,16 +25,18 @@ def results(
             "--for-spreadsheets", help="An apostrophe before CSV text that begins as a formula does."
         ),
     ] = False,
+    join: Join = None,
     output: Output = None,
 ) -> Exit:
     """Print the tidy table, one row per trial."""
+    from scalevec.orchestrator.sources.foreign import TableReading
     from scalevec.orchestrator.sources.measured import with_vector_norms
     from scalevec.orchestrator.sources.sources import open_source
     from scalevec.results.tidy import write_table
 
     if for_spreadsheets and form != "csv":
         raise InvalidInputError(f"--for-spreadsheets is given with --format {form}; it is for csv alone")
-    table = open_source(source, runs_dir)
+    table = open_source(source, runs_dir, TableReading(join=join))
     if vector_norms:
         table = with_vector_norms(table, runs_dir)
     stream = io.BytesIO()
