@@ -34,7 +34,7 @@ def only_match(prefix: str, names: Iterable[str], what: str, digits_of: str) -> 
 class Runs:
     """What a runs directory holds; ``scalevec.open("runs")`` returns one.
 
-    TableReading it is safe while trials are running, and from several processes at once.
+    Reading it is safe while trials are running, and from several processes at once.
 
     Args:
         path: the directory given to ``scalevec run`` as ``--runs``.
