@@ -288,9 +288,19 @@ class RunOptions:
         return self.micro_batch or max(part, EVALUATED_AT_ONCE // trial.sequence_length)
 
 
+SHARDED_OPTIMIZERS = ("adamw", "muon", "sgd")
+"""Those that are known to take the same steps over shares of parameters."""
+
+
 def require_whole_parts(trial: Trial, options: RunOptions) -> None:
-    """Raise :class:`ConfigurationError` where processes cannot share out the batches of ``trial`` evenly."""
+    """Raise :class:`ConfigurationError` where ``options.processes`` cannot train ``trial`` together."""
     sequences = trial.batch_sequences
     divides = sequences % options.processes == 0
     allowed = f"a divisor of the {sequences} sequences of a batch"
     require(divides, "processes", options.processes, allowed)
+    if options.shard:
+        name = trial.optimizer.name
+        listed = ", ".join(SHARDED_OPTIMIZERS)
+        require(name in SHARDED_OPTIMIZERS, "optimizer", name, f"with shard: {listed}")
+        measured = ", ".join(options.measure)
+        require(not measured, "measure", measured, "nothing with shard: it needs whole parameters")

@@ -12,7 +12,7 @@ belongs to a map of the layer and all routed experts share it; the router is one
 input. Where the architecture has a norm behind the feed-forward sublayer, it is behind the sum over experts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -42,6 +42,10 @@ class Routing:
     mixture: "Mixture"
     load: Tensor
     penalty: Tensor | None
+
+
+Note = Callable[[Routing], None]
+"""Who is told of a routing. No list: FSDP gives a unit a copy of a list of tensors that it is called with."""
 
 
 class RoutedExperts(nn.Module):
@@ -112,16 +116,16 @@ class Mixture(nn.Module):
         # Not in checkpoints: balance() has set it to zero whenever one is written.
         self.register_buffer("load", torch.zeros(experts.n_experts, dtype=torch.long), persistent=False)
 
-    def forward(self, x: Tensor, routings: list[Routing] | None = None) -> Tensor:
+    def forward(self, x: Tensor, note: Note | None = None) -> Tensor:
         """Normalized input [batch, length, width] to the sublayer's output, the same shape.
 
-        Where ``routings`` is given, what this pass says of the balance is appended to it.
+        What this pass says of the balance is given to ``note``, where there is one.
         """
         shared = effective(self.shared_vector)
         probabilities = self._probabilities(x, shared)
         weights, chosen = self._choices(probabilities)
-        if routings is not None:
-            routings.append(self._routing(probabilities, chosen))
+        if note is not None:
+            note(self._routing(probabilities, chosen))
         result = self._routed(x, weights, chosen, shared if self.routed_share else None)
         if self.shared_expert is not None:
             result = result + self.shared_expert(x, shared)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, linear, scaled_dot_product_attention
 
 from scalevec.model.config import Experts, ModelConfig
-from scalevec.model.experts import Mixture, Routing
+from scalevec.model.experts import Mixture, Note, Routing
 from scalevec.model.feed_forward import FeedForward
 from scalevec.model.functional import head_loss, head_losses, rms_norm, rotate
 from scalevec.model.scale_vectors import (
@@ -97,15 +97,15 @@ class DecoderLayer(nn.Module):
         self.attention = Attention(config)
         self.feed_forward = FeedForward(config) if experts is None else Mixture(config, experts)
 
-    def forward(self, x: Tensor, routings: list[Routing] | None = None) -> Tensor:
+    def forward(self, x: Tensor, note: Note | None = None) -> Tensor:
         """Residual stream [batch, length, width] before and after the layer.
 
-        How a mixture routed its tokens is appended to ``routings``, if given.
+        How a mixture routed its tokens is told to ``note``, if given.
         """
         x = x + self.attention(rms_norm(x, self.epsilon))
         normalized = rms_norm(x, self.epsilon)
         mixing = isinstance(self.feed_forward, Mixture)
-        change = self.feed_forward(normalized, routings) if mixing else self.feed_forward(normalized)
+        change = self.feed_forward(normalized, note) if mixing else self.feed_forward(normalized)
         result: Tensor = x + change
         return result
 
@@ -142,14 +142,14 @@ class Transformer(nn.Module):
         """The head [vocabulary, width], which is the embedding where they are tied."""
         return self.embedding if self.head is None else self.head
 
-    def final_states(self, tokens: Tensor, routings: list[Routing] | None = None) -> Tensor:
+    def final_states(self, tokens: Tensor, note: Note | None = None) -> Tensor:
         """What the head reads, [batch, length, width]: the residual stream behind the final norm.
 
-        How each mixture routed its tokens is appended to ``routings``, if given.
+        How each mixture routed its tokens is told to ``note``, if given.
         """
         x = embedding(tokens, self.embedding)
         for block in self.blocks:
-            x = block(x, routings)
+            x = block(x, note)
         x = rms_norm(x, self.config.norm_epsilon)
         gain = effective(self.final_vector)
         # On the activations, not folded: a head has more rows than a small batch has tokens.
@@ -176,7 +176,7 @@ class Transformer(nn.Module):
         sequences, so that it too is the mean of its values over micro-batches of one size.
         """
         routings: list[Routing] = []
-        states = self.final_states(tokens, routings).flatten(0, 1)
+        states = self.final_states(tokens, routings.append).flatten(0, 1)
         for routing in routings:
             routing.mixture.load += routing.load
         penalties = [routing.penalty for routing in routings if routing.penalty is not None]

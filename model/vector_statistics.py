@@ -1,6 +1,6 @@
 """Statistics of the scale vectors in effect, by kind and by layer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -12,18 +12,21 @@ NEAR_ZERO = 0.1
 
 
 @torch.no_grad()
-def vector_statistics(model: nn.Module) -> dict[str, float | list[float]]:
+def vector_statistics(
+    model: nn.Module, in_effect: Callable[[ScaleVector], Tensor] = ScaleVector.__call__
+) -> dict[str, float | list[float]]:
     """Mean, standard deviation and share near zero of the scale vectors in effect, by kind.
 
     Keys are ``sv/KIND/mean``, ``sv/KIND/deviation`` and ``sv/KIND/near_zero`` (share with
     |g| < NEAR_ZERO) over all layers, KIND one of ``query_input``, ``query_output``, ...,
     ``attention_shared``, ``feed_forward_shared``, ``final``. A kind of several layers has the same by
     layer, in the order of the layers: ``sv/KIND/mean/layers``. Empty for a model without vectors.
+    ``in_effect`` is how a vector is had where a process does not hold all of it.
     """
     kinds: dict[str, list[Tensor]] = {}
     for name, module in model.named_modules():
         if isinstance(module, ScaleVector):
-            kinds.setdefault(_kind(name), []).append(module().flatten().double())
+            kinds.setdefault(_kind(name), []).append(in_effect(module).flatten().double())
     statistics: dict[str, float | list[float]] = {}
     for kind, vectors in kinds.items():
         for name, value in _of(vectors).items():

@@ -25,6 +25,7 @@ from scalevec.model.training.corpora.prepare import Corpus
 from scalevec.model.training.loop import TrainingRun
 from scalevec.model.training.parallel.meeting import Seat, hosted, listening, meet, store_at
 from scalevec.model.training.parallel.process_group import ProcessGroup
+from scalevec.model.training.parallel.sharded import ShardedProcessGroup
 from scalevec.model.training.parallel.world import ALONE, World
 from scalevec.model.training.recorder import Recorder, SilentRecorder, TrainingInterruptedError
 from support import BATCH_TOKENS, SEQUENCE, MemoryRecorder
@@ -36,7 +37,7 @@ EXPERTS = {
 
 
 def small_trial(
-    corpus: Corpus, optimizer: str = "adamw", experts: str | None = None, steps: int = 6
+    corpus: Corpus, optimizer: str = "adamw", experts: str | None = None, steps: int = 5
 ) -> Trial:
     """A model of width 16 on batches of four sequences."""
     shape = Shape(16, 2, 2, 2, 48)
@@ -71,7 +72,7 @@ def forked(rank: int, work: Callable[[], Any], folder: Path) -> int:
         os._exit(code)
 
 
-def world_of(size: int, work: Callable[[World], Any], folder: Path) -> list[Any]:
+def world_of(size: int, work: Callable[[World], Any], folder: Path, *, shard: bool = False) -> list[Any]:
     """What ``work`` returns at each rank of a world of ``size``."""
     folder.mkdir(parents=True, exist_ok=True)
     listener = listening("127.0.0.1")
@@ -81,7 +82,7 @@ def world_of(size: int, work: Callable[[World], Any], folder: Path) -> list[Any]
         seat = Seat(rank, size, {}, limit_s=60)
         store = hosted(listener, seat) if rank == 0 else store_at("127.0.0.1", port, seat)
         meet(store, seat)
-        return work(ProcessGroup(store, rank, size, "cpu"))
+        return work((ShardedProcessGroup if shard else ProcessGroup)(store, rank, size, "cpu"))
 
     children = [forked(rank, lambda rank=rank: at(rank), folder) for rank in range(size)]
     listener.close()
@@ -116,18 +117,25 @@ def trained(
         result = None
         with suppress(TrainingInterruptedError):
             result = run.run()
-        parameters = {name: p.tolist() for name, p in run.model.named_parameters()}
+        whole = world.pack(run.model, None)
+        if not whole and not options.get("shard"):
+            whole = dict(run.model.named_parameters(prefix="model"))
+        parameters = {name: whole[name].tolist() for name in whole if not name.endswith(".bias")}
         return {"result": result, "rows": list(recorder.recorded()), "parameters": parameters}
     finally:
         torch.set_default_dtype(torch.float32)
 
 
 def together(
-    size: int, trial: Trial, corpus: Corpus, checkpoints: Path, **options: Any
+    size: int, trial: Trial, corpus: Corpus, checkpoints: Path, *, shard: bool = False, **options: Any
 ) -> list[dict[str, Any]]:
     """As :func:`trained`, at each rank of a world of ``size``."""
     folder = checkpoints.with_name(f"{checkpoints.name}-{time.monotonic_ns()}")
-    return world_of(size, lambda world: trained(trial, corpus, checkpoints, world, **options), folder)
+
+    def work(world: World) -> dict[str, Any]:
+        return trained(trial, corpus, checkpoints, world, shard=shard, **options)
+
+    return world_of(size, work, folder, shard=shard)
 
 
 def losses(run: dict[str, Any]) -> list[float]:

@@ -65,7 +65,7 @@ class TrainingRun:
         self.model.to(self.device)
         world.prepare(self.model)
         self.parameters = list(self.model.parameters())
-        self.optimizer = build_optimizer(self.model, trial)
+        self.optimizer = build_optimizer(self.model, trial, world.laid_out)
         world.adopt(self.optimizer)
         tokens = corpus.split("train")
         self.batches = TrainingBatches(tokens, trial.sequence_length, trial.batch_sequences, stream_of(trial))
@@ -148,7 +148,7 @@ class TrainingRun:
             "tokens_per_s": self.trial.batch_tokens / elapsed,
         }
         if (step + 1) % self.options.metrics_steps == 0 or step + 1 == self.trial.steps:
-            row |= vector_statistics(self.model)
+            row |= vector_statistics(self.model, self.world.vector)
         row |= self.measurements.after_step(step + 1)
         return row
 
@@ -171,7 +171,7 @@ class TrainingRun:
                 )
             loss = loss * share
             objective = loss if penalty is None else loss + penalty * share
-            objective.backward()  # type: ignore[no-untyped-call]
+            self.world.objective(objective).backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         return self.world.sum(total)
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep
 
 TUNING, COMPARISON = "tuning", "comparison"
+_WHENCE = "; the processes of a trial are its gpus or processes, times nodes"
 _UNITS = {"tokens_per_parameter": "tokens/parameter", "tokens_budget": "tokens", "flops_budget": "FLOPs"}
 
 
@@ -123,7 +124,7 @@ class SweepRun:
                     try:
                         require_whole_parts(cell.trial(cell.seeds[0]), options)
                     except ConfigurationError as error:
-                        raise InvalidInputError(f"{rung}: {error} (gpus or processes, times nodes)") from None
+                        raise InvalidInputError(f"{rung}: {error}{_WHENCE}") from None
 
     def _frozen(self, *, only_plan: bool) -> list[choices.Choice]:
         try:

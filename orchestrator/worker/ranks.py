@@ -29,6 +29,8 @@ from scalevec.orchestrator.worker.provenance import code_state, versions
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
+    from scalevec.model.training.parallel.process_group import ProcessGroup
+
 LOOPBACK = "127.0.0.1"
 PR_SET_PDEATHSIG = 1
 PATIENCE_S = 3.0
@@ -119,7 +121,6 @@ class Ranks:
         if not self.are_several:
             return ALONE
         from scalevec.model.training.parallel import meeting
-        from scalevec.model.training.parallel.process_group import ProcessGroup
 
         assert self.address is not None
         size, device = self.options.processes, self.options.device
@@ -135,7 +136,7 @@ class Ranks:
             print(f"{size} processes on {', '.join(dict.fromkeys(hosts))}", flush=True)
         if self.address.host == LOOPBACK and sys.platform == "linux":
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        return ProcessGroup(self.store, self.rank, size, device)
+        return _kind_of_world(self.options)(self.store, self.rank, size, device)
 
     def report(self, problem: Exception, cause: str, digest: str) -> None:
         """Tell rank 0 why this rank ends, unless that is only because another did."""
@@ -215,6 +216,17 @@ def ranks_here(options: RunOptions) -> Ranks:
         ranks.listener = listening(LOOPBACK)
         ranks.address = Address(LOOPBACK, ranks.listener.getsockname()[1])
     return ranks
+
+
+def _kind_of_world(options: RunOptions) -> "type[ProcessGroup]":
+    """Imported now: what shards loads the compiler."""
+    if options.shard:
+        from scalevec.model.training.parallel.sharded import ShardedProcessGroup
+
+        return ShardedProcessGroup
+    from scalevec.model.training.parallel.process_group import ProcessGroup
+
+    return ProcessGroup
 
 
 def traits(corpus: Corpus, device: str) -> Mapping[str, str]:

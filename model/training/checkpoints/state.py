@@ -91,17 +91,29 @@ def pack(model: Transformer, optimizer: torch.optim.Optimizer | None) -> Tensors
 
 
 @torch.no_grad()
-def unpack(tensors: Tensors, model: Transformer, optimizer: torch.optim.Optimizer) -> None:
-    """Load what :func:`pack` kept into ``model`` and ``optimizer``; ``ValueError`` if it does not fit."""
+def unpack(
+    tensors: Tensors,
+    model: Transformer,
+    optimizer: torch.optim.Optimizer,
+    share: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = lambda tensor, _: tensor,
+) -> None:
+    """Load what :func:`pack` kept into ``model`` and ``optimizer``; ``ValueError`` if it does not fit.
+
+    ``share`` makes of a whole tensor what this process holds of it, given the parameter it belongs to.
+    """
     targets = pack(model, None)
     kept = {name: tensor for name, tensor in tensors.items() if name.startswith("model.")}
     if targets.keys() != kept.keys() or any(targets[name].shape != kept[name].shape for name in kept):
         raise ValueError("the checkpoint was made for another model")
     for name, tensor in kept.items():
         # In place: the optimizer, and its views of stacks, hold these very tensors.
-        targets[name].copy_(tensor)
+        targets[name].copy_(share(tensor, targets[name]))
     of_optimizer = {name: tensor for name, tensor in tensors.items() if name.startswith(OPTIMIZER)}
     unpack_state({name.removeprefix(OPTIMIZER): tensor for name, tensor in of_optimizer.items()}, optimizer)
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            if isinstance(value, torch.Tensor):
+                state[name] = share(value, parameter)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

@@ -6,6 +6,7 @@ unless it says otherwise.
 """
 
 from collections import defaultdict
+from collections.abc import Callable
 
 import torch
 
@@ -21,9 +22,14 @@ KINDS: dict[str, Kind] = {"matrix": "matrix", "experts": "stack"}
 """Roles of the parameters that an optimizer of matrices takes; every other role is ``other``."""
 
 
-def build_optimizer(model: Transformer, trial: Trial) -> torch.optim.Optimizer:
-    """The optimizer of ``trial`` over all parameters of ``model``, grouped by what the groups differ in."""
-    return optimizer_over(parameter_groups(model, trial), trial.optimizer)
+def build_optimizer(
+    model: Transformer, trial: Trial, laid_out: Callable[[list[Group]], list[Group]] = lambda groups: groups
+) -> torch.optim.Optimizer:
+    """The optimizer of ``trial`` over all parameters of ``model``, grouped by what the groups differ in.
+
+    ``laid_out`` makes of these groups those that this process has.
+    """
+    return optimizer_over(laid_out(parameter_groups(model, trial)), trial.optimizer)
 
 
 def optimizer_over(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:

@@ -9,9 +9,10 @@ files.
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from scalevec.model.training.checkpoints.state import Checkpoint, Tensors, pack, unpack
+from scalevec.model.training.optimizers.base import Group
 from scalevec.model.transformer import Transformer
 
 
@@ -34,8 +35,16 @@ class World:
     def prepare(self, model: Transformer) -> None:
         """Lay the parameters out over the ranks, before an optimizer is built over them."""
 
+    def laid_out(self, groups: list[Group]) -> list[Group]:
+        """The groups of parameters that this rank's optimizer is over."""
+        return groups
+
     def adopt(self, optimizer: torch.optim.Optimizer) -> None:
         """Learn of the optimizer, before its first step."""
+
+    def objective(self, share: Tensor) -> Tensor:
+        """What to differentiate, given a ``share`` of the whole batch's objective."""
+        return share
 
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Give every rank the sum of the ranks' gradients, once the last micro-batch is done."""
@@ -54,6 +63,11 @@ class World:
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Take the optimizer's step."""
         optimizer.step()
+
+    def vector(self, vector: nn.Module) -> Tensor:
+        """The scale vector in effect."""
+        result: Tensor = vector()
+        return result
 
     def agreed(self, stop: bool, save: bool) -> tuple[bool, bool]:
         """Whether any rank is to stop, and whether rank 0 wants a checkpoint: the same on all ranks."""

@@ -17,20 +17,23 @@ arms:
 compare: {{reference: baseline}}
 seeds: [0]
 resources: {{default: {{{resources}}}}}
+optimizers: [{optimizer}]
 """
 
 
 @pytest.fixture
 def run(scalevec, tmp_path, text_files):
-    def run(resources: str):
-        (tmp_path / "many.yaml").write_text(SWEEP.format(text=text_files, resources=resources))
+    def run(resources: str, optimizer: str = "adamw"):
+        text = SWEEP.format(text=text_files, resources=resources, optimizer=optimizer)
+        (tmp_path / "many.yaml").write_text(text)
         return scalevec("run", "many.yaml")
 
     return run
 
 
-def test_trials_of_two_processes_are_run_one_after_the_other(run, tmp_path):
-    done = run("processes: 2")
+@pytest.mark.parametrize("shard", ["false", "true"])
+def test_trials_of_two_processes_are_run_one_after_the_other(shard, run, tmp_path):
+    done = run(f"processes: 2, shard: {shard}")
     assert done.returncode == 0, done.stderr
     runs = tmp_path / "runs"
     results = [RunDirectory.of(runs, name).result() for name in trial_ids(runs)]
@@ -45,7 +48,7 @@ def test_trials_of_two_processes_are_run_one_after_the_other(run, tmp_path):
         ("processes: 2, nodes: 2", "a: nodes is 2; executor local has this machine alone"),
         (
             "gpus: 8",
-            "a: processes is 8; allowed: a divisor of the 4 sequences of a batch (gpus or processes, times",
+            "a: processes is 8; allowed: a divisor of the 4 sequences of a batch; the processes",
         ),
         ("gpus: 2, processes: 2", "a: processes is 2 and gpus 2; allowed: one of them"),
         ("gpus: 1.5", "gpus: 1.5; allowed: a whole number of GPUs, or a share of one"),
@@ -60,3 +63,9 @@ def test_what_cannot_be_is_refused_with_one_message_before_anything_is_trained(
     assert "Traceback" not in done.stderr
     directories = (RunDirectory.of(tmp_path / "runs", name) for name in trial_ids(tmp_path / "runs"))
     assert not any(event["state"] == "running" for directory in directories for event in directory.events())
+
+
+def test_an_optimizer_that_is_not_known_to_be_right_over_shares_is_refused(run):
+    done = run("processes: 2, shard: true", "adafactor")
+    assert done.returncode == 2
+    assert "a: optimizer is 'adafactor'; allowed: with shard: adamw, muon, sgd" in done.stderr

@@ -119,7 +119,7 @@ def test_two_processes_make_one_attempt_with_one_claim_and_one_result(make):
     result, running = attempts.directory.result(), attempts.directory.events()[-2]
     assert (result["status"], result["world_size"]) == ("completed", 2)
     assert (running["attempt"], running["world_size"]) == (1, 2)
-    assert [row["step"] for row in attempts.directory.metrics_before_damage()] == list(range(1, 7))
+    assert [row["step"] for row in attempts.directory.metrics_before_damage()] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("of_rank", [0, 1])

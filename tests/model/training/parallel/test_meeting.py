@@ -34,7 +34,7 @@ def test_a_rank_that_does_not_come_is_named_with_those_that_did_and_where_it_was
     )
 
 
-def test_a_rank_that_finds_nobody_names_the_a_listener():
+def test_a_rank_that_finds_nobody_names_the_place():
     listener, port = a_listener()
     listener.close()
     with pytest.raises(NobodyCameError, match=f"rank 1 on {HOST} did not reach rank 0 at 127.0.0.1:{port}"):

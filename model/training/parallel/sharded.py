@@ -1,0 +1,166 @@
+"""A world whose ranks share out the parameters, their gradients and the optimizer's state (FSDP2).
+
+Each block is a unit: its matrices are gathered for its forward and backward pass, with the scale vectors that
+are folded into them. Optimizers of matrices need them whole: see :class:`WholeMatrices`.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.func import functional_call
+
+from scalevec.model.training.checkpoints.state import Tensors, pack, unpack
+from scalevec.model.training.optimizers.base import Group, Together
+from scalevec.model.training.parallel.process_group import ProcessGroup
+from scalevec.model.training.parallel.shared_matrices import owners_of
+from scalevec.model.transformer import Transformer
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+FORWARD_METHODS = ("training_loss", "token_losses")
+"""By which the loop calls a model: what is outside of the blocks is gathered for these."""
+
+
+class ShardedProcessGroup(ProcessGroup):
+    """Every rank keeps its share of each parameter, and of all that belongs to it."""
+
+    def __init__(self, store: "Store", rank: int, size: int, device: str) -> None:
+        super().__init__(store, rank, size, device)
+        self._mesh = init_device_mesh(device, (size,))
+        self._matrices = WholeMatrices(rank, size)
+
+    def prepare(self, model: Transformer) -> None:
+        """Shard each block, and what is outside of them."""
+        for module in (*model.blocks, model):
+            fully_shard(module, mesh=self._mesh)
+        for name in FORWARD_METHODS:
+            register_fsdp_forward_method(model, name)
+
+    def laid_out(self, groups: list[Group]) -> list[Group]:
+        """Matrices of an optimizer that takes them whole are replaced by what one rank has of them."""
+        return [group if group["kind"] == "other" else self._matrices.stand_in(group) for group in groups]
+
+    def adopt(self, optimizer: torch.optim.Optimizer) -> None:
+        """Learn which optimizer takes matrices."""
+        self._matrices.optimizer = optimizer if isinstance(optimizer, Together) else None
+
+    def objective(self, share: Tensor) -> Tensor:
+        """Times the size of the world, whose mean the backward pass takes."""
+        return share * self.size
+
+    def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+        """Summed in the backward pass."""
+
+    def norm(self, norm: Tensor) -> float:
+        """Of all shares."""
+        return float(_whole(norm).item())
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Each rank steps its shares, and its matrices whole."""
+        if self._matrices.optimizer is None:
+            optimizer.step()
+        else:
+            self._matrices.step()
+
+    def vector(self, vector: nn.Module) -> Tensor:
+        """The vector in effect, whole."""
+        whole = {name: _whole(parameter.detach()) for name, parameter in vector.named_parameters()}
+        result: Tensor = functional_call(vector, whole, ())
+        return result
+
+    def pack(self, model: Transformer, optimizer: torch.optim.Optimizer | None) -> Tensors:
+        """Whole tensors, gathered one by one on the way to rank 0."""
+        unit: Any = model
+        unit.reshard()  # an evaluation leaves what is outside of the blocks whole
+        packed: Tensors = {}
+        for name, tensor in pack(model, optimizer).items():
+            gathered = _whole(tensor.detach())
+            if self.leads or not isinstance(tensor, DTensor):
+                packed[name] = gathered.cpu()
+        are_spread = optimizer is not None and self._matrices.optimizer is not None
+        return self._collected(packed) if are_spread else packed
+
+    @torch.no_grad()
+    def unpack(self, tensors: Tensors, model: Transformer, optimizer: torch.optim.Optimizer) -> None:
+        """Each rank takes its share of whole tensors."""
+        unpack(tensors, model, optimizer, _share)
+        self._matrices.refresh()
+
+
+class WholeMatrices:
+    """Sharded matrices and stacks of them, and the whole ones on which one rank each takes the step.
+
+    A rank has its matrices whole, with their state; of others it knows the shape alone. So the memory of the
+    whole ones is shared out too.
+    """
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.optimizer: Together | None = None
+        self._rank, self._size = rank, size
+        self._pairs: list[tuple[nn.Parameter, nn.Parameter, int]] = []
+
+    @torch.no_grad()
+    def stand_in(self, group: Group) -> Group:
+        """``group`` with whole matrices of this rank, and bare shapes of others'."""
+        parameters = group["params"]
+        owners = owners_of([_as_matrix(tuple(parameter.shape)) for parameter in parameters], self._size)
+        pairs = [(p, self._whole_at(p, owner), owner) for p, owner in zip(parameters, owners, strict=True)]
+        self._pairs += pairs
+        return {**group, "params": [whole for _, whole, _ in pairs]}
+
+    def _whole_at(self, parameter: nn.Parameter, owner: int) -> nn.Parameter:
+        gathered = _whole(parameter.detach())
+        return nn.Parameter(gathered.clone() if owner == self._rank else gathered.to("meta"))
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Gather the gradient of each matrix where it is whole, step, and send the shares out."""
+        assert self.optimizer is not None
+        for parameter, whole, owner in self._pairs:
+            gradient = None if parameter.grad is None else _whole(parameter.grad)
+            whole.grad = gradient if owner == self._rank else None
+            parameter.grad = None
+        self.optimizer.spread_gradients()
+        self.optimizer.step_members()
+        for parameter, whole, owner in self._pairs:
+            sent = whole.detach() if owner == self._rank else torch.empty_like(whole, device=parameter.device)
+            dist.broadcast(sent, owner)
+            parameter.copy_(_share(sent, parameter))
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Make whole matrices those of the shares again, and drop the state of other ranks' matrices."""
+        for parameter, whole, owner in self._pairs:
+            gathered = _whole(parameter.detach())
+            if owner == self._rank:
+                whole.copy_(gathered)
+        if self.optimizer is not None:
+            for group in self.optimizer.of_matrices.param_groups:
+                for matrix in group["params"]:
+                    if matrix.is_meta:
+                        self.optimizer.state.pop(matrix, None)
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """All of a tensor whose shares the ranks hold; others as they are."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _share(tensor: Tensor, beside: Tensor) -> Tensor:
+    """This rank's share of a whole ``tensor``, laid out as ``beside``; as it is where the shapes differ."""
+    if not isinstance(beside, DTensor) or isinstance(tensor, DTensor) or tensor.shape != beside.shape:
+        return tensor
+    on_device = tensor.to(beside.device)
+    return distribute_tensor(on_device, beside.device_mesh, beside.placements, src_data_rank=None)
+
+
+def _as_matrix(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A stack counts as one long matrix: what its matrices cost together, about."""
+    return shape if len(shape) == 2 else (shape[0] * shape[1], shape[2])
