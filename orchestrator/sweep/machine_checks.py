@@ -14,7 +14,8 @@ from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.base import Ended, Executor, Site
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.sweep.preflight import Expected, code_here, command_of
-from scalevec.results.files import CorruptRecordError, read_json, write_atomic
+from scalevec.results.files import CorruptRecordError, read_bytes_if_any, read_json, write_atomic
+from scalevec.results.run_directory import RunDirectory
 
 PATIENCE_S = 24 * 3600.0
 """The queue may be long."""
@@ -22,6 +23,8 @@ TIME_S = 600.0
 DAY_S = 24 * 3600.0
 """How long an answer is good for."""
 ROLE = "preflight"
+SWEEP = "sweep"
+"""The file beside a report that names the sweep for which it was asked for."""
 _KIND_OF_MACHINE = frozenset(
     (
         *("partition", "account", "qos", "constraint", "exclude", "gpus"),
@@ -127,7 +130,7 @@ def _folder(executor: str, site: Site, machine: Machine, expected: Expected) -> 
     interpreter = site.profile.interpreter(machine.rung)
     kind: dict[str, Any] = {"executor": executor, "address": site.profile.address, "interpreter": interpreter}
     kind |= {"settings": settings_of(site.profile, machine), "expected": asdict(expected)}
-    return site.runs_dir.resolve() / "preflight" / digest(kind)[:16]
+    return site.runs_dir.resolve() / ROLE / digest(kind)[:16]
 
 
 def _passed(folder: Path, free_bytes: int) -> bool:
@@ -152,6 +155,7 @@ def _job(site: Site, machine: Machine, expected: Expected, folder: Path) -> tupl
     directory = folder / token
     directory.mkdir(parents=True)
     write_atomic(directory / "token", token.encode())
+    write_atomic(directory / SWEEP, site.sweep.encode())
     report = directory / "report.json"
     expected = replace(expected, folder=str(directory), token=token)
     command = command_of(site.runs_dir, expected, report, site.profile.interpreter(machine.rung))
@@ -161,6 +165,12 @@ def _job(site: Site, machine: Machine, expected: Expected, folder: Path) -> tupl
         name, command, directory, ROLE, rung=machine.rung, request=request, estimate_s=TIME_S, role=ROLE
     )
     return job, report
+
+
+def checks_of(sweep: str, runs_dir: Path) -> list[RunDirectory]:
+    """Return where the preflight jobs are kept that were sent for ``sweep`` in the last days."""
+    files = (runs_dir / ROLE).glob(f"*/*/{SWEEP}")
+    return [RunDirectory(file.parent) for file in files if read_bytes_if_any(file) == sweep.encode()]
 
 
 def _awaited(

@@ -31,6 +31,7 @@ def cancel(
     from scalevec.orchestrator.scheduling.ownership import wanted_elsewhere
     from scalevec.orchestrator.sweep.controller import directory_of
     from scalevec.orchestrator.sweep.job_ending import end_jobs
+    from scalevec.orchestrator.sweep.machine_checks import checks_of
     from scalevec.orchestrator.sweep.others_jobs import refuse_others_jobs
     from scalevec.orchestrator.sweep.removed import removed_trials
 
@@ -41,8 +42,8 @@ def cancel(
         states = recorded_states(source, runs_dir)
     elsewhere = wanted_elsewhere(runs_dir, folder.name, _open(states))
     ours = [(directory, state) for directory, state in states if directory.trial_id not in elsewhere]
-    controllers = [] if removed else [directory_of(runs_dir, folder.name)]
-    directories = [*controllers, *(directory for directory, _ in ours)]
+    of_sweep = [] if removed else [directory_of(runs_dir, folder.name), *checks_of(folder.name, runs_dir)]
+    directories = [*of_sweep, *(directory for directory, _ in ours)]
     refuse_others_jobs(folder.name, runs_dir, directories, profile, Path(source).parent)
     # Before a job is ended: from here on nobody sends any of them, whatever becomes of this process.
     if not removed:
