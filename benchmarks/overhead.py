@@ -11,6 +11,7 @@ trial done before, and start none again: so figures of many trials compare unlik
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -281,6 +282,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--json", type=Path, help="write the figures there, in seconds")
     options = parser.parse_args()
+    os.environ.setdefault("RAY_worker_niceness", "0")  # with 15 the rest of the machine is measured
     with tempfile.TemporaryDirectory(prefix="overhead-", dir=Path.cwd()) as folder:
         measured = measure(options.executors, options.rounds, options.trials, Path(folder))
     print(table(measured))
