@@ -69,7 +69,9 @@ def to_dict(config: Any, *, identity: bool = False) -> dict[str, Any]:
         if dataclasses.is_dataclass(value):
             value = to_dict(value, identity=identity)
         elif isinstance(value, tuple):
-            value = list(value)
+            value = [
+                to_dict(item, identity=identity) if dataclasses.is_dataclass(item) else item for item in value
+            ]
         result[field.name] = value
     return result
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
 import torch
 
 from scalevec.model.training.corpora.batches import Batch, evaluation_batches
+from scalevec.model.training.corpora.segments import TokenArray
 from scalevec.model.training.out_of_memory import is_out_of_memory, release_unused
 from scalevec.model.transformer import Transformer
 
@@ -38,7 +38,7 @@ class Evaluation:
 @torch.inference_mode()
 def evaluate(
     model: Transformer,
-    tokens: np.ndarray,
+    tokens: TokenArray,
     sequence_length: int,
     batch_sequences: int,
     say: Callable[[str], None] = print,

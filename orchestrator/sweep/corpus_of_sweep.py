@@ -42,10 +42,11 @@ def configuration(sweep: "Sweep") -> CorpusConfig:
         field=(section.field or "text") if section.source in RECORDS else "",
         tokenizer_name=name,
         separator=tokenizer.separator or "" if kind in ("file", "hub") else "",
-        separator_id=tokenizer.separator or 0 if section.source == "shards" else 0,
+        separator_id=tokenizer.separator or 0 if kind == "ids" else 0,
         dtype=section.shard_type if section.source == "shards" else "",
         sample_bytes=_sample_bytes(section) if kind == "bpe" else 0,
         process=process if section.source == "synthetic" else None,
+        in_place=section.source == "megatron" or bool(section.in_place),
     )
 
 

@@ -133,15 +133,18 @@ class ProcessSection(Section):
         return self
 
 
-_LATER = ("validation", "test", "field", "dtype", "process")
+_LATER = ("validation", "test", "field", "dtype", "process", "in_place")
 """Fields that a sweep without them does not write out, so that it stays the text that it was."""
+_OF_FILES = ("text", "jsonl", "parquet", "shards", "megatron")
+_OF_TOKENS = ("shards", "megatron")
 _BELONGS = {
-    "files": ("text", "jsonl", "parquet", "shards"),
-    "validation": ("text", "jsonl", "parquet", "shards"),
-    "test": ("text", "jsonl", "parquet", "shards"),
+    "files": _OF_FILES,
+    "validation": _OF_FILES,
+    "test": _OF_FILES,
     "field": ("jsonl", "parquet"),
     "dtype": ("shards",),
     "process": ("synthetic",),
+    "in_place": ("shards",),
 }
 """The sources with which a field may be given."""
 
@@ -151,7 +154,9 @@ Files = Items[Text]
 class CorpusSection(Section):
     """Where the tokens come from: Python's own standard library, files of one's own, or a random process."""
 
-    source: Literal["python-stdlib", "text", "jsonl", "parquet", "shards", "synthetic"] = "python-stdlib"
+    source: Literal["python-stdlib", "text", "jsonl", "parquet", "shards", "megatron", "synthetic"] = (
+        "python-stdlib"
+    )
     """What the text is read from."""
     files: Files | None = None
     """Files or globs, looked up beside the sweep file; the training split where the others are given."""
@@ -163,6 +168,8 @@ class CorpusSection(Section):
     """The JSON field or Parquet column of the text; ``text`` where nothing is said."""
     dtype: Literal["uint16", "uint32"] | None = None
     """What shards hold; ``uint16`` where nothing is said."""
+    in_place: bool | None = None
+    """Whether shards are used where they are, not copied and not deduplicated; ``megatron`` always is."""
     process: ProcessSection | None = None
     """What a synthetic corpus is drawn from."""
     tokenizer: Annotated[
@@ -189,21 +196,22 @@ class CorpusSection(Section):
         given = "tokenizer" in self.model_fields_set
         if self.source == "synthetic" and given:
             raise problem("a synthetic corpus has no tokenizer; allowed: process.vocabulary", "tokenizer")
-        if self.source == "shards":
+        if self.source in _OF_TOKENS:
             self._check_shards(given=given)
         elif self.tokenizer.kind == "ids":
-            allowed = "a vocabulary alone only with source: shards, which are tokens already"
+            allowed = "a vocabulary alone only with source: shards or megatron, which are tokens already"
             raise problem(refused(self.tokenizer.vocabulary, allowed), "tokenizer", "vocabulary")
         return self
 
     def _check_shards(self, *, given: bool) -> None:
-        allowed = "{vocabulary: SIZE, separator: ID OF THE TOKEN THAT ENDS A DOCUMENT} with source: shards"
+        allowed = "{vocabulary: SIZE, separator: ID OF THE TOKEN THAT ENDS A DOCUMENT}"
+        allowed += f" with source: {self.source}"
         if not given:
             raise problem(f"corpus.tokenizer is missing; allowed: {allowed}")
         if self.tokenizer.kind != "ids" or self.tokenizer.separator is None:
             raise problem(refused(self.tokenizer.model_dump(), allowed), "tokenizer")
         most = _SHARD_TYPES[self.shard_type]
-        if self.vocabulary > most:
+        if self.source == "shards" and self.vocabulary > most:
             allowed = f"at most {most}, the ids that {self.shard_type} can hold, or dtype: uint32"
             raise problem(refused(self.vocabulary, allowed), "tokenizer", "vocabulary")
 

@@ -1,14 +1,13 @@
 """The batches of a run: which tokens a step sees depends on the stream and the step alone."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
 
 from scalevec.model.training.corpora.order import EpochOrder
+from scalevec.model.training.corpora.segments import TokenArray
 
-TokenArray = np.ndarray[tuple[int], np.dtype[np.integer[Any]]]
 Order = np.ndarray[tuple[int], np.dtype[np.int64]]
 Batch = tuple[torch.Tensor, torch.Tensor]
 _WHOLE = slice(None)

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from scalevec.model.training.corpora.documents import SPLITS
-from scalevec.model.training.corpora.prepared import Corpus, remedy
+from scalevec.model.training.corpora.prepared import Corpus, PlacedFile, remedy
 from scalevec.model.training.corpora.sources.files import CorpusError
 
 CHECKED = "checked.json"
@@ -28,12 +27,13 @@ def require_intact(
     all are.
     """
     known = {} if again else _known(corpus.directory)
-    stamps = {name: _stamp(corpus.directory / f"{name}.bin") for name in SPLITS}
-    changed = [name for name in SPLITS if stamps[name] != known.get(name)]
+    files = corpus.expected_files()
+    stamps = {name: _stamp(Path(file.path)) for name, file in files.items()}
+    changed = [name for name in files if stamps[name] != known.get(name)]
     if (size := sum(stamps[name][0] for name in changed)) >= LONG_BYTES:
         say(f"corpus {corpus.fingerprint[:12]}: checking the digests of {size / 1e9:,.1f} GB")
     for name in changed:
-        _require_digest(corpus, name)
+        _require_digest(corpus, files[name])
     if changed:
         _remember(corpus.directory, stamps)
 
@@ -43,8 +43,8 @@ def _stamp(path: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-def _require_digest(corpus: Corpus, name: str) -> None:
-    path, expected = corpus.directory / f"{name}.bin", corpus.split_facts(name).sha256
+def _require_digest(corpus: Corpus, written: PlacedFile) -> None:
+    path, expected = Path(written.path), written.sha256
     with path.open("rb") as file:
         actual = hashlib.file_digest(file, "sha256").hexdigest()
     if actual != expected:

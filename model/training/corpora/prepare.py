@@ -22,6 +22,7 @@ from scalevec.model.training.corpora import synthetic
 from scalevec.model.training.corpora.census import Census, ReadTexts, take_census
 from scalevec.model.training.corpora.documents import require_enough
 from scalevec.model.training.corpora.intact import require_intact
+from scalevec.model.training.corpora.preparation.in_place import FilePlacement, placement_of, write_placement
 from scalevec.model.training.corpora.preparation.meter import Progress
 from scalevec.model.training.corpora.preparation.parts import PartFacts, Parts
 from scalevec.model.training.corpora.preparation.processes import Workers
@@ -34,13 +35,16 @@ from scalevec.model.training.corpora.prepared import (
     require_batch,
 )
 from scalevec.model.training.corpora.sources.files import CorpusError
-from scalevec.model.training.corpora.sources.read_cache import files_key, remembered
-from scalevec.model.training.corpora.sources.sources import extents
-from scalevec.model.training.corpora.specification import FORMAT_VERSION, CorpusConfig, stored_type
+from scalevec.model.training.corpora.sources.read_cache import files_key, files_of, remembered
+from scalevec.model.training.corpora.specification import (
+    FORMAT_VERSION,
+    CorpusConfig,
+    drawn_splits,
+    stored_type,
+)
 from scalevec.model.training.corpora.synthetic import TokenProcess
 from scalevec.model.training.corpora.tokenizers import TOKENIZERS, TokenizerPlan
 from scalevec.model.training.corpora.writing import (
-    drawn_splits,
     make_documents,
     write_documents,
     write_synthetic,
@@ -79,11 +83,14 @@ def fingerprint(
     """
     if config.process is not None:
         return synthetic.fingerprint(config.process)
+    if config.in_place:
+        known = remembered(corpora_dir, files_key(config, {})) if corpora_dir is not None else None
+        return known or _placement(config, progress, jobs).fingerprint
     request = _request(config)
     known = remembered(corpora_dir, request.key) if corpora_dir is not None else None
     if known is not None:
         return known
-    with _temporary_folder() as folder, _workers(request, jobs) as workers:
+    with _temporary_folder() as folder, _workers(jobs, alone=request.is_small) as workers:
         return _census(request, folder, workers, progress, keeps_text=False).fingerprint
 
 
@@ -103,8 +110,15 @@ class _CorpusRequest:
 def _request(config: CorpusConfig) -> _CorpusRequest:
     plan = TOKENIZERS[config.tokenizer](config)
     config = replace(config, vocabulary_size=plan.vocabulary_size)
-    is_small = sum(extent.path.stat().st_size for extent in extents(config)) < SMALL_BYTES
-    return _CorpusRequest(config, plan, files_key(config, plan.identity), is_small)
+    return _CorpusRequest(config, plan, files_key(config, plan.identity), _is_small(config))
+
+
+def _is_small(config: CorpusConfig) -> bool:
+    """Whether one process is enough."""
+    if config.source == "python-stdlib":
+        return True
+    given = (config.files, config.validation_files, config.test_files)
+    return sum(path.stat().st_size for some in given for path in files_of(config, some)) < SMALL_BYTES
 
 
 def prepare(config: CorpusConfig, corpora_dir: Path, progress: Progress, jobs: int | None = None) -> Corpus:
@@ -128,10 +142,15 @@ def prepare(config: CorpusConfig, corpora_dir: Path, progress: Progress, jobs: i
     """
     if config.process is not None:
         return _prepare_synthetic(config, config.process, corpora_dir, progress)
+    if config.in_place:
+        return _prepare_in_place(config, corpora_dir, progress, jobs)
     request = _request(config)
     if (known := remembered(corpora_dir, request.key)) is not None:
         return _opened(corpora_dir, known, progress)
-    with _work_folder(request, corpora_dir, progress) as work, _workers(request, jobs) as workers:
+    with (
+        _work_folder(request, corpora_dir, progress) as work,
+        _workers(jobs, alone=request.is_small) as workers,
+    ):
         census = _census(request, work, workers, progress, keeps_text=True)
         final = corpora_dir / census.fingerprint
         if final.exists():
@@ -141,6 +160,39 @@ def prepare(config: CorpusConfig, corpora_dir: Path, progress: Progress, jobs: i
         parts = make_documents(work, request.config, request.plan, census, workers, progress)
         _make(final, progress, lambda partial: _write(partial, request, census, *parts, progress))
     return open_corpus(corpora_dir, final.name)
+
+
+def _prepare_in_place(
+    config: CorpusConfig, corpora_dir: Path, progress: Progress, jobs: int | None
+) -> Corpus:
+    key = files_key(config, {})
+    if (known := remembered(corpora_dir, key)) is not None:
+        return _opened(corpora_dir, known, progress)
+    placement = _placement(config, progress, jobs)
+    final = corpora_dir / placement.fingerprint
+    if final.exists():
+        return _opened(corpora_dir, final.name, progress)
+
+    def write(partial: Path) -> None:
+        shards = write_placement(partial, placement, progress)
+        _write_manifest(
+            partial,
+            placement.fingerprint,
+            config,
+            placement.dtype,
+            shards,
+            separator=config.separator_id,
+            files_key=key,
+            in_place=placement.files,
+        )
+
+    _make(final, progress, write)
+    return open_corpus(corpora_dir, final.name)
+
+
+def _placement(config: CorpusConfig, progress: Progress, jobs: int | None) -> FilePlacement:
+    with _workers(jobs, alone=_is_small(config)) as workers:
+        return placement_of(config, workers, progress)
 
 
 def _work_folder(
@@ -164,8 +216,8 @@ def _temporary_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def _workers(request: _CorpusRequest, jobs: int | None) -> Workers:
-    return Workers(0 if request.is_small else jobs or len(os.sched_getaffinity(0)))
+def _workers(jobs: int | None, *, alone: bool) -> Workers:
+    return Workers(0 if alone else jobs or len(os.sched_getaffinity(0)))
 
 
 def _census(

@@ -10,8 +10,12 @@ import numpy as np
 
 from scalevec.model.fields import ConfigurationError, from_dict, require_choice
 from scalevec.model.training.corpora.documents import SPLITS
+from scalevec.model.training.corpora.segments import COLUMNS, Segments
 from scalevec.model.training.corpora.sources.files import CorpusError
 from scalevec.model.training.corpora.specification import CorpusConfig
+
+SEGMENTS = ".segments"
+"""Of a file that says where the tokens of a split are."""
 
 Shard = np.memmap[Any, np.dtype[np.unsignedinteger[Any]]]
 
@@ -32,6 +36,15 @@ class SplitFacts:
 
 
 @dataclass(frozen=True)
+class PlacedFile:
+    """A file of token ids that is used where it is: its absolute path, its bytes, its SHA-256."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
 class CorpusManifest:
     """corpus.json: what a prepared corpus is and what made it.
 
@@ -39,6 +52,7 @@ class CorpusManifest:
     sample_bytes: of the training split that the tokenizer was trained on, about; 0: all, or none was trained.
     separator: the id of the token that ends a document. entropy_rate: nats/token of a synthetic corpus.
     files_key: what the files looked like when they were read (see ``sources.read_cache``).
+    in_place: the files that hold the tokens; of each split the corpus then holds only where its tokens are.
     """
 
     format_version: int
@@ -56,6 +70,7 @@ class CorpusManifest:
     separator: int = 0
     entropy_rate: float | None = None
     files_key: str = ""
+    in_place: tuple[PlacedFile, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,10 +109,31 @@ class Corpus:
         facts: SplitFacts = getattr(self.facts, name)
         return facts
 
-    def split(self, name: str) -> Shard:
+    def split(self, name: str) -> Shard | Segments:
         """The token ids of ``train``, ``validation`` or ``test``, shape [tokens], mapped read-only."""
+        path, dtype = self.split_path(name), self.facts.dtype
+        if not self.facts.in_place:
+            return np.memmap(path, dtype, mode="r")
+        files = [np.memmap(file.path, dtype, mode="r") for file in self.facts.in_place]
+        return Segments(files, np.fromfile(path, "<i8").reshape(-1, COLUMNS))
+
+    def split_path(self, name: str) -> Path:
+        """The file with the tokens of a split, or with where they are."""
         require_choice("split", name, SPLITS)
-        return np.memmap(self.directory / f"{name}.bin", dtype=self.facts.dtype, mode="r")
+        return self.directory / f"{name}{SEGMENTS if self.facts.in_place else '.bin'}"
+
+    def expected_files(self) -> dict[str, PlacedFile]:
+        """Every file that the tokens are read from, by its split or its path, as it was written."""
+        files = {}
+        for name in SPLITS:
+            path, facts = self.split_path(name), self.split_facts(name)
+            # Of a table its digest is enough: how long it is is not kept.
+            size = path.stat().st_size if self.facts.in_place and path.is_file() else self._shard_bytes(name)
+            files[name] = PlacedFile(str(path), size, facts.sha256)
+        return files | {file.path: file for file in self.facts.in_place}
+
+    def _shard_bytes(self, name: str) -> int:
+        return self.split_facts(name).tokens * np.dtype(self.facts.dtype).itemsize
 
 
 def open_corpus(corpora_dir: Path, fingerprint: str) -> Corpus:
@@ -116,8 +152,8 @@ def open_corpus(corpora_dir: Path, fingerprint: str) -> Corpus:
     if not directory.is_dir():
         raise CorpusError(f"corpus {fingerprint} is not under {corpora_dir}; prepare it first")
     corpus = Corpus(directory, _read_facts(directory))
-    for name in SPLITS:
-        _check_shard(corpus, name)
+    for file in corpus.expected_files().values():
+        _check_size(corpus, file)
     return corpus
 
 
@@ -132,12 +168,14 @@ def _read_facts(directory: Path) -> CorpusManifest:
     return facts
 
 
-def _check_shard(corpus: Corpus, name: str) -> None:
-    path = corpus.directory / f"{name}.bin"
-    expected = corpus.split_facts(name).tokens * np.dtype(corpus.facts.dtype).itemsize
+def _check_size(corpus: Corpus, file: PlacedFile) -> None:
+    path = Path(file.path)
     size = path.stat().st_size if path.is_file() else 0
-    if size != expected:
-        raise CorpusError(f"{path} has {size:,} bytes instead of {expected:,}; {remedy(corpus.directory)}")
+    if size != file.bytes:
+        used = ", which the corpus uses in place," if file in corpus.facts.in_place else ""
+        raise CorpusError(
+            f"{path}{used} has {size:,} bytes instead of {file.bytes:,}; {remedy(corpus.directory)}"
+        )
 
 
 def remedy(directory: Path) -> str:

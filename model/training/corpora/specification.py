@@ -5,6 +5,7 @@ The section ``corpus`` of a sweep file (``sweeps.sections.corpus``) says which c
 
 from dataclasses import dataclass
 
+from scalevec.model.fields import added_field
 from scalevec.model.training.corpora.synthetic import TokenProcess
 
 BYTES_VOCABULARY = 256
@@ -29,6 +30,7 @@ class CorpusConfig:
     dtype: what shards hold, ``uint16`` or ``uint32``.
     sample_bytes: ``bpe`` is trained on about so many bytes of the training split; 0: on all of it.
     process: what a synthetic corpus is drawn from.
+    in_place: the tokens stay in the files that hold them.
     """
 
     source: str
@@ -44,6 +46,7 @@ class CorpusConfig:
     dtype: str = ""
     sample_bytes: int = 0
     process: TokenProcess | None = None
+    in_place: bool = added_field(False)
 
 
 def stored_type(vocabulary_size: int) -> str:
@@ -56,3 +59,9 @@ def bytes_per_token(config: CorpusConfig) -> float:
     if config.tokenizer == "ids":
         return float(stored_type(config.vocabulary_size)[-1])
     return 1.0 if config.tokenizer == "bytes" else TYPICAL_BYTES_PER_TOKEN
+
+
+def drawn_splits(config: CorpusConfig) -> list[str]:
+    """The held-out splits that have no files of their own, in the order in which they are filled."""
+    given = {"test": config.test_files, "validation": config.validation_files}
+    return [name for name, files in given.items() if not files]

@@ -22,7 +22,12 @@ from scalevec.model.training.corpora.preparation.runs import ORIGINS, TextRuns, 
 from scalevec.model.training.corpora.preparation.shard_writer import ShardWriter
 from scalevec.model.training.corpora.prepared import SplitFacts
 from scalevec.model.training.corpora.sources.files import CorpusError
-from scalevec.model.training.corpora.specification import CorpusConfig, bytes_per_token, stored_type
+from scalevec.model.training.corpora.specification import (
+    CorpusConfig,
+    bytes_per_token,
+    drawn_splits,
+    stored_type,
+)
 from scalevec.model.training.corpora.synthetic import TokenProcess
 from scalevec.model.training.corpora.tokenizers import TOKENIZERS, TokenizerPlan, sample
 from scalevec.model.training.durable_files import complete_directory, write_synced
@@ -82,12 +87,6 @@ def _of_files(runs: TextRuns, n_documents: int) -> Iterator[tuple[bytes, int]]:
         rows = runs.places(within)
         rows = rows[rows["origin"] == ORIGINS.index("train")]
         yield from zip(keys_of(rows, "rank"), rows["size"].tolist(), strict=True)
-
-
-def drawn_splits(config: CorpusConfig) -> list[str]:
-    """The held-out splits that have no files of their own, in the order in which they are filled."""
-    given = {"test": config.test_files, "validation": config.validation_files}
-    return [name for name, files in given.items() if not files]
 
 
 def _make_tokenizer(

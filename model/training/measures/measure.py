@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import torch
 
 from scalevec.model.config import Trial
-from scalevec.model.training.corpora.batches import TokenArray
+from scalevec.model.training.corpora.segments import TokenArray
 from scalevec.model.transformer import Transformer
 
 Row = dict[str, Any]

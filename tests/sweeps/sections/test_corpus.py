@@ -17,6 +17,8 @@ GOOD = {
     "a file": "{source: text, files: [a], tokenizer: {file: c, separator: </s>, vocabulary: 50304}}",
     "the Hub": "{tokenizer: {hub: me/words, vocabulary: 64}}",
     "shards": "{source: shards, files: [a], tokenizer: {vocabulary: 50304, separator: 50256}}",
+    "shards in place": f"{{{SHARDS}, in_place: true, tokenizer: {{vocabulary: 9, separator: 1}}}}",
+    "megatron": "{source: megatron, files: [a], tokenizer: {vocabulary: 50257, separator: 50256}}",
     "more ids": "{source: shards, files: [a], dtype: uint32, tokenizer: {vocabulary: 99999, separator: 9}}",
     "synthetic": "{source: synthetic}",
     "a process": "{source: synthetic, process: {vocabulary: 32, branching: 4, lag: 8, tokens: 99, seed: 3}}",
@@ -28,6 +30,8 @@ VOCABULARIES = {
     "a file": 50_304,
     "the Hub": 64,
     "shards": 50_304,
+    "shards in place": 9,
+    "megatron": 50_257,
     "more ids": 99_999,
     "synthetic": 64,
     "a process": 32,
@@ -107,6 +111,14 @@ REFUSED = {
     "a type that shards do not have": (
         f"{{{SHARDS}, dtype: int64, tokenizer: {{vocabulary: 512, separator: 0}}}}",
         "corpus.dtype: 'int64'; allowed: 'uint16' or 'uint32'",
+    ),
+    "text in place": (
+        "{source: text, files: [a], in_place: true}",
+        "corpus.in_place: true; allowed: in_place only with source: shards",
+    ),
+    "an index without a separator": (
+        "{source: megatron, files: [a], tokenizer: {vocabulary: 512}}",
+        "allowed: {vocabulary: SIZE, separator: ID OF THE TOKEN THAT ENDS A DOCUMENT} with source: megatron",
     ),
     "more branches than tokens": (
         "{source: synthetic, process: {vocabulary: 4, branching: 5}}",
@@ -190,9 +202,10 @@ def test_the_schema_knows_every_source_and_tokenizer() -> None:
         "jsonl",
         "parquet",
         "shards",
+        "megatron",
         "synthetic",
     }
-    assert {"files", "validation", "test", "field", "dtype", "process"} <= corpus.keys()
+    assert {"files", "validation", "test", "field", "dtype", "process", "in_place"} <= corpus.keys()
     assert {"bpe", "sample_mb", "file", "hub", "vocabulary", "separator"} == tokenizer.keys()
     assert {"const": "bytes", "type": "string"} in corpus["tokenizer"]["anyOf"]
 
@@ -203,7 +216,7 @@ def test_the_sources_and_tokenizers_of_the_file_are_those_that_can_be_prepared()
 
     definitions = sweeps.json_schema()["$defs"]
     sources = definitions["CorpusSection"]["properties"]["source"]["enum"]
-    assert sources == ["python-stdlib", *READERS, "synthetic"]
+    assert sources == ["python-stdlib", *READERS, "megatron", "synthetic"]
     sections = [{"bpe": 512}, {"file": "a"}, {"hub": "a"}, {"vocabulary": 9, "separator": 0}]
     kinds = ["bytes", *(TokenizerSection(**section).kind for section in sections)]
     assert kinds == list(TOKENIZERS)

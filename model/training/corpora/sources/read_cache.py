@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,25 @@ def files_key(config: CorpusConfig, tokenizer: Mapping[str, Any]) -> str:
     Empty where there are no files, or where one is too young for its time to tell a later change.
     """
     patterns = (config.files, config.validation_files, config.test_files)
-    stats = [[(str(path), path.stat()) for path in matching(some)] for some in patterns]
+    stats = [[(str(path), path.stat()) for path in files_of(config, some)] for some in patterns]
     times = [stat.st_mtime_ns for some in stats for _, stat in some]
     if not times or max(times) > time.time_ns() - YOUNG_NS:
         return ""
     seen = [[(name, stat.st_size, stat.st_mtime_ns) for name, stat in some] for some in stats]
-    preparation = {"config": to_dict(config), "tokenizer": dict(tokenizer), "format_version": FORMAT_VERSION}
+    preparation = {
+        "config": to_dict(config, identity=True),
+        "tokenizer": dict(tokenizer),
+        "format_version": FORMAT_VERSION,
+    }
     return digest({**preparation, "files": seen})
+
+
+def files_of(config: CorpusConfig, patterns: Sequence[str]) -> list[Path]:
+    """The files that are read; the data of an index is beside it."""
+    paths = matching(patterns)
+    if config.source == "megatron":
+        paths += [path.with_suffix(".bin") for path in paths if path.with_suffix(".bin").is_file()]
+    return paths
 
 
 def remembered(corpora_dir: Path, key: str) -> str | None:

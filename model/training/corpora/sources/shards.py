@@ -57,22 +57,29 @@ def _blocks(path: Path, dtype: "np.dtype[Any]", vocabulary_size: int) -> Iterato
     with opened(path) as file:
         while block := file.read(BLOCK):
             if len(block) % dtype.itemsize:
-                size = position * dtype.itemsize + len(block)
-                raise CorpusError(
-                    f"corpus file {str(path)!r} has {size:,} bytes, which is no whole number of "
-                    f"{dtype.itemsize}-byte token ids ({dtype.name}); it is damaged or of another type"
-                )
+                raise broken_shard(path, position * dtype.itemsize + len(block), dtype)
             ids = np.frombuffer(block, dtype)
-            _check(path, ids, vocabulary_size, position)
+            check_ids(path, ids, vocabulary_size, position)
             position += len(ids)
             yield ids
 
 
-def _check(path: Path, ids: Ids, vocabulary_size: int, position: int) -> None:
-    above = np.flatnonzero(ids >= vocabulary_size)
-    if len(above):
+def broken_shard(path: Path, size: int, dtype: "np.dtype[Any]") -> CorpusError:
+    """What is said of a file of ``size`` bytes that ends within an id."""
+    return CorpusError(
+        f"corpus file {str(path)!r} has {size:,} bytes, which is no whole number of {dtype.itemsize}-byte "
+        f"token ids ({dtype.name}); it is damaged or of another type"
+    )
+
+
+def check_ids(
+    path: Path, ids: "np.ndarray[tuple[int], np.dtype[Any]]", vocabulary_size: int, position: int
+) -> None:
+    """Raise :class:`CorpusError` unless each of ``ids``, which begin at token ``position``, is a token."""
+    outside = np.flatnonzero((ids < 0) | (ids >= vocabulary_size))
+    if len(outside):
         raise CorpusError(
-            f"corpus file {str(path)!r} holds the token id {ids[above[0]]} at token {position + above[0]:,}; "
-            f"allowed: ids below the vocabulary size {vocabulary_size:,}. "
+            f"corpus file {str(path)!r} holds the token id {ids[outside[0]]} at token "
+            f"{position + outside[0]:,}; allowed: ids below the vocabulary size {vocabulary_size:,}. "
             "It is damaged, of another type, or made with another tokenizer"
         )
