@@ -159,7 +159,7 @@ def _job(site: Site, machine: Machine, expected: Expected, folder: Path) -> tupl
     report = directory / "report.json"
     expected = replace(expected, folder=str(directory), token=token)
     command = command_of(site.runs_dir, expected, report, site.profile.interpreter(machine.rung))
-    request = replace(machine.request, time_s=TIME_S)
+    request = replace(machine.request, time_s=TIME_S, nodes=1)
     name = digest({ROLE: token})
     job = Job(
         name, command, directory, ROLE, rung=machine.rung, request=request, estimate_s=TIME_S, role=ROLE

@@ -4,7 +4,6 @@ The leader holds the trial's claim where it is rank 0, and its forks end with it
 it dies, so a job is over when its leader is. A fork loads nothing again, and comes before CUDA is touched.
 """
 
-import ctypes
 import json
 import os
 import signal
@@ -14,7 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,9 @@ import torch
 from scalevec.model.config import RunOptions
 from scalevec.model.training.corpora.prepare import Corpus
 from scalevec.model.training.parallel.world import ALONE, World
+from scalevec.orchestrator.worker.kill_with_parent import bind_to
 from scalevec.orchestrator.worker.provenance import code_state, versions
+from scalevec.results.files import CorruptRecordError, read_json, write_json
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -32,12 +34,12 @@ if TYPE_CHECKING:
     from scalevec.model.training.parallel.process_group import ProcessGroup
 
 LOOPBACK = "127.0.0.1"
-PR_SET_PDEATHSIG = 1
 PATIENCE_S = 3.0
 """How long the leader waits for the word of another rank whose end it has noticed by a lost connection."""
 LAST_STEPS_S = 30.0
 """How long forks have to end after their leader has."""
 LOOK_S = 0.5
+MEETING_POLL_S = 0.2
 HANGING_S = 20.0
 """A leader that has not noticed the death of a fork for so long waits for a device, which waits for it."""
 
@@ -103,7 +105,7 @@ class Ranks:
     def _be_fork(self, leader: int, seen: "Ranks", follow: Callable[["Ranks"], int]) -> None:
         code = 1
         try:
-            _end_with(leader)
+            bind_to(leader)
             if self.listener is not None:
                 self.listener.close()
             setproctitle.setproctitle(f"{setproctitle.getproctitle()} rank {seen.rank}")
@@ -207,15 +209,46 @@ class Ranks:
                 os.waitpid(pid, 0)
 
 
-def ranks_here(options: RunOptions) -> Ranks:
-    """The ranks of a trial that one machine trains."""
+def ranks_here(options: RunOptions, nodes: int = 1, meeting: Path | None = None) -> Ranks:
+    """The ranks of a trial on its first machine; ``meeting`` is told where others reach it."""
     ranks = Ranks(options, 0, 0)
     if ranks.are_several:
         from scalevec.model.training.parallel.meeting import listening
 
-        ranks.listener = listening(LOOPBACK)
-        ranks.address = Address(LOOPBACK, ranks.listener.getsockname()[1])
+        host = LOOPBACK if nodes == 1 else _own_address()
+        ranks.listener = listening(LOOPBACK if nodes == 1 else "")
+        ranks.address = Address(host, ranks.listener.getsockname()[1])
+        ranks.awaited = os.environ.get("SLURM_JOB_NODELIST", "") if nodes > 1 else ""
+        if meeting is not None:
+            meeting.parent.mkdir(parents=True, exist_ok=True)
+            write_json(meeting, asdict(ranks.address))
     return ranks
+
+
+def ranks_there(options: RunOptions, node: int, nodes: int, meeting: Path) -> Ranks | None:
+    """The ranks of a trial on machine ``node`` (from 0); None where the first machine has called it off.
+
+    Raises ``NobodyCameError`` of ``model.training.parallel.meeting`` where that has no word in time.
+    """
+    from scalevec.model.training.parallel.meeting import LIMIT_S, NobodyCameError
+
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        with suppress(FileNotFoundError, CorruptRecordError):
+            record = read_json(meeting, dict)
+            if "called_off" in record:
+                return None
+            first = node * (options.processes // nodes)
+            return Ranks(options, first, first, Address(**record))
+        if time.monotonic() >= deadline:
+            here = socket.gethostname()
+            raise NobodyCameError(f"machine {node} of {nodes}, {here}: no word of the first in {LIMIT_S:g} s")
+        time.sleep(MEETING_POLL_S)
+
+
+def _own_address() -> str:
+    """Where the other machines of a job reach this one; the first task's machine is the one that launches."""
+    return os.environ.get("SLURM_LAUNCH_NODE_IPADDR") or socket.gethostbyname(socket.gethostname())
 
 
 def _kind_of_world(options: RunOptions) -> "type[ProcessGroup]":
@@ -254,11 +287,3 @@ def _end_of(pid: int) -> "os.waitid_result | None":
     with suppress(ChildProcessError):
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
     return None
-
-
-def _end_with(leader: int) -> None:
-    """Have the kernel kill this process when its leader dies."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != leader:
-        os._exit(1)

@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -40,6 +41,7 @@ from scalevec.orchestrator.worker.ranks import (
     Ranks,
     lost_connection,
     ranks_here,
+    ranks_there,
 )
 from scalevec.results.claims import AlreadyClaimedError, Claim, acquire
 from scalevec.results.files import AlreadyWrittenError
@@ -124,7 +126,39 @@ def _now() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-def run_attempt(runs_dir: Path, trial_id: str, options: RunOptions, token: str) -> WorkerExit:
+@dataclass(frozen=True)
+class TrialMachine:
+    """On which of a trial's machines this is; ``meeting`` is the file by which they find each other."""
+
+    node: int = 0
+    nodes: int = 1
+    meeting: Path | None = None
+
+
+ONE_MACHINE = TrialMachine()
+
+
+def join_attempt(runs_dir: Path, trial_id: str, options: RunOptions, here: TrialMachine) -> int:
+    """The part that a machine has in an attempt whose claim another holds; returns an exit code."""
+    directory = RunDirectory.of(runs_dir, trial_id)
+    trial = trial_from_fields(directory.trial()["semantic"])
+    assert here.meeting is not None
+    try:
+        ranks = ranks_there(options, here.node, here.nodes, here.meeting)
+    except NobodyCameError as problem:
+        print(problem, file=sys.stderr)
+        return WorkerExit.ERROR
+    if ranks is None:
+        return WorkerExit.RESULT
+    others = options.processes // here.nodes - 1
+    ranks.fork(others, lambda fork: _follow(runs_dir, directory, trial, fork))
+    with ranks:
+        return _follow(runs_dir, directory, trial, ranks)
+
+
+def run_attempt(
+    runs_dir: Path, trial_id: str, options: RunOptions, token: str, here: TrialMachine = ONE_MACHINE
+) -> WorkerExit:
     """One attempt at a trial, from the claim to its end; what happened is in the run directory."""
     directory = RunDirectory.of(runs_dir, trial_id)
     fields = directory.trial()["semantic"]
@@ -156,8 +190,10 @@ def run_attempt(runs_dir: Path, trial_id: str, options: RunOptions, token: str) 
         # A signal before this line simply kills; whoever sees the job gone ends the claim by its token.
         for number in STOP_SIGNALS:
             signal.signal(number, recorder.request_stop)
-        ranks = ranks_here(options)
-        ranks.fork(options.processes - 1, lambda fork: _follow(runs_dir, directory, trial, fork))
+        ranks = ranks_here(options, here.nodes, here.meeting)
+        ranks.fork(
+            options.processes // here.nodes - 1, lambda fork: _follow(runs_dir, directory, trial, fork)
+        )
         with _beating(claim):
             return _train_and_record(runs_dir, trial, ranks, recorder)
     finally:
@@ -297,13 +333,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--options", type=json.loads, default={})
     parser.add_argument("--job", default="")
+    parser.add_argument("--node", type=int, default=0)
+    parser.add_argument("--nodes", type=int, default=1)
+    parser.add_argument("--meeting", type=Path)
     parser.add_argument("trial_id")
     values = parser.parse_args(arguments)
     if problem := foreign_package():
         print(problem, file=sys.stderr)
         return WorkerExit.FOREIGN_CODE
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    return run_attempt(values.runs, values.trial_id, from_dict(RunOptions, values.options), values.job)
+    options = from_dict(RunOptions, values.options)
+    here = TrialMachine(values.node, values.nodes, values.meeting)
+    if here.node:
+        return join_attempt(values.runs, values.trial_id, options, here)
+    return run_attempt(values.runs, values.trial_id, options, values.job, here)
 
 
 if __name__ == "__main__":

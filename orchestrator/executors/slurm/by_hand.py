@@ -19,6 +19,7 @@ from types import FrameType
 
 from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE, Job
 from scalevec.orchestrator.executors.slurm.job_script import Bundle, Entry, job_number
+from scalevec.orchestrator.executors.slurm.several_machines import task_number
 from scalevec.results.files import CorruptRecordError, read_json, write_json
 from scalevec.results.run_directory import RunDirectory
 
@@ -54,6 +55,8 @@ def script_of(job: Job, sent: str, folder: Path, name: str, *, requeue: bool, de
 
 def _command(job: Job, folder: Path, *, requeue: bool) -> str:
     options = ["--folder", str(folder), "--job", job.token, "--cpus", str(job.request.cpus)]
+    if job.request.nodes > 1:
+        options += ["--nodes", str(job.request.nodes)]
     if not requeue:
         options.append("--no-requeue")
     module = (*PYTHON_MODULE, "scalevec.orchestrator.executors.slurm.by_hand")
@@ -69,6 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--job", default="")
     parser.add_argument("--cpus", type=int, default=1)
+    parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--no-requeue", action="store_true")
     parser.add_argument("directory", type=Path)
     parser.add_argument("command", nargs="+")
@@ -79,9 +83,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     # Its own, the same after each restart: a claim of the job that was sent first is not this one's.
     token = hashlib.sha256(f"{values.folder.name} {job_number()}".encode()).hexdigest()[:16]
-    register(values.folder, directory, token)
+    if not task_number():
+        register(values.folder, directory, token)
     command = tuple(token if values.job and word == values.job else word for word in values.command)
-    entry = Entry(directory.trial_id, command, str(directory.path), token, values.cpus)
+    entry = Entry(directory.trial_id, command, str(directory.path), token, values.cpus, nodes=values.nodes)
     _run(Bundle(str(values.folder), (entry,), not values.no_requeue))
     return 0
 

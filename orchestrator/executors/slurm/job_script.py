@@ -17,6 +17,7 @@ from scalevec.model.identity import trial_from_fields
 from scalevec.orchestrator.attempts.churn import little_progress
 from scalevec.orchestrator.attempts.retry_policy import Decision, attempt_of, decide, was_called_off
 from scalevec.orchestrator.executors.forked_workers import ForkServers
+from scalevec.orchestrator.executors.slurm.several_machines import MachinesMeeting, task_number
 from scalevec.orchestrator.executors.slurm.trial_process import TrialProcess, start_trial
 from scalevec.orchestrator.snapshots.snapshot import from_the_same_code
 from scalevec.results.claims import end_claim
@@ -34,6 +35,8 @@ POLL_S = 0.1
 LOOK_S = 5.0
 """Seconds between two looks whether the running trial was cancelled."""
 STOPPED = 75
+LAST_WORD_S = 10.0
+"""How long a task that failed lets the first one say why: SLURM ends them all when one ends badly."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ class Entry:
     token: str
     cpus: int = 1
     arguments: tuple[str, ...] | None = None
+    nodes: int = 1
+    """Machines of the job; the task on each starts the processes that train there."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +166,9 @@ class Bundle:
 
     def __call__(self) -> None:
         """Run the trials; end with the exit code of the last one that failed."""
+        if task_number():
+            self._follow(self.entries[0])
+            return
         if len(self.entries) > 1:
             self._servers = ForkServers(from_the_same_code, bound=True)
         try:
@@ -176,7 +184,9 @@ class Bundle:
         waiting = deque(range(len(self.entries)))
         while self._attempts or (waiting and not self._stop):
             while waiting and not self._stop and len(self._attempts) < self.at_a_time:
-                self._begin(waiting.popleft())
+                self._begin(index := waiting.popleft())
+                if index not in self._attempts:
+                    self._meeting(index).call_off()
             codes += self._ended()
         failed = [code for code in codes if code]
         if failed:
@@ -236,10 +246,29 @@ class Bundle:
         if self._stop:
             return
         log = Path(entry.directory) / "log.txt"
-        process = start_trial(entry.command, log, entry.cpus, entry.arguments, self._servers)
+        command = self._meeting(index).command(entry.command)
+        process = start_trial(command, log, entry.cpus, entry.arguments, self._servers)
         self._attempts[index] = _Attempt(process, record, kills)
         if self._stop:  # the signal came before there was anybody to pass it on to
             process.tell(signal.SIGTERM)
+
+    def _meeting(self, index: int) -> MachinesMeeting:
+        path = Path(self.folder) / "meetings" / f"{job_number()}.{index}.{restarts()}.json"
+        return MachinesMeeting(path, self.entries[index].nodes)
+
+    def _follow(self, entry: Entry) -> None:
+        """What the tasks on the other machines do: run their part of the trial; the first has the records."""
+        signal.signal(signal.SIGTERM, self._on_stop)
+        command, log = self._meeting(0).command(entry.command), Path(entry.directory) / "log.txt"
+        process = start_trial(command, log, entry.cpus, None, None)
+        self._attempts[0] = _Attempt(process, self._record(0), 0)
+        if self._stop:
+            process.tell(signal.SIGTERM)
+        while not process.ended():
+            time.sleep(POLL_S)
+        if process.exit_code:
+            time.sleep(LAST_WORD_S)
+            raise SystemExit(1)
 
     def _ended(self) -> list[int | None]:
         """Look after what runs, a moment later; return the exit codes of what has ended."""
@@ -264,6 +293,7 @@ class Bundle:
             lacked = code == -signal.SIGKILL and out_of_memory_kills() > attempt.kills
             attempt.record.write(code, "out_of_memory" if lacked else None)
         del self._attempts[index]
+        self._meeting(index).call_off()
         return code
 
 

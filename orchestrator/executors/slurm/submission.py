@@ -21,7 +21,7 @@ from submitit.core.utils import FailedSubmissionError, JobPaths, UncompletedJobE
 
 from scalevec.orchestrator.attempts.jobs import Job
 from scalevec.orchestrator.errors import InvalidInputError, TryLaterError
-from scalevec.orchestrator.executors.base import Site, refuse_several_machines
+from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.forked_workers import arguments_to_fork
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
@@ -122,7 +122,7 @@ class Submitter:
 
         Raises ``InvalidInputError``, or ``TryLaterError`` with what was sent before.
         """
-        refuse_several_machines(jobs, "executor slurm trains a trial on one machine")
+        self._refuse_shared_machines(jobs)
         sent: list[QueuedTrial] = []
         try:
             for group in _groups(jobs):
@@ -137,6 +137,15 @@ class Submitter:
             slurm_queue.end({trial.job for trial in sent}, hard=True)
             raise
         return sent
+
+    def _refuse_shared_machines(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            at_once = self.site.profile.for_rung(job.rung).bundle_size
+            if job.request.nodes > 1 and at_once > 1:
+                raise InvalidInputError(
+                    f"{job.rung}: nodes is {job.request.nodes} and trials_per_job {at_once}; allowed: one "
+                    "trial for each job of several machines"
+                )
 
     def _send(self, bundles: Sequence[Sequence[Job]]) -> list[QueuedTrial]:
         token = new_token()
@@ -215,6 +224,7 @@ class Submitter:
                 job.token,
                 job.request.cpus,
                 arguments_to_fork(job),
+                job.request.nodes,
             )
             for job in bundle
         )
@@ -256,6 +266,8 @@ class Submitter:
             "gpus_per_node": profile.gpus
             if isinstance(profile.gpus, str)
             else math.ceil(request.gpus) or None,
+            "nodes": request.nodes if request.nodes > 1 else None,
+            "ntasks_per_node": 1 if request.nodes > 1 else None,
             "exclude": ",".join(_excluded(profile, job.avoid_nodes)) or None,
             "setup": _checked(profile.setup) or None,
         }
@@ -263,9 +275,7 @@ class Submitter:
             "job_name": self._name(job, token),
             "time": minutes,
             "cpus_per_task": places * request.cpus_of_node,
-            "srun_args": [
-                f"--cpus-per-task={places * request.cpus_of_node}"
-            ],  # srun does not inherit it since SLURM 22.05
+            "srun_args": _srun_arguments(places * request.cpus_of_node, request.nodes),
             "signal_delay_s": min(profile.notice_s, minutes * 30),
             "array_parallelism": profile.max_parallel or len(bundles),
             "wckey": None,
@@ -309,6 +319,12 @@ def _dependency(profile: Profile, job: Job) -> dict[str, str]:
     if job.after:
         conditions.append(":".join(("afterok", *(number.partition("/")[0] for number in job.after))))
     return {"dependency": ",".join(conditions), "kill-on-invalid-dep": "yes"} if conditions else {}
+
+
+def _srun_arguments(cpus: int, nodes: int) -> list[str]:
+    """For the step of a job; srun does not inherit cpus-per-task since SLURM 22.05."""
+    # A task that was lost ends the others, which might wait for it on a device without end.
+    return [f"--cpus-per-task={cpus}", *(["--kill-on-bad-exit=1"] if nodes > 1 else [])]
 
 
 def _checked(setup: Sequence[str]) -> list[str]:

@@ -71,6 +71,14 @@ def test_a_rungs_fields_stand_over_the_request(tmp_path):
     assert (asked["partition"], asked["qos"]) == ("gpu", "long")
 
 
+def test_a_trial_on_several_machines_has_a_task_on_each(tmp_path):
+    given = job(tmp_path, request=ResourceRequest(cpus=3, gpus=4, memory_gb=2, nodes=2))
+    asked = parameters(tmp_path, given, gpus="h100:4")
+    assert (asked["nodes"], asked["ntasks_per_node"], asked["gpus_per_node"]) == (2, 1, "h100:4")
+    assert (asked["cpus_per_task"], asked["mem"]) == (12, "8192M")
+    assert asked["srun_args"] == ["--cpus-per-task=12", "--kill-on-bad-exit=1"]
+
+
 def test_no_gpus_are_asked_for_where_none_are_needed(tmp_path):
     assert "gpus_per_node" not in parameters(tmp_path, job(tmp_path))
     assert "mem" not in parameters(tmp_path, job(tmp_path))

@@ -1,0 +1,138 @@
+"""One trial on two machines of a real SLURM: its losses, and what the loss of one of its processes does."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cluster.slurm_daemons import until
+from hold import can_hold, hold, release
+from scalevec.model.training.checkpoints.folder import newest_step
+from scalevec.results.run_directory import RunDirectory, trial_ids
+from support import SCALEVEC, call_main
+
+pytestmark = pytest.mark.slow
+
+PATIENCE_S = 900
+PROFILES = """\
+two: {poll_s: 0.2, memory_gb: 1.2, time: 60, nodes: 2}
+four: {poll_s: 0.2, memory_gb: 0.9, time: 60, nodes: 2, processes: 2, shard: true}
+bundled: {nodes: 2, trials_per_job: 2}
+"""
+SWEEP = """\
+name: small
+corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_length: 32}}
+trial: {{batch_tokens: 256, learning_rate: 0.02}}
+ladder:
+  - {{name: a, width: 32, layers: 2}}
+tokens_per_parameter: [0.5]
+arms:
+  unified: {{scale_vectors: unified}}
+compare: {{reference: unified}}
+seeds: [0]
+resources: {{default: {{checkpoint_s: 0.5}}}}
+"""
+
+
+@pytest.fixture
+def sweep(tmp_path, text_files) -> Path:
+    (tmp_path / "small.yaml").write_text(SWEEP.format(text=text_files))
+    (tmp_path / "profiles.yaml").write_text(PROFILES)
+    return tmp_path
+
+
+@pytest.fixture
+def start(slurm_commands, sweep):
+    running = []
+
+    def begin(profile: str) -> "subprocess.Popen[str]":
+        # The only interface there is, whatever the name of this machine stands for.
+        environment = can_hold(os.environ) | {"GLOO_SOCKET_IFNAME": "lo"}
+        environment["SCALEVEC_CACHE_DIR"] = str(sweep / "cache")
+        command = [str(SCALEVEC), "run", "small.yaml", "--executor", "slurm", "--profile", profile]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        running.append(subprocess.Popen(command, cwd=sweep, env=environment, text=True, **pipes))
+        return running[-1]
+
+    yield begin
+    for process in running:
+        process.kill()
+        process.wait()
+    slurm_commands.run("scancel", "--user=root")
+
+
+def the_trial(folder: Path) -> RunDirectory:
+    (name,) = trial_ids(folder / "runs")
+    return RunDirectory.of(folder / "runs", name)
+
+
+def end_of(process) -> None:
+    _, messages = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, messages
+
+
+def losses(folder: Path) -> list[float]:
+    result, rows = the_trial(folder).result(), the_trial(folder).metrics_before_damage()
+    return [result["loss"], result["loss_validation"], *(row["loss"] for row in rows)]
+
+
+@pytest.fixture
+def of_one_process(sweep, tmp_path_factory) -> list[float]:
+    folder = tmp_path_factory.mktemp("alone")
+    (folder / "small.yaml").write_text((sweep / "small.yaml").read_text())
+    done = call_main(["run", "small.yaml"], folder, {"SCALEVEC_CACHE_DIR": str(folder / "cache")})
+    assert done.returncode == 0, done.stderr
+    return losses(folder)
+
+
+@pytest.mark.parametrize(("profile", "size"), [("two", 2), ("four", 4)])
+def test_two_machines_give_the_losses_of_one_process(profile, size, start, sweep, of_one_process):
+    end_of(start(profile))
+    assert the_trial(sweep).result()["world_size"] == size
+    assert f"{size} processes on" in the_trial(sweep).log_path.read_text()
+    assert losses(sweep) == pytest.approx(of_one_process, rel=1e-4)
+
+
+def test_kill_9_on_the_second_machine_ends_the_attempt_and_the_next_goes_on(
+    start, slurm, sweep, of_one_process
+):
+    hold(sweep)
+    process = start("two")
+    until(lambda: trial_stands(sweep), "the trial stands", slurm.logs)
+    (second,) = [worker for worker in workers(sweep) if "--node 1" in " ".join(worker.cmdline())]
+    second.kill()
+    release(sweep)
+    end_of(process)
+    events = the_trial(sweep).events()
+    assert [event["attempt"] for event in events if event["state"] == "running" and "attempt" in event] == [
+        1,
+        2,
+    ]
+    assert the_trial(sweep).result()["resumes"] == 1
+    assert not workers(sweep)
+    assert losses(sweep) == pytest.approx(of_one_process, rel=1e-4)
+
+
+def trial_stands(folder: Path) -> bool:
+    return any(
+        newest_step(RunDirectory.of(folder / "runs", name).checkpoints_path)
+        for name in trial_ids(folder / "runs")
+    )
+
+
+def workers(folder: Path) -> list[psutil.Process]:
+    processes = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = " ".join(process.info["cmdline"] or [])
+        if str(folder / "runs") in words and "scalevec.orchestrator.worker.train" in words:
+            processes.append(process)
+    return processes
+
+
+def test_trials_that_share_a_job_of_two_machines_are_refused(start):
+    process = start("bundled")
+    _, messages = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 2
+    assert "a: nodes is 2 and trials_per_job 2; allowed: one trial for each job" in messages
