@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, linear, scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
 
 from scalevec.model.config import Experts, ModelConfig
 from scalevec.model.experts import Mixture, Note, Routing
@@ -132,6 +133,8 @@ class Transformer(nn.Module):
         )
         self.final_vector = shared_vector(config.scale_vectors, width, readers=1)
         self.head = None if config.tied_embeddings else nn.Parameter(torch.empty_like(self.embedding))
+        self.recomputes = False
+        """Whether a backward pass goes through each block again instead of keeping what is inside it."""
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits [batch, length, vocabulary] of the token after each of ``tokens`` [batch, length]."""
@@ -149,7 +152,8 @@ class Transformer(nn.Module):
         """
         x = embedding(tokens, self.embedding)
         for block in self.blocks:
-            x = block(x, note)
+            # In training alone, which takes notes: measurements differentiate twice.
+            x = recomputed(block, x, note) if self.recomputes and note else block(x, note)
         x = rms_norm(x, self.config.norm_epsilon)
         gain = effective(self.final_vector)
         # On the activations, not folded: a head has more rows than a small batch has tokens.
@@ -193,6 +197,25 @@ class Transformer(nn.Module):
         for block in self.blocks:
             if isinstance(block.feed_forward, Mixture):
                 block.feed_forward.balance()
+
+
+def recomputed(block: nn.Module, x: Tensor, note: Note) -> Tensor:
+    """``block(x, note)`` of which the backward pass keeps ``x`` alone, and goes forward again.
+
+    The same operations in the same order, so the same gradients (Chen et al., arXiv 1604.06174).
+    """
+
+    def forward(x: Tensor) -> tuple[Tensor, list[Routing]]:
+        # A list of its own: what is told the second time was told before.
+        routings: list[Routing] = []
+        return block(x, routings.append), routings
+
+    # Nothing in a block is random.
+    result: Tensor
+    result, routings = checkpoint(forward, x, use_reentrant=False, preserve_rng_state=False)
+    for routing in routings:
+        note(routing)
+    return result
 
 
 def parameter_roles(model: Transformer) -> dict[str, str]:

@@ -39,8 +39,13 @@ class Arithmetic:
     n_experts: int = 0
 
     def cast(self, x: Array, width: int) -> Array:
-        """``x`` in a type of ``width`` bytes."""
-        return x if x.width == width else self.tape.apply((x,), x.entries, width)
+        """``x`` in a type of ``width`` bytes; autocast keeps that of a parameter until the pass has ended."""
+        if x.width == width:
+            return x
+        cast = self.tape.apply((x,), x.entries, width)
+        if x.is_parameter:
+            self.tape.cached.append(cast)
+        return cast
 
     def norm(self, x: Array, groups: int) -> Array:
         """``rms_norm`` of ``groups`` groups a row: in float32, which is saved, then in the type of ``x``."""
@@ -115,7 +120,7 @@ class Arithmetic:
         # The weight's gradient is summed up in float32, each slice's part beside it.
         sums = WIDE * weight.entries * is_narrow * trains
         working = sum(array.size for array in saved) + sums + slices
-        self.tape.apply((x, weight), 1, WIDE, saved, working=working)
+        self.tape.apply((x, weight), 1, WIDE, saved, working=working, held=tuple(self.tape.cached))
 
     # Linear maps with their scale vectors.
 

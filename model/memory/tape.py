@@ -61,6 +61,8 @@ class Tape:
     operations: list[Operation] = field(default_factory=list)
     blocks: list[tuple[int, int]] = field(default_factory=list)
     """First operation of each block and the one behind its last."""
+    cached: list[Array] = field(default_factory=list)
+    """What is kept until the forward pass has ended, whether it is saved or not."""
 
     def apply(
         self,

@@ -61,6 +61,7 @@ class TrainingRun:
         self.states = StartingStates(trial, options, recorder, checkpoints, trunk)
         self.device = torch.device(options.device)
         self.model = Transformer(trial.model)
+        self.model.recomputes = options.recompute == "block"
         initialise(self.model, stream_of(trial))
         self.model.to(self.device)
         world.prepare(self.model)
@@ -244,6 +245,7 @@ class TrainingRun:
             "peak_memory_bytes": _peak_memory_bytes(self.device),
             "device": str(self.device),
             "micro_batch": self.options.micro_batch,
+            "recompute": self.options.recompute,
             "world_size": self.world.size,
             "resumes": progress.resumes,
             "trunk_step": progress.trunk_step,

@@ -88,12 +88,17 @@ def cost(trial: Trial, options: RunOptions, evaluated_tokens: int = 0) -> Cost:
     kept = {"none": 0, "weights": FLOAT_BYTES * counts.total, "all": checkpoint_bytes(trial)}
     return Cost(
         flops=flops,
-        seconds=START_S + flops / FLOPS_PER_S[options.device] / options.processes,
+        seconds=START_S + _computed(flops, options) / FLOPS_PER_S[options.device] / options.processes,
         memory=memory,
         host_bytes=memory.total if options.device == "cpu" else HOST_BYTES + checkpoint_bytes(trial),
         disk_bytes=FIXED_BYTES + log_bytes(trial, options) + kept[options.keep],
         disk_files=FIXED_FILES + (options.keep != "none"),
     )
+
+
+def _computed(flops: int, options: RunOptions) -> float:
+    """FLOPs with those of a second forward pass, where blocks are recomputed."""
+    return flops * (1 + (options.recompute == "block") / TRAINING_OVER_FORWARD)
 
 
 def checkpoint_bytes(trial: Trial) -> int:

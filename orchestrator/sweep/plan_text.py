@@ -1,6 +1,5 @@
 """The plan of a sweep as text: a line per stage, rung, setting and arm, the sum, and what could surprise."""
 
-import math
 import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
     from scalevec.sweeps import CorpusFacts
 
-CARD_BYTES = 80 * 10**9
-"""The memory of an H100."""
 WEEK_S = 7 * 24 * 3600
 _BUDGETS = ("tokens_per_parameter", "tokens_budget", "flops_budget")
 _SPARE = ("vectors", "epochs", "done", "memory", "N", "FLOPs", "tokens", "each")
@@ -177,6 +174,7 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: boo
         lines.append(f"{hours:,.3g} H100-hours left {rate}{_beyond(hours, run.max_gpu_hours)}")
     lines += _asked_for(run)
     lines += _jobs(queued)
+    lines += _recomputing(left)
     lines += _beyond_one_device(left)
     if most > 1 and run.corpus_facts.fingerprint != NOT_PREPARED:
         lines.append("warning: some trials see text more than once; their losses are not those of fresh text")
@@ -244,17 +242,24 @@ def _beyond_one_device(left: Sequence[Row]) -> Iterator[str]:
             f"warning: {_with_rungs(long)} would each keep {each} busy for more than a week, "
             f"the longest for {duration(max(row['seconds'] for row in long))}"
         )
-    if large := [row for row in left if row["gpus"] and row["memory_bytes"] > CARD_BYTES]:
+    for rung, rows in _by_rung([row for row in left if row["no_room"]]).items():
+        largest = max(rows, key=lambda row: row["memory_bytes"])
+        yield f"warning: {counted(len(rows), 'trial')} of rung {rung} would not fit: {largest['no_room']}"
+
+
+def _by_rung(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    groups: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row["rung"]].append(row)
+    return groups
+
+
+def _recomputing(left: Sequence[Row]) -> Iterator[str]:
+    """Yield which rungs go forward through their blocks again."""
+    if again := [row for row in left if row["recompute"] == "block"]:
         yield (
-            f"warning: {_with_rungs(large)} would need up to "
-            f"{max(row['memory_bytes'] for row in large) / 1e9:,.0f} GB, more than the "
-            f"{CARD_BYTES / 1e9:.0f} GB of an H100: a smaller micro_batch needs less, a larger card has more"
-        )
-    if beyond := [row for row in left if row["host_bytes"] > 1e9 * (row["memory_gb"] or math.inf)]:
-        yield (
-            f"warning: {_with_rungs(beyond)} would need up to "
-            f"{max(row['host_bytes'] for row in beyond) / 1e9:.3g} GB, more than the "
-            "memory_gb that they ask for"
+            f"recompute: block for {_with_rungs(again)}, as asked or since they would not fit without: a "
+            "third more time, which is in the estimate (a smaller micro_batch may do without)"
         )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.accounting import count_parameters
+from scalevec.orchestrator.costs.device_room import what_fits
 from scalevec.orchestrator.costs.estimates import cost
 from scalevec.orchestrator.costs.trunk_savings import (
     DONE,
@@ -83,7 +84,9 @@ def _row(member: Member, name: str | None, state: str) -> Row:
 
 
 def _size(run: "SweepRun", trial: "Trial", rung: str) -> Row:
-    options, request = run.options(rung), run.request(rung)
+    options, request, room = run.options(rung), run.request(rung), run.room(rung)
+    needed = cost(trial, options, evaluated_tokens(trial, run.corpus_facts))
+    is_larger = room is not None and needed.memory_bytes > room.size
     return {
         **count_parameters(trial.model).columns(),
         "n_tokens": trial.tokens,
@@ -93,8 +96,20 @@ def _size(run: "SweepRun", trial: "Trial", rung: str) -> Row:
         "gpus": request.gpus * request.nodes,
         "processes": request.world_size,
         "memory_gb": request.memory_gb,
-        **cost(trial, options, evaluated_tokens(trial, run.corpus_facts)).columns(),
+        "recompute": options.recompute,
+        "no_room": what_fits(trial, options, room) if is_larger and room is not None else None,
+        "room_is_certain": room is not None and room.is_certain,
+        **needed.columns(),
     }
+
+
+def require_room(trials: Sequence[Row]) -> None:
+    """Raise ``InvalidInputError`` where a trial that is not done would not fit on a device that is known."""
+    for row in not_done(trials):
+        if row["no_room"] and row["room_is_certain"]:
+            raise InvalidInputError(
+                f"rung {row['rung']}, arm {row['arm']}: {row['no_room']}. Nothing was sent"
+            )
 
 
 def not_done(trials: Sequence[Row]) -> list[Row]:

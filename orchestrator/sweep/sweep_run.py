@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from scalevec.model.config import ConfigurationError, RunOptions, Trial, require
 from scalevec.model.identity import IDENTITY_VERSION, semantic_fields, trial_id
 from scalevec.model.trunks import trunk_id
 from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task
+from scalevec.orchestrator.costs.device_room import Room, recompute_for, room_of
 from scalevec.orchestrator.costs.estimates import cost
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile, request_for
@@ -113,6 +114,7 @@ class SweepRun:
             self.cells, frozen, sweep.tune.extend if sweep.tune else 0, _checked_arms(sweep), progress.message
         )
         self._ids: dict[Trial, str] = {}
+        self._recomputed: dict[str, str] = {}
         self._require_whole_parts()
 
     def _require_whole_parts(self) -> None:
@@ -276,7 +278,7 @@ class SweepRun:
     def options(self, rung: str) -> RunOptions:
         """Return how the trials of ``rung`` are run where they are sent to."""
         resources, request = self.sweep.resources_for(rung), self.request(rung)
-        return RunOptions(
+        options = RunOptions(
             device="cuda" if request.gpus else "cpu",
             micro_batch=resources.micro_batch,
             processes=request.world_size,
@@ -285,6 +287,22 @@ class SweepRun:
             keep=self.sweep.keep,
             **self._measured(),
         )
+        return replace(options, recompute=self._recompute(rung, options))
+
+    def _recompute(self, rung: str, options: RunOptions) -> str:
+        asked = self.sweep.resources_for(rung).recompute
+        if asked != "auto":
+            return asked
+        if rung not in self._recomputed:
+            trials = [cell.template for cell in self.cells if cell.rung == rung]
+            self._recomputed[rung] = recompute_for(trials, options, self.room(rung))
+        return self._recomputed[rung]
+
+    def room(self, rung: str) -> Room | None:
+        """Return the memory that a process of ``rung`` has; None where nobody says."""
+        gpus = self.profile.for_rung(rung).gpus
+        card = gpus.partition(":")[0] if isinstance(gpus, str) else None
+        return room_of(self.request(rung), card)
 
     def _measured(self) -> dict[str, Any]:
         measure = self.sweep.measure

@@ -84,6 +84,9 @@ class Resources(Given):
     """CPU cores of each process."""
     micro_batch: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Sequences in one forward pass of a process; 0 takes all that it has of a batch."""
+    recompute: Literal["auto", "none", "block"] = "auto"
+    """What the backward pass goes forward through again instead of keeping it: nothing, or each block;
+    ``auto`` takes blocks where a trial of the rung would not fit on its device otherwise."""
     checkpoint_s: Positive = 180.0
     """Seconds between two checkpoints."""
 

@@ -92,6 +92,7 @@ def prepared_run(
     from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
     from scalevec.orchestrator.sweep.corpus_of_sweep import known_facts, prepared_facts
     from scalevec.orchestrator.sweep.other_identities import require_present_version
+    from scalevec.orchestrator.sweep.planning import planned, require_room
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
 
     def known() -> "CorpusFacts":
@@ -105,6 +106,7 @@ def prepared_run(
     for warning in [*run.warnings(), *(_warnings_of_queue(run) if EXECUTORS[name].keeps_jobs else [])]:
         progress.message(f"warning: {warning}")
     require_budget(run)
+    require_room(planned(run))
     return run
 
 

@@ -270,5 +270,17 @@ def test_a_run_that_ends_in_its_evaluation_trains_no_step_again(keep, trial, cor
     assert [result[name] for name in OUTCOME] == [undisturbed[name] for name in OUTCOME]
 
 
+@pytest.mark.parametrize("micro_batch", [0, 2])
+@pytest.mark.parametrize("arm", ["baseline", "unified"])
+def test_recomputed_blocks_change_no_bit(arm, micro_batch, trial, corpus, tmp_path):
+    trial = with_strategy(trial, arm)
+    kept, rows = run(trial, corpus, tmp_path / "kept", micro_batch=micro_batch)
+    again, rows_again = run(trial, corpus, tmp_path / "again", micro_batch=micro_batch, recompute="block")
+    assert [again[name] for name in OUTCOME] == [kept[name] for name in OUTCOME]
+    assert again["recompute"] == "block"
+    losses = [[row["loss"], row["gradient_norm"]] for row in rows.rows]
+    assert losses == [[row["loss"], row["gradient_norm"]] for row in rows_again.rows]
+
+
 def _fail(*_):
     raise RuntimeError("the evaluation was lost")

@@ -72,6 +72,13 @@ def test_in_micro_batches(micro_batch: int, held: Any) -> None:
     assert planned == pytest.approx(measured, rel=PROMISED)
 
 
+@pytest.mark.parametrize("micro_batch", [0, 4])
+def test_with_recomputed_blocks(micro_batch: int, held: Any) -> None:
+    measured, planned = held(options=RunOptions(micro_batch=micro_batch, recompute="block"))
+    assert planned == pytest.approx(measured, rel=PROMISED)
+    assert planned < 0.8 * held(options=RunOptions(micro_batch=micro_batch))[1]
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_of_a_mixture(optimizer: str, held: Any) -> None:
     measured, planned = held(optimizer, experts=Experts(4, 2, 128))

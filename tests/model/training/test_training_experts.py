@@ -94,3 +94,16 @@ def test_the_result_counts_what_a_token_passes_and_all(trial, corpus, tmp_path):
     assert result["n_params"] == attention + 4 * 16 + 2 * expert
     assert result["n_params_total"] - result["n_params_active"] == 2 * expert
     assert result["flops"] == 6 * result["n_params"] * trial.tokens
+
+
+@pytest.mark.parametrize("balancing", ["loss", "bias"])
+def test_recomputed_blocks_change_no_bit_of_a_mixture(balancing, trial, corpus, tmp_path):
+    """The load of the experts is counted once."""
+    mixture = with_experts(trial, replace(FOUR, balancing=balancing))
+    losses = []
+    for recompute in ("none", "block"):
+        recorder = MemoryRecorder()
+        options = RunOptions(recompute=recompute, micro_batch=2)
+        train(mixture, corpus, options, recorder, tmp_path / recompute)
+        losses.append([row["loss"] for row in recorder.rows])
+    assert losses[0] == losses[1]

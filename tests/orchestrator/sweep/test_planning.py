@@ -11,10 +11,12 @@ from scalevec import sweeps
 from scalevec.model.identity import semantic_fields
 from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.costs.estimates import cost
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.sweep.plan_text import plan_text
-from scalevec.orchestrator.sweep.planning import gpu_hours, planned
+from scalevec.orchestrator.sweep.planning import gpu_hours, planned, require_room
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from scalevec.results.run_directory import RunDirectory
 
@@ -78,7 +80,30 @@ def test_the_plan_warns_of_what_one_gpu_cannot_hold_or_would_train_for_weeks(run
     run = run_of(ladder=["2b"], trial=trial, resources={"default": {"gpus": 1, "micro_batch": 4096}})
     shown = plan_text(run, planned(run), 1)
     assert "trials (2b) would each keep one device busy for more than a week" in shown
-    assert "more than the 80 GB of an H100" in shown
+    assert "trials of rung 2b would not fit: needs " in shown
+    assert "more than the 80 GB of one H100" in shown
+
+
+def test_the_plan_recomputes_blocks_where_a_card_would_not_hold_an_arm_otherwise_and_says_so(run_of):
+    trial = {"batch_tokens": 524_288, "precision": "bfloat16"}
+    run = run_of(ladder=["1b"], trial=trial, resources={"default": {"gpus": 1, "micro_batch": 1024}})
+    rows = planned(run)
+    assert {row["recompute"] for row in rows} == {run.options("1b").recompute} == {"block"}
+    assert "recompute: block for" in plan_text(run, rows, 1)
+    asked = run_of(ladder=["1b"], resources={"default": {"gpus": 1, "recompute": "none"}})
+    assert asked.options("1b").recompute == "none"
+
+
+def test_a_trial_that_a_known_card_cannot_hold_is_refused_with_what_would_fit(run_of):
+    trial = {"batch_tokens": 524_288, "precision": "bfloat16"}
+    resources = {"default": {"gpus": 1, "micro_batch": 4096}}
+    run = run_of(ladder=["2b"], trial=trial, resources=resources)
+    require_room(planned(run))  # nobody said which card
+    run.profile = Profile(gpus="a100:1")
+    with pytest.raises(
+        InvalidInputError, match=r"rung 2b, arm .*micro_batch: \d+ with recompute: block fits"
+    ):
+        require_room(planned(run))
 
 
 def test_the_memory_of_a_line_is_that_of_its_largest_trial(run_of):

@@ -1,0 +1,62 @@
+"""What the vendors state of the devices that models are trained on; nothing here loads torch."""
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Device:
+    """A kind of GPU.
+
+    pattern: of its name as the driver gives it.
+    peak: dense FLOPs per second, without sparsity, by the precision of a trial; float32 is without TF32.
+    memory: bytes.
+    source: where the vendor says so.
+    """
+
+    name: str
+    pattern: str
+    peak: dict[str, float]
+    memory: int
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.memory / 1e9:.0f} GB"
+
+
+def _peak(bfloat16: float, float32: float) -> dict[str, float]:
+    return {"bfloat16": bfloat16 * 1e12, "float32": float32 * 1e12}
+
+
+DEVICES = {
+    "h200": Device("H200", r"H200", _peak(989.4, 66.9), 141 * 10**9, "NVIDIA H200 datasheet"),
+    "h100-pcie": Device("H100 PCIe", r"H100 PCIe", _peak(756, 51), 80 * 10**9, "NVIDIA H100 datasheet"),
+    "h100": Device("H100", r"H100", _peak(989.4, 66.9), 80 * 10**9, "NVIDIA H100 datasheet, SXM"),
+    "a100-40gb": Device("A100", r"A100.*40GB", _peak(312, 19.5), 40 * 10**9, "NVIDIA A100 datasheet"),
+    "a100": Device("A100", r"A100", _peak(312, 19.5), 80 * 10**9, "NVIDIA A100 80GB datasheet"),
+    "l40s": Device("L40S", r"L40S", _peak(362, 91.6), 48 * 10**9, "NVIDIA L40S datasheet"),
+    "l4": Device("L4", r"L4\b", _peak(121, 30.3), 24 * 10**9, "NVIDIA L4 datasheet, without sparsity"),
+    "mi300x": Device("MI300X", r"MI300X", _peak(1307.4, 163.4), 192 * 10**9, "AMD MI300X data sheet"),
+}  # fmt: skip
+"""By the name that a profile gives them (``gpus: h100:1``); of two whose patterns fit, the first."""
+
+
+def device_named(name: str | None) -> Device | None:
+    """The device with the driver's ``name``, or that of a profile; None where it is not known."""
+    if name is None:
+        return None
+    known = DEVICES.get(name.lower())
+    matching = (device for device in DEVICES.values() if re.search(device.pattern, name, re.IGNORECASE))
+    return known or next(matching, None)
+
+
+def model_flops_utilization(
+    flops_per_token: float, tokens_per_s: float, precision: str, name: str | None, devices: int = 1
+) -> float | None:
+    """The share of the devices' peak that the counted FLOPs of a model reach (Chowdhery et al., 2204.02311).
+
+    ``flops_per_token`` are those of training; recomputed ones do not count. None where the device ``name`` is
+    not in the table.
+    """
+    device = device_named(name)
+    return None if device is None else flops_per_token * tokens_per_s / (device.peak[precision] * devices)

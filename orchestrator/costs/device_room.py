@@ -1,0 +1,81 @@
+"""Whether the device of a trial has room for it, and what would fit where it has none."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from scalevec.model.config import RunOptions, Trial
+from scalevec.model.memory.trial import memory_of
+from scalevec.model.training.devices import DEVICES, device_named
+from scalevec.orchestrator.attempts.jobs import ResourceRequest
+
+MOST_SHARING = 64
+"""Processes over which a trial that fits in no other way is looked at."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """The memory for one process of a trial."""
+
+    size: float
+    """Bytes."""
+    words: str
+    is_certain: bool
+    """Whether the card is known, not assumed; what a process on the CPU takes is known less well."""
+
+
+def room_of(request: ResourceRequest, card: str | None) -> Room | None:
+    """Return the room for one process: on a GPU of type ``card`` (an H100 where none is named), or memory_gb.
+
+    A share of a GPU has that share of its memory. None where nobody says how much there is.
+    """
+    if request.gpus:
+        device = device_named(card) or DEVICES["h100"]
+        share = min(request.gpus, 1.0)
+        words = (
+            f"the {device.memory * share / 1e9:.3g} GB of {'its share of ' * (share < 1)}one {device.name}"
+        )
+        return Room(device.memory * share, words, is_certain=device_named(card) is not None)
+    if request.memory_gb is None:
+        return None
+    return Room(request.memory_gb * 1e9, f"memory_gb, {request.memory_gb:g}", is_certain=False)
+
+
+def recompute_for(trials: Iterable[Trial], options: RunOptions, room: Room | None) -> str:
+    """Return ``block`` where one of ``trials`` has no room without it: the arms of a rung are run alike."""
+    if room is None:
+        return "none"
+    fits = all(memory_of(trial, options).total <= room.size for trial in trials)
+    return "none" if fits else "block"
+
+
+def what_fits(trial: Trial, options: RunOptions, room: Room) -> str:
+    """Return what a trial that has no room would fit with: words for a person."""
+    needed = memory_of(trial, options).total
+    start = f"needs {needed / 1e9:,.3g} GB, more than {room.words}"
+    part = trial.batch_sequences // options.processes
+    sequences = min(options.micro_batch or part, part)
+    while sequences > 1:
+        sequences //= 2
+        for recompute in dict.fromkeys((options.recompute, "block")):
+            smaller = replace(options, micro_batch=sequences, recompute=recompute)
+            if (size := memory_of(trial, smaller).total) <= room.size:
+                how = f"micro_batch: {sequences} with recompute: {recompute}"
+                return f"{start}; {how} fits ({size / 1e9:,.3g} GB)"
+    return f"{start}, even with one sequence at a time and recompute: block; {_larger(trial, options, room)}"
+
+
+def _larger(trial: Trial, options: RunOptions, room: Room) -> str:
+    least = replace(options, micro_batch=1, recompute="block")
+    processes = max(2, 2 * options.processes)
+    while processes <= MOST_SHARING and trial.batch_sequences % processes == 0:
+        shared = replace(least, processes=processes, shard=True)
+        if memory_of(trial, shared).total <= room.size:
+            return f"shard: true over {processes} devices fits"
+        processes *= 2
+    size = memory_of(trial, least).total
+    cards = [str(device) for device in DEVICES.values() if device.memory >= size]
+    return (
+        f"it fits on one {cards[-1]}"
+        if cards and options.device == "cuda"
+        else f"it takes {size / 1e9:,.3g} GB"
+    )
