@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from hold import can_hold
 from scalevec.results.run_directory import RunDirectory, trial_ids
 from support import SCALEVEC, two_arms
 
@@ -72,7 +73,7 @@ class Campaign:
 
     @property
     def environment(self) -> dict[str, str]:
-        return os.environ | {"SCALEVEC_CACHE_DIR": str(self.folder / "cache")}
+        return can_hold(os.environ) | {"SCALEVEC_CACHE_DIR": str(self.folder / "cache")}
 
     def start(self) -> None:
         with (self.folder / "scheduler.log").open("ab") as log:

@@ -126,8 +126,11 @@ class Executor(Protocol):
             timeout_s: Seconds to wait at most; it returns early when a job ends.
         """
 
-    def interruptions(self) -> list[tuple[str, str]]:
-        """The jobs that were interrupted since the last call and go on by themselves: number and what was."""
+    def notices(self) -> list[tuple[str | None, str]]:
+        """What a person should know that happened since the last call and passes by itself.
+
+        Each with the number of the job that was interrupted, None where it is of no single job.
+        """
 
     def cancel(self, numbers: Collection[str]) -> None:
         """Ask these jobs to checkpoint and end, those that wait to leave the queue."""

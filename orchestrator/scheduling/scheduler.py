@@ -121,9 +121,9 @@ class Scheduler:
             self.progress.tick()
 
     def _tell_of_the_executors_own(self) -> None:
-        for number, note in self.executor.interruptions():
-            if job := self.jobs.running.get(number):
-                self.progress.message(f"{job.task.label}: {note}")
+        for number, note in self.executor.notices():
+            job = self.jobs.running.get(number or "")
+            self.progress.message(f"{job.task.label}: {note}" if job else note)
 
     def _pass_on_stops(self) -> None:
         if self._stop_requests == self._stops_passed_on:

@@ -5,9 +5,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from scalevec.orchestrator.attempts.jobs import Job
-from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
+from scalevec.orchestrator.errors import CheckInterruptedError, MissingRequirementError, TryLaterError
 from scalevec.orchestrator.executors.base import Ended, Executor
-from scalevec.orchestrator.sweep.machine_checks import SentCheck, problems_of, require_ready
+from scalevec.orchestrator.sweep.machine_checks import SentCheck, problems_of, require_ready, was_interrupted
 from scalevec.results.run_directory import RunDirectory
 
 
@@ -70,17 +70,22 @@ class ExecutorBehindChecks:
     def wait(self, timeout_s: float) -> list[Ended]:
         """As the executor does, without the preflight jobs.
 
-        Raises ``MissingRequirementError`` with what they found wrong.
+        Raises ``MissingRequirementError`` with what they found wrong, and ``CheckInterruptedError``.
         """
         problems: list[str] = []
+        interrupted: list[str] = []
         for ended in self._executor.wait(timeout_s):
-            if ended.number in self._open:
-                problems += problems_of(self._open.pop(ended.number), ended, self._several)
-            else:
+            if ended.number not in self._open:
                 self._ended[ended.number] = ended
-        if problems:
+                continue
+            check = self._open.pop(ended.number)
+            found = problems_of(check, ended, self._several)
+            (interrupted if was_interrupted(check, ended) else problems).extend(found)
+        if problems or interrupted:
             self._call_off()
         require_ready(self.name, problems)
+        if interrupted:
+            raise CheckInterruptedError("; ".join(interrupted))
         return self._told()
 
     def _told(self) -> list[Ended]:
@@ -103,9 +108,9 @@ class ExecutorBehindChecks:
             note = "the preflight of its machine found something wrong"
             RunDirectory(job.directory).append_event("pending", cause="not_started", job=job.token, note=note)
 
-    def interruptions(self) -> list[tuple[str, str]]:
+    def notices(self) -> list[tuple[str | None, str]]:
         """Those of the executor."""
-        return self._executor.interruptions()
+        return self._executor.notices()
 
     def cancel(self, numbers: Collection[str]) -> None:
         """As the executor does."""

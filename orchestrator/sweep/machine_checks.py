@@ -188,6 +188,11 @@ def _awaited(
     return ends
 
 
+def was_interrupted(check: SentCheck, ended: Ended) -> bool:
+    """Return whether a preflight job left no report for no reason of its machine's."""
+    return ended.cause in ("preempted", "node_failure") and not check.report.exists()
+
+
 def problems_of(check: SentCheck, ended: Ended | None, several: bool) -> list[str]:
     """Return what a preflight job found wrong, with its rung where ``several`` kinds are looked at."""
     where = f"rung {check.machine.rung}: " if several else ""

@@ -73,6 +73,8 @@ JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=1
 JobAcctGatherParams=OverMemoryKill
 {accounting}
+{settings}
+Epilog={root}/epilog
 DefMemPerCPU=500
 GresTypes=gpu
 {nodes}
@@ -80,6 +82,11 @@ PartitionName=high Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 Priorit
 PartitionName=low Nodes=ALL MaxTime=INFINITE DefaultTime=10 PriorityTier=1 PreemptMode=REQUEUE
 PartitionName=spare Nodes=ALL MaxTime=INFINITE DefaultTime=10 PriorityTier=1 PreemptMode=CANCEL
 """
+EPILOG = """\
+#!/bin/sh
+while [ -e {root}/completing ]; do sleep 0.1; done
+"""
+"""After the end of a job its node is busy with it while that file is there."""
 ACCOUNTING = """\
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
@@ -113,6 +120,8 @@ class SlurmCluster:
     accounting: bool = True
     remembered_s: int = 300
     """How long the controller knows a job after its end."""
+    settings: str = ""
+    """Further lines of its configuration."""
     daemons: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
     @property
@@ -204,9 +213,13 @@ class SlurmCluster:
             root=self.root,
             remembered_s=self.remembered_s,
             accounting=accounting,
+            settings=self.settings,
             nodes=nodes,
         )
         (self.root / "slurm.conf").write_text(text)
+        epilog = self.root / "epilog"
+        epilog.write_text(EPILOG.format(root=self.root))
+        epilog.chmod(0o755)
         (self.root / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")
         for gpu in ("gpu0", "gpu1"):
             (self.root / "dev" / gpu).symlink_to("/dev/null")

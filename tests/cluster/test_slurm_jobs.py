@@ -112,6 +112,15 @@ def test_a_requeued_job_is_adopted_by_the_next_scheduler(
     assert not ours(slurm)
 
 
+def test_status_shows_the_job_of_a_trial_that_was_requeued_and_why_it_waits(
+    held_in_the_queue, tmp_path, scalevec
+):
+    numbers = held_in_the_queue()
+    assert states(tmp_path) == ["pending"] * 2
+    shown = scalevec("status", "small").stdout
+    assert f"  2 trials pending (JobHeldUser) in jobs {', '.join(sorted(numbers))}\n" in shown
+
+
 def test_cancel_ends_jobs_that_were_requeued(held_in_the_queue, slurm, tmp_path, scalevec):
     held_in_the_queue()
     done = scalevec("cancel", "small", "--profile", "plain")

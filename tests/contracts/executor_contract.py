@@ -106,7 +106,7 @@ def test_a_job_that_nothing_befell_was_not_interrupted(bench):
     executor = bench.executor(1)
     executor.submit([bench.job("completes")])
     collect(executor, 1)
-    assert executor.interruptions() == []
+    assert executor.notices() == []
 
 
 def test_a_job_that_waits_or_runs_can_be_adopted_or_is_gone(bench):

@@ -1,6 +1,7 @@
 """``scalevec run``: what is missing of a sweep, until it is done."""
 
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,10 +32,11 @@ from scalevec.orchestrator.commands.run.machines import (
     prepared_run,
     site_of,
 )
-from scalevec.orchestrator.errors import ClusterLostError, Exit, TryLaterError
+from scalevec.orchestrator.errors import CheckInterruptedError, ClusterLostError, Exit, TryLaterError
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.progress import counted, note
 from scalevec.orchestrator.scheduling.ownership import owned
+from scalevec.orchestrator.scheduling.patience import Patience
 from scalevec.orchestrator.sources.sources import check_named_store, states_of
 from scalevec.orchestrator.sources.sweep_files import load_sweep
 from scalevec.results.run_directory import RESULT_STATES
@@ -63,7 +65,24 @@ def run(
     placement = Placement(executor, profile, jobs)
     options: dict[str, Any] = {**vars(placement), "retune": retune, "where": where, "json": as_json}
     again = command("run", source, runs_dir, **options)
-    return run_sweep(source, runs_dir, placement, retune=retune, where=where, retrain=retrain, again=again)
+    patience = Patience(note)
+    by_hand = True
+    while True:
+        try:
+            return run_sweep(
+                source,
+                runs_dir,
+                placement,
+                again=again,
+                retune=retune,
+                where=where,
+                retrain=retrain,
+                by_hand=by_hand,
+            )
+        except CheckInterruptedError as problem:
+            patience.refused(str(problem))
+        by_hand = False  # what is cancelled meanwhile stays so
+        time.sleep(patience.left_s)
 
 
 def run_sweep(

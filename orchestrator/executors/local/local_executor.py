@@ -159,8 +159,8 @@ class LocalExecutor:
             time.sleep(POLL_S)
         return [Ended(number, self._running.pop(number).process.exit_code) for number in ended]
 
-    def interruptions(self) -> list[tuple[str, str]]:
-        """None: what was interrupted here has ended."""
+    def notices(self) -> list[tuple[str | None, str]]:
+        """None: what is interrupted here has ended."""
         return []
 
     def cancel(self, numbers: Collection[str]) -> None:

@@ -172,8 +172,8 @@ class RayExecutor:
             cause = "node_failure" if gone else "killed"
             return Ended(number, None, cause, node, _first_line(error))
 
-    def interruptions(self) -> list[tuple[str, str]]:
-        """None: what was interrupted here has ended."""
+    def notices(self) -> list[tuple[str | None, str]]:
+        """None: what is interrupted here has ended."""
         return []
 
     def cancel(self, numbers: Collection[str]) -> None:

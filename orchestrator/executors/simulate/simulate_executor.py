@@ -219,8 +219,8 @@ class SimulateExecutor:
         over, self._over = self._over, []
         return over
 
-    def interruptions(self) -> list[tuple[str, str]]:
-        """None: what was interrupted here has ended."""
+    def notices(self) -> list[tuple[str | None, str]]:
+        """None: what is interrupted here has ended."""
         return []
 
     def cancel(self, numbers: Collection[str]) -> None:

@@ -12,22 +12,24 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE, Job
+from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE, Job, WorkerExit
 from scalevec.orchestrator.executors.slurm.job_script import Bundle, Entry, job_number
 from scalevec.orchestrator.executors.slurm.several_machines import task_number
+from scalevec.orchestrator.snapshots.snapshot import Snapshot
 from scalevec.results.files import CorruptRecordError, read_json, write_json
 from scalevec.results.run_directory import RunDirectory
 
 PLACES = "places.json"
+SCRIPT = "submit.sh"
 _DROPPED = re.compile(r"#SBATCH --(array|dependency|kill-on-invalid-dep)\b|export SUBMITIT_")
 
 
-def script_of(job: Job, sent: str, folder: Path, name: str, *, requeue: bool, dependency: str | None) -> str:
+def script_of(
+    job: Job, sent: str, folder: Path, name: str, code: Snapshot, *, requeue: bool, dependency: str | None
+) -> str:
     """Return a script that runs one trial of the array that the script ``sent`` runs.
 
     Args:
@@ -35,6 +37,7 @@ def script_of(job: Job, sent: str, folder: Path, name: str, *, requeue: bool, de
         sent: What was sent to SLURM.
         folder: Where the job keeps its records; it is made when the job starts.
         name: What the job is called; it ends with the name of ``folder``.
+        code: What the job runs from.
         requeue: Whether SLURM starts the job again after its time limit.
         dependency: What the person wants to have happened before.
     """
@@ -45,7 +48,7 @@ def script_of(job: Job, sent: str, folder: Path, name: str, *, requeue: bool, de
     for line in sent.splitlines()[1:]:
         option = re.match(r"#SBATCH --([a-z-]+)=", line)
         if line.startswith("srun "):
-            lines.append(_command(job, folder, requeue=requeue))
+            lines += [_require(code), _command(job, folder, code, requeue=requeue)]
         elif option and option[1] in replaced:
             lines.append(f"#SBATCH --{option[1]}={replaced[option[1]]}")
         elif not _DROPPED.match(line):
@@ -53,7 +56,14 @@ def script_of(job: Job, sent: str, folder: Path, name: str, *, requeue: bool, de
     return "\n".join(lines) + "\n"
 
 
-def _command(job: Job, folder: Path, *, requeue: bool) -> str:
+def _require(code: Snapshot) -> str:
+    """A line that ends the job where its snapshot was removed: only those of open jobs are kept for good."""
+    gone = f"scalevec: {code.root} was removed; scalevec run takes a new snapshot and sends the trial again"
+    there, why = shlex.quote(code.start), shlex.quote(gone)
+    return f"[ -e {there} ] || {{ echo {why}; exit {WorkerExit.FOREIGN_CODE}; }}"
+
+
+def _command(job: Job, folder: Path, code: Snapshot, *, requeue: bool) -> str:
     options = ["--folder", str(folder), "--job", job.token, "--cpus", str(job.request.cpus)]
     if job.request.nodes > 1:
         options += ["--nodes", str(job.request.nodes)]
@@ -61,7 +71,8 @@ def _command(job: Job, folder: Path, *, requeue: bool) -> str:
         options.append("--no-requeue")
     module = (*PYTHON_MODULE, "scalevec.orchestrator.executors.slurm.by_hand")
     srun = ("srun", "--unbuffered", f"--cpus-per-task={job.request.cpus_of_node}")
-    return shlex.join((*srun, *module, *options, str(job.directory.resolve()), "--", *job.command))
+    words = (*options, str(job.directory.resolve()), "--", *code.command(job.command))
+    return shlex.join((*srun, *code.command(module), *words))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -87,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
         register(values.folder, directory, token)
     command = tuple(token if values.job and word == values.job else word for word in values.command)
     entry = Entry(directory.trial_id, command, str(directory.path), token, values.cpus, nodes=values.nodes)
-    _run(Bundle(str(values.folder), (entry,), not values.no_requeue))
+    _run(Bundle(str(values.folder), (entry,), not values.no_requeue), directory.path / SCRIPT)
     return 0
 
 
@@ -105,18 +116,25 @@ def register(folder: Path, directory: RunDirectory, token: str) -> None:
     directory.write_job("slurm", f"{job_number()}/0@{folder.name}", token)
 
 
-def _run(bundle: Bundle) -> None:
-    """Run the trial; near its time limit the job asks SLURM to start it again."""
+def _run(bundle: Bundle, again: Path) -> None:
+    """Run the trial; near its time limit the job asks SLURM to start it again, or says who has to."""
 
     def near_the_limit(_number: int, _frame: FrameType | None) -> None:
-        if bundle.checkpoint() is not None:
-            requeue: Sequence[str] = ("scontrol", "requeue", job_number())
-            with suppress(FileNotFoundError):
-                subprocess.run(requeue, check=False)
+        if bundle.checkpoint() is None or not _is_requeued():
+            to_go_on = shlex.join(("sbatch", str(again)))
+            print(f"scalevec: the time limit is near, and the job ends; to go on: {to_go_on}", flush=True)
         sys.exit(1)
 
     signal.signal(signal.SIGUSR2, near_the_limit)
     bundle()
+
+
+def _is_requeued() -> bool:
+    """Ask SLURM to start this job again; whether it will."""
+    try:
+        return subprocess.run(("scontrol", "requeue", job_number()), check=False).returncode == 0
+    except FileNotFoundError:
+        return False
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from scalevec.orchestrator.executors.slurm import unanswered
 from scalevec.orchestrator.executors.slurm.job_script import is_final, records_in
 from scalevec.orchestrator.executors.slurm.queue import JobRow
 from scalevec.orchestrator.executors.slurm.room import QueueRoom
+from scalevec.orchestrator.executors.slurm.silence import Silence
 from scalevec.orchestrator.executors.slurm.submission import (
     QueuedTrial,
     Submitter,
@@ -52,7 +53,8 @@ class SlurmExecutor:
         self._silent: Counter[str] = Counter()
         self._starts: dict[str, int] = {}
         """How often SLURM had started each job again at the last look."""
-        self._interruptions: list[tuple[str, str]] = []
+        self._interruptions: list[tuple[str | None, str]] = []
+        self._silence = Silence()
         self._to_leave: set[str] = set()
         """Jobs that were asked to end."""
         self._next_look = 0.0
@@ -177,14 +179,16 @@ class SlurmExecutor:
     def _look(self) -> list[Ended]:
         """One question to the queue for all jobs, one to the accounting for those that it has forgotten."""
         jobs = {trial.job for trial in self._trials.values()}
+        asked_at = time.monotonic()
         rows = slurm_queue.queued(jobs)
+        self._silence.heard(asked_at=asked_at, answered=rows is not None)
         if rows is None:
             return []
         forgotten = {trial.job for trial in self._trials.values() if self._row_of(rows, trial) is None}
         past = slurm_queue.accounted(forgotten) if forgotten else {}
         noted = {folder: records_in(folder) for folder in self._folders()}
         self._end_again(rows)
-        ended = []
+        ended, over = [], []
         for trial in list(self._trials.values()):
             row = self._row_of(rows, trial) or self._row_of(past, trial)
             has_record = trial.file_name in noted[trial.folder]
@@ -193,7 +197,20 @@ class SlurmExecutor:
             if end is not None:
                 del self._trials[trial.number]
                 ended.append(end)
+                over.append(trial)
+        self._end_what_waits(over, rows)
         return ended
+
+    def _end_what_waits(self, over: Sequence[QueuedTrial], rows: dict[str, JobRow]) -> None:
+        """Take jobs out of the queue that wait there although all their trials are over.
+
+        A SLURM that was killed may have forgotten that it started a job, and holds it once it notices.
+        """
+        waiting = {
+            trial.job for trial in over if (row := self._row_of(rows, trial)) and row.state == "PENDING"
+        }
+        with suppress(MissingRequirementError):
+            slurm_queue.end(waiting - still_wanted({trial.folder for trial in over}, waiting), hard=False)
 
     def _end_again(self, rows: Mapping[str, JobRow]) -> None:
         """A job that was on its way back into the queue when it was asked to end waits there now."""
@@ -214,10 +231,11 @@ class SlurmExecutor:
                 (trial.number, f"{why}; SLURM starts job {trial.job} again, for the {row.restarts}. time")
             )
 
-    def interruptions(self) -> list[tuple[str, str]]:
-        """The trials whose job SLURM has put back into the queue."""
+    def notices(self) -> list[tuple[str | None, str]]:
+        """The trials whose job SLURM has put back into the queue, and for how long SLURM has not answered."""
         noted, self._interruptions = self._interruptions, []
-        return noted
+        silence, self._silence.news = self._silence.news, []
+        return [*noted, *((None, words) for words in silence)]
 
     def _folders(self) -> set[Path]:
         return {trial.folder for trial in self._trials.values()}

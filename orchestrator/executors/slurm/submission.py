@@ -26,7 +26,7 @@ from scalevec.orchestrator.executors.forked_workers import arguments_to_fork
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm import unanswered
-from scalevec.orchestrator.executors.slurm.by_hand import PLACES, script_of
+from scalevec.orchestrator.executors.slurm.by_hand import PLACES, SCRIPT, script_of
 from scalevec.orchestrator.executors.slurm.job_script import (
     Bundle,
     Entry,
@@ -159,7 +159,7 @@ class Submitter:
         numbers = self._given_numbers(folder, bundles, executor, payloads)
         script = JobPaths(folder, numbers[0]).submission_file.read_text()
         for job in chain.from_iterable(bundles):
-            self._keep_script(job, script)
+            self._keep_script(job, script, code)
         paths = ([str(job.directory) for job in bundle] for bundle in bundles)
         return _trials_of(folder, dict(zip(numbers, paths, strict=True)))
 
@@ -202,7 +202,7 @@ class Submitter:
     def _name(self, job: Job, token: str) -> str:
         return job_name(self.site.sweep, job.role or job.rung or "trials", token)
 
-    def _keep_script(self, job: Job, sent: str) -> None:
+    def _keep_script(self, job: Job, sent: str, code: Snapshot) -> None:
         """Leave in the run directory what sends this one trial again by hand."""
         profile, token = self.site.profile.for_rung(job.rung), new_token()
         script = script_of(
@@ -210,10 +210,11 @@ class Submitter:
             sent,
             self.home / token,
             self._name(job, token),
+            code,
             requeue=profile.preempt == "requeue",
             dependency=profile.dependency,
         )
-        (job.directory / "submit.sh").write_text(script)
+        (job.directory / SCRIPT).write_text(script)
 
     def _payload(self, folder: Path, bundle: Sequence[Job], code: Snapshot) -> Bundle:
         entries = (

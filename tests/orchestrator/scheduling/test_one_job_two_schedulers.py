@@ -87,7 +87,7 @@ class Queue:
         self.watched -= {item.number for item in ended}
         return ended
 
-    def interruptions(self) -> list[tuple[str, str]]:
+    def notices(self) -> list[tuple[str | None, str]]:
         return []
 
     def cancel(self, numbers: Collection[str]) -> None:

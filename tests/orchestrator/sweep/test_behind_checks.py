@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scalevec.orchestrator.attempts.jobs import Job
-from scalevec.orchestrator.errors import MissingRequirementError
+from scalevec.orchestrator.errors import CheckInterruptedError, MissingRequirementError
 from scalevec.orchestrator.executors.base import Ended, Site
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
 from scalevec.orchestrator.sweep import machine_checks
@@ -100,6 +100,24 @@ def test_a_machine_that_is_not_ready_is_told_and_what_waits_is_called_off(queue,
     assert set(queue.cancelled) == {number, checks[0].number}
     last = RunDirectory(job.directory).events()[-1]
     assert (last["state"], last["cause"], last["job"]) == ("pending", "not_started", job.token)
+
+
+def test_a_preflight_job_that_is_interrupted_says_nothing_of_its_machine(queue, site, tmp_path):
+    executor, checks = behind(queue, site)
+    job = trial(tmp_path, "small")
+    (number,) = executor.submit([job])
+    queue.ends = [Ended(checks[0].number, None, "node_failure", "n1", "SLURM: NODE_FAIL")]
+    with pytest.raises(CheckInterruptedError, match="NODE_FAIL"):
+        executor.wait(0.0)
+    assert set(queue.cancelled) == {number, checks[1].number}
+    assert RunDirectory(job.directory).events()[-1]["cause"] == "not_started"
+
+
+def test_a_preflight_job_that_was_interrupted_after_its_report_is_believed(queue, site):
+    executor, checks = behind(queue, site)
+    queue.ends = [replace(report(checks[0], **BAD), exit_code=None, cause="preempted")]
+    with pytest.raises(MissingRequirementError, match="sees no GPU"):
+        executor.wait(0.0)
 
 
 def test_a_trial_that_ended_before_its_preflight_is_told_only_after_that(queue, site, tmp_path):

@@ -2,6 +2,8 @@
 
 import os
 import re
+import shlex
+import shutil
 import signal
 import stat
 import subprocess
@@ -11,13 +13,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from scalevec.orchestrator.attempts.jobs import Job
+from scalevec.orchestrator.attempts.jobs import WORKER, Job
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.slurm import by_hand
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm.submission import Submitter, queued_trials
+from scalevec.orchestrator.snapshots.snapshot import taken
 from scalevec.results.run_directory import RunDirectory
 
 TOKEN = "20260101T000000-0011aabb"
@@ -107,6 +110,22 @@ def test_the_script_that_is_kept_runs_one_trial_by_hand(tmp_path, monkeypatch):
     assert f"#SBATCH --output={directory.path}/log.txt\n" in kept
     assert kept.endswith(f" {directory.path} -- run 'a b' t0\n")  # as a shell takes it
     assert not set(re.findall("submitit|SUBMITIT|array|/sent", kept))
+
+
+def test_the_script_that_is_kept_runs_the_code_that_was_sent(tmp_path, monkeypatch):
+    directory = RunDirectory.of(tmp_path / "runs", "a" * 64)
+    directory.path.mkdir(parents=True)
+    job = Job(directory.trial_id, (*WORKER, "--job", "t0"), directory.path, token="t0")
+    monkeypatch.setattr(Submitter, "_submitit", lambda self, folder, *_: Submitit(folder, lambda: None))
+    Submitter(Site(tmp_path / "runs", "small", 1, Profile())).submit([job], 1)
+    start = taken(tmp_path / "runs").start
+    last = shlex.split((directory.path / "submit.sh").read_text().splitlines()[-1])
+    modules = [last[position + 1] for position, word in enumerate(last) if word == "-m"]
+    assert modules == ["scalevec.orchestrator.executors.slurm.by_hand", WORKER[-1]]
+    assert [last[position - 1] for position, word in enumerate(last) if word == "-m"] == [start, start]
+    shutil.rmtree(tmp_path / "runs" / "snapshots")
+    done = subprocess.run(["bash", directory.path / "submit.sh"], capture_output=True, text=True)
+    assert (done.returncode, "was removed; scalevec run takes a new" in done.stdout) == (3, True)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
-from scalevec.orchestrator.executors.slurm import slurm_executor
+from scalevec.orchestrator.executors.slurm import silence, slurm_executor
 from scalevec.orchestrator.executors.slurm.queue import JobRow
 from scalevec.orchestrator.executors.slurm.slurm_executor import LOOKS_WITHOUT_RECORD, SlurmExecutor
 from scalevec.orchestrator.executors.slurm.submission import job_name
@@ -24,6 +24,9 @@ def row(state: str, reason: str = "") -> JobRow:
     return JobRow("7", job_name("small", "a", TOKEN), state, None, "n1", reason)
 
 
+NO_ANSWER = row("no answer")
+
+
 class Queue:
     """What ``squeue`` shows of job 7: one of ``rows`` at each look, then the last of them for good."""
 
@@ -35,6 +38,8 @@ class Queue:
     def queued(self, _jobs):
         self.looks += 1
         shown = self.rows.pop(0) if len(self.rows) > 1 else self.rows[0]
+        if shown is NO_ANSWER:
+            return None
         return {} if shown is None else {"7": shown}
 
     def end(self, jobs, *, hard):
@@ -84,6 +89,17 @@ def test_a_job_that_the_queue_shows_again_was_only_out_of_sight(executor_on):
     executor, queue = executor_on(None, row("RUNNING"), None, row("PENDING"), row("RUNNING"))
     while queue.looks <= 5:
         assert executor.wait(0.1) == []
+
+
+def test_while_slurm_does_not_answer_nothing_has_ended_and_a_person_is_told(executor_on, monkeypatch):
+    monkeypatch.setattr(silence, "TOLD_AFTER_S", 0.0)
+    executor, queue = executor_on(*[NO_ANSWER] * 3, row("RUNNING"))
+    while queue.looks < 5:
+        assert executor.wait(0.1) == []
+    (job, words), (_, again) = executor.notices()
+    assert (job, words.partition(";")[0]) == (None, "SLURM has not answered for 1 min")
+    assert again == "SLURM answers again, after 1 min"
+    assert executor.notices() == []
 
 
 def test_a_job_that_slurm_cannot_launch_is_ended_and_is_a_fault_of_the_node(executor_on):

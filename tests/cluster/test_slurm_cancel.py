@@ -1,0 +1,139 @@
+# ruff: noqa: F811 (fixtures of another module)
+"""``cancel`` on a real SLURM, whatever state each job is in; and of one of two sweeps that share trials."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cluster.slurm_daemons import SlurmCluster, until
+from cluster.test_slurm_jobs import killed, ours, scalevec, states, trials  # noqa: F401 (fixture)
+from cluster.test_slurm_training import end_of, start, sweep, workers_of  # noqa: F401 (fixtures)
+from hold import can_hold, hold, release
+from scalevec.model.training.checkpoints.folder import newest_step
+from scalevec.results.run_directory import RunDirectory
+from support import SCALEVEC, two_arms
+
+pytestmark = pytest.mark.slow
+
+PROFILES = "plain: {poll_s: 0.2, memory_gb: 1, time: 60, max_parallel: 5, max_submitted: 20}\n"
+SHORT, LONG = 0.05, 3
+"""Tokens per parameter: of a trial that is over before it would be held, and of one that is held."""
+
+
+@pytest.fixture
+def forgetful(slurm_without_accounting, monkeypatch, tmp_path) -> SlurmCluster:
+    """A SLURM without accounting, which forgets jobs two seconds after their end."""
+    monkeypatch.setenv("SLURM_CONF", slurm_without_accounting.environment["SLURM_CONF"])
+    (tmp_path / "profiles.yaml").write_text(PROFILES)
+    return slurm_without_accounting
+
+
+@pytest.fixture
+def called(forgetful, tmp_path):
+    """Starts the command; nothing of it is left in the queue afterwards."""
+    processes = []
+
+    def call(*arguments: str) -> "subprocess.Popen[str]":
+        variables = can_hold(os.environ) | {"SCALEVEC_CACHE_DIR": str(tmp_path / "cache")}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        command = [str(SCALEVEC), *arguments]
+        processes.append(subprocess.Popen(command, cwd=tmp_path, env=variables, **pipes))
+        return processes[-1]
+
+    yield call
+    for process in processes:
+        process.kill()
+        process.wait()
+    forgetful.run("scancel", "--user=root")
+
+
+def all_sent(folder: Path) -> bool:
+    """And have a number."""
+    newest = [trial.job() for trial in trials(folder)]
+    return len(newest) == 8 and all(job and not job["job"].startswith("?") for job in newest)
+
+
+def number_of(trial: RunDirectory) -> str:
+    return str(trial.job()["job"]).partition("/")[0]
+
+
+def shown(slurm: SlurmCluster, trial: RunDirectory) -> str:
+    return slurm.run("squeue", "-h", "-r", "-j", number_of(trial), "-o", "%T %r", check=False).strip()
+
+
+def task_of(trial: RunDirectory) -> int:
+    return int(number_of(trial).partition("_")[2])
+
+
+@pytest.fixture
+def in_every_state(forgetful, called, tmp_path, text_files) -> dict[str, RunDirectory]:
+    """Of one array four trials train, the others end where they begin; nobody looks after any of them."""
+    slurm = forgetful
+    budgets = two_arms("small", text_files, LONG, seeds=(0, 1)).replace(f"[{LONG}]", f"[{LONG}, {SHORT}]")
+    (tmp_path / "small.yaml").write_text(budgets)
+    hold(tmp_path)
+    process = called("run", "small.yaml", "--executor", "slurm", "--profile", "plain")
+    until(lambda: all_sent(tmp_path), "all are sent", slurm.logs)
+    killed(process)
+    by_task = sorted(trials(tmp_path), key=task_of)
+    (running, requeued, completing, forgotten), short = by_task[:4], by_task[4:]
+    completed, _, held, pending = short
+    slurm.run("scontrol", "hold", number_of(held), number_of(pending))
+    until(lambda: all(newest_step(trial.checkpoints_path) for trial in by_task[:4]), "four train", slurm.logs)
+    until(lambda: completed.result() is not None, "one has completed", slurm.logs)
+    array = number_of(running).partition("_")[0]
+    slurm.run("scontrol", "update", f"jobid={array}", "ArrayTaskThrottle=1")
+    slurm.run("scontrol", "release", number_of(pending))
+    slurm.run("scancel", number_of(forgotten))
+    until(lambda: not shown(slurm, forgotten), "it is forgotten", lambda: shown(slurm, forgotten))
+    (slurm.root / "completing").touch()
+    slurm.run("scancel", number_of(completing))
+    slurm.run("scontrol", "requeue", number_of(requeued))
+    names = ("running", "requeued", "completing", "forgotten", "completed", "held", "pending")
+    return dict(zip(names, (running, requeued, completing, forgotten, completed, held, pending), strict=True))
+
+
+def test_cancel_ends_jobs_in_every_state_and_none_comes_back(forgetful, in_every_state, called, tmp_path):
+    assert {state: shown(forgetful, trial) for state, trial in in_every_state.items()} == {
+        "running": "RUNNING None",
+        "requeued": "COMPLETING None",  # on its way back into the queue
+        "completing": "COMPLETING None",
+        "forgotten": "",
+        "completed": "",
+        "held": "PENDING JobHeldAdmin",
+        "pending": "PENDING JobArrayTaskLimit",
+    }
+    cancel = called("cancel", "small", "--profile", "plain")
+    until(lambda: "cancelling" in states(tmp_path), "it has forbidden more", lambda: str(states(tmp_path)))
+    (forgetful.root / "completing").unlink()
+    _, errors = cancel.communicate(timeout=120)
+    assert cancel.returncode == 0, errors
+    ends = {state: trial.state().state for state, trial in in_every_state.items()}
+    assert ends == dict.fromkeys(in_every_state, "cancelled") | {"completed": "completed"}
+    assert not workers_of(tmp_path)
+    until(lambda: not ours(forgetful), "the queue is empty", lambda: forgetful.run("squeue"))
+
+
+def test_of_two_sweeps_that_overlap_one_is_cancelled_and_the_other_has_all_its_trials(
+    start, slurm, tmp_path, text_files, scalevec
+):
+    """Each has a seed of its own, and one that both have."""
+    (tmp_path / "small.yaml").write_text(two_arms("small", text_files, 3, seeds=(0, 1)))
+    hold(tmp_path)
+    first = start("plain")
+    until(lambda: len(workers_of(tmp_path)) == 4, "the first sweep trains", slurm.logs)
+    (tmp_path / "small.yaml").write_text(two_arms("other", text_files, 3, seeds=(1, 2)))
+    second = start("plain")
+    until(lambda: len(workers_of(tmp_path)) == 6, "the second trains too", slurm.logs)
+    done = scalevec("cancel", "small", "--profile", "plain")
+    assert done.returncode == 0, done.stderr
+    assert "2 trials left alone: sweep other, which is being run, has them too" in done.stdout
+    release(tmp_path)
+    end_of(second)
+    first.communicate()
+    assert scalevec("status", "small").stdout.startswith("small: 4 trials so far: 2 cancelled, 2 completed")
+    assert scalevec("status", "other").stdout.startswith("other: 4 trials so far: 4 completed")
+    assert {len(trial.jobs()) for trial in trials(tmp_path)} == {1}
+    assert not ours(slurm)
