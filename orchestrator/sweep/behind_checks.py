@@ -79,8 +79,8 @@ class ExecutorBehindChecks:
                 self._ended[ended.number] = ended
                 continue
             check = self._open.pop(ended.number)
-            found = problems_of(check, ended, self._several)
-            (interrupted if was_interrupted(check, ended) else problems).extend(found)
+            complaints = problems_of(check, ended, self._several)
+            (interrupted if was_interrupted(check, ended) else problems).extend(complaints)
         if problems or interrupted:
             self._call_off()
         require_ready(self.name, problems)
