@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test nightly test-cluster test-cluster-slurm test-cluster-training test-cluster-ray test-cluster-others faults lint readme bench bench-cluster bench-store paper-small paper-smoke clean
+.PHONY: demo test nightly test-cluster test-cluster-slurm test-cluster-training test-cluster-storms test-cluster-ray test-cluster-others faults lint readme bench bench-cluster bench-store paper-small paper-smoke clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/scalevec demo
@@ -21,12 +21,13 @@ nightly: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/calibration.py 2000
 	$(MAKE) paper-small
 
-# A real SLURM, Ray and PostgreSQL, started and stopped by the tests where the only network interface is lo. Four
-# parts that mostly wait, each with daemons of its own: make -j 4 test-cluster runs them side by side.
+# A real SLURM, Ray and PostgreSQL, started and stopped by the tests where the only network interface is lo. Five
+# parts that mostly wait, each with daemons of its own: make -j 5 test-cluster runs them side by side.
 CLUSTER_SLURM := $(addprefix tests/cluster/test_,slurm_contract.py slurm_executor.py)
 CLUSTER_TRAINING := $(addprefix tests/cluster/test_,slurm_training.py submit.py)
+CLUSTER_STORMS := $(addprefix tests/cluster/test_slurm_,storms.py cancel.py limits.py sent_code.py)
 CLUSTER_RAY := $(addprefix tests/cluster/test_,ray_executor.py ray_training.py)
-test-cluster: test-cluster-slurm test-cluster-training test-cluster-ray test-cluster-others
+test-cluster: test-cluster-slurm test-cluster-training test-cluster-storms test-cluster-ray test-cluster-others
 
 test-cluster-slurm: $(VENV)/dev.stamp
 	tests/cluster/namespace.sh $(BIN)/python -m pytest $(CLUSTER_SLURM)
@@ -34,12 +35,15 @@ test-cluster-slurm: $(VENV)/dev.stamp
 test-cluster-training: $(VENV)/dev.stamp
 	tests/cluster/namespace.sh $(BIN)/python -m pytest $(CLUSTER_TRAINING)
 
+test-cluster-storms: $(VENV)/dev.stamp
+	tests/cluster/namespace.sh $(BIN)/python -m pytest $(CLUSTER_STORMS)
+
 test-cluster-ray: $(VENV)/dev.stamp
 	tests/cluster/namespace.sh $(BIN)/python -m pytest $(CLUSTER_RAY)
 
 test-cluster-others: $(VENV)/dev.stamp
 	tests/cluster/namespace.sh $(BIN)/python -m pytest tests/cluster \
-		$(addprefix --ignore=,$(CLUSTER_SLURM) $(CLUSTER_TRAINING) $(CLUSTER_RAY))
+		$(addprefix --ignore=,$(CLUSTER_SLURM) $(CLUSTER_TRAINING) $(CLUSTER_STORMS) $(CLUSTER_RAY))
 
 # Longer fault campaigns: FAULTS on this machine, on SLURM and on Ray; each adds a line to the record.
 FAULTS ?= 20

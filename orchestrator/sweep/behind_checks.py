@@ -10,6 +10,9 @@ from scalevec.orchestrator.executors.base import Ended, Executor
 from scalevec.orchestrator.sweep.machine_checks import SentCheck, problems_of, require_ready, was_interrupted
 from scalevec.results.run_directory import RunDirectory
 
+NEVER_SATISFIED = "DependencyNeverSatisfied"
+"""SLURM's word for a job that it ends because a job before it did not end well, as far as it knows."""
+
 
 class ExecutorBehindChecks:
     """An executor whose trials start only after the preflight job of their kind of machine has found it good.
@@ -97,8 +100,7 @@ class ExecutorBehindChecks:
         ]
         for ended in told:
             del self._ended[ended.number]
-            self._behind.pop(ended.number, None)
-        return told
+        return [_as_sent(ended) if self._behind.pop(ended.number, None) else ended for ended in told]
 
     def _call_off(self) -> None:
         """What waits behind a preflight never starts: it is as if it had not been sent."""
@@ -124,3 +126,10 @@ class ExecutorBehindChecks:
         """Call off the preflight jobs that nobody waits for; the executor is left open."""
         if not self._behind:
             self._executor.cancel(list(self._open))
+
+
+def _as_sent(ended: Ended) -> Ended:
+    """A trial that waited behind a good preflight, of whose end the queue had other news, was not started."""
+    if ended.cause == "cancelled" and NEVER_SATISFIED in ended.message:
+        return replace(ended, cause="not_started")
+    return ended

@@ -47,11 +47,13 @@ def limited(enforcing, monkeypatch, tmp_path):
 
     def limit(*what: str) -> SlurmCluster:
         enforcing.run("sacctmgr", "--immediate", "modify", *what)
+        known = ("scontrol", "show", "assoc_mgr", "flags=assoc")
+        until(lambda: what[-1] in enforcing.run(*known), "slurmctld knows it", lambda: enforcing.run(*known))
         return enforcing
 
     yield limit
-    limit("account", "lab", "set", "GrpSubmitJobs=-1")
-    limit("user", "root", "where", "account=lab", "set", "MaxSubmitJobs=-1")
+    for what in (("account", "lab", "set", "GrpSubmitJobs=-1"), ("user", "root", "set", "MaxSubmitJobs=-1")):
+        enforcing.run("sacctmgr", "--immediate", "modify", *what)
     enforcing.run("scancel", "--account=lab")
     until(lambda: not enforcing.run("squeue", "-h").strip(), "the queue is empty")
 

@@ -4,6 +4,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 
 import pytest
 
@@ -19,8 +20,9 @@ from cluster.test_slurm_training import (  # noqa: F401 (fixtures)
     workers_of,
     workers_with_attempt,
 )
-from hold import release
+from hold import can_hold, release
 from plugin_copy import PACKAGES, copied_packages
+from scalevec.results.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 
@@ -29,6 +31,13 @@ behind: {{poll_s: 0.2, memory_gb: 1.5, time: 60, dependency: "afterany:{other}"}
 plain: {{poll_s: 0.2, memory_gb: 1.5, time: 60}}
 once: {{poll_s: 0.2, memory_gb: 1.5, time: 60, preempt: cancel}}
 """
+
+
+def sent_by_hand(trial: RunDirectory, environment: Mapping[str, str]) -> str:
+    """The job of a trial's kept script."""
+    command = ["sbatch", "--parsable", str(trial.path / "submit.sh")]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 @pytest.fixture
@@ -65,11 +74,10 @@ def test_jobs_that_wait_and_those_sent_by_hand_run_the_code_that_was_sent(
     slurm.run("scancel", other)
     until(lambda: waits.result() is not None, "the trial that waited has its result", slurm.logs)
     assert by_hand.result() is None
-    script = [by_hand.path / "submit.sh"]
-    subprocess.run(["sbatch", *script], env=os.environ | environment, check=True, capture_output=True)
+    sent_by_hand(by_hand, environment)
     until(lambda: by_hand.result() is not None, "so has the one sent by hand", by_hand.log_path.read_text)
     assert losses(tmp_path) == undisturbed
-    (snapshot,) = (tmp_path / "runs/snapshots/root").iterdir()
+    (snapshot,) = (tmp_path / "runs/snapshots").glob("*/*")
     codes = {event["code"] for trial in (waits, by_hand) for event in trial.events() if "code" in event}
     assert codes == {snapshot.name}
 
@@ -85,7 +93,7 @@ def by_hand(start_held, slurm, tmp_path):
             slurm.run("scancel", job)
         until(lambda: not ours(slurm), "the queue is empty", lambda: slurm.run("squeue"))
         trial = trials(tmp_path)[0]
-        job = slurm.run("sbatch", "--parsable", str(trial.path / "submit.sh")).strip()
+        job = sent_by_hand(trial, can_hold(os.environ))
         until(lambda: workers_with_attempt(tmp_path, 2) == 1, "it trains by hand", trial.log_path.read_text)
         return trial, job
 

@@ -32,6 +32,7 @@ plain: {poll_s: 0.2, memory_gb: 1.5, time: 60, rungs: {controller: {memory_gb: 1
 one: {poll_s: 0.2, memory_gb: 1.5, time: 60, max_submitted: 1}
 """
 OUTAGE_S = float(os.environ.get("SCALEVEC_OUTAGE_S", "5"))
+"""How long each outage lasts at least; the environment may ask for a longer one."""
 TIMED_OUT = "Batch job submission failed: Socket timed out on send/recv operation"
 COMMANDS = ("squeue", "sbatch", "sacct", "sacctmgr")
 

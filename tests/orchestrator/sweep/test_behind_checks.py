@@ -131,6 +131,14 @@ def test_a_trial_that_ended_before_its_preflight_is_told_only_after_that(queue, 
     assert executor.wait(0.0) == []
 
 
+def test_a_trial_that_the_queue_ended_although_its_preflight_was_good_is_sent_again(queue, site, tmp_path):
+    executor, checks = behind(queue, site)
+    (number,) = executor.submit([trial(tmp_path, "small")])
+    forgotten = Ended(number, None, "cancelled", None, "SLURM: CANCELLED DependencyNeverSatisfied")
+    queue.ends = [report(checks[0]), forgotten]
+    assert executor.wait(0.0) == [replace(forgotten, cause="not_started")]
+
+
 def test_a_trial_that_ended_with_its_preflight_is_as_if_it_had_not_been_sent(queue, site, tmp_path):
     executor, checks = behind(queue, site)
     job = trial(tmp_path, "small")
