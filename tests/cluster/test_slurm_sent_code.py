@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from cluster.slurm_daemons import until
-from cluster.test_slurm_jobs import killed, ours, scalevec, states, trials  # noqa: F401 (fixture)
+from cluster.test_slurm_jobs import killed, ours, trials
 from cluster.test_slurm_training import (  # noqa: F401 (fixtures)
     jobs,
     losses,
@@ -17,7 +17,6 @@ from cluster.test_slurm_training import (  # noqa: F401 (fixtures)
     start_held,
     sweep,
     undisturbed,
-    workers_of,
     workers_with_attempt,
 )
 from hold import can_hold, release
