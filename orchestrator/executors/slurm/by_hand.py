@@ -120,7 +120,8 @@ def _run(bundle: Bundle, again: Path) -> None:
     """Run the trial; near its time limit the job asks SLURM to start it again, or says who has to."""
 
     def near_the_limit(_number: int, _frame: FrameType | None) -> None:
-        if bundle.checkpoint() is None or not _is_requeued():
+        ends = bundle.checkpoint() is None or not _is_requeued()
+        if ends and not task_number():
             to_go_on = shlex.join(("sbatch", str(again)))
             print(f"scalevec: the time limit is near, and the job ends; to go on: {to_go_on}", flush=True)
         sys.exit(1)
