@@ -1,23 +1,21 @@
 """A prepared corpus on disk: what corpus.json says of it, and its shards, which are only read."""
 
 import json
+import mmap
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from scalevec.model.fields import ConfigurationError, from_dict, require_choice
 from scalevec.model.training.corpora.documents import SPLITS
-from scalevec.model.training.corpora.segments import COLUMNS, Segments
+from scalevec.model.training.corpora.segments import COLUMNS, Segments, TokenArray, TokenIds
 from scalevec.model.training.corpora.sources.files import CorpusError
 from scalevec.model.training.corpora.specification import CorpusConfig
 
 SEGMENTS = ".segments"
 """Of a file that says where the tokens of a split are."""
-
-Shard = np.memmap[Any, np.dtype[np.unsignedinteger[Any]]]
 
 
 @dataclass(frozen=True)
@@ -109,12 +107,12 @@ class Corpus:
         facts: SplitFacts = getattr(self.facts, name)
         return facts
 
-    def split(self, name: str) -> Shard | Segments:
+    def split(self, name: str) -> TokenArray:
         """The token ids of ``train``, ``validation`` or ``test``, shape [tokens], mapped read-only."""
         path, dtype = self.split_path(name), self.facts.dtype
         if not self.facts.in_place:
-            return np.memmap(path, dtype, mode="r")
-        files = [np.memmap(file.path, dtype, mode="r") for file in self.facts.in_place]
+            return _mapped(path, dtype, in_order=name != "train")
+        files = [_mapped(Path(file.path), dtype, in_order=False) for file in self.facts.in_place]
         return Segments(files, np.fromfile(path, "<i8").reshape(-1, COLUMNS))
 
     def split_path(self, name: str) -> Path:
@@ -134,6 +132,16 @@ class Corpus:
 
     def _shard_bytes(self, name: str) -> int:
         return self.split_facts(name).tokens * np.dtype(self.facts.dtype).itemsize
+
+
+def _mapped(path: Path, dtype: str, *, in_order: bool) -> TokenIds:
+    """The ids in a file, read-only; unless they are taken ``in_order``, nothing beside them is read."""
+    with path.open("rb") as file:
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if not in_order and hasattr(mmap, "MADV_RANDOM"):
+        # Else each sequence of a batch costs 128 KB or more of its neighbours.
+        mapping.madvise(mmap.MADV_RANDOM)
+    return np.frombuffer(mapping, dtype)
 
 
 def open_corpus(corpora_dir: Path, fingerprint: str) -> Corpus:
