@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from scalevec.results.columns import checked_columns
 from scalevec.results.files import (
@@ -88,7 +88,7 @@ class RunDirectory:
     path: Path
 
     @classmethod
-    def of(cls, runs_dir: Path, trial_id: str) -> "RunDirectory":
+    def of(cls, runs_dir: Path, trial_id: str) -> Self:
         """The directory of a trial, whether it exists or not. Raises ``ValueError`` for a malformed id."""
         if not is_trial_id(trial_id):
             raise ValueError(f"trial id {trial_id!r}: 64 hexadecimal digits are expected")

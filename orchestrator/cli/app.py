@@ -26,6 +26,7 @@ PANELS = {
     "Run": ("demo", "plan", "run", "submit", "cancel", "retry"),
     "Look": ("status", "collect", "results", "explain", "logs"),
     "Analyse": ("fit", "compare", "table", "figures", "theory", "report"),
+    "Models": ("export", "generate", "evaluate"),
     "Data": ("corpus", "store", "import", "schema"),
 }
 """The folders of ``orchestrator/commands`` (in lower case) and the modules in them."""

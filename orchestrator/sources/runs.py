@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.sources.sources import open_sweep
+from scalevec.orchestrator.sources.trained import TrainedTrial
 from scalevec.results.files import names_in
-from scalevec.results.run_directory import RunDirectory, is_trial_id
+from scalevec.results.run_directory import is_trial_id
 from scalevec.results.sweep_folder import sweep_names
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ class Runs:
         """
         return open_sweep(sweep, self.path).rows
 
-    def trial(self, prefix: str) -> RunDirectory:
-        """Return the run directory of one trial: its fields, events, metrics, result and checkpoints.
+    def trial(self, prefix: str) -> TrainedTrial:
+        """Return one trial: its fields, events, metrics, result and, where weights were kept, its model.
 
         Args:
             prefix: the first hexadecimal digits of its id: at least four, enough to be unique.
@@ -80,4 +81,4 @@ class Runs:
         """
         folder = self.path / "trials" / prefix[:2]
         names = [name for name in names_in(folder) if is_trial_id(name)]
-        return RunDirectory.of(self.path, only_match(prefix, names, f"trials in {self.path}", "id"))
+        return TrainedTrial.of(self.path, only_match(prefix, names, f"trials in {self.path}", "id"))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalevec.model.training.corpora.prepared import Corpus
+from scalevec.model.training.corpora.tokenizers import TextTokenizer
 
 LONGEST_SHOWN = 4096
 """Tokens of a document that are looked at."""
@@ -41,12 +42,4 @@ def first_documents(corpus: Corpus, split: str, count: int) -> list[SampledDocum
 
 
 def _decoder(corpus: Corpus) -> Callable[[Sequence[int]], str | None]:
-    kind = corpus.facts.config.tokenizer
-    if kind == "bytes":
-        return lambda ids: bytes(ids).decode("utf-8", "replace")
-    if kind == "ids":
-        return lambda _: None
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(corpus.directory / "tokenizer.json"))
-    return lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False))
+    return (lambda _: None) if corpus.facts.config.tokenizer == "ids" else TextTokenizer(corpus).decode

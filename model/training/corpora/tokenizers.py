@@ -3,12 +3,14 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from scalevec.model.identity import digest
+from scalevec.model.training.corpora.prepared import Corpus
 from scalevec.model.training.corpora.sources.files import CorpusError
 from scalevec.model.training.corpora.specification import BYTES_VOCABULARY, CorpusConfig, stored_type
 
@@ -243,3 +245,62 @@ TOKENIZERS: Mapping[str, Callable[[CorpusConfig], TokenizerPlan]] = {
     "ids": _ids,
 }
 """Every tokenizer by name."""
+
+
+class TextTokenizer:
+    """Text to token ids and back, as the corpus was tokenized; ``separator`` ends a document.
+
+    Raises :class:`CorpusError` for a corpus that was given as token ids: nobody knows their text.
+    """
+
+    def __init__(self, corpus: Corpus) -> None:
+        self._kind = corpus.facts.config.tokenizer
+        if self._kind == "ids":
+            raise CorpusError(
+                f"corpus {corpus.fingerprint[:12]} was given as token ids; its text is not known"
+            )
+        self._path = corpus.directory / "tokenizer.json"
+        self.separator = corpus.facts.separator
+
+    @cached_property
+    def _subwords(self) -> "tokenizers.Tokenizer":
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_file(str(self._path))
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of ``text``, without a separator."""
+        if self._kind == "bytes":
+            return list(text.encode())
+        ids: list[int] = self._subwords.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ``ids``."""
+        if self._kind == "bytes":
+            return bytes(ids).decode("utf-8", "replace")
+        return str(self._subwords.decode(list(ids), skip_special_tokens=False))
+
+    def serialized(self) -> dict[str, Any]:
+        """``json``: tokenizer.json of the tokenizers library; ``separator``: the token of that name there."""
+        tokenizer = _of_bytes() if self._kind == "bytes" else self._subwords
+        return {"json": tokenizer.to_str(pretty=True), "separator": tokenizer.id_to_token(self.separator)}
+
+
+def _of_bytes() -> "tokenizers.Tokenizer":
+    """Bytes as the tokenizers library has them: each is a token of its own, whose id is its value."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    letters = _letters_of_bytes()
+    tokenizer = Tokenizer(models.BPE(vocab={letter: value for value, letter in letters.items()}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _letters_of_bytes() -> dict[int, str]:
+    """The letter that stands for each byte: itself where it is printed, else one from U+0100 on (GPT-2's)."""
+    printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [value for value in range(256) if value not in printed]
+    letters = {value: chr(value) for value in printed}
+    return letters | {value: chr(256 + number) for number, value in enumerate(others)}

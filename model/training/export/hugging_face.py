@@ -1,0 +1,208 @@
+"""A trained decoder as the transformers library takes it.
+
+A plain Llama where everything folds, else a decoder whose code goes with it (``modeling_scalevec.py``).
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from scalevec.model.experts import Mixture
+from scalevec.model.scale_vectors import LinearMap, effective
+from scalevec.model.transformer import Transformer
+
+CODE = "modeling_scalevec.py"
+_LLAMA_MAPS = {
+    "query": "self_attn.q_proj",
+    "key": "self_attn.k_proj",
+    "value": "self_attn.v_proj",
+    "output": "self_attn.o_proj",
+    "gate": "mlp.gate_proj",
+    "up": "mlp.up_proj",
+    "down": "mlp.down_proj",
+}
+
+
+@dataclass(frozen=True)
+class ExportedModel:
+    """``config`` is the content of config.json; ``tensors`` are those of model.safetensors, by name."""
+
+    config: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+    @property
+    def is_llama(self) -> bool:
+        """Whether the transformers library has the architecture itself."""
+        return bool(self.config["model_type"] == "llama")
+
+
+@torch.no_grad()
+def exported(model: Transformer, sequence_length: int) -> ExportedModel:
+    """The function of ``model`` with every vector that folds folded; it saw ``sequence_length`` tokens."""
+    maps = list(_maps(model))
+    plain = model.config.experts is None and all(_is_plain(map_) for _, _, map_, _ in maps)
+    build = _llama if plain else _scalevec
+    config, tensors = build(model, maps)
+    shape = model.config.shape
+    common = {
+        "vocab_size": model.config.vocabulary_size,
+        "hidden_size": shape.width,
+        "intermediate_size": shape.feed_forward,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "rms_norm_eps": model.config.norm_epsilon,
+        "rope_theta": model.config.rope_base,
+        "tie_word_embeddings": model.head is None,
+        "max_position_embeddings": sequence_length,
+        "dtype": "float32",
+    }
+    whole = {name: tensor.detach().float().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    return ExportedModel(common | config, whole)
+
+
+def write_hugging_face(folder: Path, model: ExportedModel, special: Mapping[str, Any]) -> None:
+    """Write config.json, model.safetensors and, where it is needed, the code into ``folder``.
+
+    ``special`` are the ids of special tokens. Raises ``OSError``.
+    """
+    (folder / "config.json").write_text(json.dumps({**model.config, **special}, indent=2) + "\n")
+    save_file(dict(model.tensors), folder / "model.safetensors", metadata={"format": "pt"})
+    if not model.is_llama:
+        shutil.copyfile(Path(__file__).with_name(CODE), folder / CODE)
+
+
+_Map = tuple[str, str, LinearMap, Tensor | None]
+
+
+def _maps(model: Transformer) -> Iterator[_Map]:
+    """Every linear map: its sublayer's name, its own, the map, the vector that it shares with others."""
+    for layer, block in enumerate(model.blocks):
+        for part in ("attention", "feed_forward"):
+            for name, map_, shared in getattr(block, part).maps():
+                yield f"blocks.{layer}.{part}", name, map_, shared
+
+
+def _is_plain(map_: LinearMap) -> bool:
+    return not map_.norm_width and map_.late_vector() is None
+
+
+def _head(model: Transformer) -> dict[str, Tensor]:
+    return {} if model.head is None else {"lm_head.weight": model.head}
+
+
+def _final_vector(model: Transformer) -> Tensor:
+    gain = effective(model.final_vector)
+    return torch.ones(model.config.shape.width) if gain is None else gain
+
+
+def _llama(model: Transformer, maps: list[_Map]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    tensors = {"model.embed_tokens.weight": model.embedding, "model.norm.weight": _final_vector(model)}
+    for sublayer, name, map_, shared in maps:
+        layer = sublayer.split(".")[1]
+        weight = map_.folded_weight(shared)
+        if name in ("query", "key"):
+            weight = _by_halves(weight, model.config.shape.head_width)
+        tensors[f"model.layers.{layer}.{_LLAMA_MAPS[name]}.weight"] = weight
+    for number in range(model.config.shape.layers):
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            tensors[f"model.layers.{number}.{norm}.weight"] = torch.ones(model.config.shape.width)
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "head_dim": model.config.shape.head_width,
+        "rope_parameters": {"rope_type": "default", "rope_theta": model.config.rope_base},
+    }
+    return config, tensors | _head(model)
+
+
+def _by_halves(weight: Tensor, head_width: int) -> Tensor:
+    """Rows in the order of transformers, where the channels of a rotated pair lie half a head apart."""
+    return weight.reshape(-1, head_width // 2, 2, weight.shape[-1]).transpose(1, 2).flatten(0, 2)
+
+
+def _scalevec(model: Transformer, maps: list[_Map]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    tensors = {"embedding.weight": model.embedding, "final_vector": _final_vector(model)}
+    config = _Remaining()
+    for sublayer, name, map_, shared in maps:
+        if name == "router":
+            tensors[f"{sublayer}.router"] = map_.folded_weight(shared)
+            continue
+        prefix = f"{sublayer}.{name.removeprefix('experts.')}"
+        tensors[f"{prefix}.weight"] = map_.folded_weight(shared)
+        late = map_.late_vector()
+        if late is not None:
+            tensors[f"{prefix}.vector"] = late
+        config.note(name, map_, late)
+    for layer, block in enumerate(model.blocks):
+        if isinstance(block.feed_forward, Mixture):
+            tensors |= _of_mixture(f"blocks.{layer}.feed_forward", block.feed_forward)
+    code = CODE.removesuffix(".py")
+    return {
+        "architectures": ["ScalevecForCausalLM"],
+        "model_type": "scalevec",
+        "auto_map": {
+            "AutoConfig": f"{code}.ScalevecConfig",
+            "AutoModelForCausalLM": f"{code}.ScalevecForCausalLM",
+        },
+        "use_cache": False,
+        "experts": _experts(model),
+        **vars(config),
+    }, tensors | _head(model)
+
+
+class _Remaining:
+    """What stands behind the maps, by the names under which the exported code knows them."""
+
+    def __init__(self) -> None:
+        self.norm_widths: dict[str, int] = {}
+        self.vectors: list[str] = []
+        self.expert_norm_widths: dict[str, int] = {}
+        self.expert_vectors: dict[str, int] = {}
+
+    def note(self, name: str, map_: LinearMap, late: Tensor | None) -> None:
+        """Keep norm and vector of a map; all layers have the same."""
+        if name.startswith("experts."):
+            name = name.removeprefix("experts.")
+            self.expert_norm_widths[name] = map_.norm_width
+            if late is not None:
+                self.expert_vectors[name] = 1 if late.ndim == 1 else len(late)
+            return
+        name = name.replace("shared_expert.", "shared.")
+        self.norm_widths[name] = map_.norm_width
+        if late is not None and name not in self.vectors:
+            self.vectors.append(name)
+
+
+def _of_mixture(prefix: str, mixture: Mixture) -> dict[str, Tensor]:
+    tensors = {} if mixture.bias is None else {f"{prefix}.bias": mixture.bias}
+    gain = effective(mixture.norm_vector)
+    return tensors if gain is None else tensors | {f"{prefix}.norm_vector": gain}
+
+
+def _experts(model: Transformer) -> dict[str, Any] | None:
+    experts = model.config.experts
+    if experts is None:
+        return None
+    mixture = model.blocks[-1].feed_forward
+    assert isinstance(mixture, Mixture)
+    return {
+        "n_experts": experts.n_experts,
+        "top_k": experts.top_k,
+        "feed_forward": experts.feed_forward,
+        "shared_feed_forward": experts.shared_experts * experts.feed_forward,
+        "dense_layers": experts.dense_layers,
+        "bias": mixture.bias is not None,
+        "norm": mixture.normalizes,
+        "norm_vector": mixture.norm_vector is not None,
+    }

@@ -1,0 +1,1 @@
+"""Commands on the models that trials trained."""

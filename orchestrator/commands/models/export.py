@@ -1,0 +1,164 @@
+"""``scalevec export``: the model of a trial in a format of others."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from scalevec.orchestrator.cli import completion
+from scalevec.orchestrator.cli.options import RUNS, Runs
+from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.progress import note
+
+if TYPE_CHECKING:
+    from scalevec.orchestrator.sources.trained import TrainedTrial
+
+TrialName = Annotated[
+    str,
+    typer.Argument(
+        metavar="TRIAL", help="The first digits of a trial's id.", autocompletion=completion.trials
+    ),
+]
+SHOWN = ("loss", "loss_validation", "n_params", "n_tokens", "tokens_per_s", "device", "precision")
+
+
+def export(
+    trial: TrialName,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="A new folder.")],
+    runs_dir: Runs = RUNS,
+    form: Annotated[
+        Literal["hf", "safetensors"],
+        typer.Option("--format", help="hf: for the transformers library; safetensors: as it was trained."),
+    ] = "hf",
+) -> Result:
+    """Write a trained model: weights, configuration, tokenizer, a card.
+
+    With --format hf it loads in the transformers library without scalevec: as a plain Llama where every scale
+    vector folds into a matrix, else with the code that is written beside it (trust_remote_code=True).
+    """
+    from scalevec.model.training.durable_files import complete_directory
+    from scalevec.orchestrator.sources.runs import Runs as RunsFolder
+
+    directory = RunsFolder(runs_dir).trial(trial)
+    if output.exists():
+        raise InvalidInputError(f"{output}: is there already; name a new folder")
+    write = _write_hugging_face if form == "hf" else _write_plain
+    with complete_directory(output) as partial:
+        facts = write(directory, partial)
+        (partial / "README.md").write_text(_card(directory, facts))
+    record = {"trial_id": directory.trial_id, "folder": str(output), **facts}
+    return Result(record, f"{output}: {facts['class']}, {_loading(facts)}")
+
+
+def _write_hugging_face(directory: "TrainedTrial", folder: Path) -> dict[str, Any]:
+    from scalevec.model.training.export.hugging_face import exported, write_hugging_face
+
+    model = exported(directory.model(), directory.specification.sequence_length)
+    separator = _write_tokenizer(directory, folder)
+    write_hugging_face(folder, model, {"eos_token_id": separator, "bos_token_id": None, "pad_token_id": None})
+    return {"format": "hf", "class": model.config["architectures"][0], "has_code": not model.is_llama}
+
+
+def _write_plain(directory: "TrainedTrial", folder: Path) -> dict[str, Any]:
+    from safetensors.torch import save_file
+
+    from scalevec.model.fields import to_dict
+    from scalevec.model.training.checkpoints.state import pack
+
+    tensors = {name.removeprefix("model."): tensor for name, tensor in pack(directory.model(), None).items()}
+    save_file(
+        {name: tensor.detach().contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors"
+    )
+    trial = to_dict(directory.specification)
+    (folder / "trial.json").write_text(json.dumps(trial, indent=2) + "\n")
+    _write_tokenizer(directory, folder)
+    return {"format": "safetensors", "class": "scalevec.model.transformer.Transformer", "has_code": False}
+
+
+def _write_tokenizer(directory: "TrainedTrial", folder: Path) -> int | None:
+    """Return the id of the token that ends a document; None without a tokenizer, which is said."""
+    from scalevec.model.training.corpora.sources.files import CorpusError
+
+    try:
+        tokenizer = directory.tokenizer()
+    except CorpusError as problem:
+        note(f"no tokenizer: {problem}")
+        return None
+    serialized = tokenizer.serialized()
+    (folder / "tokenizer.json").write_text(serialized["json"], encoding="utf-8")
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": serialized["separator"],
+        "model_max_length": directory.specification.sequence_length,
+        "clean_up_tokenization_spaces": False,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    return tokenizer.separator
+
+
+def _loading(facts: dict[str, Any]) -> str:
+    if facts["format"] == "safetensors":
+        return "names of tensors as in training"
+    trust = ", trust_remote_code=True" if facts["has_code"] else ""
+    return f"AutoModelForCausalLM.from_pretrained(FOLDER{trust})"
+
+
+def _card(directory: "TrainedTrial", facts: dict[str, Any]) -> str:
+    """Return README.md: what was trained, its numbers, the verdicts of the sweeps that have the trial."""
+    specification, result = directory.specification, directory.result() or {}
+    shape, rate = specification.model.shape, specification.optimizer.learning_rate
+    lines = [
+        f"# {directory.trial_id[:12]}",
+        "",
+        f"A decoder of {shape.layers} layers and width {shape.width}, trained by scalevec.",
+        f"To load it: `{_loading(facts)}`"
+        + (", which runs code of this folder." if facts["has_code"] else "."),
+        "",
+        "| | |",
+        "|---|---|",
+        f"| trial | `{directory.trial_id}` |",
+        *(f"| {name} | {_shown(result[name])} |" for name in SHOWN if result.get(name) is not None),
+        f"| optimizer | {specification.optimizer.name}, learning rate {rate:g} |",
+        f"| schedule | {specification.schedule.name} |",
+        f"| corpus | `{specification.corpus}` |",
+        "",
+        "Losses are in nats per token, on text that was not trained on.",
+        "",
+        *_verdicts(directory),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _shown(value: object) -> str:
+    return (
+        f"{value:.6g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    )
+
+
+def _verdicts(directory: "TrainedTrial") -> list[str]:
+    """Return a line for the newest verdict on each arm of a sweep that has the trial."""
+    from scalevec.orchestrator.sources.records import members_or_none
+    from scalevec.results.sweep_folder import SweepFolder, sweep_names
+
+    runs_dir = directory.path.parents[2]
+    lines = []
+    for folder in (SweepFolder.of(runs_dir, name) for name in sweep_names(runs_dir)):
+        members = members_or_none(folder) or []
+        if all(member["trial_id"] != directory.trial_id for member in members):
+            continue
+        newest = {(verdict["arm"], verdict["reference"]): verdict for verdict in folder.verdicts()}
+        lines += [f"- {folder.name}: {_sentence(verdict)}" for verdict in newest.values()]
+    return ["Verdicts of its sweeps:", "", *lines] if lines else []
+
+
+def _sentence(verdict: Mapping[str, Any]) -> str:
+    difference = verdict.get("loss_difference") or {}
+    mean, interval = difference.get("mean"), difference.get("interval")
+    words = f"{verdict['arm']} against {verdict['reference']}: {verdict['verdict']}"
+    if mean is None or not interval:
+        return words
+    low, high = interval
+    return f"{words}, {mean:+.4f} nats/token ({verdict['level']:.0%} interval {low:+.4f} to {high:+.4f})"

@@ -1,0 +1,33 @@
+"""``scalevec generate``: what a trained model writes."""
+
+from typing import Annotated
+
+import typer
+
+from scalevec.orchestrator.cli.options import RUNS, Runs
+from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.commands.models.export import TrialName
+from scalevec.orchestrator.errors import InvalidInputError
+
+
+def generate(
+    trial: TrialName,
+    prompt: Annotated[str, typer.Option(metavar="TEXT", help="What it goes on from.")],
+    runs_dir: Runs = RUNS,
+    tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens to write.")] = 100,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0: the likeliest token each time.")] = 0.0,
+    seed: Annotated[int, typer.Option(metavar="SEED", help="Of the draws.")] = 0,
+) -> Result:
+    """Let the model of a trial go on from a text."""
+    from scalevec.model.training.export.generation import continued
+    from scalevec.orchestrator.sources.runs import Runs as RunsFolder
+
+    directory = RunsFolder(runs_dir).trial(trial)
+    model, tokenizer = directory.model(), directory.tokenizer()
+    ids = tokenizer.encode(prompt)
+    if not ids:
+        raise InvalidInputError("--prompt is empty; one character or more is needed")
+    length = directory.specification.sequence_length
+    text = tokenizer.decode(list(continued(model, ids, tokens, length, temperature, seed)))
+    record = {"trial_id": directory.trial_id, "prompt": prompt, "text": text, "seed": seed}
+    return Result(record, prompt + text)

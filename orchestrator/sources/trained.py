@@ -1,0 +1,71 @@
+"""A trial with the model that it trained."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.results.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from scalevec.model.config import Trial
+    from scalevec.model.training.corpora.prepared import Corpus
+    from scalevec.model.training.corpora.tokenizers import TextTokenizer
+    from scalevec.model.transformer import Transformer
+
+
+class TrainedTrial(RunDirectory):
+    """The run directory of a trial, and what it trained: its model and tokenizer."""
+
+    @cached_property
+    def specification(self) -> "Trial":
+        """What was trained."""
+        from scalevec.model.identity import trial_from_fields
+
+        return trial_from_fields(self.trial()["semantic"])
+
+    def model(self) -> "Transformer":
+        """Return the trained decoder, on the CPU; it maps tokens [batch, length] to logits.
+
+        Raises:
+            InvalidInputError: the trial is not completed, or its weights were not kept.
+        """
+        import torch
+
+        from scalevec.model.training.checkpoints.folder import newest_first
+        from scalevec.model.training.checkpoints.state import pack, read_checkpoint
+        from scalevec.model.transformer import Transformer, initialise
+
+        self._require_completed()
+        paths = newest_first(self.checkpoints_path)
+        if not paths:
+            raise InvalidInputError(
+                f"trial {self.trial_id[:12]}: its weights were not kept; to have them, write keep: weights "
+                f"in the sweep file, remove {self.path} and run the sweep again"
+            )
+        model = Transformer(self.specification.model)
+        initialise(model, 0)
+        kept = read_checkpoint(paths[0]).tensors
+        with torch.no_grad():
+            for name, tensor in pack(model, None).items():
+                tensor.copy_(kept[name])
+        return model.eval()
+
+    def corpus(self) -> "Corpus":
+        """Return the prepared corpus. Raises ``CorpusError`` where it was removed."""
+        from scalevec.model.training.corpora.prepare import open_corpus
+
+        return open_corpus(self.path.parents[2] / "corpora", self.specification.corpus)
+
+    def tokenizer(self) -> "TextTokenizer":
+        """Return the tokenizer of the trial's corpus: ``encode`` and ``decode``. Raises ``CorpusError``."""
+        from scalevec.model.training.corpora.tokenizers import TextTokenizer
+
+        return TextTokenizer(self.corpus())
+
+    def _require_completed(self) -> None:
+        result = self.result()
+        status = result["status"] if result else self.state().state
+        if status != "completed":
+            raise InvalidInputError(
+                f"trial {self.trial_id[:12]}: is {status}; only a completed trial has a model"
+            )

@@ -1,0 +1,139 @@
+"""The model of a trial, taken home: exported, asked to write, measured on other text."""
+
+import json
+import math
+import shutil
+
+import pytest
+import torch
+
+import scalevec
+from scalevec.model.training.evaluation import evaluate
+from support import filled_once, finished, run_python, two_arms
+
+pytestmark = pytest.mark.slow
+
+LOADED = """
+import sys
+sys.modules["scalevec"] = None
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+for folder in folders:
+    model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    ids = torch.tensor([tokenizer.encode(prompt, add_special_tokens=False)])
+    with torch.no_grad():
+        torch.save({"ids": ids, "logits": model(ids).logits}, folder + "/answer.pt")
+    text = model.generate(ids, max_new_tokens=20, do_sample=False)
+    open(folder + "/text.txt", "w").write(tokenizer.decode(text[0]))
+"""
+
+
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory, text_files):
+    """A folder with two trials, baseline and unified, whose weights were kept."""
+    sweep = two_arms("kept", text_files, tokens_per_parameter=8, width=16, layers=1) + "keep: weights\n"
+    return filled_once(tmp_path_factory, "kept-weights", lambda folder: finished(folder, sweep))
+
+
+@pytest.fixture
+def runs(kept, tmp_path):
+    shutil.copytree(kept / "runs", tmp_path / "runs")
+    return scalevec.open(tmp_path / "runs")
+
+
+@pytest.fixture
+def trials(runs) -> list[str]:
+    return sorted(runs.results("kept")["trial_id"])
+
+
+def test_a_model_in_python_is_the_one_that_was_trained(runs, trials):
+    for name in trials:
+        trial = runs.trial(name[:8])
+        assert trial.tokenizer().decode(trial.tokenizer().encode("über def main")) == "über def main"
+        tokens = trial.corpus().split("test")
+        loss = evaluate(trial.model(), tokens, trial.specification.sequence_length, 8).loss
+        assert loss == pytest.approx(trial.result()["loss"], rel=1e-6)
+
+
+def test_an_exported_model_loads_elsewhere_and_writes_what_ours_writes(runs, trials, command, tmp_path):
+    pytest.importorskip("transformers")
+    prompt, folders = "def main(", []
+    for name in trials:
+        folders.append(str(tmp_path / name[:8]))
+        done = command("export", name[:8], "-o", folders[-1])
+        assert done.code == 0, done.err
+    loaded = run_python(f"folders, prompt = {folders!r}, {prompt!r}{LOADED}")
+    assert loaded.returncode == 0, loaded.stderr
+    for name, folder in zip(trials, folders, strict=True):
+        model, answer = runs.trial(name).model(), torch.load(f"{folder}/answer.pt")
+        with torch.no_grad():
+            ours = model(answer["ids"])
+        torch.testing.assert_close(answer["logits"], ours, rtol=1e-4, atol=1e-5)
+        written = command("generate", name[:8], "--prompt", prompt, "--tokens", 20).out
+        theirs = (tmp_path / name[:8] / "text.txt").read_text()
+        # Two best logits that hardly differ may be chosen differently from there on.
+        assert written[: len(prompt) + 1] == theirs[: len(prompt) + 1]
+
+
+def test_a_card_has_the_numbers_of_the_trial_and_how_to_load_it(trials, command, tmp_path):
+    assert command("export", trials[0][:8], "-o", tmp_path / "out").code == 0
+    card = (tmp_path / "out/README.md").read_text()
+    assert trials[0] in card
+    assert "AutoModelForCausalLM.from_pretrained(FOLDER" in card
+
+
+def test_a_model_is_exported_as_it_was_trained(runs, trials, command, tmp_path):
+    from safetensors.torch import load_file
+
+    assert command("export", trials[0][:8], "-o", tmp_path / "out", "--format", "safetensors").code == 0
+    state = runs.trial(trials[0]).model().state_dict()
+    tensors = load_file(tmp_path / "out/model.safetensors")
+    assert all(torch.equal(state[name], tensor) for name, tensor in tensors.items())
+    assert json.loads((tmp_path / "out/trial.json").read_text())["seed"] == 0
+
+
+def test_the_loss_on_other_text_has_bits_per_byte(trials, command, tmp_path):
+    (tmp_path / "text.txt").write_text("def main():\n    return 1\n" * 20)
+    answer = command("evaluate", trials[0][:8], "--corpus", tmp_path / "text.txt", "--json")
+    assert answer.code == 0, answer.err
+    record = json.loads(answer.out)
+    assert record["bits_per_byte"] == pytest.approx(
+        record["loss"] * record["tokens"] / record["bytes"] / math.log(2)
+    )
+
+
+def test_drawn_text_follows_from_its_seed(trials, command):
+    drawn = [
+        command("generate", trials[0][:8], "--prompt", "x", "--temperature", 1, "--seed", seed).out
+        for seed in (0, 0, 1)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_weights_that_were_not_kept_are_named_with_what_to_do(runs, trials, command, tmp_path):
+    shutil.rmtree(runs.trial(trials[0]).checkpoints_path)
+    refused = command("export", trials[0][:8], "-o", tmp_path / "out")
+    assert refused.code == 2
+    assert "write keep: weights in the sweep file, remove" in refused.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_trial_that_diverged_has_no_model(runs, trials, command, tmp_path):
+    directory = runs.trial(trials[0])
+    result = json.loads(directory.result_path.read_text()) | {"status": "diverged"}
+    directory.result_path.write_text(json.dumps(result))
+    refused = command("export", trials[0][:8], "-o", tmp_path / "out")
+    assert (refused.code, "is diverged; only a completed trial has a model" in refused.err) == (2, True)
+
+
+def test_an_export_never_replaces_what_is_there(trials, command, tmp_path):
+    (tmp_path / "out").mkdir()
+    refused = command("export", trials[0][:8], "-o", tmp_path / "out")
+    assert (refused.code, "is there already" in refused.err) == (2, True)
+
+
+def test_an_empty_prompt_or_text_is_refused(trials, command, tmp_path):
+    (tmp_path / "empty.txt").touch()
+    assert command("generate", trials[0][:8], "--prompt", "").code == 2
+    assert command("evaluate", trials[0][:8], "--corpus", tmp_path / "empty.txt").code == 2
