@@ -165,3 +165,12 @@ def worker_command(
     """
     arguments = ("--runs", str(runs_dir.resolve()), "--options", json.dumps(to_dict(options)))
     return (*interpreter, *WORKER[1:], *arguments, "--job", token, trial_id)
+
+
+def on_machine(command: tuple[str, ...], node: int, nodes: int, meeting: Path) -> tuple[str, ...]:
+    """A worker's ``command``, which ends with the trial's id, for machine ``node`` (from 0) of several.
+
+    ``meeting`` is the file by which the machines find each other; the first one writes it.
+    """
+    words = ("--nodes", str(nodes), "--node", str(node), "--meeting", str(meeting))
+    return (*command[:-1], *words, command[-1])

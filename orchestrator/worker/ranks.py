@@ -247,8 +247,9 @@ def ranks_there(options: RunOptions, node: int, nodes: int, meeting: Path) -> Ra
 
 
 def _own_address() -> str:
-    """Where the other machines of a job reach this one; the first task's machine is the one that launches."""
-    return os.environ.get("SLURM_LAUNCH_NODE_IPADDR") or socket.gethostbyname(socket.gethostname())
+    """Where the other machines of a job reach this one; of SLURM's the first is the one that launches."""
+    told = os.environ.get("MASTER_ADDR") or os.environ.get("SLURM_LAUNCH_NODE_IPADDR")
+    return told or socket.gethostbyname(socket.gethostname())
 
 
 def _kind_of_world(options: RunOptions) -> "type[ProcessGroup]":

@@ -9,10 +9,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalevec.orchestrator.attempts.jobs import Job
+from scalevec.orchestrator.attempts.jobs import Job, on_machine
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.executors.base import Ended, Site, refuse_several_machines
+from scalevec.orchestrator.executors.base import Ended, Site
 from scalevec.orchestrator.executors.ray.connection import Connection, require_ray
+from scalevec.orchestrator.executors.ray.machines_group import MachinesGroup, send_group
 from scalevec.orchestrator.executors.ray.ray_nodes import (
     GIGABYTE,
     Node,
@@ -40,6 +41,8 @@ class _Sent:
 
     reference: "ObjectRef[int]"
     where: Path
+    group: MachinesGroup | None = None
+    """The tasks on further machines."""
 
 
 class RayExecutor:
@@ -88,7 +91,6 @@ class RayExecutor:
 
         Raises ``InvalidInputError`` for a request that none of the cluster's nodes can meet.
         """
-        refuse_several_machines(jobs, "executor ray trains a trial on one machine")
         self._connection.open()
         nodes = self._connection.ask(alive)
         requests = [self._options(job, nodes) for job in jobs]
@@ -103,8 +105,10 @@ class RayExecutor:
         further, grows = self.site.profile.for_rung(job.rung).resources, self.site.profile.autoscale
         wanted = _wanted(job) | further
         able = [node for node in nodes if could_run(node, wanted)]
-        if not (able or grows) or not _is_countable(wanted["GPU"]):
-            asked = f"{job.rung or job.label}: asks for {describe(wanted, further)} on one machine"
+        machines = job.request.nodes
+        if (len(able) < machines and not grows) or not _is_countable(wanted["GPU"]):
+            each = "one machine" if machines == 1 else f"each of {machines} machines"
+            asked = f"{job.rung or job.label}: asks for {describe(wanted, further)} on {each}"
             raise InvalidInputError(
                 f"{asked}; the Ray cluster has {'; '.join(node.describe(further) for node in nodes)}"
             )
@@ -115,18 +119,27 @@ class RayExecutor:
             "resources": further or None,
         }
         avoided = [node.id for node in nodes if {node.name, node.host} & set(job.avoid_nodes)]
-        if avoided and (grows or any(node.id not in avoided for node in able)):
+        if avoided and machines == 1 and (grows or any(node.id not in avoided for node in able)):
             options["label_selector"] = {NODE_LABEL: f"!in({','.join(avoided)})"}
         return options
 
     def _send(self, job: Job, options: Mapping[str, Any]) -> str:
         number = secrets.token_hex(8)
-        where = (self._folder / number).resolve()
-        task = _remote().options(max_retries=0, name=job.label or None, **options)
-        reference = task.remote(
-            taken(self.site.runs_dir).command(job.command), job.log, where, job.request.cpus
-        )
-        self._tasks[number] = _Sent(reference, where)
+        where, command = (self._folder / number).resolve(), taken(self.site.runs_dir).command(job.command)
+        nodes, meeting = job.request.nodes, where.with_suffix(".json")
+
+        def send(node: int, options: Mapping[str, Any]) -> "ObjectRef[int]":
+            task = _remote().options(max_retries=0, name=job.label or None, **options)
+            words = command if nodes == 1 else on_machine(command, node, nodes, meeting)
+            told = where if node == 0 else where.with_suffix(f".{node}")
+            reference: ObjectRef[int] = task.remote(words, job.log, told, job.request.cpus)
+            return reference
+
+        if nodes == 1:
+            self._tasks[number] = _Sent(send(0, options), where)
+        else:
+            reference, group = send_group(send, options, nodes, meeting)
+            self._tasks[number] = _Sent(reference, where, group)
         return number
 
     def adopt(self, numbers: Collection[str]) -> set[str]:
@@ -154,6 +167,8 @@ class RayExecutor:
         from ray import exceptions
 
         sent = self._tasks.pop(number)
+        if sent.group is not None:
+            self._connection.ask(sent.group.end)
         node_id = _content(sent.where)
         is_there = self._connection.answers()
         node = self._connection.ask(partial(name_of, node_id)) if node_id and is_there else None
@@ -194,6 +209,8 @@ class RayExecutor:
         for number in numbers:
             with suppress(ValueError):  # of a task that has just ended
                 ray.cancel(self._tasks[number].reference, force=hard)
+            if hard and (group := self._tasks[number].group) is not None:
+                group.kill()
 
     def close(self) -> None:
         """Leave the cluster; one that was started for the sweep is stopped."""

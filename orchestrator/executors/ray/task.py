@@ -1,5 +1,6 @@
 """What a Ray task does on its node: runs the command of one job, and passes a request to stop on to it."""
 
+import os
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from scalevec.orchestrator.executors.worker_process import start_bound
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Ray cancels a task with the first; ``ray stop`` sends the second to every worker."""
 POLL_S = 0.1
+ADDRESS = "MASTER_ADDR"
 
 
 def run_command(command: Sequence[str], log: Path, where: Path, cpus: int) -> int:
@@ -24,6 +26,8 @@ def run_command(command: Sequence[str], log: Path, where: Path, cpus: int) -> in
     killed leaves nobody behind who writes into the run directory.
     """
     _tell(where, ray.get_runtime_context().get_node_id())
+    # By which the processes of a trial on other machines reach this one.
+    os.environ[ADDRESS] = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     with _stop_requests() as requests:
         return _watch(start_bound(command, log, cpus, new_session=True), requests)
 

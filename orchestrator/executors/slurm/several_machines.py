@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from scalevec.orchestrator.attempts.jobs import on_machine
 from scalevec.results.files import write_json
 
 
@@ -20,11 +21,8 @@ class MachinesMeeting:
     nodes: int
 
     def command(self, command: tuple[str, ...]) -> tuple[str, ...]:
-        """What this machine's task runs of the worker's ``command``, which ends with the trial's id."""
-        if self.nodes == 1:
-            return command
-        options = ("--nodes", str(self.nodes), "--node", str(task_number()), "--meeting", str(self.path))
-        return (*command[:-1], *options, command[-1])
+        """What this machine's task runs of the worker's ``command``."""
+        return command if self.nodes == 1 else on_machine(command, task_number(), self.nodes, self.path)
 
     def call_off(self) -> None:
         """The first machine trains nothing (any more): tell those that still wait for its word."""

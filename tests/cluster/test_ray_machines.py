@@ -1,0 +1,65 @@
+"""One trial on both machines of a Ray cluster, and on one of them in two processes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support import call_main
+
+pytestmark = pytest.mark.slow
+SWEEP = """\
+name: small
+corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_length: 32}}
+trial: {{batch_tokens: 128, learning_rate: 0.02}}
+ladder:
+  - {{name: a, width: 16, layers: 1}}
+tokens_per_parameter: [0.5]
+arms:
+  unified: {{scale_vectors: unified}}
+compare: {{reference: unified}}
+seeds: [0]
+"""
+PROFILES = """\
+spread: {{executor: ray, address: '{address}', nodes: 2}}
+here: {{executor: ray, address: '{address}', processes: 2}}
+large: {{executor: ray, address: '{address}', nodes: 4}}
+"""
+
+
+@pytest.fixture
+def run(tmp_path, text_files, ray_cluster, monkeypatch):
+    # The only interface there is, whatever the name of this machine stands for.
+    for name, value in {**ray_cluster.environment, "GLOO_SOCKET_IFNAME": "lo"}.items():
+        monkeypatch.setenv(name, value)
+
+    def run(*options: str):
+        folder = tmp_path / (options[-1] if options else "alone")
+        folder.mkdir()
+        (folder / "small.yaml").write_text(SWEEP.format(text=text_files))
+        (folder / "profiles.yaml").write_text(PROFILES.format(address=ray_cluster.address))
+        variables = {"SCALEVEC_CACHE_DIR": str(folder / "cache")}
+        return folder, call_main(["run", "small.yaml", *options], folder, variables)
+
+    return run
+
+
+def result_in(folder: Path) -> dict:
+    (path,) = folder.glob("runs/trials/*/*/result.json")
+    return json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("profile", ["spread", "here"])
+def test_two_processes_give_the_losses_of_one(profile, run):
+    (alone, first), (together, second) = run(), run("--profile", profile)
+    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
+    expected, actual = result_in(alone), result_in(together)
+    assert (expected["world_size"], actual["world_size"]) == (1, 2)
+    assert actual["loss"] == pytest.approx(expected["loss"], rel=1e-4)
+    assert not list((together / "runs" / "sweeps" / "small" / "ray").iterdir())
+
+
+def test_more_machines_than_there_are_is_refused(run):
+    _, done = run("--profile", "large")
+    assert done.returncode == 2
+    assert "a: asks for 1 CPUs, 0 GPUs on each of 4 machines; the Ray cluster has n1" in done.stderr
