@@ -65,6 +65,12 @@ def test_out_of_memory_halves_the_micro_batch_down_to_one_sequence():
     assert sizes == [(True, 4), (True, 2), (True, 1), (False, 1)]
 
 
+def test_out_of_memory_halves_what_each_of_several_processes_had_of_the_batch():
+    events = [running() | {"world_size": 4}, fault("out_of_memory")]
+    assert decide(events, 16).micro_batch == 2
+    assert not decide(events, 4).again
+
+
 def test_a_halved_micro_batch_stays_after_a_later_interruption():
     events = [running(), fault("out_of_memory"), running(micro_batch=4), fault("killed")]
     assert decide(events, SEQUENCES).micro_batch == 4

@@ -18,6 +18,7 @@ from scalevec.model.fields import to_dict
 from scalevec.model.identity import semantic_fields, trial_id
 from scalevec.model.training.corpora.prepare import Corpus, CorpusConfig, prepare
 from scalevec.orchestrator.attempts.jobs import WorkerExit
+from scalevec.orchestrator.worker import ranks
 from scalevec.orchestrator.worker import train as worker
 from scalevec.results.run_directory import RunDirectory
 
@@ -184,3 +185,20 @@ def test_a_rank_that_does_not_come_is_a_node_failure_that_names_the_hosts(make):
         f"rank 1 of 2 did not come in 0.5 s; there are rank 0 on {os.uname().nodename}"
         in (attempts.last()["error"])
     )
+
+
+@pytest.mark.parametrize("trait", ["code", "corpus", "kind of device"])
+def test_a_rank_that_would_train_something_else_ends_the_attempt_with_both_values(trait, make):
+    def unlike() -> None:
+        leader, traits = os.getpid(), ranks.traits
+
+        def changed(corpus, device):
+            return {**traits(corpus, device), **({} if os.getpid() == leader else {trait: "another"})}
+
+        ranks.traits = changed
+
+    attempts = make("unlike")
+    assert attempts.end(attempts.begin(unlike)) == WorkerExit.ERROR
+    error = attempts.last()["error"]
+    assert f"the ranks of a trial need the same {trait}: rank 1 on " in error
+    assert f"has another, rank 0 on {os.uname().nodename} has " in error
