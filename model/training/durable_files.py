@@ -9,12 +9,13 @@ from pathlib import Path
 
 
 @contextmanager
-def complete_directory(final: Path) -> Iterator[Path]:
+def complete_directory(final: Path, within: Path | None = None) -> Iterator[Path]:
     """A new directory beside ``final`` that takes its name in one step, or is removed on an error.
 
-    Where another process has made ``final`` meanwhile, that one stays. Raises OSError if the disk does.
+    With ``within``, of the same file system, it is made there. Where another process has made ``final``
+    meanwhile, that one stays. Raises OSError if the disk does.
     """
-    partial = final.parent / f".{final.name}.{uuid.uuid4().hex}.partial"
+    partial = (within or final.parent) / f".{final.name}.{uuid.uuid4().hex}.partial"
     try:
         partial.mkdir(parents=True)
         yield partial

@@ -158,7 +158,10 @@ def prepare(config: CorpusConfig, corpora_dir: Path, progress: Progress, jobs: i
         require_enough(census.counts, drawn_splits(config))
         _say_what_was_read(census, progress)
         parts = make_documents(work, request.config, request.plan, census, workers, progress)
-        _make(final, progress, lambda partial: _write(partial, request, census, *parts, progress))
+        within = (
+            None if request.is_small else work
+        )  # where the next one removes it, should this one be killed
+        _make(final, progress, lambda partial: _write(partial, request, census, *parts, progress), within)
     return open_corpus(corpora_dir, final.name)
 
 
@@ -243,10 +246,10 @@ def _say_what_was_read(census: Census, progress: Progress) -> None:
         progress(f"skipped {census.empty:,} empty documents")
 
 
-def _make(final: Path, progress: Progress, write: Callable[[Path], None]) -> None:
+def _make(final: Path, progress: Progress, write: Callable[[Path], None], within: Path | None = None) -> None:
     for leftover in partial_directories(final):
         progress(f"{leftover} is in the making, or was interrupted and can be removed")
-    with complete_directory(final) as partial:
+    with complete_directory(final, within) as partial:
         write(partial)
 
 

@@ -69,23 +69,31 @@ from scalevec.model.training.corpora.preparation import meter, parts, units
 
 corpora.SMALL_BYTES, meter.SECONDS_BETWEEN = 0, -1.0
 units.UNIT_BYTES, parts.PART_BYTES = {SIZES["UNIT_BYTES"]}, {SIZES["PART_BYTES"]}
-path, folder, last = sys.argv[1:]
+path, folder, last, sent = sys.argv[1:]
 
 def die(message):
     print(message, flush=True)
     if message.startswith(last):
-        os.killpg(0, signal.SIGKILL)
+        os.killpg(0, int(sent))
 
 config = corpora.CorpusConfig("jsonl", "bpe", 300, (path,), field="text", sample_bytes=50_000)
 corpora.prepare(config, Path(folder), die, jobs=2)
 """
-FIRST_OF_ITS_KIND = ("read: ", "cut into pieces: ", "training a tokenizer", "tokenized: ", "train: ")
+STEPS = ("cut into pieces: ", "tokenized: ", "train: ")
+"""Of reading, of tokenizing, of putting the shards together: what is said first."""
+
+
+def ended_at(
+    message: str, config: CorpusConfig, folder: Path, sent: signal.Signals
+) -> "subprocess.CompletedProcess[str]":
+    """A preparation that had a signal, as all its processes, at a message."""
+    command = [sys.executable, "-c", PREPARE_AND_DIE, *config.files, str(folder), message, str(int(sent))]
+    return subprocess.run(command, start_new_session=True, capture_output=True, text=True, check=False)
 
 
 def killed_at(message: str, config: CorpusConfig, folder: Path) -> list[str]:
-    """What was said by a preparation that was killed, with all its processes, at a message."""
-    command = [sys.executable, "-c", PREPARE_AND_DIE, *config.files, str(folder), message]
-    done = subprocess.run(command, start_new_session=True, capture_output=True, text=True, check=False)
+    """What was said by a preparation that was killed at a message."""
+    done = ended_at(message, config, folder, signal.SIGKILL)
     assert done.returncode == -signal.SIGKILL, done.stderr
     return done.stdout.splitlines()
 
@@ -94,15 +102,25 @@ def test_a_preparation_that_is_killed_at_every_step_makes_the_same_corpus(
     config, tmp_path, undisturbed, cut_small
 ):
     folder = tmp_path / "corpora"
-    for message in FIRST_OF_ITS_KIND:
+    for message in STEPS:
         messages = killed_at(message, config, folder)
     # Of what was finished nothing was done again.
     assert any(line.startswith("tokenized: ") and "before it was stopped" in line for line in messages)
     assert not any(line.startswith("training") for line in messages)
     corpus = prepare(config, folder, quiet, jobs=2)
     assert content(corpus) == undisturbed
-    left = [path.name for path in folder.iterdir() if path.name != corpus.fingerprint]
-    assert all(name.startswith(f".{corpus.fingerprint}.") for name in left)
+    assert [path.name for path in folder.iterdir()] == [corpus.fingerprint]
+
+
+def test_ctrl_c_keeps_what_is_finished_and_says_where(config, tmp_path, undisturbed, cut_small):
+    folder = tmp_path / "corpora"
+    done = ended_at("tokenized: ", config, folder, signal.SIGINT)
+    assert done.stderr.count("Traceback") == done.stderr.count("KeyboardInterrupt") == 1
+    (kept,) = folder.iterdir()
+    assert f"finished work are kept in {kept}: the same command goes on from there" in done.stdout
+    assert not list(kept.glob("**/*.partial"))
+    assert content(prepare(config, folder, quiet, jobs=1)) == undisturbed
+    assert not kept.exists()
 
 
 def test_what_is_left_of_another_corpus_is_named(config, tmp_path, cut_small):
