@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -306,7 +307,10 @@ def limits_of_user(profile: Profile) -> list[SubmitLimit]:
     accounts = {given.account for given in asked if given.account}
     qualities = {given.qos: True for given in asked if given.qos}
     user = f"user={getpass.getuser()}"
-    rows = _accounting("associations", "Account,DefaultQOS,MaxSubmitJobs", user)
+    with ThreadPoolExecutor(2) as both:  # the first submission waits for the accounting
+        associations = both.submit(_accounting, "associations", "Account,DefaultQOS,MaxSubmitJobs", user)
+        of_qualities = both.submit(_accounting, "qos", "Name,MaxSubmitJobsPU,MaxSubmitJobsPA,GrpSubmit")
+    rows = associations.result()
     limits: list[tuple[str, str, str, bool]] = []
     for account, default, limit in rows:
         if not accounts or account in accounts:
@@ -314,7 +318,7 @@ def limits_of_user(profile: Profile) -> list[SubmitLimit]:
             if default:
                 qualities.setdefault(default, is_certain and not qualities)
             limits.append(("account", account, limit, is_certain))
-    for name, *of_quality in _accounting("qos", "Name,MaxSubmitJobsPU,MaxSubmitJobsPA,GrpSubmit"):
+    for name, *of_quality in of_qualities.result():
         if name in qualities:
             limits += [("qos", name, limit, qualities[name]) for limit in of_quality]
     return [
