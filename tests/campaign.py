@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 from hold import can_hold
+from scalevec.orchestrator.worker.provenance import code_state, cpu_model
 from scalevec.results.run_directory import RunDirectory, trial_ids
 from support import SCALEVEC, two_arms
 
@@ -227,6 +228,8 @@ class Campaign:
             "given_up_and_retried": self.retries,
             **self.counts(undisturbed),
             "wall_s": round(self.wall_s),
+            "machine": f"{os.cpu_count()} x {cpu_model()}",
+            "commit": code_state()["commit"],
         }
         print(json.dumps(actual))
         if path := os.environ.get("SCALEVEC_FAULTS_RECORD"):

@@ -80,6 +80,8 @@ class SlurmFaults:
             command = " ".join(step.info["cmdline"] or [])
             if any(command.startswith(f"slurmstepd: [{number}.") for number in numbers):
                 _kill_with_children(step)
+        # A job that began in the second in which the daemon starts again would count as running for ever.
+        self.cluster.run("scontrol", "update", f"nodename={node}", "state=down", "reason=lost")
         self.cluster.start_node(node)
         return True
 
