@@ -44,13 +44,24 @@ def recompute_for(trials: Iterable[Trial], options: RunOptions, room: Room | Non
     """Return ``block`` where one of ``trials`` has no room without it: the arms of a rung are run alike."""
     if room is None:
         return "none"
-    fits = all(memory_of(trial, options).total <= room.size for trial in trials)
-    return "none" if fits else "block"
+    again = replace(options, recompute="block")
+    for trial in trials:
+        needed = memory_of(trial, options).total
+        # Measurements may need more than training: then it would be in vain.
+        if needed > room.size and memory_of(trial, again).total < needed:
+            return "block"
+    return "none"
 
 
 def what_fits(trial: Trial, options: RunOptions, room: Room) -> str:
     """Return what a trial that has no room would fit with: words for a person."""
-    needed = memory_of(trial, options).total
+    memory = memory_of(trial, options)
+    needed = memory.total
+    if memory.measurements > memory.training:
+        measured = memory.measurements / 1e9
+        return (
+            f"needs {needed / 1e9:,.3g} GB, more than {room.words}, {measured:,.3g} GB of it to be measured"
+        )
     start = f"needs {needed / 1e9:,.3g} GB, more than {room.words}"
     part = trial.batch_sequences // options.processes
     sequences = min(options.micro_batch or part, part)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 WEEK_S = 7 * 24 * 3600
 _BUDGETS = ("tokens_per_parameter", "tokens_budget", "flops_budget")
+FLEETS = (8, 64)
+"""GPUs for which a plan says how many days it takes."""
 _SPARE = ("vectors", "epochs", "done", "memory", "N", "FLOPs", "tokens", "each")
 """Columns that a narrow terminal does without, the first of them first."""
 
@@ -172,6 +174,7 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: boo
     if hours := gpu_hours(trials):
         rate = f"at {FLOPS_PER_S['cuda']:.3g} FLOPs per second, {H100_SHARE:.0%} of an H100's bf16 peak"
         lines.append(f"{hours:,.3g} H100-hours left {rate}{_beyond(hours, run.max_gpu_hours)}")
+        lines.append(_days(hours, left))
     lines += _asked_for(run)
     lines += _jobs(queued)
     lines += _recomputing(left)
@@ -242,6 +245,11 @@ def _beyond_one_device(left: Sequence[Row]) -> Iterator[str]:
             f"warning: {_with_rungs(long)} would each keep {each} busy for more than a week, "
             f"the longest for {duration(max(row['seconds'] for row in long))}"
         )
+    if still := [row for row in left if row["seconds"] * max(row["gpus"], 1) / FLEETS[0] > WEEK_S]:
+        yield (
+            f"warning: {_with_rungs(still)} would take more than a week even on {FLEETS[0]} GPUs each, "
+            f"the longest {duration(max(row['seconds'] * max(row['gpus'], 1) for row in still) / FLEETS[0])}"
+        )
     for rung, rows in _by_rung([row for row in left if row["no_room"]]).items():
         largest = max(rows, key=lambda row: row["memory_bytes"])
         yield f"warning: {counted(len(rows), 'trial')} of rung {rung} would not fit: {largest['no_room']}"
@@ -252,6 +260,14 @@ def _by_rung(rows: Sequence[Row]) -> dict[str, list[Row]]:
     for row in rows:
         groups[row["rung"]].append(row)
     return groups
+
+
+def _days(hours: float, left: Sequence[Row]) -> str:
+    """Return how long that takes on some GPUs, and its longest trial if they share it."""
+    longest = max(row["seconds"] * max(row["gpus"], 1) for row in left)
+    whole = (f"{duration(max(3600 * hours, longest) / n)} on {n} GPUs" for n in FLEETS)
+    each = (f"{duration(longest / n)} on {n}" for n in FLEETS)
+    return f"that is {' or '.join(whole)}; the longest trial by itself {' or '.join(each)}, if they share it"
 
 
 def _recomputing(left: Sequence[Row]) -> Iterator[str]:
