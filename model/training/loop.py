@@ -17,8 +17,9 @@ from scalevec.model import accounting
 from scalevec.model.config import RunOptions, Trial, require_whole_parts
 from scalevec.model.identity import stream_of
 from scalevec.model.schedules import learning_rate
+from scalevec.model.training.checkpoints.behind import BackgroundWriter
 from scalevec.model.training.checkpoints.folder import newest_step
-from scalevec.model.training.checkpoints.state import Checkpoint, save_checkpoint
+from scalevec.model.training.checkpoints.state import Checkpoint
 from scalevec.model.training.checkpoints.trunk_states import save_trunk
 from scalevec.model.training.corpora.batches import TrainingBatches
 from scalevec.model.training.corpora.prepare import Corpus
@@ -30,6 +31,7 @@ from scalevec.model.training.parallel.world import ALONE, World
 from scalevec.model.training.progress import RunProgress, has_diverged
 from scalevec.model.training.recorder import Recorder, TrainingInterruptedError
 from scalevec.model.training.starting_state import StartingState, StartingStates, how_trained
+from scalevec.model.training.timing import timing_of
 from scalevec.model.transformer import Transformer, initialise
 from scalevec.model.trunks import branch_step
 from scalevec.model.vector_statistics import vector_statistics
@@ -72,12 +74,17 @@ class TrainingRun:
         self.batches = TrainingBatches(tokens, trial.sequence_length, trial.batch_sequences, stream_of(trial))
         self.measurements = Measurements(options, MeasuredRun(trial, self.model, self.optimizer, tokens))
         self.progress = RunProgress()
+        self.writer = BackgroundWriter(checkpoints)
 
     def run(self) -> dict[str, Any]:
         """Train to the end and evaluate; returns the result as plain values.
 
         Raises :class:`TrainingInterruptedError` when the recorder asks to stop, after a checkpoint.
         """
+        with self.writer:
+            return self._run()
+
+    def _run(self) -> dict[str, Any]:
         self._resume()
         last_checkpoint = started = time.monotonic()
         wall_before, measured_before = self.progress.wall_s, self.measurements.seconds
@@ -91,12 +98,13 @@ class TrainingRun:
             if has_diverged(self.trial, self.progress, row["loss"]):
                 return self._result("diverged")
             self._keep_for_branches()
-            due = time.monotonic() - last_checkpoint >= self.options.checkpoint_s
+            due = time.monotonic() - last_checkpoint >= self.writer.interval(self.options.checkpoint_s)
             stop, due = self.world.agreed(self.recorder.stop_requested(), due)
             if stop or due:
                 self._save()
                 last_checkpoint = time.monotonic()
             if stop:
+                self.writer.wait()
                 raise TrainingInterruptedError(self.progress.step)
         return self._result("completed")
 
@@ -159,7 +167,9 @@ class TrainingRun:
         The gradient is of this rank's part of the batch alone.
         """
         whole = self.trial.batch_sequences
+        started = time.perf_counter()
         inputs, targets = self.batches.batch(step, self.world.part(whole))
+        self.progress.data_s += time.perf_counter() - started
         size = self.options.micro_batch or len(inputs)
         total = 0.0
         for start in range(0, len(inputs), size):
@@ -190,7 +200,8 @@ class TrainingRun:
         weights_only = finished and self.options.keep != "all"
         tensors = self.world.pack(self.model, None if weights_only else self.optimizer)
         if self.world.leads:
-            save_checkpoint(self.checkpoints, Checkpoint(self.progress.step, tensors, self.progress.facts()))
+            self.writer.write(Checkpoint(self.progress.step, tensors, self.progress.facts()))
+            self.progress.checkpoints_s += self.writer.last_s
 
     def _result(self, status: str) -> dict[str, Any]:
         losses: dict[str, Any] = dict.fromkeys(LOSSES)
@@ -214,6 +225,7 @@ class TrainingRun:
 
     def _save_finished(self, wanted: bool) -> None:
         """Keep the state after the last step, if that is ``wanted`` and not done yet."""
+        self.writer.wait()
         missing = newest_step(self.checkpoints) != self.progress.step
         if self.world.agreed(False, wanted and missing)[1]:
             self._save()
@@ -222,9 +234,12 @@ class TrainingRun:
         """The losses over the first ``evaluation_tokens`` targets of ``split``."""
         most = self.trial.evaluation_tokens
         tokens = self.corpus.split(split)[: most + 1 if most else None]
-        at_once = self.options.evaluated_at_once(self.trial)
+        at_once, started = self.options.evaluated_at_once(self.trial), time.monotonic()
         with self.autocast():
-            return evaluate(self.model, tokens, self.trial.sequence_length, at_once, self.recorder.say)
+            length = self.trial.sequence_length
+            evaluation = evaluate(self.model, tokens, length, at_once, self.recorder.say)
+        self.progress.evaluation_s += time.monotonic() - started
+        return evaluation
 
     def _facts(self) -> dict[str, Any]:
         trial, progress = self.trial, self.progress
@@ -242,6 +257,7 @@ class TrainingRun:
             "flops_counted": accounting.flops_per_token(trial.model, trial.sequence_length) * trial.tokens,
             "wall_s": progress.wall_s,
             "tokens_per_s": tokens / progress.wall_s if progress.wall_s > 0 else None,
+            "timing": timing_of(trial, progress, self.recorder.recorded(), self.device, self.world.size),
             "peak_memory_bytes": _peak_memory_bytes(self.device),
             "device": str(self.device),
             "micro_batch": self.options.micro_batch,

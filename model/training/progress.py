@@ -25,6 +25,12 @@ class RunProgress:
     recent_losses: deque[float] = field(default_factory=lambda: deque(maxlen=DIVERGENCE_WINDOW))
     wall_s: float = 0.0
     """Of all these steps, whoever took them."""
+    data_s: float = 0.0
+    """Of these, for making batches."""
+    checkpoints_s: float = 0.0
+    """Of these, that checkpoints held the training up."""
+    evaluation_s: float = 0.0
+    """Beside these."""
     resumes: int = 0
     trunk_step: int = 0
     """How many of the first steps were taken from a trunk."""

@@ -8,6 +8,7 @@ import torch
 
 from scalevec.model.config import EVALUATED_AT_ONCE, RunOptions, ScheduleConfig
 from scalevec.model.training import loop
+from scalevec.model.training.checkpoints import behind
 from scalevec.model.training.checkpoints.state import load_newest
 from scalevec.model.training.loop import TrainingRun, train
 from scalevec.model.training.progress import RunProgress, has_diverged
@@ -147,7 +148,7 @@ def test_a_checkpoint_whose_rows_were_lost_is_not_used_and_that_is_said(trial, c
 def test_rows_are_on_the_disk_before_a_checkpoint_is_written(monkeypatch, trial, corpus, tmp_path):
     recorder = MemoryRecorder(stop_after=6)
     synced: list[int] = []
-    monkeypatch.setattr(loop, "save_checkpoint", lambda *_: synced.append(recorder.synced))
+    monkeypatch.setattr(behind, "save_checkpoint", lambda *_: synced.append(recorder.synced))
     with pytest.raises(TrainingInterruptedError):
         train(trial, corpus, RunOptions(), recorder, tmp_path)
     assert synced == [6]
@@ -280,6 +281,35 @@ def test_recomputed_blocks_change_no_bit(arm, micro_batch, trial, corpus, tmp_pa
     assert again["recompute"] == "block"
     losses = [[row["loss"], row["gradient_norm"]] for row in rows.rows]
     assert losses == [[row["loss"], row["gradient_norm"]] for row in rows_again.rows]
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_run(trial, corpus, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(behind, "save_checkpoint", full)
+    for options in ({"checkpoint_s": 1e-9}, {"keep": "all"}):
+        with pytest.raises(OSError, match="No space left"):
+            run(trial, corpus, tmp_path, **options)
+    with pytest.raises(OSError, match="No space left"):  # not: interrupted, with a checkpoint
+        run(trial, corpus, tmp_path, stop_after=3)
+
+
+def test_the_result_says_where_the_time_went(trial, corpus, tmp_path):
+    result, recorder = run(trial, corpus, tmp_path, keep="all")
+    timing = result["timing"]
+    seconds = sorted(trial.batch_tokens / row["tokens_per_s"] for row in recorder.rows)
+    assert (
+        seconds[0]
+        <= timing["step_s"]["p5"]
+        <= timing["step_s"]["p50"]
+        <= timing["step_s"]["p95"]
+        <= seconds[-1]
+    )
+    assert 0 < timing["data_s"] < result["wall_s"]
+    assert timing["evaluation_s"] > 0
+    assert timing["checkpoints_s"] > 0
+    assert (timing["mfu"], timing["allocated_bytes"]) == (None, None)  # of a CPU no peak is stated
 
 
 def _fail(*_):

@@ -34,7 +34,7 @@ from scalevec.model.trunks import branch_step, trunk_id
 from support import BATCH_TOKENS, MemoryRecorder
 
 SCHEDULE = ScheduleConfig("wsd", warmup_tokens=4 * BATCH_TOKENS)
-TIMES = ("wall_s", "tokens_per_s", "peak_memory_bytes")
+TIMES = ("wall_s", "tokens_per_s", "timing", "peak_memory_bytes")
 
 
 @pytest.fixture

@@ -356,7 +356,7 @@ def test_a_forked_worker_trains_and_records_what_a_fresh_one_does(finished_sweep
     command = worker_command(runs, trial.trial_id, RunOptions(), "")
     subprocess.run(command, env=worker_environment(), check=True, capture_output=True)
     again, (other, *_) = trial.result(), trial.environments()
-    timed = {"wall_s", "tokens_per_s", "peak_memory_bytes"}
+    timed = {"wall_s", "tokens_per_s", "timing", "peak_memory_bytes"}
     assert {k: v for k, v in again.items() if k not in timed} == {
         k: v for k, v in result.items() if k not in timed
     }
