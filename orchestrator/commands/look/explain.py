@@ -12,6 +12,7 @@ from scalevec.orchestrator.attempts.retry_policy import FAULTS
 from scalevec.orchestrator.cli import completion
 from scalevec.orchestrator.cli.options import RUNS, Runs
 from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.commands.look.accounts import account_lines, accounts
 from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sources.records import environments_of, members_or_none, tuning_choices
 from scalevec.orchestrator.sources.sources import with_index
@@ -65,6 +66,7 @@ def explanation(directory: RunDirectory, runs_dir: Path) -> Record:
         "attempts": _attempts(directory),
         "job": readable(directory.job, None, "the newest job is left out"),
         "result": result,
+        "accounts": accounts(trial["semantic"], result),
     }
 
 
@@ -176,6 +178,7 @@ def _code(record: Mapping[str, Any]) -> Record:
 
 def _lines(record: Record) -> Iterator[str]:
     yield from _head(record)
+    yield from account_lines(record["accounts"])
     for member in record["members_of"]:
         yield from _membership(member)
     yield from _neighbour(record["nearest"])
