@@ -42,12 +42,15 @@ def evaluate(
     sequence_length: int,
     batch_sequences: int,
     say: Callable[[str], None] = print,
+    *,
+    in_step: bool = False,
 ) -> Evaluation:
     """The loss of ``model`` over every target of ``tokens``, each counted once.
 
     Windows do not overlap, so a token sees at most the ``sequence_length`` tokens before it. At most
     ``batch_sequences`` are taken at a time; where they do not fit into memory half as many are, and ``say``
-    is told. Raises what the device does where one sequence does not fit.
+    is told. Raises what the device does where one sequence does not fit, and where processes have to take the
+    same batches (``in_step``), of which one alone may lack memory.
     """
     sums: list[float] = []
     counts: list[int] = []
@@ -56,7 +59,7 @@ def evaluate(
         done = 0
         while done < len(inputs):
             part = inputs[done : done + at_once], targets[done : done + at_once]
-            of_part = _sums(model, part)
+            of_part = _sums(model, part, least=at_once if in_step else 1)
             if of_part is None:
                 at_once = len(part[0]) // 2
                 release_unused(model.embedding.device)
@@ -68,14 +71,17 @@ def evaluate(
     return _evaluation(sums, counts)
 
 
-def _sums(model: Transformer, batch: Batch) -> list[float] | None:
-    """The summed losses of each sequence; None where the batch does not fit into memory but half might."""
+def _sums(model: Transformer, batch: Batch, least: int) -> list[float] | None:
+    """The summed losses of each sequence; None where the batch does not fit into memory but half might.
+
+    Batches of ``least`` sequences or fewer are not taken in halves.
+    """
     inputs, targets = (part.to(model.embedding.device) for part in batch)
     try:
         sums: list[float] = model.token_losses(inputs, targets).double().sum(1).tolist()
         return sums
     except (RuntimeError, MemoryError) as problem:
-        if not is_out_of_memory(problem) or len(inputs) == 1:
+        if not is_out_of_memory(problem) or len(inputs) <= least:
             raise
         return None
 

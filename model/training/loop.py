@@ -236,8 +236,8 @@ class TrainingRun:
         tokens = self.corpus.split(split)[: most + 1 if most else None]
         at_once, started = self.options.evaluated_at_once(self.trial), time.monotonic()
         with self.autocast():
-            length = self.trial.sequence_length
-            evaluation = evaluate(self.model, tokens, length, at_once, self.recorder.say)
+            length, say, in_step = self.trial.sequence_length, self.recorder.say, self.options.shard
+            evaluation = evaluate(self.model, tokens, length, at_once, say, in_step=in_step)
         self.progress.evaluation_s += time.monotonic() - started
         return evaluation
 

@@ -111,6 +111,13 @@ def test_an_evaluation_of_which_no_sequence_fits_says_so(model):
         evaluate(Small(model, 0, torch.OutOfMemoryError()), text(100), LENGTH, 2, print)
 
 
+def test_processes_that_have_to_take_the_same_batches_do_not_halve_them_each_for_itself(model):
+    small = Small(model, 5, torch.OutOfMemoryError())
+    with pytest.raises(torch.OutOfMemoryError):
+        evaluate(small, text(40 * LENGTH + 1), LENGTH, 16, print, in_step=True)
+    assert small.asked == [16]
+
+
 def test_another_error_of_an_evaluation_is_not_taken_for_a_lack_of_memory(model):
     small = Small(model, 0, RuntimeError("shapes differ"))
     with pytest.raises(RuntimeError, match="shapes differ"):

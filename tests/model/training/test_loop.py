@@ -312,5 +312,5 @@ def test_the_result_says_where_the_time_went(trial, corpus, tmp_path):
     assert (timing["mfu"], timing["allocated_bytes"]) == (None, None)  # of a CPU no peak is stated
 
 
-def _fail(*_):
+def _fail(*_, **__):
     raise RuntimeError("the evaluation was lost")
