@@ -242,7 +242,8 @@ prepare(CorpusConfig("text", "bytes", 256, (sys.argv[1],)), Path(sys.argv[2]), d
 
 
 def test_a_killed_preparation_is_said_and_done_again(text_file: Path, corpora: Path) -> None:
-    killed = subprocess.run([sys.executable, "-c", PREPARE_AND_DIE, text_file, corpora], check=False)
+    command = [sys.executable, "-c", PREPARE_AND_DIE, text_file, corpora]
+    killed = subprocess.run(command, check=False, env=os.environ | {"TMPDIR": str(text_file.parent)})
     assert killed.returncode == -signal.SIGKILL
     (leftover,) = corpora.iterdir()
     assert leftover.name.endswith(".partial")

@@ -282,14 +282,15 @@ def test_files_that_change_while_they_are_read_are_noticed(
     assert not (tmp_path / "corpora").exists()
 
 
-def test_text_that_is_damaged_while_it_waits_is_noticed(tmp_path: Path) -> None:
+def test_text_that_is_damaged_while_it_waits_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     pattern = write_documents(tmp_path, "text", "all", DOCUMENTS)
-    before = set(Path(tempfile.gettempdir()).glob("scalevec-*"))
 
     def damage(message: str) -> None:
         if message.startswith("corpus "):
-            (folder,) = set(Path(tempfile.gettempdir()).glob("scalevec-*")) - before
-            (text,) = folder.glob("**/0.text")
+            (text,) = tmp_path.glob("scalevec-*/**/0.text")
             text.write_bytes(text.read_bytes()[::-1])
 
     with pytest.raises(CorpusError, match=r"what was read of the corpus is damaged; remove .* again"):
