@@ -183,9 +183,9 @@ def test_a_request_to_stop_that_reaches_the_server_too_does_not_end_it(log, numb
         with closing(WaitingWorker(server)) as worker:
             os.kill(server._process.pid, number)
             assert process_lives(worker.identity)
-            os.kill(worker.identity["pid"], number)
+            os.kill(worker.identity["pid"], signal.SIGTERM)
             wait_for(worker.process.ended)
-        assert worker.process.exit_code != 0
+        assert worker.process.exit_code == -signal.SIGTERM
         assert not server.gone
 
 
