@@ -182,9 +182,11 @@ def without_network(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
 
 
-def test_without_a_network_a_tokenizer_of_the_hub_is_out_of_reach(without_network, scalevec, tmp_path):
+def test_without_a_network_a_tokenizer_of_the_hub_is_out_of_reach(
+    without_network, scalevec_process, tmp_path
+):
     (tmp_path / "a.txt").write_text("text")
-    done = scalevec(
+    done = scalevec_process(
         "corpus", "fingerprint", "--corpus", "{source: text, files: [a.txt], tokenizer: {hub: me/it}}"
     )
     assert done.returncode == 3, done.stderr
