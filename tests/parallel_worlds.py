@@ -1,14 +1,20 @@
-"""Worlds of several processes: each is forked, trains in float64 or float32, and leaves what it has found."""
+"""Worlds of several processes: each trains in float64 or float32, and leaves what it has seen."""
 
 import json
+import multiprocessing
 import os
+import socket
+import sys
 import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache, partial
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from scalevec.model.config import (
@@ -56,39 +62,53 @@ def small_trial(
     )
 
 
-def forked(rank: int, work: Callable[[], Any], folder: Path) -> int:
-    """A process that does ``work`` and leaves what it returns, as JSON, in ``folder``."""
-    child = os.fork()
-    if child:
-        return child
-    code = 1
+LOADED_BY_SHARDING = ("torch._dynamo", "torch._inductor")
+Work = Callable[[World], Any]
+"""What a rank does; it and what it holds can be pickled."""
+
+
+@cache
+def _clean() -> Any:
+    """Starts processes from one that has only imported: forks of this one would lack its threads."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, *LOADED_BY_SHARDING])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        ensure_running()
+    return context
+
+
+def _be_rank(
+    seat: Seat, listener: socket.socket | None, port: int, work: Work, folder: Path, shard: bool
+) -> None:
+    torch.set_num_threads(1)
     try:
-        torch.set_num_threads(1)
-        (folder / f"{rank}.json").write_text(json.dumps(work()))
-        code = 0
-    except Exception:  # noqa: BLE001 (for the parent)
-        (folder / f"{rank}.txt").write_text(traceback.format_exc())
+        store = store_at("127.0.0.1", port, seat) if listener is None else hosted(listener, seat)
+        meet(store, seat)
+        world = (ShardedProcessGroup if shard else ProcessGroup)(store, seat.rank, seat.size, "cpu")
+        (folder / f"{seat.rank}.json").write_text(json.dumps(work(world)))
+    except Exception:
+        (folder / f"{seat.rank}.txt").write_text(traceback.format_exc())
+        raise
     finally:
-        os._exit(code)
+        os._exit(0 if (folder / f"{seat.rank}.json").exists() else 1)
 
 
-def world_of(size: int, work: Callable[[World], Any], folder: Path, *, shard: bool = False) -> list[Any]:
+def world_of(size: int, work: Work, folder: Path, *, shard: bool = False) -> list[Any]:
     """What ``work`` returns at each rank of a world of ``size``."""
     folder.mkdir(parents=True, exist_ok=True)
     listener = listening("127.0.0.1")
     port = listener.getsockname()[1]
-
-    def at(rank: int) -> Any:
-        seat = Seat(rank, size, {}, limit_s=60)
-        store = hosted(listener, seat) if rank == 0 else store_at("127.0.0.1", port, seat)
-        meet(store, seat)
-        return work((ShardedProcessGroup if shard else ProcessGroup)(store, rank, size, "cpu"))
-
-    children = [forked(rank, lambda rank=rank: at(rank), folder) for rank in range(size)]
+    ranks = []
+    for rank in range(size):
+        arguments = (Seat(rank, size, {}, limit_s=60), None if rank else listener, port, work, folder, shard)
+        ranks.append(_clean().Process(target=_be_rank, args=arguments))
+        ranks[-1].start()
     listener.close()
-    codes = [os.waitpid(child, 0)[1] for child in children]
+    for process in ranks:
+        process.join()
     errors = [path.read_text() for path in sorted(folder.glob("*.txt"))]
-    assert codes == [0] * size, "\n".join(errors)
+    assert [process.exitcode for process in ranks] == [0] * size, "\n".join(errors)
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(size)]
 
 
@@ -131,11 +151,15 @@ def together(
 ) -> list[dict[str, Any]]:
     """As :func:`trained`, at each rank of a world of ``size``."""
     folder = checkpoints.with_name(f"{checkpoints.name}-{time.monotonic_ns()}")
-
-    def work(world: World) -> dict[str, Any]:
-        return trained(trial, corpus, checkpoints, world, shard=shard, **options)
-
+    work = partial(trained, trial, corpus, checkpoints, shard=shard, **options)
     return world_of(size, work, folder, shard=shard)
+
+
+def stopped_by_the_follower(trial: Trial, corpus: Corpus, checkpoints: Path, world: World) -> dict[str, Any]:
+    """As :func:`trained`, where rank 1 alone is asked to stop, after its second step."""
+    asked = iter([False, True])
+    recorder = SilentRecorder(lambda: next(asked)) if world.rank == 1 else None
+    return trained(trial, corpus, checkpoints, world, recorder=recorder)
 
 
 def losses(run: dict[str, Any]) -> list[float]:

@@ -1,12 +1,10 @@
 """Ranks that do not come, or that come to train something else, are named with their hosts."""
 
-import json
-import os
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from parallel_worlds import forked
 from scalevec.model.training.parallel.meeting import (
     NobodyCameError,
     Seat,
@@ -42,21 +40,21 @@ def test_a_rank_that_finds_nobody_names_the_place():
 
 
 @pytest.mark.parametrize("name", ["code", "corpus", "device"])
-def test_a_rank_with_another_trait_is_refused_by_name(name, tmp_path):
+def test_a_rank_with_another_trait_is_refused_by_name(name):
     listener, port = a_listener()
     traits = {"code": "c1", "corpus": "t1", "device": "H100"}
     seat = Seat(0, 2, traits, limit_s=20)
 
     def other():
-        theirs = Seat(1, 2, {**traits, name: "another"}, limit_s=20)
+        unlike = Seat(1, 2, {**traits, name: "another"}, limit_s=20)
         with pytest.raises(UnlikeRanksError) as failure:
-            meet(store_at("127.0.0.1", port, theirs), theirs)
+            meet(store_at("127.0.0.1", port, unlike), unlike)
         return str(failure.value)
 
-    child = forked(1, other, tmp_path)
-    with pytest.raises(UnlikeRanksError) as failure:
-        meet(hosted(listener, seat), seat)
+    with ThreadPoolExecutor(1) as threads:
+        theirs = threads.submit(other)
+        with pytest.raises(UnlikeRanksError) as failure:
+            meet(hosted(listener, seat), seat)
     refusal = f"need the same {name}: rank 1 on {HOST} has another, rank 0 on {HOST} has {traits[name]}"
     assert str(failure.value) == f"the ranks of a trial {refusal}"
-    assert os.waitpid(child, 0)[1] == 0
-    assert json.loads((tmp_path / "1.json").read_text()) == str(failure.value)
+    assert theirs.result() == str(failure.value)

@@ -1,11 +1,12 @@
 """Several processes train what one does: the same batch, the same step, the same losses."""
 
+from functools import partial
+
 import pytest
 
-from parallel_worlds import losses, small_trial, together, trained, world_of
+from parallel_worlds import losses, small_trial, stopped_by_the_follower, together, trained, world_of
 from scalevec.model.training.checkpoints.folder import newest_step
 from scalevec.model.training.parallel.shared_matrices import owners_of
-from scalevec.model.training.recorder import SilentRecorder
 
 
 @pytest.mark.parametrize(("optimizer", "experts"), [("adamw", None), ("adamw", "loss"), ("muon", "bias")])
@@ -56,13 +57,7 @@ def test_micro_batches_are_of_each_rank(corpus, tmp_path):
 
 
 def test_a_stop_that_one_rank_alone_is_asked_for_stops_all_at_one_step(corpus, tmp_path):
-    trial = small_trial(corpus)
-
-    def work(world):
-        asked = iter([False, True])
-        recorder = SilentRecorder(lambda: next(asked)) if world.rank == 1 else None
-        return trained(trial, corpus, tmp_path / "kept", world, recorder=recorder)
-
+    work = partial(stopped_by_the_follower, small_trial(corpus), corpus, tmp_path / "kept")
     leader, follower = world_of(2, work, tmp_path / "world")
     assert leader["result"] is follower["result"] is None
     assert len(leader["rows"]) == newest_step(tmp_path / "kept") == 2
