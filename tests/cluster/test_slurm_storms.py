@@ -15,7 +15,7 @@ import pytest
 
 from campaign import Campaign, kill_the_scheduler, killed
 from cluster.slurm_daemons import SlurmCluster, until
-from cluster.test_slurm_training import workers_with_attempt
+from cluster.test_slurm_training import workers_of, workers_with_attempt
 from hold import hold, release
 from scalevec.orchestrator.executors.slurm.silence import TOLD_AFTER_S
 from scalevec.results.run_directory import RunDirectory
@@ -154,6 +154,15 @@ def assert_whole(campaign: Campaign, undisturbed: Campaign, slurm: SlurmCluster)
     campaign.assert_whole({trial.trial_id: losses[trial.trial_id] for trial in campaign.trials()})
 
 
+def drop_what_only_slurm_believes(campaign: Campaign, slurm: SlurmCluster) -> None:
+    """End what a slurmctld that was killed takes for running, though nothing of it is left on its node.
+
+    It saves its state every few seconds, and asks the nodes for their jobs every few minutes.
+    """
+    until(lambda: not workers_of(campaign.folder), "no worker is left", campaign.log)
+    slurm.run("scancel", "--state=RUNNING", "--user=root")
+
+
 def test_each_job_is_requeued_three_times_while_the_scheduler_is_killed_five_times(
     slurm_commands, tmp_path, text_files, undisturbed
 ):
@@ -253,6 +262,8 @@ def test_an_outage_is_waited_out(slurm_commands, folder, commands, text_files, u
             release(folder)
             time.sleep(OUTAGE_S)
         until_done(campaign)
+        if what == "slurmctld":
+            drop_what_only_slurm_believes(campaign, slurm_commands)
         assert_whole(campaign, undisturbed, slurm_commands)
         watched_too_long = what in WATCHED and OUTAGE_S > TOLD_AFTER_S
         assert ("SLURM has not answered for 1 min" in campaign.log()) == watched_too_long, campaign.log()
@@ -267,4 +278,5 @@ def test_a_slurm_that_forgets_what_it_started_is_outlived(slurm_commands, folder
         with stopped(slurm_commands, folder, "slurmctld"):
             pass
         until_done(campaign)
+        drop_what_only_slurm_believes(campaign, slurm_commands)
         assert_whole(campaign, undisturbed, slurm_commands)
