@@ -1,6 +1,7 @@
 """``scalevec plan``: every trial of a sweep and what it will cost, before anything is spent."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,18 +57,8 @@ def plan(
         return Result(analysis.to_dict(), analysis.text)
     keeps_jobs, at_a_time = EXECUTORS[name].keeps_jobs, run.profile.max_parallel or placement.jobs
     is_prepared = run.corpus_facts.fingerprint != NOT_PREPARED
-    return Result(
-        trials if is_prepared else without_identity(trials),
-        lambda: plan_text(
-            run,
-            trials,
-            at_a_time,
-            figure,
-            every_trial=every_trial,
-            width=terminal_width(),
-            in_queue=keeps_jobs,
-        ),
-    )
+    shown = partial(plan_text, run, trials, at_a_time, figure, every_trial=every_trial, in_queue=keeps_jobs)
+    return Result(trials if is_prepared else without_identity(trials), lambda: shown(width=terminal_width()))
 
 
 def _run_to_plan(
