@@ -115,10 +115,11 @@ class Damaged:
         return [f"{', '.join(self.done)}: {problem}" for problem in problems]
 
     def _problems(self, command: str) -> list[str]:
-        # The processor's time, whatever else the machine does.
-        began = time.process_time()
+        # The processor's time, whatever else the machine does, and memory beyond what earlier tests left.
+        began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         code, text = self.call(command)
-        took_s, used = time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        took_s = time.process_time() - began
+        used = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
         faults = [line for line in text.splitlines() if "internal error" in line or "Traceback" in line]
         faults += [f"exit code {code}: {text[-300:]}"] if code not in (Exit.DONE, Exit.INVALID_INPUT) else []
         faults += ["escape sequences"] if "\x1b" in text and not command.startswith("results") else []

@@ -202,7 +202,7 @@ def fault_of(number: int, folder: Path) -> str:
         old.unlink()
     arguments = odd_command(draw, odd_table(draw, folder))
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
-    began = time.process_time()
+    began, before = time.process_time(), _peak_bytes()
     code: object = None
     with redirect_stdout(out), redirect_stderr(err), patch("sys.argv", ["scalevec", *arguments]):
         try:
@@ -212,11 +212,17 @@ def fault_of(number: int, folder: Path) -> str:
         except BaseException as error:  # noqa: BLE001 (that is what is looked for)
             code = f"{type(error).__name__}: {error}"
     took = time.process_time() - began
-    problems = list(_problems(code, err.getvalue(), took))
+    # Beyond what earlier tests of this process left.
+    grown = _peak_bytes() - before
+    problems = list(_problems(code, err.getvalue(), took, grown))
     return f"table {number}: {' '.join(arguments)[:300]}: {'; '.join(problems)}" if problems else ""
 
 
-def _problems(code: object, message: str, took: float) -> Iterator[str]:
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _problems(code: object, message: str, took: float, grown: int) -> Iterator[str]:
     if code not in (0, 2):
         yield f"exit {code}: {message[-500:]}"
     if "Traceback" in message or "internal error" in message:
@@ -225,5 +231,5 @@ def _problems(code: object, message: str, took: float) -> Iterator[str]:
         yield f"a message of {len(message)} characters"
     if took > LONGEST_S:
         yield f"{took:.1f} s"
-    if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > MOST_BYTES:
+    if grown > MOST_BYTES:
         yield "more than 1 GiB"
