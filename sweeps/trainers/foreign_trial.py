@@ -1,0 +1,135 @@
+"""A trial that other people's code trains, fully specified; frozen dataclasses that a run directory keeps."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from scalevec.model.fields import from_dict, to_dict
+from scalevec.model.identity import IDENTITY_VERSION, digest
+
+UNITS = ("nats", "bits", "bits-per-byte", "perplexity")
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What of the trainer's output is which number. It is part of the identity: another key is another loss.
+
+    metrics: JSON-lines or CSV file of one row for each log step, relative to ``{out}``; empty: none.
+    pattern: regular expression with named groups (``step``, ``loss``, ...) for lines of standard output,
+        in place of a file.
+    result: JSON file of the terminal numbers, relative to ``{out}``; empty: the last row of the metrics.
+    best: whether the smallest loss of the rows counts instead of the last.
+    step, loss, loss_validation, tokens: keys of a row and of the result; empty: there is none.
+    unit: of all losses, one of UNITS; bytes_per_token is needed for ``bits-per-byte``.
+    vocabulary: size, 0 where it is not declared; the first loss is held against its logarithm.
+    """
+
+    metrics: str = ""
+    pattern: str = ""
+    result: str = ""
+    best: bool = False
+    step: str = "step"
+    loss: str = "loss"
+    loss_validation: str = ""
+    training_loss: str = ""
+    tokens: str = ""
+    unit: str = "nats"
+    bytes_per_token: float = 0.0
+    vocabulary: int = 0
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file of the trainer, by its path relative to the sweep file's folder."""
+
+    path: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """What trains: a command or a Python function, and the content of its files.
+
+    command: argv, in which the trial's fields have been filled in; what only an attempt knows still stands
+        there: ``{seed}``, ``{seed_index}``, ``{out}``, ``{trial_json}``, ``{gpus}``, ``{node_rank}``,
+        ``{master}``.
+    function: ``package.module:function``, in place of a command.
+    files: the files that the identity rests on; empty where ``code_version`` stands for their content.
+    """
+
+    command: tuple[str, ...] = ()
+    function: str = ""
+    files: tuple[SourceFile, ...] = ()
+    code_version: str = ""
+    readings: Readings = Readings()
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How an attempt at a trainer's trial stops and goes on; no part of the identity.
+
+    folder: absolute path of the sweep file's folder: the working directory.
+    stop_signal: what asks the command to stop. stop_exit: the exit code by which it says that it will go on.
+    checkpoint: pattern of files below ``{out}`` that an attempt goes on from; empty: it begins anew.
+    resume: arguments that are added where there is a checkpoint.
+    scheduler_variables: whether the command sees ``SLURM_*``.
+    """
+
+    folder: str = ""
+    stop_signal: str = "SIGUSR2"
+    stop_exit: int = 75
+    checkpoint: str = ""
+    resume: tuple[str, ...] = ()
+    scheduler_variables: bool = False
+
+
+@dataclass(frozen=True)
+class Value:
+    """A field of the trial by its name in the sweep file."""
+
+    name: str
+    value: str | int | float | bool
+
+
+@dataclass(frozen=True)
+class ForeignTrial:
+    """A trial of a foreign trainer.
+
+    values: every field that the sweep gives it (ladder, trial, grid, arm, tuned), by name, sorted.
+    n_params: N as the sweep says. tokens: to be trained on. stream: 64 hexadecimal digits that the integer
+        ``{seed}`` follows from; the arms of a cell share it.
+    """
+
+    trainer: Trainer
+    values: tuple[Value, ...]
+    n_params: int
+    tokens: int
+    seed: int
+    stream: str
+
+    def semantic_fields(self) -> dict[str, Any]:
+        """The fields that make the trial what it is, as plain JSON values."""
+        fields = to_dict(self, identity=True)
+        fields["values"] = {value.name: value.value for value in self.values}
+        return fields | {"identity_version": IDENTITY_VERSION}
+
+    @property
+    def trial_id(self) -> str:
+        """SHA-256 (64 hexadecimal digits) of the canonical JSON of :meth:`semantic_fields`."""
+        return digest(self.semantic_fields())
+
+    @property
+    def seed_value(self) -> int:
+        """The integer ``{seed}``, 0 to 2**31 - 1."""
+        return int(self.stream[:16], 16) % 2**31
+
+
+def foreign_trial(fields: dict[str, Any]) -> ForeignTrial:
+    """The trial that :meth:`ForeignTrial.semantic_fields` described. Raises ``ConfigurationError``."""
+    known = {name: value for name, value in fields.items() if name != "identity_version"}
+    values = tuple(Value(name, value) for name, value in sorted(fields["values"].items()))
+    return replace(from_dict(ForeignTrial, known | {"values": []}), values=values)
+
+
+def is_foreign(fields: dict[str, Any]) -> bool:
+    """Whether the semantic ``fields`` are those of a foreign trainer's trial."""
+    return "trainer" in fields
