@@ -95,6 +95,10 @@ Retrain = Annotated[
     bool, typer.Option("--anew", help="Train again what has results of an earlier identity version.")
 ]
 
+Trusted = Annotated[
+    bool, typer.Option("--trust", help="Run the sweep's own code (plugins, trainer) without asking.")
+]
+
 
 @dataclass(frozen=True)
 class Placement:

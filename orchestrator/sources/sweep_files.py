@@ -41,6 +41,11 @@ def load_sweep(source: str, runs_dir: Path, *, look_for_files: bool = True) -> "
     return read(read_text(text, str(path), origin), look_for_files=look_for_files)
 
 
+def own_code(sweep: "Sweep") -> dict[str, bytes]:  # noqa: ARG001
+    """The code that ``sweep`` brings along, by file: what is run only where a person agreed to it."""
+    return {}
+
+
 def _text(path: Path, content: bytes) -> str:
     try:
         return content.decode()

@@ -40,14 +40,17 @@ def submitted(executor: Executor, site: Site) -> str | None:
     return next(iter(sorted(executor.adopt(numbers), key=numbers.index)), None) if numbers else None
 
 
-def submit(keeper: Executor, site: Site, sweep: str, profile: str | None, *, executor: str) -> str:
+def submit(
+    keeper: Executor, site: Site, sweep: str, profile: str | None, *, executor: str, trusted: str = ""
+) -> str:
     """Queue the controller of the sweep with the file or name ``sweep``; return the job's number.
 
-    ``keeper`` runs it, and it sends the trials to ``executor``. Raises what ``Executor.submit`` raises.
+    ``keeper`` runs it, and it sends the trials to ``executor``. ``trusted`` is the digest of the sweep's own
+    code that a person agreed to. Raises what ``Executor.submit`` raises.
     """
     directory = directory_of(site.runs_dir, site.sweep)
     directory.path.mkdir(parents=True, exist_ok=True)
-    words = command_of(executor, site, sweep, profile)
+    words = command_of(executor, site, sweep, profile, trusted)
     name = hashlib.sha256(str(directory.path).encode()).hexdigest()
     request = site_of_controller(site).profile.request(RUNG, REQUEST)
     job = Job(name, words, directory.path, f"controller of {site.sweep}", rung=RUNG, request=request)
@@ -84,14 +87,18 @@ def end_of(directory: RunDirectory, number: str) -> dict[str, Any] | None:
     return next((dict(event) for event in ends if event["state"] in ("completed", "failed")), None)
 
 
-def command_of(executor: str, site: Site, sweep: str, profile: str | None) -> tuple[str, ...]:
+def command_of(
+    executor: str, site: Site, sweep: str, profile: str | None, trusted: str = ""
+) -> tuple[str, ...]:
     """Return what the controller runs; a file is named by its absolute path."""
     options = ("--runs", str(site.runs_dir.resolve()), "--executor", executor)
     named = ("--profile", profile) if profile else ()
+    agreed = ("--trusted", trusted) if trusted else ()
     return (
         *PYTHON_MODULE,
         "scalevec.orchestrator.commands.run.controller_job",
         _resolved(sweep),
         *options,
         *named,
+        *agreed,
     )

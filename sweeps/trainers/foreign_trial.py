@@ -69,7 +69,7 @@ class Protocol:
 
     folder: absolute path of the sweep file's folder: the working directory.
     stop_signal: what asks the command to stop. stop_exit: the exit code by which it says that it will go on.
-    checkpoint: pattern of files below ``{out}`` that an attempt goes on from; empty: it begins anew.
+    checkpoint: pattern of files below ``{out}`` that an attempt goes on from; empty: it starts over.
     resume: arguments that are added where there is a checkpoint.
     scheduler_variables: whether the command sees ``SLURM_*``.
     """

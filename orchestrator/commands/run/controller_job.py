@@ -18,13 +18,16 @@ from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.scheduling.patience import Patience
 from scalevec.orchestrator.sources.sweep_files import sweep_folder
 from scalevec.orchestrator.sweep import controller
+from scalevec.orchestrator.trust import NO_TRUST, Trust
 from scalevec.results.sweep_folder import SweepFolder
 
 PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN)
 """Errors of a full disk, and of a file server that is away."""
 
 
-def run_patiently(source: str, runs_dir: Path, placement: Placement, again: str) -> Exit:
+def run_patiently(
+    source: str, runs_dir: Path, placement: Placement, again: str, trust: Trust = NO_TRUST
+) -> Exit:
     """Run the sweep to its end, over and over where something stands in the way that passes.
 
     A sweep that was cancelled is left alone: only a person's command brings it back.
@@ -36,7 +39,8 @@ def run_patiently(source: str, runs_dir: Path, placement: Placement, again: str)
             note(f"sweep {folder.name} was cancelled; nothing is sent. To run it again: {again}")
             return Exit.SOME_FAILED
         try:
-            return run_sweep(source, runs_dir, placement, again=again, by_hand=False).write()
+            run = run_sweep(source, runs_dir, placement, again=again, by_hand=False, trust=trust)
+            return run.write()
         except (TryLaterError, OSError) as problem:
             if isinstance(problem, OSError) and problem.errno not in PASSING:
                 raise
@@ -52,11 +56,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--executor", required=True)
     parser.add_argument("--profile")
+    parser.add_argument("--trusted", default="", help="digest of the sweep's own code that was agreed to")
     parser.add_argument("source")
     values = parser.parse_args(arguments)
     again = command("submit", values.source, values.runs, profile=values.profile)
     try:
-        code = run_patiently(values.source, values.runs, Placement(values.executor, values.profile), again)
+        placement, trust = Placement(values.executor, values.profile), Trust(sent=values.trusted)
+        code = run_patiently(values.source, values.runs, placement, again, trust)
         words = ""
     except Exception as error:  # noqa: BLE001 (the last place where a person can be told)
         words, code = explain(error)

@@ -23,6 +23,7 @@ from scalevec.orchestrator.cli.options import (
     Runs,
     Sweep,
     TrialsWhere,
+    Trusted,
 )
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.look.status import states_text
@@ -38,7 +39,8 @@ from scalevec.orchestrator.progress import counted, note
 from scalevec.orchestrator.scheduling.ownership import owned
 from scalevec.orchestrator.scheduling.patience import Patience
 from scalevec.orchestrator.sources.sources import check_named_store, states_of
-from scalevec.orchestrator.sources.sweep_files import load_sweep
+from scalevec.orchestrator.sources.sweep_files import load_sweep, own_code
+from scalevec.orchestrator.trust import NO_TRUST, Trust, require_trust
 from scalevec.results.run_directory import RESULT_STATES
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ def run(
     retune: Annotated[bool, typer.Option("--retune", help="Choose tuned values again.")] = False,
     where: TrialsWhere = None,
     retrain: Retrain = False,
+    trust: Trusted = False,
     as_json: AsJson = False,
 ) -> Result:
     """Run what is missing of a sweep until it is done; safe to stop and repeat."""
@@ -78,6 +81,7 @@ def run(
                 where=where,
                 retrain=retrain,
                 by_hand=by_hand,
+                trust=Trust(trust),
             )
         except CheckInterruptedError as problem:
             patience.refused(str(problem))
@@ -95,6 +99,7 @@ def run_sweep(
     where: str | None = None,
     retrain: bool = False,
     by_hand: bool = True,
+    trust: Trust = NO_TRUST,
 ) -> Result:
     """Run what is missing; ``again`` is the command that goes on where this one is stopped.
 
@@ -106,6 +111,8 @@ def run_sweep(
     sweep = load_sweep(source, runs_dir)
     check_named_store(runs_dir)
     name, site = site_of(sweep, runs_dir, placement)
+    if not EXECUTORS[name].simulates:
+        require_trust(source, own_code(sweep), trust)
     progress = progress_for(site.slots)
     try:
         # The executor is asked before the corpus is prepared: that may take long.

@@ -1,11 +1,21 @@
 """``scalevec submit``: a small job in the cluster that runs the sweep's stages."""
 
 from scalevec.orchestrator.cli.hints import command
-from scalevec.orchestrator.cli.options import RUNS, Executor, Placement, ProfileName, Retrain, Runs, Sweep
+from scalevec.orchestrator.cli.options import (
+    RUNS,
+    Executor,
+    Placement,
+    ProfileName,
+    Retrain,
+    Runs,
+    Sweep,
+    Trusted,
+)
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.run.machines import opened_executor, prepared_run, site_of
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.registry import EXECUTORS
+from scalevec.orchestrator.trust import Trust, require_trust
 
 
 def submit(
@@ -14,13 +24,14 @@ def submit(
     executor: Executor = None,
     profile: ProfileName = None,
     retrain: Retrain = False,
+    trust: Trusted = False,
 ) -> Result:
     """Submit a sweep to a cluster and exit (idempotent).
 
     Nothing is sent before all is valid.
     """
     from scalevec.orchestrator.progress import Progress
-    from scalevec.orchestrator.sources.sweep_files import load_sweep
+    from scalevec.orchestrator.sources.sweep_files import load_sweep, own_code
     from scalevec.orchestrator.sweep import controller
 
     sweep = load_sweep(source, runs_dir)
@@ -30,6 +41,7 @@ def submit(
         raise InvalidInputError(
             f"executor {name!r} cannot run detached; use `scalevec run`, or `--executor slurm` or `ray`"
         )
+    trusted = require_trust(source, own_code(sweep), Trust(trust))
     with opened_executor(keeper, controller.site_of_controller(site)) as cluster:
         run = prepared_run(name, sweep, site, Progress(site.slots), retrain=retrain)
         run.ask_again()
@@ -37,7 +49,7 @@ def submit(
         if not already:
             run.write_file()
             run.write_members(run.members())
-        number = already or controller.submit(cluster, site, source, profile, executor=name)
+        number = already or controller.submit(cluster, site, source, profile, executor=name, trusted=trusted)
     suggested = [command(verb, source, runs_dir) for verb in ("status", "collect", "cancel")]
     record = {"sweep": sweep.name, "job": number, "already_queued": bool(already), "next": suggested}
     text = f"{sweep.name}: controller {'already queued' if already else 'submitted'}, job {number}"

@@ -1,0 +1,107 @@
+"""A sweep's own code (plugins, a trainer) runs only once a person has agreed to exactly that content.
+
+What was agreed to is kept in ``trusted.json`` in the user's configuration folder, by the content's digest: a
+change asks again, a copy of the sweep elsewhere does not. What a trusted command sends (a controller) has the
+digest with it and asks nobody.
+"""
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from scalevec.model.identity import digest
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.progress import note
+from scalevec.results.files import CorruptRecordError, read_json_if_any, utc_now, write_atomic
+
+FILE_NAME = "trusted.json"
+MOST_LISTED = 20
+"""Pieces of content that a question lists; the rest are counted."""
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What a command was given: ``--trust``, or the digest that a trusted command sent it with."""
+
+    given: bool = False
+    sent: str | None = None
+
+
+NO_TRUST = Trust()
+
+
+def content_hash(contents: Mapping[str, bytes]) -> str:
+    """The digest (64 hex digits) of code by the name of each piece; empty where there is none."""
+    texts = {name: content.decode("latin-1") for name, content in contents.items()}
+    return digest(texts) if texts else ""
+
+
+def require_trust(sweep_file: str, contents: Mapping[str, bytes], trust: Trust = NO_TRUST) -> str:
+    """Return the digest of ``contents`` once a person has agreed that it runs.
+
+    Args:
+        sweep_file: The sweep that names the code, as a person knows it.
+        contents: What would run, by the name under which it is shown: a file, or words such as
+            ``command: python train.py``. Without any there is nothing to ask.
+        trust: What the command was given.
+
+    Raises:
+        InvalidInputError: Nobody agreed, or it is not what was sent; nothing was run.
+    """
+    name = content_hash(contents)
+    if not contents or name == trust.sent:
+        return name
+    if trust.sent is not None:
+        raise InvalidInputError(
+            f"{sweep_file}: its own code has changed since it was sent; to send it again: scalevec submit"
+        )
+    if trust.given or (name not in _trusted() and _agreed(sweep_file, contents, name)):
+        _remember(name, sweep_file)
+    return name
+
+
+def _agreed(sweep_file: str, contents: Mapping[str, bytes], name: str) -> bool:
+    listed = [f"  {piece} ({len(content):,} bytes)" for piece, content in contents.items()]
+    if len(listed) > MOST_LISTED:
+        listed[MOST_LISTED:] = [f"  ... and {len(listed) - MOST_LISTED} more"]
+    note("\n".join([f"{sweep_file} runs code of its own as you ({name[:12]}):", *listed]))
+    if not all(stream and stream.isatty() for stream in (sys.stdin, sys.stderr)):
+        raise InvalidInputError(f"{sweep_file}: its code is not trusted; nothing was run. To run it: --trust")
+    note("Run it? It is asked once for this content. [y/N]")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise InvalidInputError(f"{sweep_file}: its code is not trusted; nothing was run")
+    return True
+
+
+def _file() -> Path:
+    return platformdirs.user_config_path("scalevec") / FILE_NAME
+
+
+def _trusted() -> dict[str, object]:
+    """What was agreed to, by digest; nothing where another user could have written it."""
+    path = _file()
+    with suppress(OSError, CorruptRecordError):
+        state = path.stat()
+        if state.st_uid == os.getuid() and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return read_json_if_any(path, dict) or {}
+    return {}
+
+
+def _remember(name: str, sweep_file: str) -> None:
+    entry = {"sweep": str(Path(sweep_file).resolve()), "time": utc_now()}
+    content = json.dumps(_trusted() | {name: entry}, indent=1).encode()
+    path, before = _file(), os.umask(0o077)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, content)
+    except OSError as problem:
+        note(f"warning: {problem.strerror}: {path}; the next command will ask again")
+    finally:
+        os.umask(before)
