@@ -6,6 +6,7 @@ from cluster.slurm_daemons import until
 from contracts.bench import ProcessBench
 from contracts.executor_contract import collect
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
+from scalevec.orchestrator.executors.slurm import limits as slurm_limits
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 
 
@@ -65,7 +66,7 @@ def test_without_accounting_a_job_that_vanished_is_noticed(forgetful, slurm_with
 
 
 def test_the_cluster_says_how_large_an_array_may_be(slurm_commands):
-    assert slurm_queue.largest_array(slurm_queue.configuration()) == 101
+    assert slurm_limits.largest_array(slurm_queue.configuration()) == 101
 
 
 @pytest.fixture
@@ -93,6 +94,6 @@ def limited(slurm_commands):
         (Profile(account="physics", max_submitted=7), 7),
     ],
 )
-def test_no_more_jobs_are_submitted_than_the_accounting_lets_this_user_have(limited, profile, most):
-    limits = slurm_queue.limits_of_user(profile)
-    assert slurm_queue.most_submitted(slurm_queue.configuration(), profile, limits) == most
+def test_no_more_jobs_are_submitted_than_the_accounting_lets_this_user_have(limited, profile, most, tmp_path):
+    limits = slurm_limits.limits_of_user(profile, tmp_path / "kept.json")
+    assert slurm_limits.most_submitted(slurm_queue.configuration(), profile, limits) == most

@@ -1,18 +1,15 @@
 """What SLURM says of jobs and of limits: its commands, given as lists of arguments, and what they print."""
 
-import getpass
 import os
 import re
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
-from scalevec.orchestrator.executors.profiles import Profile
 
 PATIENCE_S = 60
 """Seconds that a command of SLURM may take."""
@@ -159,7 +156,7 @@ def queued(jobs: Collection[str]) -> dict[str, JobRow] | None:
         text = call("squeue", "--noheader", "--array", "--states=all", f"--Format={fields}", *_which(jobs))
     except SlurmCommandError as problem:
         return {} if "Invalid job id" in str(problem) else None
-    rows = map(_queue_row, _table(text, len(_SQUEUE_FIELDS)))
+    rows = map(_queue_row, table(text, len(_SQUEUE_FIELDS)))
     return {row.job: row for row in rows}
 
 
@@ -172,7 +169,7 @@ def number_of(name: str) -> str | None:
         text = call("squeue", "--noheader", "--states=all", f"--name={name}", "--Format=ArrayJobID:|,JobID:|")
     except SlurmCommandError as problem:
         raise TryLaterError(f"SLURM does not answer: {problem}") from None
-    numbers = [row[0] if row[0].isdecimal() else row[1] for row in _table(text, 2)]
+    numbers = [row[0] if row[0].isdecimal() else row[1] for row in table(text, 2)]
     return min(numbers, key=int, default=None)
 
 
@@ -185,11 +182,11 @@ def accounted(jobs: Collection[str]) -> dict[str, JobRow]:
         text = call("sacct", *options, f"--jobs={names}")
     except (SlurmCommandError, MissingRequirementError):
         return {}
-    rows = map(_accounting_row, _table(text, len(_SACCT_FIELDS)))
+    rows = map(_accounting_row, table(text, len(_SACCT_FIELDS)))
     return {row.job: row for row in rows}
 
 
-def _table(text: str, columns: int) -> list[list[str]]:
+def table(text: str, columns: int) -> list[list[str]]:
     """The rows of what a command of SLURM prints; shorter lines and what follows a row are left out."""
     rows = (line.split("|") for line in text.splitlines())
     return [row[:columns] for row in rows if len(row) >= columns]
@@ -263,84 +260,10 @@ def _scancel(*arguments: str) -> str | None:
     return None
 
 
-def largest_array(settings: Mapping[str, str]) -> int:
-    """How many tasks one array may have."""
-    limits = [int(settings.get("MaxArraySize", "1001"))]
-    limits += [int(n) for n in re.findall(r"max_array_tasks=(\d+)", settings.get("SchedulerParameters", ""))]
-    return max(1, min(limits))
-
-
-@dataclass(frozen=True)
-class SubmitLimit:
-    """The most jobs that this user may have in the queue under an ``account`` or a ``qos``.
-
-    It ``is_certain`` where it is known that the jobs in question are sent under that name.
-    """
-
-    field: str
-    name: str
-    most: int
-    is_certain: bool
-
-
-def most_submitted(settings: Mapping[str, str], profile: Profile, limits: Sequence[SubmitLimit]) -> int:
-    """How many jobs may be in the queue at a time.
-
-    The profile's word; else half of what the cluster holds, and below the ``limits`` that the accounting has
-    for this user, of which the controller's own job takes one.
-    """
-    if profile.max_submitted:
-        return profile.max_submitted
-    return max(
-        1, min([int(settings.get("MaxJobCount", "10000")) // 2, *(limit.most - 1 for limit in limits)])
-    )
-
-
-def limits_of_user(profile: Profile) -> list[SubmitLimit]:
-    """The limits of the associations and qualities of service that jobs would be submitted under.
-
-    None are asked for where the profile itself says how many jobs may wait.
-    """
-    if profile.max_submitted:
-        return []
-    asked = (profile, *profile.rungs.values())
-    accounts = {given.account for given in asked if given.account}
-    qualities = {given.qos: True for given in asked if given.qos}
-    user = f"user={getpass.getuser()}"
-    with ThreadPoolExecutor(2) as both:  # the first submission waits for the accounting
-        associations = both.submit(_accounting, "associations", "Account,DefaultQOS,MaxSubmitJobs", user)
-        of_qualities = both.submit(_accounting, "qos", "Name,MaxSubmitJobsPU,MaxSubmitJobsPA,GrpSubmit")
-    rows = associations.result()
-    limits: list[tuple[str, str, str, bool]] = []
-    for account, default, limit in rows:
-        if not accounts or account in accounts:
-            is_certain = len(rows) == 1 or len(accounts) == 1
-            if default:
-                qualities.setdefault(default, is_certain and not qualities)
-            limits.append(("account", account, limit, is_certain))
-    for name, *of_quality in of_qualities.result():
-        if name in qualities:
-            limits += [("qos", name, limit, qualities[name]) for limit in of_quality]
-    return [
-        SubmitLimit(field, name, int(limit), is_certain)
-        for field, name, limit, is_certain in limits
-        if limit.isdecimal()
-    ]
-
-
 def jobs_of_this_user() -> Counter[tuple[str, str]]:
     """How many jobs of this user wait or run, by account and by quality of service.
 
     Raises :class:`SlurmCommandError`.
     """
-    rows = _table(call("squeue", "--me", "--noheader", "--array", "--format=%a|%q"), 2)
+    rows = table(call("squeue", "--me", "--noheader", "--array", "--format=%a|%q"), 2)
     return Counter(pair for account, qos in rows for pair in (("account", account), ("qos", qos)))
-
-
-def _accounting(what: str, fields: str, *which: str) -> list[list[str]]:
-    """Rows that the accounting shows; none where there is no accounting, or none that answers."""
-    try:
-        text = call("sacctmgr", "--noheader", "--parsable2", "show", what, *which, f"format={fields}")
-    except (SlurmCommandError, MissingRequirementError):
-        return []
-    return _table(text, fields.count(",") + 1)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
-from scalevec.orchestrator.executors.slurm.queue import SubmitLimit
+from scalevec.orchestrator.executors.slurm.limits import SubmitLimit
 
 
 class QueueRoom:

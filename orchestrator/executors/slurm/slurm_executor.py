@@ -11,6 +11,7 @@ from pathlib import Path
 from scalevec.orchestrator.attempts.jobs import FORMER_NAME_NOTE, Job, WorkerExit, names_former_modules
 from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
 from scalevec.orchestrator.executors.base import Ended, Site
+from scalevec.orchestrator.executors.slurm import limits as slurm_limits
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm import unanswered
 from scalevec.orchestrator.executors.slurm.job_script import is_final, records_in
@@ -73,12 +74,13 @@ class SlurmExecutor:
     @cached_property
     def _limits(self) -> tuple[int, int]:
         """Jobs in the queue, and tasks in one array; asked for before the first submission."""
-        most_jobs = slurm_queue.most_submitted(self._settings, self.site.profile, self._limits_of_user)
-        return most_jobs, min(slurm_queue.largest_array(self._settings), most_jobs)
+        most_jobs = slurm_limits.most_submitted(self._settings, self.site.profile, self._limits_of_user)
+        return most_jobs, min(slurm_limits.largest_array(self._settings), most_jobs)
 
     @cached_property
-    def _limits_of_user(self) -> list[slurm_queue.SubmitLimit]:
-        return slurm_queue.limits_of_user(self.site.profile)
+    def _limits_of_user(self) -> list[slurm_limits.SubmitLimit]:
+        kept = slurm_limits.kept_in(self.site.runs_dir, self.cluster)
+        return slurm_limits.limits_of_user(self.site.profile, kept)
 
     @cached_property
     def _room(self) -> QueueRoom:

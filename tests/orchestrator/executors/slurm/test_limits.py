@@ -1,12 +1,15 @@
 """How many jobs may wait at a time: what profile, controller and accounting allow, without a SLURM."""
 
+import os
+import time
 from collections import Counter
 
 import pytest
 
 from scalevec.orchestrator.executors.profiles import Profile
+from scalevec.orchestrator.executors.slurm import limits as slurm_limits
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
-from scalevec.orchestrator.executors.slurm.queue import SubmitLimit
+from scalevec.orchestrator.executors.slurm.limits import SubmitLimit
 from scalevec.orchestrator.executors.slurm.room import QueueRoom
 
 ASSOCIATIONS = "ours|normal|41\nothers||11\n"
@@ -14,10 +17,23 @@ QUALITIES = "normal|31||\nlong|21||\n"
 
 
 @pytest.fixture
+def kept(tmp_path):
+    """The file in which the accounting's answer is kept."""
+    return slurm_limits.kept_in(tmp_path, "cluster")
+
+
+@pytest.fixture
 def accounting(monkeypatch):
-    """Two accounts of this user and two qualities of service, of which one is a default."""
+    """Two accounts of this user and two qualities of service, of which one is a default; what it is asked."""
     texts = {"associations": ASSOCIATIONS, "qos": QUALITIES}
-    monkeypatch.setattr(slurm_queue, "call", lambda *command: texts[command[4]])
+    asked = []
+
+    def call(*command):
+        asked.append(command[4])
+        return texts[command[4]]
+
+    monkeypatch.setattr(slurm_queue, "call", call)
+    return asked
 
 
 @pytest.fixture
@@ -30,8 +46,10 @@ def no_accounting(monkeypatch):
 
 @pytest.mark.usefixtures("no_accounting")
 @pytest.mark.parametrize(("settings", "most"), [({}, 5000), ({"MaxJobCount": "100"}, 50)])
-def test_without_an_accounting_half_of_what_the_cluster_holds_may_wait(settings, most):
-    assert slurm_queue.most_submitted(settings, Profile(), slurm_queue.limits_of_user(Profile())) == most
+def test_without_an_accounting_half_of_what_the_cluster_holds_may_wait(settings, most, kept):
+    assert (
+        slurm_limits.most_submitted(settings, Profile(), slurm_limits.limits_of_user(Profile(), kept)) == most
+    )
 
 
 @pytest.mark.usefixtures("accounting")
@@ -44,9 +62,35 @@ def test_without_an_accounting_half_of_what_the_cluster_holds_may_wait(settings,
         ({"max_submitted": 70}, 70),
     ],
 )
-def test_a_limit_of_the_user_leaves_one_for_the_controller_and_the_profile_has_the_last_word(profile, most):
+def test_a_limit_of_the_user_leaves_one_for_the_controller_and_the_profile_has_the_last_word(
+    profile, most, kept
+):
     given = Profile(**profile)
-    assert slurm_queue.most_submitted({}, given, slurm_queue.limits_of_user(given)) == most
+    assert slurm_limits.most_submitted({}, given, slurm_limits.limits_of_user(given, kept)) == most
+
+
+def test_the_accounting_is_asked_again_after_an_hour(accounting, kept):
+    limits = slurm_limits.limits_of_user(Profile(), kept)
+    assert slurm_limits.limits_of_user(Profile(), kept) == limits
+    assert sorted(accounting) == ["associations", "qos"]
+    earlier = time.time() - slurm_limits.KEPT_S - 1
+    os.utime(kept, (earlier, earlier))
+    assert slurm_limits.limits_of_user(Profile(), kept) == limits
+    assert len(accounting) == 4
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"associations": [["a"]], "qos": 3}'])
+def test_a_damaged_answer_is_asked_for_again(accounting, kept, content):
+    limits = slurm_limits.limits_of_user(Profile(), kept)
+    kept.write_text(content)
+    assert slurm_limits.limits_of_user(Profile(), kept) == limits
+    assert len(accounting) == 4
+
+
+@pytest.mark.usefixtures("no_accounting")
+def test_silence_is_not_kept(kept):
+    assert slurm_limits.limits_of_user(Profile(), kept) == []
+    assert not kept.exists()
 
 
 @pytest.fixture
