@@ -275,54 +275,79 @@ def _require_common_cells(all_pairs: list[Pairs], reference: str) -> None:
 def _comparison(
     trials: ComparedTrials, paired: PairedArm, evidence: Evidence, notes: list[str]
 ) -> Comparison:
+    """Everything but the answer on scale, which takes all arms together."""
     pairs = paired.pairs
     options = trials.options.with_loss(seeds_repeat=pairs.seeds_repeat)
     chosen = dataclasses.replace(options, level=paired.level(options.level))
-    dropped = dropped_trials(history_of(trials.source, DROPPED), [trials.reference, paired.arm])
-    plan = plan_of(paired, dropped)
-    verdict, reasons = decide(evidence)
-    basis = carried.sentence(pairs) if verdict in CLAIMS else []
+    of_laws, caveats = _from_laws(paired, evidence, chosen)
     left_out = trials.left_out([trials.reference, paired.arm])
-    of_arm = multipliers(pairs, chosen)
-    hold_out = held_out_difference(pairs, chosen)
-    problem = hold_out_problem(hold_out)
-    warnings = [*notes, *_warnings(trials, paired, evidence), *filter(None, [problem, of_arm.reason])]
-    if not of_arm.reason and not pairs.related and is_loss(chosen.y):
-        warnings += cautions.of_misfit(evidence, pairs, chosen.law)
-    laws = [*of_arm.laws, *fitted_laws(pairs, chosen, known=[law["x"] for law in of_arm.laws])]
     return Comparison(
         reference=evidence.reference,
         arm=evidence.arm,
         pairs=evidence.n_pairs,
         loss_difference=evidence.difference,
         by_rung=tuple(rung_differences(paired, chosen.level)),
-        compute_multipliers=_noted(without_extrapolated(of_arm.compute, hold_out), evidence),
-        token_multipliers=_noted(without_extrapolated(of_arm.token, hold_out), evidence),
-        time_multipliers=_noted(without_extrapolated(of_arm.time, hold_out), evidence),
-        trend={**trend_per_decade(paired, chosen.level), "multiplier_per_decade": of_arm.per_decade},
         equivalence=evidence.equivalence,
-        joint=joint_against_separate(pairs, chosen),
-        hold_out=hold_out,
-        verdict=verdict,
         scaling=UNTOLD,
-        sentence=" ".join([sentence(evidence, verdict, reasons), *basis, *plan_sentences(plan)]),
         scaling_sentence="",
-        would_change=would_change(evidence, verdict, reasons),
-        warnings=(*warnings, *cautions.unverified(laws), *cautions.not_unique(laws)),
-        arm_diverged=evidence.absences[ARM_DIVERGED],
-        reference_diverged=evidence.absences[REFERENCE_DIVERGED],
-        both_diverged=evidence.absences[BOTH_DIVERGED],
-        missing=tuple(pairs.names(*WITHOUT_RESULT)),
-        unpaired=evidence.absences[UNPAIRED],
+        warnings=(*notes, *_warnings(trials, paired, evidence), *caveats),
         environments=environment.differing(pairs),
-        interim=f"interim: {paired.progress}" if pairs.is_interim else "",
-        plan=plan,
         over_seeds=evidence.over_seeds,
         n_bootstrap=chosen.bootstrap,
-        laws=tuple(laws),
         excluded={"where": left_out} if left_out else {},
+        **of_laws,
+        **_judgement(trials, paired, evidence),
+        **_absences(pairs, evidence),
         **{name: getattr(options, name) for name in _STATED},
     )
+
+
+def _from_laws(
+    paired: PairedArm, evidence: Evidence, chosen: AnalysisOptions
+) -> tuple[dict[str, Any], list[str]]:
+    """The fields that rest on laws fitted to the pairs, and what is to be said against those laws."""
+    pairs = paired.pairs
+    of_arm, hold_out = multipliers(pairs, chosen), held_out_difference(pairs, chosen)
+    laws = [*of_arm.laws, *fitted_laws(pairs, chosen, known=[law["x"] for law in of_arm.laws])]
+    caveats = [*filter(None, [hold_out_problem(hold_out), of_arm.reason])]
+    if not of_arm.reason and not pairs.related and is_loss(chosen.y):
+        caveats += cautions.of_misfit(evidence, pairs, chosen.law)
+    fields = {
+        f"{name}_multipliers": _noted(without_extrapolated(of_kind, hold_out), evidence)
+        for name, of_kind in (("compute", of_arm.compute), ("token", of_arm.token), ("time", of_arm.time))
+    }
+    trend = {**trend_per_decade(paired, chosen.level), "multiplier_per_decade": of_arm.per_decade}
+    joint = joint_against_separate(pairs, chosen)
+    return (
+        {**fields, "trend": trend, "joint": joint, "hold_out": hold_out, "laws": tuple(laws)},
+        [*caveats, *cautions.unverified(laws), *cautions.not_unique(laws)],
+    )
+
+
+def _judgement(trials: ComparedTrials, paired: PairedArm, evidence: Evidence) -> dict[str, Any]:
+    """The verdict, in words too, with the plan that it was given on."""
+    dropped = dropped_trials(history_of(trials.source, DROPPED), [trials.reference, paired.arm])
+    plan = plan_of(paired, dropped)
+    verdict, reasons = decide(evidence)
+    basis = carried.sentence(paired.pairs) if verdict in CLAIMS else []
+    return {
+        "verdict": verdict,
+        "sentence": " ".join([sentence(evidence, verdict, reasons), *basis, *plan_sentences(plan)]),
+        "would_change": would_change(evidence, verdict, reasons),
+        "interim": f"interim: {paired.progress}" if paired.pairs.is_interim else "",
+        "plan": plan,
+    }
+
+
+def _absences(pairs: Pairs, evidence: Evidence) -> dict[str, Any]:
+    """The names of the pairs that have no difference."""
+    return {
+        "arm_diverged": evidence.absences[ARM_DIVERGED],
+        "reference_diverged": evidence.absences[REFERENCE_DIVERGED],
+        "both_diverged": evidence.absences[BOTH_DIVERGED],
+        "missing": tuple(pairs.names(*WITHOUT_RESULT)),
+        "unpaired": evidence.absences[UNPAIRED],
+    }
 
 
 def _warnings(trials: ComparedTrials, paired: PairedArm, evidence: Evidence) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,36 @@ class _Findings:
     notes: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, eq=False)
+class GivenRows:
+    """Rows as they were ``given``, whose columns and arithmetic on them are asked for by expressions."""
+
+    given: pd.DataFrame
+
+    @cached_property
+    def typed(self) -> pd.DataFrame:
+        """The same with numbers as such, read once."""
+        return typed(self.given)
+
+    def column(self, expression: str) -> str | None:
+        """The column that ``expression`` is the name of, with or without backticks."""
+        name = expression.strip()
+        return next((column for column in (name, name.strip("`")) if column in self.given.columns), None)
+
+    def cells(self, expression: str) -> "pd.Series[Any]":
+        """The cells of a column, or the value of an expression, a row each. Raises :class:`DataError`."""
+        column = self.column(expression)
+        return computed(self.typed, expression) if column is None else self.given[column]
+
+    def problem(self, expression: str) -> str | None:
+        """Why there is no value of ``expression``."""
+        try:
+            self.cells(expression)
+        except DataError as error:
+            return str(error)
+        return None
+
+
 def imported(tables: Sequence[GivenTable], given: Sequence[str] = (), unit: str = "nats") -> ImportedTable:
     """Tidy rows of ``tables``, one below the other.
 
@@ -61,9 +92,10 @@ def imported(tables: Sequence[GivenTable], given: Sequence[str] = (), unit: str 
     wanted, columns, findings, parts = parsed_maps(given), {}, _Findings(), []
     for table in tables:
         of_table = _Findings()
-        chosen = _columns_of(table.rows, wanted, of_table)
+        rows = GivenRows(table.rows.reset_index(drop=True))
+        chosen = _columns_of(rows, wanted, of_table)
         columns[table.name] = chosen
-        parts.append(_tidy(table.rows.reset_index(drop=True), chosen, unit, of_table))
+        parts.append(_tidy(rows, chosen, unit, of_table))
         if of_table.problems:
             findings.problems += [f"{table.name}:", *(f"  {problem}" for problem in of_table.problems)]
         findings.notes += [f"{table.name}: {note}" for note in of_table.notes]
@@ -88,37 +120,18 @@ def parsed_maps(given: Sequence[str]) -> dict[str, list[str]]:
     return wanted
 
 
-def _columns_of(
-    rows: pd.DataFrame, wanted: Mapping[str, Sequence[str]], findings: _Findings
-) -> dict[str, str]:
+def _columns_of(rows: GivenRows, wanted: Mapping[str, Sequence[str]], findings: _Findings) -> dict[str, str]:
     """The expression of each of our columns: as it is wanted, else guessed by names."""
     given: dict[str, str] = {}
     for name, expressions in wanted.items():
-        able = [expression for expression in expressions if _problem_of(rows, expression) is None]
+        able = [expression for expression in expressions if rows.problem(expression) is None]
         given[name] = (able or expressions)[0]
         if not able:
-            findings.problems.append(f"--map {name}={expressions[0]}: {_problem_of(rows, expressions[0])}")
-    guesses = guessed(rows, given)
+            findings.problems.append(f"--map {name}={expressions[0]}: {rows.problem(expressions[0])}")
+    guesses = guessed(rows.given, given)
     findings.problems += guesses.problems
     findings.notes += guesses.notes
     return dict(guesses.columns)
-
-
-def _problem_of(rows: pd.DataFrame, expression: str) -> str | None:
-    """Why ``rows`` cannot give ``expression``."""
-    if _column_named(rows, expression) is not None:
-        return None
-    try:
-        computed(typed(rows), expression)
-    except DataError as error:
-        return str(error)
-    return None
-
-
-def _column_named(rows: pd.DataFrame, expression: str) -> str | None:
-    """The column that ``expression`` is the name of, with or without backticks."""
-    name = expression.strip()
-    return next((column for column in (name, name.strip("`")) if column in rows.columns), None)
 
 
 def typed(rows: pd.DataFrame) -> pd.DataFrame:
@@ -135,10 +148,10 @@ def typed(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _tidy(rows: pd.DataFrame, columns: Mapping[str, str], unit: str, findings: _Findings) -> pd.DataFrame:
+def _tidy(rows: GivenRows, columns: Mapping[str, str], unit: str, findings: _Findings) -> pd.DataFrame:
     if any(name not in columns for name in NEEDED) or findings.problems:
         return pd.DataFrame()
-    table = pd.DataFrame(index=rows.index)
+    table = pd.DataFrame(index=rows.given.index)
     for name, expression in columns.items():
         if name != "status":
             table[name] = (
@@ -169,15 +182,13 @@ def _ended(table: pd.DataFrame, findings: _Findings) -> pd.DataFrame:
     return table[~without]
 
 
-def _texts(rows: pd.DataFrame, expression: str) -> "pd.Series[str]":
-    column = _column_named(rows, expression)
-    cells = rows[column] if column is not None else computed(typed(rows), expression)
+def _texts(rows: GivenRows, expression: str) -> "pd.Series[str]":
+    cells = rows.cells(expression)
     return cells.map(lambda cell: "" if is_blank(cell) else str(cell).strip()).astype(object)
 
 
-def _numbers(rows: pd.DataFrame, name: str, expression: str, findings: _Findings) -> "pd.Series[float]":
-    column = _column_named(rows, expression)
-    cells = rows[column] if column is not None else computed(typed(rows), expression)
+def _numbers(rows: GivenRows, name: str, expression: str, findings: _Findings) -> "pd.Series[float]":
+    cells = rows.cells(expression)
     if name == "seed":  # may be a name
         return cells
     read = [None if is_blank(cell) else number(cell) for cell in cells]
@@ -188,15 +199,15 @@ def _numbers(rows: pd.DataFrame, name: str, expression: str, findings: _Findings
     ]
     if wrong:
         findings.problems.append(f"{name}={expression} holds what is no number: {shortened(wrong)}")
-    return pd.Series(read, rows.index, dtype=float)
+    return pd.Series(read, cells.index, dtype=float)
 
 
 def _statuses(
-    rows: pd.DataFrame, columns: Mapping[str, str], loss: "pd.Series[float]", findings: _Findings
+    rows: GivenRows, columns: Mapping[str, str], loss: "pd.Series[float]", findings: _Findings
 ) -> "pd.Series[str]":
     """A run that ended with a loss of nan or inf has diverged; one that ended without any failed."""
     expression = columns.get("status")
-    given = _texts(rows, expression) if expression else pd.Series("", rows.index)
+    given = _texts(rows, expression) if expression else pd.Series("", loss.index)
     read = given.map(lambda cell: "completed" if cell == "" else status(cell)).astype(object)
     unknown = given[read.isna()].unique()
     if len(unknown):
@@ -204,8 +215,8 @@ def _statuses(
             f"status={expression} holds {shortened([repr(word) for word in unknown])}; known: "
             "finished, completed, crashed, failed, killed, running, diverged and words like these"
         )
-    column = _column_named(rows, columns["loss"])
-    silent = rows[column].map(is_blank) if column is not None else loss.isna()
+    is_column = rows.column(columns["loss"]) is not None
+    silent = rows.cells(columns["loss"]).map(is_blank) if is_column else loss.isna()
     ended = read == "completed"
     if (ended & silent).any():
         findings.notes.append(f"rows {_listed(ended & silent)} ended without a loss: failed")
@@ -228,10 +239,10 @@ def _listed(which: "pd.Series[bool]") -> str:
     return shortened((np.flatnonzero(which) + 1).tolist())
 
 
-def _others(rows: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
+def _others(rows: GivenRows, columns: Mapping[str, str]) -> pd.DataFrame:
     """All columns that are none of ours, numbers as such; one with a name of ours gets another."""
-    taken = {_column_named(rows, expression) for expression in columns.values()}
-    rest = typed(rows[[name for name in rows.columns if name not in taken]])
+    taken = {rows.column(expression) for expression in columns.values()}
+    rest = rows.typed[[name for name in rows.typed.columns if name not in taken]]
     return rest.rename(
         columns={name: f"given.{name}" for name in rest.columns if name in {*columns, "status"}}
     )
