@@ -10,6 +10,9 @@ from scalevec.analysis.data.runs import plain_columns, shortened
 
 LARGEST_LOSS = 15.0
 """nats/token; a uniform guess among three million tokens has no more."""
+APART = 1.35
+"""Losses at one N and tokens differ by no such factor, unless they are of two units or a run has failed."""
+BITS_PER_NAT = 1 / math.log(2)
 SMALLEST_COUNT = 1e4
 """Parameters; fewer beside many times more are in another unit, as millions beside plain counts."""
 
@@ -74,6 +77,76 @@ def without_copies(table: pd.DataFrame, problems: list[str], notes: list[str]) -
                 f"({shortened(names)}) and differ: one row per run is needed, its last"
             )
     return kept
+
+
+def checked_units(table: pd.DataFrame, problems: list[str], notes: list[str]) -> None:
+    """Add a problem where some losses look as if they were in another unit than others at their N and tokens.
+
+    A minority of higher losses may be of runs that failed to train: that is noted, unless they are higher by
+    as much as bits are than nats. The index of ``table`` names its rows.
+    """
+    completed = table[table["status"] == "completed"]
+    logs: pd.Series[float] = np.log(completed["loss"])
+    point = [name for name in ("n_params", "n_tokens", "corpus") if name in completed]
+    higher = [_higher(logs[rows.index]) for _, rows in completed.groupby(point, dropna=False)]
+    is_higher = pd.concat([pd.Series(dtype=bool), *higher])
+    if is_higher.empty:
+        return
+    split, others = logs[is_higher.index], logs.drop(is_higher.index)
+    low, high = (float(split[is_higher == side].median()) for side in (False, True))
+    n_high = is_higher.sum() + (others > (low + high) / 2).sum()
+    odd = is_higher if 2 * n_high < len(logs) else ~is_higher
+    as_bits = abs(high - low - math.log(BITS_PER_NAT)) < math.log(1.03) and is_higher.sum() > 1
+    how = "as bits are to nats" if as_bits else "of another unit?"
+    names = _named(odd)
+    words = f"losses at the same N and tokens differ by a factor of {math.exp(high - low):.2f}"
+    if as_bits or odd is not is_higher:
+        problems.append(
+            f"{words}, {how} ({names}): import what is in one unit with its --unit, or leave these rows out"
+        )
+    else:
+        notes.append(f"{words} ({names}): runs that failed to train? They count as they are")
+
+
+def _higher(logs: "pd.Series[float]") -> "pd.Series[bool]":
+    """Whether each of these lies above their widest gap; empty where there is no gap as wide as that."""
+    ordered = logs.sort_values()
+    gaps = ordered.diff()
+    if not (gaps > math.log(APART)).any():
+        return pd.Series(dtype=bool)
+    above: pd.Series[bool] = ordered >= ordered.iloc[int(np.nanargmax(gaps))]
+    return above
+
+
+def without_repeats(
+    table: pd.DataFrame, common: Sequence[str], problems: list[str], notes: list[str]
+) -> pd.DataFrame:
+    """``table`` of several sources without runs that two of them have; a problem where such runs differ.
+
+    ``common`` are our columns that every source has; without a run or seed among them nothing is known. The
+    index of ``table`` names its rows.
+    """
+    what_ran = [name for name in common if name in _WHAT_RAN]
+    if not {"run", "seed"} & set(what_ran):
+        return table
+    known = table[what_ran].notna().all(axis=1)
+    again = known & table.duplicated(list(common))
+    if again.any():
+        notes.append(f"{_named(again)}: in another source too, left out")
+    kept = table[~again]
+    twice = known[~again] & kept.duplicated(what_ran, keep=False)
+    if "run" in what_ran and twice.any():
+        names = _named(twice)
+        problems.append(f"{names} are of the same runs and differ: one row per run is needed, its last")
+    return kept
+
+
+_WHAT_RAN = ("run", "arm", "rung", "seed", "n_params", "n_tokens", "optimizer", "schedule", "learning_rate")
+
+
+def _named(which: "pd.Series[bool]") -> str:
+    """The names of rows in an index, of which the end tells most: the beginning is a path."""
+    return shortened([str(name)[-40:] for name in which.index[which]])
 
 
 def _listed(which: "pd.Series[bool]") -> str:

@@ -11,7 +11,13 @@ import pandas as pd
 from scalevec.analysis.data.runs import HAS_RESULT, shortened
 from scalevec.analysis.data.where import computed
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.imports.checks import checked_losses, checked_sizes, without_copies
+from scalevec.analysis.imports.checks import (
+    checked_losses,
+    checked_sizes,
+    checked_units,
+    without_copies,
+    without_repeats,
+)
 from scalevec.analysis.imports.given_tables import GivenTable
 from scalevec.analysis.imports.guesses import (
     NEEDED,
@@ -89,21 +95,38 @@ def imported(tables: Sequence[GivenTable], given: Sequence[str] = (), unit: str 
     Raises:
         DataError: What is ambiguous, missing or cannot be read, all of it, with rows.
     """
-    wanted, columns, findings, parts = parsed_maps(given), {}, _Findings(), []
+    wanted, columns, findings, parts = parsed_maps(given), {}, _Findings(), {}
     for table in tables:
         of_table = _Findings()
         rows = GivenRows(table.rows.reset_index(drop=True))
         chosen = _columns_of(rows, wanted, of_table)
         columns[table.name] = chosen
-        parts.append(_tidy(rows, chosen, unit, of_table))
+        parts[table.name] = _tidy(rows, chosen, unit, of_table)
         if of_table.problems:
             findings.problems += [f"{table.name}:", *(f"  {problem}" for problem in of_table.problems)]
         findings.notes += [f"{table.name}: {note}" for note in of_table.notes]
+    together = pd.DataFrame() if findings.problems else _joined(parts, findings)
     if findings.problems:
         more = len(findings.problems) - MOST_PROBLEMS
         lines = [*findings.problems[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
         raise DataError("\n".join(lines))
-    return ImportedTable(pd.concat(parts, ignore_index=True), columns, findings.notes)
+    return ImportedTable(together, columns, findings.notes)
+
+
+def _joined(parts: Mapping[str, pd.DataFrame], findings: _Findings) -> pd.DataFrame:
+    """The rows of all sources one below the other, each run once, with losses of one unit."""
+    several = len(parts) > 1
+    labels = [
+        f"{name} row {row + 1}" if several else f"row {row + 1}"
+        for name, part in parts.items()
+        for row in part.index
+    ]
+    rows = pd.concat(parts.values()).set_axis(labels)
+    checked_units(rows, findings.problems, findings.notes)
+    if several:
+        common = [name for name in PATTERNS if all(name in part for part in parts.values())]
+        rows = without_repeats(rows, common, findings.problems, findings.notes)
+    return rows.reset_index(drop=True)
 
 
 def parsed_maps(given: Sequence[str]) -> dict[str, list[str]]:

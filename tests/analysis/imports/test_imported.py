@@ -142,6 +142,48 @@ def test_a_row_that_repeats_another_is_left_out_and_a_run_with_two_results_is_re
     assert "rows 1, 2 are of the same runs (r1)" in refusal(tmp_path, head + row + row.replace("3.2", "3.1"))
 
 
+def with_losses(arm: str, *losses: float, first_seed: int = 0) -> str:
+    """A table with a seed for each loss, at one N and tokens."""
+    rows = (f"{arm},{seed},{loss},1e9,1e6\n" for seed, loss in enumerate(losses, first_seed))
+    return "arm,seed,loss,tokens,params\n" + "".join(rows)
+
+
+def from_two(tmp_path, first: str, second: str) -> ImportedTable:
+    (tmp_path / "first.csv").write_text(first)
+    (tmp_path / "second.csv").write_text(second)
+    return imported([read_given(str(tmp_path / name)) for name in ("first.csv", "second.csv")])
+
+
+def test_a_loss_in_another_unit_than_the_others_of_its_column_is_refused_with_its_row(tmp_path):
+    message = refusal(tmp_path, with_losses("a", 2.9, 2.91, 0.9, 2.92))
+    assert "differ by a factor of 3.23, of another unit? (row 3)" in message
+
+
+def test_bits_in_one_file_beside_nats_in_another_are_refused(tmp_path):
+    nats = (3.0, 3.01, 2.99, 3.02)
+    bits = [loss / math.log(2) for loss in (2.98, 2.99)]
+    with pytest.raises(DataError, match=r"as bits are to nats \(.*second.csv row 1, .*second.csv row 2\)"):
+        from_two(tmp_path, with_losses("a", *nats), with_losses("b", *bits))
+
+
+def test_a_run_that_failed_to_train_is_said_and_counts_as_it_is(tmp_path):
+    table = from_csv(tmp_path, with_losses("a", 2.9, 2.91, 6.9, 2.92))
+    assert len(table.rows) == 4
+    assert "(row 3): runs that failed to train?" in table.notes[0]
+
+
+def test_a_run_that_two_files_have_counts_once(tmp_path):
+    table = from_two(tmp_path, with_losses("a", 3.0, 3.1), with_losses("a", 3.1, 3.2, first_seed=1))
+    assert table.rows["seed"].tolist() == [0, 1, 2]
+    assert "second.csv row 1: in another source too, left out" in table.notes[0]
+
+
+def test_a_run_with_two_results_in_two_files_is_refused(tmp_path):
+    text = "id,loss,tokens,params\nr1,3.2,1e9,1e6\n"
+    with pytest.raises(DataError, match=r"first.csv row 1, .*second.csv row 1 are of and differ"):
+        from_two(tmp_path, text, text.replace("3.2", "3.1"))
+
+
 def test_projects_with_other_columns_go_one_below_the_other(tmp_path):
     (tmp_path / "one.csv").write_text("val/loss,tokens,params,arm\n3.2,1e9,1e6,a\n")
     records = [
