@@ -12,6 +12,7 @@ from typing import Any
 from scalevec.model.config import RunOptions, Trial
 from scalevec.model.fields import to_dict
 from scalevec.results.run_directory import RunDirectory
+from scalevec.sweeps.trainers.foreign_trial import Protocol
 
 PYTHON_MODULE = (sys.executable, "-P", "-m")
 """``-P``: what lies in the working directory never stands before our packages."""
@@ -102,6 +103,8 @@ class Task:
     request: ResourceRequest = ResourceRequest()
     interpreter: tuple[str, ...] = (sys.executable,)
     """The words that start Python where it is trained."""
+    protocol: Protocol | None = None
+    """How a foreign trainer's attempt stops and goes on; None for a trial that we train ourselves."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ def job_of(task: Task, runs_dir: Path, token: str, avoid_nodes: tuple[str, ...] 
     """Return the job of one attempt at ``task``."""
     return Job(
         task.trial_id,
-        worker_command(runs_dir, task.trial_id, task.options, token, task.interpreter),
+        worker_command(runs_dir, task.trial_id, task.options, token, task.interpreter, task.protocol),
         RunDirectory.of(runs_dir, task.trial_id).path.resolve(),
         task.label,
         task.arm,
@@ -158,12 +161,15 @@ def worker_command(
     options: RunOptions,
     token: str,
     interpreter: tuple[str, ...] = (sys.executable,),
+    protocol: Protocol | None = None,
 ) -> tuple[str, ...]:
     """The command that runs one attempt.
 
     ``token`` goes into the worker's claim, so that whoever knows the job to be gone may end that claim.
     """
-    arguments = ("--runs", str(runs_dir.resolve()), "--options", json.dumps(to_dict(options)))
+    arguments = ["--runs", str(runs_dir.resolve()), "--options", json.dumps(to_dict(options))]
+    if protocol is not None:
+        arguments += ["--protocol", json.dumps(to_dict(protocol))]
     return (*interpreter, *WORKER[1:], *arguments, "--job", token, trial_id)
 
 

@@ -332,6 +332,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scalevec.orchestrator.worker.train", description=__doc__)
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--options", type=json.loads, default={})
+    parser.add_argument("--protocol", type=json.loads, default={})
     parser.add_argument("--job", default="")
     parser.add_argument("--node", type=int, default=0)
     parser.add_argument("--nodes", type=int, default=1)

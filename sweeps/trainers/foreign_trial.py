@@ -1,6 +1,8 @@
 """A trial that other people's code trains, fully specified; frozen dataclasses that a run directory keeps."""
 
+import hashlib
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from scalevec.model.fields import from_dict, to_dict
@@ -19,6 +21,7 @@ class Readings:
     result: JSON file of the terminal numbers, relative to ``{out}``; empty: the last row of the metrics.
     best: whether the smallest loss of the rows counts instead of the last.
     step, loss, loss_validation, tokens: keys of a row and of the result; empty: there is none.
+    n_params: key of the result that says N; empty: the sweep's word is all there is.
     unit: of all losses, one of UNITS; bytes_per_token is needed for ``bits-per-byte``.
     vocabulary: size, 0 where it is not declared; the first loss is held against its logarithm.
     """
@@ -32,6 +35,7 @@ class Readings:
     loss_validation: str = ""
     training_loss: str = ""
     tokens: str = ""
+    n_params: str = ""
     unit: str = "nats"
     bytes_per_token: float = 0.0
     vocabulary: int = 0
@@ -43,6 +47,12 @@ class SourceFile:
 
     path: str
     digest: str
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 (64 hexadecimal digits) of a file, as :class:`SourceFile` has it. Raises ``OSError``."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,7 @@ class Protocol:
     stop_signal: what asks the command to stop. stop_exit: the exit code by which it says that it will go on.
     checkpoint: pattern of files below ``{out}`` that an attempt goes on from; empty: it starts over.
     resume: arguments that are added where there is a checkpoint.
+    grace_s: seconds that a command has to end once it was asked to; then it is killed.
     scheduler_variables: whether the command sees ``SLURM_*``.
     """
 
@@ -79,6 +90,7 @@ class Protocol:
     stop_exit: int = 75
     checkpoint: str = ""
     resume: tuple[str, ...] = ()
+    grace_s: float = 20.0
     scheduler_variables: bool = False
 
 
@@ -116,6 +128,11 @@ class ForeignTrial:
     def trial_id(self) -> str:
         """SHA-256 (64 hexadecimal digits) of the canonical JSON of :meth:`semantic_fields`."""
         return digest(self.semantic_fields())
+
+    @property
+    def batch_sequences(self) -> int:
+        """One: nobody can halve the batch of another's trainer that runs out of memory."""
+        return 1
 
     @property
     def seed_value(self) -> int:
