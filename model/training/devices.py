@@ -28,22 +28,38 @@ def _peak(bfloat16: float, float32: float) -> dict[str, float]:
     return {"bfloat16": bfloat16 * 1e12, "float32": float32 * 1e12}
 
 
+_HOPPER = "NVIDIA H100 Tensor Core GPU Architecture whitepaper, table of peak rates"
 DEVICES = {
-    "h200": Device("H200", r"H200", _peak(989.4, 66.9), 141 * 10**9, "NVIDIA H200 datasheet"),
-    "h100-pcie": Device("H100 PCIe", r"H100 PCIe", _peak(756, 51), 80 * 10**9, "NVIDIA H100 datasheet"),
-    "h100": Device("H100", r"H100", _peak(989.4, 66.9), 80 * 10**9, "NVIDIA H100 datasheet, SXM"),
-    "a100-40gb": Device("A100", r"A100.*40GB", _peak(312, 19.5), 40 * 10**9, "NVIDIA A100 datasheet"),
-    "a100": Device("A100", r"A100", _peak(312, 19.5), 80 * 10**9, "NVIDIA A100 80GB datasheet"),
-    "l40s": Device("L40S", r"L40S", _peak(362, 91.6), 48 * 10**9, "NVIDIA L40S datasheet"),
-    "l4": Device("L4", r"L4\b", _peak(121, 30.3), 24 * 10**9, "NVIDIA L4 datasheet, without sparsity"),
-    "mi300x": Device("MI300X", r"MI300X", _peak(1307.4, 163.4), 192 * 10**9, "AMD MI300X data sheet"),
-}  # fmt: skip
+    # Datasheets state bfloat16 with sparsity: half of it is dense.
+    "h200-nvl": Device(
+        "H200 NVL", r"\bH200 NVL", _peak(835.5, 60), 141 * 10**9, "NVIDIA H200 datasheet, column NVL"
+    ),
+    "h200": Device(
+        "H200", r"\bH200", _peak(989.4, 66.9), 141 * 10**9, f"NVIDIA H200 datasheet; {_HOPPER} (same chip)"
+    ),
+    "h100-pcie": Device("H100 PCIe", r"\bH100 PCIe", _peak(756, 51.2), 80 * 10**9, f"{_HOPPER}, PCIe"),
+    "h100-nvl": Device(
+        "H100 NVL", r"\bH100 NVL", _peak(835.5, 60), 94 * 10**9, "NVIDIA H100 datasheet, column NVL"
+    ),
+    "h100": Device("H100", r"\bH100", _peak(989.4, 66.9), 80 * 10**9, f"{_HOPPER}, SXM5"),
+    "a100-40gb": Device("A100", r"\bA100.*40GB", _peak(312, 19.5), 40 * 10**9, "NVIDIA A100 datasheet"),
+    "a100": Device("A100", r"\bA100", _peak(312, 19.5), 80 * 10**9, "NVIDIA A100 datasheet"),
+    "l40s": Device("L40S", r"\bL40S", _peak(362.05, 91.6), 48 * 10**9, "NVIDIA L40S datasheet"),
+    "l4": Device("L4", r"\bL4\b", _peak(121, 30.3), 24 * 10**9, "NVIDIA L4 datasheet"),
+    "mi300x": Device(
+        "MI300X", r"\bMI300X", _peak(1307.4, 163.4), 192 * 10**9, "AMD Instinct MI300X accelerator data sheet"
+    ),
+}
 """By the name that a profile gives them (``gpus: h100:1``); of two whose patterns fit, the first."""
+_PART_OF_A_CARD = re.compile(r"\bMIG\b")
 
 
 def device_named(name: str | None) -> Device | None:
-    """The device with the driver's ``name``, or that of a profile; None where it is not known."""
-    if name is None:
+    """The device with the driver's ``name``, or that of a profile; None where it is not known.
+
+    Nor is what a part of a card (a MIG instance) can do.
+    """
+    if name is None or _PART_OF_A_CARD.search(name):
         return None
     known = DEVICES.get(name.lower())
     matching = (device for device in DEVICES.values() if re.search(device.pattern, name, re.IGNORECASE))
