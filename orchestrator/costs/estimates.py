@@ -7,16 +7,12 @@ from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import RunOptions, Trial
 from scalevec.model.memory.trial import FLOAT_BYTES, Memory, memory_of, state_entries
 from scalevec.model.strategies import NORMED_MAPS, ScaleVectorStrategy
+from scalevec.orchestrator.costs.rates import ASSUMED, Rates
 
 START_S = 5.0
 """A fresh process that imports torch, as seen on a 2-core machine; a forked worker need not."""
 TRAINING_OVER_FORWARD = 3
 """FLOPs of a training step over those of its forward pass."""
-FLOPS_PER_S = {"cpu": 3.5e10, "cuda": 1.5e14}
-"""Counted FLOPs per second of one trial. One CPU thread: seen at widths 32 to 64; a GPU: a rough figure, a
-fifth of what a large card reaches in bf16."""
-H100_SHARE = FLOPS_PER_S["cuda"] / 9.89e14
-"""Of the dense bf16 peak that the vendor states."""
 HOST_BYTES = 3 * 10**9
 """Of the machine's memory for a process on a GPU: its libraries and pinned buffers, a rough figure; a
 checkpoint's copy comes on top."""
@@ -46,6 +42,10 @@ class Cost:
 
     flops: int
     seconds: float
+    flops_per_s: float
+    """Of one device."""
+    rate: str
+    """Where that rate is known from."""
     memory: Memory
     """On the trial's device."""
     host_bytes: int
@@ -65,6 +65,8 @@ class Cost:
         return {
             "flops": self.flops,
             "seconds": self.seconds,
+            "flops_per_s": self.flops_per_s,
+            "rate": self.rate,
             "memory_bytes": self.memory_bytes,
             "memory": vars(self.memory),
             "host_bytes": self.host_bytes,
@@ -73,8 +75,8 @@ class Cost:
         }
 
 
-def cost(trial: Trial, options: RunOptions, evaluated_tokens: int = 0) -> Cost:
-    """Estimate the cost of ``trial``.
+def cost(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rates: Rates = ASSUMED) -> Cost:
+    """Estimate the cost of ``trial``, which runs at one of ``rates``.
 
     The evaluation at the end goes over ``evaluated_tokens``, of which each takes the forward pass alone.
 
@@ -84,11 +86,14 @@ def cost(trial: Trial, options: RunOptions, evaluated_tokens: int = 0) -> Cost:
     counts = count_parameters(trial.model)
     per_token = flops_per_token(trial.model, trial.sequence_length)
     flops = per_token * trial.tokens + per_token * evaluated_tokens // TRAINING_OVER_FORWARD
+    flops_per_s, rate = rates.of(trial, options)
     memory = memory_of(trial, options)
     kept = {"none": 0, "weights": FLOAT_BYTES * counts.total, "all": checkpoint_bytes(trial)}
     return Cost(
         flops=flops,
-        seconds=START_S + _computed(flops, options) / FLOPS_PER_S[options.device] / options.processes,
+        seconds=START_S + _computed(flops, options) / flops_per_s / options.processes,
+        flops_per_s=flops_per_s,
+        rate=rate,
         memory=memory,
         host_bytes=memory.total if options.device == "cpu" else HOST_BYTES + checkpoint_bytes(trial),
         disk_bytes=FIXED_BYTES + log_bytes(trial, options) + kept[options.keep],

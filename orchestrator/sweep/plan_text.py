@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from scalevec.orchestrator.costs.estimates import FLOPS_PER_S, H100_SHARE
+from scalevec.orchestrator.costs.rates import ASSUMED_FLOPS_PER_S, H100_SHARE
 from scalevec.orchestrator.costs.trunk_savings import DONE, savings_text, warmup_hint
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.progress import counted, duration
@@ -19,6 +19,7 @@ from scalevec.orchestrator.sweep.plan_jobs import (
     seconds_left,
 )
 from scalevec.orchestrator.sweep.planning import Row, gpu_hours, power
+from scalevec.orchestrator.text_table import aligned
 
 if TYPE_CHECKING:
     from scalevec.analysis import NoiseFigure
@@ -104,8 +105,8 @@ def _table(groups: Sequence[Sequence[Row]], width: int | None, unknown: Sequence
     spare = list(_SPARE)
     while width is not None and _width(cells) > width and spare:
         cells.pop(spare.pop(0), None)
-    aligned = [_aligned(values, right=values[0] in ("trials", *_SPARE, "D/N")) for values in cells.values()]
-    return ["  ".join(line).rstrip() for line in zip(*aligned, strict=True)]
+    words = [at for at, name in enumerate(cells) if name not in ("trials", *_SPARE, "D/N")]
+    return list(aligned(list(zip(*cells.values(), strict=True)), to_the_left=words))
 
 
 def _setting_columns(groups: Sequence[Sequence[Row]]) -> dict[str, Callable[[Sequence[Row]], str]]:
@@ -123,11 +124,6 @@ def _setting_columns(groups: Sequence[Sequence[Row]]) -> dict[str, Callable[[Seq
 
 def _width(cells: dict[str, list[str]]) -> int:
     return sum(max(map(len, values)) + 2 for values in cells.values()) - 2
-
-
-def _aligned(values: Sequence[str], *, right: bool) -> list[str]:
-    width = max(map(len, values))
-    return [value.rjust(width) if right else value.ljust(width) for value in values]
 
 
 def short(number: float) -> str:
@@ -172,9 +168,9 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: boo
     ]
     lines += [text for text in (savings_text(trials), warmup_hint(run.cells)) if text]
     if hours := gpu_hours(trials):
-        rate = f"at {FLOPS_PER_S['cuda']:.3g} FLOPs per second, {H100_SHARE:.0%} of an H100's bf16 peak"
-        lines.append(f"{hours:,.3g} H100-hours left {rate}{_beyond(hours, run.max_gpu_hours)}")
+        lines.append(f"{_gpu_hours(hours, left)}{_beyond(hours, run.max_gpu_hours)}")
         lines.append(_days(hours, left))
+    lines += _rates(left)
     lines += _asked_for(run)
     lines += _jobs(queued)
     lines += _recomputing(left)
@@ -189,6 +185,26 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: boo
             f"tuning may extend its grid by {run.sweep.tune.extend} steps; comparison follows its choices"
         )
     return lines
+
+
+def _gpu_hours(hours: float, left: Sequence[Row]) -> str:
+    if any(row["rate"] == "assumed" and row["gpus"] for row in left):
+        rate = f"{ASSUMED_FLOPS_PER_S['cuda']:.3g} FLOPs per second, {H100_SHARE:.0%} of an H100's bf16 peak"
+        return f"{hours:,.3g} H100-hours left at {rate}"
+    return f"{hours:,.3g} GPU-hours left"
+
+
+def _rates(left: Sequence[Row]) -> Iterator[str]:
+    """Yield where the times come from; of assumed rates of GPUs another line speaks."""
+    for words in dict.fromkeys(row["rate"] for row in left):
+        rows = [row for row in left if row["rate"] == words]
+        rates = sorted({f"{row['flops_per_s']:.2g}" for row in rows}, key=float)
+        span = " to ".join(dict.fromkeys((rates[0], rates[-1])))
+        if words != "assumed":
+            yield f"times are reckoned at {span} FLOPs per second, {words} (scalevec benchmark)"
+        elif any(row["device"] == "cpu" for row in rows):
+            rate = f"{ASSUMED_FLOPS_PER_S['cpu']:.2g} FLOPs per second"
+            yield f"times are reckoned at {rate}, assumed (scalevec benchmark measures this machine)"
 
 
 def _corpus(facts: "CorpusFacts", most_epochs: float) -> str:
@@ -213,9 +229,7 @@ def _asked_for(run: "SweepRun") -> list[str]:
 def _jobs(queued: Sequence[QueuedRung]) -> Iterator[str]:
     """Yield what the queue is given: a table by rung, and time limits that are too short."""
     if queued:
-        columns = zip(*jobs_table(queued), strict=True)
-        aligned = [_aligned(column, right=at > 1) for at, column in enumerate(columns)]
-        yield from ("  ".join(line).rstrip() for line in zip(*aligned, strict=True))
+        yield from aligned(jobs_table(queued), to_the_left=(0, 1))
     yield from (f"warning: {warning}" for warning in limit_warnings(queued))
 
 

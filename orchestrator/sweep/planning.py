@@ -85,7 +85,7 @@ def _row(member: Member, name: str | None, state: str) -> Row:
 
 def _size(run: "SweepRun", trial: "Trial", rung: str) -> Row:
     options, request, room = run.options(rung), run.request(rung), run.room(rung)
-    needed = cost(trial, options, evaluated_tokens(trial, run.corpus_facts))
+    needed = cost(trial, options, evaluated_tokens(trial, run.corpus_facts), run.rates)
     is_larger = room is not None and needed.memory_bytes > room.size
     return {
         **count_parameters(trial.model).columns(),

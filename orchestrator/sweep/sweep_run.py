@@ -14,6 +14,7 @@ from scalevec.model.trunks import trunk_id
 from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task
 from scalevec.orchestrator.costs.device_room import Room, recompute_for, room_of
 from scalevec.orchestrator.costs.estimates import cost
+from scalevec.orchestrator.costs.rates import ASSUMED, Rates
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile, request_for
 from scalevec.orchestrator.progress import Progress
@@ -87,7 +88,7 @@ class SweepRun:
 
     Constructing it reads ``tuning.json`` and writes nothing; a damaged one is refused, where it is only to be
     planned (``only_plan``) left out with a warning. ``profile`` is that of the site where it runs,
-    or would; ``where`` is an expression that says which trials are run.
+    or would; ``where`` is an expression that says which trials are run; ``rates`` are those of its machines.
     """
 
     def __init__(
@@ -101,8 +102,9 @@ class SweepRun:
         only_plan: bool = False,
         where: str | None = None,
         profile: Profile | None = None,
+        rates: Rates = ASSUMED,
     ) -> None:
-        self.where, self.profile = where, profile or Profile()
+        self.where, self.profile, self.rates = where, profile or Profile(), rates
         self.sweep, self.runs_dir, self.progress = sweep, runs_dir, progress
         self.folder = SweepFolder.of(runs_dir, sweep.name)
         self.corpus_facts = corpus_facts
@@ -311,7 +313,8 @@ class SweepRun:
     def task(self, member: Member) -> Task:
         """What the scheduler needs to know of a trial."""
         options = self.options(member.cell.rung)
-        estimate = cost(member.trial, options, evaluated_tokens(member.trial, self.corpus_facts))
+        evaluated = evaluated_tokens(member.trial, self.corpus_facts)
+        estimate = cost(member.trial, options, evaluated, self.rates)
         name = self.id_of(member.trial)
         return Task(
             name,

@@ -21,6 +21,8 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from scalevec.results.cache import cache_folder
+
 STORE_VARIABLE = "SCALEVEC_STORE"
 EXPECTED = "expected sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME"
 _DRIVERS = {
@@ -68,12 +70,9 @@ def store_url(runs_dir: Path, given: str | None = None) -> str:
 def default_url(runs_dir: Path) -> str:
     """The URL of an SQLite file in the user's cache folder, one for each RUNS_DIR.
 
-    SCALEVEC_CACHE_DIR names another folder. The folder is created.
+    The folder is created.
     """
-    from platformdirs import user_cache_path
-
-    named = os.environ.get("SCALEVEC_CACHE_DIR")
-    folder = Path(named) if named else user_cache_path("scalevec", appauthor=False)
+    folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     key = hashlib.sha256(str(Path(runs_dir).resolve()).encode()).hexdigest()[:16]
     return sa.URL.create("sqlite", database=str(folder.resolve() / f"index-{key}.sqlite")).render_as_string()

@@ -13,6 +13,7 @@ from scalevec.orchestrator.executors.registry import EXECUTORS, KEEPERS
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.attempts.jobs import ResourceRequest
+    from scalevec.orchestrator.costs.rates import Rates
     from scalevec.orchestrator.executors.base import Executor, Site
     from scalevec.orchestrator.executors.profiles import Profile
     from scalevec.orchestrator.progress import Progress
@@ -65,6 +66,13 @@ def runs_dir_of(runs_dir: Path, *, simulated: bool) -> Path:
     return runs_folder.simulated_runs_dir(runs_dir)
 
 
+def rates_of(name: str, say: Callable[[str], None]) -> "Rates":
+    """Return the rates at which the executor ``name`` trains: measured ones where that is this machine."""
+    from scalevec.orchestrator.costs.rates import ASSUMED, measured_here
+
+    return measured_here(say) if EXECUTORS[name].runs_here else ASSUMED
+
+
 def _slots(requests: "Sequence[ResourceRequest]") -> int:
     """Return how many trials fit on this machine at a time, by cores, or by GPUs if they need any."""
     from scalevec.orchestrator.executors.local.local_executor import visible_gpus
@@ -102,7 +110,14 @@ def prepared_run(
     if not retrain:
         require_present_version(sweep, site.runs_dir, known)
     facts = nominal_corpus(sweep) if simulates else prepared_facts(sweep, site.runs_dir, progress.message)
-    run = SweepRun(sweep, site.runs_dir, progress, facts, retune=retune, where=where, profile=site.profile)
+    rates = rates_of(name, progress.message)
+    run = SweepRun(
+        *(sweep, site.runs_dir, progress, facts),
+        retune=retune,
+        where=where,
+        profile=site.profile,
+        rates=rates,
+    )
     for warning in [*run.warnings(), *(_warnings_of_queue(run) if EXECUTORS[name].keeps_jobs else [])]:
         progress.message(f"warning: {warning}")
     require_budget(run)

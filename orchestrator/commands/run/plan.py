@@ -10,7 +10,7 @@ import typer
 from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import RUNS, Executor, Jobs, Placement, ProfileName, Runs, Sweep
 from scalevec.orchestrator.cli.output import Result, terminal_width
-from scalevec.orchestrator.commands.run.machines import executor_of, runs_dir_of
+from scalevec.orchestrator.commands.run.machines import executor_of, rates_of, runs_dir_of
 from scalevec.orchestrator.executors.registry import EXECUTORS, SIMULATOR
 
 if TYPE_CHECKING:
@@ -85,4 +85,5 @@ def _run_to_plan(
             prepare = command("corpus prepare", source, runs_dir)
             progress.message(f"to see epochs and trial ids: {prepare}")
     planned_in = runs_dir_of(runs_dir, simulated=simulated)
-    return SweepRun(sweep, planned_in, progress, facts, profile=profile, only_plan=True), name
+    rates = rates_of(name, progress.message)
+    return SweepRun(sweep, planned_in, progress, facts, profile=profile, rates=rates, only_plan=True), name

@@ -1,0 +1,147 @@
+"""Measuring how fast the devices of this machine train: a few sizes, in each precision."""
+
+import platform
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from scalevec.model.accounting import count_parameters, flops_per_token
+from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
+from scalevec.model.memory.trial import memory_of
+from scalevec.model.training.corpora.prepared import Corpus
+from scalevec.model.training.out_of_memory import is_out_of_memory
+from scalevec.model.training.speed import (
+    LocalDevice,
+    devices_here,
+    drawn_corpus,
+    one_thread,
+    precisions_of,
+    steps_timed,
+)
+from scalevec.orchestrator.costs.rates import (
+    BUSY,
+    VERSION,
+    MeasuredDevice,
+    MeasuredMachine,
+    MeasuredRate,
+    load_of_machine,
+)
+from scalevec.results.files import utc_now
+from scalevec.sweeps.ladders import PRESETS, shape
+
+Say = Callable[[str], None]
+
+SHARE_OF_MEMORY = 0.8
+"""Of a device, that a measured trial may take by the plan's own estimate."""
+STEPS = 1_000_000
+"""More than fit into any time."""
+CORPUS_TOKENS = 300_000
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is trained on a kind of device: shapes by the names of their sizes, and the text of a step."""
+
+    sizes: dict[str, Shape]
+    vocabulary: int
+    sequence_length: int
+    batch_tokens: int
+
+
+WORKLOADS = {
+    "cpu": Workload(
+        {**{name: PRESETS[name].shape for name in ("tiny-25k", "tiny-200k")}, "3m": shape(256, 4)},
+        vocabulary=1024,
+        sequence_length=128,
+        batch_tokens=1024,
+    ),
+    "cuda": Workload(
+        {name: PRESETS[name].shape for name in ("tiny-200k", "0.12b", "0.5b")},
+        vocabulary=50_304,
+        sequence_length=1024,
+        batch_tokens=65_536,
+    ),
+}
+"""From a size at which starting the operations takes the time to one at which the arithmetic does."""
+
+
+def measured_machine(seconds: float, say: Say) -> MeasuredMachine:
+    """Measure every device of this machine in about ``seconds``, one after the other; nothing is kept.
+
+    Returns:
+        The figures; a device on which nothing could be measured has none. ``say`` is told of each.
+    """
+    load, began, present = load_of_machine(), utc_now(), devices_here()
+    if load > BUSY:
+        say(f"warning: this machine is busy (load {load:.2f} per core); measure again when it is idle")
+    with one_thread():
+        devices = tuple(_measured(device, seconds / len(present), say) for device in present)
+    return MeasuredMachine(VERSION, platform.node(), began, torch.__version__, 1, load, devices)
+
+
+def _measured(device: LocalDevice, seconds: float, say: Say) -> MeasuredDevice:
+    work, precisions = WORKLOADS[device.kind], precisions_of(device.device)
+    each, rates = seconds / len(work.sizes) / len(precisions), []
+    with drawn_corpus(work.vocabulary, CORPUS_TOKENS) as corpus:
+        for size in work.sizes:
+            for precision in precisions:
+                try:
+                    rate = _rate(size, _trial(size, precision, work, corpus), corpus, device, each)
+                except _LeftOutError as reason:
+                    say(f"{device.device}, {size}, {precision}: left out, {reason}")
+                else:
+                    say(f"{device.device}, {size}, {precision}: {rate.tokens_per_s:,.0f} tokens/s")
+                    rates.append(rate)
+    return MeasuredDevice(device.device, device.name, device.memory_bytes, tuple(rates))
+
+
+class _LeftOutError(Exception):
+    """A size cannot be measured; the message says why."""
+
+
+def _trial(size: str, precision: str, work: Workload, corpus: Corpus) -> Trial:
+    return Trial(
+        ModelConfig(work.sizes[size], work.vocabulary),
+        OptimizerConfig(),
+        ScheduleConfig(),
+        corpus.fingerprint,
+        work.sequence_length,
+        work.batch_tokens,
+        work.batch_tokens * STEPS,
+        seed=0,
+        precision=precision,
+    )
+
+
+def _rate(size: str, trial: Trial, corpus: Corpus, device: LocalDevice, seconds: float) -> MeasuredRate:
+    options = _that_fits(trial, device)
+    try:
+        steps = steps_timed(trial, corpus, options, seconds)
+    except RuntimeError as problem:
+        why = "not enough memory" if is_out_of_memory(problem) else str(problem).splitlines()[0]
+        raise _LeftOutError(why) from problem
+    return MeasuredRate(
+        size,
+        count_parameters(trial.model).matrices,
+        trial.precision,
+        trial.sequence_length,
+        trial.batch_tokens,
+        options.micro_batch,
+        flops_per_token(trial.model, trial.sequence_length),
+        len(steps),
+        statistics.median(steps),
+    )
+
+
+def _that_fits(trial: Trial, device: LocalDevice) -> RunOptions:
+    """Return how ``trial`` is run on ``device``: with the largest micro-batch that leaves room."""
+    options = RunOptions(device=device.kind)
+    room, sequences = SHARE_OF_MEMORY * device.memory_bytes, trial.batch_sequences
+    while sequences:
+        micro = replace(options, micro_batch=0 if sequences == trial.batch_sequences else sequences)
+        if memory_of(trial, micro).total <= room:
+            return replace(micro, device=device.device, checkpoint_s=1e9)
+        sequences //= 2
+    raise _LeftOutError(f"it would not fit in {device.memory_bytes / 1e9:.3g} GB")

@@ -1,0 +1,109 @@
+"""scalevec benchmark: what is measured and kept, and that the plans of this machine reckon with it."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from scalevec.orchestrator.commands.run.benchmark import benchmark
+from scalevec.orchestrator.costs import benchmarks
+from scalevec.orchestrator.costs.rates import measured_here, rates_path
+from scalevec.orchestrator.errors import Exit
+
+SWEEP = {
+    "name": "small",
+    "corpus": {"source": "synthetic"},
+    "trial": {"batch_tokens": 1024},
+    "ladder": ["tiny-25k"],
+    "tokens_per_parameter": 16,
+    "arms": {"baseline": {"scale_vectors": "baseline"}},
+}
+
+
+@pytest.fixture
+def only_tiny(tmp_path, monkeypatch):
+    """One size, one precision, and a cache folder of its own."""
+    monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path / "cache"))
+    work = benchmarks.WORKLOADS["cpu"]
+    tiny = {name: work.sizes[name] for name in ("tiny-25k",)}
+    monkeypatch.setitem(benchmarks.WORKLOADS, "cpu", replace(work, sizes=tiny, vocabulary=64))
+    monkeypatch.setattr(benchmarks, "precisions_of", lambda _: ["float32"])
+
+
+@pytest.fixture
+def planned(scalevec, tmp_path):
+    def plan(*arguments: str) -> list[dict]:
+        (tmp_path / "small.yaml").write_text(yaml.safe_dump(SWEEP))
+        done = scalevec("plan", "small.yaml", "--json", *arguments)
+        assert done.returncode == Exit.DONE, done.stderr
+        return json.loads(done.stdout)
+
+    return plan
+
+
+def test_the_plan_of_this_machine_reckons_with_what_was_measured(scalevec, planned, only_tiny):
+    done = scalevec("benchmark", "--seconds", "0.2", "--json")
+    assert done.returncode == Exit.DONE, done.stderr
+    record = json.loads(done.stdout)
+    (device,) = record["devices"]
+    (rate,) = device["rates"]
+    assert (device["device"], record["threads"], rate["size"], rate["steps"] >= 2) == (
+        *("cpu", 1, "tiny-25k"),
+        True,
+    )
+    assert rate["tokens_per_s"] == pytest.approx(rate["batch_tokens"] / rate["step_s"])
+    assert rate["share_of_peak"] is None
+    row = planned()[0]
+    assert row["flops_per_s"] == pytest.approx(rate["flops_per_s"])
+    assert row["rate"].startswith(f"measured here on {record['measured'][:10]}")
+    assert row["seconds"] == pytest.approx(5 + row["flops"] / rate["flops_per_s"])
+
+
+def test_a_plan_for_elsewhere_does_not(planned, only_tiny):
+    benchmarks.measured_machine(0.1, lambda _: None).keep()
+    assert planned()[0]["rate"] != "assumed"
+    assert {planned("--executor", name)[0]["rate"] for name in ("slurm", "simulate", "ray")} == {"assumed"}
+
+
+def test_the_plan_says_where_its_times_come_from(scalevec, planned, only_tiny):
+    planned()
+    assert "at 3.5e+10 FLOPs per second, assumed (scalevec benchmark" in scalevec("plan", "small.yaml").stdout
+    benchmarks.measured_machine(0.1, lambda _: None).keep()
+    shown = scalevec("plan", "small.yaml").stdout
+    assert "FLOPs per second, measured here on " in shown
+    assert "assumed" not in shown.partition("with 80 % power")[0]
+
+
+def test_an_interrupted_measurement_leaves_the_old_figures(only_tiny, monkeypatch):
+    benchmark(seconds=0.1)
+    before = rates_path().read_bytes()
+
+    def interrupted(*_: object) -> list[float]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(benchmarks, "steps_timed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        benchmark(seconds=0.1)
+    assert rates_path().read_bytes() == before
+    assert [path.name for path in rates_path().parent.iterdir()] == [rates_path().name]
+
+
+def test_what_cannot_be_measured_is_left_out_with_the_reason(scalevec, only_tiny, monkeypatch):
+    def refused(*_: object) -> list[float]:
+        raise RuntimeError("the device is in use\nwith a long trace")
+
+    monkeypatch.setattr(benchmarks, "steps_timed", refused)
+    done = scalevec("benchmark", "--seconds", "0.1")
+    assert done.returncode == Exit.MISSING_REQUIREMENT
+    assert "cpu, tiny-25k, float32: left out, the device is in use\n" in done.stderr
+    assert measured_here(pytest.fail).measured is None
+
+
+def test_a_size_that_does_not_fit_is_not_tried(only_tiny, monkeypatch):
+    (device,) = benchmarks.devices_here()
+    monkeypatch.setattr(benchmarks, "devices_here", lambda: [replace(device, memory_bytes=10**6)])
+    messages: list[str] = []
+    (measured,) = benchmarks.measured_machine(0.1, messages.append).devices
+    assert measured.rates == ()
+    assert messages[-1] == "cpu, tiny-25k, float32: left out, it would not fit in 0.001 GB"
