@@ -180,7 +180,7 @@ def test_a_run_that_two_files_have_counts_once(tmp_path):
 
 def test_a_run_with_two_results_in_two_files_is_refused(tmp_path):
     text = "id,loss,tokens,params\nr1,3.2,1e9,1e6\n"
-    with pytest.raises(DataError, match=r"first.csv row 1, .*second.csv row 1 are of and differ"):
+    with pytest.raises(DataError, match=r"first.csv row 1, .*d.csv row 1 are of the same run"):
         from_two(tmp_path, text, text.replace("3.2", "3.1"))
 
 
