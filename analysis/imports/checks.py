@@ -38,23 +38,26 @@ def checked_losses(
 ) -> "pd.Series[float]":
     """The losses in nats/token where ``unit`` allows it; adds a problem where some cannot be in ``unit``."""
     loss = table["loss"].where(table["status"] == "completed")
+    nats = in_nats(loss, unit, table)
     if unit == "perplexity":
         _refuse(loss < 1, "is below 1, which no perplexity is", problems)
-        nats: pd.Series[float] = np.log(loss.where(loss >= 1))
-        return nats
-    if unit == "bits-per-byte" and "bytes_per_token" in table:
-        return loss * math.log(2) * table["bytes_per_token"]
+    elif unit == "bits-per-byte":
+        if "bytes_per_token" not in table:
+            notes.append("losses stay in bits per byte; say so to fit and compare: --unit bits-per-byte")
+    else:
+        too_large = f"is more than {LARGEST_LOSS:g} nats/token: a perplexity? --unit perplexity takes it"
+        _refuse(nats > LARGEST_LOSS, f"{too_large} (of all rows)", problems)
+        _refuse(nats <= 0, "is not above zero", problems)
+    return nats
+
+
+def in_nats(loss: "pd.Series[float]", unit: str, table: pd.DataFrame) -> "pd.Series[float]":
+    """``loss`` [rows] in nats/token; bits per byte stay where ``table`` [rows] has no ``bytes_per_token``."""
+    if unit == "perplexity":
+        return loss.where(loss >= 1).map(math.log, na_action="ignore")
     if unit == "bits-per-byte":
-        notes.append("losses stay in bits per byte; say so to fit and compare: --unit bits-per-byte")
-        return loss
-    in_nats = loss * math.log(2) if unit == "bits" else loss
-    _refuse(
-        in_nats > LARGEST_LOSS,
-        f"is more than {LARGEST_LOSS:g} nats/token: a perplexity? --unit perplexity takes it (of all rows)",
-        problems,
-    )
-    _refuse(in_nats <= 0, "is not above zero", problems)
-    return in_nats
+        return loss * math.log(2) * table["bytes_per_token"] if "bytes_per_token" in table else loss
+    return loss * math.log(2) if unit == "bits" else loss
 
 
 def _refuse(bad: "pd.Series[bool]", why: str, problems: list[str]) -> None:

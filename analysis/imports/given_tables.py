@@ -64,6 +64,23 @@ def read_given(source: str) -> GivenTable:
     return _given(source, _json_lines(source, text))
 
 
+def is_tracker(source: str) -> bool:
+    """Whether ``source`` is a tracker's folder or database, which has histories too."""
+    return Path(source).is_dir() or Path(source).suffix.lower() == DATABASE
+
+
+def read_history(source: str) -> GivenTable:
+    """What runs measured, a row per value or per step of a run. Raises as :func:`read_given`."""
+    path = Path(source)
+    if not is_tracker(source):
+        return read_given(source)
+    if path.suffix.lower() == DATABASE:
+        return _given(source, table_of(mlflow.history_in_database(path)))
+    of_events = tensorboard.has_events(path)
+    read = tensorboard.history_in_events if of_events else mlflow.history_in_folder
+    return _given(source, table_of(read(path)))
+
+
 def _runs_in(folder: Path) -> Iterable[Mapping[str, Any]]:
     if tensorboard.has_events(folder):
         return tensorboard.runs_in_events(folder)

@@ -42,11 +42,24 @@ class ImportedTable:
 
 
 @dataclass
-class _Findings:
-    """What is found out about one table on its way."""
+class Findings:
+    """What is found out about tables on their way."""
 
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def add(self, source: str, of_source: "Findings") -> None:
+        """Add what was found out about one source."""
+        if of_source.problems:
+            self.problems += [f"{source}:", *(f"  {problem}" for problem in of_source.problems)]
+        self.notes += [f"{source}: {note}" for note in of_source.notes]
+
+    def refuse(self) -> None:
+        """Raise :class:`DataError` with all problems, if there are any."""
+        if self.problems:
+            more = len(self.problems) - MOST_PROBLEMS
+            lines = [*self.problems[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
+            raise DataError("\n".join(lines))
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,25 +108,21 @@ def imported(tables: Sequence[GivenTable], given: Sequence[str] = (), unit: str 
     Raises:
         DataError: What is ambiguous, missing or cannot be read, all of it, with rows.
     """
-    wanted, columns, findings, parts = parsed_maps(given), {}, _Findings(), {}
+    wanted, columns, findings, parts = parsed_maps(given), {}, Findings(), {}
     for table in tables:
-        of_table = _Findings()
+        of_table = Findings()
         rows = GivenRows(table.rows.reset_index(drop=True))
         chosen = _columns_of(rows, wanted, of_table)
         columns[table.name] = chosen
         parts[table.name] = _tidy(rows, chosen, unit, of_table)
-        if of_table.problems:
-            findings.problems += [f"{table.name}:", *(f"  {problem}" for problem in of_table.problems)]
-        findings.notes += [f"{table.name}: {note}" for note in of_table.notes]
-    together = pd.DataFrame() if findings.problems else _joined(parts, findings)
-    if findings.problems:
-        more = len(findings.problems) - MOST_PROBLEMS
-        lines = [*findings.problems[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
-        raise DataError("\n".join(lines))
+        findings.add(table.name, of_table)
+    findings.refuse()
+    together = _joined(parts, findings)
+    findings.refuse()
     return ImportedTable(together, columns, findings.notes)
 
 
-def _joined(parts: Mapping[str, pd.DataFrame], findings: _Findings) -> pd.DataFrame:
+def _joined(parts: Mapping[str, pd.DataFrame], findings: Findings) -> pd.DataFrame:
     """The rows of all sources one below the other, each run once, with losses of one unit."""
     several = len(parts) > 1
     labels = [
@@ -143,7 +152,7 @@ def parsed_maps(given: Sequence[str]) -> dict[str, list[str]]:
     return wanted
 
 
-def _columns_of(rows: GivenRows, wanted: Mapping[str, Sequence[str]], findings: _Findings) -> dict[str, str]:
+def _columns_of(rows: GivenRows, wanted: Mapping[str, Sequence[str]], findings: Findings) -> dict[str, str]:
     """The expression of each of our columns: as it is wanted, else guessed by names."""
     given: dict[str, str] = {}
     for name, expressions in wanted.items():
@@ -171,7 +180,7 @@ def typed(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _tidy(rows: GivenRows, columns: Mapping[str, str], unit: str, findings: _Findings) -> pd.DataFrame:
+def _tidy(rows: GivenRows, columns: Mapping[str, str], unit: str, findings: Findings) -> pd.DataFrame:
     if any(name not in columns for name in NEEDED) or findings.problems:
         return pd.DataFrame()
     table = pd.DataFrame(index=rows.given.index)
@@ -197,7 +206,7 @@ def _tidy(rows: GivenRows, columns: Mapping[str, str], unit: str, findings: _Fin
     return _ended(table, findings)
 
 
-def _ended(table: pd.DataFrame, findings: _Findings) -> pd.DataFrame:
+def _ended(table: pd.DataFrame, findings: Findings) -> pd.DataFrame:
     """The runs with a result. Of others nobody planned that they be there: they leave no pair incomplete."""
     without = ~table["status"].isin(HAS_RESULT)
     for name, rows in table[without].groupby("status"):
@@ -210,7 +219,7 @@ def _texts(rows: GivenRows, expression: str) -> "pd.Series[str]":
     return cells.map(lambda cell: "" if is_blank(cell) else str(cell).strip()).astype(object)
 
 
-def _numbers(rows: GivenRows, name: str, expression: str, findings: _Findings) -> "pd.Series[float]":
+def _numbers(rows: GivenRows, name: str, expression: str, findings: Findings) -> "pd.Series[float]":
     cells = rows.cells(expression)
     if name == "seed":  # may be a name
         return cells
@@ -226,7 +235,7 @@ def _numbers(rows: GivenRows, name: str, expression: str, findings: _Findings) -
 
 
 def _statuses(
-    rows: GivenRows, columns: Mapping[str, str], loss: "pd.Series[float]", findings: _Findings
+    rows: GivenRows, columns: Mapping[str, str], loss: "pd.Series[float]", findings: Findings
 ) -> "pd.Series[str]":
     """A run that ended with a loss of nan or inf has diverged; one that ended without any failed."""
     expression = columns.get("status")
@@ -246,7 +255,7 @@ def _statuses(
     return read.mask(ended & ~np.isfinite(loss), "diverged").mask(ended & silent, "failed")
 
 
-def _seeds(cells: "pd.Series[Any]", statuses: "pd.Series[str]", findings: _Findings) -> "pd.Series[Any]":
+def _seeds(cells: "pd.Series[Any]", statuses: "pd.Series[str]", findings: Findings) -> "pd.Series[Any]":
     """Whole numbers, else names; a run without one repeats no other."""
     blank = cells.map(is_blank)
     missing = blank & (statuses == "completed")

@@ -17,6 +17,7 @@ STATES: Mapping[Any, str] = {1: "running", 2: "scheduled", 3: "finished", 4: "fa
 
 METRICS = "SELECT run_uuid, key, CASE is_nan WHEN 1 THEN 'nan' ELSE value END FROM latest_metrics"
 PARAMS = "SELECT run_uuid, key, value FROM params"
+POINTS = "SELECT run_uuid, step, key, CASE is_nan WHEN 1 THEN 'nan' ELSE value END FROM metrics"
 STEPS = "SELECT run_uuid, max(step) FROM latest_metrics GROUP BY run_uuid"
 RUNS = """SELECT run_uuid, name, status, start_time, end_time FROM runs
 WHERE lifecycle_stage = 'active' ORDER BY start_time, run_uuid"""
@@ -32,17 +33,25 @@ def runs_in_folder(folder: Path) -> Iterator[Run]:
 
 
 def _run(folder: Path, about: Mapping[str, Any]) -> Run:
-    metrics = {name: _last(path) for name, path in _entries(folder / "metrics")}
+    metrics = {name: max(_points(path)) for name, path in _entries(folder / "metrics")}
     params = {name: path.read_text(encoding="utf-8").strip() for name, path in _entries(folder / "params")}
     return {
         "run_id": about.get("run_id") or about["run_uuid"],
         "run_name": about.get("run_name"),
         "status": STATES.get(about.get("status"), about.get("status")),
         "duration_s": _seconds(about.get("start_time"), about.get("end_time")),
-        "_step": max((step for _, step in metrics.values()), default=None),
+        "_step": max((step for step, _, _ in metrics.values()), default=None),
         **{f"params.{name}": value for name, value in params.items()},
-        **{f"metrics.{name}": value for name, (value, _) in metrics.items()},
+        **{f"metrics.{name}": value for name, (_, _, value) in metrics.items()},
     }
+
+
+def history_in_folder(folder: Path) -> Iterator[Run]:
+    """What every run below ``folder`` measured, a record per value. Raises :class:`DataError`."""
+    for path in sorted(folder.rglob("meta.yaml")):
+        for name, metric in _entries(path.parent / "metrics"):
+            for step, _, value in _points(metric):
+                yield {"run_id": path.parent.name, "_step": step, name: value}
 
 
 def _entries(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -52,15 +61,15 @@ def _entries(folder: Path) -> Iterator[tuple[str, Path]]:
             yield path.relative_to(folder).as_posix(), path
 
 
-def _last(path: Path) -> tuple[float, int]:
-    """The value of the last step in a file of lines of time, value and step."""
+def _points(path: Path) -> list[tuple[int, int, float]]:
+    """Step, time and value of each line of a metric."""
     try:
         lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-        points = [(int(line[2]) if len(line) > 2 else 0, int(line[0]), float(line[1])) for line in lines]
-        step, _, value = max(points, key=lambda point: point[:2])
+        if not lines:
+            raise ValueError("none is there")
+        return [(int(line[2]) if len(line) > 2 else 0, int(line[0]), float(line[1])) for line in lines]
     except (OSError, ValueError, IndexError) as error:
         raise DataError(f"{path}: lines of time, value and step are needed ({error})") from error
-    return value, step
 
 
 def _yaml(path: Path) -> Mapping[str, Any]:
@@ -95,6 +104,16 @@ def runs_in_database(path: Path) -> Iterator[Run]:
             **{f"params.{key}": value for key, value in params.get(name, {}).items()},
             **{f"metrics.{key}": value for key, value in metrics.get(name, {}).items()},
         }
+
+
+def history_in_database(path: Path) -> Iterator[Run]:
+    """What every run measured, a record per value. Raises :class:`DataError`."""
+    try:
+        with closing(sqlite3.connect(f"file:{path.resolve()}?mode=ro", uri=True)) as database:
+            for run, step, key, value in database.execute(POINTS):
+                yield {"run_id": run, "_step": step, key: value}
+    except sqlite3.Error as error:
+        raise DataError(f"{path} is no database of MLflow: {error}") from error
 
 
 def _by_run(database: sqlite3.Connection, question: str) -> dict[str, dict[str, Any]]:

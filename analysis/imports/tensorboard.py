@@ -21,29 +21,43 @@ def runs_in_events(folder: Path) -> Iterator[dict[str, Any]]:
 
     Raises :class:`DataError` without TensorBoard.
     """
+    for run, events in _loaded(folder, 1):
+        points = list(_points(events))
+        last: dict[str, Any] = {tag: value for tag, _, value in points}
+        steps = (step for _, step, _ in points)
+        yield {"run": run, "_step": max(steps, default=None), **last, **_hyperparameters(events)}
+
+
+def history_in_events(folder: Path) -> Iterator[dict[str, Any]]:
+    """Every scalar of every run below ``folder``, a record per value. Raises :class:`DataError`."""
+    for run, events in _loaded(folder, 0):
+        for tag, step, value in _points(events):
+            yield {"run": run, "_step": step, tag: value}
+
+
+def _loaded(folder: Path, kept: int) -> Iterator[tuple[str, Any]]:
+    """The name of each run and its events, of each tag the last ``kept`` (0: all)."""
     if find_spec("tensorboard") is None:
         raise DataError(f"{folder} has event files; to read them: pip install tensorboard")
-    for run in sorted({path.parent for path in folder.rglob(EVENTS)}):
-        yield {"run": run.relative_to(folder).as_posix(), **_scalars(run)}
-
-
-def _scalars(run: Path) -> dict[str, Any]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for run in sorted({path.parent for path in folder.rglob(EVENTS)}):
+        events = EventAccumulator(str(run), size_guidance={"scalars": kept, "tensors": kept})
+        events.Reload()
+        yield run.relative_to(folder).as_posix(), events
+
+
+def _points(events: Any) -> Iterator[tuple[str, int, float]]:
+    """Tag, step and value of each scalar, in the form of earlier versions or of today's."""
     from tensorboard.util.tensor_util import make_ndarray
 
-    # One value of each is kept, the last.
-    events = EventAccumulator(str(run), size_guidance={"scalars": 1, "tensors": 1})
-    events.Reload()
-    last = {tag: events.Scalars(tag)[-1] for tag in events.Tags()["scalars"]}
-    values: dict[str, Any] = {tag: event.value for tag, event in last.items()}
-    steps = [event.step for event in last.values()]
+    for tag in events.Tags()["scalars"]:
+        yield from ((tag, event.step, event.value) for event in events.Scalars(tag))
     for tag in events.Tags()["tensors"]:
-        event = events.Tensors(tag)[-1]
-        array = make_ndarray(event.tensor_proto)
-        if array.size == 1 and array.dtype.kind == "f":
-            values[tag] = array.item()
-            steps.append(event.step)
-    return {"_step": max(steps, default=None), **values, **_hyperparameters(events)}
+        for event in events.Tensors(tag):
+            array = make_ndarray(event.tensor_proto)
+            if array.size == 1 and array.dtype.kind == "f":
+                yield tag, event.step, array.item()
 
 
 def _hyperparameters(events: Any) -> dict[str, Any]:

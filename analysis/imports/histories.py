@@ -1,0 +1,150 @@
+"""What other trackers measured along runs, as training curves of imported rows."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from scalevec.analysis.data.runs import shortened
+from scalevec.analysis.imports.checks import in_nats
+from scalevec.analysis.imports.given_tables import GivenTable
+from scalevec.analysis.imports.guesses import PATTERNS, is_training_loss, plain_name, quoted
+from scalevec.analysis.imports.imported import Findings, GivenRows, ImportedTable, parsed_maps
+from scalevec.analysis.imports.values import is_blank, number
+
+PREFIX = "history_"
+"""Of the names by which ``--map`` says what the columns of a history are."""
+COLUMNS = ("run", "steps", "loss", "tokens")
+_CHART = re.compile(r"(?P<run>.+) - (?P<metric>.+)")
+_BOUNDS = ("__MIN", "__MAX")
+_NAMES_RUNS = re.compile(r"(run_?)?(id|uuid|name)|run")
+
+
+def split_maps(given: Sequence[str]) -> tuple[list[str], list[str]]:
+    """``NAME=EXPRESSION`` of a table's columns, and of those of a history."""
+    of_history = [text for text in given if text.strip().startswith(PREFIX)]
+    return [text for text in given if text not in of_history], of_history
+
+
+def imported_curves(
+    histories: Sequence[GivenTable], table: ImportedTable, given: Sequence[str] = (), unit: str = "nats"
+) -> ImportedTable:
+    """The training losses along the runs of ``table``, a row per logged step.
+
+    Args:
+        histories: As they were read: a row per run and step, or per value; or charts with a column per run.
+        table: The runs, by any column that names them, with their ``trial_id``.
+        given: ``history_loss=train/loss``, and so on for :data:`COLUMNS`.
+        unit: Of the losses.
+
+    Returns:
+        trial_id, tokens and loss (nats/token).
+
+    Raises:
+        DataError: What is ambiguous, missing or cannot be read, all of it.
+    """
+    wanted, findings, columns, parts = parsed_maps(given), Findings(), {}, []
+    for history in histories:
+        of_history = Findings()
+        rows = GivenRows(_as_long(history.rows))
+        chosen = _columns_of(rows, {name: of[0] for name, of in wanted.items()}, of_history)
+        columns[history.name] = {f"{PREFIX}{name}": expression for name, expression in chosen.items()}
+        if not of_history.problems:
+            parts.append(_curves(rows, chosen, table.rows, unit, of_history))
+        findings.add(history.name, of_history)
+    findings.refuse()
+    return ImportedTable(pd.concat(parts, ignore_index=True), columns, findings.notes)
+
+
+def _as_long(rows: pd.DataFrame) -> pd.DataFrame:
+    """A chart that W&B exported, a column per run, as a row per run and step; anything else as it is."""
+    charts = [(name, _CHART.fullmatch(str(name))) for name in rows if not str(name).endswith(_BOUNDS)]
+    series = {name: match for name, match in charts if match is not None}
+    if not series or any(_NAMES_RUNS.fullmatch(plain_name(str(name))) for name in rows):
+        return rows
+    shared = rows[[name for name, match in charts if match is None]]
+    return pd.concat(
+        [
+            shared.assign(**{"run": match["run"], match["metric"]: rows[name]})
+            for name, match in series.items()
+        ],
+        ignore_index=True,
+    )
+
+
+def _columns_of(rows: GivenRows, wanted: Mapping[str, str], findings: Findings) -> dict[str, str]:
+    """The expression of each of :data:`COLUMNS`, as it is wanted, else by names."""
+    chosen = {}
+    names = {str(column): plain_name(str(column)) for column in rows.given.columns}
+    for what in COLUMNS:
+        expression = wanted.get(f"{PREFIX}{what}")
+        if expression is not None and (problem := rows.problem(expression)):
+            findings.problems.append(f"--map {PREFIX}{what}={expression}: {problem}")
+        candidates = [expression] if expression else [*map(quoted, _candidates(what, names))]
+        if len(candidates) == 1:
+            chosen[what] = candidates[0]
+        elif what != "tokens":
+            which = (
+                f"may be {shortened(candidates)}" if candidates else f"is none of {shortened(list(names))}"
+            )
+            findings.problems.append(f"the {what} of the history {which}: --map {PREFIX}{what}=COLUMN")
+    if "loss" in chosen and not is_training_loss(chosen["loss"]):
+        findings.notes.append(f"curves show {chosen['loss']}, which need not be of training text")
+    return chosen
+
+
+def _candidates(what: str, names: Mapping[str, str]) -> list[str]:
+    if what == "run":
+        return [column for column, name in names.items() if _NAMES_RUNS.fullmatch(name)]
+    if what == "loss":
+        training = [column for column in names if is_training_loss(column)]
+        return training or [column for column, name in names.items() if name == "loss"]
+    pattern = PATTERNS["n_tokens" if what == "tokens" else what]
+    return [column for column, name in names.items() if pattern.fullmatch(name)]
+
+
+def _curves(
+    rows: GivenRows, chosen: Mapping[str, str], table: pd.DataFrame, unit: str, findings: Findings
+) -> pd.DataFrame:
+    points = pd.DataFrame({what: rows.cells(expression) for what, expression in chosen.items()})
+    points = points.map(lambda cell: None if is_blank(cell) else cell)
+    for what in points.columns.drop("run"):
+        wrong = [cell for cell in points[what] if cell is not None and number(cell) is None]
+        if wrong:
+            findings.problems.append(f"{chosen[what]} holds what is no number: {shortened(wrong)}")
+        points[what] = [None if cell is None else number(cell) for cell in points[what]]
+        points[what] = points[what].astype(float)
+    # Values of one step may stand in several rows; of a step that was logged again the last counts.
+    points = points.groupby(["run", "steps"], as_index=False, sort=False).last().dropna(subset=["loss"])
+    runs = _runs_by_name(points["run"], table)
+    trial_ids = points["run"].astype(str).map(runs)
+    strangers = points.loc[trial_ids.isna(), "run"].unique().tolist()
+    if strangers:
+        findings.notes.append(f"no run of the table is named {shortened(strangers)}: curves left out")
+    points = points.assign(trial_id=trial_ids).dropna(subset=["trial_id"])
+    if points.empty:
+        findings.problems.append(
+            "no run of the table is named as one of the history: --map history_run=COLUMN"
+        )
+        return points
+    of_run = table.set_index("trial_id").loc[points["trial_id"]].set_axis(points.index)
+    if "tokens" not in points and "steps" not in of_run:
+        findings.problems.append("no column of tokens: --map 'history_tokens=_step * 65536'")
+        return points
+    if "tokens" not in points:
+        points["tokens"] = points["steps"] * of_run["n_tokens"] / of_run["steps"]
+    points["loss"] = in_nats(points["loss"], unit, of_run)
+    return points[["trial_id", "tokens", "loss"]]
+
+
+def _runs_by_name(names: "pd.Series[Any]", table: pd.DataFrame) -> dict[str, str]:
+    """The trial of each name, by the column that names most of the runs, each with a name of its own."""
+    asked = set(names.astype(str))
+    columns = [table[name] for name in table.columns.drop("trial_id")]
+    by_column = [
+        dict(zip(column.astype(str), table["trial_id"], strict=True))
+        for column in columns
+        if column.is_unique and column.notna().all()
+    ]
+    return max(by_column, key=lambda runs: len(asked & runs.keys()), default={})

@@ -1,0 +1,106 @@
+"""Grids of learning rates among imported runs: which runs tuned, and which are compared."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from scalevec.analysis.data.pairs import CELL_COLUMNS
+
+RATE = "learning_rate"
+
+
+@dataclass(frozen=True)
+class RateGrid:
+    """The learning rates of one arm in one cell, with the mean loss at each (None: diverged)."""
+
+    arm: str
+    rung: str
+    n_params: int
+    setting: Mapping[str, Any]
+    grid: tuple[float, ...]
+    losses: tuple[float | None, ...]
+    seeds: tuple[int, ...]
+    """Empty where seeds have names."""
+    chosen: float
+    status: str
+    """``tuned``, or ``censored`` where the best lies at the edge."""
+
+
+def staged(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[RateGrid], list[str]]:
+    """``rows`` with their stage and ``lr_status`` where some are grids of rates; the grids, and notes.
+
+    A grid is an arm's runs in one cell of which a seed was run at several rates. Seeds that were run at one
+    rate alone are compared where all of them have the same; else the runs at the best rate are.
+    """
+    rows = rows.assign(arm=rows.get("arm", "all"))
+    if "rung" not in rows:
+        rows["rung"] = rows["n_params"].map("{:.6g}".format)
+    grids: list[RateGrid] = []
+    notes: list[str] = []
+    if RATE not in rows:
+        return rows, grids, notes
+    stages = pd.DataFrame({"stage": "comparison", "lr_status": ""}, rows.index)
+    for cell_name, cell in _cells_with_grids(rows):
+        if cell.assign(seed=_seeds(cell)).duplicated(["seed", RATE]).any():
+            notes.append(
+                f"{cell_name}: several runs of one seed and learning rate, so they are no grid of rates"
+            )
+            continue
+        grid, is_compared = _grid(cell)
+        grids.append(grid)
+        stages.loc[cell.index, "stage"] = np.where(is_compared, "comparison", "tuning")
+        stages.loc[cell.index[is_compared], "lr_status"] = grid.status
+        notes.append(
+            f"{cell_name}: learning rate {grid.chosen:g} of {len(grid.grid)} ({grid.status}); "
+            f"{int(is_compared.sum())} of {len(cell)} runs are compared"
+        )
+    return (rows.join(stages) if grids else rows), grids, notes
+
+
+def _cells_with_grids(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The runs of an arm in a cell of which some seed has several rates, and their name."""
+    columns = [name for name in ("arm", *CELL_COLUMNS) if name in rows]
+    for values, cell in rows[rows[RATE] > 0].groupby(columns, sort=False, dropna=False):
+        if (cell.groupby(_seeds(cell))[RATE].nunique() > 1).any():
+            yield (
+                " ".join(f"{value:.6g}" if isinstance(value, float) else str(value) for value in values),
+                cell,
+            )
+
+
+def _seeds(cell: pd.DataFrame) -> "pd.Series[Any]":
+    """The seeds of a cell; runs without any are of one."""
+    seeds = cell["seed"] if "seed" in cell else pd.Series(index=cell.index, dtype=object)
+    return seeds.astype(object).where(seeds.notna(), "")
+
+
+def _grid(cell: pd.DataFrame) -> tuple[RateGrid, "pd.Series[bool]"]:
+    """The grid of a cell, and which of its runs are compared."""
+    seeds, rates = _seeds(cell), np.sort(cell[RATE].unique())
+    n_rates = cell.groupby(seeds)[RATE].transform("nunique")
+    tuning = n_rates > 1
+    # Means over other seeds at each rate would differ by the seeds too.
+    counted = cell[n_rates == len(rates)] if (n_rates == len(rates)).any() else cell[tuning]
+    losses = counted["loss"].where(counted["status"] == "completed", np.inf)
+    means = losses.groupby(counted[RATE]).mean().reindex(rates, fill_value=np.inf)
+    best = int(means.to_numpy().argmin())
+    apart = cell.loc[~tuning, RATE].unique()
+    chosen = float(apart[0] if len(apart) == 1 else rates[best])
+    first, of_cell = cell.iloc[0], [name for name in CELL_COLUMNS if name in cell and name != "rung"]
+    is_bracketed = 0 < best < len(rates) - 1 and np.isfinite(means.iloc[best])
+    names: list[Any] = sorted(set(seeds[counted.index]) - {""}, key=str)
+    grid = RateGrid(
+        arm=str(first["arm"]),
+        rung=str(first["rung"]),
+        n_params=int(first["n_params"]),
+        setting={name: first[name] for name in of_cell},
+        grid=tuple(means.index.tolist()),
+        losses=tuple(loss if np.isfinite(loss) else None for loss in means.tolist()),
+        seeds=tuple(names) if all(isinstance(name, int) for name in names) else (),
+        chosen=chosen,
+        status="tuned" if is_bracketed else "censored",
+    )
+    return grid, ~tuning if len(apart) == 1 else cell[RATE] == chosen
