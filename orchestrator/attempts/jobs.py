@@ -9,9 +9,10 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from scalevec.model.config import RunOptions, Trial
+from scalevec.model.config import RunOptions
 from scalevec.model.fields import to_dict
 from scalevec.results.run_directory import RunDirectory
+from scalevec.sweeps.trainers.any_trial import AnyTrial
 from scalevec.sweeps.trainers.foreign_trial import Protocol
 
 PYTHON_MODULE = (sys.executable, "-P", "-m")
@@ -93,7 +94,7 @@ class Task:
     """One trial to be run. ``descriptive`` fields go into trial.json beside the semantic ones."""
 
     trial_id: str
-    trial: Trial
+    trial: AnyTrial
     label: str
     options: RunOptions
     estimate_s: float

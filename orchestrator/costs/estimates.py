@@ -8,6 +8,8 @@ from scalevec.model.config import RunOptions, Trial
 from scalevec.model.memory.trial import FLOAT_BYTES, Memory, memory_of, state_entries
 from scalevec.model.strategies import NORMED_MAPS, ScaleVectorStrategy
 from scalevec.orchestrator.costs.rates import ASSUMED, Rates
+from scalevec.sweeps.budgets import FLOPS_PER_PARAMETER_AND_TOKEN
+from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 
 START_S = 5.0
 """A fresh process that imports torch, as seen on a 2-core machine; a forked worker need not."""
@@ -73,6 +75,17 @@ class Cost:
             "disk_bytes": self.disk_bytes,
             "disk_files": self.disk_files,
         }
+
+
+UNKNOWN_TIME = "nobody knows yet how long trials of this trainer take"
+
+
+def foreign_cost(trial: ForeignTrial, seconds: float | None, rate: str) -> Cost:
+    """The cost of a trial of a foreign trainer: C = 6 N D; ``seconds`` where somebody knows, by ``rate``."""
+    flops = FLOPS_PER_PARAMETER_AND_TOKEN * trial.n_params * trial.tokens
+    unknown = Memory(**dict.fromkeys(Memory.__dataclass_fields__, 0))
+    per_s, rate = (flops / seconds, rate) if seconds else (0.0, UNKNOWN_TIME)
+    return Cost(flops, seconds or 0.0, per_s, rate, unknown, 0, FIXED_BYTES, FIXED_FILES)
 
 
 def cost(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rates: Rates = ASSUMED) -> Cost:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import Trial
 from scalevec.model.optimization import SCHEDULES
-from scalevec.model.trunks import branch_step, trunk_id
+from scalevec.orchestrator.attempts.any_trunk import branch_step, trunk_id
 from scalevec.orchestrator.costs.estimates import START_S, checkpoint_bytes
 from scalevec.orchestrator.progress import duration
+from scalevec.sweeps.trainers.any_trial import AnyTrial, ours
+from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 
 if TYPE_CHECKING:
     from scalevec.sweeps.expansion.trials import Cell
@@ -24,7 +26,7 @@ _NOTHING = {
 }
 
 
-def add_savings(rows: Sequence[Row], trials: Sequence[Trial]) -> None:
+def add_savings(rows: Sequence[Row], trials: Sequence[AnyTrial]) -> None:
     """Give each of the ``rows`` of a plan its trunk, and what it need not train because another trial does.
 
     Of the trials of one trunk that are not done, the one that goes furthest before its cooldown trains the
@@ -46,11 +48,11 @@ def add_savings(rows: Sequence[Row], trials: Sequence[Trial]) -> None:
             rows[index]["trunk_id"] = name
         for index, step in branches.items():
             if index != leader:
-                rows[index].update(_spared(rows[index], trials[index], step, is_kept=step in kept))
+                rows[index].update(_spared(rows[index], ours(trials[index]), step, is_kept=step in kept))
                 kept.add(step)
 
 
-def _shared(rows: Sequence[Row], trials: Sequence[Trial]) -> dict[tuple[str, str], list[int]]:
+def _shared(rows: Sequence[Row], trials: Sequence[AnyTrial]) -> dict[tuple[str, str], list[int]]:
     """Return trunk -> indices of its trials, each trial once, for trunks of several trials.
 
     A trial with an open field has no name yet; those of one arm and trunk will get the same choice, but for
@@ -113,7 +115,11 @@ def warmup_hint(cells: Sequence["Cell"]) -> str:
     groups: dict[str, set[int]] = {}
     for cell in cells:
         trial = cell.template
-        if SCHEDULES[trial.schedule.name].course is None or "warmup_tokens" in cell.values:
+        if (
+            isinstance(trial, ForeignTrial)
+            or SCHEDULES[trial.schedule.name].course is None
+            or "warmup_tokens" in cell.values
+        ):
             continue
         unwarmed = replace(trial, schedule=replace(trial.schedule, warmup_tokens=0))
         if name := trunk_id(unwarmed):

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scalevec.model.identity import semantic_fields
 from scalevec.model.training.checkpoints.folder import newest_step, prune_finished
 from scalevec.orchestrator.attempts.jobs import Task, WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import (
@@ -40,6 +39,7 @@ from scalevec.orchestrator.scheduling.watched_jobs import WatchedJob, WatchedJob
 from scalevec.results.claims import ClaimObserver, end_claim, newest_attempt
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory, state_of
+from scalevec.sweeps.trainers.any_trial import semantic_fields
 
 POLL_S = 0.2
 FOREIGN_POLL_S = 1.0

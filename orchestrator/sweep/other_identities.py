@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalevec.model.identity import IDENTITY_VERSION, semantic_fields
+from scalevec.model.identity import IDENTITY_VERSION
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import Progress, counted, duration
 from scalevec.orchestrator.sweep.planning import not_done, planned
@@ -13,6 +13,7 @@ from scalevec.orchestrator.sweep.sweep_run import Member, SweepRun
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory, is_trial_id
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
+from scalevec.sweeps.trainers.any_trial import learning_rate, semantic_fields
 
 if TYPE_CHECKING:
     from scalevec.sweeps import CorpusFacts
@@ -96,7 +97,7 @@ def _trials_elsewhere(run: SweepRun) -> list[str]:
 
 def _alike(member: Member) -> tuple[Any, ...]:
     trial = member.trial
-    return member.cell.n_params, trial.tokens, trial.seed, trial.optimizer.learning_rate
+    return member.cell.n_params, trial.tokens, trial.seed, learning_rate(trial)
 
 
 def _differ_in_stream(run: SweepRun, member: Member, other: Record) -> bool:

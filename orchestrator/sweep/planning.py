@@ -4,9 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalevec.model.accounting import count_parameters
 from scalevec.orchestrator.costs.device_room import what_fits
-from scalevec.orchestrator.costs.estimates import cost
 from scalevec.orchestrator.costs.trunk_savings import (
     DONE,
     add_savings,
@@ -15,16 +13,16 @@ from scalevec.orchestrator.costs.trunk_savings import (
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.sources.sources import states_of
 from scalevec.orchestrator.sweep.sweep_run import COMPARISON, TUNING, Member
+from scalevec.orchestrator.sweep.trial_costs import cost_of, epochs_of, size_columns
 from scalevec.orchestrator.tuning.carried_check import RATES as CHECKED_RATES
 from scalevec.results.run_directory import trial_ids
-from scalevec.sweeps import epochs
-from scalevec.sweeps.expansion.trials import evaluated_tokens
+from scalevec.sweeps.trainers.any_trial import batches, learning_rate, ours
 
 if TYPE_CHECKING:
     from scalevec.analysis import NoiseFigure
     from scalevec.analysis.comparison.power import PowerAnalysis
-    from scalevec.model.config import Trial
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
+    from scalevec.sweeps.trainers.any_trial import AnyTrial
 
 Row = dict[str, Any]
 
@@ -38,7 +36,7 @@ def planned(run: "SweepRun") -> list[Row]:
     for member, name in members:
         trial = member.trial
         # All of a cell that have the same batches are of one size, which takes long to compute.
-        key = (member.cell, trial.tokens, trial.batch_tokens, trial.sequence_length)
+        key = (member.cell, trial.tokens, batches(trial))
         if key not in sizes:
             sizes[key] = _size(run, trial, member.cell.rung)
         rows.append({**_row(member, name, states.get(name or "", "pending")), **sizes[key]})
@@ -75,7 +73,7 @@ def _row(member: Member, name: str | None, state: str) -> Row:
         "arm": member.cell.arm,
         "rung": member.cell.rung,
         "seed": trial.seed,
-        "learning_rate": trial.optimizer.learning_rate if name else None,
+        "learning_rate": learning_rate(trial) if name else None,
         "lr_status": member.lr_status,
         "tokens_per_parameter": trial.tokens / member.cell.n_params,
         "setting": dict(member.cell.setting),
@@ -83,21 +81,21 @@ def _row(member: Member, name: str | None, state: str) -> Row:
     }
 
 
-def _size(run: "SweepRun", trial: "Trial", rung: str) -> Row:
+def _size(run: "SweepRun", trial: "AnyTrial", rung: str) -> Row:
     options, request, room = run.options(rung), run.request(rung), run.room(rung)
-    needed = cost(trial, options, evaluated_tokens(trial, run.corpus_facts), run.rates)
+    needed = cost_of(run, trial, rung)
     is_larger = room is not None and needed.memory_bytes > room.size
     return {
-        **count_parameters(trial.model).columns(),
+        **size_columns(trial),
         "n_tokens": trial.tokens,
-        "epochs": epochs(trial, run.corpus_facts),
+        "epochs": epochs_of(run, trial),
         "device": options.device,
         "cpus": request.cpus,
         "gpus": request.gpus * request.nodes,
         "processes": request.world_size,
         "memory_gb": request.memory_gb,
         "recompute": options.recompute,
-        "no_room": what_fits(trial, options, room) if is_larger and room is not None else None,
+        "no_room": what_fits(ours(trial), options, room) if is_larger and room is not None else None,
         "room_is_certain": room is not None and room.is_certain,
         **needed.columns(),
     }

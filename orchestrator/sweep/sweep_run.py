@@ -4,16 +4,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalevec.model.accounting import count_parameters
-from scalevec.model.config import ConfigurationError, RunOptions, Trial, require_whole_parts
-from scalevec.model.identity import IDENTITY_VERSION, semantic_fields, trial_id
-from scalevec.model.trunks import trunk_id
+from scalevec.model.config import ConfigurationError, RunOptions, require_whole_parts
+from scalevec.model.identity import IDENTITY_VERSION
+from scalevec.orchestrator.attempts.any_trunk import trunk_id
 from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task
 from scalevec.orchestrator.costs.device_room import Room, recompute_for, room_of
-from scalevec.orchestrator.costs.estimates import cost
 from scalevec.orchestrator.costs.rates import ASSUMED, Rates
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile, request_for
@@ -21,6 +20,7 @@ from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.scheduling.outcome import Outcome
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
 from scalevec.orchestrator.sweep.kept_plan import check_looks, dropped_trials
+from scalevec.orchestrator.sweep.trial_costs import cost_of, descriptive_of, pace_of
 from scalevec.orchestrator.tuning import choices
 from scalevec.orchestrator.tuning.tuner import Losses, Tuner, outdated
 from scalevec.results.columns import semantic_columns
@@ -28,9 +28,9 @@ from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 from scalevec.results.trial_state import ASKED_AGAIN, calling_off
-from scalevec.sweeps import Cell, CorpusFacts, epochs, identical_arms
+from scalevec.sweeps import Cell, CorpusFacts, identical_arms
 from scalevec.sweeps.expansion.expand import expand
-from scalevec.sweeps.expansion.trials import evaluated_tokens
+from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate, semantic_fields, trial_id
 
 if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep
@@ -54,7 +54,7 @@ class Member:
 
     cell: Cell
     stage: str
-    trial: Trial
+    trial: AnyTrial
     lr_status: str
     carried_check: str | None = None
     """What the check of a carried learning rate found: ``inside`` where it is kept."""
@@ -115,7 +115,7 @@ class SweepRun:
         self.tuner = Tuner(
             self.cells, frozen, sweep.tune.extend if sweep.tune else 0, _checked_arms(sweep), progress.message
         )
-        self._ids: dict[Trial, str] = {}
+        self._ids: dict[AnyTrial, str] = {}
         self._recomputed: dict[str, str] = {}
         self._require_whole_parts()
 
@@ -196,7 +196,7 @@ class SweepRun:
         self._complete(scheduler, compared)
 
     def _run_tuning(self, scheduler: Scheduler) -> None:
-        def train(trials: Sequence[tuple[Cell, Trial]]) -> Losses:
+        def train(trials: Sequence[tuple[Cell, AnyTrial]]) -> Losses:
             self.progress.stage = TUNING
             self.write_members(self._tuning_members())
             self._complete(scheduler, [Member(cell, TUNING, trial, "grid") for cell, trial in trials])
@@ -259,17 +259,17 @@ class SweepRun:
         trunks = shared_trunks({name: member.trial for member, name in named})
         self.folder.write_members([member.to_json(name, trunks.get(name)) for member, name in named])
 
-    def id_of(self, trial: Trial) -> str:
+    def id_of(self, trial: AnyTrial) -> str:
         """The trial's id, reckoned once."""
         if trial not in self._ids:
             self._ids[trial] = trial_id(trial)
         return self._ids[trial]
 
-    def directory(self, trial: Trial) -> RunDirectory:
+    def directory(self, trial: AnyTrial) -> RunDirectory:
         """Where the trial is kept."""
         return RunDirectory.of(self.runs_dir, self.id_of(trial))
 
-    def validation_loss(self, trial: Trial) -> float:
+    def validation_loss(self, trial: AnyTrial) -> float:
         """The validation loss of a finished trial; infinite where it diverged."""
         result = self.directory(trial).result()
         if result is None:
@@ -313,8 +313,7 @@ class SweepRun:
     def task(self, member: Member) -> Task:
         """What the scheduler needs to know of a trial."""
         options = self.options(member.cell.rung)
-        evaluated = evaluated_tokens(member.trial, self.corpus_facts)
-        estimate = cost(member.trial, options, evaluated, self.rates)
+        estimate = cost_of(self, member.trial, member.cell.rung)
         name = self.id_of(member.trial)
         return Task(
             name,
@@ -329,14 +328,21 @@ class SweepRun:
             self.profile.interpreter(member.cell.rung),
         )
 
+    @cached_property
+    def pace(self) -> float | None:
+        """Seconds for a parameter and a token, of this sweep's finished trials; None without any."""
+        return pace_of(self.folder, self.runs_dir)
+
     def label(self, member: Member) -> str:
         """Return what a person calls the trial: arm, rung, what else differs in this sweep, seed, rate."""
         words = [member.cell.arm, member.cell.rung]
         for name, value in member.cell.setting.items():
             if name in self._varied:
                 words.append(f"{value:.4g} {_UNITS[name]}" if name in _UNITS else f"{name} {value}")
-        rate = member.trial.optimizer.learning_rate
-        return " ".join((*words, f"seed {member.trial.seed} learning rate {rate:.3g}"))
+        words.append(f"seed {member.trial.seed}")
+        if (rate := learning_rate(member.trial)) is not None:
+            words.append(f"learning rate {rate:.3g}")
+        return " ".join(words)
 
     def request(self, rung: str) -> ResourceRequest:
         """What one attempt at a trial of ``rung`` asks of a machine."""
@@ -353,9 +359,7 @@ class SweepRun:
         return {
             "first_sweep": self.sweep.name,
             "first_label": self.label(member),
-            **count_parameters(member.trial.model).columns(),
-            "epochs": epochs(member.trial, self.corpus_facts),
-            "corpus_source": self.sweep.corpus.source,
+            **descriptive_of(self, member.trial),
         }
 
 
@@ -365,7 +369,7 @@ def _checked_arms(sweep: "Sweep") -> list[str]:
     return list(sweep.arms) if asked == "all" else [sweep.reference] if asked else []
 
 
-def shared_trunks(trials: Mapping[str, Trial]) -> dict[str, str]:
+def shared_trunks(trials: Mapping[str, AnyTrial]) -> dict[str, str]:
     """The trunk of each trial (by its id) that shares it with another; the others are left out."""
     trunks = {name: trunk for name, trial in trials.items() if (trunk := trunk_id(trial))}
     counts = Counter(trunks.values())

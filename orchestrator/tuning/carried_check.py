@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from scalevec.model.config import Trial
 from scalevec.orchestrator.tuning.choices import CarriedCheck, CheckStatus, Choice, vertex
 from scalevec.sweeps import Cell
 from scalevec.sweeps.axes import LOG
+from scalevec.sweeps.trainers.any_trial import AnyTrial
 
 FIELD = "learning_rate"
 RATES, CENTRE = 3, 1
@@ -39,7 +39,7 @@ def grid(cell: Cell, choice: Choice) -> tuple[float, ...]:
     return choice.chosen / step, choice.chosen, choice.chosen * step
 
 
-def trials(cell: Cell, chosen: Mapping[str, Choice], seeds: Sequence[int]) -> list[Trial]:
+def trials(cell: Cell, chosen: Mapping[str, Choice], seeds: Sequence[int]) -> list[AnyTrial]:
     """Return the trials of the check: other tuned fields as chosen, on the ``seeds`` of the tuning."""
     kept = chosen[FIELD].check
     seeds = seeds if kept is None else kept.seeds
@@ -49,7 +49,7 @@ def trials(cell: Cell, chosen: Mapping[str, Choice], seeds: Sequence[int]) -> li
 
 
 def check(
-    cell: Cell, chosen: Mapping[str, Choice], seeds: Sequence[int], losses: Callable[[Trial], float]
+    cell: Cell, chosen: Mapping[str, Choice], seeds: Sequence[int], losses: Callable[[AnyTrial], float]
 ) -> CarriedCheck:
     """Evaluate the trials of the check."""
     validation = [losses(trial) for trial in trials(cell, chosen, seeds)]

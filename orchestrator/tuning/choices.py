@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from scalevec.model.identity import digest, semantic_fields
+from scalevec.model.identity import digest
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.sweeps import Cell
 from scalevec.sweeps.axes import (
@@ -22,6 +22,7 @@ from scalevec.sweeps.axes import (
     value_at,
 )
 from scalevec.sweeps.fields import FIELD_TYPES, place_of
+from scalevec.sweeps.trainers.any_trial import semantic_fields
 
 TUNING_VERSION = 1
 CHECKED_VALUES = 3

@@ -16,17 +16,18 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, replace
 from functools import cache
 
-from scalevec.model.config import ConfigurationError, ScheduleConfig, Trial
-from scalevec.model.trunks import trunk_id
+from scalevec.model.config import ConfigurationError, ScheduleConfig
+from scalevec.orchestrator.attempts.any_trunk import trunk_id
 from scalevec.orchestrator.tuning import carried_check as carried
 from scalevec.orchestrator.tuning.choices import Choice, carry, choice_key, settled, vertex
 from scalevec.sweeps import Cell
 from scalevec.sweeps.axes import axis_of, beyond
 from scalevec.sweeps.budgets import BUDGETS, setting_name
+from scalevec.sweeps.trainers.any_trial import AnyTrial
 
-Losses = Callable[[Trial], float]
+Losses = Callable[[AnyTrial], float]
 """The validation loss of a finished trial; infinite where it diverged."""
-Train = Callable[[Sequence[tuple[Cell, Trial]]], Losses]
+Train = Callable[[Sequence[tuple[Cell, AnyTrial]]], Losses]
 """Runs what is missing of these trials and says what came out."""
 Grid = dict[str, tuple[float, ...]]
 
@@ -101,15 +102,15 @@ class Tuner:
                 self._keep_check(cell, losses)
         return [choice for cell in self.cells for choice in self.of(cell).values()]
 
-    def trials(self) -> list[tuple[Cell, Trial]]:
+    def trials(self) -> list[tuple[Cell, AnyTrial]]:
         """Return every tuning trial, on the current grids."""
         return [pair for group in self.groups for pair in self._trials(group)]
 
-    def check_trials(self) -> list[tuple[Cell, Trial]]:
+    def check_trials(self) -> list[tuple[Cell, AnyTrial]]:
         """Return the trials that check a carried learning rate, as far as they are known yet."""
         return [pair for cell in self.to_check if not self.is_open(cell) for pair in self._check_trials(cell)]
 
-    def _check_trials(self, cell: Cell) -> list[tuple[Cell, Trial]]:
+    def _check_trials(self, cell: Cell) -> list[tuple[Cell, AnyTrial]]:
         return [(cell, trial) for trial in carried.trials(cell, self.of(cell), self._tuning_seeds(cell))]
 
     def _is_checked(self, cell: Cell) -> bool:
@@ -126,7 +127,7 @@ class Tuner:
         of_arm = (choice for choice in self._sources(cell, carried.FIELD) if choice.arm == cell.arm)
         return next((choice.seeds for choice in of_arm), ())
 
-    def _trials(self, group: Group) -> Iterator[tuple[Cell, Trial]]:
+    def _trials(self, group: Group) -> Iterator[tuple[Cell, AnyTrial]]:
         """Yield the trials of ``group``: its grid for open cells, that of the frozen choice for others."""
         for cell in group.cells:
             frozen = {} if self.is_open(cell) else self.of(cell)

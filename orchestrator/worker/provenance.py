@@ -95,9 +95,9 @@ def code_state() -> Mapping[str, Any]:
         origin: dict[str, Any] = json.loads(ORIGIN.read_bytes())
         return origin
     # A venv often lies inside the user's own repository: git would answer with the user's commit.
-    top = _git("rev-parse", "--show-toplevel")
-    commit = _git("rev-parse", "HEAD") if top and Path(top).resolve() == HOME else None
-    changes = _git("diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv") if commit else None
+    top = git("rev-parse", "--show-toplevel")
+    commit = git("rev-parse", "HEAD") if top and Path(top).resolve() == HOME else None
+    changes = git("diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv") if commit else None
     return {
         "source": "checkout" if (HOME / "pyproject.toml").exists() else "wheel",
         "commit": commit,
@@ -131,11 +131,12 @@ def foreign_package() -> str | None:
     return None
 
 
-def _git(*arguments: str) -> str | None:
+def git(*arguments: str, folder: Path | None = None) -> str | None:
+    """Return what git says in ``folder`` (ours where none is named); None where it fails."""
     try:
         done = subprocess.run(
             ["git", *arguments],
-            cwd=HOME,
+            cwd=folder or HOME,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from scalevec.model.accounting import count_parameters
 from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shape
-from scalevec.model.identity import trial_id
 from scalevec.sweeps.budgets import BUDGETS, setting_name
 from scalevec.sweeps.errors import Path, Problem, SweepError, refused
 from scalevec.sweeps.expansion.streams import base_of
 from scalevec.sweeps.expansion.trials import Budget, Cell, CorpusFacts, batch_tokens, build_trial, merged
 from scalevec.sweeps.sections.exclusion import Exclusion
+from scalevec.sweeps.trainers.any_trial import trial_id
 
 if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
     from scalevec.sweeps.sections.rungs import Rung

@@ -9,6 +9,9 @@ from scalevec.model.fields import from_dict, to_dict
 from scalevec.model.identity import IDENTITY_VERSION, digest
 
 UNITS = ("nats", "bits", "bits-per-byte", "perplexity")
+OF_AN_ATTEMPT = ("seed", "seed_index", "out", "trial_json", "gpus", "node_rank", "master")
+"""Placeholders of a command that an attempt fills in: ``{seed}`` is :attr:`ForeignTrial.seed_value`,
+``{seed_index}`` the seed of the sweep file, ``{trial_json}`` the path of the trial's record."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +62,8 @@ def file_digest(path: Path) -> str:
 class Trainer:
     """What trains: a command or a Python function, and the content of its files.
 
-    command: argv, in which the trial's fields have been filled in; what only an attempt knows still stands
-        there: ``{seed}``, ``{seed_index}``, ``{out}``, ``{trial_json}``, ``{gpus}``, ``{node_rank}``,
-        ``{master}``.
+    command: argv, each word a format of ``str.format`` over the trial's :attr:`ForeignTrial.placeholders` and
+        over what only an attempt knows (OF_AN_ATTEMPT).
     function: ``package.module:function``, in place of a command.
     files: the files that the identity rests on; empty where ``code_version`` stands for their content.
     """
@@ -121,7 +123,7 @@ class ForeignTrial:
     def semantic_fields(self) -> dict[str, Any]:
         """The fields that make the trial what it is, as plain JSON values."""
         fields = to_dict(self, identity=True)
-        fields["values"] = {value.name: value.value for value in self.values}
+        fields["values"] = self.fields
         return fields | {"identity_version": IDENTITY_VERSION}
 
     @property
@@ -138,6 +140,23 @@ class ForeignTrial:
     def seed_value(self) -> int:
         """The integer ``{seed}``, 0 to 2**31 - 1."""
         return int(self.stream[:16], 16) % 2**31
+
+    @property
+    def fields(self) -> dict[str, str | int | float | bool]:
+        """The values by their names."""
+        return {value.name: value.value for value in self.values}
+
+    @property
+    def placeholders(self) -> dict[str, str | int | float | bool]:
+        """What the trial itself fills in of a command: its fields, its budget, its size."""
+        steps = {"steps": self.steps} if self.steps else {}
+        return {"tokens": self.tokens, "n_params": self.n_params, **steps, **self.fields}
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps; 0 where no ``batch_tokens`` says how many tokens one takes."""
+        batch = self.fields.get("batch_tokens")
+        return self.tokens // batch if isinstance(batch, int) and batch > 0 else 0
 
 
 def foreign_trial(fields: dict[str, Any]) -> ForeignTrial:

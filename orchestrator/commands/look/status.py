@@ -170,7 +170,7 @@ def _running(member: Record, runs_dir: Path, observer: ClaimObserver) -> Record:
 
 def _steps(directory: RunDirectory) -> int:
     from scalevec.model.fields import ConfigurationError
-    from scalevec.model.identity import trial_from_fields
+    from scalevec.sweeps.trainers.any_trial import trial_from_fields
 
     try:
         return trial_from_fields(directory.trial()["semantic"]).steps

@@ -13,7 +13,6 @@ from typing import Any
 
 from submitit.core.utils import DelayedSubmission
 
-from scalevec.model.identity import trial_from_fields
 from scalevec.orchestrator.attempts.churn import little_progress
 from scalevec.orchestrator.attempts.retry_policy import Decision, attempt_of, decide, was_called_off
 from scalevec.orchestrator.executors.forked_workers import ForkServers
@@ -30,6 +29,7 @@ from scalevec.results.files import (
     write_json,
 )
 from scalevec.results.run_directory import RunDirectory
+from scalevec.sweeps.trainers.any_trial import trial_from_fields
 
 POLL_S = 0.1
 LOOK_S = 5.0

@@ -1,0 +1,67 @@
+"""What a sweep knows of a trial before it runs, whoever trains it: size, cost, and what its record says."""
+
+import statistics
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scalevec.model.accounting import count_parameters
+from scalevec.orchestrator.costs.estimates import Cost, cost, foreign_cost
+from scalevec.orchestrator.worker.provenance import git
+from scalevec.results.files import CorruptRecordError
+from scalevec.results.run_directory import RunDirectory
+from scalevec.results.sweep_folder import SweepFolder
+from scalevec.sweeps import epochs
+from scalevec.sweeps.expansion.trials import evaluated_tokens
+from scalevec.sweeps.trainers.any_trial import AnyTrial
+from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
+
+if TYPE_CHECKING:
+    from scalevec.orchestrator.sweep.sweep_run import SweepRun
+
+
+def cost_of(run: "SweepRun", trial: AnyTrial, rung: str) -> Cost:
+    """Estimate what ``trial`` takes; the seconds of a foreign trainer's as asked for, else as seen."""
+    if not isinstance(trial, ForeignTrial):
+        return cost(trial, run.options(rung), evaluated_tokens(trial, run.corpus_facts), run.rates)
+    if (asked := run.request(rung).time_s) is not None:
+        return foreign_cost(trial, asked, "as resources.time says")
+    seen = None if run.pace is None else run.pace * trial.n_params * trial.tokens
+    return foreign_cost(trial, seen, "by the finished trials of this sweep")
+
+
+def pace_of(folder: SweepFolder, runs_dir: Path) -> float | None:
+    """The median seconds for a parameter and a token of the finished trials of a sweep; None without any."""
+    paces: list[float] = []
+    with suppress(CorruptRecordError):
+        for member in folder.members() or []:
+            result = RunDirectory.of(runs_dir, member["trial_id"]).result() or {}
+            if result.get("wall_s") and result.get("n_tokens"):
+                paces.append(result["wall_s"] / member["n_params"] / result["n_tokens"])
+    return statistics.median(paces) if paces else None
+
+
+def size_columns(trial: AnyTrial) -> dict[str, int]:
+    """The columns of a tidy row that count parameters; of a foreign trainer's model only N is known."""
+    if isinstance(trial, ForeignTrial):
+        return {"n_params": trial.n_params, "n_params_scale_vectors": 0}
+    return count_parameters(trial.model).columns()
+
+
+def epochs_of(run: "SweepRun", trial: AnyTrial) -> float | None:
+    """How often ``trial`` goes through its text; None where that is a foreign trainer's affair."""
+    return None if isinstance(trial, ForeignTrial) else epochs(trial, run.corpus_facts)
+
+
+@cache
+def _commit(folder: Path) -> str | None:
+    return git("rev-parse", "HEAD", folder=folder)
+
+
+def descriptive_of(run: "SweepRun", trial: AnyTrial) -> dict[str, Any]:
+    """What a trial's record says beside the semantic fields."""
+    if isinstance(trial, ForeignTrial):
+        return {**size_columns(trial), "trainer_commit": _commit(run.sweep.source.folder)}
+    source = run.sweep.corpus.source
+    return {**size_columns(trial), "epochs": epochs_of(run, trial), "corpus_source": source}
