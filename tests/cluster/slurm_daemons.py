@@ -82,11 +82,12 @@ PartitionName=high Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 Priorit
 PartitionName=low Nodes=ALL MaxTime=INFINITE DefaultTime=10 PriorityTier=1 PreemptMode=REQUEUE
 PartitionName=spare Nodes=ALL MaxTime=INFINITE DefaultTime=10 PriorityTier=1 PreemptMode=CANCEL
 """
-EPILOG = """\
+WHILE = """\
 #!/bin/sh
-while [ -e {root}/completing ]; do sleep 0.1; done
+while [ -e {path} ]; do sleep 0.1; done
 """
-"""After the end of a job its node is busy with it while that file is there."""
+HELD_BY = {"prolog": "configuring", "epilog": "completing"}
+"""Before and after a job its node is busy with it while that file is there, where there is such a script."""
 ACCOUNTING = """\
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
@@ -217,9 +218,10 @@ class SlurmCluster:
             nodes=nodes,
         )
         (self.root / "slurm.conf").write_text(text)
-        epilog = self.root / "epilog"
-        epilog.write_text(EPILOG.format(root=self.root))
-        epilog.chmod(0o755)
+        for script, file in HELD_BY.items():
+            path = self.root / script
+            path.write_text(WHILE.format(path=self.root / file))
+            path.chmod(0o755)
         (self.root / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")
         for gpu in ("gpu0", "gpu1"):
             (self.root / "dev" / gpu).symlink_to("/dev/null")
@@ -308,10 +310,11 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
 
 @pytest.fixture(scope="session")
 def slurm_without_accounting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    """A cluster that forgets its jobs two seconds after their end."""
+    """A cluster that forgets its jobs two seconds after their end; a script goes before each."""
     require_programs(*PROGRAMS)
     folder = tmp_path_factory.mktemp("forgetful")
-    yield from running(SlurmCluster(folder, port=18000, accounting=False, remembered_s=2))
+    prolog = f"PrologSlurmctld={folder}/prolog"
+    yield from running(SlurmCluster(folder, 18000, accounting=False, remembered_s=2, settings=prolog))
 
 
 @pytest.fixture

@@ -55,6 +55,10 @@ def all_sent(folder: Path) -> bool:
     return len(newest) == 8 and all(job and not job["job"].startswith("?") for job in newest)
 
 
+def preparing(slurm: SlurmCluster) -> int:
+    return slurm.run("squeue", "-h", "-r", "-o", "%T").split().count("CONFIGURING")
+
+
 def number_of(trial: RunDirectory) -> str:
     return str(trial.job()["job"]).partition("/")[0]
 
@@ -113,6 +117,26 @@ def test_cancel_ends_jobs_in_every_state_and_none_comes_back(forgetful, in_every
     ends = {state: trial.state().state for state, trial in in_every_state.items()}
     assert ends == dict.fromkeys(in_every_state, "cancelled") | {"completed": "completed"}
     assert not workers_of(tmp_path)
+    until(lambda: not ours(forgetful), "the queue is empty", lambda: forgetful.run("squeue"))
+
+
+def test_cancel_ends_a_job_whose_machine_is_being_prepared(forgetful, called, tmp_path, text_files):
+    """An earlier sweep has an answer of the preflight."""
+    sent = ("--executor", "slurm", "--profile", "plain")
+    (tmp_path / "small.yaml").write_text(two_arms("small", text_files, SHORT))
+    _, errors = (process := called("run", "small.yaml", *sent)).communicate(timeout=120)
+    assert process.returncode == 0, errors
+    (forgetful.root / "configuring").touch()
+    (tmp_path / "other.yaml").write_text(two_arms("other", text_files, SHORT, seeds=(1,)))
+    called("run", "other.yaml", *sent)
+    until(lambda: preparing(forgetful) == 2, "both are configuring", forgetful.logs)
+    cancel = called("cancel", "other", "--profile", "plain")
+    until(lambda: "cancelling" in states(tmp_path), "it has forbidden more", forgetful.logs)
+    assert preparing(forgetful) == 2
+    (forgetful.root / "configuring").unlink()
+    _, errors = cancel.communicate(timeout=120)
+    assert cancel.returncode == 0, errors
+    assert sorted(states(tmp_path)) == ["cancelled"] * 2 + ["completed"] * 2
     until(lambda: not ours(forgetful), "the queue is empty", lambda: forgetful.run("squeue"))
 
 
