@@ -43,7 +43,11 @@ EXPERTS = {
 
 
 def small_trial(
-    corpus: Corpus, optimizer: str = "adamw", experts: str | None = None, steps: int = 5
+    corpus: Corpus,
+    optimizer: str = "adamw",
+    experts: str | None = None,
+    steps: int = 5,
+    schedule: ScheduleConfig | None = None,
 ) -> Trial:
     """A model of width 16 on batches of four sequences."""
     shape = Shape(16, 2, 2, 2, 48)
@@ -52,7 +56,7 @@ def small_trial(
     return Trial(
         model,
         OptimizerConfig(optimizer, rate),
-        ScheduleConfig(warmup_tokens=2 * BATCH_TOKENS),
+        schedule or ScheduleConfig(warmup_tokens=2 * BATCH_TOKENS),
         corpus.fingerprint,
         SEQUENCE,
         BATCH_TOKENS,
@@ -122,6 +126,7 @@ def trained(
     rows: list[dict[str, Any]] | None = None,
     stop_after: int | None = None,
     recorder: Recorder | None = None,
+    trunk: Path | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Train at one rank; its result (None where it was stopped), rows, and parameters."""
@@ -131,19 +136,21 @@ def trained(
     if world.leads and rows:
         recorder.replace_rows(rows)
     try:
-        run = TrainingRun(
-            trial, corpus, RunOptions(processes=world.size, **options), recorder, checkpoints, world=world
-        )
+        chosen = RunOptions(processes=world.size, **options)
+        run = TrainingRun(trial, corpus, chosen, recorder, checkpoints, trunk, world)
         result = None
         with suppress(TrainingInterruptedError):
             result = run.run()
-        whole = world.pack(run.model, None)
-        if not whole and not options.get("shard"):
-            whole = dict(run.model.named_parameters(prefix="model"))
-        parameters = {name: whole[name].tolist() for name in whole if not name.endswith(".bias")}
+        parameters = {name: _whole(tensor) for name, tensor in run.model.named_parameters(prefix="model")}
         return {"result": result, "rows": list(recorder.recorded()), "parameters": parameters}
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def _whole(parameter: torch.Tensor) -> list[Any]:
+    """The values of a parameter whose shares the ranks may hold."""
+    gather = getattr(parameter, "full_tensor", lambda: parameter)
+    return gather().tolist()
 
 
 def together(

@@ -17,10 +17,9 @@ from scalevec.model import accounting
 from scalevec.model.config import RunOptions, Trial, require_whole_parts
 from scalevec.model.identity import stream_of
 from scalevec.model.schedules import learning_rate
-from scalevec.model.training.checkpoints.behind import BackgroundWriter
 from scalevec.model.training.checkpoints.folder import newest_step
 from scalevec.model.training.checkpoints.state import Checkpoint
-from scalevec.model.training.checkpoints.trunk_states import save_trunk
+from scalevec.model.training.checkpoints.trunk_states import is_kept
 from scalevec.model.training.corpora.batches import TrainingBatches
 from scalevec.model.training.corpora.prepare import Corpus
 from scalevec.model.training.evaluation import Evaluation, evaluate
@@ -60,7 +59,7 @@ class TrainingRun:
         self.trial, self.corpus, self.options, self.world = trial, corpus, options, world
         self.recorder, self.checkpoints, self.trunk = recorder, checkpoints, trunk
         self.branch_step = branch_step(trial) if trunk is not None else 0
-        self.states = StartingStates(trial, options, recorder, checkpoints, trunk)
+        self.states = StartingStates(trial, options, recorder, checkpoints, trunk, world.read)
         self.device = torch.device(options.device)
         self.model = Transformer(trial.model)
         self.model.recomputes = options.recompute == "block"
@@ -74,7 +73,7 @@ class TrainingRun:
         self.batches = TrainingBatches(tokens, trial.sequence_length, trial.batch_sequences, stream_of(trial))
         self.measurements = Measurements(options, MeasuredRun(trial, self.model, self.optimizer, tokens))
         self.progress = RunProgress()
-        self.writer = BackgroundWriter(checkpoints)
+        self.writer = world.writer(checkpoints)
 
     def run(self) -> dict[str, Any]:
         """Train to the end and evaluate; returns the result as plain values.
@@ -100,6 +99,7 @@ class TrainingRun:
             self._keep_for_branches()
             due = time.monotonic() - last_checkpoint >= self.writer.interval(self.options.checkpoint_s)
             stop, due = self.world.agreed(self.recorder.stop_requested(), due)
+            self.writer.look()
             if stop or due:
                 self._save()
                 last_checkpoint = time.monotonic()
@@ -123,11 +123,14 @@ class TrainingRun:
         step = self.progress.step
         if self.trunk is None or step > self.branch_step or step not in self.options.branch_steps:
             return
+        if not self.world.agreed(False, not is_kept(self.trunk, step))[1]:
+            return
         self.recorder.require_ownership()
         origin = dict(self.recorder.origin())
         facts = {**self.progress.facts(), **how_trained(self.options), "origin": origin}
-        checkpoint = Checkpoint(step, self.world.pack(self.model, self.optimizer), facts)
-        if self.world.leads and save_trunk(self.trunk, checkpoint, self.recorder.recorded()):
+        tensors, parts = self.world.pack(self.model, self.optimizer)
+        checkpoint = Checkpoint(step, tensors, facts, parts)
+        if self.world.save_trunk(self.trunk, checkpoint, self.recorder.recorded()):
             self.recorder.say(f"the state after step {step} is kept for other trials of the trunk")
 
     def _step(self, step: int) -> dict[str, Any]:
@@ -198,9 +201,9 @@ class TrainingRun:
         finished = self.progress.step == self.trial.steps
         # What evaluates takes no further step.
         weights_only = finished and self.options.keep != "all"
-        tensors = self.world.pack(self.model, None if weights_only else self.optimizer)
-        if self.world.leads:
-            self.writer.write(Checkpoint(self.progress.step, tensors, self.progress.facts()))
+        tensors, parts = self.world.pack(self.model, None if weights_only else self.optimizer)
+        if self.world.writes:
+            self.writer.write(Checkpoint(self.progress.step, tensors, self.progress.facts(), parts))
             self.progress.checkpoints_s += self.writer.last_s
 
     def _result(self, status: str) -> dict[str, Any]:
@@ -222,6 +225,8 @@ class TrainingRun:
         """Leave memory to the evaluation, and keep the end of a long run: no step of it is taken again."""
         self.optimizer.zero_grad(set_to_none=True)
         self._save_finished(self.progress.wall_s > self.options.checkpoint_s)
+        if self.options.shard:
+            self.writer.wait()  # it is complete only when all ranks say so
 
     def _save_finished(self, wanted: bool) -> None:
         """Keep the state after the last step, if that is ``wanted`` and not done yet."""

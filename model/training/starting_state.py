@@ -1,13 +1,13 @@
 """Where a run goes on from: the newest state of its own or of its trunk that is whole and fits it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from scalevec.model.config import RunOptions, Trial
 from scalevec.model.training.checkpoints.folder import drop_leftovers, newest_step, set_aside_after
-from scalevec.model.training.checkpoints.state import Checkpoint, load_newest
+from scalevec.model.training.checkpoints.state import Checkpoint, load_newest, read_checkpoint
 from scalevec.model.training.checkpoints.trunk_states import TrunkState, load_trunk
 from scalevec.model.training.progress import stays_whole, unbroken
 from scalevec.model.training.recorder import Recorder
@@ -39,7 +39,12 @@ class StartingState:
 
 def how_trained(options: RunOptions) -> dict[str, Any]:
     """What must be the same for two runs of the same steps to give the same bits."""
-    return {"micro_batch": options.micro_batch, "device": options.device, "world_size": options.processes}
+    how = {"micro_batch": options.micro_batch, "device": options.device, "world_size": options.processes}
+    return {**how, "shard": True} if options.shard else how
+
+
+_ALONE = {"world_size": 1, "shard": False}
+"""What a state was trained with that does not say so."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,7 @@ class StartingStates:
     recorder: Recorder
     checkpoints: Path
     trunk: Path | None
+    read: Callable[[Path], Checkpoint] = read_checkpoint
 
     def furthest(self) -> StartingState:
         """The furthest: the trunk's, else the trial's own, else the start.
@@ -69,7 +75,7 @@ class StartingStates:
             self.recorder.say(f"checkpoint {name} is not used: the metrics are whole only to step {reached}")
 
     def _of_trial(self) -> StartingState:
-        checkpoint = load_newest(self.checkpoints, self.recorder.say)
+        checkpoint = load_newest(self.checkpoints, self.recorder.say, self.read)
         if checkpoint is None:
             return StartingState()
         resumes = checkpoint.facts.get("resumes", 0) + 1
@@ -85,7 +91,7 @@ class StartingStates:
         steps = range(newest_step(self.checkpoints) + 1, last + 1)
         if self.trunk is None or not steps:
             return None
-        state = load_trunk(self.trunk, steps, self._unfit, self.recorder.say)
+        state = load_trunk(self.trunk, steps, self._unfit, self.recorder.say, self.read)
         if state is None:
             return None
         kept, step = state.checkpoint, state.checkpoint.step
@@ -96,9 +102,8 @@ class StartingStates:
 
     def _unfit(self, state: TrunkState) -> str:
         """Why going on from ``state`` would not be this trial alone; empty where it is."""
-        here, facts = how_trained(self.options), state.checkpoint.facts
-        # Without a world_size: a state from when there was one process only.
-        there = {name: facts.get(name, 1 if name == "world_size" else None) for name in here}
+        here, facts = {**_ALONE, **how_trained(self.options)}, state.checkpoint.facts
+        there = {name: facts.get(name, _ALONE.get(name)) for name in here}
         if here != there:
             return f"it was trained with {_in_words(there)}, this is {_in_words(here, short=True)}"
         if unbroken(state.rows) != state.checkpoint.step:
@@ -116,4 +121,6 @@ def _note_of_branch(trunk: str, step: int, origin: Mapping[str, Any]) -> str:
 
 def _in_words(how: Mapping[str, Any], *, short: bool = False) -> str:
     words = f"{'' if short else 'micro_batch '}{how['micro_batch']} on {how['device']}"
-    return words if how["world_size"] == 1 else f"{words} in {how['world_size']} processes"
+    if how["world_size"] == 1:
+        return words
+    return f"{words} in {how['world_size']} processes{' that shard it' if how['shard'] else ''}"

@@ -32,6 +32,7 @@ class TrainedTrial(RunDirectory):
         import torch
 
         from scalevec.model.training.checkpoints.folder import newest_first
+        from scalevec.model.training.checkpoints.joint_state import whole
         from scalevec.model.training.checkpoints.state import pack, read_checkpoint
         from scalevec.model.transformer import Transformer, initialise
 
@@ -47,7 +48,7 @@ class TrainedTrial(RunDirectory):
         kept = read_checkpoint(paths[0]).tensors
         with torch.no_grad():
             for name, tensor in pack(model, None).items():
-                tensor.copy_(kept[name])
+                tensor.copy_(whole(kept[name]))
         return model.eval()
 
     def corpus(self) -> "Corpus":

@@ -150,6 +150,8 @@ class Ranks:
 
     def blame(self, problem: Exception) -> Exception:
         """What ended the ranks, where ``problem`` is only what this one noticed of it."""
+        if isinstance(problem, OSError):  # of this rank, or one that all ranks were told of
+            return problem
         deadline = time.monotonic() + (PATIENCE_S if lost_connection(problem) else 0.0)
         while self.are_several:
             if killed := self._killed():

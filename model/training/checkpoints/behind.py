@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
+from scalevec.model.training.checkpoints.joint_state import whole
 from scalevec.model.training.checkpoints.state import Checkpoint, save_checkpoint
 
 SHARE = 0.02
@@ -21,7 +22,7 @@ class BackgroundWriter:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._thread: threading.Thread | None = None
         self._problem: BaseException | None = None
         self.seconds = 0.0
@@ -33,28 +34,44 @@ class BackgroundWriter:
         """Copy ``checkpoint`` and write the copy; waits where one is being written."""
         started = time.monotonic()
         self.wait()
+        self._begin(checkpoint.step)
         # The training goes on with these very tensors.
-        tensors = {name: tensor.detach().to("cpu", copy=True) for name, tensor in checkpoint.tensors.items()}
+        tensors = {
+            name: whole(kept).detach().to("cpu", copy=True) for name, kept in checkpoint.tensors.items()
+        }
         copied = replace(checkpoint, tensors=tensors)
         self._thread = threading.Thread(target=self._run, args=(copied,), name="checkpoint")
         self._thread.start()
         self.last_s = time.monotonic() - started
         self.seconds += self.last_s
 
+    def _begin(self, step: int) -> None:
+        """What comes before the write of the checkpoint after ``step``."""
+
+    def _save(self, checkpoint: Checkpoint) -> None:
+        save_checkpoint(self.folder, checkpoint)
+
+    def look(self) -> None:
+        """Called after each step."""
+
     def _run(self, checkpoint: Checkpoint) -> None:
         try:
-            save_checkpoint(self._folder, checkpoint)
+            self._save(checkpoint)
         except BaseException as problem:  # noqa: BLE001 (raised where the run waits for it)
             self._problem = problem
 
     def wait(self) -> None:
         """Return when the last checkpoint is on the disk. Raises what its write raised."""
+        if problem := self._joined():
+            raise problem
+
+    def _joined(self) -> BaseException | None:
+        """What the write raised, once it has ended."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
         problem, self._problem = self._problem, None
-        if problem is not None:
-            raise problem
+        return problem
 
     def interval(self, asked: float) -> float:
         """Seconds between two checkpoints: as ``asked``, or as many as keep their cost within 2 %."""
@@ -66,8 +83,7 @@ class BackgroundWriter:
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
+        if problem is None:
             self.wait()
-        except OSError:
-            if problem is None:  # else that is what the run ended with
-                raise
+        else:  # which is what the run ended with, whatever the write did
+            self._joined()

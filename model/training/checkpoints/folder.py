@@ -1,8 +1,12 @@
-"""The files of a folder of checkpoints: their names, their order, and which of them stay; none is read."""
+"""The entries of a folder of checkpoints: their names, their order, and which of them stay; none is read.
+
+A checkpoint is one file, or a folder of shards that processes have written together.
+"""
 
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +15,7 @@ from typing import Any
 KEPT = 2
 """How many checkpoints stay: the newest, and the one before in case the newest is damaged."""
 
-_CHECKPOINT = re.compile(r"step-(\d{9,})\.safetensors")
+_CHECKPOINT = re.compile(r"step-(\d{9,})\.(?:safetensors|shards)")
 _ASIDE = ".aside"
 
 
@@ -21,6 +25,11 @@ def checkpoint_path(folder: Path, step: int) -> Path:
     return folder / f"step-{step:09d}.safetensors"
 
 
+def shards_path(folder: Path, step: int) -> Path:
+    """Where the checkpoint after ``step`` is kept that processes write together."""
+    return folder / f"step-{step:09d}.shards"
+
+
 def temporary_path(path: Path) -> Path:
     """Where the checkpoint ``path`` is written first: no two writers, on whatever machines, share one."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
@@ -28,16 +37,28 @@ def temporary_path(path: Path) -> Path:
 
 def newest_first(folder: Path) -> list[Path]:
     """The checkpoints of ``folder``, whole or not."""
-    return [checkpoint_path(folder, step) for step in reversed(checkpoint_steps(folder))]
+    return [path for _, path in reversed(_entries(folder))]
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
     """The steps of the checkpoints of ``folder`` by their names, unread, ascending."""
+    return [step for step, _ in _entries(folder)]
+
+
+def _entries(folder: Path) -> list[tuple[int, Path]]:
+    """Each checkpoint with its step, in order."""
     try:
         names = os.listdir(folder)  # noqa: PTH208 (glob raises where another process deletes the folder)
     except FileNotFoundError:
         return []
-    return sorted(int(match[1]) for match in map(_CHECKPOINT.fullmatch, names) if match)
+    return sorted((int(match[1]), folder / match[0]) for match in map(_CHECKPOINT.fullmatch, names) if match)
+
+
+def step_of(path: Path) -> int:
+    """The step of the checkpoint ``path``."""
+    match = _CHECKPOINT.fullmatch(path.name)
+    assert match is not None, path
+    return int(match[1])
 
 
 def newest_step(folder: Path) -> int:
@@ -47,14 +68,16 @@ def newest_step(folder: Path) -> int:
 
 def set_aside(path: Path) -> None:
     """Take a checkpoint that cannot be used out of the order, where it would pass for the newest."""
+    aside = path.with_name(path.name + _ASIDE)
     with suppress(FileNotFoundError):
-        path.replace(path.with_name(path.name + _ASIDE))
+        if aside.is_dir():  # a folder cannot take the place of one that has something in it
+            shutil.rmtree(aside)
+        path.replace(aside)
 
 
 def set_aside_after(folder: Path, step: int) -> list[str]:
     """Set the checkpoints after ``step`` aside; their names, the newest first."""
-    later = [other for other in checkpoint_steps(folder) if other > step]
-    paths = [checkpoint_path(folder, other) for other in reversed(later)]
+    paths = [path for other, path in reversed(_entries(folder)) if other > step]
     for path in paths:
         set_aside(path)
     return [path.name for path in paths]
@@ -93,4 +116,16 @@ def drop_leftovers(folder: Path) -> None:
 
 def _drop(paths: Iterator[Path] | list[Path]) -> None:
     for path in paths:
-        path.unlink(missing_ok=True)
+        if path.is_dir():
+            _drop_folder(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _drop_folder(path: Path) -> None:
+    """By its name first: what is left of it half removed is no checkpoint."""
+    if not path.name.startswith("."):
+        renamed = temporary_path(path)
+        path.rename(renamed)
+        path = renamed
+    shutil.rmtree(path, ignore_errors=True)

@@ -4,15 +4,18 @@ Nothing in it is ever executed.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from scalevec.model.training.checkpoints.joint_state import Kept, whole
+from scalevec.model.training.checkpoints.tensor_file import Tensors
+
 LAYOUT = "layout"
 """The name of the description: one byte for each character, UTF-8."""
 
-Tensors = dict[str, torch.Tensor]
+Share = Callable[[Kept, torch.Tensor], torch.Tensor]
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -47,8 +50,15 @@ def merged_layout(layouts: Sequence[str]) -> torch.Tensor:
     return _as_tensor({"states": in_order, "groups": descriptions[0]["groups"]})
 
 
-def unpack_state(tensors: Tensors, optimizer: torch.optim.Optimizer) -> None:
-    """Give ``optimizer`` the state that :func:`pack_state` described; ``ValueError`` if it does not fit."""
+def unpack_state(
+    tensors: Mapping[str, Kept],
+    optimizer: torch.optim.Optimizer,
+    share: Share = lambda kept, _: whole(kept),
+) -> None:
+    """Give ``optimizer`` the state that :func:`pack_state` described; ``ValueError`` if it does not fit.
+
+    ``share`` as of ``state.unpack``.
+    """
     parameters = list(_parameters(optimizer))
     layout = _layout(tensors)
     groups = layout["groups"] or [{} for _ in optimizer.param_groups]
@@ -59,7 +69,7 @@ def unpack_state(tensors: Tensors, optimizer: torch.optim.Optimizer) -> None:
     optimizer.state.clear()
     for index, described in zip(numbers, layout["states"].values(), strict=True):
         parameter = parameters[index]
-        optimizer.state[parameter] = _restored(described, tensors, parameter.device)
+        optimizer.state[parameter] = _restored(described, tensors, parameter, share)
     for group, values in zip(optimizer.param_groups, groups, strict=True):
         group.update(values)
 
@@ -69,10 +79,10 @@ def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
         yield from group["params"]
 
 
-def _layout(tensors: Tensors) -> dict[str, Any]:
+def _layout(tensors: Mapping[str, Kept]) -> dict[str, Any]:
     """The description; checkpoints without one hold nothing but tensors, each beside its parameter."""
     if LAYOUT in tensors:
-        description: dict[str, Any] = json.loads(tensors[LAYOUT].numpy().tobytes())
+        description: dict[str, Any] = json.loads(whole(tensors[LAYOUT]).numpy().tobytes())
         return description
     states: dict[str, Any] = {}
     for name in tensors:
@@ -103,18 +113,25 @@ def _described(value: Any, name: str, device: torch.device, tensors: Tensors) ->
     raise TypeError(f"a checkpoint cannot keep the optimizer's state {name}, a {type(value).__name__}")
 
 
-def _restored(described: dict[str, Any], tensors: Tensors, device: torch.device) -> Any:
-    """What :func:`_described` described."""
+def _restored(
+    described: dict[str, Any], tensors: Mapping[str, Kept], parameter: torch.Tensor, share: Share
+) -> Any:
+    """What :func:`_described` described, of a state of ``parameter``."""
     if "tensor" in described:
-        kept = tensors[described["tensor"]].to(device if described["beside"] else "cpu", copy=True)
-        if "strides" not in described:
+        kept = share(tensors[described["tensor"]], parameter)
+        kept = kept.to(parameter.device if described["beside"] else "cpu", copy=True)
+        if "strides" not in described or type(kept) is not torch.Tensor:  # a share has an order of its own
             return kept
         size, strides = tuple(kept.shape), tuple(described["strides"])
         return torch.empty_strided(size, strides, dtype=kept.dtype, device=kept.device).copy_(kept)
     if "value" in described:
         return described["value"]
+
+    def restored(item: dict[str, Any]) -> Any:
+        return _restored(item, tensors, parameter, share)
+
     if "mapping" in described:
-        return {key: _restored(item, tensors, device) for key, item in described["mapping"].items()}
+        return {key: restored(item) for key, item in described["mapping"].items()}
     if "list" in described:
-        return [_restored(item, tensors, device) for item in described["list"]]
-    return tuple(_restored(item, tensors, device) for item in described["tuple"])
+        return [restored(item) for item in described["list"]]
+    return tuple(restored(item) for item in described["tuple"])

@@ -1,47 +1,59 @@
-"""Checkpoints: one safetensors file each, written atomically, checked by digest, loaded without code.
+"""Checkpoints: written atomically, checked by digest, loaded without code.
 
-A file holds the tensors of model and optimizer, and in its header the step, the plain values that a
-resume needs and a digest over all of it. Nothing in it is ever executed.
+A checkpoint is one safetensors file with the tensors of model and optimizer, and in its header the step, the
+plain values that a resume needs and a digest over all of it. Processes that share the state out among them
+write a folder of such files instead (see ``joint_state``). Nothing in either is ever executed.
 """
 
-import hashlib
 import json
-import os
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
-from scalevec.model.training.checkpoints.folder import (
-    checkpoint_path,
-    drop_old,
-    newest_first,
-    set_aside,
-    temporary_path,
+from scalevec.model.training.checkpoints.folder import checkpoint_path, drop_old, newest_first, set_aside
+from scalevec.model.training.checkpoints.joint_state import (
+    Kept,
+    Part,
+    ShardedCheckpoint,
+    kept_in_file,
+    whole,
 )
 from scalevec.model.training.checkpoints.optimizer_state import LAYOUT, pack_state, unpack_state
-from scalevec.model.training.durable_files import sync
+from scalevec.model.training.checkpoints.tensor_file import (
+    DAMAGE,
+    Tensors,
+    check_file,
+    read_file,
+    write_whole_or_not,
+)
 from scalevec.model.transformer import Transformer
 
 OPTIMIZER = "optimizer."
 """What the names of an optimizer's tensors begin with."""
 OPTIMIZER_LAYOUT = f"{OPTIMIZER}{LAYOUT}"
 
-Tensors = dict[str, torch.Tensor]
-
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state after ``step`` optimizer steps; ``facts`` are plain JSON values."""
+    """The state after ``step`` optimizer steps; ``facts`` are plain JSON values.
+
+    parts: of which rows those of the ``tensors`` are that this process has not whole.
+    source: where it was read.
+    """
 
     step: int
-    tensors: Tensors
+    tensors: Mapping[str, Kept]
     facts: Mapping[str, Any]
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    source: Path | None = None
+
+    @property
+    def facts_text(self) -> str:
+        """The step and the facts as they are kept."""
+        return json.dumps({"step": self.step, **self.facts}, sort_keys=True)
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
@@ -57,20 +69,23 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write ``checkpoint`` beside those of ``folder``. Raises as :func:`save_checkpoint`."""
     folder.mkdir(parents=True, exist_ok=True)
-    # safetensors refuses tensors that are not contiguous.
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
-    facts = json.dumps({"step": checkpoint.step, **checkpoint.facts}, sort_keys=True)
     path = checkpoint_path(folder, checkpoint.step)
-    _write_atomically(path, tensors, {"facts": facts, "digest": _digest(tensors, facts)})
+    tensors = {name: whole(kept) for name, kept in checkpoint.tensors.items()}
+    write_whole_or_not(path, tensors, checkpoint.facts_text)
     return path
 
 
-def load_newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """The newest checkpoint of ``folder`` that is whole; others are set aside, and ``say`` is told."""
+def load_newest(
+    folder: Path, say: Callable[[str], None], read: "Callable[[Path], Checkpoint] | None" = None
+) -> Checkpoint | None:
+    """The newest checkpoint of ``folder`` that is whole; others are set aside, and ``say`` is told.
+
+    ``read`` is :func:`read_checkpoint` or :func:`open_checkpoint`.
+    """
     for path in newest_first(folder):
         try:
-            return read_checkpoint(path)
-        except (SafetensorError, ValueError, KeyError, OSError) as problem:
+            return (read or read_checkpoint)(path)
+        except DAMAGE as problem:
             say(f"checkpoint {path.name} is damaged ({problem}); trying the one before")
             set_aside(path)
     return None
@@ -92,14 +107,14 @@ def pack(model: Transformer, optimizer: torch.optim.Optimizer | None) -> Tensors
 
 @torch.no_grad()
 def unpack(
-    tensors: Tensors,
+    tensors: Mapping[str, Kept],
     model: Transformer,
     optimizer: torch.optim.Optimizer,
-    share: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = lambda tensor, _: tensor,
+    share: Callable[[Kept, torch.Tensor], torch.Tensor] = lambda kept, _: whole(kept),
 ) -> None:
     """Load what :func:`pack` kept into ``model`` and ``optimizer``; ``ValueError`` if it does not fit.
 
-    ``share`` makes of a whole tensor what this process holds of it, given the parameter it belongs to.
+    ``share`` makes of what is kept what this process holds of it, given the parameter it belongs to.
     """
     targets = pack(model, None)
     kept = {name: tensor for name, tensor in tensors.items() if name.startswith("model.")}
@@ -109,55 +124,36 @@ def unpack(
         # In place: the optimizer, and its views of stacks, hold these very tensors.
         targets[name].copy_(share(tensor, targets[name]))
     of_optimizer = {name: tensor for name, tensor in tensors.items() if name.startswith(OPTIMIZER)}
-    unpack_state({name.removeprefix(OPTIMIZER): tensor for name, tensor in of_optimizer.items()}, optimizer)
-    for parameter, state in optimizer.state.items():
-        for name, value in state.items():
-            if isinstance(value, torch.Tensor):
-                state[name] = share(value, parameter)
+    states = {name.removeprefix(OPTIMIZER): tensor for name, tensor in of_optimizer.items()}
+    unpack_state(states, optimizer, share)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint in ``path``; one of safetensors' errors, ``ValueError`` or ``KeyError`` if damaged."""
-    with safe_open(path, framework="pt") as file:
-        header = file.metadata() or {}
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    if _digest(tensors, header["facts"]) != header["digest"]:
-        raise ValueError("its content does not match its digest")
-    facts = json.loads(header["facts"])
-    return Checkpoint(facts.pop("step"), tensors, facts)
+    """The checkpoint in ``path``, checked; of one of shards the tensors are read where they are asked for.
+
+    Raises one of ``tensor_file.DAMAGE`` if it is damaged.
+    """
+    if path.is_dir():
+        return open_checkpoint(path)
+    tensors, facts = read_file(path)
+    return _with_facts(tensors, facts, path)
 
 
-def _digest(tensors: Tensors, facts: str) -> str:
-    digest = hashlib.blake2b(facts.encode(), digest_size=32)
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        # As bytes: numpy has no bfloat16.
-        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+def open_checkpoint(path: Path, *, check: bool = True) -> Checkpoint:
+    """The checkpoint in ``path``, whose tensors are read where they are asked for, and as far as that.
+
+    With ``check`` all of it is read once, a tensor at a time. Raises as :func:`read_checkpoint`.
+    """
+    if not path.is_dir():
+        facts = check_file(path) if check else None
+        tensors, kept_facts = kept_in_file(path)
+        return _with_facts(tensors, facts or kept_facts, path)
+    sharded = ShardedCheckpoint.opened(path)
+    if check:
+        sharded.check()
+    return _with_facts(sharded.tensors, sharded.facts, path)
 
 
-def _write_atomically(path: Path, tensors: Tensors, header: dict[str, str]) -> None:
-    temporary = temporary_path(path)
-    try:
-        # safetensors makes files for their owner alone, whatever the umask.
-        temporary.touch(exist_ok=False)
-        mode = temporary.stat().st_mode & 0o777
-        save_file(tensors, temporary, metadata=header)
-        temporary.chmod(mode)
-        # Content before name: after a loss of power the name must not stand over missing content.
-        sync(temporary)
-        temporary.replace(path)
-    except SafetensorError as problem:
-        raise _as_os_error(problem, path) from problem
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync(path.parent)
-
-
-def _as_os_error(problem: SafetensorError, path: Path) -> OSError:
-    """The operating system's error that safetensors reports as text only, with its number."""
-    number = re.search(r"os error (\d+)", str(problem))
-    if number is None:
-        return OSError(f"{path}: {problem}")
-    return OSError(int(number[1]), os.strerror(int(number[1])), str(path))
+def _with_facts(tensors: Mapping[str, Kept], text: str, source: Path) -> Checkpoint:
+    facts = json.loads(text)
+    return Checkpoint(facts.pop("step"), tensors, facts, source=source)

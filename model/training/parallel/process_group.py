@@ -1,19 +1,21 @@
 """A world of several processes, each with the whole model on a device of its own (torch.distributed)."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from scalevec.model.training.checkpoints.joint_state import Kept, whole
 from scalevec.model.training.checkpoints.optimizer_state import merged_layout
-from scalevec.model.training.checkpoints.state import OPTIMIZER_LAYOUT, Checkpoint, Tensors, pack, unpack
+from scalevec.model.training.checkpoints.state import OPTIMIZER_LAYOUT, Checkpoint, pack, unpack
+from scalevec.model.training.checkpoints.tensor_file import Tensors
 from scalevec.model.training.optimizers.base import Together
 from scalevec.model.training.parallel.shared_matrices import SharedMatrices
-from scalevec.model.training.parallel.world import World
+from scalevec.model.training.parallel.world import Packed, World
 from scalevec.model.transformer import Transformer
 
 if TYPE_CHECKING:
@@ -82,44 +84,46 @@ class ProcessGroup(World):
         any_stop, any_save = wanted.tolist()
         return bool(any_stop), bool(any_save)
 
-    def pack(self, model: Transformer, optimizer: torch.optim.Optimizer | None) -> Tensors:
-        """The state of shared matrices is collected from those who have it."""
+    def pack(self, model: Transformer, optimizer: torch.optim.Optimizer | None) -> Packed:
+        """The whole state at rank 0; that of shared matrices is collected from those who have it."""
         if self._shared is None or optimizer is None:
-            return pack(model, optimizer) if self.leads else {}
-        return self._collected(pack(model, optimizer))
+            return Packed(pack(model, optimizer) if self.leads else {}, {})
+        return Packed(self._collected(pack(model, optimizer)), {})
 
-    def unpack(self, tensors: Tensors, model: Transformer, optimizer: torch.optim.Optimizer) -> None:
+    def unpack(
+        self, tensors: Mapping[str, Kept], model: Transformer, optimizer: torch.optim.Optimizer
+    ) -> None:
         """Of shared matrices each rank keeps its own state."""
         unpack(tensors, model, optimizer)
         if self._shared is not None:
             self._shared.forget_others()
 
     def handed_out(self, checkpoint: Checkpoint | None) -> Checkpoint | None:
-        """Rank 0's, sent to the others: they read no files."""
+        """Rank 0's, sent to the others a tensor at a time: they read no files."""
         head = None
-        if self.leads and checkpoint is not None:
-            head = {
-                "step": checkpoint.step,
-                "facts": dict(checkpoint.facts),
-                "tensors": _described(checkpoint.tensors),
-            }
-        head = json.loads(self._told(json.dumps(head), 0))
+        if checkpoint is not None:
+            head = [checkpoint.step, dict(checkpoint.facts), list(checkpoint.tensors)]
+        head = json.loads(self.told(json.dumps(head)))
         if head is None:
             return None
-        tensors = {} if checkpoint is None else checkpoint.tensors
-        for name, description in head["tensors"].items():
-            tensor = tensors[name].contiguous() if self.leads else _blank(*description)
-            dist.broadcast(_bytes_of(tensor), 0)
-            tensors[name] = tensor
-        return Checkpoint(head["step"], tensors, head["facts"])
+        step, facts, names = head
+        kept = {} if checkpoint is None else checkpoint.tensors
+        return Checkpoint(step, {name: self._sent(kept.get(name)) for name in names}, facts)
+
+    def _sent(self, kept: Kept | None) -> Tensor:
+        """The tensor that rank 0 has, at all ranks."""
+        tensor = None if kept is None else whole(kept).contiguous()
+        description = json.loads(self.told(json.dumps(None if tensor is None else _described(tensor))))
+        tensor = _blank(*description) if tensor is None else tensor
+        dist.broadcast(_bytes_of(tensor), 0)
+        return tensor
 
     def _collected(self, tensors: Tensors) -> Tensors:
         """Rank 0's tensors and those that it lacks, by name; other ranks' own."""
         layout = tensors[OPTIMIZER_LAYOUT].numpy().tobytes().decode()
-        layouts = [self._told(layout, rank) for rank in range(self.size)]
-        descriptions = [
-            json.loads(self._told(json.dumps(_described(tensors)), rank)) for rank in range(self.size)
-        ]
+        layouts = self.all_told(layout)
+        mine = {name: _described(tensor) for name, tensor in tensors.items()}
+        descriptions = [json.loads(text) for text in self.all_told(json.dumps(mine))]
         collected, known = dict(tensors), set(descriptions[0])
         for sender in range(1, self.size):
             for name in [name for name in descriptions[sender] if name not in known]:
@@ -132,7 +136,24 @@ class ProcessGroup(World):
         collected[OPTIMIZER_LAYOUT] = merged_layout(layouts)
         return collected
 
-    def _told(self, text: str, teller: int) -> str:
+    def all_told(self, text: str) -> list[str]:
+        """The ``text`` of every rank, in order."""
+        return [self.told(text, rank) for rank in range(self.size)]
+
+    def done_by_leader(self, work: Callable[[], str]) -> str:
+        """What ``work`` returns at rank 0, which alone does it; its ``OSError`` is raised at all ranks."""
+        answer: dict[str, Any] = {}
+        if self.leads:
+            try:
+                answer = {"value": work()}
+            except OSError as problem:
+                answer = {"error": [problem.errno, str(problem)]}
+        answer = json.loads(self.told(json.dumps(answer)))
+        if "error" in answer:
+            raise OSError(*answer["error"])
+        return str(answer["value"])
+
+    def told(self, text: str, teller: int = 0) -> str:
         """The ``text`` of rank ``teller``."""
         content = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
         length = torch.tensor([len(content)])
@@ -156,8 +177,8 @@ def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
         yield bucket
 
 
-def _described(tensors: Tensors) -> dict[str, tuple[str, list[int]]]:
-    return {name: (str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in tensors.items()}
+def _described(tensor: Tensor) -> tuple[str, list[int]]:
+    return str(tensor.dtype).removeprefix("torch."), list(tensor.shape)
 
 
 def _blank(dtype: str, shape: Sequence[int]) -> Tensor:

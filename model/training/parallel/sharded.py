@@ -4,7 +4,11 @@ Each block is a unit: its matrices are gathered for its forward and backward pas
 are folded into them. Optimizers of matrices need them whole: see :class:`WholeMatrices`.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,13 +16,25 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 from torch.func import functional_call
 
-from scalevec.model.training.checkpoints.state import Tensors, pack, unpack
+from scalevec.model.training.checkpoints.joint_state import Kept, KeptTensor, Part
+from scalevec.model.training.checkpoints.optimizer_state import merged_layout
+from scalevec.model.training.checkpoints.state import (
+    OPTIMIZER_LAYOUT,
+    Checkpoint,
+    open_checkpoint,
+    pack,
+    unpack,
+)
+from scalevec.model.training.checkpoints.tensor_file import Tensors
+from scalevec.model.training.checkpoints.trunk_states import save_trunk
 from scalevec.model.training.optimizers.base import Group, Together
+from scalevec.model.training.parallel.joint_writes import JointCheckpoint, JointWriter
 from scalevec.model.training.parallel.process_group import ProcessGroup
 from scalevec.model.training.parallel.shared_matrices import owners_of
+from scalevec.model.training.parallel.world import Packed
 from scalevec.model.transformer import Transformer
 
 if TYPE_CHECKING:
@@ -75,23 +91,71 @@ class ShardedProcessGroup(ProcessGroup):
         result: Tensor = functional_call(vector, whole, ())
         return result
 
-    def pack(self, model: Transformer, optimizer: torch.optim.Optimizer | None) -> Tensors:
-        """Whole tensors, gathered one by one on the way to rank 0."""
-        unit: Any = model
-        unit.reshard()  # an evaluation leaves what is outside of the blocks whole
-        packed: Tensors = {}
-        for name, tensor in pack(model, optimizer).items():
-            gathered = _whole(tensor.detach())
-            if self.leads or not isinstance(tensor, DTensor):
-                packed[name] = gathered.cpu()
-        are_spread = optimizer is not None and self._matrices.optimizer is not None
-        return self._collected(packed) if are_spread else packed
+    @property
+    def writes(self) -> bool:
+        """Every rank writes what it holds."""
+        return True
+
+    def writer(self, folder: Path) -> JointWriter:
+        """Of checkpoints in shards."""
+        return JointWriter(folder, self)
+
+    def save_trunk(self, folder: Path, checkpoint: Checkpoint, rows: Sequence[Mapping[str, Any]]) -> bool:
+        """In shards; the rows are in rank 0's."""
+        return save_trunk(folder, checkpoint, rows if self.leads else None, partial(_write_together, self))
 
     @torch.no_grad()
-    def unpack(self, tensors: Tensors, model: Transformer, optimizer: torch.optim.Optimizer) -> None:
-        """Each rank takes its share of whole tensors."""
+    def pack(self, model: Transformer, optimizer: torch.optim.Optimizer | None) -> Packed:
+        """This rank's shares, and of tensors that ranks have whole those that no rank before it has."""
+        unit: Any = model
+        unit.reshard()  # an evaluation leaves what is outside of the blocks whole
+        tensors: Tensors = {}
+        parts: dict[str, Part] = {}
+        held = pack(model, optimizer)
+        for name, tensor in held.items():
+            if isinstance(tensor, DTensor) and len(local := tensor.to_local()):
+                tensors[name], parts[name] = local, Part(_rows_of(tensor)[0], tuple(tensor.shape))
+        entire = {name: tensor for name, tensor in held.items() if not isinstance(tensor, DTensor)}
+        names = [set(json.loads(text)) for text in self.all_told(json.dumps(list(entire)))]
+        before = set().union(*names[: self.rank])
+        tensors |= {name: tensor for name, tensor in entire.items() if name not in before}
+        if optimizer is not None:
+            layouts = self.all_told(held[OPTIMIZER_LAYOUT].numpy().tobytes().decode())
+            if self.leads:
+                tensors[OPTIMIZER_LAYOUT] = merged_layout(layouts)
+        return Packed(tensors, parts)
+
+    @torch.no_grad()
+    def unpack(
+        self, tensors: Mapping[str, Kept], model: Transformer, optimizer: torch.optim.Optimizer
+    ) -> None:
+        """Each rank reads its share, and its matrices whole."""
         unpack(tensors, model, optimizer, _share)
         self._matrices.refresh()
+
+    def read(self, path: Path) -> Checkpoint:
+        """Checked, a tensor at a time; none is kept in memory."""
+        return open_checkpoint(path)
+
+    def handed_out(self, checkpoint: Checkpoint | None) -> Checkpoint | None:
+        """What rank 0 has found and checked is opened by all."""
+        head = None
+        if checkpoint is not None:
+            head = [str(checkpoint.source), checkpoint.step, dict(checkpoint.facts)]
+        head = json.loads(self.told(json.dumps(head)))
+        if head is None or checkpoint is not None:
+            return checkpoint
+        path, step, facts = head
+        return replace(open_checkpoint(Path(path), check=False), step=step, facts=facts)
+
+
+def _write_together(world: ShardedProcessGroup, folder: Path, checkpoint: Checkpoint) -> None:
+    joint, problem = JointCheckpoint(world, folder, checkpoint.step), None
+    try:
+        joint.write(checkpoint)
+    except OSError as failure:
+        problem = failure
+    joint.complete(problem)
 
 
 class WholeMatrices:
@@ -153,12 +217,36 @@ def _whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def _share(tensor: Tensor, beside: Tensor) -> Tensor:
-    """This rank's share of a whole ``tensor``, laid out as ``beside``; as it is where the shapes differ."""
-    if not isinstance(beside, DTensor) or isinstance(tensor, DTensor) or tensor.shape != beside.shape:
-        return tensor
-    on_device = tensor.to(beside.device)
-    return distribute_tensor(on_device, beside.device_mesh, beside.placements, src_data_rank=None)
+def _share(kept: Kept, beside: Tensor) -> Tensor:
+    """What this rank has of ``kept``: its rows, laid out as ``beside``, or all where the shapes differ.
+
+    Of another rank's matrix the shape alone. From files no more is read.
+    """
+    if kept.shape == beside.shape and beside.is_meta:
+        return torch.empty_like(beside)
+    if kept.shape != beside.shape or not isinstance(beside, DTensor):
+        return kept.whole() if isinstance(kept, KeptTensor) else kept
+    start, stop = _rows_of(beside)
+    rows = kept.rows(start, stop) if isinstance(kept, KeptTensor) else kept[start:stop]
+    share: Tensor = DTensor.from_local(
+        rows.to(beside.device),
+        beside.device_mesh,
+        beside.placements,
+        run_check=False,
+        shape=beside.shape,
+        stride=beside.stride(),
+    )
+    return share
+
+
+def _rows_of(tensor: DTensor) -> tuple[int, int]:
+    """Which rows of ``tensor`` this rank has: the first ranks have as many each, the last what is left."""
+    rows, mesh = len(tensor), tensor.device_mesh
+    each = -(-rows // mesh.size())
+    start = min(mesh.get_local_rank() * each, rows)
+    stop = min(start + each, rows)
+    assert stop - start == len(tensor.to_local())
+    return start, stop
 
 
 def _as_matrix(shape: tuple[int, ...]) -> tuple[int, ...]:

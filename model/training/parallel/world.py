@@ -3,17 +3,30 @@
 A step's batch is the same set of sequences whatever the size of the world: each rank takes its neighbouring
 part of them. What follows from the whole batch (its loss, the norm of its gradient, the load of its experts)
 is summed over the ranks, so that every rank takes the same step. Rank 0 leads: it alone reads and writes
-files.
+files, but for the checkpoints of sharded parameters.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from scalevec.model.training.checkpoints.state import Checkpoint, Tensors, pack, unpack
+from scalevec.model.training.checkpoints.behind import BackgroundWriter
+from scalevec.model.training.checkpoints.joint_state import Kept, Part
+from scalevec.model.training.checkpoints.state import Checkpoint, pack, read_checkpoint, unpack
+from scalevec.model.training.checkpoints.tensor_file import Tensors
+from scalevec.model.training.checkpoints.trunk_states import save_trunk
 from scalevec.model.training.optimizers.base import Group
 from scalevec.model.transformer import Transformer
+
+
+class Packed(NamedTuple):
+    """What a process has of the state of model and optimizer, and which rows where it is not all."""
+
+    tensors: Tensors
+    parts: Mapping[str, Part]
 
 
 class World:
@@ -73,13 +86,32 @@ class World:
         """Whether any rank is to stop, and whether rank 0 wants a checkpoint: the same on all ranks."""
         return stop, save
 
-    def pack(self, model: Transformer, optimizer: torch.optim.Optimizer | None) -> Tensors:
-        """As ``checkpoints.state.pack``: the whole state at rank 0, at others any part of it."""
-        return pack(model, optimizer)
+    @property
+    def writes(self) -> bool:
+        """Whether this process has a part in writing checkpoints."""
+        return self.leads
 
-    def unpack(self, tensors: Tensors, model: Transformer, optimizer: torch.optim.Optimizer) -> None:
+    def writer(self, folder: Path) -> BackgroundWriter:
+        """Who writes the checkpoints of a trial into its ``folder``."""
+        return BackgroundWriter(folder)
+
+    def save_trunk(self, folder: Path, checkpoint: Checkpoint, rows: Sequence[Mapping[str, Any]]) -> bool:
+        """As ``trunk_states.save_trunk``, at every rank."""
+        return self.leads and save_trunk(folder, checkpoint, rows)
+
+    def pack(self, model: Transformer, optimizer: torch.optim.Optimizer | None) -> Packed:
+        """As ``checkpoints.state.pack``, of what this rank is to write."""
+        return Packed(pack(model, optimizer), {})
+
+    def unpack(
+        self, tensors: Mapping[str, Kept], model: Transformer, optimizer: torch.optim.Optimizer
+    ) -> None:
         """As ``checkpoints.state.unpack``, of the whole state at every rank."""
         unpack(tensors, model, optimizer)
+
+    def read(self, path: Path) -> Checkpoint:
+        """The checkpoint in ``path``, checked, at rank 0. Raises one of ``tensor_file.DAMAGE``."""
+        return read_checkpoint(path)
 
     def handed_out(self, checkpoint: Checkpoint | None) -> Checkpoint | None:
         """What rank 0 has found to go on from, at every rank."""

@@ -23,7 +23,7 @@ from scalevec.model.config import (
 )
 from scalevec.model.identity import semantic_fields, trial_id
 from scalevec.model.schedules import learning_rate
-from scalevec.model.training.checkpoints import state as checkpoints
+from scalevec.model.training.checkpoints import tensor_file
 from scalevec.model.training.checkpoints.folder import checkpoint_path
 from scalevec.model.training.checkpoints.state import Checkpoint, read_checkpoint
 from scalevec.model.training.checkpoints.trunk_states import load_trunk, save_trunk
@@ -274,12 +274,12 @@ def test_a_budget_that_would_have_counted_as_diverged_alone_does_not_branch():
 # Writing
 
 
-def test_a_state_is_written_once(tmp_path):
-    first = Checkpoint(3, {"model.weight": torch.zeros(2)}, {"wall_s": 1.0})
-    assert save_trunk(tmp_path, first, [{"step": 3}])
-    before = checkpoint_path(tmp_path, 3).read_bytes()
-    assert not save_trunk(tmp_path, replace(first, facts={"wall_s": 2.0}), [{"step": 3}])
-    assert checkpoint_path(tmp_path, 3).read_bytes() == before
+def test_a_state_is_written_once(of_steps, corpus, tmp_path):
+    run(of_steps(20), corpus, tmp_path / "first", tmp_path / "trunk", branch_steps=(8,))
+    before = checkpoint_path(tmp_path / "trunk", 8).read_bytes()
+    _, recorder = run(of_steps(10), corpus, tmp_path / "second", tmp_path / "trunk", (8,), micro_batch=2)
+    assert not any("is kept for other trials" in line for line in recorder.said)
+    assert checkpoint_path(tmp_path / "trunk", 8).read_bytes() == before
 
 
 def test_a_state_holds_its_rows(tmp_path):
@@ -294,7 +294,7 @@ def test_a_state_holds_its_rows(tmp_path):
 def test_a_writer_that_is_killed_leaves_nothing_that_is_read(tmp_path):
     child = os.fork()
     if child == 0:
-        checkpoints.sync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+        tensor_file.sync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
         try:
             save_trunk(tmp_path, Checkpoint(3, {"model.weight": torch.zeros(9)}, {}), [])
         finally:
@@ -308,7 +308,7 @@ def test_a_writer_that_is_killed_leaves_nothing_that_is_read(tmp_path):
 
 @pytest.mark.parametrize("before", [True, False], ids=["before the file is written", "after"])
 def test_a_trunk_that_is_deleted_meanwhile_is_not_kept(before, monkeypatch, tmp_path):
-    write, trunk = checkpoints.save_file, tmp_path / "trunk"
+    write, trunk = tensor_file.save_file, tmp_path / "trunk"
 
     def racing(tensors, path, metadata):
         if not before:
@@ -317,7 +317,7 @@ def test_a_trunk_that_is_deleted_meanwhile_is_not_kept(before, monkeypatch, tmp_
         if before:
             write(tensors, path, metadata=metadata)
 
-    monkeypatch.setattr(checkpoints, "save_file", racing)
+    monkeypatch.setattr(tensor_file, "save_file", racing)
     assert not save_trunk(trunk, Checkpoint(3, {"model.weight": torch.zeros(2)}, {}), [{"step": 3}])
     assert not trunk.exists()
 
@@ -326,13 +326,13 @@ def test_a_disk_that_refuses_a_state_of_a_trunk_is_not_passed_over(monkeypatch, 
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoints, "save_file", full)
+    monkeypatch.setattr(tensor_file, "save_file", full)
     with pytest.raises(OSError, match="No space"):
         save_trunk(tmp_path, Checkpoint(3, {"model.weight": torch.zeros(2)}, {}), [{"step": 3}])
 
 
 def test_a_state_whose_rows_have_a_gap_is_not_used(of_steps, corpus, tmp_path):
-    state = checkpoints.Checkpoint(4, {"model.weight": torch.zeros(2)}, {"micro_batch": 0, "device": "cpu"})
+    state = Checkpoint(4, {"model.weight": torch.zeros(2)}, {"micro_batch": 0, "device": "cpu"})
     save_trunk(tmp_path / "trunk", state, [{"step": 1, "loss": 5.0}, {"step": 4, "loss": 5.0}])
     result, recorder = run(of_steps(10), corpus, tmp_path / "branch", tmp_path / "trunk")
     assert result["trunk_step"] == 0

@@ -16,8 +16,11 @@ from parallel_worlds import small_trial
 from scalevec.model.config import RunOptions, Trial
 from scalevec.model.fields import to_dict
 from scalevec.model.identity import semantic_fields, trial_id
+from scalevec.model.training.checkpoints import tensor_file
+from scalevec.model.training.checkpoints.folder import newest_step
 from scalevec.model.training.corpora.prepare import Corpus, CorpusConfig, prepare
 from scalevec.orchestrator.attempts.jobs import WorkerExit
+from scalevec.orchestrator.sources.trained import TrainedTrial
 from scalevec.orchestrator.worker import ranks
 from scalevec.orchestrator.worker import train as worker
 from scalevec.results.run_directory import RunDirectory
@@ -141,6 +144,37 @@ def test_after_kill_9_of_a_rank_none_is_left_and_the_next_attempt_ends_with_the_
     assert attempts.end(attempts.begin()) == WorkerExit.RESULT
     assert attempts.directory.result()["resumes"] == 1
     assert attempts.losses() == undisturbed.losses()
+
+
+def test_after_kill_9_of_a_rank_that_writes_its_shard_the_checkpoint_before_is_used(make):
+    def mortal() -> None:
+        leader, sync = os.getpid(), tensor_file.sync
+
+        def killed(path) -> None:
+            if os.getpid() != leader and "step-000000003" in str(path):
+                os.kill(os.getpid(), signal.SIGKILL)
+            sync(path)
+
+        tensor_file.sync = killed
+
+    undisturbed, attempts = make("whole", shard=True), make("killed", shard=True, checkpoint_s=1e-9)
+    undisturbed.end(undisturbed.begin())
+    assert attempts.end(attempts.begin(mortal)) == -signal.SIGKILL
+    assert newest_step(attempts.directory.checkpoints_path) == 2
+    assert attempts.end(attempts.begin()) == WorkerExit.RESULT
+    assert attempts.directory.result()["resumes"] == 1
+    assert attempts.losses() == undisturbed.losses()
+
+
+def test_the_model_of_a_sharded_trial_is_read_from_its_shards(make):
+    shared, sharded = (make(str(shard), keep="weights", shard=shard) for shard in (False, True))
+    models = []
+    for attempts in (shared, sharded):
+        assert attempts.end(attempts.begin()) == WorkerExit.RESULT
+        models.append(TrainedTrial(attempts.directory.path).model().state_dict())
+    assert sharded.directory.result()["world_size"] == 2
+    for name, tensor in models[0].items():
+        torch.testing.assert_close(models[1][name], tensor, rtol=1e-3, atol=1e-4)
 
 
 def test_a_request_to_stop_ends_all_ranks_with_a_checkpoint(make, tmp_path):

@@ -11,6 +11,7 @@ import torch
 
 from scalevec.model.config import ModelConfig, Shape
 from scalevec.model.training.checkpoints import state as checkpoints
+from scalevec.model.training.checkpoints import tensor_file
 from scalevec.model.training.checkpoints.folder import newest_step, prune
 from scalevec.model.training.checkpoints.state import Checkpoint, load_newest, pack, save_checkpoint
 from scalevec.model.transformer import Transformer, initialise
@@ -178,13 +179,13 @@ def test_what_a_killed_writer_left_goes_at_the_end(tmp_path):
 
 def test_writers_of_one_process_number_on_two_machines_do_not_share_a_file(monkeypatch, tmp_path):
     names: list[str] = []
-    write = checkpoints.save_file
+    write = tensor_file.save_file
 
     def noting(tensors, path, metadata):
         names.append(path.name)
         write(tensors, path, metadata=metadata)
 
-    monkeypatch.setattr(checkpoints, "save_file", noting)
+    monkeypatch.setattr(tensor_file, "save_file", noting)
     for _ in range(2):
         save_checkpoint(tmp_path, checkpoint(3))
     assert len(set(names)) == 2
