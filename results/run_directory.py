@@ -112,6 +112,8 @@ class RunDirectory:
     checkpoints_path = FileIn("checkpoints")
     """The folder of checkpoints."""
 
+    out_path = FileIn("out")
+    """The folder that a foreign trainer writes into."""
     claims_path = FileIn("claims")
     """The folder of claims (see ``results.claims``)."""
     log_path = FileIn("log.txt")

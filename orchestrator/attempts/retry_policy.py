@@ -44,6 +44,8 @@ def decide(events: Sequence[Event], batch_sequences: int) -> Decision:
         if 1 in (micro_batch, batch_sequences // _world_size(events)):
             return Decision(False, 1, "out_of_memory", "out of memory with a micro-batch of one sequence")
         return Decision(True, (micro_batch or batch_sequences // _world_size(events)) // 2)
+    if cause == "error" and last.get("definite"):
+        return Decision(False, micro_batch, "error", str(last.get("error")))
     if cause == "error" and _repeated(events):
         return Decision(False, micro_batch, "error", f"the same error twice: {last.get('error')}")
     if _faults_without_progress(events) >= ATTEMPTS_WITHOUT_PROGRESS:

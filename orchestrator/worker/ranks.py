@@ -24,6 +24,7 @@ import torch
 from scalevec.model.config import RunOptions
 from scalevec.model.training.corpora.prepare import Corpus
 from scalevec.model.training.parallel.world import ALONE, World
+from scalevec.orchestrator.worker.failures import AttemptFailedError
 from scalevec.orchestrator.worker.kill_with_parent import bind_to
 from scalevec.orchestrator.worker.provenance import code_state, versions
 from scalevec.results.files import CorruptRecordError, read_json, write_json
@@ -52,12 +53,8 @@ class Address:
     port: int
 
 
-class RankFailedError(Exception):
-    """What ended another rank of this trial; ``cause`` and ``digest`` are for the record of the attempt."""
-
-    def __init__(self, message: str, cause: str, digest: str | None = None) -> None:
-        super().__init__(message)
-        self.cause, self.digest = cause, digest
+class RankFailedError(AttemptFailedError):
+    """What ended another rank of this trial."""
 
 
 class RankKilledError(Exception):

@@ -11,119 +11,44 @@ import os
 import signal
 import sys
 import threading
-import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import torch
 
-from scalevec.model.config import RunOptions, Trial
+from scalevec.model.config import RunOptions
 from scalevec.model.fields import from_dict
 from scalevec.model.identity import IDENTITY_VERSION, trial_from_fields
-from scalevec.model.training.checkpoints.folder import newest_step, prune_finished
-from scalevec.model.training.corpora.prepare import open_corpus
-from scalevec.model.training.loop import train
 from scalevec.model.training.out_of_memory import is_out_of_memory
 from scalevec.model.training.parallel.meeting import NobodyCameError
-from scalevec.model.training.recorder import Recorder, SilentRecorder, TrainingInterruptedError
-from scalevec.model.trunks import trunk_id
+from scalevec.model.training.recorder import SilentRecorder, TrainingInterruptedError
 from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WorkerExit
+from scalevec.orchestrator.attempts.kept_files import prune_trained
 from scalevec.orchestrator.attempts.retry_policy import was_called_off
+from scalevec.orchestrator.worker.failures import AttemptFailedError, DefiniteError
 from scalevec.orchestrator.worker.provenance import environment, foreign_package, machine, snapshot_name
 from scalevec.orchestrator.worker.ranks import (
-    RankFailedError,
     RankKilledError,
     Ranks,
     lost_connection,
     ranks_here,
     ranks_there,
 )
+from scalevec.orchestrator.worker.recording import RunDirectoryRecorder, SupersededError
+from scalevec.orchestrator.worker.trainers.command_trainer import CommandTrainer
+from scalevec.orchestrator.worker.trainers.function_trainer import FunctionTrainer
+from scalevec.orchestrator.worker.trainers.own_loop import AttemptTrainer, OwnLoop
 from scalevec.results.claims import AlreadyClaimedError, Claim, acquire
 from scalevec.results.files import AlreadyWrittenError
-from scalevec.results.run_directory import RunDirectory, trunk_path
+from scalevec.results.run_directory import RunDirectory
+from scalevec.sweeps.trainers.foreign_trial import Protocol, foreign_trial, is_foreign
 
 BEAT_S = 15.0
 """Seconds between two beats of a claim; a claim is stale after 180 s without one."""
-LOOK_S = 1.0
-"""Seconds without a look at the claim after which the next row waits for one: a process that was stopped
-past its lease was stopped for longer."""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-
-
-class SupersededError(Exception):
-    """A later claim exists: another worker has taken over, and this one must not write any more."""
-
-
-class RunDirectoryRecorder:
-    """Implements ``model.training.recorder.Recorder`` on a run directory."""
-
-    def __init__(self, directory: RunDirectory, claim: Claim) -> None:
-        self.directory, self.claim = directory, claim
-        # No Event: its lock would be taken twice where a second signal interrupts the handler of the first.
-        self._stop = False
-        self.stop_cause = "preempted"
-        self._looked = _now()
-
-    def record(self, row: Mapping[str, Any]) -> None:
-        """Append ``row`` to metrics.jsonl; a process that was stopped for long looks at its claim first."""
-        if _now() - self._looked > LOOK_S:
-            self.require_ownership()
-        self.directory.append_metrics(dict(row))
-
-    def cut_back(self, step: int) -> None:
-        """Drop the rows after ``step`` from metrics.jsonl."""
-        self.directory.cut_metrics(step)
-
-    def recorded(self) -> list[dict[str, Any]]:
-        """Everything in metrics.jsonl that is whole."""
-        return self.directory.metrics_before_damage()
-
-    def replace_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Make metrics.jsonl hold ``rows`` alone."""
-        self.directory.replace_metrics([dict(row) for row in rows])
-
-    def sync(self) -> None:
-        """Make metrics and events survive a loss of power."""
-        self.directory.sync_records()
-
-    def say(self, message: str, **details: Any) -> None:
-        """Print to the log, and keep as an event."""
-        print(message, flush=True)
-        self.directory.append_event("running", note=message, **details)
-
-    def origin(self) -> dict[str, Any]:
-        """The trial and the attempt, and the code that the attempt began with."""
-        attempt = self.claim.attempt
-        records = (record for record in self.directory.environments() if record.get("attempt") == attempt)
-        code = next(records, {})
-        known = {name: code.get(name) for name in ("commit", "dirty")}
-        return {"trial_id": self.directory.trial_id, "attempt": attempt, **known}
-
-    def require_ownership(self) -> None:
-        """Raise :class:`SupersededError` where a later claim exists."""
-        if not self.claim.is_current():
-            raise SupersededError
-        self._looked = _now()
-
-    def stop_requested(self) -> bool:
-        """Whether a signal asked this process to stop."""
-        return self._stop
-
-    def request_stop(self, number: int, _frame: FrameType | None) -> None:
-        """Signal handler: stop at the next step. SIGUSR2 says that the job's time is up."""
-        if number == signal.SIGUSR2:
-            self.stop_cause = "timeout"
-        self._stop = True
-
-
-def _now() -> float:
-    """Seconds that also pass while the machine is suspended, where the system has such a clock."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @dataclass(frozen=True)
@@ -136,12 +61,41 @@ class TrialMachine:
 
 
 ONE_MACHINE = TrialMachine()
+OF_NONE = Protocol()
 
 
-def join_attempt(runs_dir: Path, trial_id: str, options: RunOptions, here: TrialMachine) -> int:
+@dataclass(frozen=True)
+class TrialAttempt:
+    """What is attempted: a trial in RUNS_DIR, on this machine; ``protocol`` is that of a foreign trainer."""
+
+    runs_dir: Path
+    trial_id: str
+    options: RunOptions
+    here: TrialMachine = ONE_MACHINE
+    protocol: Protocol = OF_NONE
+
+    @property
+    def directory(self) -> RunDirectory:
+        """That of the trial."""
+        return RunDirectory.of(self.runs_dir, self.trial_id)
+
+    def trainer(self) -> AttemptTrainer:
+        """What trains it."""
+        fields = self.directory.trial()["semantic"]
+        if not is_foreign(fields):
+            return OwnLoop(self.runs_dir, self.directory, trial_from_fields(fields))
+        trial, processes = foreign_trial(fields), self.options.processes // self.here.nodes
+        kind = FunctionTrainer if trial.trainer.function else CommandTrainer
+        return kind(self.runs_dir, self.directory, trial, self.protocol, self.here.node, processes)
+
+    def forks(self, trainer: AttemptTrainer) -> int:
+        """How many further processes of this machine are forks of this one."""
+        return self.options.processes // self.here.nodes - 1 if trainer.forks_ranks else 0
+
+
+def join_attempt(attempt: TrialAttempt) -> int:
     """The part that a machine has in an attempt whose claim another holds; returns an exit code."""
-    directory = RunDirectory.of(runs_dir, trial_id)
-    trial = trial_from_fields(directory.trial()["semantic"])
+    trainer, options, here = attempt.trainer(), attempt.options, attempt.here
     assert here.meeting is not None
     try:
         ranks = ranks_there(options, here.node, here.nodes, here.meeting)
@@ -150,24 +104,20 @@ def join_attempt(runs_dir: Path, trial_id: str, options: RunOptions, here: Trial
         return WorkerExit.ERROR
     if ranks is None:
         return WorkerExit.RESULT
-    others = options.processes // here.nodes - 1
-    ranks.fork(others, lambda fork: _follow(runs_dir, directory, trial, fork))
+    ranks.fork(attempt.forks(trainer), lambda fork: _follow(trainer, fork))
     with ranks:
-        return _follow(runs_dir, directory, trial, ranks)
+        return _follow(trainer, ranks)
 
 
-def run_attempt(
-    runs_dir: Path, trial_id: str, options: RunOptions, token: str, here: TrialMachine = ONE_MACHINE
-) -> WorkerExit:
+def run_attempt(attempt: TrialAttempt, token: str) -> WorkerExit:
     """One attempt at a trial, from the claim to its end; what happened is in the run directory."""
-    directory = RunDirectory.of(runs_dir, trial_id)
-    fields = directory.trial()["semantic"]
-    if fields.get("identity_version") != IDENTITY_VERSION:
+    directory, options = attempt.directory, attempt.options
+    version = directory.trial()["semantic"].get("identity_version")
+    if version != IDENTITY_VERSION:
         # Its random numbers would be others than its id says.
-        version = fields.get("identity_version")
         print(f"{directory.path}: is of identity version {version}, not {IDENTITY_VERSION}; not trained")
         return WorkerExit.ERROR
-    trial = trial_from_fields(fields)
+    trainer = attempt.trainer()
     try:
         claim = acquire(directory, {"options": vars(options), "job": token})
     except AlreadyClaimedError as owner:
@@ -181,7 +131,7 @@ def run_attempt(
     try:
         result = directory.result()
         if result is not None:  # finished between the scheduler's look and our claim
-            prune_finished(directory.checkpoints_path, result)
+            prune_trained(directory, result)
             return WorkerExit.RESULT
         if was_called_off(directory.events()):  # and nobody knew of this job, to end it
             print("this trial was cancelled; scalevec run asks for it again")
@@ -190,29 +140,25 @@ def run_attempt(
         # A signal before this line simply kills; whoever sees the job gone ends the claim by its token.
         for number in STOP_SIGNALS:
             signal.signal(number, recorder.request_stop)
-        ranks = ranks_here(options, here.nodes, here.meeting)
-        ranks.fork(
-            options.processes // here.nodes - 1, lambda fork: _follow(runs_dir, directory, trial, fork)
-        )
+        ranks = ranks_here(options, attempt.here.nodes, attempt.here.meeting)
+        ranks.fork(attempt.forks(trainer), lambda fork: _follow(trainer, fork))
         with _beating(claim):
-            return _train_and_record(runs_dir, trial, ranks, recorder)
+            return _train_and_record(trainer, ranks, recorder)
     finally:
         with suppress(OSError):  # a full disk cannot take the mark; our death will show that we are gone
             claim.release()
 
 
-def _train_and_record(
-    runs_dir: Path, trial: Trial, ranks: Ranks, recorder: RunDirectoryRecorder
-) -> WorkerExit:
+def _train_and_record(trainer: AttemptTrainer, ranks: Ranks, recorder: RunDirectoryRecorder) -> WorkerExit:
     directory = recorder.directory
     try:
         with ranks:
-            _record_start(recorder, ranks.options)
-            result = _trained(runs_dir, directory, trial, ranks, recorder)
+            _record_start(recorder, ranks.options, trainer.first_step())
+            result = trainer.train(ranks, recorder)
         recorder.require_ownership()
         directory.write_result(result)
         directory.append_event(result["status"])
-        prune_finished(directory.checkpoints_path, result)
+        prune_trained(directory, result)
     except TrainingInterruptedError as stop:
         directory.append_event("pending", cause=recorder.stop_cause, step=stop.step)
         return WorkerExit.STOPPED
@@ -226,22 +172,13 @@ def _train_and_record(
     return WorkerExit.RESULT
 
 
-def _trained(
-    runs_dir: Path, directory: RunDirectory, trial: Trial, ranks: Ranks, recorder: Recorder
-) -> dict[str, Any]:
-    """The result, at each rank of the trial."""
-    corpus = open_corpus(runs_dir / "corpora", trial.corpus)
-    trunk, world = _trunk(runs_dir, trial), ranks.meet(corpus)
-    return train(trial, corpus, ranks.options, recorder, directory.checkpoints_path, trunk, world)
-
-
-def _follow(runs_dir: Path, directory: RunDirectory, trial: Trial, ranks: Ranks) -> int:
+def _follow(trainer: AttemptTrainer, ranks: Ranks) -> int:
     """What a rank does that records nothing; returns its exit code."""
     asked: list[int] = []
     for number in STOP_SIGNALS:
         signal.signal(number, lambda number, _frame: asked.append(number))
     try:
-        _trained(runs_dir, directory, trial, ranks, SilentRecorder(lambda: bool(asked)))
+        trainer.train(ranks, SilentRecorder(lambda: bool(asked)))
     except TrainingInterruptedError:
         return 0
     except Exception as problem:  # noqa: BLE001 (for rank 0, which has it on record)
@@ -257,17 +194,10 @@ def _taken_over() -> WorkerExit:
     return WorkerExit.NOT_OWNER
 
 
-def _trunk(runs_dir: Path, trial: Trial) -> Path | None:
-    """Where the states of the trial's trunk are kept; None where its schedule has none."""
-    name = trunk_id(trial)
-    return trunk_path(runs_dir, name) if name else None
-
-
-def _record_start(recorder: RunDirectoryRecorder, options: RunOptions) -> None:
+def _record_start(recorder: RunDirectoryRecorder, options: RunOptions, step: int) -> None:
     directory, attempt = recorder.directory, recorder.claim.attempt
     here = {"attempt": attempt, "device": options.device}
     directory.write_environment(environment() | machine(options.device) | here)
-    step = newest_step(directory.checkpoints_path)
     directory.append_event(
         "running",
         attempt=attempt,
@@ -281,21 +211,24 @@ def _record_start(recorder: RunDirectoryRecorder, options: RunOptions) -> None:
 
 def _record_failure(directory: RunDirectory, problem: Exception) -> WorkerExit:
     """Keep the cause and a digest of the traceback (the same one twice is not tried a third time)."""
-    trace = "".join(traceback.format_exception(problem))
-    print(trace, file=sys.stderr)
+    is_said = isinstance(problem, AttemptFailedError)
+    print(problem if is_said else "".join(traceback.format_exception(problem)), file=sys.stderr)
     if isinstance(problem, OSError) and problem.errno in NO_SPACE:
         return WorkerExit.NO_SPACE
     if isinstance(problem, RankKilledError):
         # As if this process had been killed: who watches it finds out by what.
         sys.stderr.flush()
         os.kill(os.getpid(), signal.SIGKILL)
-    message = str(problem) if isinstance(problem, RankFailedError) else f"{type(problem).__name__}: {problem}"
-    directory.append_event("pending", cause=_cause_of(problem), error=message, traceback=_digest_of(problem))
+    message = str(problem) if is_said else f"{type(problem).__name__}: {problem}"
+    definite = {"definite": True} if isinstance(problem, DefiniteError) else {}
+    directory.append_event(
+        "pending", cause=_cause_of(problem), error=message, traceback=_digest_of(problem), **definite
+    )
     return WorkerExit.ERROR
 
 
 def _cause_of(problem: Exception) -> str:
-    if isinstance(problem, RankFailedError):
+    if isinstance(problem, AttemptFailedError):
         return problem.cause
     if isinstance(problem, NobodyCameError):
         return "node_failure"
@@ -303,7 +236,7 @@ def _cause_of(problem: Exception) -> str:
 
 
 def _digest_of(problem: Exception) -> str:
-    if isinstance(problem, RankFailedError) and problem.digest:
+    if isinstance(problem, AttemptFailedError):
         return problem.digest
     return hashlib.sha256("".join(traceback.format_exception(problem)).encode()).hexdigest()
 
@@ -345,9 +278,9 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     options = from_dict(RunOptions, values.options)
     here = TrialMachine(values.node, values.nodes, values.meeting)
-    if here.node:
-        return join_attempt(values.runs, values.trial_id, options, here)
-    return run_attempt(values.runs, values.trial_id, options, values.job, here)
+    protocol = from_dict(Protocol, values.protocol)
+    attempt = TrialAttempt(values.runs, values.trial_id, options, here, protocol)
+    return join_attempt(attempt) if here.node else run_attempt(attempt, values.job)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def directory(tmp_path) -> RunDirectory:
 def attempt(tmp_path: Path, directory: RunDirectory):
     """Runs one attempt in this process, whose signals are left as they were."""
     before = {number: signal.getsignal(number) for number in worker.STOP_SIGNALS}
-    yield lambda: worker.run_attempt(tmp_path, directory.trial_id, RunOptions(), "token")
+    yield lambda: worker.run_attempt(worker.TrialAttempt(tmp_path, directory.trial_id, RunOptions()), "token")
     for number, handler in before.items():
         signal.signal(number, handler)
 

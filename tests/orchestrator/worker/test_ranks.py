@@ -23,6 +23,7 @@ from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.sources.trained import TrainedTrial
 from scalevec.orchestrator.worker import ranks
 from scalevec.orchestrator.worker import train as worker
+from scalevec.orchestrator.worker.trainers import own_loop
 from scalevec.results.run_directory import RunDirectory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks end with their leader on Linux alone")
@@ -189,14 +190,14 @@ def test_a_request_to_stop_ends_all_ranks_with_a_checkpoint(make, tmp_path):
 
 def test_what_another_rank_lacks_memory_for_is_the_end_of_the_attempt(make):
     def scarce() -> None:
-        train = worker.train
+        train = own_loop.train
 
         def lacking(trial, corpus, options, recorder, checkpoints, trunk, world):
             if world.rank == 1:
                 raise torch.OutOfMemoryError("CUDA out of memory")
             return train(trial, corpus, options, recorder, checkpoints, trunk, world)
 
-        worker.train = lacking
+        own_loop.train = lacking
 
     attempts = make("scarce")
     assert attempts.end(attempts.begin(scarce)) == WorkerExit.ERROR

@@ -15,9 +15,10 @@ from scalevec.model.config import RunOptions
 from scalevec.model.identity import IDENTITY_VERSION
 from scalevec.model.training.checkpoints.state import Checkpoint, save_checkpoint
 from scalevec.orchestrator.attempts.jobs import WorkerExit
+from scalevec.orchestrator.worker import recording
 from scalevec.orchestrator.worker import train as worker
 from scalevec.orchestrator.worker.ranks import Ranks
-from scalevec.orchestrator.worker.train import RunDirectoryRecorder, SupersededError
+from scalevec.orchestrator.worker.recording import RunDirectoryRecorder, SupersededError
 from scalevec.results.claims import acquire, end_claim
 from scalevec.results.environment import environment_columns
 from scalevec.results.run_directory import RunDirectory
@@ -50,8 +51,8 @@ def test_a_beat_that_fails_is_tried_again(monkeypatch):
 
 def test_a_machine_that_was_suspended_looks_at_its_claim_before_the_next_row(recorder, monkeypatch):
     clocks = {time.CLOCK_MONOTONIC: 10.0, time.CLOCK_BOOTTIME: 10.0}
-    monkeypatch.setattr(worker.time, "clock_gettime", clocks.__getitem__)
-    monkeypatch.setattr(worker.time, "monotonic", lambda: 10.0)
+    monkeypatch.setattr(recording.time, "clock_gettime", clocks.__getitem__)
+    monkeypatch.setattr(recording.time, "monotonic", lambda: 10.0)
     recorder.require_ownership()
     recorder.record({"step": 1})
     end_claim(recorder.directory, recorder.claim.attempt, "found stale by another machine")
@@ -61,36 +62,32 @@ def test_a_machine_that_was_suspended_looks_at_its_claim_before_the_next_row(rec
     assert recorder.directory.last_step() == 1
 
 
-def attempt(recorder: RunDirectoryRecorder, monkeypatch, train) -> WorkerExit:
-    monkeypatch.setattr(worker, "open_corpus", lambda *_: None)
-    monkeypatch.setattr(worker, "_trunk", lambda *_: None)
-    monkeypatch.setattr(worker, "train", train)
-    runs_dir = recorder.directory.path.parents[2]
-    any_trial = SimpleNamespace(corpus="")
-    return worker._train_and_record(runs_dir, any_trial, Ranks(RunOptions(), 0, 0), recorder)
+def attempt(recorder: RunDirectoryRecorder, train) -> WorkerExit:
+    trainer = SimpleNamespace(train=train, first_step=lambda: 0)
+    return worker._train_and_record(trainer, Ranks(RunOptions(), 0, 0), recorder)
 
 
-def test_what_fails_in_a_worker_that_was_taken_over_is_not_recorded_as_the_trials(recorder, monkeypatch):
+def test_what_fails_in_a_worker_that_was_taken_over_is_not_recorded_as_the_trials(recorder):
     def train(*_):
         end_claim(recorder.directory, recorder.claim.attempt, "found stale")
         acquire(recorder.directory, {})
         recorder.directory.append_event("running", attempt=2)
         raise FileNotFoundError(errno.ENOENT, "its temporary file is gone")
 
-    assert attempt(recorder, monkeypatch, train) == WorkerExit.NOT_OWNER
+    assert attempt(recorder, train) == WorkerExit.NOT_OWNER
     assert recorder.directory.state().state == "running"
 
 
-def test_what_fails_in_its_owner_is_recorded(recorder, monkeypatch):
+def test_what_fails_in_its_owner_is_recorded(recorder):
     def train(*_):
         raise RuntimeError("wrong")
 
-    assert attempt(recorder, monkeypatch, train) == WorkerExit.ERROR
+    assert attempt(recorder, train) == WorkerExit.ERROR
     assert recorder.directory.state().cause == "error"
 
 
-def test_an_attempt_records_its_machine_and_threads(recorder, monkeypatch):
-    assert attempt(recorder, monkeypatch, lambda *_: {"status": "completed"}) == WorkerExit.RESULT
+def test_an_attempt_records_its_machine_and_threads(recorder):
+    assert attempt(recorder, lambda *_: {"status": "completed"}) == WorkerExit.RESULT
     (record,) = recorder.directory.environments()
     columns = environment_columns([record])
     assert columns["threads"] == str(torch.get_num_threads())
@@ -113,8 +110,10 @@ def test_a_worker_that_finds_a_result_prunes_as_its_maker_would_have(
     checkpoints(directory)
     directory.write_result({"status": "completed", "keep": keep})
     recorder.claim.release()
-    monkeypatch.setattr(worker, "trial_from_fields", lambda _: None)
-    exit_code = worker.run_attempt(tmp_path, directory.trial_id, RunOptions(keep="none"), "")
+    monkeypatch.setattr(worker.TrialAttempt, "trainer", lambda _: None)
+    exit_code = worker.run_attempt(
+        worker.TrialAttempt(tmp_path, directory.trial_id, RunOptions(keep="none")), ""
+    )
     assert exit_code == WorkerExit.RESULT
     assert len(list(directory.checkpoints_path.iterdir())) == left
 
@@ -122,7 +121,7 @@ def test_a_worker_that_finds_a_result_prunes_as_its_maker_would_have(
 INTERRUPTED = """
 import signal, sys
 from scalevec.orchestrator.worker.ranks import Ranks
-from scalevec.orchestrator.worker.train import RunDirectoryRecorder
+from scalevec.orchestrator.worker.recording import RunDirectoryRecorder
 
 recorder, nested = RunDirectoryRecorder(None, None), []
 

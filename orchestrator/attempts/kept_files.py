@@ -1,0 +1,42 @@
+"""What stays of a completed trial's checkpoints, whoever trained it."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from scalevec.model.training.checkpoints.folder import prune_finished
+from scalevec.results.run_directory import RunDirectory
+
+
+def prune_trained(directory: RunDirectory, result: Mapping[str, Any]) -> None:
+    """Remove the checkpoints that are not to be kept, as the attempt with this ``result`` was to do itself.
+
+    Of a foreign trainer's, which the result's ``checkpoint`` names, ``weights`` keeps the newest.
+    """
+    prune_finished(directory.checkpoints_path, result)
+    pattern, keep = result.get("checkpoint"), result.get("keep")
+    if pattern and keep != "all":
+        newest_first = sorted(checkpoints_in(directory.out_path, pattern), key=_written_at, reverse=True)
+        for path in newest_first[0 if keep == "none" else 1 :]:
+            _remove(path)
+
+
+def checkpoints_in(folder: Path, pattern: str) -> Iterator[Path]:
+    """The files and folders below ``folder`` that ``pattern`` names."""
+    whole = folder.resolve()
+    return (path for path in folder.glob(pattern) if path.resolve().is_relative_to(whole) and path != folder)
+
+
+def _written_at(path: Path) -> int:
+    return path.lstat().st_mtime_ns
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, a folder with all in it, or a link, not what that leads to."""
+    with suppress(FileNotFoundError, PermissionError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

@@ -1,0 +1,134 @@
+"""What attempts by a command and by a Python function have in common: files, folder, fields and result."""
+
+import math
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scalevec.model.training.recorder import Recorder
+from scalevec.orchestrator.attempts.kept_files import checkpoints_in
+from scalevec.orchestrator.worker.failures import DefiniteError
+from scalevec.orchestrator.worker.ranks import Ranks
+from scalevec.orchestrator.worker.trainers.metric_rows import MetricRows
+from scalevec.orchestrator.worker.trainers.readings import (
+    Row,
+    losses_of_rows,
+    number,
+    require_params,
+    require_tokens,
+    result_file,
+    terminal_losses,
+)
+from scalevec.orchestrator.worker.trainers.source_files import folder_of_source
+from scalevec.results.files import write_json
+from scalevec.results.run_directory import RunDirectory
+from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, Protocol
+
+FIELDS = "fields.json"
+
+
+@dataclass(frozen=True)
+class ForeignAttempt:
+    """An attempt at ``trial`` on machine ``node`` (from 0), which starts ``processes`` there."""
+
+    runs_dir: Path
+    directory: RunDirectory
+    trial: ForeignTrial
+    protocol: Protocol
+    node: int = 0
+    processes: int = 1
+    forks_ranks: bool = False
+
+    @property
+    def out(self) -> Path:
+        """The folder that the trainer writes into."""
+        return self.directory.out_path.resolve()
+
+    @property
+    def folder(self) -> Path:
+        """The sweep file's. Raises ``DefiniteError`` where it is not there."""
+        folder = Path(self.protocol.folder or ".").resolve()
+        if not folder.is_dir():
+            raise DefiniteError(f"{folder}: the folder of the sweep file is not on this machine")
+        return folder
+
+    def goes_on(self) -> bool:
+        """Whether there is a checkpoint of the trainer's to go on from."""
+        pattern = self.protocol.checkpoint
+        return bool(pattern) and any(checkpoints_in(self.out, pattern))
+
+    def first_step(self) -> int:
+        """The last step on record, where the attempt goes on; 0 where it starts over."""
+        return self.directory.last_step() if self.goes_on() else 0
+
+    def prepared(self, recorder: Recorder) -> MetricRows:
+        """Make the folder ready, and hand out what takes the rows of metrics."""
+        goes_on = self.goes_on()
+        if not goes_on:
+            shutil.rmtree(self.out, ignore_errors=True)
+            recorder.cut_back(0)
+        self.out.mkdir(parents=True, exist_ok=True)
+        if name := self.trial.trainer.readings.result:
+            with suppress(FileNotFoundError):  # of an earlier attempt, which had not trained all
+                (self.out / name).unlink()
+        write_json(self.directory.path / FIELDS, self.fields())
+        return MetricRows(recorder, self.trial, goes_on)
+
+    def fields(self) -> dict[str, Any]:
+        """What a trainer is told of the trial."""
+        seeds = {"seed": self.trial.seed_value, "seed_index": self.trial.seed}
+        here = {"trial_id": self.directory.trial_id, "out": str(self.out)}
+        return {**self.trial.placeholders, **seeds, **here}
+
+    def source(self) -> Path:
+        """The folder that holds the trainer's files as the trial has them."""
+        return folder_of_source(self.runs_dir, self.trial.trainer, self.folder)
+
+    def result(self, rows: MetricRows, ranks: Ranks, returned: Row | None = None) -> dict[str, Any]:
+        """The result of training that came to its end; ``returned`` is what a Python function says.
+
+        Raises ``DefiniteError`` for one that is absent, or not what the plan has.
+        """
+        losses = self._losses(rows, returned)
+        if not all(map(math.isfinite, losses.values())):
+            return self.diverged(rows, ranks)
+        return {"status": "completed", **losses, "diverged_at_step": None, **self._facts(rows, ranks)}
+
+    def _losses(self, rows: MetricRows, returned: Row | None) -> dict[str, float]:
+        readings = self.trial.trainer.readings
+        if returned is None and not readings.result:
+            require_tokens(rows.last.get("tokens"), self.trial, "the last row of metrics")
+            return losses_of_rows(rows.recorder.recorded(), readings)
+        where = readings.result if returned is None else "what the function returned"
+        record = result_file(self.out, readings.result) if returned is None else returned
+        tokens = number(record, readings.tokens, where) if readings.tokens else None
+        require_tokens(rows.last.get("tokens") if tokens is None else tokens, self.trial, where)
+        require_params(record, self.trial, where)
+        return terminal_losses(record, readings, where)
+
+    def diverged(self, rows: MetricRows, ranks: Ranks) -> dict[str, Any]:
+        """The result of training that had a loss that is not finite."""
+        losses = {"loss": None, "loss_validation": None}
+        step = rows.diverged_at or rows.step
+        return {"status": "diverged", **losses, "diverged_at_step": step, **self._facts(rows, ranks)}
+
+    def _facts(self, rows: MetricRows, ranks: Ranks) -> dict[str, Any]:
+        trial, options, initial, wall_s = self.trial, ranks.options, rows.loss_initial, rows.wall_s
+        events = self.directory.events()
+        return {
+            "loss_initial": initial if initial is not None and math.isfinite(initial) else None,
+            "steps": rows.step or None,
+            "n_tokens": trial.tokens,
+            "n_params": trial.n_params,
+            # C = 6 N D (Kaplan et al., arXiv 2001.08361).
+            "flops": 6 * trial.n_params * trial.tokens,
+            "wall_s": wall_s,
+            "tokens_per_s": trial.tokens / wall_s,
+            "device": options.device,
+            "world_size": options.processes,
+            "resumes": sum(event["state"] == "running" and bool(event.get("step")) for event in events),
+            "keep": options.keep,
+            "checkpoint": self.protocol.checkpoint,
+        }

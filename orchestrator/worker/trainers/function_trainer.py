@@ -1,0 +1,113 @@
+"""A Python function that trains, called in the worker."""
+
+import contextlib
+import importlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from scalevec.model.training.recorder import Recorder, TrainingInterruptedError
+from scalevec.orchestrator.worker.failures import DefiniteError
+from scalevec.orchestrator.worker.ranks import Ranks
+from scalevec.orchestrator.worker.trainers.foreign_attempt import ForeignAttempt
+from scalevec.orchestrator.worker.trainers.metric_rows import LossNotFiniteError, MetricRows
+
+POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class TrainerContext:
+    """What a Python function that trains is given beside the trial's fields.
+
+    folder: where it writes what it keeps: checkpoints, if it goes on from some.
+    last_step: the last step on record that it is to go on from; 0 where it starts over.
+    """
+
+    folder: Path
+    last_step: int
+    _rows: MetricRows
+    _recorder: Recorder
+
+    def record(self, row: Mapping[str, Any]) -> None:
+        """Keep a row of metrics, by the names that the sweep file gives: its step, its losses, its tokens.
+
+        Of a repeated step the last counts. Raises an exception that is not to be caught where a loss is not
+        finite, or another worker has taken over the trial.
+        """
+        self._rows.take([row])
+
+    def stop_requested(self) -> bool:
+        """Whether it shall save what it goes on from in ``folder``, and return None."""
+        return self._recorder.stop_requested()
+
+
+class FunctionTrainer(ForeignAttempt):
+    """Trains by a function ``package.module:name`` of the trial's fields and a :class:`TrainerContext`.
+
+    It returns the result, a mapping with the keys that the sweep file names, or None once it was stopped.
+    """
+
+    def train(self, ranks: Ranks, recorder: Recorder) -> dict[str, Any]:
+        """Call the function; returns the result."""
+        if ranks.are_several:
+            raise DefiniteError("a Python function trains in one process; a command may start several")
+        with contextlib.chdir(self.folder), _ended_in_time(recorder, self.protocol.grace_s):
+            function = self._function()
+            step = self.first_step()
+            rows = self.prepared(recorder)
+            try:
+                returned = function(self.fields(), TrainerContext(self.out, step, rows, recorder))
+            except LossNotFiniteError:
+                return self.diverged(rows, ranks)
+        if rows.diverged_at is not None:
+            return self.diverged(rows, ranks)
+        if returned is None and recorder.stop_requested():
+            raise TrainingInterruptedError(self.first_step())
+        if returned is not None and not isinstance(returned, Mapping):
+            kind = type(returned).__name__
+            raise DefiniteError(f"{self._name} returned {kind}; a mapping is expected, or None once stopped")
+        return self.result(rows, ranks, returned)
+
+    @property
+    def _name(self) -> str:
+        return self.trial.trainer.function
+
+    def _function(self) -> Callable[[Mapping[str, Any], TrainerContext], Any]:
+        """Look it up in the trainer's files, the sweep's folder and site-packages."""
+        sys.path[:0] = dict.fromkeys([str(self.source()), str(self.folder)])
+        module, _, name = self._name.partition(":")
+        try:
+            function = getattr(importlib.import_module(module), name, None)
+        except ModuleNotFoundError as problem:
+            raise DefiniteError(f"{self._name}: {problem}") from problem
+        if not callable(function):
+            raise DefiniteError(f"{self._name}: {module} has no function {name!r}")
+        return cast("Callable[[Mapping[str, Any], TrainerContext], Any]", function)
+
+
+@contextmanager
+def _ended_in_time(recorder: Recorder, grace_s: float) -> Iterator[None]:
+    """Within it a request to stop is heeded within ``grace_s`` seconds, or this process is killed."""
+
+    def watch() -> None:
+        while not recorder.stop_requested():
+            if over.wait(POLL_S):
+                return
+        if not over.wait(grace_s):
+            recorder.say(
+                f"the function did not return within {grace_s:g} s of a request to stop; it is killed"
+            )
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    over = threading.Event()
+    threading.Thread(target=watch, daemon=True, name="grace").start()
+    try:
+        yield
+    finally:
+        over.set()

@@ -1,0 +1,160 @@
+"""The rows that a foreign trainer logs, on their way into metrics.jsonl."""
+
+import csv
+import json
+import math
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from scalevec.model.training.recorder import Recorder
+from scalevec.orchestrator.worker.failures import DefiniteError
+from scalevec.orchestrator.worker.trainers.readings import (
+    in_nats,
+    number,
+    path_below,
+    require_unit,
+    row_names,
+)
+from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
+
+
+class LossNotFiniteError(Exception):
+    """A loss is NaN or infinite: the training has diverged."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"the loss of step {step} is not finite")
+        self.step = step
+
+
+class MetricRows:
+    """Keeps rows by the ``recorder``, in nats; of a repeated step the last counts.
+
+    ``goes_on`` says whether what is recorded already was before this attempt began.
+    """
+
+    def __init__(self, recorder: Recorder, trial: ForeignTrial, goes_on: bool) -> None:
+        self.recorder, self.readings = recorder, trial.trainer.readings
+        self._step_tokens = trial.tokens // trial.steps if trial.steps else None
+        before = recorder.recorded() if goes_on else ()
+        self.last: dict[str, Any] = dict(before[-1]) if before else {}
+        self.loss_initial: float | None = before[0].get("loss") if before else None
+        self.diverged_at: int | None = None
+        self._wall_before, self._began = float(self.last.get("wall_s", 0.0)), time.monotonic()
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds of this attempt, and of those before that it goes on from."""
+        return self._wall_before + time.monotonic() - self._began
+
+    @property
+    def step(self) -> int:
+        """The last step that was logged."""
+        return int(self.last.get("step", 0))
+
+    def take(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Record ``rows``; those without a step are no rows of metrics.
+
+        Raises :class:`LossNotFiniteError`, and ``DefiniteError`` for what cannot be read.
+        """
+        kept = self._in_order(row for raw in rows if (row := self._row(raw)))
+        if not kept:
+            return
+        if self.last and kept[0]["step"] <= self.step:
+            if kept[0]["step"] == self.step:
+                kept[0] = {**self.last, **kept[0]}
+            self.recorder.cut_back(kept[0]["step"] - 1)
+        for row in kept:
+            self.recorder.record(row)
+            self.last = row
+            if not all(math.isfinite(row.get(name) or 0.0) for name in ("loss", *row_names(self.readings))):
+                self.diverged_at = row["step"]
+                raise LossNotFiniteError(row["step"])
+
+    def _row(self, raw: Mapping[str, Any]) -> dict[str, Any] | None:
+        readings, where = self.readings, "the trainer's metrics"
+        step = number(raw, readings.step, where)
+        if step is None:
+            return None
+        if not step.is_integer():
+            raise DefiniteError(f"{where}: {readings.step} is {step:g}; a whole number is expected")
+        keys = {"loss": readings.training_loss or readings.loss} | row_names(readings)
+        losses = {name: number(raw, key, where) for name, key in keys.items() if key}
+        known = {name: loss for name, loss in losses.items() if loss is not None}
+        if self.loss_initial is None and known:
+            first = next(iter(known.values()))
+            require_unit(first, readings)
+            self.loss_initial = in_nats(first, readings)
+        row: dict[str, Any] = {"step": int(step), "wall_s": self.wall_s}
+        tokens = number(raw, readings.tokens, where) if readings.tokens else None
+        if tokens is None and self._step_tokens:
+            tokens = step * self._step_tokens
+        if tokens is not None:
+            row["tokens"] = int(tokens)
+        return row | {name: in_nats(loss, readings) for name, loss in known.items()}
+
+    def _in_order(self, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """One row for each step of ``rows``: going back to a step forgets those after it."""
+        kept: list[dict[str, Any]] = []
+        for row in rows:
+            while kept and kept[-1]["step"] > row["step"]:
+                kept.pop()
+            if kept and kept[-1]["step"] == row["step"]:
+                kept[-1] |= row
+            else:
+                kept.append(row)
+        return kept
+
+
+class MetricsFile:
+    """A file of JSON lines, or of comma-separated values if it is called so, that is read as it grows.
+
+    One that was rewritten (it is shorter, or begins with another line) is read from its beginning.
+    """
+
+    def __init__(self, out: Path, name: str) -> None:
+        self.out, self.name = out, name
+        self._head, self._offset, self._lines = b"", 0, 0
+
+    def new_rows(self, *, is_whole: bool = False) -> list[Mapping[str, Any]]:
+        """The rows since the last look; a last line without its end counts only in a file that is whole.
+
+        Raises ``DefiniteError`` for a line that is no row.
+        """
+        path = path_below(self.out, self.name)
+        try:
+            content = self._read(path)
+        except FileNotFoundError:
+            return []
+        end = len(content) if is_whole else content.rfind(b"\n") + 1
+        self._offset += end
+        return [
+            row for line in content[:end].decode(errors="replace").splitlines() if (row := self._row(line))
+        ]
+
+    def _read(self, path: Path) -> bytes:
+        """What was not read yet."""
+        with path.open("rb") as stream:
+            head = stream.readline()
+            is_longer = stream.seek(0, 2) >= self._offset
+            if not (is_longer and head.startswith(self._head)):
+                self._offset = self._lines = 0
+            self._head = head
+            stream.seek(self._offset)
+            return stream.read()
+
+    def _row(self, line: str) -> Mapping[str, Any] | None:
+        self._lines += 1
+        if not line.strip():
+            return None
+        if self.name.endswith(".csv"):
+            names, cells = (next(csv.reader([text])) for text in (self._head.decode(errors="replace"), line))
+            return None if self._lines == 1 else dict(zip(names, cells, strict=False))
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            raise DefiniteError(f"{self.name}, line {self._lines}: is no JSON object: {line[:80]!r}")
+        return row

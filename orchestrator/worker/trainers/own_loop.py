@@ -1,0 +1,58 @@
+"""Our own training loop, as one trainer among others."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from scalevec.model.config import Trial
+from scalevec.model.training.checkpoints.folder import newest_step
+from scalevec.model.training.corpora.prepare import open_corpus
+from scalevec.model.training.loop import train
+from scalevec.model.training.recorder import Recorder
+from scalevec.model.trunks import trunk_id
+from scalevec.orchestrator.worker.ranks import Ranks
+from scalevec.results.run_directory import RunDirectory, trunk_path
+
+
+class AttemptTrainer(Protocol):
+    """What trains in one attempt at one trial."""
+
+    @property
+    def forks_ranks(self) -> bool:
+        """Whether a trial's processes on a machine are forks of the worker; else the trainer starts them."""
+
+    def first_step(self) -> int:
+        """The step of the newest checkpoint, from which the attempt would go on."""
+
+    def train(self, ranks: Ranks, recorder: Recorder) -> dict[str, Any]:
+        """Train to the end, at each rank; returns the result.
+
+        Raises ``TrainingInterruptedError`` where the recorder asked to stop, and whatever else befalls it.
+        """
+
+
+@dataclass(frozen=True)
+class OwnLoop:
+    """Trains ``trial`` by ``model.training.loop``."""
+
+    runs_dir: Path
+    directory: RunDirectory
+    trial: Trial
+    forks_ranks: bool = True
+
+    def first_step(self) -> int:
+        """The step of the newest checkpoint."""
+        return newest_step(self.directory.checkpoints_path)
+
+    def train(self, ranks: Ranks, recorder: Recorder) -> dict[str, Any]:
+        """Train to the end, at each rank of the trial."""
+        corpus = open_corpus(self.runs_dir / "corpora", self.trial.corpus)
+        trunk, world = self._trunk(), ranks.meet(corpus)
+        return train(
+            self.trial, corpus, ranks.options, recorder, self.directory.checkpoints_path, trunk, world
+        )
+
+    def _trunk(self) -> Path | None:
+        """Where the states of the trial's trunk are kept; None where its schedule has none."""
+        name = trunk_id(self.trial)
+        return trunk_path(self.runs_dir, name) if name else None

@@ -1,0 +1,143 @@
+"""What the numbers of a foreign trainer mean: units, and what is held against the plan."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scalevec.orchestrator.worker.failures import DefiniteError
+from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, Readings
+
+Row = Mapping[str, Any]
+
+LIKE = 0.05
+"""Share by which a first loss may miss the loss of a uniform guess, and still be taken for it."""
+TOLERATED = 0.01
+"""Share by which tokens and parameters may differ from the plan's."""
+
+
+def path_below(out: Path, name: str) -> Path:
+    """The file ``name`` of the folder ``out``. Raises ``DefiniteError`` where that is outside of it."""
+    path = out / name
+    if not (real := path.resolve()).is_relative_to(out.resolve()):
+        raise DefiniteError(f"{name}: is {real}, which is outside of the trial's folder {out}")
+    return path
+
+
+def number(row: Row, key: str, where: str) -> float | None:
+    """The value of ``key``, None where the row has none. Raises ``DefiniteError`` for what is no number."""
+    value = row.get(key)
+    if value is None or value == "":
+        return None
+    try:
+        if not isinstance(value, bool):
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise DefiniteError(f"{where}: {key} is {value!r:.80}; a number is expected")
+
+
+def in_nats(loss: float, readings: Readings) -> float:
+    """``loss`` in nats per token; NaN for a perplexity that has no logarithm."""
+    if readings.unit == "perplexity":
+        return math.log(loss) if loss > 0 else math.nan
+    bits = {"bits": 1.0, "bits-per-byte": readings.bytes_per_token}
+    return loss * bits[readings.unit] * math.log(2) if readings.unit in bits else loss
+
+
+def require_unit(first: float, readings: Readings) -> None:
+    """Raise ``DefiniteError`` where the first loss is that of a uniform guess in another unit."""
+    size = readings.vocabulary
+    if size < 2:
+        return
+    guess = {"nats": math.log(size), "bits": math.log2(size), "perplexity": float(size)}
+    if readings.bytes_per_token:
+        guess["bits-per-byte"] = math.log2(size) / readings.bytes_per_token
+    alike = [unit for unit, loss in guess.items() if abs(first / loss - 1) < LIKE]
+    if alike and readings.unit not in alike:
+        due = f"not in {readings.unit} ({guess[readings.unit]:.4g})"
+        raise DefiniteError(
+            f"the first loss, {first:g}, is what a uniform guess among {size} tokens costs in {alike[0]}, "
+            f"{due}; correct unit or vocabulary of the trainer"
+        )
+
+
+def result_file(out: Path, name: str) -> Row:
+    """The JSON object in ``name``. Raises ``DefiniteError`` where there is none."""
+    path = path_below(out, name)
+    try:
+        record = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise DefiniteError(
+            f"the trainer ended without {path}; its exit code said that all is well"
+        ) from None
+    except (OSError, ValueError) as problem:
+        raise DefiniteError(f"{path}: is not whole JSON ({problem})") from None
+    if not isinstance(record, dict):
+        raise DefiniteError(f"{path}: holds {type(record).__name__}; an object is expected")
+    return record
+
+
+def terminal_losses(record: Row, readings: Readings, where: str) -> dict[str, float]:
+    """``loss`` and ``loss_validation`` of a result in nats; where there is but one of them, it is both.
+
+    NaN stands for one that is not finite. Raises ``DefiniteError`` where a declared one is absent.
+    """
+    keys = {"loss": readings.loss, "loss_validation": readings.loss_validation}
+    losses = {name: _required(record, key, where) for name, key in keys.items() if key}
+    for name, loss in losses.items():
+        losses[name] = in_nats(loss, readings) if math.isfinite(loss) else math.nan
+        if losses[name] <= 0:
+            raise DefiniteError(f"{where}: {keys[name]} is {loss:g}, which is no loss in {readings.unit}")
+    return _both(losses)
+
+
+def losses_of_rows(rows: Sequence[Row], readings: Readings) -> dict[str, float]:
+    """The same of ``rows`` of metrics: of the last that has them, or of the best if that is asked."""
+    names = {name: key for name, key in row_names(readings).items() if key}
+    whole = [row for row in rows if all(row.get(name) is not None for name in names)]
+    if not whole:
+        keys = " and ".join(map(repr, names.values()))
+        raise DefiniteError(f"the trainer ended without a row of metrics that holds {keys}")
+    row = min(whole, key=lambda row: float(row[list(names)[-1]])) if readings.best else whole[-1]
+    return _both({("loss" if name != "loss_validation" else name): float(row[name]) for name in names})
+
+
+def _both(losses: dict[str, float]) -> dict[str, float]:
+    return {name: losses.get(name, next(iter(losses.values()))) for name in ("loss", "loss_validation")}
+
+
+def require_tokens(trained: float | None, trial: ForeignTrial, where: str) -> None:
+    """Raise ``DefiniteError`` where the trainer is to say its tokens, and they are not the plan's."""
+    if key := trial.trainer.readings.tokens:
+        if trained is None:
+            raise DefiniteError(f"{where}: has no {key!r}")
+        _require_alike("tokens", trained, trial.tokens, where)
+
+
+def require_params(record: Row, trial: ForeignTrial, where: str) -> None:
+    """Raise ``DefiniteError`` where the trainer is to say its N, and it is not the plan's."""
+    if key := trial.trainer.readings.n_params:
+        _require_alike("parameters", _required(record, key, where), trial.n_params, where)
+
+
+def _require_alike(what: str, count: float, planned: int, where: str) -> None:
+    if not abs(count / planned - 1) <= TOLERATED:
+        raise DefiniteError(f"{where}: says {count:,.0f} {what}; the plan is {planned:,}")
+
+
+def _required(record: Row, key: str, where: str) -> float:
+    value = number(record, key, where)
+    if value is None:
+        raise DefiniteError(f"{where}: has no {key!r}; keys: {', '.join(map(str, record)) or 'none'}")
+    return value
+
+
+def row_names(readings: Readings) -> dict[str, str]:
+    """The trainer's keys of the terminal losses by their names in metrics.jsonl.
+
+    There ``loss`` is the training loss, if the trainer has one.
+    """
+    test = "loss_test" if readings.training_loss else "loss"
+    return {test: readings.loss, "loss_validation": readings.loss_validation}

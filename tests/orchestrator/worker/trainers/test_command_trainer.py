@@ -1,0 +1,178 @@
+"""A trial whose training is a command: what is run, and what its end means."""
+
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+
+from foreign_trials import WHOLE
+from scalevec.orchestrator.attempts.jobs import WorkerExit
+from scalevec.orchestrator.attempts.retry_policy import decide
+from scalevec.sweeps.trainers.foreign_trial import Protocol, Readings
+
+RESULT = Readings(result="result.json", tokens="tokens")
+WAIT = "while True: time.sleep(1)"
+
+
+def test_a_script_that_logs_json_lines_becomes_a_result(lab):
+    trials = lab()
+    assert trials.run() == WorkerExit.RESULT
+    result = trials.result()
+    assert (result["status"], result["loss"], result["loss_validation"]) == ("completed", 3.0, 3.0)
+    assert (result["steps"], result["n_tokens"], result["n_params"]) == (10, 1000, 500)
+    assert result["flops"] == 6 * 500 * 1000
+    assert result["loss_initial"] == 3.9
+    assert result["tokens_per_s"] == pytest.approx(1000 / result["wall_s"])
+    assert trials.steps() == list(range(1, 11))
+
+
+def test_the_command_is_given_what_only_an_attempt_knows(lab):
+    body = "(out / 'given').write_text(json.dumps(sys.argv))\n" + WHOLE
+    words = ("--seed={seed}", "{seed_index}", "{trial_json}", "{gpus}", "{node_rank}", "{master}", "{width}")
+    trials = lab(body, command=(sys.executable, "train.py", "{out}", "0", *words))
+    trials.run()
+    given = json.loads((trials.out / "given").read_text())
+    assert given[1] == str(trials.out)
+    assert given[3:] == [
+        f"--seed={trials.trial.seed_value}",
+        "3",
+        str(trials.directory.path / "fields.json"),
+        "1",
+        "0",
+        "127.0.0.1",
+        "8",
+    ]
+    assert trials.told()["width"] == 8
+    assert trials.told()["seed"] == trials.trial.seed_value
+
+
+def test_it_runs_in_the_folder_of_the_sweep_without_the_schedulers_variables(lab, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    body = "print(Path.cwd(), os.environ.get('SLURM_JOB_ID'), sys.flags.safe_path)\n" + WHOLE
+    trials = lab(body)
+    trials.run()
+    assert f"{trials.folder} None False" in trials.printed()
+
+
+def test_it_sees_them_if_that_is_asked_for(lab, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    trials = lab("print(os.environ['SLURM_JOB_ID'])\n" + WHOLE, protocol=Protocol(scheduler_variables=True))
+    trials.run()
+    assert "7\n" in trials.printed()
+
+
+def fails_for_good(trials, *words: str) -> None:
+    """One attempt ends with an error that names ``words``, and is not tried again."""
+    assert trials.run() == WorkerExit.ERROR
+    last = trials.last()
+    assert (last["state"], last["cause"]) == ("pending", "error")
+    for word in words:
+        assert word in last["error"]
+    decision = decide(trials.directory.events(), 1)
+    assert not decision.again
+    assert decision.reason == last["error"]
+
+
+def test_a_command_that_is_not_there_is_said(lab):
+    fails_for_good(lab(command=("no-such-program",)), "no-such-program: is not on PATH")
+
+
+def test_a_file_that_cannot_be_run_is_said(lab):
+    fails_for_good(lab(command=("./train.py",)), "train.py: is no executable file")
+
+
+def test_a_script_that_was_edited_after_the_plan_is_not_run(lab):
+    trials = lab()
+    trials.script.write_text("edited")
+    fails_for_good(trials, "train.py: is not what it was when this trial was planned")
+
+
+def test_a_folder_that_is_not_on_the_machine_is_said(lab):
+    trials = lab()
+    trials.folder.rename(trials.root / "elsewhere")
+    fails_for_good(trials, f"{trials.folder}: the folder of the sweep file is not on this machine")
+
+
+def test_exit_0_without_a_result_is_an_error(lab):
+    fails_for_good(lab("pass", RESULT), "the trainer ended without", "result.json")
+
+
+def test_exit_0_without_a_row_of_metrics_is_an_error(lab):
+    fails_for_good(lab("log(10, None)"), "ended without a row of metrics that holds 'loss'")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"loss": 3.0, "tok', "is not whole JSON"),
+        ("[3.0]", "holds list; an object is expected"),
+        ('{"tokens": 1000}', "has no 'loss'; keys: tokens"),
+        ('{"loss": "low", "tokens": 1000}', "loss is 'low'; a number is expected"),
+        ('{"loss": -1.0, "tokens": 1000}', "loss is -1, which is no loss in nats"),
+        ('{"loss": 3.0}', "has no 'tokens'"),
+        ('{"loss": 3.0, "tokens": 900}', "says 900 tokens; the plan is 1,000"),
+    ],
+)
+def test_a_result_that_is_not_whole_or_not_of_the_plan_is_an_error(lab, content, message):
+    fails_for_good(lab(f"(out / 'result.json').write_text({content!r})", RESULT), "result.json: ", message)
+
+
+def test_parameters_that_differ_from_the_plan_are_an_error(lab):
+    body = "(out / 'result.json').write_text('{\"loss\": 3.0, \"n\": 600}')"
+    readings = Readings(result="result.json", n_params="n")
+    fails_for_good(lab(body, readings), "says 600 parameters; the plan is 500")
+
+
+@pytest.mark.parametrize("name", ["../result.json", "link.json"])
+def test_a_result_outside_of_the_trials_folder_is_refused(lab, name):
+    body = """
+result = out.parent / "result.json"
+result.write_text('{"loss": 1.0, "tokens": 1000}')
+(out / "link.json").symlink_to(result)
+"""
+    # The worker's own result would be there too: a script must not write it.
+    body = body.replace("result.json", "stray.json")
+    readings = replace(RESULT, result=name.replace("result", "stray"))
+    fails_for_good(lab(body, readings), "outside of the trial's folder")
+
+
+def test_a_result_of_an_earlier_attempt_does_not_count(lab):
+    body = """
+if list(out.glob("ckpt")): sys.exit()
+(out / "ckpt").touch()
+(out / "result.json").write_text('{"loss": 3.0, "tokens": 1000}')
+sys.exit(1)
+"""
+    trials = lab(body, RESULT, protocol=Protocol(checkpoint="ckpt"))
+    assert trials.run() == WorkerExit.ERROR
+    fails_for_good(trials, "the trainer ended without")
+
+
+def test_a_loss_that_is_not_finite_ends_the_training_as_diverged(lab):
+    trials = lab("log(1, 4.0); log(2, float('nan'))\n" + WAIT)
+    assert trials.run() == WorkerExit.RESULT
+    result = trials.result()
+    assert (result["status"], result["loss"], result["diverged_at_step"]) == ("diverged", None, 2)
+
+
+def test_a_result_that_is_not_finite_is_diverged(lab):
+    trials = lab("(out / 'result.json').write_text('{\"loss\": NaN, \"tokens\": 1000}')", RESULT)
+    assert trials.run() == WorkerExit.RESULT
+    assert trials.result()["status"] == "diverged"
+
+
+def test_an_exit_code_is_tried_again_until_the_same_last_line_comes_twice(lab):
+    trials = lab("print('step 7: no such token', time.time()); sys.exit(3)")
+    assert trials.run() == WorkerExit.ERROR
+    assert "the command ended with exit code 3: step 7: no such token" in trials.last()["error"]
+    assert decide(trials.directory.events(), 1).again
+    trials.run()
+    assert not decide(trials.directory.events(), 1).again
+
+
+def test_a_script_that_is_killed_is_an_interruption(lab):
+    trials = lab("log(1, 4.0); os.kill(os.getpid(), signal.SIGKILL)")
+    assert trials.run() == WorkerExit.ERROR
+    assert trials.last()["cause"] == "killed"
+    assert decide(trials.directory.events(), 1).again

@@ -1,0 +1,184 @@
+"""How a command that trains is asked to stop, goes on, and ends with its worker."""
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+
+from foreign_trials import WHOLE
+from scalevec.model.config import RunOptions
+from scalevec.orchestrator.attempts.jobs import WorkerExit
+from scalevec.results.claims import acquire, end_claim
+from scalevec.sweeps.trainers.foreign_trial import Protocol
+
+PATIENCE_S = 60
+STOP = """
+log(4, 3.6)
+os.kill(worker, signal.SIGTERM)
+while True: time.sleep(0.01)
+"""
+"""Has its own worker asked to stop."""
+GOES_ON = """
+done = [int(path.name[5:]) for path in out.glob("ckpt-*")]
+def save(*_):
+    (out / "ckpt-4").touch()
+    sys.exit(75)
+signal.signal(signal.SIGUSR2, save)
+if not done:
+    for step in range(1, 6): log(step, 4 - step / 10)
+    os.kill(worker, signal.SIGTERM)
+    while True: time.sleep(0.01)
+print("resumed by", sys.argv[3:])
+for step in range(done[0] + 1, 11): log(step, 4 - step / 10, again=True)
+"""
+"""Is stopped after step 5, and goes on after step 4."""
+RESUMES = Protocol(checkpoint="ckpt-*", resume=("--resume", "{out}"))
+
+
+def test_a_script_that_keeps_a_checkpoint_goes_on_from_it(lab):
+    trials = lab(GOES_ON, protocol=RESUMES)
+    assert trials.run() == WorkerExit.STOPPED
+    assert (trials.last()["state"], trials.last()["cause"], trials.last()["step"]) == (
+        "pending",
+        "preempted",
+        5,
+    )
+    assert trials.run() == WorkerExit.RESULT
+    assert f"resumed by ['--resume', '{trials.out}']" in trials.printed()
+    assert trials.steps() == list(range(1, 11))
+    assert trials.result()["resumes"] == 1
+    assert trials.result()["loss"] == 3.0
+
+
+def test_the_time_of_all_attempts_counts(lab):
+    trials = lab(GOES_ON, protocol=RESUMES)
+    trials.run()
+    before = trials.directory.metrics()[-1]["wall_s"]
+    trials.run()
+    assert trials.result()["wall_s"] > before
+
+
+def test_a_script_that_knows_of_no_checkpoint_is_ended_and_starts_over_in_an_empty_folder(lab):
+    body = "print('left:', sorted(path.name for path in out.iterdir()))\n(out / 'left').touch()\n" + STOP
+    trials = lab(body)
+    trials.run()
+    trials.run()
+    assert trials.printed().splitlines() == ["left: []", "left: []"]
+    assert trials.steps() == [4]
+
+
+@pytest.mark.parametrize(("number", "cause"), [("SIGUSR2", "timeout"), ("SIGINT", "preempted")])
+def test_the_time_limit_is_told_from_a_preemption(lab, number, cause):
+    trials = lab(STOP.replace("SIGTERM", number))
+    assert trials.run() == WorkerExit.STOPPED
+    assert trials.last()["cause"] == cause
+
+
+def test_a_script_that_ignores_the_signal_is_ended_after_the_grace_period(lab):
+    trials = lab("signal.signal(signal.SIGUSR2, signal.SIG_IGN)\n" + STOP, protocol=Protocol(grace_s=0.1))
+    assert trials.run() == WorkerExit.STOPPED
+    notes = [event.get("note") for event in trials.directory.events()]
+    assert "the command did not end within 0.1 s of SIGUSR2; it is killed" in notes
+
+
+def test_another_signal_may_be_what_stops_it(lab):
+    body = "signal.signal(signal.SIGHUP, lambda *_: (print('hung up'), sys.exit(7)))\n" + STOP
+    trials = lab(body, protocol=Protocol(stop_signal="SIGHUP", stop_exit=7))
+    assert trials.run() == WorkerExit.STOPPED
+    assert "hung up" in trials.printed()
+
+
+def test_a_script_that_ends_with_the_exit_code_of_a_stop_goes_on_later(lab):
+    trials = lab("(out / 'ckpt-4').touch(); log(4, 3.6); sys.exit(75)", protocol=RESUMES)
+    assert trials.run() == WorkerExit.STOPPED
+    assert trials.last()["step"] == 4
+
+
+def test_a_script_that_finishes_when_it_is_asked_to_stop_is_completed(lab):
+    trials = lab(
+        "signal.signal(signal.SIGUSR2, lambda *_: sys.exit())\n" + WHOLE + STOP.replace("log(4, 3.6)", "")
+    )
+    assert trials.run() == WorkerExit.RESULT
+    assert trials.result()["loss"] == 3.0
+
+
+def test_a_command_ends_when_its_trial_is_another_workers(lab, monkeypatch):
+    from scalevec.orchestrator.worker.trainers import command_trainer
+
+    monkeypatch.setattr(command_trainer, "OWNER_S", 0.0)
+    trials = lab("(out / 'here').touch()\nwhile True: time.sleep(0.01)")
+    taken = trials.directory
+
+    def take_over(*_):
+        if newest := len(list(taken.claims_path.glob("*.json"))) == 1:
+            end_claim(taken, newest, "found stale")
+            acquire(taken, {})
+
+    monkeypatch.setattr(command_trainer._Following, "_take_rows", take_over)
+    assert trials.run() == WorkerExit.NOT_OWNER
+    assert trials.last()["state"] == "running"
+
+
+FAMILY = """
+import subprocess
+code = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(1000)"
+for name, apart in (("child", False), ("apart", True)):
+    subprocess.Popen([sys.executable, "-c", code, str(out / name)], start_new_session=apart)
+(out / "own").write_text(str(os.getpid()))
+"""
+
+
+def family(trials) -> list[psutil.Process]:
+    """The processes of the script :data:`FAMILY` once all are there."""
+    paths, deadline = [trials.out / name for name in ("own", "child", "apart")], time.monotonic() + PATIENCE_S
+    while not all(path.exists() and path.read_text() for path in paths):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return [psutil.Process(int(path.read_text())) for path in paths]
+
+
+def test_after_kill_9_of_the_worker_no_process_is_left_and_the_next_attempt_completes(lab):
+    body = "if not (out.parent / 'once').exists():\n    (out.parent / 'once').touch()\n"
+    body += FAMILY.replace("\n", "\n    ") + "time.sleep(1000)\n" + WHOLE
+    trials = lab(body)
+    worker = trials.fork()
+    processes = family(trials)
+    guard = processes[0].parent()
+    worker.kill()
+    os.waitpid(worker.pid, 0)
+    _, left = psutil.wait_procs([*processes, guard], timeout=PATIENCE_S)
+    assert not left
+    assert trials.run() == WorkerExit.RESULT
+    assert trials.steps() == list(range(1, 11))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_after_the_death_of_a_script_nothing_that_it_started_is_left(lab, number):
+    trials = lab(FAMILY + "time.sleep(1000)")
+    worker = trials.fork()
+    processes = family(trials)
+    processes[0].send_signal(number)
+    assert os.waitstatus_to_exitcode(os.waitpid(worker.pid, 0)[1]) == WorkerExit.ERROR
+    assert not any(process.is_running() for process in processes)
+    assert number.name in trials.last()["error"]
+
+
+def test_what_a_completed_script_leaves_running_is_ended(lab):
+    wait = "while not all((out / name).exists() for name in ('child', 'apart')): time.sleep(0.01)\n"
+    trials = lab(FAMILY + wait + WHOLE)
+    assert trials.run() == WorkerExit.RESULT
+    assert not psutil.pid_exists(int((trials.out / "apart").read_text() or "0") or 2**22)
+
+
+@pytest.mark.parametrize(
+    ("keep", "left"), [("none", []), ("weights", ["b-ckpt"]), ("all", ["a-ckpt", "b-ckpt"])]
+)
+def test_checkpoints_are_kept_as_the_sweep_says(lab, keep, left):
+    body = "(out / 'a-ckpt').mkdir(); (out / 'a-ckpt' / 'x').touch(); os.utime(out / 'a-ckpt', (1, 1))\n"
+    body += "(out / 'b-ckpt').touch()\n" + WHOLE
+    trials = lab(body, protocol=Protocol(checkpoint="*-ckpt"), options=RunOptions(keep=keep))
+    assert trials.run() == WorkerExit.RESULT
+    assert sorted(path.name for path in trials.out.glob("*ckpt")) == left
+    assert (trials.out / "log.jsonl").exists()
