@@ -63,7 +63,24 @@ def of_reference(trials: ComparedTrials) -> list[str]:
             warnings.append(f"{reference}: {profile.warning}")
     if "lr_status" in rows and (rows["lr_status"] == "fixed").any():
         warnings.append(f"the learning rate of {reference} was fixed, not tuned")
-    return warnings
+    return warnings + _chosen_on_compared(trials)
+
+
+def _chosen_on_compared(trials: ComparedTrials) -> list[str]:
+    """A warning where a seed was tuned and is compared, as it may be of imported runs."""
+    rows, names = trials.source, ["arm", "rung", "seed"]
+    if not {"stage", *names} <= set(rows):
+        return []
+    tuned, compared = (rows.loc[rows["stage"] == stage, names] for stage in ("tuning", "comparison"))
+    both = compared.merge(tuned.drop_duplicates(), on=names)
+    if both.empty:
+        return []
+    where = few(
+        [f"{arm} at {rung}" for arm, rung in both[names[:2]].drop_duplicates().itertuples(index=False)]
+    )
+    return [
+        f"learning rates of {where} were chosen on seeds that are compared: the lowest of several is too low"
+    ]
 
 
 def of_pairs(evidence: Evidence, pairs: Pairs) -> list[str]:

@@ -52,11 +52,13 @@ def draw_tuning(data: FigureInput, medium: Medium) -> Drawing:
         row_height=3.1,
     )
     seeds = sorted({seed for choice in tuned for seed in choice["seeds"]})
+    shared = set(data.trials.rows["seed"]) & set(seeds)
+    used = "some are compared too" if shared else "no comparison trial uses them"
     return Drawing(
         [figure],
-        f"Mean validation loss (tuning seeds: {joined([str(seed) for seed in seeds])}; no comparison trial "
-        "uses them). Curve: the parabola through the lowest point and its neighbours, in the log of the "
-        "rate. Ring: chosen; open diamond: censored at the edge; cross at the top: diverged.",
+        f"Mean validation loss (tuning seeds: {joined([str(seed) for seed in seeds])}; {used}). Curve: the "
+        "parabola through the lowest point and its neighbours, in the log of the rate. Ring: chosen; open "
+        "diamond: censored at the edge; cross at the top: diverged.",
     )
 
 

@@ -291,6 +291,6 @@ def mapping_lines(columns: Mapping[str, Mapping[str, str]], rows: pd.DataFrame) 
     for source, of_table in columns.items():
         yield f"{source}:"
         for name, expression in of_table.items():
-            first = rows[name].dropna()
+            first = rows.get(name, pd.Series(dtype=object)).dropna()
             example = f"  (as in {first.iloc[0]})" if len(first) else ""
             yield f"  {name:16} {expression}{example}"

@@ -1,6 +1,6 @@
 """Grids of learning rates among imported runs: which runs tuned, and which are compared."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,9 @@ def staged(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[RateGrid], list[str]]
     notes: list[str] = []
     if RATE not in rows:
         return rows, grids, notes
+    has_budgets = (rows.groupby("rung")["n_tokens"].nunique() > 1).any()
+    without = {"rung"} if has_budgets else {"rung", "n_tokens"}
+    settings = [name for name in CELL_COLUMNS if name in rows and name not in without]
     stages = pd.DataFrame({"stage": "comparison", "lr_status": ""}, rows.index)
     for cell_name, cell in _cells_with_grids(rows):
         if cell.assign(seed=_seeds(cell)).duplicated(["seed", RATE]).any():
@@ -49,7 +52,7 @@ def staged(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[RateGrid], list[str]]
                 f"{cell_name}: several runs of one seed and learning rate, so they are no grid of rates"
             )
             continue
-        grid, is_compared = _grid(cell)
+        grid, is_compared = _grid(cell, settings)
         grids.append(grid)
         stages.loc[cell.index, "stage"] = np.where(is_compared, "comparison", "tuning")
         stages.loc[cell.index[is_compared], "lr_status"] = grid.status
@@ -77,7 +80,7 @@ def _seeds(cell: pd.DataFrame) -> "pd.Series[Any]":
     return seeds.astype(object).where(seeds.notna(), "")
 
 
-def _grid(cell: pd.DataFrame) -> tuple[RateGrid, "pd.Series[bool]"]:
+def _grid(cell: pd.DataFrame, settings: Sequence[str]) -> tuple[RateGrid, "pd.Series[bool]"]:
     """The grid of a cell, and which of its runs are compared."""
     seeds, rates = _seeds(cell), np.sort(cell[RATE].unique())
     n_rates = cell.groupby(seeds)[RATE].transform("nunique")
@@ -89,14 +92,14 @@ def _grid(cell: pd.DataFrame) -> tuple[RateGrid, "pd.Series[bool]"]:
     best = int(means.to_numpy().argmin())
     apart = cell.loc[~tuning, RATE].unique()
     chosen = float(apart[0] if len(apart) == 1 else rates[best])
-    first, of_cell = cell.iloc[0], [name for name in CELL_COLUMNS if name in cell and name != "rung"]
+    first = cell.astype(object).where(cell.notna(), None).to_dict("records")[0]
     is_bracketed = 0 < best < len(rates) - 1 and np.isfinite(means.iloc[best])
     names: list[Any] = sorted(set(seeds[counted.index]) - {""}, key=str)
     grid = RateGrid(
         arm=str(first["arm"]),
         rung=str(first["rung"]),
         n_params=int(first["n_params"]),
-        setting={name: first[name] for name in of_cell},
+        setting={name: first[name] for name in settings},
         grid=tuple(means.index.tolist()),
         losses=tuple(loss if np.isfinite(loss) else None for loss in means.tolist()),
         seeds=tuple(names) if all(isinstance(name, int) for name in names) else (),

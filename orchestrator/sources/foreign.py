@@ -36,12 +36,19 @@ def is_foreign(source: str) -> bool:
 def imported_tables(sources: Sequence[str], maps: Sequence[str], unit: str = "nats") -> "ImportedTable":
     """Return the rows of ``sources``. Raises ``DataError``."""
     from scalevec.analysis.imports.given_tables import read_given
-    from scalevec.analysis.imports.imported import imported, mapping_lines
+    from scalevec.analysis.imports.imported import imported
 
     table = imported([read_given(source) for source in sources], maps, unit)
+    say_columns(table)
+    return table
+
+
+def say_columns(table: "ImportedTable") -> None:
+    """Say on standard error what was taken for what, and what a person should know."""
+    from scalevec.analysis.imports.imported import mapping_lines
+
     for line in [*mapping_lines(table.columns, table.rows), *(f"note: {text}" for text in table.notes)]:
         note(line)
-    return table
 
 
 def read_scores(path: Path) -> "pd.DataFrame":

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.sources.imported_sweeps import read_imported
 from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sources.sources import Source
 from scalevec.results.columns import COLUMNS
@@ -63,10 +64,21 @@ def _values(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def training_curves(source: Source, runs_dir: Path) -> "pd.DataFrame":
-    """Return the training curves of the comparison trials: trial_id, arm, rung, seed, tokens, loss."""
+    """Return the training curves of the comparison trials: trial_id, arm, rung, seed, tokens, loss.
+
+    A table has none.
+    """
     import pandas as pd
 
+    from scalevec.analysis.data.tidy import comparison_rows
+
     columns = ["trial_id", "arm", "rung", "seed", "tokens", "loss"]
+    if source.imported is not None:
+        points = read_imported(source.imported.curves_path)
+        compared = comparison_rows(source.rows.assign(stage=source.rows.get("stage", "comparison")))
+        return points.merge(compared.reindex(columns=columns[:4]), on="trial_id")[columns]
+    if source.folder is None:
+        return pd.DataFrame(columns=columns)
     frames = [
         pd.DataFrame(metrics, columns=["tokens", "loss"], dtype=float).assign(**names)
         for names, metrics in _compared_metrics(source, runs_dir)

@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.sources.sources import open_sweep
+from scalevec.orchestrator.sources.sources import open_sweep, recorded_states
+from scalevec.orchestrator.sources.sweep_files import sweep_folder
 from scalevec.orchestrator.sources.trained import TrainedTrial
 from scalevec.results.files import names_in
 from scalevec.results.run_directory import is_trial_id
@@ -30,6 +32,35 @@ def only_match(prefix: str, names: Iterable[str], what: str, digits_of: str) -> 
             f"hexadecimal digits of the {digits_of}, enough to be unique"
         )
     return matching[0]
+
+
+@dataclass(frozen=True)
+class SweepOfRuns:
+    """One sweep of a runs directory; ``scalevec.open("runs").sweep("quickstart")`` returns one."""
+
+    name: str
+    runs_dir: Path
+
+    def results(self) -> "pd.DataFrame":
+        """Return the tidy results, as :meth:`Runs.results` does."""
+        return open_sweep(self.name, self.runs_dir).rows
+
+    def trials(self) -> list[TrainedTrial]:
+        """Return the trials that have begun: their fields, metrics, results and kept models.
+
+        Raises:
+            InvalidInputError: the runs were imported.
+        """
+        return [TrainedTrial(trial.path) for trial, _ in recorded_states(self.name, self.runs_dir)]
+
+    def curves(self) -> "pd.DataFrame":
+        """Return the training loss (nats/token) of the comparison trials, one row per logged step.
+
+        Columns: trial_id, arm, rung, seed, tokens, loss.
+        """
+        from scalevec.orchestrator.sources.measured import training_curves
+
+        return training_curves(open_sweep(self.name, self.runs_dir), self.runs_dir)
 
 
 class Runs:
@@ -69,6 +100,14 @@ class Runs:
             InvalidInputError: no such sweep has been run here.
         """
         return open_sweep(sweep, self.path).rows
+
+    def sweep(self, name: str) -> SweepOfRuns:
+        """Return one sweep, which may still be running.
+
+        Raises:
+            InvalidInputError: there is no sweep of that name here.
+        """
+        return SweepOfRuns(sweep_folder(name, self.path).name, self.path)
 
     def trial(self, prefix: str) -> TrainedTrial:
         """Return one trial: its fields, events, metrics, result and, where weights were kept, its model.

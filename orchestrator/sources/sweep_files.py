@@ -26,7 +26,10 @@ def load_sweep(source: str, runs_dir: Path, *, look_for_files: bool = True) -> "
     from scalevec.sweeps.yaml_source import read_file, read_text
 
     if _is_file(source):
-        return read(read_file(Path(source)), look_for_files=look_for_files)
+        sweep = read(read_file(Path(source)), look_for_files=look_for_files)
+        refuse_imported(sweep.name, runs_dir)
+        return sweep
+    refuse_imported(source, runs_dir)
     folder = SweepFolder.of(runs_dir, source) if source in sweep_names(runs_dir) else None
     content = folder.sweep() if folder else None
     if folder is not None and content is not None:
@@ -44,6 +47,15 @@ def load_sweep(source: str, runs_dir: Path, *, look_for_files: bool = True) -> "
 def own_code(sweep: "Sweep") -> dict[str, bytes]:  # noqa: ARG001
     """The code that ``sweep`` brings along, by file: what is run only where a person agreed to it."""
     return {}
+
+
+def refuse_imported(name: str, runs_dir: Path) -> None:
+    """Raise ``InvalidInputError`` where the sweep ``name`` holds imported runs: nothing of it can be run."""
+    if name in sweep_names(runs_dir) and SweepFolder.of(runs_dir, name).is_imported():
+        raise InvalidInputError(
+            f"sweep {name} in {runs_dir} holds imported runs, which cannot be planned, run, sent, watched or "
+            f"cancelled; scalevec results, fit, compare, figures and report {name} read them"
+        )
 
 
 def _text(path: Path, content: bytes) -> str:

@@ -45,7 +45,7 @@ def figures(
         formats=[name.strip() for name in form.split(",") if name.strip()],
         only=only or [],
         choices=choices_of(data),
-        curves=training_curves(data, runs_dir) if data.folder else None,
+        curves=training_curves(data, runs_dir),
         statistics=run_statistics(data, runs_dir) if data.folder else None,
         reference=arm,
         options=options,

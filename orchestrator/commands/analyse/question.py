@@ -58,6 +58,8 @@ def meanings_of(source: Source) -> OptionChanges:
 
     Of another table nothing is known but its numbers.
     """
+    if source.imported is not None:
+        return {"n_convention": "as-given", "unit": (source.imported.imported() or {}).get("unit", "loss")}
     if source.folder is not None or {"trial_id", "sweep"} <= set(source.rows.columns):
         return {}
     return {"n_convention": "as-given", "unit": "loss"}

@@ -22,7 +22,7 @@ from scalevec.orchestrator.scheduling.ownership import is_owned
 from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sources.records import members_or_none
 from scalevec.orchestrator.sources.sources import UNREADABLE, with_index
-from scalevec.orchestrator.sources.sweep_files import sweep_folder
+from scalevec.orchestrator.sources.sweep_files import refuse_imported, sweep_folder
 from scalevec.results.claims import ClaimObserver
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import OPEN_STATES, RESULT_STATES, RunDirectory
@@ -55,8 +55,12 @@ def status(
 
 
 def names_of(source: str | None, runs_dir: Path) -> list[str]:
-    """Return the name of the sweep ``source``, or of all sweeps in ``runs_dir``."""
-    return [sweep_folder(source, runs_dir).name] if source else sweep_names(runs_dir)
+    """Return the name of the sweep ``source``, or of all in ``runs_dir`` that are run here."""
+    if source:
+        name = sweep_folder(source, runs_dir).name
+        refuse_imported(name, runs_dir)
+        return [name]
+    return [name for name in sweep_names(runs_dir) if not SweepFolder.of(runs_dir, name).is_imported()]
 
 
 def members_of(names: Sequence[str], runs_dir: Path) -> dict[str, dict[str, Record]]:

@@ -67,3 +67,15 @@ def test_an_ambiguous_prefix_is_refused_with_the_number_of_matches(tmp_path):
 def test_a_folder_that_is_not_there_is_refused_with_what_makes_it(tmp_path):
     with pytest.raises(InvalidInputError, match=r"absent: no such directory; `scalevec run SWEEP` makes one"):
         scalevec.open(tmp_path / "absent")
+
+
+def test_a_sweep_has_its_results_its_trials_and_their_curves(runs):
+    sweep = runs.sweep("small")
+    assert sweep.results().equals(runs.results("small"))
+    assert [trial.trial_id for trial in sweep.trials()] == [FIRST, SECOND]
+    assert sweep.curves()[["trial_id", "arm", "loss"]].to_numpy().tolist() == [[FIRST, "baseline", 4.0]]
+
+
+def test_a_sweep_of_another_name_is_refused(runs):
+    with pytest.raises(InvalidInputError, match="there are: small"):
+        runs.sweep("other")
