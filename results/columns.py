@@ -24,7 +24,8 @@ COLUMNS: dict[str, str] = {
     "learning_rate": "float64",
     **dict.fromkeys(("lr_status", "carried_check", "status", "cause"), "str"),
     **dict.fromkeys(("micro_batch", "world_size", "steps"), "Int64"),
-    **dict.fromkeys(("wall_s", "tokens_per_s"), "float64"),
+    **dict.fromkeys(("wall_s", "tokens_per_s", "step_s_median", "mfu"), "float64"),
+    **dict.fromkeys(("data_s", "checkpoints_s", "evaluation_s", "planned_s"), "float64"),
     "device": "str",
     "resumes": "Int64",
     "precision": "str",
@@ -66,6 +67,15 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
     for step in path:
         value = value.get(step) if isinstance(value, dict) else None
     return value
+
+
+def timing_columns(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that the ``timing`` of a result holds; none where it is of a version without."""
+    timing = result.get("timing")
+    if not isinstance(timing, dict):
+        return {}
+    columns = {name: timing.get(name) for name in ("mfu", "data_s", "checkpoints_s", "evaluation_s")}
+    return columns | {"step_s_median": _at(timing, ("step_s", "p50"))}
 
 
 def checked_columns(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,16 +35,16 @@ VECTOR_NORMS = "vector_rms_"
 # The columns of a tidy row of a sweep; any other column of such a row is a field of the sweep's grid.
 # fmt: off
 _SWEEP_COLUMNS = frozenset((
-    "trial_id", "sweep", "arm", "stage", "rung", "n_params", "n_params_embedding",
-    "n_params_scale_vectors", "n_params_total", "n_tokens", "tokens_per_parameter", "epochs",
-    "flops", "flops_counted", "loss", "loss_validation", "loss_initial", "seed", "cluster",
-    "optimizer", "schedule", "architecture", "corpus", "learning_rate", "lr_status", "carried_check",
-    "status", "cause", "micro_batch", "world_size", "steps", "wall_s", "tokens_per_s", "device", "resumes",
-    "precision", "vector_branches", "vector_placement", "vector_reparameterization", "vector_decay",
-    "matrix_decay", "n_params_active", "trunk_step", "peak_memory_bytes", "diverged_at_step", "test_tokens",
-    "validation_tokens", "bytes_per_token", "scale_vectors", "stream", "loss_blocks",
-    "block_tokens", "cpu_model", "cpu_capability",
-    "threads", "gpu", "cuda", "cudnn", "torch_version", "commit", "local_changes", "identity_version",
+    "trial_id", "sweep", "arm", "stage", "rung", "n_params", "n_params_embedding", "n_params_scale_vectors",
+    "n_params_total", "n_tokens", "tokens_per_parameter", "epochs", "flops", "flops_counted", "loss",
+    "loss_validation", "loss_initial", "seed", "cluster", "optimizer", "schedule", "architecture", "corpus",
+    "learning_rate", "lr_status", "carried_check", "status", "cause", "micro_batch", "world_size", "steps",
+    "wall_s", "tokens_per_s", "device", "resumes", "step_s_median", "mfu", "data_s", "checkpoints_s",
+    "evaluation_s", "planned_s", "precision", "vector_branches", "vector_placement",
+    "vector_reparameterization", "vector_decay", "matrix_decay", "n_params_active", "trunk_step",
+    "peak_memory_bytes", "diverged_at_step", "test_tokens", "validation_tokens", "bytes_per_token",
+    "scale_vectors", "stream", "loss_blocks", "block_tokens", "cpu_model", "cpu_capability", "threads", "gpu",
+    "cuda", "cudnn", "torch_version", "commit", "local_changes", "identity_version",
 ))
 # fmt: on
 PairKind = Literal[

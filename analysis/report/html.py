@@ -27,6 +27,7 @@ from scalevec.analysis.options import (
     OptionChanges,
     chosen_options,
 )
+from scalevec.analysis.report.run_times import times_by_rung
 from scalevec.analysis.tables.comparison import comparison_table
 from scalevec.analysis.tables.content import Table
 
@@ -137,6 +138,7 @@ def render_report(data: ReportInput) -> str:
             n_words=N_CONVENTIONS[options.n_convention],
             c_words=C_CONVENTIONS[options.c_convention],
             counts=_status_counts(data.table),
+            times=times_by_rung(data.table),
             epochs=_epochs_sentence(data.table),
             facts={str(key): str(value) for key, value in data.facts.items()},
         )

@@ -97,14 +97,12 @@ def cost(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rates: Ra
     ``options`` measures along the way counts in bytes but not in seconds.
     """
     counts = count_parameters(trial.model)
-    per_token = flops_per_token(trial.model, trial.sequence_length)
-    flops = per_token * trial.tokens + per_token * evaluated_tokens // TRAINING_OVER_FORWARD
     flops_per_s, rate = rates.of(trial, options)
     memory = memory_of(trial, options)
     kept = {"none": 0, "weights": FLOAT_BYTES * counts.total, "all": checkpoint_bytes(trial)}
     return Cost(
-        flops=flops,
-        seconds=START_S + _computed(flops, options) / flops_per_s / options.processes,
+        flops=_flops(trial, evaluated_tokens),
+        seconds=START_S + training_s(trial, options, evaluated_tokens, rates),
         flops_per_s=flops_per_s,
         rate=rate,
         memory=memory,
@@ -112,6 +110,17 @@ def cost(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rates: Ra
         disk_bytes=FIXED_BYTES + log_bytes(trial, options) + kept[options.keep],
         disk_files=FIXED_FILES + (options.keep != "none"),
     )
+
+
+def training_s(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rates: Rates = ASSUMED) -> float:
+    """Estimate the seconds of training and evaluation, without those of the start."""
+    flops_per_s, _ = rates.of(trial, options)
+    return _computed(_flops(trial, evaluated_tokens), options) / flops_per_s / options.processes
+
+
+def _flops(trial: Trial, evaluated_tokens: int) -> int:
+    per_token = flops_per_token(trial.model, trial.sequence_length)
+    return per_token * trial.tokens + per_token * evaluated_tokens // TRAINING_OVER_FORWARD
 
 
 def _computed(flops: int, options: RunOptions) -> float:

@@ -27,6 +27,8 @@ fifth of what a large card reaches in bf16."""
 H100_SHARE = ASSUMED_FLOPS_PER_S["cuda"] / 9.89e14
 """Of the dense bf16 peak that the vendor states."""
 
+MEASURED = "measured here on"
+"""Before the date, as plans say it."""
 BUSY = 0.5
 """Load per core above which the figures are those of a busy machine."""
 
@@ -111,7 +113,7 @@ class Rates:
     def __post_init__(self) -> None:
         if self.measured is not None:
             busy = " while other work ran" if self.measured.load > BUSY else ""
-            object.__setattr__(self, "words", f"measured here on {self.measured.measured[:10]}{busy}")
+            object.__setattr__(self, "words", f"{MEASURED} {self.measured.measured[:10]}{busy}")
 
     def of(self, trial: Trial, options: RunOptions) -> tuple[float, str]:
         """Return the FLOPs per second of ``trial`` on one device, and where that is known from.

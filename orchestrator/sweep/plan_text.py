@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from scalevec.orchestrator.costs.rates import ASSUMED_FLOPS_PER_S, H100_SHARE
+from scalevec.orchestrator.costs.rates import ASSUMED_FLOPS_PER_S, H100_SHARE, MEASURED
 from scalevec.orchestrator.costs.trunk_savings import DONE, savings_text, warmup_hint
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.progress import counted, duration
@@ -200,8 +200,10 @@ def _rates(left: Sequence[Row]) -> Iterator[str]:
         rows = [row for row in left if row["rate"] == words]
         rates = sorted({f"{row['flops_per_s']:.2g}" for row in rows}, key=float)
         span = " to ".join(dict.fromkeys((rates[0], rates[-1])))
-        if words != "assumed":
+        if words.startswith(MEASURED):
             yield f"times are reckoned at {span} FLOPs per second, {words} (scalevec benchmark)"
+        elif words != "assumed":
+            yield f"times: {words}"
         elif any(row["device"] == "cpu" for row in rows):
             rate = f"{ASSUMED_FLOPS_PER_S['cpu']:.2g} FLOPs per second"
             yield f"times are reckoned at {rate}, assumed (scalevec benchmark measures this machine)"

@@ -20,7 +20,7 @@ from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.scheduling.outcome import Outcome
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
 from scalevec.orchestrator.sweep.kept_plan import check_looks, dropped_trials
-from scalevec.orchestrator.sweep.trial_costs import cost_of, descriptive_of, pace_of
+from scalevec.orchestrator.sweep.trial_costs import cost_of, descriptive_of, pace_of, planned_s
 from scalevec.orchestrator.tuning import choices
 from scalevec.orchestrator.tuning.tuner import Losses, Tuner, outdated
 from scalevec.results.columns import semantic_columns
@@ -59,7 +59,7 @@ class Member:
     carried_check: str | None = None
     """What the check of a carried learning rate found: ``inside`` where it is kept."""
 
-    def to_json(self, name: str, trunk: str | None = None) -> dict[str, Any]:
+    def to_json(self, name: str, trunk: str | None = None, planned_s: float | None = None) -> dict[str, Any]:
         """The entry of members.json; ``name`` is the trial's id, ``trunk`` what it shares with others.
 
         It has all that names the trial's cell: the row of a trial that never ran, or whose records are lost,
@@ -78,6 +78,7 @@ class Member:
             **({"carried_check": self.carried_check} if self.carried_check else {}),
             "tokens_per_parameter": self.trial.tokens / self.cell.n_params,
             **({"cluster": trunk} if trunk else {}),
+            **({} if planned_s is None else {"planned_s": planned_s}),
             **{key: value for key, value in self.cell.setting.items() if key in of_row},
             "setting": {key: value for key, value in self.cell.setting.items() if key not in of_row},
         }
@@ -257,7 +258,12 @@ class SweepRun:
         """Keep which trials belong to the sweep; those of one trunk are a cluster, as they are correlated."""
         named = [(member, self.id_of(member.trial)) for member in members]
         trunks = shared_trunks({name: member.trial for member, name in named})
-        self.folder.write_members([member.to_json(name, trunks.get(name)) for member, name in named])
+        self.folder.write_members(
+            [
+                member.to_json(name, trunks.get(name), planned_s(self, member.trial, member.cell.rung))
+                for member, name in named
+            ]
+        )
 
     def id_of(self, trial: AnyTrial) -> str:
         """The trial's id, reckoned once."""

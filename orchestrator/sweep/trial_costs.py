@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.accounting import count_parameters
-from scalevec.orchestrator.costs.estimates import Cost, cost, foreign_cost
+from scalevec.orchestrator.costs.estimates import Cost, cost, foreign_cost, training_s
 from scalevec.orchestrator.worker.provenance import git
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
@@ -29,6 +29,14 @@ def cost_of(run: "SweepRun", trial: AnyTrial, rung: str) -> Cost:
         return foreign_cost(trial, asked, "as resources.time says")
     seen = None if run.pace is None else run.pace * trial.n_params * trial.tokens
     return foreign_cost(trial, seen, "by the finished trials of this sweep")
+
+
+def planned_s(run: "SweepRun", trial: AnyTrial, rung: str) -> float | None:
+    """Estimate the seconds of training and evaluation alone; None where nobody knows."""
+    if isinstance(trial, ForeignTrial):
+        return cost_of(run, trial, rung).seconds or None
+    seconds = training_s(trial, run.options(rung), evaluated_tokens(trial, run.corpus_facts), run.rates)
+    return float(f"{seconds:.4g}")
 
 
 def pace_of(folder: SweepFolder, runs_dir: Path) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scalevec.results.columns import checked, checked_columns, semantic_columns
+from scalevec.results.columns import checked, checked_columns, semantic_columns, timing_columns
 from scalevec.results.environment import environment_columns
 from scalevec.results.files import CorruptRecordError, to_json
 from scalevec.results.index.tables import BLOCK_COLUMNS, FLOAT_COLUMNS, INTEGER_COLUMNS, TEXT_COLUMNS
@@ -76,7 +76,7 @@ def _document(value: dict[str, Any]) -> str:
 
 def _result_columns(path: Path, result: Mapping[str, Any] | None) -> dict[str, Any]:
     """The columns of a result. Raises ``CorruptRecordError``, also where a completed trial has no loss."""
-    values = result or {}
+    values = {} if result is None else {**result, **timing_columns(result)}
     columns = checked_columns(path, {name: values[name] for name in values if name not in BLOCK_COLUMNS})
     blocks = {name: _block_text(path, name, values.get(name)) for name in BLOCK_COLUMNS}
     if values.get("status") == "completed" and columns.get("loss") is None:

@@ -17,7 +17,7 @@ from scalevec.results.index.url import (
     store_errors,
 )
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 BUSY_TIMEOUT_S = 60
 CONNECT_TIMEOUT_S = 10
 WRITERS_LOCK = 0x5CA1E7EC
@@ -29,7 +29,7 @@ INTEGER_COLUMNS = (
 # FLOPs are floats: 6 N D outgrows 64 bits at a billion parameters.
 FLOAT_COLUMNS = (
     *("epochs", "flops", "flops_counted", "loss", "loss_validation", "loss_initial"),
-    *("wall_s", "tokens_per_s"),
+    *("wall_s", "tokens_per_s", "step_s_median", "mfu", "data_s", "checkpoints_s", "evaluation_s"),
 )
 TEXT_COLUMNS = ("device", "precision")
 BLOCK_COLUMNS = ("loss_blocks", "block_tokens")

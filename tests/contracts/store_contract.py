@@ -80,6 +80,18 @@ def test_the_losses_of_blocks_are_kept_to_the_digits_of_float32(index, tmp_path)
     assert (row["loss_blocks"], row["block_tokens"]) == ("[5.1234568, 4.0]", "[128, 100]")
 
 
+def test_where_the_time_of_a_run_went_is_in_its_row_where_that_is_known(index, tmp_path):
+    timing = {"step_s": {"p5": 0.1, "p50": 0.2, "p95": 0.4}, "data_s": 1.5, "checkpoints_s": 0.25}
+    times = {"evaluation_s": 3.0, "mfu": None, "allocated_bytes": None}
+    for number, result in enumerate((RESULT, {**RESULT, "timing": timing | times})):
+        make_trial(tmp_path, number, done=False).write_result(result)
+    index.collect(tmp_path)
+    names = ("step_s_median", "data_s", "checkpoints_s", "evaluation_s", "mfu")
+    earlier, row = ([row[name] for name in names] for row in index.rows(tmp_path))
+    assert earlier == [None] * 5
+    assert row == [0.2, 1.5, 0.25, 3.0, None]
+
+
 def test_any_text_that_json_holds_comes_back(index, tmp_path):
     odd = {"name": "\0 \ud800 ü 漢 '; DROP TABLE scalevec_trials; --", "none": None}
     RunDirectory.of(tmp_path, identity(1)).create({"seed": 1}, odd)
@@ -234,6 +246,7 @@ def test_a_truncated_result_is_a_problem_and_the_rest_is_collected(index, runs_d
         ("result.json", '{"status": "completed", "device": "\\ud800"}', "has device"),
         ("events.jsonl", '{"state": "failed", "time": 7}\n', "has time = 7"),
         ("result.json", '{"status": "completed", "wall_s": 1e999}', "has a wall_s that is too large"),
+        ("result.json", '{"status": "completed", "timing": {"mfu": "half"}}', "has mfu = 'half'"),
         ("events.jsonl", '{"state": \n{}\n', "line 1 is not whole JSON"),
         ("trial.json", "{}", "has no object 'semantic'"),
     ],

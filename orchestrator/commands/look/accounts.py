@@ -8,21 +8,26 @@ from typing import Any
 from scalevec.model.config import RunOptions
 from scalevec.model.fields import ConfigurationError
 from scalevec.model.identity import trial_from_fields
-from scalevec.orchestrator.costs.estimates import cost
+from scalevec.orchestrator.costs.estimates import START_S, cost
 from scalevec.orchestrator.progress import duration
 
 Record = dict[str, Any]
 _SPLITS = ("test_tokens", "validation_tokens")
 
 
-def accounts(semantic: Record, result: Mapping[str, Any] | None) -> Record | None:
+def accounts(
+    semantic: Record, result: Mapping[str, Any] | None, planned_s: float | None = None
+) -> Record | None:
     """Return the planned and the actual seconds and bytes of a trial, and where its time went.
+
+    ``planned_s`` is what its sweep planned; without it, what assumed rates say.
 
     None where the result is of an earlier version, which kept no times, or of code that cannot be planned.
     """
     with suppress(ConfigurationError, KeyError, TypeError):
         if result is not None and isinstance(result.get("timing"), dict):
-            return _accounts(semantic, result)
+            record = _accounts(semantic, result)
+            return record if planned_s is None else record | {"planned_s": planned_s}
     return None
 
 
@@ -38,7 +43,7 @@ def _accounts(semantic: Record, result: Mapping[str, Any]) -> Record:
     most = trial.evaluation_tokens or math.inf
     planned = cost(trial, options, round(sum(min(result[split] - 1, most) for split in _SPLITS)))
     return {
-        "planned_s": planned.seconds,
+        "planned_s": planned.seconds - START_S,
         "actual_s": result["wall_s"] + timing["evaluation_s"],
         "planned_bytes": planned.memory_bytes,
         "actual_bytes": result["peak_memory_bytes"],

@@ -55,18 +55,20 @@ def explanation(directory: RunDirectory, runs_dir: Path) -> Record:
         raise CorruptRecordError(directory.trial_path, "is missing") from None
     events: list[Record] = readable(directory.events, [], "what happened is left out")
     result = readable(directory.result, None, "the result is left out")
+    memberships = list(_memberships(directory.trial_id, runs_dir))
+    planned_s = next((member["planned_s"] for member in memberships if member.get("planned_s")), None)
     return {
         **trial,
         "directory": str(directory.path),
         "state": state_of(events, result).state,
-        "members_of": list(_memberships(directory.trial_id, runs_dir)),
+        "members_of": memberships,
         "nearest": _nearest(directory.trial_id, trial["semantic"], runs_dir),
         "events": list(_with_logs(directory, events)),
         "resumed": [event["step"] for event in events if event["state"] == "running" and event.get("step")],
         "attempts": _attempts(directory),
         "job": readable(directory.job, None, "the newest job is left out"),
         "result": result,
-        "accounts": accounts(trial["semantic"], result),
+        "accounts": accounts(trial["semantic"], result, planned_s),
     }
 
 

@@ -15,7 +15,7 @@ from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import RUNS, AnySweep, AsJson, Runs
 from scalevec.orchestrator.cli.output import Result, versioned
 from scalevec.orchestrator.commands.look.queued import Queues, jobs_of, queue_lines
-from scalevec.orchestrator.commands.look.time_left import sample_of, seconds_left
+from scalevec.orchestrator.commands.look.time_left import SAMPLE, against_plan, sample_of, seconds_left
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.progress import counted, duration, printable
 from scalevec.orchestrator.scheduling.ownership import is_owned
@@ -128,29 +128,32 @@ def _status(
         "trials": len(members),
         "states": dict(counts),
         "running": running,
-        "seconds_left": _seconds_left(members, states, running, runs_dir),
+        **_time(members, states, running, runs_dir),
         "problems": {name: problem for name, problem in problems.items() if name in members},
         "owned": is_owned(runs_dir, sweep, observer),
     }
 
 
-def _seconds_left(
+def _time(
     members: Mapping[str, Record], states: Mapping[str, str], running: Sequence[Record], runs_dir: Path
-) -> float | None:
-    """Estimate the time until all that is known of the sweep is done; None where nobody can say."""
-    if not running:
-        return None
-    sample = sample_of([member for name, member in members.items() if states[name] in RESULT_STATES])
+) -> Record:
+    """Estimate the time until all that is known of the sweep is done, and compare times with the plan."""
+    finished = [member for name, member in members.items() if states[name] in RESULT_STATES]
+    sample = sample_of(finished)
     ids = [member["trial_id"] for member in sample]
     rows = with_index(runs_dir, lambda index: index.rows(runs_dir, ids)) if ids else []
-    took = {row["trial_id"]: row["wall_s"] for row in rows if row["wall_s"]}
-    done = {trial["trial_id"]: (trial["step"] or 0) / (trial["steps"] or 1) for trial in running}
-    return seconds_left(
-        [member for name, member in members.items() if states[name] in ("pending", "queued", "running")],
-        done,
-        [(member, took[member["trial_id"]]) for member in sample if member["trial_id"] in took],
-        sum(trial["worker_alive"] for trial in running),
-    )
+    took = {row["trial_id"]: row["wall_s"] + (row["evaluation_s"] or 0.0) for row in rows if row["wall_s"]}
+    timed = [(member, took[member["trial_id"]]) for member in sample if member["trial_id"] in took]
+    begun = {trial["trial_id"]: (trial["step"] or 0) / (trial["steps"] or 1) for trial in running}
+    open_ones = [
+        member for name, member in members.items() if states[name] in ("pending", "queued", "running")
+    ]
+    done = begun | {member["trial_id"]: 1.0 for member in finished}
+    at_a_time = sum(trial["worker_alive"] for trial in running)
+    return {
+        "seconds_left": seconds_left(open_ones, begun, timed, at_a_time) if running else None,
+        "plan": against_plan(list(members.values()), done, timed),
+    }
 
 
 def _running(member: Record, runs_dir: Path, observer: ClaimObserver) -> Record:
@@ -191,6 +194,7 @@ def _status_text(status: Record) -> str:
         f"{status['sweep']}: {counted(status['trials'], 'trial')} so far: {states_text(status['states'])}"
         f"{_stage_text(status)}"
     ]
+    lines += _plan_lines(status["plan"])
     jobs = status["queue"]["jobs"]
     running = {trial["trial_id"] for trial in status["running"]}
     lines += queue_lines(status["queue"], [name for name in jobs if name not in running])
@@ -204,6 +208,17 @@ def _status_text(status: Record) -> str:
         lines += [f"    {trial['warning']}"] if trial["warning"] else []
     lines += [f"  {name[:12]} {UNREADABLE}: {problem}" for name, problem in status["problems"].items()]
     return "\n".join(lines)
+
+
+def _plan_lines(plan: Record | None) -> Iterator[str]:
+    if plan is None:
+        return
+    line = f"  {duration(plan['planned_s'])} of training planned, {plan['share_done']:.0%} of it done"
+    if plan["compared"]:
+        which = f"{SAMPLE} largest" if plan["compared"] == SAMPLE else plan["compared"]
+        took, planned = (duration(plan[f"compared_{name}_s"]) for name in ("measured", "planned"))
+        line += f"; finished trials ({which}) took {took}, planned {planned}"
+    yield line
 
 
 def _stage_text(status: Record) -> str:

@@ -288,3 +288,10 @@ def test_the_laws_of_a_joint_fit_begin_with_the_reference(tmp_path):
     text = page(tmp_path / "r.html", table, law="chinchilla-shared", bootstrap=20).text
     laws = text.partition("Fitted laws")[2]
     assert laws.index("baseline") < laws.index("unified")
+
+
+def test_the_page_shows_times_where_there_are_any(tmp_path, sweep, undrawn):
+    assert "Time and memory" not in page(tmp_path / "r.html", sweep()).text
+    timed = sweep().assign(wall_s=3600.0, planned_s=1800.0)
+    text = page(tmp_path / "r.html", timed).text
+    assert "Time and memory rung trials planned, h measured, h measured / planned 25k 4 2 4 2.00" in text

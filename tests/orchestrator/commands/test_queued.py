@@ -5,7 +5,7 @@ import pytest
 from recorded_sweep import RESULT, complete, directory_of, member_of, record_sweep
 from scalevec.orchestrator.commands.look import status as looking
 from scalevec.orchestrator.commands.look.queued import Queues
-from scalevec.orchestrator.commands.look.time_left import SAMPLE, sample_of, seconds_left
+from scalevec.orchestrator.commands.look.time_left import SAMPLE, against_plan, sample_of, seconds_left
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.slurm import queue_view
 from scalevec.orchestrator.executors.slurm.queue import JobRow
@@ -131,3 +131,37 @@ def test_the_longest_trial_is_waited_for_however_many_run_at_a_time():
 )
 def test_nobody_can_say_before_something_is_finished_and_runs(members, sample, at_a_time):
     assert seconds_left(members, {}, sample, at_a_time) is None
+
+
+PLANNED = [member | {"planned_s": 10.0 * member["n_params"]} for member in MEMBERS[:4]]
+
+
+def test_with_a_plan_the_time_left_is_known_before_anything_is_finished():
+    assert seconds_left(PLANNED, {}, [], 1) == 100.0
+    assert seconds_left(PLANNED, {"4": 0.5}, [], 1) == 80.0
+    assert seconds_left([*PLANNED, MEMBERS[9]], {}, [], 1) is None  # an entry of an earlier version
+
+
+def test_the_plan_is_corrected_by_what_finished_trials_took():
+    assert seconds_left(PLANNED[1:], {}, [(PLANNED[0], 20.0)], 1) == 180.0
+
+
+def test_finished_trials_are_compared_with_their_plan():
+    assert against_plan(PLANNED, {"1": 1.0, "4": 0.5}, [(PLANNED[0], 12.0)]) == {
+        "planned_s": 100.0,
+        "share_done": 0.3,
+        "compared": 1,
+        "compared_planned_s": 10.0,
+        "compared_measured_s": 12.0,
+    }
+    assert against_plan(MEMBERS, {}, []) is None
+
+
+def test_status_shows_planned_against_measured(tmp_path, queue, monkeypatch):
+    monkeypatch.setenv("SCALEVEC_STORE", f"sqlite:///{tmp_path}/index.sqlite")
+    members = [member_of("none", seed, planned_s=120.0) for seed in range(2)]
+    record_sweep(tmp_path / "runs", "local", members)
+    result = {**RESULT, "wall_s": 80.0, "timing": {"evaluation_s": 10.0, "step_s": {"p50": 0.5}}}
+    directory_of(tmp_path / "runs", "none", 0).write_result(result)
+    text = looking.status("local", tmp_path / "runs").text
+    assert "  4 min 0 s of training planned, 50% of it done; finished trials (1) took 1 min 30 s" in text
