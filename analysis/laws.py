@@ -6,7 +6,6 @@ this kind is one line in :mod:`registry`, its formula.
 """
 
 import functools
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ import numpy as np
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import require_choice
 from scalevec.analysis.options import VARIABLES, AnalysisOptions
-from scalevec.analysis.registry import LAWS, LawEntry, Method, load
+from scalevec.analysis.registry import LAWS, LawEntry, Method, law_terms, load
 
 Parameters = Mapping[str, float] | Mapping[str, FloatArray]
 """Numbers, or arrays whose shape broadcasts with that of the variables."""
@@ -169,14 +168,15 @@ class Kaplan(Law):
 
 KAPLAN = Kaplan("kaplan", (Term("A", "N", "r"), Term("B", "D")), LAWS["kaplan"].source)
 
-_TERM = re.compile(r"(?P<coefficient>\w+)(?:(?P<sign>[ /])(?P<variable>[NDCx])(?:\^(?P<exponent>\w+))?)?")
 
-
-@functools.cache
 def law_named(name: str) -> Law:
     """Return the law called ``name``; raises :class:`DataError` that lists the laws."""
     require_choice("law", name, LAWS)
-    entry = LAWS[name]
+    return _law(name, LAWS[name])
+
+
+@functools.cache
+def _law(name: str, entry: LawEntry) -> Law:
     if entry.factory:
         law: Law = load(entry.factory)
         for variable in law.variables:
@@ -187,15 +187,10 @@ def law_named(name: str) -> Law:
 
 
 def _terms(entry: LawEntry) -> tuple[Term, ...]:
-    """The terms of a formula such as ``E + A/N^alpha``; a space before the variable is a rising term."""
-    terms = []
-    for text in entry.formula.split(" + "):
-        match = _TERM.fullmatch(text)
-        if match is None:
-            raise ValueError(f"law {entry.formula!r}: {text!r} is no term like E, A/x^alpha or G C^a")
-        part = match.groupdict()
-        terms.append(Term(part["coefficient"], part["variable"], part["exponent"], part["sign"] == " "))
-    return tuple(terms)
+    return tuple(
+        Term(str(part["coefficient"]), part["variable"], part["exponent"], part["sign"] == " ")
+        for part in law_terms(entry.formula)
+    )
 
 
 def formula_of(options: AnalysisOptions) -> str:

@@ -130,7 +130,8 @@ class AnalysisOptions:
             object.__setattr__(self, "looks", tuple(self.looks))
         for option in dataclasses.fields(self):
             if option.metadata["choices"]:
-                require_choice(option.name, getattr(self, option.name), option.metadata["choices"])
+                choices = LAWS if option.name == "law" else option.metadata["choices"]
+                require_choice(option.name, getattr(self, option.name), choices)
         enough = self.bootstrap == 0 or FEWEST_REPLICATES <= self.bootstrap <= 1_000_000
         margin = self.margin is None or 0 < self.margin < math.inf
         looks = self.looks is None or (

@@ -5,6 +5,7 @@ is a sum of power terms is its line alone; any other law, a table or a figure is
 """
 
 import importlib
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,6 +36,23 @@ class LawEntry:
     def description(self) -> str:
         """The law and where it was published, in one line."""
         return f"{'L' if self.method == 'points' else 'N*'} = {self.formula} ({self.source})"
+
+
+_TERM = re.compile(r"(?P<coefficient>\w+)(?:(?P<sign>[ /])(?P<variable>[NDCx])(?:\^(?P<exponent>\w+))?)?")
+
+
+def law_terms(formula: str) -> list[dict[str, str | None]]:
+    """Return coefficient, sign, variable and exponent of each term of ``formula``; a space is a rising term.
+
+    Raises ``ValueError`` for what is no sum of a constant and power terms.
+    """
+    terms = []
+    for text in formula.split(" + "):
+        match = _TERM.fullmatch(text)
+        if match is None:
+            raise ValueError(f"law {formula!r}: {text!r} is no term like E, A/x^alpha or G C^a")
+        terms.append(match.groupdict())
+    return terms
 
 
 @dataclass(frozen=True)

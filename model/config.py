@@ -7,7 +7,7 @@ trials. What changes no bit of the result (names, device, intervals of checkpoin
 import re
 from dataclasses import dataclass, field
 
-from scalevec.model.fields import ConfigurationError, added_field, require, require_choice
+from scalevec.model.fields import ConfigurationError, PluginSource, added_field, require, require_choice
 from scalevec.model.optimization import OPTIMIZERS, SCHEDULES, OptimizerConfig, ScheduleConfig
 from scalevec.model.strategies import OUTPUT_NORMS, PRESETS, ScaleVectorStrategy, canonical
 
@@ -220,6 +220,12 @@ class Trial:
         allowed = f"at most {room:.4g}, what the warm-up of {warmup} leaves of the run's {self.tokens} tokens"
         fits = warmup + self.cooldown_tokens <= self.tokens
         require(fits, "cooldown_fraction", self.schedule.option("cooldown_fraction"), allowed)
+
+    @property
+    def plugins(self) -> tuple[PluginSource, ...]:
+        """The plugins whose code trains it, each once."""
+        parts = (self.optimizer.plugin, self.schedule.plugin)
+        return tuple(dict.fromkeys(plugin for plugin in parts if plugin is not None))
 
     @property
     def steps(self) -> int:

@@ -26,6 +26,25 @@ class ConfigurationError(ValueError):
         self.allowed = allowed
 
 
+class PluginOptions(dict[str, Any]):
+    """Options of a plugin by name: plain values, which nobody changes, so that they have a hash."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
+@dataclasses.dataclass(frozen=True)
+class PluginSource:
+    """The plugin that a part of a trial needs.
+
+    module: what the sweep file names. source: SHA-256 of all files of its package (64 hex digits), or
+    ``code_version N`` where the owner of the code says what counts as the same.
+    """
+
+    module: str
+    source: str
+
+
 def added_field(default: T) -> T:
     """A field that did not exist when the first results were kept: out of the identity at ``default``."""
     return dataclasses.field(default=default, metadata={_OMIT_AT_DEFAULT: True})
@@ -68,6 +87,8 @@ def to_dict(config: Any, *, identity: bool = False) -> dict[str, Any]:
             continue
         if dataclasses.is_dataclass(value):
             value = to_dict(value, identity=identity)
+        elif isinstance(value, PluginOptions):
+            value = dict(value)
         elif isinstance(value, tuple):
             value = [
                 to_dict(item, identity=identity) if dataclasses.is_dataclass(item) else item for item in value
@@ -104,6 +125,9 @@ def _coerce(hint: Any, value: Any, where: str) -> Any:
     """``value`` as the type that ``hint`` names, refusing what would have to be guessed."""
     if dataclasses.is_dataclass(hint):
         return from_dict(typing.cast(type[Any], hint), value, where)
+    if hint is PluginOptions:
+        require(isinstance(value, dict), where, value, "a mapping of options")
+        return PluginOptions(value)
     origin = typing.get_origin(hint)
     if origin in (types.UnionType, typing.Union):
         options = [option for option in typing.get_args(hint) if option is not type(None)]

@@ -48,16 +48,19 @@ def stream_of(trial: Trial) -> str:
 def stream_base(fields: Mapping[str, Any]) -> str:
     """What the streams of a cell have in common, whatever the seed: the digest of its semantic ``fields``.
 
-    The token budget and the learning rate are left out, and of a schedule with a course of its own between
-    warm-up and cooldown (``model.trunks``) all but that and the warm-up: trials that differ in these alone
-    share their streams.
+    The token budget, the learning rate and the sources of plugins are left out, and of a schedule with a
+    course of its own between warm-up and cooldown (``model.trunks``) all but that and the warm-up: trials
+    that differ in these alone share their streams.
 
     Args:
         fields: Plain values as from :func:`semantic_fields`, before the fields of an arm are applied; the
             schedule may hold ``warmup_fraction`` in place of ``warmup_tokens``.
     """
     kept = {name: value for name, value in fields.items() if name not in _OUTSIDE_STREAMS}
-    kept["optimizer"] = {k: value for k, value in kept["optimizer"].items() if k != "learning_rate"}
+    kept["optimizer"] = {
+        k: value for k, value in kept["optimizer"].items() if k not in ("learning_rate", "plugin")
+    }
+    kept["schedule"] = {k: value for k, value in kept["schedule"].items() if k != "plugin"}
     registered = SCHEDULES.get(kept["schedule"]["name"])
     if registered is not None and registered.course is not None:
         warmup = {k: value for k, value in kept["schedule"].items() if k.startswith("warmup_")}

@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from scalevec.model.fields import ConfigurationError, added_field, require, require_choice
+from scalevec.model.fields import (
+    ConfigurationError,
+    PluginOptions,
+    PluginSource,
+    added_field,
+    require,
+    require_choice,
+)
 
 T = TypeVar("T")
 
@@ -63,6 +70,8 @@ class RegisteredOptimizer:
     working: tuple[float, float] = (0, 0)
     """Numbers that a step takes for itself: for each parameter of the model, and for each one of its largest
     matrix."""
+    plugin: PluginSource | None = None
+    """The plugin that has it (``sweeps.plugins``)."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +86,7 @@ class RegisteredSchedule:
     schedules of one course share trunks (``model.trunks``)."""
     check: Callable[["ScheduleConfig"], None] | None = None
     """Raises ``ConfigurationError`` for options that cannot work together."""
+    plugin: PluginSource | None = None
 
 
 def _moments(beta1: float, beta2: float) -> dict[str, OptionSpec]:
@@ -257,10 +267,16 @@ class _Options:
     """What the two configurations share: options that follow from the entry of ``name`` in a registry."""
 
     name: str
+    plugin: PluginSource | None
+    options: PluginOptions
 
     def option(self, name: str) -> Any:
         """The option ``name``; None where this optimizer or schedule does not take it."""
-        return getattr(self, name)
+        return self.options[name] if name in self.options else getattr(self, name)
+
+    def keywords(self, takes: Mapping[str, OptionSpec]) -> dict[str, Any]:
+        """What the code of a plugin is called with: the options that it ``takes``."""
+        return {name: self.option(name) for name in takes} if self.plugin else {}
 
     def number(self, name: str) -> float:
         """The option ``name``, which is a number and which this optimizer or schedule takes."""
@@ -270,8 +286,10 @@ class _Options:
 
     def _fill_in(self, part: str, options: Iterable[str], takes: Mapping[str, OptionSpec]) -> None:
         """Give the options that are taken their defaults; refuse others, and values that cannot be."""
-        for option in options:
-            value = getattr(self, option)
+        of_plugin = {name: spec.default for name, spec in takes.items() if name not in options}
+        object.__setattr__(self, "options", PluginOptions(of_plugin | self.options))
+        for option in (*options, *self.options):
+            value = self.option(option)
             if option not in takes and value is not None:
                 known = ", ".join([*COMMON_OPTIONS[part], *takes])
                 raise ConfigurationError(
@@ -280,7 +298,7 @@ class _Options:
             if option in takes and value is None:
                 object.__setattr__(self, option, takes[option].default)
         for option, spec in takes.items():
-            spec.check(option, getattr(self, option))
+            spec.check(option, self.option(option))
 
 
 @dataclass(frozen=True)
@@ -295,21 +313,33 @@ class OptimizerConfig(_Options):
     learning_rate: the peak of the schedule.
     weight_decay: acts as p <- p (1 - learning_rate * weight_decay).
     clip_norm: largest norm of the gradient; larger gradients are scaled down to it.
+    plugin: the plugin that has the optimizer; options: those of its options that none of ours has.
     """
 
     name: str = "adamw"
     learning_rate: float = 3e-3
     weight_decay: float = 0.1
     clip_norm: float = 1.0
+    plugin: PluginSource | None = added_field(None)  # noqa: RUF009 (it makes a field)
+    options: PluginOptions = added_field(PluginOptions())  # noqa: RUF009
 
     def __post_init__(self) -> None:
-        require_choice("optimizer", self.name, OPTIMIZERS)
-        registered = OPTIMIZERS[self.name]
-        self._fill_in("optimizer", OPTIMIZER_OPTIONS, registered.options)
+        if self.plugin is None:
+            require_choice("optimizer", self.name, OPTIMIZERS)
+            object.__setattr__(self, "plugin", OPTIMIZERS[self.name].plugin)
+        registered = self.registered
+        if registered.factory:
+            self._fill_in("optimizer", OPTIMIZER_OPTIONS, registered.options)
         for name, (allowed, is_allowed) in _OPTIMIZER_RANGES.items():
             require(is_allowed(getattr(self, name)), name, getattr(self, name), allowed)
         if registered.check is not None:
             registered.check(self)
+
+    @property
+    def registered(self) -> RegisteredOptimizer:
+        """Its entry; an empty one where its plugin, or that content of it, is not known to this process."""
+        entry = OPTIMIZERS.get(self.name)
+        return entry if entry and entry.plugin == self.plugin else RegisteredOptimizer("", (2, 2))
 
 
 _OPTIMIZER_RANGES = {"learning_rate": POSITIVE, "weight_decay": ZERO_OR_MORE, "clip_norm": POSITIVE}
@@ -328,11 +358,22 @@ class ScheduleConfig(_Options):
 
     name: str = "cosine"
     warmup_tokens: int = 0
+    plugin: PluginSource | None = added_field(None)  # noqa: RUF009 (it makes a field)
+    options: PluginOptions = added_field(PluginOptions())  # noqa: RUF009
 
     def __post_init__(self) -> None:
-        require_choice("schedule", self.name, SCHEDULES)
-        registered = SCHEDULES[self.name]
-        self._fill_in("schedule", SCHEDULE_OPTIONS, registered.options)
+        if self.plugin is None:
+            require_choice("schedule", self.name, SCHEDULES)
+            object.__setattr__(self, "plugin", SCHEDULES[self.name].plugin)
+        registered = self.registered
+        if registered.factory:
+            self._fill_in("schedule", SCHEDULE_OPTIONS, registered.options)
         require(ZERO_OR_MORE[1](self.warmup_tokens), "warmup_tokens", self.warmup_tokens, ZERO_OR_MORE[0])
         if registered.check is not None:
             registered.check(self)
+
+    @property
+    def registered(self) -> RegisteredSchedule:
+        """Its entry, as :attr:`OptimizerConfig.registered`."""
+        entry = SCHEDULES.get(self.name)
+        return entry if entry and entry.plugin == self.plugin else RegisteredSchedule("")

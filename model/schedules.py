@@ -7,7 +7,7 @@ rate, and an entry in ``model.optimization.SCHEDULES``.
 import math
 
 from scalevec.model.config import Trial
-from scalevec.model.optimization import SCHEDULES, imported
+from scalevec.model.optimization import imported
 
 
 def cosine(trial: Trial, tokens: int) -> float:
@@ -56,7 +56,9 @@ def learning_rate(trial: Trial, step: int) -> float:
     tokens = (step + 1) * trial.batch_tokens
     if tokens <= warmup:
         return peak * tokens / warmup
-    factor: float = imported(SCHEDULES[trial.schedule.name].factory)(trial, tokens)
+    registered = trial.schedule.registered
+    keywords = trial.schedule.keywords(registered.options)
+    factor: float = imported(registered.factory)(trial, tokens, **keywords)
     return peak * factor
 
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from scalevec.model.config import Trial
 from scalevec.model.identity import digest, semantic_fields
-from scalevec.model.optimization import SCHEDULES
 from scalevec.model.schedules import learning_rate
 
 _FAR = 1_000_000
@@ -22,7 +21,7 @@ def trunk_id(trial: Trial) -> str | None:
 
     The identity of the trial without its tokens and without what only its cooldown uses.
     """
-    course = SCHEDULES[trial.schedule.name].course
+    course = trial.schedule.registered.course
     if course is None or branch_step(trial) == 0:
         return None
     fields = semantic_fields(trial)
@@ -36,7 +35,7 @@ def branch_step(trial: Trial) -> int:
     The schedule itself is asked, at this budget and at a far larger one. The last step, whose row of metrics
     is fuller, always counts as the trial's own.
     """
-    if SCHEDULES[trial.schedule.name].course is None:
+    if trial.schedule.registered.course is None:
         return 0
     longer = replace(trial, tokens=trial.tokens * _FAR)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from scalevec.analysis.errors import printable as printable
+from scalevec.results.masking import masked
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.attempts.jobs import Task
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 def note(text: str) -> None:
     """Tell the person at the terminal; standard output is for results."""
-    print(printable(text), file=sys.stderr, flush=True)
+    print(printable(masked(text)), file=sys.stderr, flush=True)
 
 
 class Progress:

@@ -9,7 +9,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +43,9 @@ def content_hash(contents: Mapping[str, bytes]) -> str:
     return digest(texts) if texts else ""
 
 
-def require_trust(sweep_file: str, contents: Mapping[str, bytes], trust: Trust = NO_TRUST) -> str:
+def require_trust(
+    sweep_file: str, contents: Mapping[str, bytes], trust: Trust = NO_TRUST, folders: Iterable[Path] = ()
+) -> str:
     """Return the digest of ``contents`` once a person has agreed that it runs.
 
     Args:
@@ -51,6 +53,7 @@ def require_trust(sweep_file: str, contents: Mapping[str, bytes], trust: Trust =
         contents: What would run, by the name under which it is shown: a file, or words such as
             ``command: python train.py``. Without any there is nothing to ask.
         trust: What the command was given.
+        folders: Where the files lie, for the person who is asked.
 
     Raises:
         InvalidInputError: Nobody agreed, or it is not what was sent; nothing was run.
@@ -62,16 +65,17 @@ def require_trust(sweep_file: str, contents: Mapping[str, bytes], trust: Trust =
         raise InvalidInputError(
             f"{sweep_file}: its own code has changed since it was sent; to send it again: scalevec submit"
         )
-    if trust.given or (name not in _trusted() and _agreed(sweep_file, contents, name)):
+    if trust.given or (name not in _trusted() and _agreed(sweep_file, contents, name, folders)):
         _remember(name, sweep_file)
     return name
 
 
-def _agreed(sweep_file: str, contents: Mapping[str, bytes], name: str) -> bool:
+def _agreed(sweep_file: str, contents: Mapping[str, bytes], name: str, folders: Iterable[Path]) -> bool:
     listed = [f"  {piece} ({len(content):,} bytes)" for piece, content in contents.items()]
     if len(listed) > MOST_LISTED:
         listed[MOST_LISTED:] = [f"  ... and {len(listed) - MOST_LISTED} more"]
-    note("\n".join([f"{sweep_file} runs code of its own as you ({name[:12]}):", *listed]))
+    whence = ", ".join(dict.fromkeys(f" from {folder}" for folder in folders))
+    note("\n".join([f"{sweep_file} runs code of its own as you{whence} ({name[:12]}):", *listed]))
     if not all(stream and stream.isatty() for stream in (sys.stdin, sys.stderr)):
         raise InvalidInputError(f"{sweep_file}: its code is not trusted; nothing was run. To run it: --trust")
     note("Run it? It is asked once for this content. [y/N]")

@@ -29,6 +29,7 @@ from scalevec.results.files import (
     write_lines,
     write_once,
 )
+from scalevec.results.masking import masked_values
 from scalevec.results.runs_identity import id_of_runs_around, is_of_runs_around
 from scalevec.results.trial_state import OPEN_STATES as OPEN_STATES
 from scalevec.results.trial_state import RESULT_STATES as RESULT_STATES
@@ -162,7 +163,7 @@ class RunDirectory:
         except CorruptRecordError:
             self.environment_path.rename(self._free_corrupt_path(self.environment_path))
             earlier = []
-        write_json(self.environment_path, [*earlier, record])
+        write_json(self.environment_path, [*earlier, masked_values(record)])
 
     def last_log_line(self) -> str:
         """Return the last line that the worker printed, at most 300 characters; empty without one."""
@@ -194,7 +195,7 @@ class RunDirectory:
             raise ValueError(f"event details {taken}: these names are the event's own")
         event = {"time": utc_now(), "state": state, "cause": cause}
         here = {"host": socket.gethostname(), "pid": os.getpid(), **self._log_size()}
-        append_line(self.events_path, {**event, **here, **details})
+        append_line(self.events_path, {**event, **here, **masked_values(details)})
 
     def _log_size(self) -> dict[str, int]:
         """How much of the log was written before an event: its lines are found by that later."""

@@ -24,7 +24,7 @@ from scalevec.model.strategies import (
 
 def _fields_of(part: str, config: type[Any]) -> dict[str, str]:
     """The fields of an optimizer or a schedule under their own names, its name under that of the part."""
-    names = [field.name for field in dataclass_fields(config)]
+    names = [field.name for field in dataclass_fields(config) if field.name not in ("plugin", "options")]
     return {part if name == "name" else name: f"{part}.{name}" for name in names}
 
 
@@ -75,11 +75,16 @@ FIELD_TYPES: dict[str, Any] = {
     WARMUP_FRACTION: float,
     "evaluation_tokens": int | Literal["all"],
 }
-NUMERIC_FIELDS: tuple[str, ...] = tuple(name for name, kind in FIELD_TYPES.items() if kind in (int, float))
+"""These tables grow by the options of plugins (``sweeps.plugins``)."""
 STRATEGY_TYPES: dict[str, Any] = {
     field.name: typing.get_type_hints(ScaleVectorStrategy)[field.name]
     for field in dataclass_fields(ScaleVectorStrategy)
 }
+
+
+def numeric_fields() -> list[str]:
+    """The fields that can be tuned."""
+    return [name for name, kind in FIELD_TYPES.items() if kind in (int, float)]
 
 
 def place_of(field: str) -> str:

@@ -11,6 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from scalevec.analysis.registry import LAWS
+from scalevec.model.optimization import OPTIMIZERS, SCHEDULES
+from scalevec.sweeps.fields import FIELD_HELP, FIELD_TYPES, TRIAL_FIELDS
+from scalevec.sweeps.plugins import registered
 from support import SCALEVEC, call_main, close_servers
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -42,6 +46,17 @@ def text_files(tmp_path_factory) -> Path:
     for name in MODULES:
         (folder / f"{name}.txt").write_bytes((source / f"{name}.py").read_bytes())
     return folder
+
+
+@pytest.fixture
+def own_registries():
+    """What plugins register within the test is forgotten after it."""
+    tables = (OPTIMIZERS, SCHEDULES, LAWS, TRIAL_FIELDS, FIELD_TYPES, FIELD_HELP, registered._owners)
+    before = [dict(table) for table in tables]
+    yield
+    for table, content in zip(tables, before, strict=True):
+        table.clear()
+        table.update(content)
 
 
 @pytest.fixture

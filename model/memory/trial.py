@@ -7,7 +7,6 @@ from scalevec.model.accounting import ATTENTION_MAPS, FEED_FORWARD_MAPS, count_p
 from scalevec.model.config import ModelConfig, RunOptions, Trial
 from scalevec.model.memory.passes import MicroBatch, recorded
 from scalevec.model.memory.tape import Peak, forward_peak, training_peak
-from scalevec.model.optimization import OPTIMIZERS
 
 FLOAT_BYTES = 4
 """Of a weight, a gradient and an entry of the optimizer's state."""
@@ -118,7 +117,7 @@ def _evaluation(trial: Trial, options: RunOptions) -> float:
 
 def state_entries(trial: Trial) -> int:
     """Numbers in the state of the trial's optimizer."""
-    counts, optimizer = count_parameters(trial.model), OPTIMIZERS[trial.optimizer.name]
+    counts, optimizer = count_parameters(trial.model), trial.optimizer.registered
     of_matrix, of_other = optimizer.state_per_parameter
     matrices = counts.matrices_total
     entries = of_matrix * matrices + of_other * (counts.total - matrices)
@@ -152,7 +151,7 @@ def matrix_sides(model: ModelConfig) -> dict[tuple[int, int], int]:
 
 
 def _working_entries(trial: Trial) -> float:
-    of_all, of_largest = OPTIMIZERS[trial.optimizer.name].working
+    of_all, of_largest = trial.optimizer.registered.working
     largest = max(rows * columns for rows, columns in matrix_sides(trial.model))
     return of_all * count_parameters(trial.model).total + of_largest * largest
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import Trial
-from scalevec.model.optimization import SCHEDULES
 from scalevec.orchestrator.attempts.any_trunk import branch_step, trunk_id
 from scalevec.orchestrator.costs.estimates import START_S, checkpoint_bytes
 from scalevec.orchestrator.progress import duration
@@ -117,7 +116,7 @@ def warmup_hint(cells: Sequence["Cell"]) -> str:
         trial = cell.template
         if (
             isinstance(trial, ForeignTrial)
-            or SCHEDULES[trial.schedule.name].course is None
+            or trial.schedule.registered.course is None
             or "warmup_tokens" in cell.values
         ):
             continue

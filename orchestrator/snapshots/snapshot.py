@@ -1,7 +1,8 @@
 """A snapshot of the code that this process runs from: an edit or an update changes nothing that was sent.
 
 ``RUNS_DIR/snapshots/USER/NAME/`` holds ``scalevec/`` in the layout of a wheel and ``origin.json`` beside it,
-which says of what commit it is, with what changes. NAME is the digest of both: equal code is kept once.
+which says of what commit it is, with what changes; and ``plugins/``, the packages of a sweep's plugins. NAME
+is the digest of all: equal code is kept once.
 """
 
 import importlib.util
@@ -57,6 +58,18 @@ class Snapshot:
 
 
 _taken: dict[Path, Snapshot] = {}
+_carried: dict[str, bytes] = {}
+
+
+def carry(files: Mapping[str, bytes]) -> None:
+    """Let the snapshots of this process hold the code of a sweep, by path, instead of an earlier sweep's.
+
+    A process that runs from a snapshot hands that on, with what it holds.
+    """
+    if snapshot_name() is None and files != _carried:
+        _carried.clear()
+        _carried.update(files)
+        _taken.clear()
 
 
 def taken(runs_dir: Path) -> Snapshot:
@@ -86,7 +99,7 @@ def _own_snapshot(folder: Path) -> Path | None:
 
 def code_name() -> str:
     """The name of a snapshot of what this process runs from, whether or not it is one."""
-    return snapshot_name() or name_of(_live_contents().items())
+    return snapshot_name() or name_of((_live_contents() | _carried).items())
 
 
 def _live_files() -> Iterator[tuple[str, Path]]:
@@ -99,7 +112,7 @@ def _live_files() -> Iterator[tuple[str, Path]]:
 
 
 @cache
-def _live_contents() -> Mapping[str, bytes]:
+def _live_contents() -> dict[str, bytes]:
     """What a snapshot of this process's code holds. Read once: whatever is sent by a process is the same."""
     if snapshot_name():
         return dict(contents_of(HOME.parent))
@@ -109,7 +122,7 @@ def _live_contents() -> Mapping[str, bytes]:
 
 def _make_snapshot(folder: Path) -> Path:
     """The snapshot in ``folder``, made unless it is there; one that has changed is replaced."""
-    contents = _live_contents()
+    contents = _live_contents() | _carried
     root = folder / name_of(contents.items())
     _make_home(folder)
     if root.exists() and (problem_of(root) or _others_may_write(root)):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 NAME_DIGITS = 32
 PACKAGE, ORIGIN = "scalevec", "origin.json"
+PLUGINS, MANIFEST = "plugins", "plugins.json"
 PARTS = ("orchestrator", "sweeps", "model", "results", "analysis")
 NOT_AS_SENT = 3
 """The exit code: the machine lacks something, as ``orchestrator.errors.Exit`` has it."""
@@ -42,8 +43,11 @@ def files_below(folder: Path) -> Iterator[Path]:
 def contents_of(root: Path) -> Iterator[tuple[str, bytes]]:
     """The files of the snapshot ``root``, each with its path in it. Compiled code is not among them."""
     yield ORIGIN, (root / ORIGIN).read_bytes()
-    for path in files_below(root / PACKAGE):
-        yield path.relative_to(root).as_posix(), path.read_bytes()
+    if (root / MANIFEST).exists():
+        yield MANIFEST, (root / MANIFEST).read_bytes()
+    for folder in (PACKAGE, PLUGINS):
+        for path in files_below(root / folder) if (root / folder).exists() else ():
+            yield path.relative_to(root).as_posix(), path.read_bytes()
 
 
 def problem_of(root: Path) -> str | None:
@@ -73,7 +77,7 @@ def main() -> None:
     root = Path(__file__).resolve().parents[3]
     if problem := problem_of(root):
         _refuse(f"{root} {problem}; scalevec run takes a new snapshot and sends what is missing again")
-    sys.path.insert(0, str(root))
+    sys.path[:0] = [str(root), str(root / PLUGINS)]
     if problem := foreign_module(root):
         _refuse(
             f"{problem}, not from {root}; look for a .pth file or a hook of this Python that brings it in"

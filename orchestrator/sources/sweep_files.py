@@ -44,9 +44,9 @@ def load_sweep(source: str, runs_dir: Path, *, look_for_files: bool = True) -> "
     return read(read_text(text, str(path), origin), look_for_files=look_for_files)
 
 
-def own_code(sweep: "Sweep") -> dict[str, bytes]:  # noqa: ARG001
+def own_code(sweep: "Sweep") -> dict[str, bytes]:
     """The code that ``sweep`` brings along, by file: what is run only where a person agreed to it."""
-    return {}
+    return {name: content for plugin in sweep.found_plugins for name, content in plugin.files.items()}
 
 
 def refuse_imported(name: str, runs_dir: Path) -> None:
@@ -73,7 +73,22 @@ def sweep_folder(source: str, runs_dir: Path) -> SweepFolder:
     if not is_file and source in sweep_names(runs_dir):
         return SweepFolder.of(runs_dir, source)
     path = source if is_file else _shipped(source, runs_dir)
-    return SweepFolder.of(runs_dir, sweeps.load(path, look_for_files=False).name)
+    try:
+        name = sweeps.load(path, look_for_files=False).name
+    except sweeps.SweepError:
+        name = _name_with_plugins(Path(path), runs_dir)
+        if not name:
+            raise
+    return SweepFolder.of(runs_dir, name)
+
+
+def _name_with_plugins(path: Path, runs_dir: Path) -> str:
+    """The name of a sweep that has been run, whose results are there though its plugins are not."""
+    from scalevec.sweeps.yaml_source import read_file
+
+    data = read_file(path).data
+    name = data.get("name") if isinstance(data, dict) and data.get("plugins") else None
+    return str(name) if name in sweep_names(runs_dir) else ""
 
 
 def _is_file(source: str) -> bool:

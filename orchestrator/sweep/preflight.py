@@ -19,6 +19,7 @@ from pathlib import Path
 from scalevec.model.training.corpora.prepare import CorpusError, open_corpus, require_intact
 from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE
 from scalevec.orchestrator.snapshots.snapshot import code_name
+from scalevec.orchestrator.worker.plugins import problems_here
 from scalevec.orchestrator.worker.provenance import code_state, foreign_package
 from scalevec.results.files import (
     AlreadyWrittenError,
@@ -89,6 +90,7 @@ def look(runs_dir: Path, expected: Expected) -> list[MachineCheck]:
         *(_same(name, here[name], value) for name, value in expected.code.items()),
         _torch(gpus=expected.gpus),
         MachineCheck("packages", foreign_package() or ""),
+        *(MachineCheck("plugin", problem) for problem in problems_here()),
         _same_folder(runs_dir, expected),
         _links(Path(expected.folder)),
         *(_corpus(runs_dir, fingerprint) for fingerprint in expected.corpora),

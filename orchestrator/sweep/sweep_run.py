@@ -30,6 +30,7 @@ from scalevec.results.sweep_folder import SweepFolder
 from scalevec.results.trial_state import ASKED_AGAIN, calling_off
 from scalevec.sweeps import Cell, CorpusFacts, identical_arms
 from scalevec.sweeps.expansion.expand import expand
+from scalevec.sweeps.plugins.registered import kept
 from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate, semantic_fields, trial_id
 
 if TYPE_CHECKING:
@@ -165,6 +166,7 @@ class SweepRun:
             self.folder.write_dropped(dropped)
         self.folder.write_sweep(self.sweep.source.text.encode(), self.sweep.source.folder)
         self.folder.write_resolved(self.sweep.resolved())
+        self.folder.write_plugins(kept(self.sweep.found_plugins))
 
     def ask_again(self) -> None:
         """A person asks for the sweep: that it, or a trial that is asked for, was called off counts no more.

@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from scalevec.results.masking import HIDDEN
+
 HOME = Path(__file__).resolve().parents[2]
 """The folder that holds our five packages: a checkout, or ``scalevec`` in site-packages."""
 ORIGIN = HOME.parent / "origin.json"
@@ -20,7 +22,7 @@ ORIGIN = HOME.parent / "origin.json"
 INSTALLED = sys.modules["scalevec"]
 """What holds the five packages, and says our version."""
 OUR_PACKAGES = ("orchestrator", "sweeps", "model", "results", "analysis")
-STORE_OPTION, HIDDEN = "--store", "***"
+STORE_OPTION = "--store"
 VERSIONED = ("torch", "numpy", "tokenizers", "safetensors")
 
 

@@ -13,7 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +43,7 @@ from scalevec.orchestrator.worker.trainers.function_trainer import FunctionTrain
 from scalevec.orchestrator.worker.trainers.own_loop import AttemptTrainer, OwnLoop
 from scalevec.results.claims import AlreadyClaimedError, Claim, acquire
 from scalevec.results.files import AlreadyWrittenError
+from scalevec.results.masking import MaskedStream
 from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.trainers.foreign_trial import Protocol, foreign_trial, is_foreign
 
@@ -280,7 +281,8 @@ def main(arguments: list[str] | None = None) -> int:
     here = TrialMachine(values.node, values.nodes, values.meeting)
     protocol = from_dict(Protocol, values.protocol)
     attempt = TrialAttempt(values.runs, values.trial_id, options, here, protocol)
-    return join_attempt(attempt) if here.node else run_attempt(attempt, values.job)
+    with redirect_stdout(MaskedStream(sys.stdout)), redirect_stderr(MaskedStream(sys.stderr)):  # log.txt
+        return join_attempt(attempt) if here.node else run_attempt(attempt, values.job)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from scalevec.model.config import (
+    OPTIMIZERS,
+    SCHEDULES,
     ConfigurationError,
     Experts,
     ModelConfig,
@@ -14,6 +16,7 @@ from scalevec.model.config import (
     Shape,
     Trial,
 )
+from scalevec.model.fields import PluginOptions
 from scalevec.model.identity import stream
 from scalevec.sweeps.fields import (
     ALL,
@@ -157,9 +160,19 @@ def grouped(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The flat ``values`` by the part of a trial that holds them; ``warmup_fraction`` is in none."""
     groups: dict[str, dict[str, Any]] = {"": {}, "model": {}, "optimizer": {}, "schedule": {}}
     for name, value in values.items():
-        if name != WARMUP_FRACTION:
-            group, _, field = TRIAL_FIELDS[name].rpartition(".")
-            groups[group][field] = 0 if value == ALL and name == "evaluation_tokens" else value
+        if name == WARMUP_FRACTION:
+            continue
+        above, _, field = TRIAL_FIELDS[name].rpartition(".")
+        part, _, of_plugin = above.partition(".")
+        held = 0 if value == ALL and name == "evaluation_tokens" else value
+        if of_plugin:
+            groups[part]["options"] = PluginOptions({**groups[part].get("options", {}), field: held})
+        else:
+            groups[part][field] = held
+    for part, registry in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
+        entry = registry.get(groups[part].get("name", ""))
+        if entry is not None and entry.plugin is not None:
+            groups[part]["plugin"] = entry.plugin  # the same options of other content are another part
     return groups
 
 

@@ -12,26 +12,22 @@ from scalevec.sweeps.expansion.expand import expand
 from scalevec.sweeps.expansion.trials import CorpusFacts
 from scalevec.sweeps.fields import WARMUP_FRACTION
 from scalevec.sweeps.loading.checks import problems_of
+from scalevec.sweeps.loading.named_plugins import plugins_of, registered_options
 from scalevec.sweeps.sections.entries import LABEL_PATTERN, Section, ValidatedAs
 from scalevec.sweeps.sections.rungs import GENERATED, LISTED
-from scalevec.sweeps.sections.schema import NAME_PATTERN, Sweep
+from scalevec.sweeps.sections.schema import MODULE_PATTERN, NAME_PATTERN, Sweep, sweep_with
 from scalevec.sweeps.yaml_source import SweepSource
 
 _NO_PLACES = ("[key]", LISTED, GENERATED)
-_NAMED_LISTS: dict[str, tuple[tuple[str, ...], Mapping[str, Mapping[str, Any]]]] = {
-    "optimizers": (
-        COMMON_OPTIONS["optimizer"],
-        {name: registered.options for name, registered in OPTIMIZERS.items()},
-    ),
-    "schedules": (
-        (*COMMON_OPTIONS["schedule"], WARMUP_FRACTION),
-        {name: registered.options for name, registered in SCHEDULES.items()},
-    ),
+_NAMED_LISTS: dict[str, tuple[tuple[str, ...], Mapping[str, Any]]] = {
+    "optimizers": (COMMON_OPTIONS["optimizer"], OPTIMIZERS),
+    "schedules": ((*COMMON_OPTIONS["schedule"], WARMUP_FRACTION), SCHEDULES),
 }
 """Lists whose entries have a name that says which further fields they take."""
 _PATTERNS = {
     LABEL_PATTERN: "1 to 40 letters, digits or signs of . _ + -",
     NAME_PATTERN: "1 to 80 letters, digits or signs of . _ -",
+    MODULE_PATTERN: "the name of a module or an entry point, such as mylab.arms; never a path",
 }
 
 
@@ -43,11 +39,14 @@ def read(source: SweepSource, *, look_for_files: bool = True) -> Sweep:
     if not isinstance(source.data, dict):
         allowed = "a mapping of fields (name, ladder, arms)"
         raise SweepError([source.problem((), refused(source.data, allowed))])
+    plugins = plugins_of(source)
+    kind = sweep_with(registered_options(source, plugins))
     try:
-        sweep = Sweep.model_validate(source.data)
+        sweep = kind.model_validate(source.data)
     except ValidationError as error:
-        raise SweepError(_problem(source, details) for details in error.errors(include_url=False)) from None
-    sweep._source = source
+        wrong = error.errors(include_url=False)
+        raise SweepError(_problem(source, kind, details) for details in wrong) from None
+    sweep._source, sweep._plugins = source, plugins
     if problems := problems_of(sweep, look_for_files=look_for_files):
         raise SweepError(problems)
     expand(sweep, _any_corpus(sweep))
@@ -59,7 +58,7 @@ def _any_corpus(sweep: Sweep) -> CorpusFacts:
     return CorpusFacts("", sweep.corpus.vocabulary, 2**200)
 
 
-def _problem(source: SweepSource, details: Any) -> Problem:
+def _problem(source: SweepSource, sweep: type[Sweep], details: Any) -> Problem:
     """What pydantic found, in our words and with its line."""
     kind, context = details["type"], details.get("ctx", {})
     path: Path = tuple(part for part in details["loc"] if part not in _NO_PLACES)
@@ -68,7 +67,7 @@ def _problem(source: SweepSource, details: Any) -> Problem:
     if kind == "missing":
         return source.problem(path, "missing; the field has no default")
     if kind == "extra_forbidden":
-        known = _options_of_the_named(source.data, path) or _fields_beside(path)
+        known = _options_of_the_named(source.data, path) or _fields_beside(sweep, path)
         return source.problem(path, unknown(path[-1], known, "unknown key"))
     return source.problem(path, refused_by_pydantic(details, _PATTERNS))
 
@@ -82,12 +81,12 @@ def _options_of_the_named(data: Any, path: Path) -> list[str]:
     if isinstance(entry, list):
         entry = entry[int(path[1])]
     name = entry.get("name")
-    return ["name", *common, *registry[name]] if isinstance(name, str) and name in registry else []
+    return ["name", *common, *registry[name].options] if isinstance(name, str) and name in registry else []
 
 
-def _fields_beside(path: Path) -> list[str]:
+def _fields_beside(sweep: type[Sweep], path: Path) -> list[str]:
     """The fields that the section around ``path`` knows."""
-    kind: Any = Sweep
+    kind: Any = sweep
     for part in path[:-1]:
         kind = _inner(kind, part)
     kind = _form(kind, path[-1])

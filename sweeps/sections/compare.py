@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.registry import LAWS
 from scalevec.sweeps.errors import not_among
 from scalevec.sweeps.options import X_OF_COLUMN, analysis_options
 from scalevec.sweeps.sections.entries import Given, Integer, Items, Number, ValidatedAs, fields_model, problem
@@ -50,8 +51,9 @@ def _field(option: dataclasses.Field[Any], hint: Any) -> tuple[Any, Any]:
         return (kinds[0] | None if type(None) in get_args(hint) else _TYPES[hint]), field
 
     def check(value: str) -> str:
-        if value not in choices:
-            raise problem(not_among(value, choices, f"unknown {option.name}"))
+        allowed = LAWS if option.name == "law" else choices  # plugins bring further laws
+        if value not in allowed:
+            raise problem(not_among(value, allowed, f"unknown {option.name}"))
         return value
 
     return Annotated[str, AfterValidator(check)], field

@@ -38,12 +38,12 @@ from scalevec.sweeps.fields import (
     FIELD_CHOICES,
     FIELD_HELP,
     FIELD_TYPES,
-    NUMERIC_FIELDS,
     STRATEGY_CHOICES,
     STRATEGY_HELP,
     STRATEGY_TYPES,
     TRIAL_FIELDS,
     WARMUP_FRACTION,
+    numeric_fields,
 )
 
 T = TypeVar("T")
@@ -217,7 +217,7 @@ class TuneLists(Given):
 
     def lists(self) -> dict[str, tuple[Any, ...]]:
         """The tuned fields with their values, in the order of the file."""
-        return {name: values for name, values in self.given().items() if name in NUMERIC_FIELDS}
+        return {name: values for name, values in self.given().items() if name in numeric_fields()}
 
     @cached_property
     def grids(self) -> dict[str, tuple[Any, ...]]:
@@ -288,7 +288,7 @@ def _fields_of(part: str, *others: str) -> dict[str, Any]:
     return required | _fields(types, FIELD_HELP, FIELD_CHOICES)
 
 
-def _by_name(key: str, model: type[Section]) -> BeforeValidator:
+def by_name(key: str, model: type[Section]) -> BeforeValidator:
     """Let a plain name stand for the mapping that holds only this name under ``key``."""
 
     def named(value: Any) -> Any:
@@ -304,16 +304,45 @@ _STRATEGY = fields_model(
     Strategy,
     _fields({"preset": str, **STRATEGY_TYPES}, STRATEGY_HELP, STRATEGY_CHOICES),
 )
-_OPTIMIZER = fields_model("OptimizerFields", Named, _fields_of("optimizer"))
-_SCHEDULE = fields_model("ScheduleFields", Named, _fields_of("schedule", WARMUP_FRACTION))
-
-StrategyEntry = Annotated[Strategy, ValidatedAs(_STRATEGY), _by_name("preset", _STRATEGY)]
-OptimizerEntry = Annotated[Named, ValidatedAs(_OPTIMIZER), _by_name("name", _OPTIMIZER)]
-ScheduleEntry = Annotated[Named, ValidatedAs(_SCHEDULE), _by_name("name", _SCHEDULE)]
+StrategyEntry = Annotated[Strategy, ValidatedAs(_STRATEGY), by_name("preset", _STRATEGY)]
 _TYPES[ScaleVectorStrategy] = StrategyEntry
 
-NO_FIELDS = fields_model("TrialFields", Given, _fields(FIELD_TYPES, FIELD_HELP, FIELD_CHOICES))()
-NO_LISTS = fields_model("FieldLists", ListsOfFields, _lists(FIELD_TYPES))()
-TrialFields = Annotated[Given, ValidatedAs(type(NO_FIELDS))]
-FieldLists = Annotated[ListsOfFields, ValidatedAs(type(NO_LISTS))]
-Tune = Annotated[TuneLists, ValidatedAs(fields_model("Tune", TuneLists, _lists(NUMERIC_FIELDS)))]
+
+class EntryModels:
+    """The models that follow from the tables of trial fields as these are when it is made."""
+
+    def __init__(self) -> None:
+        self.optimizer = fields_model("OptimizerFields", Named, _fields_of("optimizer"))
+        self.schedule = fields_model("ScheduleFields", Named, _fields_of("schedule", WARMUP_FRACTION))
+        all_fields = _fields(FIELD_TYPES, FIELD_HELP, FIELD_CHOICES)
+        self.fields = fields_model("TrialFields", Given, all_fields)
+        self.lists = fields_model("FieldLists", ListsOfFields, _lists(FIELD_TYPES))
+        self.tune = fields_model("Tune", TuneLists, _lists(numeric_fields()))
+
+
+_OURS = EntryModels()
+OptimizerEntry = Annotated[Named, ValidatedAs(_OURS.optimizer), by_name("name", _OURS.optimizer)]
+ScheduleEntry = Annotated[Named, ValidatedAs(_OURS.schedule), by_name("name", _OURS.schedule)]
+NO_FIELDS = _OURS.fields()
+NO_LISTS = _OURS.lists()
+TrialFields = Annotated[Given, ValidatedAs(_OURS.fields)]
+FieldLists = Annotated[ListsOfFields, ValidatedAs(_OURS.lists)]
+Tune = Annotated[TuneLists, ValidatedAs(_OURS.tune)]
+
+
+def fields_with_plugins() -> dict[str, Any]:
+    """The sections of a sweep that name trial fields, for :func:`fields_model`, as the tables are now."""
+    models = EntryModels()
+    optimizer: Any = Annotated[Named, ValidatedAs(models.optimizer), by_name("name", models.optimizer)]
+    schedule: Any = Annotated[Named, ValidatedAs(models.schedule), by_name("name", models.schedule)]
+    fields: Any = Annotated[Given, ValidatedAs(models.fields)]
+    lists: Any = Annotated[ListsOfFields, ValidatedAs(models.lists)]
+    return {
+        "trial": (fields, NO_FIELDS),
+        "optimizers": (Items[optimizer] | None, None),
+        "schedules": (Items[schedule] | None, None),
+        "arms": (Annotated[dict[Label, fields], Field(min_length=1)], ...),
+        "tune": (Annotated[TuneLists, ValidatedAs(models.tune)] | None, None),
+        "grid": (lists, NO_LISTS),
+        "zip": (lists, NO_LISTS),
+    }

@@ -4,6 +4,7 @@ What needs several sections is in ``loading.checks``, what needs a whole trial i
 """
 
 import math
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -21,6 +22,7 @@ from scalevec.model.config import MEASURES
 from scalevec.sweeps.budgets import BUDGETS, DEFAULT_BUDGETS, TOKENS_PER_PARAMETER
 from scalevec.sweeps.errors import DEVICES, not_among, refused
 from scalevec.sweeps.options import X_OF_COLUMN
+from scalevec.sweeps.plugins.locate import Plugin
 from scalevec.sweeps.sections.compare import NO_OPTIONS, Compare
 from scalevec.sweeps.sections.corpus import CorpusSection
 from scalevec.sweeps.sections.entries import (
@@ -39,6 +41,9 @@ from scalevec.sweeps.sections.entries import (
     Seed,
     TrialFields,
     Tune,
+    by_name,
+    fields_model,
+    fields_with_plugins,
     problem,
 )
 from scalevec.sweeps.sections.rungs import Ladder
@@ -137,6 +142,16 @@ Name = Annotated[
     Field(pattern=NAME_PATTERN),
     AfterValidator(_name_of_a_folder),
 ]
+MODULE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
+
+
+class PluginEntry(Section):
+    """A package whose optimizers, schedules and laws the sweep may name (docs/plugins.md)."""
+
+    module: Annotated[str, Field(pattern=MODULE_PATTERN)]
+    """A module, beside the sweep file or installed, or the name of an entry point ``scalevec.plugins``."""
+    code_version: Annotated[int, Field(ge=0)] | None = None
+    """What stands in the identity of trials for the content of the package."""
 
 
 class Sweep(Section):
@@ -144,6 +159,8 @@ class Sweep(Section):
 
     name: Name
     """Name of the sweep and of its folder below the runs directory."""
+    plugins: Items[Annotated[PluginEntry, by_name("module", PluginEntry)]] | None = None
+    """Packages of your own code: a module's name, or {module: NAME, code_version: NUMBER}."""
     corpus: CorpusSection = CorpusSection()
     """Where the training text comes from and how it becomes tokens."""
     trial: TrialFields = NO_FIELDS
@@ -186,6 +203,12 @@ class Sweep(Section):
     """What ``--executor simulate`` plants in place of training."""
 
     _source: SweepSource = PrivateAttr()
+    _plugins: tuple[Plugin, ...] = PrivateAttr(())
+
+    @property
+    def found_plugins(self) -> tuple[Plugin, ...]:
+        """The plugins with their files, as they were when the sweep was read."""
+        return self._plugins
 
     @property
     def source(self) -> SweepSource:
@@ -240,3 +263,9 @@ class Sweep(Section):
         data["compare"] |= {"reference": self.reference, "x": earlier}
         data[self.budget_kind] = list(self.budgets)
         return data
+
+
+@cache
+def sweep_with(options: frozenset[str]) -> type[Sweep]:
+    """The schema of sweeps whose plugins have further ``options``, which the tables of fields hold by now."""
+    return fields_model("SweepWithPlugins", Sweep, fields_with_plugins()) if options else Sweep

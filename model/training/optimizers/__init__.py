@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 
-from scalevec.model.config import OPTIMIZERS, OptimizerConfig, Trial
+from scalevec.model.config import OptimizerConfig, Trial
 from scalevec.model.optimization import imported
 from scalevec.model.training.optimizers.base import Factory, Group, Kind
 from scalevec.model.transformer import Transformer, parameter_roles
@@ -34,8 +34,9 @@ def build_optimizer(
 
 def optimizer_over(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
     """The optimizer that ``config`` names, over ``groups``; its module is imported now."""
-    factory: Factory = imported(OPTIMIZERS[config.name].factory)
-    return factory(groups, config)
+    registered = config.registered
+    factory: Factory = imported(registered.factory)
+    return factory(groups, config, **config.keywords(registered.options))
 
 
 def parameter_groups(model: Transformer, trial: Trial) -> list[Group]:
@@ -44,7 +45,7 @@ def parameter_groups(model: Transformer, trial: Trial) -> list[Group]:
     Matrices, embedding and head decay; scale vectors decay as the strategy says for their role. Kinds are
     told apart only for an optimizer of matrices.
     """
-    kinds = KINDS if OPTIMIZERS[trial.optimizer.name].matrices_only else {}
+    kinds = KINDS if trial.optimizer.registered.matrices_only else {}
     strategy = trial.model.scale_vectors
     members: defaultdict[tuple[float, float, Kind], list[torch.nn.Parameter]] = defaultdict(list)
     roles = parameter_roles(model)

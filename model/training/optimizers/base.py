@@ -6,13 +6,12 @@ from typing import Any, Literal
 
 import torch
 
-from scalevec.model.config import OptimizerConfig
-
 Kind = Literal["matrix", "stack", "other"]
 """A matrix of a block, a stack [experts, rows, columns] of such matrices, or anything else."""
 Group = dict[str, Any]
 """``params``, ``weight_decay``, ``learning_rate_factor``, ``kind`` and options of the optimizer."""
-Factory = Callable[[list[Group], OptimizerConfig], torch.optim.Optimizer]
+Factory = Callable[..., torch.optim.Optimizer]
+"""Of groups, the configuration and, of a plugin, its options by name."""
 
 Stack = tuple[torch.nn.Parameter, list[torch.nn.Parameter]]
 """A parameter [experts, rows, columns], and views of its matrices that are parameters themselves."""

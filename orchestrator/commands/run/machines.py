@@ -1,6 +1,7 @@
 """Which machines a sweep runs on, and what is asked of them before anything is sent."""
 
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -71,6 +72,25 @@ def rates_of(name: str, say: Callable[[str], None]) -> "Rates":
     from scalevec.orchestrator.costs.rates import ASSUMED, measured_here
 
     return measured_here(say) if EXECUTORS[name].runs_here else ASSUMED
+
+
+def send_along(sweep: "Sweep", site: "Site", *, imports_here: bool = False) -> None:
+    """Put the plugins of ``sweep`` into the code that workers run from, and nothing of another sweep.
+
+    With ``imports_here`` a process of this machine imports them first: elsewhere the preflight does.
+    Raises ``InvalidInputError``.
+    """
+    from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE
+    from scalevec.orchestrator.snapshots.snapshot import carry, taken
+    from scalevec.sweeps.plugins.locate import snapshot_files
+
+    carry(snapshot_files(list(sweep.found_plugins)))
+    if not sweep.found_plugins or not imports_here:
+        return
+    command = taken(site.runs_dir).command((*PYTHON_MODULE, "scalevec.orchestrator.worker.plugins"))
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        raise InvalidInputError(f"a plugin cannot be used; nothing was run: {done.stderr.strip()}")
 
 
 def _slots(requests: "Sequence[ResourceRequest]") -> int:

@@ -31,6 +31,7 @@ from scalevec.orchestrator.commands.run.machines import (
     checked_executor,
     opened_executor,
     prepared_run,
+    send_along,
     site_of,
 )
 from scalevec.orchestrator.errors import CheckInterruptedError, ClusterLostError, Exit, TryLaterError
@@ -112,7 +113,9 @@ def run_sweep(
     check_named_store(runs_dir)
     name, site = site_of(sweep, runs_dir, placement)
     if not EXECUTORS[name].simulates:
-        require_trust(source, own_code(sweep), trust)
+        folders = [plugin.parent for plugin in sweep.found_plugins]
+        require_trust(source, own_code(sweep), trust, folders)
+        send_along(sweep, site, imports_here=not EXECUTORS[name].sends_away)
     progress = progress_for(site.slots)
     try:
         # The executor is asked before the corpus is prepared: that may take long.

@@ -12,7 +12,7 @@ from scalevec.orchestrator.cli.options import (
     Trusted,
 )
 from scalevec.orchestrator.cli.output import Result
-from scalevec.orchestrator.commands.run.machines import opened_executor, prepared_run, site_of
+from scalevec.orchestrator.commands.run.machines import opened_executor, prepared_run, send_along, site_of
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.trust import Trust, require_trust
@@ -41,7 +41,9 @@ def submit(
         raise InvalidInputError(
             f"executor {name!r} cannot run detached; use `scalevec run`, or `--executor slurm` or `ray`"
         )
-    trusted = require_trust(source, own_code(sweep), Trust(trust))
+    folders = [plugin.parent for plugin in sweep.found_plugins]
+    trusted = require_trust(source, own_code(sweep), Trust(trust), folders)
+    send_along(sweep, site)
     with opened_executor(keeper, controller.site_of_controller(site)) as cluster:
         run = prepared_run(name, sweep, site, Progress(site.slots), retrain=retrain)
         run.ask_again()

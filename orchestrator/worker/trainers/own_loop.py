@@ -10,6 +10,7 @@ from scalevec.model.training.corpora.prepare import open_corpus
 from scalevec.model.training.loop import train
 from scalevec.model.training.recorder import Recorder
 from scalevec.model.trunks import trunk_id
+from scalevec.orchestrator.worker.plugins import load_plugins
 from scalevec.orchestrator.worker.ranks import Ranks
 from scalevec.results.run_directory import RunDirectory, trunk_path
 
@@ -46,6 +47,7 @@ class OwnLoop:
 
     def train(self, ranks: Ranks, recorder: Recorder) -> dict[str, Any]:
         """Train to the end, at each rank of the trial."""
+        load_plugins(self.trial)
         corpus = open_corpus(self.runs_dir / "corpora", self.trial.corpus)
         trunk, world = self._trunk(), ranks.meet(corpus)
         return train(

@@ -1,0 +1,168 @@
+"""The files of a plugin, found without importing it: beside the sweep file, by entry point, or installed.
+
+A process that runs from a snapshot has the plugins that were sent with it, and looks there first.
+"""
+
+import hashlib
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from scalevec.model.fields import PluginSource
+
+GROUP = "scalevec.plugins"
+"""Entry points of this group give an installed plugin's module a name that ``plugins:`` may use."""
+MANIFEST, FOLDER = "plugins.json", "plugins"
+"""In a snapshot: the modules with their ``code_version``, and their packages."""
+MOST_BYTES = 20_000_000
+_COMPILED = (*importlib.machinery.EXTENSION_SUFFIXES, ".pyc")
+
+
+class PluginError(ValueError):
+    """A plugin cannot be used; the message says which, why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A module, and all files of the package that it belongs to, each by its path from the package's parent.
+
+    parent: the folder that the package lies in.
+    """
+
+    module: str
+    files: Mapping[str, bytes]
+    parent: Path
+    code_version: int | None = None
+
+    @cached_property
+    def identity(self) -> PluginSource:
+        """What trials that use the plugin hold of it."""
+        if self.code_version is not None:
+            return PluginSource(self.module, f"code_version {self.code_version}")
+        whole = hashlib.sha256()
+        for name, content in sorted(self.files.items()):
+            whole.update(f"{name}\0{len(content)}\0".encode() + content)
+        return PluginSource(self.module, whole.hexdigest())
+
+    @property
+    def text(self) -> str:
+        """The source of the module itself."""
+        return self.files[_file_of(self.module, self.files)].decode()
+
+
+def find(name: str, folder: Path, code_version: int | None = None) -> Plugin:
+    """Return the plugin that a sweep file in ``folder`` calls ``name``.
+
+    Raises:
+        PluginError: It is not there, lies outside of the folder, is compiled, or is no text.
+    """
+    module, parent = _place_of(name, folder.resolve())
+    top = module.partition(".")[0]
+    if top in sys.stdlib_module_names or top == "scalevec":
+        raise PluginError(f"{name}: the name of a module of Python or scalevec; give yours another name")
+    files = dict(_files_of(name, parent, top))
+    if sum(map(len, files.values())) > MOST_BYTES:
+        raise PluginError(f"{name}: {parent / top} has more than {MOST_BYTES:,} bytes; keep data elsewhere")
+    plugin = Plugin(module, files, parent, code_version)
+    _file_of(module, files)
+    return plugin
+
+
+def entry_points() -> dict[str, str]:
+    """The modules of installed plugins by the names of their entry points; none of them is imported."""
+    return {point.name: point.module for point in importlib.metadata.entry_points(group=GROUP)}
+
+
+def sent_folder() -> Path | None:
+    """Where the snapshot that this process runs from has its plugins; None outside of one."""
+    root = Path(__file__).resolve().parents[3]
+    return root / FOLDER if (root / "origin.json").is_file() else None
+
+
+def sent_plugins() -> list[Plugin]:
+    """The plugins of the snapshot that this process runs from."""
+    folder = sent_folder()
+    if folder is None or not (manifest := folder.with_name(MANIFEST)).is_file():
+        return []
+    listed = json.loads(manifest.read_bytes())
+    return [find(module, folder, version) for module, version in listed.items()]
+
+
+def snapshot_files(plugins: list[Plugin]) -> dict[str, bytes]:
+    """What a snapshot holds of ``plugins``, by path."""
+    if not plugins:
+        return {}
+    files = {f"{FOLDER}/{name}": content for plugin in plugins for name, content in plugin.files.items()}
+    listed = {plugin.module: plugin.code_version for plugin in plugins}
+    return {MANIFEST: json.dumps(listed, sort_keys=True).encode(), **files}
+
+
+def _place_of(name: str, folder: Path) -> tuple[str, Path]:
+    """The module that ``name`` stands for, and the folder in which its package lies."""
+    top = name.partition(".")[0]
+    sent = sent_folder()
+    for parent in (sent, folder):
+        if parent is not None and ((parent / top).is_dir() or (parent / f"{top}.py").is_file()):
+            _require_inside(name, parent, top)
+            return name, parent
+    points = entry_points()
+    module = points.get(name, name)
+    top = module.partition(".")[0]
+    try:
+        spec = importlib.util.find_spec(top)  # of a top-level name: nothing is imported
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None:
+        known = ", ".join(sorted(points)) or "none"
+        raise PluginError(
+            f"{name}: no module of that name in {folder}, none is installed, and no entry point is called so "
+            f"(there are: {known})"
+        )
+    where = spec.origin or next(iter(spec.submodule_search_locations or ()), "")
+    if not where or where in ("built-in", "frozen"):
+        raise PluginError(f"{name}: has no source file")
+    path = Path(where)
+    return module, path.parent.parent if path.name == "__init__.py" else path.parent
+
+
+def _require_inside(name: str, parent: Path, top: str) -> None:
+    for path in (parent / top, parent / f"{top}.py"):
+        if path.exists() and not path.resolve().is_relative_to(parent.resolve()):
+            raise PluginError(
+                f"{name}: {path} leads out of the sweep's folder, to {path.resolve()}; copy it, or install it"
+            )
+
+
+def _files_of(name: str, parent: Path, top: str) -> Iterator[tuple[str, bytes]]:
+    """The files of the package or module ``top``; not what Python or an editor leaves among them."""
+    root = parent / top
+    single = root.with_name(f"{top}.py")
+    paths = sorted(root.rglob("*")) if root.is_dir() else [single] if single.is_file() else []
+    for path in paths:
+        inner = path.relative_to(parent)
+        if path.is_dir() or any(part.startswith(".") or part == "__pycache__" for part in inner.parts):
+            continue
+        if not path.resolve().is_relative_to(root.resolve() if root.is_dir() else parent.resolve()):
+            raise PluginError(f"{name}: {path} leads out of the plugin's folder, to {path.resolve()}")
+        if path.name.endswith(_COMPILED):
+            raise PluginError(
+                f"{name}: {path} is compiled, and a plugin is source that can be read, hashed and copied; "
+                "put compiled parts into a package of their own that the plugin imports"
+            )
+        if not path.name.endswith("~"):
+            yield inner.as_posix(), path.read_bytes()
+
+
+def _file_of(module: str, files: Mapping[str, bytes]) -> str:
+    """Which of ``files`` is the module. Raises ``PluginError``."""
+    path = module.replace(".", "/")
+    for file in (f"{path}.py", f"{path}/__init__.py"):
+        if file in files:
+            return file
+    raise PluginError(f"{module}: there is no source file {path}.py or {path}/__init__.py")

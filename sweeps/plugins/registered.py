@@ -1,0 +1,107 @@
+"""The registries with what plugins declare beside what is ours.
+
+An entry of the same module is replaced, one of any other is taken: a name means one thing in a process.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scalevec.analysis.registry import LAWS, LawEntry
+from scalevec.model.optimization import (
+    OPTIMIZER_OPTIONS,
+    OPTIMIZERS,
+    SCHEDULE_OPTIONS,
+    SCHEDULES,
+    OptionSpec,
+)
+from scalevec.sweeps.fields import FIELD_HELP, FIELD_TYPES, TRIAL_FIELDS
+from scalevec.sweeps.plugins.declared import declared_in
+from scalevec.sweeps.plugins.locate import Plugin, PluginError
+
+_owners: dict[tuple[str, str], str] = {}
+"""The module of each kind and name that a plugin has brought."""
+
+
+def register(plugins: Sequence[Plugin]) -> set[str]:
+    """Make known what ``plugins`` declare; return the names of their options.
+
+    Raises:
+        PluginError: A name is taken, or an option's type differs from that of another of its name.
+    """
+    options: set[str] = set()
+    for plugin in plugins:
+        declared = declared_in(plugin)
+        for kind, registry, entries in (
+            ("optimizer", OPTIMIZERS, declared.optimizers),
+            ("schedule", SCHEDULES, declared.schedules),
+        ):
+            for entry in entries.values():
+                _add_options(plugin.module, kind, entry.options)
+                options |= entry.options.keys()
+            _add(plugin.module, kind, registry, entries)
+        _add(plugin.module, "law", LAWS, declared.laws)
+    return options
+
+
+def kept(plugins: Sequence[Plugin]) -> list[dict[str, Any]]:
+    """What a sweep's folder keeps of its plugins: laws are all that reading its results needs."""
+    return [
+        {
+            "module": plugin.module,
+            "source": plugin.identity.source,
+            "laws": {
+                name: {"formula": law.formula, "source": law.source}
+                for name, law in declared_in(plugin).laws.items()
+            },
+        }
+        for plugin in plugins
+    ]
+
+
+def register_kept(entries: Sequence[Mapping[str, Any]]) -> None:
+    """Make known the laws that :func:`kept` has written. Raises ``PluginError``."""
+    for entry in entries:
+        laws = {name: LawEntry(law["formula"], law["source"]) for name, law in entry["laws"].items()}
+        _add(entry["module"], "law", LAWS, laws)
+
+
+def owner_of(kind: str, name: str) -> str | None:
+    """The plugin that a name is of; None for ours."""
+    return _owners.get((kind, name))
+
+
+def _add(module: str, kind: str, registry: dict[str, Any], entries: Mapping[str, Any]) -> None:
+    for name in entries:
+        owner = _owners.get((kind, name), "scalevec" if name in registry else module)
+        if owner != module:
+            raise PluginError(f"{module}: {kind} {name!r} is the name of one of {owner}; give it another")
+    brought = {name for (of_kind, name), owner in _owners.items() if of_kind == kind and owner == module}
+    for name in brought - entries.keys():
+        del registry[name], _owners[kind, name]
+    registry.update(entries)
+    _owners.update(dict.fromkeys(((kind, name) for name in entries), module))
+
+
+_WORDS_OF_SECTIONS = frozenset(
+    (
+        *("name", "preset", "plugin", "options", "rungs", "seeds", "extend", "check_carried"),
+        *("given", "label", "lists", "grids", "choices", "resolved", "batch_unit", "copy", "dict", "json"),
+    )
+)
+"""What the sections of a sweep file that hold options use otherwise."""
+
+
+def _add_options(module: str, part: str, options: Mapping[str, OptionSpec]) -> None:
+    for name, spec in options.items():
+        is_ours = name in TRIAL_FIELDS and ".options." not in TRIAL_FIELDS[name]
+        shared = name in OPTIMIZER_OPTIONS or name in SCHEDULE_OPTIONS
+        if name in _WORDS_OF_SECTIONS or name.startswith(("_", "model_")) or (is_ours and not shared):
+            raise PluginError(f"{module}: option {name!r} means something else in a sweep file; rename it")
+        field = TRIAL_FIELDS.setdefault(name, f"{part}.options.{name}")
+        kind = FIELD_TYPES.setdefault(name, type(spec.default))
+        if kind is not type(spec.default) or not field.startswith(f"{part}."):
+            raise PluginError(
+                f"{module}: option {name!r} is {type(spec.default).__name__} of the {part}, elsewhere "
+                f"{getattr(kind, '__name__', kind)} at {field}; give it another name"
+            )
+        FIELD_HELP.setdefault(name, spec.help)

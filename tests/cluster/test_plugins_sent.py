@@ -1,0 +1,52 @@
+"""Plugins on SLURM and Ray: trials train with what was sent, and the preflight says what a node lacks."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from plugin_package import ARMS, SWEEP, write_plugin
+from support import SCALEVEC
+
+PATIENCE_S = 600
+SLURM = "cluster: {executor: slurm, poll_s: 0.2, memory_gb: 1.5, time: 60, trials_per_job: 2}\n"
+
+
+@pytest.fixture(params=["slurm", "ray"])
+def folder(request, tmp_path, text_files, monkeypatch) -> Path:
+    """A folder with the sweep, the plugin and a profile of a cluster that runs."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    if request.param == "ray":
+        cluster = request.getfixturevalue("ray_cluster")
+        for name, value in cluster.environment.items():
+            monkeypatch.setenv(name, value)
+        profile = f"cluster: {{executor: ray, address: '{cluster.address}'}}\n"
+    else:
+        request.getfixturevalue("slurm_commands")
+        profile = SLURM
+    (tmp_path / "profiles.yaml").write_text(profile)
+    (tmp_path / "s.yaml").write_text(SWEEP.format(text=text_files))
+    return tmp_path
+
+
+def run(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(SCALEVEC), "run", "s.yaml", "--profile", "cluster", "--trust"]
+    environment = os.environ | {"SCALEVEC_CACHE_DIR": str(folder / "cache")}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+
+
+def test_trials_train_with_the_plugin_that_was_sent_and_a_node_that_cannot_import_it_is_named(folder):
+    write_plugin(folder, "import nowhere_to_be_had\n" + ARMS)
+    lacking = run(folder)
+    assert lacking.returncode == 3, lacking.stderr
+    assert "plugin: mylab.arms: cannot be imported: ModuleNotFoundError: No module named 'nowhere" in (
+        lacking.stderr
+    )
+    assert not list(folder.glob("runs/trials/*/*/claims/*"))
+    write_plugin(folder)
+    done = run(folder)
+    assert done.returncode == 0, done.stderr
+    assert "2 trials, 2 completed" in done.stdout

@@ -1,0 +1,97 @@
+"""A sweep with a plugin trains on this machine, from a folder and from a wheel, and is read without it."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from plugin_package import ARMS, SWEEP, write_plugin
+from scalevec.results.run_directory import RunDirectory, trial_ids
+
+PROJECT = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+[project]
+name = "mylab"
+version = "1.0"
+[project.entry-points."scalevec.plugins"]
+my-arms = "mylab.arms"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, text_files) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    monkeypatch.setenv("LAB_API_KEY", "hunter2-and-more")
+    (tmp_path / "s.yaml").write_text(SWEEP.format(text=text_files))
+    return tmp_path
+
+
+@pytest.fixture
+def call(folder, scalevec_process):
+    return scalevec_process
+
+
+def install(folder: Path, arms: str) -> None:
+    """Build a wheel of the plugin and install it into a folder that Python looks into."""
+    project = folder / "project"
+    write_plugin(project, arms)
+    (project / "pyproject.toml").write_text(PROJECT)
+    code = f"from hatchling import build; build.build_wheel({str(folder / 'dist')!r})"
+    subprocess.run([sys.executable, "-P", "-c", code], cwd=project, check=True)
+    [wheel] = (folder / "dist").iterdir()
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-deps"]
+    subprocess.run([*pip, "--no-index", "--target", folder / "site", wheel], check=True)
+
+
+def test_a_plugin_in_the_sweeps_folder_trains_and_its_results_are_read_without_it(folder, call):
+    write_plugin(folder)
+    refused = call("run", "s.yaml")
+    assert (refused.returncode, "mylab/signs.py" in refused.stderr) == (2, True)
+    assert "--trust" in refused.stderr
+    assert not (folder / "runs").exists()
+    done = call("run", "s.yaml", "--trust", "-j", "1")
+    assert done.returncode == 0, done.stderr
+    shutil.rmtree(folder / "mylab")
+    for words in (("status", "s.yaml"), ("results", "plugged"), ("table", "plugged", "overhead")):
+        read = call(*words)
+        assert read.returncode == 0, read.stderr
+    [plugin] = [
+        trial["optimizer"]["plugin"]
+        for name in trial_ids(folder / "runs")
+        if "plugin" in (trial := RunDirectory.of(folder / "runs", name).trial()["semantic"])["optimizer"]
+    ]
+    assert (plugin["module"], len(plugin["source"])) == ("mylab.arms", 64)
+    [declared] = json.loads((folder / "runs/sweeps/plugged/plugins.json").read_text())
+    assert declared["laws"]["floor-in-n"]["formula"] == "E + A/N^alpha"
+
+
+def test_an_installed_plugin_is_run_from_its_copy_and_what_it_prints_is_masked(folder, call):
+    noisy = ARMS.replace("import math\n", "import math\nimport os\n").replace(
+        "    return SignMomentum(", "    print('key', os.environ['LAB_API_KEY'])\n    return SignMomentum("
+    )
+    install(folder, noisy)
+    text = (folder / "s.yaml").read_text().replace("mylab.arms", "my-arms")
+    (folder / "s.yaml").write_text(text)
+    done = call("run", "s.yaml", "--trust", "-j", "1")
+    assert done.returncode == 0, done.stderr
+    logs = "".join(path.read_text() for path in folder.glob("runs/trials/*/*/log.txt"))
+    assert "key ***" in logs
+    assert "hunter2" not in logs
+    [copy] = folder.glob("runs/snapshots/*/*/plugins/mylab/arms.py")
+    assert copy.read_text() == noisy
+
+
+def test_a_plugin_that_raises_at_import_is_refused_before_anything_runs(folder, call):
+    write_plugin(folder, "import nowhere_to_be_had\n" + ARMS)
+    done = call("run", "s.yaml", "--trust")
+    assert done.returncode == 2
+    assert "mylab.arms: cannot be imported: ModuleNotFoundError: No module named 'nowhere_to_be_had'" in (
+        done.stderr
+    )
+    assert not (folder / "runs" / "trials").exists()

@@ -1,0 +1,197 @@
+"""A sweep with a plugin is read, checked and given its identity without running a line of the plugin."""
+
+import sys
+
+import pytest
+
+from plugin_package import ARMS, SWEEP, write_plugin
+from scalevec import sweeps
+from scalevec.model.identity import semantic_fields, trial_from_fields, trial_id
+from scalevec.sweeps.expansion.expand import expand
+from scalevec.sweeps.expansion.trials import CorpusFacts
+
+FACTS = CorpusFacts("ab" * 32, 257, 10**6)
+
+
+@pytest.fixture(autouse=True)
+def _registries(own_registries):
+    """What is registered here is forgotten afterwards."""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_plugin(tmp_path)
+    return tmp_path
+
+
+def loaded(folder, text=SWEEP):
+    return sweeps.loads(text.format(text=folder), "s.yaml", folder, look_for_files=False)
+
+
+def trials(folder, text=SWEEP):
+    return {cell.arm: cell.trial(0) for cell in expand(loaded(folder, text), FACTS)}
+
+
+def refused(folder, text=SWEEP):
+    with pytest.raises(sweeps.SweepError) as error:
+        loaded(folder, text)
+    return str(error.value)
+
+
+def test_options_have_the_defaults_and_types_of_the_function(folder):
+    optimizer = trials(folder)["signs"].optimizer
+    assert optimizer.options == {"kappa": 0.8, "shape": "hard"}
+    assert optimizer.registered.state_per_parameter == (1, 1)
+    assert trials(folder)["signs"].schedule.options == {"power": 0.5}
+
+
+def test_nothing_of_it_runs(folder):
+    write_plugin(folder, "raise SystemExit('it ran')\n" + ARMS)
+    trials(folder)
+    assert "mylab" not in sys.modules
+
+
+def test_a_change_in_any_file_of_the_package_makes_new_trials_of_those_that_use_it_alone(folder):
+    before = trials(folder)
+    (folder / "mylab" / "signs.py").write_text("def sign_of(moment, shape):\n    return moment\n")
+    after = trials(folder)
+    assert trial_id(before["baseline"]) == trial_id(after["baseline"])
+    assert trial_id(before["signs"]) != trial_id(after["signs"])
+    assert before["signs"].stream == after["signs"].stream
+
+
+def test_code_version_stands_for_the_content(folder):
+    text = SWEEP.replace("[mylab.arms]", "{{module: mylab.arms, code_version: 3}}")
+    before = trials(folder, text)["signs"]
+    (folder / "mylab" / "signs.py").write_text("# a comment\n")
+    assert trial_id(before) == trial_id(trials(folder, text)["signs"])
+    assert semantic_fields(before)["optimizer"]["plugin"]["source"] == "code_version 3"
+
+
+def test_a_trial_is_read_back_where_the_plugin_is_not_known_or_has_changed(folder):
+    trial = trials(folder)["signs"]
+    write_plugin(folder, ARMS.replace("kappa", "lambda_"))
+    loaded(folder, SWEEP.replace("kappa", "lambda_"))
+    fields = semantic_fields(trial)
+    assert trial_id(trial_from_fields(fields)) == trial_id(trial)
+    fields["optimizer"]["name"] = "never-heard-of"
+    assert trial_from_fields(fields).optimizer.options["kappa"] == 0.8
+    assert [plugin.module for plugin in trial.plugins] == ["mylab.arms"]
+
+
+def test_options_are_tuned_and_listed_as_our_own(folder):
+    text = SWEEP.replace("optimizer: adamw, schedule: cosine,", "optimizer: sign-momentum,").replace(
+        "kappa: 0.8, ", ""
+    )
+    tuned = text + "tune: {{kappa: [0.8, 0.9, 0.95], seeds: [7]}}\ngrid: {{shape: [hard, soft]}}\n"
+    cells = expand(loaded(folder, tuned), FACTS)
+    assert {cell.setting["shape"] for cell in cells} == {"hard", "soft"}
+    assert cells[0].trial(7, kappa=0.95).optimizer.options["kappa"] == 0.95
+
+
+def test_the_resolved_sweep_is_the_same_sweep(folder):
+    import json
+
+    sweep = loaded(folder)
+    again = sweeps.loads(json.dumps(sweep.resolved()), "again", folder, look_for_files=False)
+    assert again.resolved() == sweep.resolved()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("kappa: 1.5", r"s.yaml:9: arms.signs.kappa: 1.5; allowed: a number in [0, 1)"),
+        ("shape: round", "arms.signs.shape: 'round'; allowed: hard, soft"),
+        ("kapa: 0.8", "arms.signs.kapa: unknown key; did you mean kappa?"),
+        ("kappa: high", "arms.signs.kappa: 'high'; allowed: a number"),
+    ],
+)
+def test_options_are_checked_at_their_line(folder, given, message):
+    assert message in refused(folder, SWEEP.replace("kappa: 0.8", given))
+
+
+def test_an_option_of_the_plugin_is_none_of_ours(folder):
+    text = SWEEP.replace("adamw, schedule", "adamw, kappa: 0.5, schedule")
+    assert "no such option of adamw" in refused(folder, text)
+
+
+def test_a_sweep_that_does_not_name_the_plugin_does_not_have_it(folder):
+    loaded(folder)
+    text = SWEEP.replace("plugins: [mylab.arms]\n", "").replace("kappa: 0.8, ", "")
+    assert "'sign-momentum' is of the plugin mylab.arms; name it under plugins" in refused(folder, text)
+
+
+PROBLEMS = {
+    "of our name": (ARMS.replace('"sign-momentum"', '"adamw"'), "'adamw' is the name of one of scalevec"),
+    "no literal": (ARMS.replace("state=1", "state=len('a')"), "line 29: optimizer: malformed node"),
+    "no default": (
+        ARMS.replace("kappa: float = 0.9", "kappa"),
+        "option kappa of sign_momentum has no default",
+    ),
+    "no interval": (ARMS.replace("[0, 1)", "0 to 1"), "'0 to 1' is no interval like [0, 1)"),
+    "bad default": (ARMS.replace("= 0.9", "= 1.5"), "kappa is 1.5; allowed: a number in [0, 1)"),
+    "no law": (ARMS.replace("A/N^alpha", "A/Z^alpha"), "'A/Z^alpha' is no term like"),
+    "no Python": ("def (", "is no Python that can be read"),
+    "nothing": ("", "declares no optimizer, schedule or law"),
+    "a word of ours": (ARMS.replace("kappa", "seeds"), "option 'seeds' means something else"),
+    "another type": (
+        ARMS.replace("power: float = 0.5", "final_fraction='low'").replace('"power": "(0, inf)"', ""),
+        "option 'final_fraction' is str of the schedule, elsewhere float",
+    ),
+}
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_plugin_that_cannot_be_read_is_refused_with_the_reason(folder, problem):
+    source, message = PROBLEMS[problem]
+    write_plugin(folder, source)
+    message_of = refused(folder)
+    assert message_of.startswith("s.yaml:2: plugins[0]: mylab.arms")
+    assert message in message_of
+
+
+def test_two_plugins_with_one_name_are_refused(folder):
+    (folder / "other.py").write_text(ARMS)
+    text = SWEEP.replace("[mylab.arms]", "[mylab.arms, other]")
+    assert "other: optimizer 'sign-momentum' is the name of one of mylab.arms" in refused(folder, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nowhere.arms", "no module of that name in"),
+        ("mylab.legs", "there is no source file mylab/legs.py"),
+        ("../mylab", "never a path"),
+        ("json", "the name of a module of Python"),
+        ("_ctypes", "has no source file"),
+    ],
+)
+def test_a_name_that_is_no_plugin_is_refused(folder, name, message):
+    message_of = refused(folder, SWEEP.replace("mylab.arms", name))
+    assert "plugins[0]" in message_of
+    assert message in message_of or "name of a module of Python" in message_of
+
+
+def test_compiled_code_is_refused(folder):
+    (folder / "mylab" / "fast.abi3.so").write_bytes(b"\x7fELF")
+    assert "fast.abi3.so is compiled" in refused(folder)
+
+
+def test_a_package_that_is_a_link_out_of_the_sweeps_folder_is_refused(tmp_path):
+    elsewhere = write_plugin(tmp_path / "elsewhere")
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / "mylab").symlink_to(elsewhere)
+    assert "leads out of the sweep's folder" in refused(tmp_path / "sweep")
+
+
+def test_an_entry_point_and_an_installed_package_are_found(folder, tmp_path_factory, monkeypatch):
+    site = tmp_path_factory.mktemp("site")
+    (folder / "mylab").rename(site / "mylab")
+    metadata = site / "mylab_plugin-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Name: mylab-plugin\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[scalevec.plugins]\nmy-arms = mylab.arms\n")
+    monkeypatch.syspath_prepend(site)
+    by_point, by_module = loaded(folder, SWEEP.replace("mylab.arms", "my-arms")), loaded(folder)
+    assert by_point.found_plugins[0].identity == by_module.found_plugins[0].identity
+    assert sweeps.json_schema()["properties"]["plugins"]["examples"] == ["my-arms"]
