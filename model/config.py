@@ -224,7 +224,7 @@ class Trial:
     @property
     def plugins(self) -> tuple[PluginSource, ...]:
         """The plugins whose code trains it, each once."""
-        parts = (self.optimizer.plugin, self.schedule.plugin)
+        parts = (self.optimizer.plugin, self.schedule.plugin, self.model.scale_vectors.plugin)
         return tuple(dict.fromkeys(plugin for plugin in parts if plugin is not None))
 
     @property

@@ -61,6 +61,10 @@ def stream_base(fields: Mapping[str, Any]) -> str:
         k: value for k, value in kept["optimizer"].items() if k not in ("learning_rate", "plugin")
     }
     kept["schedule"] = {k: value for k, value in kept["schedule"].items() if k != "plugin"}
+    vectors = kept["model"]["scale_vectors"]
+    if "plugin" in vectors:
+        without = {k: value for k, value in vectors.items() if k != "plugin"}
+        kept["model"] = {**kept["model"], "scale_vectors": without}
     registered = SCHEDULES.get(kept["schedule"]["name"])
     if registered is not None and registered.course is not None:
         warmup = {k: value for k, value in kept["schedule"].items() if k.startswith("warmup_")}

@@ -10,8 +10,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from scalevec.model.fields import ConfigurationError, require
 from scalevec.model.functional import rms_norm
-from scalevec.model.strategies import ATTENTION_INPUT_MAPS, OUTPUT_NORMS, ScaleVectorStrategy
+from scalevec.model.optimization import imported
+from scalevec.model.strategies import (
+    ARITHMETIC,
+    ATTENTION_INPUT_MAPS,
+    CHOICES,
+    OUTPUT_NORMS,
+    PluginArithmetic,
+    ScaleVectorStrategy,
+)
+
+_NEAR_ONE = 1e-5
 
 
 class FoldingError(ValueError):
@@ -47,8 +58,24 @@ class ScaleVector(nn.Module):
         """Set the parameters to their start, where every entry of ``g`` is exactly one."""
         # In an exponent the start is zero: exp(0) is exactly one.
         in_exponent = {"er": ("beta", "alpha"), "or-exponential": ("beta",)}.get(self.reparameterization, ())
+        starts: dict[str, float] = dict.fromkeys(in_exponent, 0.0)
+        if self.reparameterization not in CHOICES["reparameterization"]:
+            starts = {"beta": self.of_plugin.beta, "alpha": self.of_plugin.alpha}
         for name, parameter in self.named_parameters():
-            parameter.fill_(0.0 if name in in_exponent else 1.0)
+            parameter.fill_(starts.get(name, 1.0))
+        if starts.keys() == {"beta", "alpha"} and not self.alpha.is_meta:
+            start = self.forward()
+            is_one = start.shape == self.alpha.shape and bool((start - 1).abs().max() < _NEAR_ONE)
+            require(is_one, "reparameterization", self.reparameterization, "one that is 1 where it starts")
+
+    @property
+    def of_plugin(self) -> PluginArithmetic:
+        """The arithmetic of a plugin. Raises ``ConfigurationError`` where this process has not loaded it."""
+        known = ARITHMETIC.get(self.reparameterization)
+        if known is None:
+            allowed = "one whose plugin is loaded: only workers of its sweep do that"
+            raise ConfigurationError("reparameterization", self.reparameterization, allowed)
+        return known
 
     def forward(self) -> Tensor:
         """The vector in effect, shape [width], or [copies, width]."""
@@ -63,7 +90,8 @@ class ScaleVector(nn.Module):
                 return self.beta * self.alpha / self.alpha.square().mean(-1, keepdim=True).sqrt()
             case "or-exponential":
                 return torch.exp(self.beta) * self.alpha
-        raise ValueError(f"no such reparameterization: {self.reparameterization!r}")
+        effect: Tensor = imported(self.of_plugin.factory)(self.beta, self.alpha)
+        return effect
 
 
 def effective(vector: ScaleVector | None) -> Tensor | None:

@@ -17,7 +17,7 @@ Where the architecture itself normalizes what a map puts out (``OUTPUT_NORMS``; 
 
 from dataclasses import dataclass, replace
 
-from scalevec.model.fields import added_field, require, require_choice
+from scalevec.model.fields import PluginSource, added_field, require, require_choice
 
 ATTENTION_INPUT_MAPS = ("query", "key", "value")
 FEED_FORWARD_INPUT_MAPS = ("gate", "up")
@@ -39,6 +39,24 @@ CHOICES = {
     "router": ("branch", "none"),
 }
 """Fields of :class:`ScaleVectorStrategy` that are names, and what they may be."""
+
+
+@dataclass(frozen=True)
+class PluginArithmetic:
+    """A reparameterization of a plugin.
+
+    factory: ``module:name`` of a function (beta [1], alpha [width]) -> the vector in effect [width].
+    beta, alpha: the values that they start from, where the vector is one.
+    """
+
+    factory: str
+    beta: float
+    alpha: float
+    plugin: PluginSource
+
+
+ARITHMETIC: dict[str, PluginArithmetic] = {}
+"""The reparameterizations that plugins have brought (``sweeps.plugins``)."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +102,15 @@ class ScaleVectorStrategy:
     learning_rate_factor: float = 1.0
     experts: str = added_field("shared")
     router: str = added_field("branch")
+    plugin: PluginSource | None = added_field(None)  # noqa: RUF009 (it makes a field)
+    """The plugin that has the reparameterization."""
 
     def __post_init__(self) -> None:
+        if self.plugin is None and self.reparameterization in ARITHMETIC:
+            object.__setattr__(self, "plugin", ARITHMETIC[self.reparameterization].plugin)
         for name, allowed in CHOICES.items():
-            require_choice(f"scale_vectors.{name}", getattr(self, name), allowed)
+            if name != "reparameterization" or self.plugin is None:
+                require_choice(f"scale_vectors.{name}", getattr(self, name), allowed)
         for name in self.dual_maps:
             require_choice("scale_vectors.dual_maps", name, ALL_MAPS)
         unique = len(set(self.dual_maps)) == len(self.dual_maps)

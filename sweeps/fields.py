@@ -79,6 +79,7 @@ FIELD_TYPES: dict[str, Any] = {
 STRATEGY_TYPES: dict[str, Any] = {
     field.name: typing.get_type_hints(ScaleVectorStrategy)[field.name]
     for field in dataclass_fields(ScaleVectorStrategy)
+    if field.name != "plugin"
 }
 
 

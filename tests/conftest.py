@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from scalevec.analysis.registry import LAWS
 from scalevec.model.optimization import OPTIMIZERS, SCHEDULES
+from scalevec.model.strategies import ARITHMETIC
 from scalevec.sweeps.fields import FIELD_HELP, FIELD_TYPES, TRIAL_FIELDS
 from scalevec.sweeps.plugins import registered
 from support import SCALEVEC, call_main, close_servers
@@ -51,7 +52,16 @@ def text_files(tmp_path_factory) -> Path:
 @pytest.fixture
 def own_registries():
     """What plugins register within the test is forgotten after it."""
-    tables = (OPTIMIZERS, SCHEDULES, LAWS, TRIAL_FIELDS, FIELD_TYPES, FIELD_HELP, registered._owners)
+    tables = (
+        OPTIMIZERS,
+        SCHEDULES,
+        ARITHMETIC,
+        LAWS,
+        TRIAL_FIELDS,
+        FIELD_TYPES,
+        FIELD_HELP,
+        registered._owners,
+    )
     before = [dict(table) for table in tables]
     yield
     for table, content in zip(tables, before, strict=True):

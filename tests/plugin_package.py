@@ -1,4 +1,4 @@
-"""A plugin that tests make: an optimizer with options, a schedule and a law."""
+"""A plugin that tests make: an optimizer with options, a schedule, arithmetic of scale vectors and a law."""
 
 from pathlib import Path
 
@@ -41,6 +41,11 @@ def half_power(trial, tokens, *, power: float = 0.5):
     return math.pow(1 - tokens / trial.tokens, power)
 
 
+@plugins.reparameterization("softplus", beta=0.0, alpha=0.5413248546129181)
+def softplus(beta, alpha):
+    return torch.nn.functional.softplus(beta + alpha)
+
+
 plugins.law("floor-in-n", "E + A/N^alpha", source="this test")
 '''
 SIGNS = """\
@@ -56,7 +61,8 @@ ladder: [{{name: a, width: 16, layers: 1}}]
 tokens: [1280]
 arms:
   baseline: {{optimizer: adamw, schedule: cosine, learning_rate: 0.01}}
-  signs: {{optimizer: sign-momentum, kappa: 0.8, schedule: half-power, learning_rate: 0.001}}
+  signs: {{optimizer: sign-momentum, kappa: 0.8, schedule: half-power, learning_rate: 0.001,
+          scale_vectors: {{preset: or, reparameterization: softplus}}}}
 seeds: [0]
 compare: {{law: floor-in-n}}
 """

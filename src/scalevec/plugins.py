@@ -44,6 +44,18 @@ def schedule(name: str, *, allowed: Allowed | None = None) -> Callable[[Code], C
     return lambda code: code
 
 
+def reparameterization(name: str, *, beta: float, alpha: float) -> Callable[[Code], Code]:
+    """Declare a function (beta [1], alpha [width]) -> the scale vector in effect [width], of tensors.
+
+    Args:
+        name: What ``scale_vectors: {reparameterization: NAME}`` calls it.
+        beta: The value that the magnitude starts from; the vector has to be one there.
+        alpha: The value that each entry of the direction starts from.
+    """
+    del name, beta, alpha
+    return lambda code: code
+
+
 def law(name: str, formula: str, *, source: str) -> None:
     """Declare a scaling law, a sum of a constant and power terms in N, D, C or x.
 

@@ -64,6 +64,9 @@ def _names(sweep: Sweep) -> Iterator[tuple[str, Path, str]]:
         for path, fields in sections:
             if kind in fields.given():
                 yield kind, (*path, kind), fields.given()[kind]
+            if kind == "optimizer" and "scale_vectors" in fields.given():
+                vectors = fields.given()["scale_vectors"]
+                yield "reparameterization", (*path, "scale_vectors"), vectors.reparameterization
         for section, lists in (("grid", sweep.grid), ("zip", sweep.zip)):
             for name in lists.given().get(kind, ()):
                 yield kind, (section, kind), name

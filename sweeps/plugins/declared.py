@@ -12,10 +12,11 @@ from typing import Any
 
 from scalevec.analysis.registry import LawEntry, law_terms
 from scalevec.model.optimization import OptionSpec, Range, RegisteredOptimizer, RegisteredSchedule
+from scalevec.model.strategies import PluginArithmetic
 from scalevec.sweeps.plugins.locate import Plugin, PluginError
 
 DOOR = "scalevec.plugins"
-KINDS = ("optimizer", "schedule", "law")
+KINDS = ("optimizer", "schedule", "reparameterization", "law")
 _NUMBER = r"\s*(-?(?:inf|[0-9.]+(?:e-?[0-9]+)?))\s*"
 _INTERVAL = re.compile(rf"([\[(]){_NUMBER},{_NUMBER}([\])])")
 
@@ -26,6 +27,7 @@ class Declared:
 
     optimizers: dict[str, RegisteredOptimizer] = field(default_factory=dict)
     schedules: dict[str, RegisteredSchedule] = field(default_factory=dict)
+    arithmetic: dict[str, PluginArithmetic] = field(default_factory=dict)
     laws: dict[str, LawEntry] = field(default_factory=dict)
 
 
@@ -41,8 +43,8 @@ def declared_in(plugin: Plugin) -> Declared:
             _declare(declared, plugin, kind, call, function)
         except (TypeError, ValueError) as error:
             raise PluginError(f"{plugin.module}, line {call.lineno}: {kind}: {error}") from None
-    if not (declared.optimizers or declared.schedules or declared.laws):
-        raise PluginError(f"{plugin.module}: declares no optimizer, schedule or law (see docs/plugins.md)")
+    if not (declared.optimizers or declared.schedules or declared.arithmetic or declared.laws):
+        raise PluginError(f"{plugin.module}: declares none of {', '.join(KINDS)} (see docs/plugins.md)")
     return declared
 
 
@@ -84,7 +86,16 @@ def _declare(
         return _declare_law(declared, *words, **given)
     if function is None:
         raise ValueError("stands above a function")
+    if kind == "reparameterization":
+        return _declare_arithmetic(declared, plugin, function, *words, **given)
     return _declare_code(declared, plugin, kind, function, *words, **given)
+
+
+def _declare_arithmetic(
+    declared: Declared, plugin: Plugin, function: ast.FunctionDef, name: str, *, beta: float, alpha: float
+) -> None:
+    factory = f"{plugin.module}:{function.name}"
+    declared.arithmetic[_name(name)] = PluginArithmetic(factory, float(beta), float(alpha), plugin.identity)
 
 
 def _declare_law(declared: Declared, name: str, formula: str, *, source: str) -> None:

@@ -14,6 +14,7 @@ from scalevec.model.optimization import (
     SCHEDULES,
     OptionSpec,
 )
+from scalevec.model.strategies import ARITHMETIC, CHOICES
 from scalevec.sweeps.fields import FIELD_HELP, FIELD_TYPES, TRIAL_FIELDS
 from scalevec.sweeps.plugins.declared import declared_in
 from scalevec.sweeps.plugins.locate import Plugin, PluginError
@@ -39,6 +40,7 @@ def register(plugins: Sequence[Plugin]) -> set[str]:
                 _add_options(plugin.module, kind, entry.options)
                 options |= entry.options.keys()
             _add(plugin.module, kind, registry, entries)
+        _add(plugin.module, "reparameterization", ARITHMETIC, declared.arithmetic)
         _add(plugin.module, "law", LAWS, declared.laws)
     return options
 
@@ -72,7 +74,8 @@ def owner_of(kind: str, name: str) -> str | None:
 
 def _add(module: str, kind: str, registry: dict[str, Any], entries: Mapping[str, Any]) -> None:
     for name in entries:
-        owner = _owners.get((kind, name), "scalevec" if name in registry else module)
+        ours = name in registry or name in CHOICES.get(kind, ())
+        owner = _owners.get((kind, name), "scalevec" if ours else module)
         if owner != module:
             raise PluginError(f"{module}: {kind} {name!r} is the name of one of {owner}; give it another")
     brought = {name for (of_kind, name), owner in _owners.items() if of_kind == kind and owner == module}

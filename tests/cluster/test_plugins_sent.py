@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from cluster.slurm_daemons import until
 from plugin_package import ARMS, SWEEP, write_plugin
 from support import SCALEVEC
 
 PATIENCE_S = 600
-SLURM = "cluster: {executor: slurm, poll_s: 0.2, memory_gb: 1.5, time: 60, trials_per_job: 2}\n"
+SLURM = """\
+cluster:
+  {executor: slurm, poll_s: 0.2, memory_gb: 1.5, time: 60, rungs: {controller: {memory_gb: 1.5}}}
+"""
 
 
 @pytest.fixture(params=["slurm", "ray"])
@@ -30,8 +34,8 @@ def folder(request, tmp_path, text_files, monkeypatch) -> Path:
     return tmp_path
 
 
-def run(folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [str(SCALEVEC), "run", "s.yaml", "--profile", "cluster", "--trust"]
+def run(folder: Path, verb: str = "run") -> subprocess.CompletedProcess[str]:
+    command = [str(SCALEVEC), verb, "s.yaml", "--profile", "cluster", "--trust"]
     environment = os.environ | {"SCALEVEC_CACHE_DIR": str(folder / "cache")}
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_S
@@ -50,3 +54,19 @@ def test_trials_train_with_the_plugin_that_was_sent_and_a_node_that_cannot_impor
     done = run(folder)
     assert done.returncode == 0, done.stderr
     assert "2 trials, 2 completed" in done.stdout
+
+
+@pytest.mark.parametrize("folder", ["slurm"], indirect=True)
+def test_a_controller_asks_nobody_and_goes_on_with_the_plugin_that_was_sent(folder, slurm_commands):
+    write_plugin(folder)
+    sent = run(folder, "submit")
+    assert sent.returncode == 0, sent.stderr
+    write_plugin(folder, "raise SystemExit('an edit')\n" + ARMS)
+    (folder / "config" / "scalevec" / "trusted.json").unlink()
+    log = folder / "runs/sweeps/plugged/controller/log.txt"
+    until(
+        lambda: len(list(folder.glob("runs/trials/*/*/result.json"))) == 2,
+        "both trials have a result",
+        lambda: log.read_text() if log.exists() else "no log",
+    )
+    slurm_commands.run("scancel", "--user=root")

@@ -43,6 +43,7 @@ def test_options_have_the_defaults_and_types_of_the_function(folder):
     assert optimizer.options == {"kappa": 0.8, "shape": "hard"}
     assert optimizer.registered.state_per_parameter == (1, 1)
     assert trials(folder)["signs"].schedule.options == {"power": 0.5}
+    assert trials(folder)["signs"].model.scale_vectors.plugin == optimizer.plugin
 
 
 def test_nothing_of_it_runs(folder):
@@ -130,9 +131,13 @@ PROBLEMS = {
     ),
     "no interval": (ARMS.replace("[0, 1)", "0 to 1"), "'0 to 1' is no interval like [0, 1)"),
     "bad default": (ARMS.replace("= 0.9", "= 1.5"), "kappa is 1.5; allowed: a number in [0, 1)"),
+    "our arithmetic": (
+        ARMS.replace('"softplus"', '"or"'),
+        "reparameterization 'or' is the name of one of scalevec",
+    ),
     "no law": (ARMS.replace("A/N^alpha", "A/Z^alpha"), "'A/Z^alpha' is no term like"),
     "no Python": ("def (", "is no Python that can be read"),
-    "nothing": ("", "declares no optimizer, schedule or law"),
+    "nothing": ("", "declares none of optimizer, schedule, reparameterization, law"),
     "a word of ours": (ARMS.replace("kappa", "seeds"), "option 'seeds' means something else"),
     "another type": (
         ARMS.replace("power: float = 0.5", "final_fraction='low'").replace('"power": "(0, inf)"', ""),
@@ -195,3 +200,23 @@ def test_an_entry_point_and_an_installed_package_are_found(folder, tmp_path_fact
     by_point, by_module = loaded(folder, SWEEP.replace("mylab.arms", "my-arms")), loaded(folder)
     assert by_point.found_plugins[0].identity == by_module.found_plugins[0].identity
     assert sweeps.json_schema()["properties"]["plugins"]["examples"] == ["my-arms"]
+
+
+def test_arithmetic_of_a_plugin_that_is_not_loaded_is_refused_where_it_would_run(folder):
+    from scalevec.model.config import ConfigurationError
+    from scalevec.model.scale_vectors import ScaleVector
+
+    with pytest.raises(ConfigurationError, match="whose plugin is loaded"):
+        ScaleVector(4, "softplus", "input")
+
+
+def test_arithmetic_that_does_not_start_at_one_is_refused(monkeypatch):
+    from scalevec.model import scale_vectors
+    from scalevec.model.config import ConfigurationError
+    from scalevec.model.fields import PluginSource
+    from scalevec.model.strategies import PluginArithmetic
+
+    entry = PluginArithmetic("operator:add", 0.5, 0.75, PluginSource("operator", "f" * 64))
+    monkeypatch.setitem(scale_vectors.ARITHMETIC, "sum", entry)
+    with pytest.raises(ConfigurationError, match="1 where it starts"):
+        scale_vectors.ScaleVector(4, "sum", "input")
