@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scalevec.model.training.checkpoints.folder import newest_step, prune_finished
+from scalevec.model.training.checkpoints.folder import newest_step
 from scalevec.orchestrator.attempts.jobs import Task, WorkerExit
+from scalevec.orchestrator.attempts.kept_files import prune_trained
 from scalevec.orchestrator.attempts.retry_policy import (
     NodeWatch,
     attempt_of,
@@ -155,7 +156,7 @@ class Scheduler:
         directory.create(semantic_fields(task.trial), task.descriptive)
         result = self._result(directory)
         if result is not None:
-            prune_finished(directory.checkpoints_path, result)
+            prune_trained(directory, result)
             return None
         events = directory.events()
         self.nodes.learn(task.trial_id, events)
@@ -391,7 +392,7 @@ class Scheduler:
             self.progress.message(text)
 
     def _finish(self, task: Task, result: dict[str, Any]) -> None:
-        prune_finished(self._directory(task).checkpoints_path, result)
+        prune_trained(self._directory(task), result)
         self._over(task)
         self.progress.ended(task, result["status"], result.get("loss_validation"))
 

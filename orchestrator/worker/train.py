@@ -154,7 +154,7 @@ def _train_and_record(trainer: AttemptTrainer, ranks: Ranks, recorder: RunDirect
     directory = recorder.directory
     try:
         with ranks:
-            _record_start(recorder, ranks.options, trainer.first_step())
+            _record_start(recorder, ranks.options, trainer)
             result = trainer.train(ranks, recorder)
         recorder.require_ownership()
         directory.write_result(result)
@@ -195,14 +195,14 @@ def _taken_over() -> WorkerExit:
     return WorkerExit.NOT_OWNER
 
 
-def _record_start(recorder: RunDirectoryRecorder, options: RunOptions, step: int) -> None:
+def _record_start(recorder: RunDirectoryRecorder, options: RunOptions, trainer: AttemptTrainer) -> None:
     directory, attempt = recorder.directory, recorder.claim.attempt
     here = {"attempt": attempt, "device": options.device}
-    directory.write_environment(environment() | machine(options.device) | here)
+    directory.write_environment(environment() | machine(options.device) | trainer.origin() | here)
     directory.append_event(
         "running",
         attempt=attempt,
-        step=step,
+        step=trainer.first_step(),
         micro_batch=options.micro_batch,
         world_size=options.processes,
         node=os.environ.get("SLURMD_NODENAME"),

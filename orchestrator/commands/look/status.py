@@ -175,12 +175,12 @@ def _running(member: Record, runs_dir: Path, observer: ClaimObserver) -> Record:
     }
 
 
-def _steps(directory: RunDirectory) -> int:
+def _steps(directory: RunDirectory) -> int | None:
     from scalevec.model.fields import ConfigurationError
     from scalevec.sweeps.trainers.any_trial import trial_from_fields
 
     try:
-        return trial_from_fields(directory.trial()["semantic"]).steps
+        return trial_from_fields(directory.trial()["semantic"]).steps or None
     except ConfigurationError as error:
         raise CorruptRecordError(directory.trial_path, str(error)) from None
 

@@ -20,8 +20,8 @@ from scalevec.orchestrator.worker.guard import CANNOT_RUN
 from scalevec.orchestrator.worker.ranks import LOOPBACK, Ranks
 from scalevec.orchestrator.worker.trainers.foreign_attempt import FIELDS, ForeignAttempt
 from scalevec.orchestrator.worker.trainers.guarded_command import GuardedCommand
+from scalevec.orchestrator.worker.trainers.kept_source import from_source, module_folders
 from scalevec.orchestrator.worker.trainers.metric_rows import LossNotFiniteError, MetricRows, MetricsFile
-from scalevec.orchestrator.worker.trainers.source_files import from_source, module_folders
 
 POLL_S = 0.2
 OWNER_S = 5.0

@@ -10,7 +10,9 @@ from typing import Any
 from scalevec.model.training.recorder import Recorder
 from scalevec.orchestrator.attempts.kept_files import checkpoints_in
 from scalevec.orchestrator.worker.failures import DefiniteError
+from scalevec.orchestrator.worker.provenance import git
 from scalevec.orchestrator.worker.ranks import Ranks
+from scalevec.orchestrator.worker.trainers.kept_source import folder_of_source
 from scalevec.orchestrator.worker.trainers.metric_rows import MetricRows
 from scalevec.orchestrator.worker.trainers.readings import (
     Row,
@@ -21,7 +23,6 @@ from scalevec.orchestrator.worker.trainers.readings import (
     result_file,
     terminal_losses,
 )
-from scalevec.orchestrator.worker.trainers.source_files import folder_of_source
 from scalevec.results.files import write_json
 from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, Protocol
@@ -63,6 +64,13 @@ class ForeignAttempt:
         """The last step on record, where the attempt goes on; 0 where it starts over."""
         return self.directory.last_step() if self.goes_on() else 0
 
+    def origin(self) -> dict[str, Any]:
+        """Of which commit the sweep's folder is, with or without local changes; None outside a repository."""
+        folder = Path(self.protocol.folder or ".")
+        commit = git("rev-parse", "HEAD", folder=folder)
+        changes = git("status", "--porcelain", folder=folder) if commit else None
+        return {"trainer": {"commit": commit, "dirty": None if changes is None else bool(changes)}}
+
     def prepared(self, recorder: Recorder) -> MetricRows:
         """Make the folder ready, and hand out what takes the rows of metrics."""
         goes_on = self.goes_on()
@@ -99,8 +107,9 @@ class ForeignAttempt:
     def _losses(self, rows: MetricRows, returned: Row | None) -> dict[str, float]:
         readings = self.trial.trainer.readings
         if returned is None and not readings.result:
+            losses = losses_of_rows(rows.recorder.recorded(), readings)
             require_tokens(rows.last.get("tokens"), self.trial, "the last row of metrics")
-            return losses_of_rows(rows.recorder.recorded(), readings)
+            return losses
         where = readings.result if returned is None else "what the function returned"
         record = result_file(self.out, readings.result) if returned is None else returned
         tokens = number(record, readings.tokens, where) if readings.tokens else None

@@ -25,6 +25,9 @@ class AttemptTrainer(Protocol):
     def first_step(self) -> int:
         """The step of the newest checkpoint, from which the attempt would go on."""
 
+    def origin(self) -> dict[str, Any]:
+        """What the record of the environment says of other people's code."""
+
     def train(self, ranks: Ranks, recorder: Recorder) -> dict[str, Any]:
         """Train to the end, at each rank; returns the result.
 
@@ -44,6 +47,10 @@ class OwnLoop:
     def first_step(self) -> int:
         """The step of the newest checkpoint."""
         return newest_step(self.directory.checkpoints_path)
+
+    def origin(self) -> dict[str, Any]:
+        """Nothing: all code is ours."""
+        return {}
 
     def train(self, ranks: Ranks, recorder: Recorder) -> dict[str, Any]:
         """Train to the end, at each rank of the trial."""

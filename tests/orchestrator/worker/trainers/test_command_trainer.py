@@ -1,17 +1,24 @@
 """A trial whose training is a command: what is run, and what its end means."""
 
 import json
+import signal
+import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
 
-from foreign_trials import WHOLE
-from scalevec.orchestrator.attempts.jobs import WorkerExit
+from foreign_trials import METRICS, WHOLE
+from scalevec.model.config import RunOptions
+from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import decide
+from scalevec.orchestrator.worker.train import TrialMachine, join_attempt
 from scalevec.sweeps.trainers.foreign_trial import Protocol, Readings
 
 RESULT = Readings(result="result.json", tokens="tokens")
+COMMAND = (sys.executable, "train.py", "{out}", "0")
+RANKS = ("{node_rank}", "{master}")
+AUTHOR = ("-c", "user.name=a", "-c", "user.email=a@example.org")
 WAIT = "while True: time.sleep(1)"
 
 
@@ -176,3 +183,67 @@ def test_a_script_that_is_killed_is_an_interruption(lab):
     assert trials.run() == WorkerExit.ERROR
     assert trials.last()["cause"] == "killed"
     assert decide(trials.directory.events(), 1).again
+
+
+def test_rows_may_be_read_from_what_the_script_prints(lab):
+    body = "for step in range(1, 11): print(f'iter {step}: loss {4 - step / 10:.4f}, time 3 ms', flush=True)"
+    readings = Readings(pattern=r"iter (?P<step>\d+): loss (?P<loss>\S+),")
+    trials = lab(body, readings)
+    assert trials.run() == WorkerExit.RESULT
+    assert trials.steps() == list(range(1, 11))
+    assert trials.result()["loss"] == 3.0
+    assert "iter 10: loss 3.0000, time 3 ms\n" in trials.printed()
+
+
+def test_the_best_row_counts_only_if_that_is_asked_for(lab):
+    body = "for step, loss in ((1, 4.0), (2, 3.0), (10, 3.5)): log(step, loss)"
+    last, best = lab(body), lab(body, replace(METRICS, best=True))
+    for trials in (last, best):
+        assert trials.run() == WorkerExit.RESULT
+    assert (last.result()["loss"], best.result()["loss"]) == (3.5, 3.0)
+
+
+def test_validation_and_test_losses_are_told_apart(lab):
+    body = "log(1, None, train=4.0)\nlog(10, 3.2, train=3.0, val=3.1)"
+    trials = lab(body, replace(METRICS, loss_validation="val", training_loss="train"))
+    trials.run()
+    assert (trials.result()["loss"], trials.result()["loss_validation"]) == (3.2, 3.1)
+    assert [row["loss"] for row in trials.directory.metrics()] == [4.0, 3.0]
+
+
+def test_several_processes_of_a_machine_are_the_commands_to_start(lab):
+    trials = lab(
+        "print('given', sys.argv[3:])\n" + WHOLE,
+        command=(*COMMAND, "{gpus}", "{master}"),
+        options=RunOptions(processes=4),
+    )
+    assert trials.run() == WorkerExit.RESULT
+    assert trials.printed().count("given ['4', '127.0.0.1']") == 1
+    assert trials.result()["world_size"] == 4
+
+
+def test_each_machine_starts_the_command_once_and_is_told_where_the_first_is(lab, tmp_path):
+    trials = lab("(out / sys.argv[3]).write_text(sys.argv[4])\n" + WHOLE, command=(*COMMAND, *RANKS))
+    meeting = tmp_path / "meeting.json"
+    meeting.write_text('{"host": "10.0.0.1", "port": 7}')
+    trials.out.mkdir()
+    here = TrialMachine(1, 2, meeting)
+    attempt = replace(trials.attempt, here=here, options=RunOptions(processes=4))
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    try:
+        assert join_attempt(attempt) == WorkerExit.RESULT
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert (trials.out / "1").read_text() == "10.0.0.1"
+    assert trials.directory.metrics() == []
+
+
+def test_the_commit_of_the_sweeps_folder_is_on_record(lab):
+    trials = lab()
+    for words in (("init", "-q"), ("add", "train.py"), (*AUTHOR, "commit", "-qm", "a")):
+        subprocess.run(["git", *words], cwd=trials.folder, check=True)
+    trials.run()
+    (record,) = trials.directory.environments()
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=trials.folder, capture_output=True, text=True)
+    assert record["trainer"] == {"commit": commit.stdout.strip(), "dirty": False}

@@ -50,8 +50,10 @@ def from_source(command: Sequence[str], trainer: Trainer, source: Path) -> list[
     paths = {PurePath(file.path) for file in trainer.files}
 
     def there(argument: str) -> str:
-        option, sign, value = argument.rpartition("=")
-        return f"{option}{sign}{source / value}" if value and PurePath(value) in paths else argument
+        if PurePath(argument) in paths:
+            return str(source / argument)
+        option, sign, value = argument.partition("=")
+        return f"{option}{sign}{source / value}" if PurePath(value) in paths else argument
 
     return [there(argument) for argument in command]
 

@@ -1,0 +1,63 @@
+"""The files of a trainer that was sent away: kept once by their content, and run from there."""
+
+import sys
+from dataclasses import replace
+
+from foreign_trials import WHOLE
+from scalevec.orchestrator.attempts.jobs import WorkerExit
+from scalevec.orchestrator.worker.trainers.kept_source import KEPT, from_source, keep_source
+from scalevec.sweeps.trainers.foreign_trial import SourceFile, Trainer
+
+
+def test_an_edit_changes_nothing_that_was_sent(lab):
+    trials = lab("print('as sent', Path.cwd())\n" + WHOLE)
+    keep_source(trials.root / "runs", trials.trial.trainer, trials.folder)
+    trials.script.write_text("edited")
+    assert trials.run() == WorkerExit.RESULT
+    assert f"as sent {trials.folder}" in trials.printed()
+
+
+def test_a_kept_script_still_imports_what_lies_beside_the_sweep(lab):
+    trials = lab("import helper\n" + WHOLE)
+    (trials.folder / "helper.py").touch()
+    keep_source(trials.root / "runs", trials.trial.trainer, trials.folder)
+    assert trials.run() == WorkerExit.RESULT
+
+
+def test_files_that_have_changed_before_they_were_sent_are_not_kept(lab):
+    trials = lab()
+    trials.script.write_text("edited")
+    keep_source(trials.root / "runs", trials.trial.trainer, trials.folder)
+    assert not (trials.root / "runs" / KEPT).exists()
+    assert trials.run() == WorkerExit.ERROR
+
+
+def test_a_kept_file_that_was_damaged_is_not_run(lab):
+    trials = lab()
+    keep_source(trials.root / "runs", trials.trial.trainer, trials.folder)
+    (copy,) = (trials.root / "runs" / KEPT).glob("*/train.py")
+    copy.write_text("damaged")
+    assert trials.run() == WorkerExit.ERROR
+    assert str(copy) in trials.last()["error"]
+
+
+def test_equal_content_is_kept_once(lab):
+    trials = lab()
+    for trainer in (
+        trials.trial.trainer,
+        replace(trials.trial.trainer, command=(sys.executable, "train.py")),
+    ):
+        keep_source(trials.root / "runs", trainer, trials.folder)
+    assert len(list((trials.root / "runs" / KEPT).iterdir())) == 1
+
+
+def test_arguments_and_values_that_are_files_of_the_trainer_are_those_kept(tmp_path):
+    files = (SourceFile("train.py", ""), SourceFile("conf/a.yaml", ""))
+    command = ("python", "./train.py", "--config=conf/a.yaml", "--data=text.txt", "a=b=train.py")
+    assert from_source(command, Trainer(command, files=files), tmp_path) == [
+        "python",
+        f"{tmp_path}/train.py",
+        f"--config={tmp_path}/conf/a.yaml",
+        "--data=text.txt",
+        "a=b=train.py",
+    ]

@@ -1,0 +1,179 @@
+"""The rows that a script logs, read as they come, and what becomes of them in metrics.jsonl."""
+
+import json
+import math
+
+import pytest
+
+from scalevec.orchestrator.worker.failures import DefiniteError
+from scalevec.orchestrator.worker.trainers.metric_rows import LossNotFiniteError, MetricRows, MetricsFile
+from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, Readings, Trainer, Value
+
+
+class Kept:
+    """A recorder that keeps rows in a list."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict] = []
+
+    def record(self, row) -> None:
+        self.rows.append(dict(row))
+
+    def cut_back(self, step: int) -> None:
+        self.rows = [row for row in self.rows if row["step"] <= step]
+
+    def recorded(self):
+        return self.rows
+
+
+def metric_rows(kept: Kept, goes_on: bool = False, batch_tokens: int = 0, **readings) -> MetricRows:
+    values = (Value("batch_tokens", batch_tokens),) if batch_tokens else ()
+    trainer = Trainer(("train",), readings=Readings(**readings))
+    return MetricRows(kept, ForeignTrial(trainer, values, 500, 1000, 0, "ab" * 32), goes_on)
+
+
+def losses(kept: Kept) -> dict[int, float]:
+    return {row["step"]: row.get("loss") for row in kept.rows}
+
+
+def test_of_a_repeated_step_the_last_row_counts():
+    kept = Kept()
+    rows = metric_rows(kept)
+    rows.take([{"step": step, "loss": 4.0} for step in range(1, 9)])
+    rows.take([{"step": step, "loss": 3.0} for step in range(5, 8)])
+    assert losses(kept) == {1: 4.0, 2: 4.0, 3: 4.0, 4: 4.0, 5: 3.0, 6: 3.0, 7: 3.0}
+
+
+def test_going_back_within_one_look_is_the_same():
+    kept = Kept()
+    metric_rows(kept).take([{"step": step, "loss": step} for step in (1, 2, 3, 2, 4)])
+    assert losses(kept) == {1: 1, 2: 2, 4: 4}
+
+
+def test_two_rows_of_one_step_are_one():
+    kept = Kept()
+    rows = metric_rows(kept, training_loss="train", loss="test", loss_validation="val")
+    rows.take([{"step": 1, "train": 4.0}])
+    rows.take([{"step": "1", "train": "", "val": "3.5", "test": "3.6"}])
+    (row,) = kept.rows
+    assert (row["loss"], row["loss_validation"], row["loss_test"]) == (4.0, 3.5, 3.6)
+
+
+def test_a_resumed_script_may_log_from_its_beginning_or_from_its_checkpoint():
+    kept = Kept()
+    metric_rows(kept).take([{"step": step, "loss": 4.0} for step in (1, 2, 3)])
+    rows = metric_rows(kept, goes_on=True)
+    rows.take([{"step": step, "loss": 3.0} for step in (2, 3, 4)])
+    assert losses(kept) == {1: 4.0, 2: 3.0, 3: 3.0, 4: 3.0}
+    assert rows.loss_initial == 4.0
+
+
+def test_rows_without_a_step_are_passed_over():
+    kept = Kept()
+    metric_rows(kept).take([{"train_runtime": 3.0}, {"step": 1, "loss": 4.0}])
+    assert losses(kept) == {1: 4.0}
+
+
+def test_tokens_follow_from_the_batch_where_the_script_does_not_log_them():
+    kept = Kept()
+    metric_rows(kept, batch_tokens=100).take([{"step": 3, "loss": 4.0}])
+    assert kept.rows[0]["tokens"] == 300
+
+
+@pytest.mark.parametrize("loss", ["nan", "inf", float("nan")])
+def test_a_loss_that_is_not_finite_is_recorded_and_said(loss):
+    kept = Kept()
+    rows = metric_rows(kept)
+    with pytest.raises(LossNotFiniteError):
+        rows.take([{"step": 1, "loss": 4.0}, {"step": 2, "loss": loss}, {"step": 3, "loss": 1.0}])
+    assert rows.diverged_at == 2
+    assert [row["step"] for row in kept.rows] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"step": 0.5, "loss": 4.0}, "step is 0.5; a whole number"),
+        ({"step": 1, "loss": "low"}, "loss is 'low'"),
+    ],
+)
+def test_what_is_no_number_is_refused(row, message):
+    with pytest.raises(DefiniteError, match=message):
+        metric_rows(Kept()).take([row])
+
+
+@pytest.mark.parametrize(
+    ("unit", "given"),
+    [
+        ("nats", 2.0),
+        ("bits", 2.0 / math.log(2)),
+        ("bits-per-byte", 0.5 / math.log(2)),
+        ("perplexity", math.e**2),
+    ],
+)
+def test_losses_are_kept_in_nats_whatever_their_unit(unit, given):
+    kept = Kept()
+    metric_rows(kept, unit=unit, bytes_per_token=4.0).take([{"step": 1, "loss": given}])
+    assert kept.rows[0]["loss"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("unit", "first", "named"),
+    [
+        ("nats", 10.0, "bits"),
+        ("bits", 6.93, "nats"),
+        ("nats", 1024.0, "perplexity"),
+        ("bits", 2.5, "bits-per-byte"),
+    ],
+)
+def test_a_first_loss_of_a_uniform_guess_in_another_unit_is_an_error(unit, first, named):
+    rows = metric_rows(Kept(), unit=unit, vocabulary=1024, bytes_per_token=4.0)
+    with pytest.raises(
+        DefiniteError, match=f"uniform guess among 1024 tokens costs in {named}, not in {unit}"
+    ):
+        rows.take([{"step": 1, "loss": first}])
+
+
+@pytest.mark.parametrize("first", [6.93, 7.2, 4.0, 30.0])
+def test_other_first_losses_are_taken(first):
+    kept = Kept()
+    metric_rows(kept, vocabulary=1024).take([{"step": 1, "loss": first}])
+    assert losses(kept) == {1: first}
+
+
+def test_a_line_counts_once_it_is_whole(tmp_path):
+    path = tmp_path / "log.jsonl"
+    file = MetricsFile(tmp_path, path.name)
+    assert file.new_rows() == []
+    path.write_text('{"step": 1}\n{"step": 2')
+    assert file.new_rows() == [{"step": 1}]
+    path.write_text('{"step": 1}\n{"step": 2}')
+    assert file.new_rows() == []
+    assert file.new_rows(is_whole=True) == [{"step": 2}]
+
+
+def test_a_file_that_was_rewritten_is_read_from_its_beginning(tmp_path):
+    path = tmp_path / "log.jsonl"
+    file = MetricsFile(tmp_path, path.name)
+    path.write_text('{"step": 1}\n{"step": 2}\n')
+    file.new_rows()
+    path.write_text('{"step": 5}\n{"step": 6}\n{"step": 7}\n')
+    assert [row["step"] for row in file.new_rows()] == [5, 6, 7]
+
+
+def test_a_csv_file_may_get_columns_later(tmp_path):
+    path = tmp_path / "metrics.csv"
+    file = MetricsFile(tmp_path, path.name)
+    path.write_text("step,train\n1,4.0\n")
+    assert file.new_rows() == [{"step": "1", "train": "4.0"}]
+    path.write_text("step,train,val\n1,4.0,\n1,,3.5\n")
+    assert file.new_rows() == [
+        {"step": "1", "train": "4.0", "val": ""},
+        {"step": "1", "train": "", "val": "3.5"},
+    ]
+
+
+def test_a_line_that_is_no_object_is_refused_with_its_number(tmp_path):
+    (tmp_path / "log.jsonl").write_text(json.dumps({"step": 1}) + "\nstep 2\n")
+    with pytest.raises(DefiniteError, match=r"log\.jsonl, line 2: is no JSON object: 'step 2'"):
+        MetricsFile(tmp_path, "log.jsonl").new_rows()
