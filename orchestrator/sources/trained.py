@@ -1,5 +1,6 @@
 """A trial with the model that it trained."""
 
+import shlex
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,7 @@ class TrainedTrial(RunDirectory):
         if not paths:
             raise InvalidInputError(
                 f"trial {self.trial_id[:12]}: its weights were not kept; to have them, write keep: weights "
-                f"in the sweep file, remove {self.path} and run the sweep again"
+                f"in the sweep file, then: rm -r {shlex.quote(str(self.path))} && {self._line('run')}"
             )
         model = Transformer(self.specification.model)
         initialise(model, 0)
@@ -66,7 +67,18 @@ class TrainedTrial(RunDirectory):
     def _require_completed(self) -> None:
         result = self.result()
         status = result["status"] if result else self.state().state
+        lines = {
+            "diverged": f"to see where: {self._line('explain')}",
+            "failed": f"{self._line('retry')}, then run",
+        }
         if status != "completed":
+            how = lines.get(status, f"to have one: {self._line('run')}")
             raise InvalidInputError(
-                f"trial {self.trial_id[:12]}: is {status}; only a completed trial has a model"
+                f"trial {self.trial_id[:12]}: is {status}; only a completed trial has a model; {how}"
             )
+
+    def _line(self, verb: str) -> str:
+        """The command ``verb`` of the trial, or of the sweep that it first ran for."""
+        sweep = self.trial()["descriptive"].get("first_sweep", "SWEEP")
+        name = self.trial_id[:12] if verb == "explain" else sweep
+        return shlex.join(["scalevec", verb, name, "--runs", str(self.path.parents[2])])

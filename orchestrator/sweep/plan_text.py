@@ -163,7 +163,7 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: boo
     lines = [
         f"{counted(len(trials), 'trial')}, {len(trials) - len(left)} of them done; {flops:.3g} FLOPs "
         f"and {time}",
-        f"disk: {megabytes:,.1f} MB of results in {files:,} files and folders with keep: {run.sweep.keep}",
+        f"disk: {megabytes:,.1f} MB of results in {files:,} files and folders with keep: {_kept(run)}",
         _corpus(run.corpus_facts, most),
     ]
     lines += [text for text in (savings_text(trials), warmup_hint(run.cells)) if text]
@@ -207,6 +207,14 @@ def _rates(left: Sequence[Row]) -> Iterator[str]:
         elif any(row["device"] == "cpu" for row in rows):
             rate = f"{ASSUMED_FLOPS_PER_S['cpu']:.2g} FLOPs per second"
             yield f"times are reckoned at {rate}, assumed (scalevec benchmark measures this machine)"
+
+
+def _kept(run: "SweepRun") -> str:
+    """What is kept of checkpoints, by rung where rungs differ."""
+    by_rung = {cell.rung: run.sweep.keep_for(cell.rung) for cell in run.cells}
+    if len(set(by_rung.values())) == 1:
+        return next(iter(by_rung.values()))
+    return ", ".join(f"{kept} at {rung}" for rung, kept in by_rung.items() if kept != "none")
 
 
 def _corpus(facts: "CorpusFacts", most_epochs: float) -> str:

@@ -294,7 +294,7 @@ class SweepRun:
             processes=request.world_size,
             shard=request.shard,
             checkpoint_s=resources.checkpoint_s,
-            keep=self.sweep.keep,
+            keep=self.sweep.keep_for(rung),
             **self._measured(),
         )
         return replace(options, recompute=self._recompute(rung, options))

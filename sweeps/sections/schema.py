@@ -67,6 +67,9 @@ def _whole_devices(value: float) -> float:
     return value
 
 
+Keep = Literal["none", "weights", "all"]
+
+
 class Resources(Given):
     """What one trial of a rung needs from the machine."""
 
@@ -94,6 +97,8 @@ class Resources(Given):
     ``auto`` takes blocks where a trial of the rung would not fit on its device otherwise."""
     checkpoint_s: Positive = 180.0
     """Seconds between two checkpoints."""
+    keep: Keep | None = None
+    """What is kept of a completed trial's checkpoints; as the sweep's own ``keep`` where it is not given."""
 
     @model_serializer(mode="wrap")
     def _only_given(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -197,7 +202,7 @@ class Sweep(Section):
     """What a trial needs from the machine, by rung, with ``default`` for all rungs."""
     max_gpu_hours: Annotated[Number, Field(ge=0)] | None = None
     """Limit on the plan's GPU hours; a plan beyond it is refused before anything is submitted."""
-    keep: Literal["none", "weights", "all"] = "none"
+    keep: Keep = "none"
     """What is kept of a completed trial's checkpoints."""
     simulate: Simulate = Simulate()
     """What ``--executor simulate`` plants in place of training."""
@@ -245,6 +250,10 @@ class Sweep(Section):
         sections = [self.resources[key] for key in ("default", rung) if key in self.resources]
         merged = {name: value for section in sections for name, value in section.given().items()}
         return Resources(**merged)
+
+    def keep_for(self, rung: str) -> str:
+        """What is kept of the checkpoints of a completed trial of ``rung``."""
+        return self.resources_for(rung).keep or self.keep
 
     def simulation(self) -> dict[str, Any]:
         """The section ``simulate`` as plain data; a best rate that is missing is the middle of the grid."""

@@ -31,6 +31,15 @@ def test_the_demo_is_the_one_that_was_measured(sweep: Any, corpus: CorpusFacts) 
     assert {tuple(cell.tune_grid["learning_rate"]) for cell in cells} == {(0.008, 0.02, 0.05)}
 
 
+def test_the_demo_keeps_the_models_of_its_largest_size_and_trains_the_same_trials(
+    sweep: Any, corpus: CorpusFacts, changed: Callable[[str, str], str]
+) -> None:
+    assert [sweep.keep_for(rung.name) for rung in sweep.ladder] == ["none", "none", "none", "weights"]
+    without = sweeps.loads(changed("tiny-150k: {keep: weights}", "tiny-150k: {cpus: 1}"))
+    assert without.keep_for("tiny-150k") == "none"
+    assert expand(without, corpus) == expand(sweep, corpus)
+
+
 def test_the_demo_has_no_arms_that_are_identical(sweep: Any, corpus: CorpusFacts) -> None:
     assert sweeps.identical_arms(expand(sweep, corpus)) == []
 

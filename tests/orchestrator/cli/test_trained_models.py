@@ -120,16 +120,39 @@ def test_weights_that_were_not_kept_are_named_with_what_to_do(runs, trials, comm
     shutil.rmtree(runs.trial(trials[0]).checkpoints_path)
     refused = command("export", trials[0][:8], "-o", tmp_path / "out")
     assert refused.code == 2
-    assert "write keep: weights in the sweep file, remove" in refused.err
+    assert "write keep: weights in the sweep file, then: rm -r " in refused.err
+    assert "&& scalevec run kept --runs runs" in refused.err
     assert not (tmp_path / "out").exists()
 
 
-def test_a_trial_that_diverged_has_no_model(runs, trials, command, tmp_path):
+def test_a_trial_that_diverged_has_no_model_and_the_line_shows_where_it_did(runs, trials, command, tmp_path):
     directory = runs.trial(trials[0])
     result = json.loads(directory.result_path.read_text()) | {"status": "diverged"}
     directory.result_path.write_text(json.dumps(result))
     refused = command("export", trials[0][:8], "-o", tmp_path / "out")
-    assert (refused.code, "is diverged; only a completed trial has a model" in refused.err) == (2, True)
+    assert refused.code == 2
+    assert f"a completed trial has a model; to see where: scalevec explain {trials[0][:12]}" in refused.err
+
+
+def test_a_trial_that_is_not_completed_is_refused_with_the_line_that_completes_it(
+    runs, trials, command, tmp_path
+):
+    runs.trial(trials[0]).result_path.unlink()
+    runs.trial(trials[0]).append_event("cancelled")
+    refused = command("export", trials[0][:8], "-o", tmp_path / "out")
+    assert refused.code == 2
+    assert "to have one: scalevec run kept --runs runs" in refused.err
+
+
+def test_the_best_kept_model_of_the_largest_size_is_the_one_that_the_demo_names(runs, trials, command):
+    from scalevec.orchestrator.commands.run.demo import kept_model
+
+    losses = {name: runs.trial(name).result()["loss"] for name in trials}
+    assert kept_model("kept", runs.path) == min(losses, key=losses.get)[:12]
+    assert command("generate", kept_model("kept", runs.path), "--prompt", "def main(").code == 0
+    for name in trials:
+        shutil.rmtree(runs.trial(name).checkpoints_path)
+    assert kept_model("kept", runs.path) is None
 
 
 def test_an_export_never_replaces_what_is_there(trials, command, tmp_path):
