@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 HIDDEN = "***"
@@ -13,14 +14,16 @@ _SECRET = re.compile(r"SECRET|PASSW|CREDENTIAL|(KEY|TOKEN|PASS)$")
 
 def masked(text: str, variables: Mapping[str, str] | None = None) -> str:
     """``text`` without the values of variables that are named like keys, tokens, secrets and passwords."""
-    values = [
-        value
-        for name, value in (os.environ if variables is None else variables).items()
-        if len(value) >= SHORTEST and _SECRET.search(name.upper())
-    ]
+    named = (os.environ if variables is None else variables).items()
+    values = [value for name, value in named if _is_secret(name) and len(value) >= SHORTEST]
     for value in sorted(values, key=len, reverse=True):
         text = text.replace(value, HIDDEN)
     return text
+
+
+@cache
+def _is_secret(name: str) -> bool:
+    return _SECRET.search(name.upper()) is not None
 
 
 def masked_values(record: Any) -> Any:

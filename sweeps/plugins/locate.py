@@ -19,7 +19,7 @@ from scalevec.model.fields import PluginSource
 GROUP = "scalevec.plugins"
 """Entry points of this group give an installed plugin's module a name that ``plugins:`` may use."""
 MANIFEST, FOLDER = "plugins.json", "plugins"
-"""In a snapshot: the modules with their ``code_version``, and their packages."""
+"""In a snapshot: module and ``code_version`` by the names in the sweep file, and the packages."""
 MOST_BYTES = 20_000_000
 _COMPILED = (*importlib.machinery.EXTENSION_SUFFIXES, ".pyc")
 
@@ -32,23 +32,28 @@ class PluginError(ValueError):
 class Plugin:
     """A module, and all files of the package that it belongs to, each by its path from the package's parent.
 
-    parent: the folder that the package lies in.
+    name: what the sweep file calls it. parent: the folder that the package lies in.
     """
 
+    name: str
     module: str
     files: Mapping[str, bytes]
     parent: Path
     code_version: int | None = None
 
     @cached_property
-    def identity(self) -> PluginSource:
-        """What trials that use the plugin hold of it."""
-        if self.code_version is not None:
-            return PluginSource(self.module, f"code_version {self.code_version}")
+    def digest(self) -> str:
+        """SHA-256 of all files."""
         whole = hashlib.sha256()
         for name, content in sorted(self.files.items()):
             whole.update(f"{name}\0{len(content)}\0".encode() + content)
-        return PluginSource(self.module, whole.hexdigest())
+        return whole.hexdigest()
+
+    @property
+    def identity(self) -> PluginSource:
+        """What trials that use the plugin hold of it."""
+        version = self.code_version
+        return PluginSource(self.module, self.digest if version is None else f"code_version {version}")
 
     @property
     def text(self) -> str:
@@ -62,16 +67,16 @@ def find(name: str, folder: Path, code_version: int | None = None) -> Plugin:
     Raises:
         PluginError: It is not there, lies outside of the folder, is compiled, or is no text.
     """
-    module, parent = _place_of(name, folder.resolve())
+    folder = folder.resolve()
+    module, parent = _place_of(name, folder)
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top == "scalevec":
         raise PluginError(f"{name}: the name of a module of Python or scalevec; give yours another name")
-    files = dict(_files_of(name, parent, top))
+    files = dict(_files_of(name, parent, top, folder))
     if sum(map(len, files.values())) > MOST_BYTES:
         raise PluginError(f"{name}: {parent / top} has more than {MOST_BYTES:,} bytes; keep data elsewhere")
-    plugin = Plugin(module, files, parent, code_version)
     _file_of(module, files)
-    return plugin
+    return Plugin(name, module, files, parent, code_version)
 
 
 def entry_points() -> dict[str, str]:
@@ -88,10 +93,14 @@ def sent_folder() -> Path | None:
 def sent_plugins() -> list[Plugin]:
     """The plugins of the snapshot that this process runs from."""
     folder = sent_folder()
-    if folder is None or not (manifest := folder.with_name(MANIFEST)).is_file():
-        return []
-    listed = json.loads(manifest.read_bytes())
-    return [find(module, folder, version) for module, version in listed.items()]
+    return [find(name, folder, entry[1]) for name, entry in _sent().items()] if folder else []
+
+
+def _sent() -> dict[str, tuple[str, int | None]]:
+    """Module and ``code_version`` of what was sent, by the names in the sweep file."""
+    folder = sent_folder()
+    manifest = folder.with_name(MANIFEST) if folder else None
+    return json.loads(manifest.read_bytes()) if manifest and manifest.is_file() else {}
 
 
 def snapshot_files(plugins: list[Plugin]) -> dict[str, bytes]:
@@ -99,18 +108,18 @@ def snapshot_files(plugins: list[Plugin]) -> dict[str, bytes]:
     if not plugins:
         return {}
     files = {f"{FOLDER}/{name}": content for plugin in plugins for name, content in plugin.files.items()}
-    listed = {plugin.module: plugin.code_version for plugin in plugins}
+    listed = {plugin.name: (plugin.module, plugin.code_version) for plugin in plugins}
     return {MANIFEST: json.dumps(listed, sort_keys=True).encode(), **files}
 
 
 def _place_of(name: str, folder: Path) -> tuple[str, Path]:
     """The module that ``name`` stands for, and the folder in which its package lies."""
-    top = name.partition(".")[0]
     sent = sent_folder()
-    for parent in (sent, folder):
-        if parent is not None and ((parent / top).is_dir() or (parent / f"{top}.py").is_file()):
-            _require_inside(name, parent, top)
-            return name, parent
+    if sent and name in _sent():
+        return _sent()[name][0], sent
+    top = name.partition(".")[0]
+    if (folder / top).is_dir() or (folder / f"{top}.py").is_file():
+        return name, folder
     points = entry_points()
     module = points.get(name, name)
     top = module.partition(".")[0]
@@ -131,25 +140,17 @@ def _place_of(name: str, folder: Path) -> tuple[str, Path]:
     return module, path.parent.parent if path.name == "__init__.py" else path.parent
 
 
-def _require_inside(name: str, parent: Path, top: str) -> None:
-    for path in (parent / top, parent / f"{top}.py"):
-        if path.exists() and not path.resolve().is_relative_to(parent.resolve()):
-            raise PluginError(
-                f"{name}: {path} leads out of the sweep's folder, to {path.resolve()}; copy it, or install it"
-            )
-
-
-def _files_of(name: str, parent: Path, top: str) -> Iterator[tuple[str, bytes]]:
+def _files_of(name: str, parent: Path, top: str, folder: Path) -> Iterator[tuple[str, bytes]]:
     """The files of the package or module ``top``; not what Python or an editor leaves among them."""
     root = parent / top
     single = root.with_name(f"{top}.py")
-    paths = sorted(root.rglob("*")) if root.is_dir() else [single] if single.is_file() else []
-    for path in paths:
+    for path in sorted(root.rglob("*")) if root.is_dir() else [single] if single.is_file() else []:
         inner = path.relative_to(parent)
         if path.is_dir() or any(part.startswith(".") or part == "__pycache__" for part in inner.parts):
             continue
-        if not path.resolve().is_relative_to(root.resolve() if root.is_dir() else parent.resolve()):
-            raise PluginError(f"{name}: {path} leads out of the plugin's folder, to {path.resolve()}")
+        if parent == folder and not path.resolve().is_relative_to(folder):
+            message = f"{path} leads out of the sweep's folder, to {path.resolve()}; copy it, or install it"
+            raise PluginError(f"{name}: {message}")
         if path.name.endswith(_COMPILED):
             raise PluginError(
                 f"{name}: {path} is compiled, and a plugin is source that can be read, hashed and copied; "

@@ -13,6 +13,7 @@ from scalevec.model.trunks import trunk_id
 from scalevec.orchestrator.worker.plugins import load_plugins
 from scalevec.orchestrator.worker.ranks import Ranks
 from scalevec.results.run_directory import RunDirectory, trunk_path
+from scalevec.sweeps.plugins.locate import sent_plugins
 
 
 class AttemptTrainer(Protocol):
@@ -49,8 +50,9 @@ class OwnLoop:
         return newest_step(self.directory.checkpoints_path)
 
     def origin(self) -> dict[str, Any]:
-        """Nothing: all code is ours."""
-        return {}
+        """The digests of the plugins that were sent along."""
+        plugins = {plugin.module: plugin.digest for plugin in sent_plugins()}
+        return {"plugins": plugins} if plugins else {}
 
     def train(self, ranks: Ranks, recorder: Recorder) -> dict[str, Any]:
         """Train to the end, at each rank of the trial."""

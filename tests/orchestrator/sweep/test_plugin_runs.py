@@ -83,6 +83,10 @@ def test_an_installed_plugin_is_run_from_its_copy_and_what_it_prints_is_masked(f
     logs = "".join(path.read_text() for path in folder.glob("runs/trials/*/*/log.txt"))
     assert "key ***" in logs
     assert "hunter2" not in logs
+    [[attempt], _] = [
+        json.loads(path.read_text()) for path in folder.glob("runs/trials/*/*/environment.json")
+    ]
+    assert len(attempt["plugins"]["mylab.arms"]) == 64
     [copy] = folder.glob("runs/snapshots/*/*/plugins/mylab/arms.py")
     assert copy.read_text() == noisy
 

@@ -1,6 +1,7 @@
 """A sweep with a plugin is read, checked and given its identity without running a line of the plugin."""
 
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,8 @@ from scalevec import sweeps
 from scalevec.model.identity import semantic_fields, trial_from_fields, trial_id
 from scalevec.sweeps.expansion.expand import expand
 from scalevec.sweeps.expansion.trials import CorpusFacts
+from scalevec.sweeps.plugins import locate
+from scalevec.sweeps.plugins.locate import find, snapshot_files
 
 FACTS = CorpusFacts("ab" * 32, 257, 10**6)
 
@@ -220,3 +223,16 @@ def test_arithmetic_that_does_not_start_at_one_is_refused(monkeypatch):
     monkeypatch.setitem(scale_vectors.ARITHMETIC, "sum", entry)
     with pytest.raises(ConfigurationError, match="1 where it starts"):
         scale_vectors.ScaleVector(4, "sum", "input")
+
+
+def test_what_was_sent_stands_before_what_lies_beside_the_sweep_by_the_name_in_its_file(folder, monkeypatch):
+    plugin = replace(find("mylab.arms", folder), name="my-arms", code_version=3)
+    root = folder / "snapshot"
+    for name, content in snapshot_files([plugin]).items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+    (folder / "mylab" / "arms.py").write_text("# an edit\n")
+    monkeypatch.setattr(locate, "sent_folder", lambda: root / "plugins")
+    [sent] = locate.sent_plugins()
+    assert (sent.digest, sent.identity) == (plugin.digest, plugin.identity)
+    assert find("my-arms", folder).digest == plugin.digest
