@@ -50,7 +50,9 @@ def project_files() -> set[str]:
 def test_the_wheel_holds_every_file_of_the_packages_and_its_only_name_is_scalevec(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert names == project_files() | {"scalevec/__init__.py", "scalevec/py.typed"}
+    assert names == project_files() | {
+        f"scalevec/{name}" for name in ("__init__.py", "plugins.py", "py.typed")
+    }
     assert {"scalevec/sweeps/paper/main.yaml", "scalevec/sweeps/small/main.yaml"} <= names
 
 
