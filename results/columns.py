@@ -35,6 +35,8 @@ COLUMNS: dict[str, str] = {
     "peak_memory_bytes": "Int64",
     **dict.fromkeys(ENVIRONMENT_COLUMNS, "str"),
 }
+OWN_FIELD = "field_"
+"""Prefix of columns with a foreign trainer's own fields, in which a pair may differ."""
 _SEMANTIC_PATHS: dict[str, tuple[str, ...]] = {
     "n_tokens": ("tokens",),
     "seed": ("seed",),
@@ -60,7 +62,11 @@ _ABOVE_ZERO = ("n_params", "n_tokens", "flops", "loss")
 
 def semantic_columns(semantic: Mapping[str, Any]) -> dict[str, Any]:
     """The columns that a trial's semantic fields hold; None where they do not."""
-    return {name: _at(semantic, path) for name, path in _SEMANTIC_PATHS.items()}
+    columns = {name: _at(semantic, path) for name, path in _SEMANTIC_PATHS.items()}
+    if not isinstance(values := semantic.get("values"), dict):
+        return columns
+    named = {**values, "matrix_decay": values.get("weight_decay")}  # of a foreign trainer
+    return {name: named.get(name) if column is None else column for name, column in columns.items()}
 
 
 def _at(value: Any, path: tuple[str, ...]) -> Any:

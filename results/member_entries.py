@@ -37,6 +37,7 @@ def _problem(path: Path, entry: Any) -> str:
     try:
         checked_columns(path, entry)
         _check_setting(path, entry.get("setting", {}))
+        _check_setting(path, entry.get("fields", {}))
     except CorruptRecordError as error:
         return error.problem
     return ""
@@ -60,7 +61,7 @@ def _are_whole(path: Path, entries: Sequence[Any]) -> bool:
             return False
     if not (all(map(is_trial_id, columns.pop("trial_id"))) and set(columns["stage"]) <= set(STAGES)):
         return False
-    settings = columns.pop("setting", [])
+    settings = [*columns.pop("setting", []), *columns.pop("fields", [])]
     if not set(map(type, settings)) <= {dict}:
         return False
     try:

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 import pandas as pd
 
-from scalevec.results.columns import COLUMNS, semantic_columns
+from scalevec.results.columns import COLUMNS, OWN_FIELD, semantic_columns
 
 Format = Literal["csv", "parquet", "json"]
 FORMATS: tuple[str, ...] = ("csv", "parquet", "json")
@@ -32,6 +32,7 @@ def tidy_table(rows: Iterable[dict[str, Any]], members: list[dict[str, Any]], sw
     ``loss`` is there for completed trials only. Sorted by ``_ORDER``.
     """
     by_id = {row["trial_id"]: row for row in rows}
+    members = [_with_own_fields(member) for member in members]
     settings = sorted({name for member in members for name in member.get("setting", {})} - COLUMNS.keys())
     table = [_tidy_row(by_id.get(member["trial_id"], {}), member, sweep, settings) for member in members]
     table.sort(key=lambda row: [_sortable(row[name]) for name in (*_ORDER, *settings)])
@@ -39,6 +40,14 @@ def tidy_table(rows: Iterable[dict[str, Any]], members: list[dict[str, Any]], sw
     return pd.DataFrame(
         {name: pd.Series([row[name] for row in table], dtype=dtype) for name, dtype in dtypes.items()}
     )
+
+
+def _with_own_fields(member: dict[str, Any]) -> dict[str, Any]:
+    """``member`` with a foreign trainer's fields in its setting, but for those that have a column."""
+    setting, fields = member.get("setting", {}), member.get("fields", {})
+    known = {**COLUMNS, **setting}
+    further = {OWN_FIELD + name: value for name, value in fields.items() if name not in known}
+    return {**member, "setting": {**setting, **further}} if further else member
 
 
 def _tidy_row(row: dict[str, Any], member: dict[str, Any], sweep: str, settings: list[str]) -> dict[str, Any]:

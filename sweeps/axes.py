@@ -28,9 +28,12 @@ def axis_of(field: str, grid: Sequence[float]) -> str:
     return LINEAR if 0 in grid else LOG
 
 
-def is_whole(field: str) -> bool:
-    """Whether ``field`` is a whole number: it is chosen among the values that were tried."""
-    return FIELD_TYPES[field] is int
+def is_whole(field: str, grid: Sequence[float]) -> bool:
+    """Whether ``field`` is a whole number: it is chosen among the values that were tried, its ``grid``.
+
+    A foreign trainer's own field is one where the grid holds whole numbers as such.
+    """
+    return FIELD_TYPES.get(field) is int or any(type(value) is int for value in grid)
 
 
 def position_on(axis: str, value: float) -> float:
@@ -74,6 +77,6 @@ def beyond(field: str, grid: Sequence[float], edge: float) -> float | None:
         value = float(f"{value:.12g}")
     if field in SHARES:
         value = min(value, 1.0)
-    if is_whole(field):
+    if is_whole(field, grid):
         value = float(round(value))
     return None if value == edge else value

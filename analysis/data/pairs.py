@@ -30,8 +30,8 @@ CELL_COLUMNS = ("rung", "n_tokens", "optimizer", "schedule", "corpus", "architec
 """With the further setting columns these name a cell; with the seed, a pair."""
 GRID_COLUMNS = ("learning_rate", "precision")
 """Columns of every row that a sweep may also run as a grid; then a pair agrees in them too."""
-VECTOR_NORMS = "vector_rms_"
-"""Columns with this prefix hold the root mean square of the scale vectors of one kind at the end of a run."""
+VECTOR_NORMS, OWN_FIELD = "vector_rms_", "field_"
+"""Columns with these prefixes hold root mean squares of scale vectors, and fields of a foreign trainer."""
 # The columns of a tidy row of a sweep; any other column of such a row is a field of the sweep's grid.
 # fmt: off
 _SWEEP_COLUMNS = frozenset((
@@ -84,7 +84,7 @@ def setting_columns(table: pd.DataFrame, settings: Sequence[str] | None) -> list
     return [
         name
         for name in table.columns
-        if of_a_sweep and name not in _SWEEP_COLUMNS and not name.startswith(VECTOR_NORMS)
+        if of_a_sweep and name not in _SWEEP_COLUMNS and not name.startswith((VECTOR_NORMS, OWN_FIELD))
     ]
 
 

@@ -10,7 +10,7 @@ from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.sources.imported_sweeps import read_imported
 from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sources.sources import Source
-from scalevec.results.columns import COLUMNS
+from scalevec.results.columns import COLUMNS, OWN_FIELD
 from scalevec.results.run_directory import STATES, RunDirectory
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ def measured(source: Source, runs_dir: Path) -> "pd.DataFrame":
 
     if source.folder is None:
         raise InvalidInputError(f"{source.name} is a table; measurements are read from the runs of a sweep")
-    settings = [name for name in source.rows.columns if name not in COLUMNS]
+    settings = [
+        name for name in source.rows.columns if name not in COLUMNS and not name.startswith(OWN_FIELD)
+    ]
     rows = [
         {**names, **value}
         for names, metrics in _compared_metrics(source, runs_dir, (*_OF_TRIAL, *settings), ("completed",))

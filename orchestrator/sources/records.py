@@ -43,7 +43,8 @@ def tuning_choices(folder: SweepFolder) -> list[Record]:
     from scalevec.orchestrator.tuning import choices
 
     def read() -> list[Record]:
-        content = choices.to_json(choices.from_json(folder.tuning()))["choices"]
+        tuned = (folder.resolved() or {}).get("tune")
+        content = choices.to_json(choices.from_json(folder.tuning(), tuned or ()))["choices"]
         return list(content)
 
     return readable(read, [], f"the choices of sweep {folder.name} are left out")

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from scalevec.sweeps.sections.corpus import CorpusSection
     from scalevec.sweeps.sections.schema import Sweep
 
+NO_CORPUS = CorpusFacts("", 2, ENDLESS)
+"""A foreign trainer's: its text is its own affair."""
 RECORDS = ("jsonl", "parquet")
 NOT_PREPARED = "not prepared"
 """The fingerprint of a corpus that nobody has looked at."""
@@ -64,6 +66,8 @@ def _sample_bytes(section: "CorpusSection") -> int:
 
 def unprepared_facts(sweep: "Sweep") -> CorpusFacts:
     """Return the facts of a corpus not looked at: the vocabulary that the file says, and no end."""
+    if sweep.trainer is not None:
+        return NO_CORPUS
     return CorpusFacts(NOT_PREPARED, sweep.corpus.vocabulary, ENDLESS)
 
 
@@ -72,6 +76,8 @@ def known_facts(sweep: "Sweep", runs_dir: Path, say: Callable[[str], None]) -> C
 
     Writes nothing. Text is read only where some corpus is prepared and the files have changed since.
     """
+    if sweep.trainer is not None:
+        return NO_CORPUS
     config, corpora = configuration(sweep), runs_dir / "corpora"
     if any(corpora.glob("*/corpus.json")):
         name = fingerprint(config, say, corpora)
@@ -82,6 +88,8 @@ def known_facts(sweep: "Sweep", runs_dir: Path, say: Callable[[str], None]) -> C
 
 def prepared_facts(sweep: "Sweep", runs_dir: Path, say: Callable[[str], None]) -> CorpusFacts:
     """Return the facts of the corpus; it is prepared under RUNS_DIR if it is not there yet."""
+    if sweep.trainer is not None:
+        return NO_CORPUS
     return _facts(prepare(configuration(sweep), runs_dir / "corpora", say))
 
 

@@ -5,11 +5,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from scalevec.orchestrator.costs.estimates import UNKNOWN_TIME
 from scalevec.orchestrator.costs.rates import ASSUMED_FLOPS_PER_S, H100_SHARE, MEASURED
 from scalevec.orchestrator.costs.trunk_savings import DONE, savings_text, warmup_hint
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.progress import counted, duration
 from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
+from scalevec.orchestrator.sweep.foreign_plan import UNKNOWN_COLUMNS, foreign_lines
 from scalevec.orchestrator.sweep.plan_jobs import (
     QueuedRung,
     jobs_table,
@@ -53,7 +55,8 @@ def plan_text(
     """
     ordered = sorted(trials, key=_turn)
     groups = [[row] for row in ordered] if every_trial else _grouped(ordered)
-    unknown = ("epochs",) if run.corpus_facts.fingerprint == NOT_PREPARED else ()
+    not_prepared = ("epochs",) if run.corpus_facts.fingerprint == NOT_PREPARED else ()
+    unknown = not_prepared if run.sweep.trainer is None else UNKNOWN_COLUMNS
     lines = [*_table(groups, width, unknown), *_summary(run, trials, jobs, in_queue=in_queue)]
     if len(run.sweep.arms) > 1:
         lines += detectable(run, trials, noise).split("\n")
@@ -152,8 +155,10 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: boo
     seconds = sum(row["seconds"] - row["seconds_from_trunk"] for row in left)
     megabytes = sum(row["disk_bytes"] for row in trials) / 1e6
     files = sum(row["disk_files"] for row in trials)
-    most = max((row["epochs"] for row in trials), default=0.0)
+    most = max((row["epochs"] or 0.0 for row in trials), default=0.0)
     time = f"about {duration(seconds / jobs)} left with {jobs} at a time (an estimate; a run corrects it)"
+    if any(row["rate"] == UNKNOWN_TIME for row in left):
+        time = "an unknown time left"
     if in_queue:
         at_a_time = counted(most_at_a_time(queued), "job")
         time = (
@@ -164,13 +169,13 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: boo
         f"{counted(len(trials), 'trial')}, {len(trials) - len(left)} of them done; {flops:.3g} FLOPs "
         f"and {time}",
         f"disk: {megabytes:,.1f} MB of results in {files:,} files and folders with keep: {_kept(run)}",
-        _corpus(run.corpus_facts, most),
+        *(_corpus(run.corpus_facts, most) if run.sweep.trainer is None else foreign_lines(run, left)),
     ]
     lines += [text for text in (savings_text(trials), warmup_hint(run.cells)) if text]
     if hours := gpu_hours(trials):
         lines.append(f"{_gpu_hours(hours, left)}{_beyond(hours, run.max_gpu_hours)}")
-        lines.append(_days(hours, left))
-    lines += _rates(left)
+        lines += [_days(hours, left)] if run.sweep.trainer is None else []
+    lines += _rates(left) if run.sweep.trainer is None else ()
     lines += _asked_for(run)
     lines += _jobs(queued)
     lines += _recomputing(left)
@@ -217,10 +222,11 @@ def _kept(run: "SweepRun") -> str:
     return ", ".join(f"{kept} at {rung}" for rung, kept in by_rung.items() if kept != "none")
 
 
-def _corpus(facts: "CorpusFacts", most_epochs: float) -> str:
+def _corpus(facts: "CorpusFacts", most_epochs: float) -> Iterator[str]:
     if facts.fingerprint == NOT_PREPARED:
-        return "corpus not prepared: epochs and trial ids are unknown"
-    return (
+        yield "corpus not prepared: epochs and trial ids are unknown"
+        return
+    yield (
         f"corpus {facts.fingerprint[:12]}: {facts.training_tokens:,} training tokens, "
         f"at most {most_epochs:.2f} epochs"
     )

@@ -31,7 +31,8 @@ from scalevec.results.trial_state import ASKED_AGAIN, calling_off
 from scalevec.sweeps import Cell, CorpusFacts, identical_arms
 from scalevec.sweeps.expansion.expand import expand
 from scalevec.sweeps.plugins.registered import kept
-from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate, semantic_fields, trial_id
+from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate, ours, semantic_fields, trial_id
+from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 
 if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep
@@ -82,6 +83,7 @@ class Member:
             **({} if planned_s is None else {"planned_s": planned_s}),
             **{key: value for key, value in self.cell.setting.items() if key in of_row},
             "setting": {key: value for key, value in self.cell.setting.items() if key not in of_row},
+            **({"fields": self.trial.fields} if isinstance(self.trial, ForeignTrial) else {}),
         }
 
 
@@ -125,16 +127,16 @@ class SweepRun:
         """Raise ``InvalidInputError`` where the processes of a trial cannot share out its batches."""
         for rung in dict.fromkeys(cell.rung for cell in self.cells):
             options = self.options(rung)
-            for cell in self.cells if options.processes > 1 else ():
+            for cell in self.cells if options.processes > 1 and self.sweep.trainer is None else ():
                 if cell.rung == rung:
                     try:
-                        require_whole_parts(cell.trial(cell.seeds[0]), options)
+                        require_whole_parts(ours(cell.trial(cell.seeds[0])), options)
                     except ConfigurationError as error:
                         raise InvalidInputError(f"{rung}: {error}{_WHENCE}") from None
 
     def _frozen(self, *, only_plan: bool) -> list[choices.Choice]:
         try:
-            return choices.from_json(self.folder.tuning())
+            return choices.from_json(self.folder.tuning(), _fields_of(self.sweep))
         except (CorruptRecordError, InvalidInputError) as error:
             if only_plan:
                 self.progress.message(f"warning: {error}; this plan is one before tuning")
@@ -231,6 +233,7 @@ class SweepRun:
         row = member.to_json(self.id_of(member.trial))
         return {
             **row.pop("setting"),
+            **row.pop("fields", {}),
             **row,
         }
 
@@ -283,6 +286,8 @@ class SweepRun:
         if result is None:
             raise RuntimeError(f"trial {self.id_of(trial)} has no result")
         loss = result["loss_validation"]
+        if loss is None and self.sweep.trainer is not None:  # which may have one text for both
+            loss = result["loss"]
         return float("inf") if loss is None else float(loss)
 
     def options(self, rung: str) -> RunOptions:
@@ -301,10 +306,10 @@ class SweepRun:
 
     def _recompute(self, rung: str, options: RunOptions) -> str:
         asked = self.sweep.resources_for(rung).recompute
-        if asked != "auto":
-            return asked
+        if asked != "auto" or self.sweep.trainer is not None:
+            return "none" if asked == "auto" else asked
         if rung not in self._recomputed:
-            trials = [cell.template for cell in self.cells if cell.rung == rung]
+            trials = [ours(cell.template) for cell in self.cells if cell.rung == rung]
             self._recomputed[rung] = recompute_for(trials, options, self.room(rung))
         return self._recomputed[rung]
 
@@ -334,6 +339,7 @@ class SweepRun:
             member.cell.rung,
             self.request(member.cell.rung),
             self.profile.interpreter(member.cell.rung),
+            self.sweep.trainer.protocol(self.sweep.source.folder) if self.sweep.trainer else None,
         )
 
     @cached_property
@@ -369,6 +375,10 @@ class SweepRun:
             "first_label": self.label(member),
             **descriptive_of(self, member.trial),
         }
+
+
+def _fields_of(sweep: "Sweep") -> list[str]:
+    return list(sweep.tune.grids) if sweep.tune is not None and sweep.trainer is not None else []
 
 
 def _checked_arms(sweep: "Sweep") -> list[str]:

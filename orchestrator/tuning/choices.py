@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from scalevec.sweeps.axes import (
 )
 from scalevec.sweeps.fields import FIELD_TYPES, place_of
 from scalevec.sweeps.trainers.any_trial import semantic_fields
+from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 
 TUNING_VERSION = 1
 CHECKED_VALUES = 3
@@ -116,8 +117,8 @@ def to_json(choices: Sequence[Choice]) -> dict[str, Any]:
     return {"version": TUNING_VERSION, "choices": [asdict(choice) for choice in choices]}
 
 
-def from_json(content: Mapping[str, Any] | None) -> list[Choice]:
-    """Return the choices in tuning.json (None: not written yet).
+def from_json(content: Mapping[str, Any] | None, trainer_fields: Collection[str] = ()) -> list[Choice]:
+    """Return the choices in tuning.json (None: not written yet); ``trainer_fields`` may be tuned too.
 
     Raises ``InvalidInputError`` for another version, and for a choice that tuning cannot have made.
     """
@@ -129,7 +130,7 @@ def from_json(content: Mapping[str, Any] | None) -> list[Choice]:
         )
     choices = _parsed(content.get("choices"))
     for number, choice in enumerate(choices):
-        if problem := _problem(choice):
+        if problem := _problem(choice, trainer_fields):
             raise InvalidInputError(f"tuning.json: choices.{number}: {problem}")
     return choices
 
@@ -146,9 +147,9 @@ def _parsed(choices: Any) -> list[Choice]:
         raise InvalidInputError(f"tuning.json: {where}: {first['msg']}") from None
 
 
-def _problem(choice: Choice) -> str:
+def _problem(choice: Choice, trainer_fields: Collection[str]) -> str:
     """What is wrong with the numbers of a choice; empty where nothing is."""
-    if choice.field not in FIELD_TYPES:
+    if choice.field not in FIELD_TYPES and choice.field not in trainer_fields:
         return f"field is {choice.field!r:.80}, which no trial has"
     if choice.axis not in (LOG, LOG_ONE_MINUS, LINEAR):
         return f"axis is {choice.axis!r:.80}"
@@ -170,7 +171,10 @@ def _problem(choice: Choice) -> str:
 def choice_key(cell: Cell) -> str:
     """Return the digest of the trial of ``cell`` with the tuned fields, the seed and its stream left open."""
     semantic = semantic_fields(cell.template)
-    for path in ("seed", "stream", *map(place_of, cell.tune_grid)):
+    places: Iterable[str] = map(place_of, cell.tune_grid)
+    if isinstance(cell.template, ForeignTrial):
+        places = (f"values.{field}" for field in cell.tune_grid)
+    for path in ("seed", "stream", *places):
         *groups, name = path.split(".")
         part = semantic
         for group in groups:
@@ -195,9 +199,9 @@ def vertex(values: Sequence[float], losses: Sequence[float], axis: str = LOG) ->
     return value_at(axis, (low + middle) / 2 - falling / (2 * curvature))
 
 
-def settled(field: str, axis: str, value: float, grid: Sequence[float]) -> float:
-    """Return ``value`` rounded; for a whole number, the nearest value of ``grid``."""
-    if is_whole(field):
+def settled(field: str, axis: str, value: float, grid: Sequence[float], *, whole: bool) -> float:
+    """Return ``value`` rounded; for a ``whole`` number, the nearest value of ``grid``."""
+    if whole:
         return min(grid, key=lambda tried: abs(position_on(axis, tried) - position_on(axis, value)))
     return min(rounded(axis, value, grid), 1.0) if field in SHARES else rounded(axis, value, grid)
 
@@ -221,7 +225,11 @@ def carry(cell: Cell, field: str, sources: Sequence[Choice]) -> Choice:
     censored = any(choice.status == "censored" for choice in of_arm)
     tried = sorted({value for choice in of_arm for value in choice.grid})
     return Choice.at(
-        cell, field, axis, settled(field, axis, value, tried), "censored" if censored else "carried"
+        cell,
+        field,
+        axis,
+        settled(field, axis, value, tried, whole=is_whole(field, cell.tune_grid.get(field, ()))),
+        "censored" if censored else "carried",
     )
 
 

@@ -21,9 +21,9 @@ from scalevec.orchestrator.attempts.any_trunk import trunk_id
 from scalevec.orchestrator.tuning import carried_check as carried
 from scalevec.orchestrator.tuning.choices import Choice, carry, choice_key, settled, vertex
 from scalevec.sweeps import Cell
-from scalevec.sweeps.axes import axis_of, beyond
+from scalevec.sweeps.axes import axis_of, beyond, is_whole
 from scalevec.sweeps.budgets import BUDGETS, setting_name
-from scalevec.sweeps.trainers.any_trial import AnyTrial
+from scalevec.sweeps.trainers.any_trial import AnyTrial, ours
 
 Losses = Callable[[AnyTrial], float]
 """The validation loss of a finished trial; infinite where it diverged."""
@@ -53,7 +53,7 @@ Family = tuple[str, str, str, ScheduleConfig]
 def family(cell: Cell) -> Family | None:
     """Return a key that cells share which differ only in budget and could share a trunk; None without one."""
     trunk = trunk_id(cell.template)
-    return None if trunk is None else (cell.arm, cell.rung, trunk, cell.template.schedule)
+    return None if trunk is None else (cell.arm, cell.rung, trunk, ours(cell.template).schedule)
 
 
 def points(grid: Grid) -> list[dict[str, float]]:
@@ -299,7 +299,9 @@ def tuned_choices(group: Group, budgets: Sequence[Cell], losses: Losses) -> Iter
         axis = axis_of(field, values)
         inside = 0 < index < len(values) - 1
         peak = vertex(values[index - 1 : index + 2], line[index - 1 : index + 2], axis) if inside else None
-        chosen = best[field] if peak is None else settled(field, axis, peak, values)
+        chosen = (
+            best[field] if peak is None else settled(field, axis, peak, values, whole=is_whole(field, values))
+        )
         is_bracketed = inside or beyond(field, values, best[field]) is None
         is_tuned = is_bracketed and math.isfinite(line[index])
         for cell in budgets:

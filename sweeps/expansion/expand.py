@@ -9,13 +9,21 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.accounting import count_parameters
-from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shape
+from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shape, Trial
 from scalevec.sweeps.budgets import BUDGETS, setting_name
 from scalevec.sweeps.errors import Path, Problem, SweepError, refused
+from scalevec.sweeps.expansion.foreign import (
+    ForeignBudget,
+    n_params_of,
+    named_files,
+    stream_base_of,
+    trainer_of,
+)
 from scalevec.sweeps.expansion.streams import base_of
-from scalevec.sweeps.expansion.trials import Budget, Cell, CorpusFacts, batch_tokens, build_trial, merged
+from scalevec.sweeps.expansion.trials import Budget, Cell, CorpusFacts, batch_tokens, merged
 from scalevec.sweeps.sections.exclusion import Exclusion
-from scalevec.sweeps.trainers.any_trial import trial_id
+from scalevec.sweeps.trainers.any_trial import AnyTrial, trial_id
+from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 
 if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
     from scalevec.sweeps.sections.rungs import Rung
@@ -54,17 +62,18 @@ def expand(sweep: "Sweep", corpus: CorpusFacts) -> list[Cell]:
     cells: list[Cell] = []
     axes = _axes(sweep)
     arms = [(label, _given(fields, "arms", label)) for label, fields in sweep.arms.items()]
-    base = [_Choice({"sequence_length": sweep.corpus.sequence_length}, {}, {}), _given(sweep.trial, "trial")]
+    base = [_given(sweep.trial, "trial")]
+    if sweep.trainer is None:
+        base.insert(0, _Choice({"sequence_length": sweep.corpus.sequence_length}, {}, {}))
     places = itertools.product(enumerate(sweep.ladder), sweep.budgets)
     for (position, rung), amount in places:
         of_rung = _of_rung(position, rung)
         for point in itertools.product(*axes):
             shared = merged(choice.values for choice in (of_rung, *base, *point))
-            stream_base = base_of(rung.shape, rung.mixture, corpus, shared)
             for arm, fields in arms:
                 choices = [of_rung, *base, *point, fields]
                 try:
-                    cells.append(_cell(sweep, arm, rung, amount, choices, corpus, stream_base))
+                    cells.append(_cell(sweep, arm, rung, amount, choices, corpus, shared))
                 except ConfigurationError as error:
                     problems.add(_problem(sweep, position, choices, error))
     problems |= _tuning_problems(sweep, cells) | _too_small(sweep, cells, corpus)
@@ -133,28 +142,20 @@ def _cell(
     amount: float,
     choices: list[_Choice],
     corpus: CorpusFacts,
-    stream_base: str,
+    shared: dict[str, Any],
 ) -> Cell:
     values = merged(choice.values for choice in choices)
-    n_params = _n_params(rung.shape, rung.mixture, values.get("architecture"))
-    ratio = BUDGETS[sweep.budget_kind](amount, n_params)
-    unit = sweep.tune.batch_unit if sweep.tune is not None else 1
-    if unit > 1:
-        unit = math.lcm(unit, batch_tokens(values))
-    budget = Budget(rung.shape, n_params, ratio, corpus, rung.mixture, unit)
-    template = build_trial(budget, values, 0, stream_base)
-    setting = {
-        "optimizer": template.optimizer.name,
-        "schedule": template.schedule.name,
-        setting_name(sweep.budget_kind): amount,
-    }
+    make = _ours if sweep.trainer is None else _foreign
+    budget, stream_base = make(sweep, rung, amount, values, corpus, shared)
+    template = budget.trial(values, 0, stream_base)
+    setting = {**_recipe(template), setting_name(sweep.budget_kind): amount}
     for choice in choices:
         setting |= choice.setting
     is_tuned = sweep.tune is not None and rung.name in sweep.tuned_rungs
     return Cell(
         arm=arm,
         rung=rung.name,
-        n_params=n_params,
+        n_params=budget.n_params,
         setting=setting,
         template=template,
         seeds=sweep.seeds,
@@ -164,6 +165,54 @@ def _cell(
         values=values,
         stream_base=stream_base,
     )
+
+
+def _ours(
+    sweep: "Sweep",
+    rung: "Rung",
+    amount: float,
+    values: dict[str, Any],
+    corpus: CorpusFacts,
+    shared: dict[str, Any],
+) -> tuple[Budget, str]:
+    """What makes the trials of a cell of our own model, and the base of their streams."""
+    n_params = _n_params(rung.shape, rung.mixture, values.get("architecture"))
+    ratio = BUDGETS[sweep.budget_kind](amount, n_params)
+    budget = Budget(rung.shape, n_params, ratio, corpus, rung.mixture, _unit(sweep, values))
+    return budget, base_of(rung.shape, rung.mixture, corpus, shared)
+
+
+def _foreign(
+    sweep: "Sweep",
+    rung: "Rung",
+    amount: float,
+    values: dict[str, Any],
+    corpus: CorpusFacts,
+    shared: dict[str, Any],
+) -> tuple[ForeignBudget, str]:
+    """What makes the trials of a cell of a foreign trainer, and the base of their streams."""
+    assert sweep.trainer is not None
+    section, folder = sweep.trainer, sweep.source.folder
+    n_params = n_params_of(sweep, rung, shared)
+    ratio = BUDGETS[sweep.budget_kind](amount, n_params)
+    first = {name: grid[0] for name, grid in sweep.tune.grids.items()} if sweep.tune is not None else {}
+    trainer, names = trainer_of(section), named_files(section, folder)
+    unit = _unit(sweep, {**first, **values})
+    budget = ForeignBudget(n_params, ratio, unit, trainer, names, folder, first, corpus.fingerprint)
+    return budget, stream_base_of(n_params, shared)
+
+
+def _unit(sweep: "Sweep", values: dict[str, Any]) -> int:
+    """Tokens that a budget comes in: those that all batches to be tried divide; 1 where none is tuned."""
+    unit = sweep.tune.batch_unit if sweep.tune is not None else 1
+    return math.lcm(unit, batch_tokens(values)) if unit > 1 else 1
+
+
+def _recipe(template: AnyTrial) -> dict[str, Any]:
+    """The names of optimizer and schedule, which a foreign trainer has where its own fields say so."""
+    if isinstance(template, ForeignTrial):
+        return {name: value for name, value in template.fields.items() if name in ("optimizer", "schedule")}
+    return {"optimizer": template.optimizer.name, "schedule": template.schedule.name}
 
 
 @lru_cache
@@ -199,6 +248,7 @@ def _after(exclusion: Exclusion, cell: Cell, budget: str) -> Cell:
 _PLACES: dict[str, Path] = {
     "sequence_length": ("corpus", "sequence_length"),
     "vocabulary_size": ("corpus", "tokenizer"),
+    "command": ("trainer", "command"),
 }
 
 
@@ -216,7 +266,8 @@ def _tuning_problems(sweep: "Sweep", cells: list[Cell]) -> set[Problem]:
     """Points of the tuning grid that no trial can have, tried on one cell of every arm and recipe."""
     problems: set[Problem] = set()
     recipes = ("optimizer", "schedule")
-    tuned = {(cell.arm, *(cell.setting[name] for name in recipes)): cell for cell in cells if cell.tune_grid}
+    searched = (cell for cell in cells if cell.tune_grid)
+    tuned = {(cell.arm, *(cell.setting.get(name) for name in recipes)): cell for cell in searched}
     for cell in tuned.values():
         for point in itertools.product(*cell.tune_grid.values()):
             try:
@@ -231,7 +282,8 @@ def _tuning_problems(sweep: "Sweep", cells: list[Cell]) -> set[Problem]:
 
 def _too_small(sweep: "Sweep", cells: list[Cell], corpus: CorpusFacts) -> set[Problem]:
     """A corpus without tokens for one batch; targets are one token further than inputs."""
-    largest = max((cell.template.batch_tokens for cell in cells), default=0)
+    ours = (cell.template for cell in cells if isinstance(cell.template, Trial))
+    largest = max((trial.batch_tokens for trial in ours), default=0)
     if corpus.training_tokens > largest:
         return set()
     message = (

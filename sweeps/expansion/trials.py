@@ -1,9 +1,9 @@
 """A trial from the flat fields of a sweep file; a cell of trials that differ in seed and tuned fields."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 from scalevec.model.config import (
     OPTIMIZERS,
@@ -22,10 +22,10 @@ from scalevec.sweeps.fields import (
     ALL,
     DEFAULT_BATCH_SEQUENCES,
     DEFAULT_WARMUP_FRACTION,
-    FIELD_TYPES,
     TRIAL_FIELDS,
     WARMUP_FRACTION,
 )
+from scalevec.sweeps.trainers.any_trial import AnyTrial
 
 MOST_ROUNDED = 0.05
 """Of a budget, by which it may be changed so that all tuned batches divide it."""
@@ -60,6 +60,17 @@ class Budget:
     experts: Experts | None = None
     unit: int = 1
 
+    def trial(self, values: Mapping[str, Any], seed: int, base: str) -> Trial:
+        """The trial of the flat ``values``. Raises ``ConfigurationError``."""
+        return build_trial(self, values, seed, base)
+
+
+class CellBudget(Protocol):
+    """What makes the trials of a cell: ours, or those of a foreign trainer."""
+
+    def trial(self, values: Mapping[str, Any], seed: int, base: str) -> AnyTrial:
+        """The trial of the flat ``values``. Raises ``ConfigurationError``."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -76,11 +87,11 @@ class Cell:
     rung: str
     n_params: int
     setting: dict[str, Any]
-    template: Trial
+    template: AnyTrial
     seeds: tuple[int, ...]
     tune_seeds: tuple[int, ...]
     tune_grid: dict[str, tuple[Any, ...]]
-    budget: Budget
+    budget: "CellBudget"
     values: Mapping[str, Any]
     """The flat trial fields that the sweep file gives."""
     stream_base: str
@@ -94,17 +105,17 @@ class Cell:
     def _hash(self) -> int:
         return hash((self.arm, self.rung, self.template, self.seeds, self.tune_seeds))
 
-    def trial(self, seed: int, **tuned_fields: Any) -> Trial:
+    def trial(self, seed: int, **tuned_fields: Any) -> AnyTrial:
         """The trial of ``seed`` with ``tuned_fields`` changed. Raises ``ConfigurationError``."""
         if not tuned_fields:
             return replace(self.template, seed=seed, stream=stream(self.stream_base, seed))
-        typed = {name: _number(name, value) for name, value in tuned_fields.items()}
-        return build_trial(self.budget, merged([self.values, typed]), seed, self.stream_base)
+        typed = {name: _number(value, self.tune_grid.get(name, ())) for name, value in tuned_fields.items()}
+        return self.budget.trial(merged([self.values, typed]), seed, self.stream_base)
 
 
-def _number(name: str, value: float) -> float:
+def _number(value: float, grid: Sequence[float]) -> float:
     """``value`` as the field's own kind of number: a NumPy number or a vertex between two integers is not."""
-    return round(value) if FIELD_TYPES[name] is int else float(value)
+    return round(value) if any(type(tried) is int for tried in grid) else float(value)
 
 
 def epochs(trial: Trial, corpus: CorpusFacts) -> float:
@@ -135,7 +146,7 @@ def build_trial(budget: Budget, values: Mapping[str, Any], seed: int, base: str)
     """
     groups = grouped(values)
     batch = batch_tokens(values)
-    tokens = _tokens(budget, batch)
+    tokens = tokens_of(budget.tokens_per_parameter * budget.n_params, batch, budget.unit)
     if "warmup_tokens" not in values:
         groups["schedule"]["warmup_tokens"] = _warmup(values, tokens, batch)
     return Trial(
@@ -185,18 +196,20 @@ def batch_tokens(values: Mapping[str, Any]) -> int:
     return batch
 
 
-def _tokens(budget: Budget, batch: int) -> int:
-    """The budget in whole batches; where batches are tuned, the same for all of them."""
-    wanted = budget.tokens_per_parameter * budget.n_params
-    if budget.unit == 1:
+def tokens_of(wanted: float, batch: int, unit: int) -> int:
+    """The budget in whole batches; where batches are tuned, the same for all of them.
+
+    Raises ``ConfigurationError``.
+    """
+    if unit == 1:
         return whole_batches(wanted, batch, least=1)
-    tokens = whole_batches(wanted, budget.unit)
+    tokens = whole_batches(wanted, unit)
     if abs(tokens - wanted) > MOST_ROUNDED * wanted or tokens % batch:
         raise ConfigurationError(
             "batch_tokens",
             batch,
             f"batches of which a whole number makes up the budget of {wanted:,.0f} tokens "
-            f"(those to be tried have the least common multiple {budget.unit:,})",
+            f"(those to be tried have the least common multiple {unit:,})",
         )
     return tokens
 

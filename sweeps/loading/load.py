@@ -14,8 +14,10 @@ from scalevec.sweeps.fields import WARMUP_FRACTION
 from scalevec.sweeps.loading.checks import problems_of
 from scalevec.sweeps.loading.named_plugins import plugins_of, registered_options
 from scalevec.sweeps.sections.entries import LABEL_PATTERN, Section, ValidatedAs
+from scalevec.sweeps.sections.foreign_sweep import sweep_model
 from scalevec.sweeps.sections.rungs import GENERATED, LISTED
 from scalevec.sweeps.sections.schema import MODULE_PATTERN, NAME_PATTERN, Sweep, sweep_with
+from scalevec.sweeps.sections.trainer import FIELD_PATTERN, FUNCTION_PATTERN
 from scalevec.sweeps.yaml_source import SweepSource
 
 _NO_PLACES = ("[key]", LISTED, GENERATED)
@@ -24,7 +26,11 @@ _NAMED_LISTS: dict[str, tuple[tuple[str, ...], Mapping[str, Any]]] = {
     "schedules": ((*COMMON_OPTIONS["schedule"], WARMUP_FRACTION), SCHEDULES),
 }
 """Lists whose entries have a name that says which further fields they take."""
+_OF_A_TRIAL = ("trial", "ladder", "arms", "grid", "zip", "tune")
+_DECLARE = "; a field of the trainer's own is declared under fields, with its type"
 _PATTERNS = {
+    FIELD_PATTERN: "a letter, then letters, digits or _",
+    FUNCTION_PATTERN: "package.module:function",
     LABEL_PATTERN: "1 to 40 letters, digits or signs of . _ + -",
     NAME_PATTERN: "1 to 80 letters, digits or signs of . _ -",
     MODULE_PATTERN: "the name of a module or an entry point, such as mylab.arms; never a path",
@@ -40,7 +46,7 @@ def read(source: SweepSource, *, look_for_files: bool = True) -> Sweep:
         allowed = "a mapping of fields (name, ladder, arms)"
         raise SweepError([source.problem((), refused(source.data, allowed))])
     plugins = plugins_of(source)
-    kind = sweep_with(registered_options(source, plugins))
+    kind = sweep_model(source.data) or sweep_with(registered_options(source, plugins))
     try:
         sweep = kind.model_validate(source.data)
     except ValidationError as error:
@@ -68,7 +74,8 @@ def _problem(source: SweepSource, sweep: type[Sweep], details: Any) -> Problem:
         return source.problem(path, "missing; the field has no default")
     if kind == "extra_forbidden":
         known = _options_of_the_named(source.data, path) or _fields_beside(sweep, path)
-        return source.problem(path, unknown(path[-1], known, "unknown key"))
+        undeclared = "trainer" in source.data and path[0] in _OF_A_TRIAL
+        return source.problem(path, unknown(path[-1], known, "unknown key") + _DECLARE * undeclared)
     return source.problem(path, refused_by_pydantic(details, _PATTERNS))
 
 
@@ -84,9 +91,8 @@ def _options_of_the_named(data: Any, path: Path) -> list[str]:
     return ["name", *common, *registry[name].options] if isinstance(name, str) and name in registry else []
 
 
-def _fields_beside(sweep: type[Sweep], path: Path) -> list[str]:
+def _fields_beside(kind: Any, path: Path) -> list[str]:
     """The fields that the section around ``path`` knows."""
-    kind: Any = sweep
     for part in path[:-1]:
         kind = _inner(kind, part)
     kind = _form(kind, path[-1])

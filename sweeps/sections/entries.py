@@ -5,7 +5,7 @@ is a field here without a line here.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar
@@ -217,7 +217,7 @@ class TuneLists(Given):
 
     def lists(self) -> dict[str, tuple[Any, ...]]:
         """The tuned fields with their values, in the order of the file."""
-        return {name: values for name, values in self.given().items() if name in numeric_fields()}
+        return {name: values for name, values in self.given().items() if name not in TuneLists.model_fields}
 
     @cached_property
     def grids(self) -> dict[str, tuple[Any, ...]]:
@@ -256,7 +256,9 @@ def fields_model(name: str, base: type[S], fields: dict[str, Any]) -> type[S]:
     return create_model(name, __base__=base, __cls_kwargs__=options, **fields)
 
 
-def _fields(types: Mapping[str, Any], help: Mapping[str, str], choices: Mapping[str, Any]) -> dict[str, Any]:
+def optional_fields(
+    types: Mapping[str, Any], help: Mapping[str, str], choices: Mapping[str, Any]
+) -> dict[str, Any]:
     """Fields for :func:`fields_model` that may be left out but not left empty."""
     return {
         name: (
@@ -271,11 +273,12 @@ def _fields(types: Mapping[str, Any], help: Mapping[str, str], choices: Mapping[
     }
 
 
-def _lists(names: Iterable[str]) -> dict[str, Any]:
+def lists_of(types: Mapping[str, Any], help: Mapping[str, str]) -> dict[str, Any]:
+    """Fields for :func:`fields_model` that hold lists of values."""
     list_of: Any = Items  # the table of types is no type to a checker
     return {
-        name: (list_of[_TYPES[FIELD_TYPES[name]]], Field(default=None, description=FIELD_HELP[name]))
-        for name in names
+        name: (list_of[_TYPES[kind]], Field(default=None, description=help[name]))
+        for name, kind in types.items()
     }
 
 
@@ -285,7 +288,7 @@ def _fields_of(part: str, *others: str) -> dict[str, Any]:
     known: Any = {"enum": list(FIELD_CHOICES[part])}
     required = {"name": (str, Field(description=FIELD_HELP[part], json_schema_extra=known))}
     types = {name: FIELD_TYPES[name] for name in (*names, *others)}
-    return required | _fields(types, FIELD_HELP, FIELD_CHOICES)
+    return required | optional_fields(types, FIELD_HELP, FIELD_CHOICES)
 
 
 def by_name(key: str, model: type[Section]) -> BeforeValidator:
@@ -302,7 +305,7 @@ def by_name(key: str, model: type[Section]) -> BeforeValidator:
 _STRATEGY = fields_model(
     "StrategyFields",
     Strategy,
-    _fields({"preset": str, **STRATEGY_TYPES}, STRATEGY_HELP, STRATEGY_CHOICES),
+    optional_fields({"preset": str, **STRATEGY_TYPES}, STRATEGY_HELP, STRATEGY_CHOICES),
 )
 StrategyEntry = Annotated[Strategy, ValidatedAs(_STRATEGY), by_name("preset", _STRATEGY)]
 _TYPES[ScaleVectorStrategy] = StrategyEntry
@@ -314,10 +317,12 @@ class EntryModels:
     def __init__(self) -> None:
         self.optimizer = fields_model("OptimizerFields", Named, _fields_of("optimizer"))
         self.schedule = fields_model("ScheduleFields", Named, _fields_of("schedule", WARMUP_FRACTION))
-        all_fields = _fields(FIELD_TYPES, FIELD_HELP, FIELD_CHOICES)
+        all_fields = optional_fields(FIELD_TYPES, FIELD_HELP, FIELD_CHOICES)
         self.fields = fields_model("TrialFields", Given, all_fields)
-        self.lists = fields_model("FieldLists", ListsOfFields, _lists(FIELD_TYPES))
-        self.tune = fields_model("Tune", TuneLists, _lists(numeric_fields()))
+        self.lists = fields_model("FieldLists", ListsOfFields, lists_of(FIELD_TYPES, FIELD_HELP))
+        self.tune = fields_model(
+            "Tune", TuneLists, lists_of({name: FIELD_TYPES[name] for name in numeric_fields()}, FIELD_HELP)
+        )
 
 
 _OURS = EntryModels()

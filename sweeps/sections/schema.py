@@ -48,6 +48,7 @@ from scalevec.sweeps.sections.entries import (
 )
 from scalevec.sweeps.sections.rungs import Ladder
 from scalevec.sweeps.sections.simulate import Simulate
+from scalevec.sweeps.sections.trainer import FieldKind, FieldName, Formula, TrainerEntry
 from scalevec.sweeps.yaml_source import SweepSource
 
 Scalar = str | int | float | bool
@@ -168,6 +169,12 @@ class Sweep(Section):
     """Packages of your own code: a module's name, or {module: NAME, code_version: NUMBER}."""
     corpus: CorpusSection = CorpusSection()
     """Where the training text comes from and how it becomes tokens."""
+    trainer: TrainerEntry | None = None
+    """What trains in place of our own loop: a command, or a Python function package.module:function."""
+    fields: dict[FieldName, FieldKind] = Field(default_factory=dict)
+    """Own fields of a trainer, with their types: {dropout: float}."""
+    n_params: Formula | None = None
+    """N of a trainer's models as a formula over fields: 12 * layers * width ** 2."""
     trial: TrialFields = NO_FIELDS
     """Fields that all trials share; whatever is left out has a default."""
     ladder: Ladder
@@ -271,6 +278,8 @@ class Sweep(Section):
         earlier = next(column for column, variable in X_OF_COLUMN.items() if variable == x)
         data["compare"] |= {"reference": self.reference, "x": earlier}
         data[self.budget_kind] = list(self.budgets)
+        if self.trainer is not None:  # whose text is its own affair
+            del data["corpus"]
         return data
 
 

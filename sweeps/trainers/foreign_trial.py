@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scalevec.model.fields import from_dict, to_dict
+from scalevec.model.fields import added_field, from_dict, to_dict
 from scalevec.model.identity import IDENTITY_VERSION, digest
 
 UNITS = ("nats", "bits", "bits-per-byte", "perplexity")
@@ -111,6 +111,7 @@ class ForeignTrial:
     values: every field that the sweep gives it (ladder, trial, grid, arm, tuned), by name, sorted.
     n_params: N as the sweep says. tokens: to be trained on. stream: 64 hexadecimal digits that the integer
         ``{seed}`` follows from; the arms of a cell share it.
+    planted: what a simulation plants in place of training; empty where it is trained.
     """
 
     trainer: Trainer
@@ -119,6 +120,7 @@ class ForeignTrial:
     tokens: int
     seed: int
     stream: str
+    planted: str = added_field("")
 
     def semantic_fields(self) -> dict[str, Any]:
         """The fields that make the trial what it is, as plain JSON values."""

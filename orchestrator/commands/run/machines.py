@@ -184,7 +184,8 @@ def checked_executor(executor: "Executor", site: "Site", run: "SweepRun") -> Ite
     for rung in dict.fromkeys(row["rung"] for row in not_done(rows)):
         machine = Machine(rung, run.request(rung))
         kinds[rung] = machines.setdefault(settings_of(run.profile, machine), machine).rung
-    needed: dict[str, Any] = {"corpora": [run.corpus_facts.fingerprint], "free_bytes": bytes_to_come(rows)}
+    corpora = [run.corpus_facts.fingerprint] if run.sweep.trainer is None else []
+    needed: dict[str, Any] = {"corpora": corpora, "free_bytes": bytes_to_come(rows)}
     if not EXECUTORS[executor.name].keeps_jobs:
         preflight(executor, site, list(machines.values()), **needed)
         yield executor

@@ -17,12 +17,15 @@ from scalevec.model.config import Trial
 from scalevec.model.identity import digest, stream_of
 from scalevec.sweeps import CorpusFacts
 from scalevec.sweeps.expansion.trials import ENDLESS
+from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate
+from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 
 if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
     from scalevec.sweeps.sections.schema import Sweep
     from scalevec.sweeps.sections.simulate import RateBowl, Simulate
 
 DEVICE = "simulated"
+STEPS = 100
 DECISIVE = (
     *("law", "arms", "seed_noise", "pair_noise", "stream_share", "block_noise", "block_share"),
     *("learning_rate", "seed"),
@@ -110,16 +113,26 @@ def rate_penalty(bowl: "RateBowl", n_params: float, rate: float) -> float | None
     return None if factor > bowl.diverges_above else float(bowl.curvature * math.log2(factor) ** 2)
 
 
-def truth(simulate: "Simulate", arm: str, trial: Trial, trial_id: str) -> Truth:
+def size_of(trial: AnyTrial) -> int:
+    """N of ``trial``."""
+    return trial.n_params if isinstance(trial, ForeignTrial) else count_parameters(trial.model).matrices
+
+
+def steps_of(trial: AnyTrial) -> int:
+    """Optimizer steps of ``trial``; 100 where a foreign trainer does not say how many it takes."""
+    return trial.steps or STEPS
+
+
+def truth(simulate: "Simulate", arm: str, trial: AnyTrial, trial_id: str) -> Truth:
     """The loss of ``trial``: its law, its learning rate, the noise of stream and trial, the test split.
 
     What arms share follows from the stream and the budget, so that two rungs or settings are independent.
     """
-    n_params, seed = count_parameters(trial.model).matrices, simulate.seed
-    penalty = rate_penalty(simulate.learning_rate, n_params, trial.optimizer.learning_rate)
+    n_params, seed, rate = size_of(trial), simulate.seed, learning_rate(trial)
+    penalty = 0.0 if rate is None else rate_penalty(simulate.learning_rate, n_params, rate)
     if penalty is None or uniform(seed, "nan", trial_id) < simulate.faults.nan:
-        return Truth(None, 1 + int(uniform(seed, "nan at", trial_id) * trial.steps))
-    stream = stream_of(trial)
+        return Truth(None, 1 + int(uniform(seed, "nan at", trial_id) * steps_of(trial)))
+    stream = trial.stream if isinstance(trial, ForeignTrial) else stream_of(trial)
     shared = normal(seed, "shared", stream, trial.tokens)
     of_arm = _with_share(
         simulate.stream_share, normal(seed, "stream", arm, stream), normal(seed, "own", trial_id)
@@ -180,11 +193,10 @@ def _fault(simulate: "Simulate", draw: float) -> str | None:
 
 
 def result_fields(
-    trial: Trial, outcome: Truth, wall_s: float, resumes: int, micro_batch: int
+    trial: AnyTrial, outcome: Truth, wall_s: float, resumes: int, micro_batch: int
 ) -> Mapping[str, Any]:
     """result.json, as training would write it; the device says that nothing was trained."""
-    counts = count_parameters(trial.model)
-    steps = outcome.diverged_at_step or trial.steps
+    steps = outcome.diverged_at_step or steps_of(trial)
     return {
         "status": outcome.status,
         "loss": outcome.loss,
@@ -192,20 +204,27 @@ def result_fields(
         "loss_blocks": outcome.loss_blocks,
         "block_tokens": None if outcome.loss_blocks is None else [BLOCK_TOKENS] * TEST_BLOCKS,
         "diverged_at_step": outcome.diverged_at_step,
-        "loss_initial": math.log(trial.model.vocabulary_size),
         "steps": steps,
         "n_tokens": trial.tokens,
         "epochs": trial.tokens / ENDLESS,
-        **counts.columns(),
-        "flops": 6 * counts.matrices * trial.tokens,
-        "flops_counted": flops_per_token(trial.model, trial.sequence_length) * trial.tokens,
+        "flops": 6 * size_of(trial) * trial.tokens,
         "wall_s": wall_s,
-        "tokens_per_s": steps * trial.batch_tokens / wall_s,
+        "tokens_per_s": steps * trial.tokens / steps_of(trial) / wall_s,
+        **({"n_params": trial.n_params} if isinstance(trial, ForeignTrial) else _of_ours(trial)),
         "device": DEVICE,
         "micro_batch": micro_batch,
         "resumes": resumes,
-        "precision": trial.precision,
         "test_tokens": TEST_BLOCKS * BLOCK_TOKENS + 1,
         "validation_tokens": ENDLESS,
         "bytes_per_token": None,
+    }
+
+
+def _of_ours(trial: Trial) -> dict[str, Any]:
+    """What is known of a trial of our own model beside its budget."""
+    return {
+        **count_parameters(trial.model).columns(),
+        "loss_initial": math.log(trial.model.vocabulary_size),
+        "flops_counted": flops_per_token(trial.model, trial.sequence_length) * trial.tokens,
+        "precision": trial.precision,
     }

@@ -12,10 +12,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from scalevec.model.config import RunOptions, Trial
-from scalevec.model.identity import trial_from_fields
+from scalevec.model.config import RunOptions
 from scalevec.model.training.checkpoints.folder import checkpoint_path, checkpoint_steps
-from scalevec.model.trunks import branch_step, trunk_id
+from scalevec.orchestrator.attempts.any_trunk import branch_step, trunk_id
 from scalevec.orchestrator.attempts.jobs import Job, WorkerExit
 from scalevec.orchestrator.costs.estimates import cost
 from scalevec.orchestrator.executors.base import Ended, Site
@@ -25,6 +24,7 @@ from scalevec.orchestrator.executors.simulate.planted_law import (
     Truth,
     draw_attempt,
     result_fields,
+    steps_of,
     truth,
 )
 from scalevec.orchestrator.executors.simulate.runs_folder import hold_simulations
@@ -32,6 +32,8 @@ from scalevec.orchestrator.worker.provenance import environment
 from scalevec.results.claims import AlreadyClaimedError, Claim, acquire
 from scalevec.results.files import AlreadyWrittenError, unsynced
 from scalevec.results.run_directory import RunDirectory, trunk_path
+from scalevec.sweeps.trainers.any_trial import AnyTrial, trial_from_fields
+from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 
 KILLED = -9
 
@@ -41,7 +43,7 @@ class _Run:
     """One attempt under way: from ``first_step`` on; times in virtual seconds."""
 
     job: Job
-    trial: Trial
+    trial: AnyTrial
     claim: Claim
     outcome: Truth
     attempt: Attempt
@@ -57,7 +59,7 @@ class _Run:
     @property
     def last_step(self) -> int:
         """Where the trial ends if nothing befalls it."""
-        return self.outcome.diverged_at_step or self.trial.steps
+        return self.outcome.diverged_at_step or steps_of(self.trial)
 
     @cached_property
     def ends_at_step(self) -> int:
@@ -163,11 +165,11 @@ class SimulateExecutor:
         trial = trial_from_fields(directory.trial()["semantic"])
         attempt = draw_attempt(self._simulate, job.trial_id, claim.attempt, job.avoid_nodes)
         outcome = truth(self._simulate, job.arm, trial, job.trial_id)
-        step_s = cost(trial, RunOptions(job.options.device)).seconds / trial.steps
+        step_s = self._seconds(trial, job) / steps_of(trial)
         name = trunk_id(trial)
         trunk = trunk_path(self.runs_dir, name) if name else None
         past = self._past_of(directory, job.trial_id)
-        kept = _newest_kept(trunk, min(branch_step(trial), (outcome.diverged_at_step or trial.steps) - 1))
+        kept = _newest_kept(trunk, min(branch_step(trial), (outcome.diverged_at_step or steps_of(trial)) - 1))
         branches = kept > past.step
         if branches:
             past.step = past.trunk_step = kept
@@ -176,6 +178,12 @@ class SimulateExecutor:
         run = _Run(job, trial, claim, outcome, attempt, past.step, self.clock_s, slowness * step_s, trunk)
         self._say_running(run, f"branched from a trunk after step {kept}" if branches else None)
         return run
+
+    def _seconds(self, trial: AnyTrial, job: Job) -> float:
+        """What the attempt would take: as our own loop would, else as the plan says, else a minute."""
+        if isinstance(trial, ForeignTrial):
+            return job.estimate_s or 60.0
+        return cost(trial, RunOptions(job.options.device)).seconds
 
     def _past_of(self, directory: RunDirectory, trial_id: str) -> _Past:
         if trial_id not in self._past:

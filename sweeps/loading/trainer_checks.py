@@ -1,0 +1,107 @@
+"""What can be said of a sweep's ``trainer`` by looking at its other sections and at the files beside it."""
+
+from collections.abc import Iterator
+
+from scalevec.model.fields import ConfigurationError
+from scalevec.sweeps.errors import Path, refused, shown, unknown
+from scalevec.sweeps.sections.schema import Sweep
+from scalevec.sweeps.sections.trainer import TrainerSection, types_of
+from scalevec.sweeps.trainers import formula
+from scalevec.sweeps.trainers.command import OF_A_BUDGET, names_in, placeholders_of
+from scalevec.sweeps.trainers.foreign_trial import OF_AN_ATTEMPT
+from scalevec.sweeps.trainers.source_files import SCRIPTS, files_of_words, matching, module_files
+
+_Finding = tuple[Path, str]
+_OF_OUR_LOOP = ("corpus", "optimizers", "schedules", "measure")
+_CODE = "name the code under files, or give a code_version: trials of changed code would count as done"
+
+
+def trainer_problems(sweep: Sweep) -> Iterator[_Finding]:
+    """What is wrong with the trainer, and with sections that go with it or do not."""
+    if sweep.trainer is None:
+        for name in ("fields", "n_params"):
+            if getattr(sweep, name):
+                yield (name,), "belongs to a trainer, which this sweep does not have"
+        return
+    for name in _OF_OUR_LOOP:
+        if name in sweep.model_fields_set:
+            yield (name,), "is of our own training loop; a trainer gets what it needs as fields"
+    yield from _form(sweep.trainer)
+    yield from _units(sweep.trainer)
+    try:
+        yield from _placeholders(sweep, sweep.trainer)
+    except ConfigurationError as error:
+        yield ("trainer", "command"), refused(error.value, error.allowed)
+
+
+def _form(trainer: TrainerSection) -> Iterator[_Finding]:
+    if (trainer.command is None) == (trainer.function is None):
+        yield ("trainer",), "takes a command or a function; allowed: one of the two"
+    if trainer.command is not None and not (trainer.metrics or trainer.pattern or trainer.result):
+        allowed = "metrics (its log), result (a JSON file) or pattern (lines that it prints)"
+        yield ("trainer",), f"nothing says where the command writes its loss; allowed: {allowed}"
+    if trainer.metrics and trainer.pattern:
+        yield ("trainer", "pattern"), "metrics says where the rows are; allowed: one of the two"
+
+
+def _units(trainer: TrainerSection) -> Iterator[_Finding]:
+    if trainer.unit == "bits-per-byte" and trainer.bytes_per_token is None:
+        yield ("trainer", "unit"), "bits-per-byte needs bytes_per_token, to give nats per token"
+
+
+def _placeholders(sweep: Sweep, trainer: TrainerSection) -> Iterator[_Finding]:
+    known = [*types_of(dict(sweep.fields)), *OF_A_BUDGET, *OF_AN_ATTEMPT]
+    for list_name in ("command", "resume"):
+        for position, word in enumerate(getattr(trainer, list_name) or ()):
+            for name in placeholders_of(word):
+                if name not in known:
+                    what = unknown(name, known, "no such field")
+                    yield ("trainer", list_name, position), f"{{{name}}}: {what}"
+    for name in formula.names_in(sweep.n_params) if sweep.n_params else ():
+        if name not in known:
+            yield ("n_params",), f"{name}: {unknown(name, known, 'no such field')}"
+    used = set(names_in(trainer.command or ()))
+    if trainer.command is None or "trial_json" in used:
+        return
+    several = max(len(sweep.seeds), len(sweep.tune.seeds) if sweep.tune else 0) > 1
+    if several and not used & {"seed", "seed_index"}:
+        yield (
+            ("trainer", "command"),
+            "has no {seed}, so that all seeds would be one run; add {seed}",
+        )
+    yield from _unused(sweep, used)
+
+
+def _unused(sweep: Sweep, used: set[str]) -> Iterator[_Finding]:
+    """A field that is varied and that the command does not get would vary nothing."""
+    places: list[tuple[Path, list[str]]] = [
+        *((("arms", label), list(fields.given())) for label, fields in sweep.arms.items()),
+        (("grid",), list(sweep.grid.given())),
+        (("zip",), list(sweep.zip.given())),
+        (("tune",), list(sweep.tune.lists()) if sweep.tune else []),
+    ]
+    for path, names in places:
+        for name in names:
+            if name not in used and not (name == "batch_tokens" and "steps" in used):
+                yield (*path, name), f"the command has no {{{name}}}, so that this would change nothing"
+
+
+def missing_code(sweep: Sweep) -> Iterator[_Finding]:
+    """Files of the trainer that are not there, and a trainer of whose code nothing is known."""
+    trainer, folder = sweep.trainer, sweep.source.folder
+    if trainer is None:
+        return
+    where = f"no such file (looked in {folder}, the sweep file's folder)"
+    for position, pattern in enumerate(trainer.files or ()):
+        if not matching(folder, pattern):
+            yield ("trainer", "files", position), f"{shown(pattern)}: {where}"
+    words = [word for word in trainer.command or () if "{" not in word]
+    files_named = list(files_of_words(folder, words))
+    for word in words:
+        if word.endswith(SCRIPTS) and not word.startswith("-") and word not in files_named:
+            yield ("trainer", "command"), f"{shown(word)}: {where}"
+    is_known = files_named or trainer.files or trainer.code_version is not None
+    if trainer.function is not None and not is_known and not module_files(folder, trainer.function):
+        yield ("trainer", "function"), f"its module is not beside the sweep file; {_CODE}"
+    if trainer.command and not is_known and all("{" in word or not word.endswith(SCRIPTS) for word in words):
+        yield ("trainer", "command"), f"no argument is a file beside the sweep file; {_CODE}"

@@ -1,0 +1,184 @@
+"""The section ``trainer`` of a sweep file: the command or function of other people's code that trains."""
+
+import signal
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, StringConstraints
+
+from scalevec.model.fields import ConfigurationError
+from scalevec.sweeps.errors import refused
+from scalevec.sweeps.fields import FIELD_HELP, FIELD_TYPES, TRIAL_FIELDS, numeric_fields
+from scalevec.sweeps.sections.entries import (
+    Given,
+    Label,
+    Number,
+    OneOrMore,
+    fields_model,
+    optional_fields,
+    problem,
+)
+from scalevec.sweeps.trainers import formula
+from scalevec.sweeps.trainers.command import OF_A_BUDGET
+from scalevec.sweeps.trainers.foreign_trial import OF_AN_ATTEMPT, Protocol, Readings
+
+KINDS: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
+FUNCTION_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
+FIELD_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,39}$"
+_SHAPE = ("width", "layers", "heads", "kv_heads", "feed_forward")
+PLAIN_TYPES: dict[str, type] = {
+    **dict.fromkeys(_SHAPE, int),
+    **{
+        name: FIELD_TYPES[name]
+        for name in numeric_fields()
+        if not TRIAL_FIELDS.get(name, "").startswith("model.")
+    },
+}
+"""Our own fields that are plain numbers: every trainer may be given them, none has a default."""
+RESERVED = (
+    *OF_AN_ATTEMPT, *OF_A_BUDGET, "name", "arm", "rung", "stage", "loss", "seeds", "rungs", "extend",
+    "check_carried",
+)  # fmt: skip
+
+
+def _below_out(value: str) -> str:
+    path = Path(value)
+    if path.is_absolute() or ".." in path.parts:
+        raise problem(refused(value, "a path inside {out}"))
+    return value
+
+
+def _function(value: Any) -> Any:
+    if isinstance(value, str):
+        return {"function": value}
+    if not isinstance(value, dict):
+        raise problem(refused(value, "package.module:function, or a mapping with a command"))
+    return value
+
+
+def _signal(value: str) -> str:
+    if value not in signal.Signals.__members__ or value in ("SIGKILL", "SIGSTOP"):
+        raise problem(refused(value, "the name of a signal that can be caught, such as SIGUSR2"))
+    return value
+
+
+def _formula(value: str) -> str:
+    try:
+        formula.names_in(value)
+    except ConfigurationError as error:
+        raise problem(refused(error.value, error.allowed)) from None
+    return value
+
+
+def _not_reserved(value: str) -> str:
+    if value in RESERVED:
+        raise problem(refused(value, "another name (this one has a meaning of its own)"))
+    return value
+
+
+Words = Annotated[tuple[str, ...], Strict(False), OneOrMore(), Field(min_length=1)]
+BelowOut = Annotated[str, AfterValidator(_below_out)]
+Formula = Annotated[str, AfterValidator(_formula)]
+FieldName = Annotated[str, StringConstraints(pattern=FIELD_PATTERN), AfterValidator(_not_reserved)]
+FieldKind = Literal["int", "float", "str", "bool"]
+
+
+class TrainerSection(Given):
+    """What trains in place of our own loop, how it is stopped, and which of its numbers is the loss."""
+
+    command: Words | None = None
+    """The command as a list of words, never a shell; {width}, {out}, {seed}, ... are filled in."""
+    function: Annotated[str, StringConstraints(pattern=FUNCTION_PATTERN)] | None = None
+    """A Python function in place of a command: package.module:function."""
+    files: Words | None = None
+    """Files, folders or patterns whose content is part of what a trial is, beside those the command names."""
+    code_version: int | str | None = None
+    """Stands for the content of all these files: trials stay the same while it does."""
+    metrics: BelowOut | None = None
+    """JSON-lines or CSV file of one row per log step, inside {out}."""
+    pattern: str | None = None
+    """Regular expression with groups (?P<step>...), (?P<loss>...) for lines of standard output."""
+    result: BelowOut | None = None
+    """JSON file of the terminal numbers, inside {out}; without it the last row of the metrics."""
+    best: bool = False
+    """Whether the smallest loss of the rows counts, in place of the last."""
+    step: str = "step"
+    """Key of the step in a row."""
+    loss: str = "loss"
+    """Key of the loss on the test text."""
+    loss_validation: str | None = None
+    """Key of the loss on the text that tuning may see."""
+    training_loss: str | None = None
+    """Key of the training loss, for curves."""
+    tokens: str | None = None
+    """Key of the tokens trained on, held against the plan."""
+    n_params: str | None = None
+    """Key of the parameter count in the result, held against the ladder."""
+    unit: Literal["nats", "bits", "bits-per-byte", "perplexity"] = "nats"
+    """Unit of all losses."""
+    bytes_per_token: Annotated[Number, Field(gt=0)] | None = None
+    """Of the text, with unit: bits-per-byte."""
+    vocabulary: Annotated[int, Field(ge=2)] | None = None
+    """Size of the vocabulary: the first loss is held against its logarithm."""
+    stop_signal: Annotated[str, AfterValidator(_signal)] = "SIGUSR2"
+    """What asks the command to stop."""
+    stop_exit: Annotated[int, Field(ge=1, le=255)] = 75
+    """The exit code by which it says that it will go on."""
+    checkpoint: BelowOut | None = None
+    """Pattern of files inside {out} that an attempt goes on from."""
+    resume: Words | None = None
+    """Arguments that are added where there is such a file."""
+    grace_s: Annotated[Number, Field(gt=0, le=3600)] = 20.0
+    """Seconds that the command has to end once it was asked to."""
+    scheduler_variables: bool = False
+    """Whether the command sees SLURM_*."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """All words that may have placeholders."""
+        return (*(self.command or ()), *(self.resume or ()))
+
+    def readings(self) -> Readings:
+        """What of the output is which number."""
+        return Readings(**self._given_of(Readings))
+
+    def protocol(self, folder: Path) -> Protocol:
+        """How an attempt stops and goes on; ``folder`` is that of the sweep file."""
+        return Protocol(folder=str(folder.resolve()), **self._given_of(Protocol))
+
+    def _given_of(self, kind: type[Any]) -> dict[str, Any]:
+        fields = kind.__dataclass_fields__
+        return {name: value for name, value in self.given().items() if name in fields and value is not None}
+
+
+TrainerEntry = Annotated[
+    TrainerSection, BeforeValidator(_function, json_schema_input_type=str | TrainerSection)
+]
+
+
+class ForeignRung(Given):
+    """One size of a foreign trainer's ladder: N, and any of its fields."""
+
+    name: Label
+    """Name of the rung."""
+    n_params: Annotated[int, Field(ge=1, le=10**18)] | None = None
+    """N, the matrix parameters without embeddings; without it the sweep's formula n_params says it."""
+
+    def trial_fields(self) -> dict[str, Any]:
+        """The fields of a trial that the rung itself gives."""
+        return {name: value for name, value in self.given().items() if name not in ForeignRung.model_fields}
+
+
+def types_of(declared: dict[str, str]) -> dict[str, type]:
+    """The types of all fields that trials of a sweep with these own fields may have."""
+    return PLAIN_TYPES | {name: KINDS[kind] for name, kind in declared.items()}
+
+
+def help_of(types: dict[str, type]) -> dict[str, str]:
+    """A sentence for each field, for the JSON Schema."""
+    return {name: FIELD_HELP.get(name, "A field of the trainer.") for name in types}
+
+
+def rung_model(types: dict[str, type]) -> type[ForeignRung]:
+    """The model of a rung that may give fields of these ``types``."""
+    return fields_model("ForeignRungFields", ForeignRung, optional_fields(types, help_of(types), {}))

@@ -1,0 +1,57 @@
+"""The files of a trainer that lie beside the sweep file, and what they hold."""
+
+import glob
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from scalevec.sweeps.trainers.foreign_trial import SourceFile, file_digest
+
+SCRIPTS = (".py", ".sh")
+"""Endings of words of a command that name a file which has to be there."""
+
+
+def files_of_words(folder: Path, words: Iterable[str]) -> Iterator[str]:
+    """Yield the arguments that are files below ``folder``, alone or as the value of an option."""
+    for word in words:
+        for name in dict.fromkeys((word, word.partition("=")[2])):
+            if name and _is_file(folder / name):
+                yield name
+
+
+def matching(folder: Path, pattern: str) -> list[str]:
+    """The files below ``folder`` that ``pattern`` names, sorted; a folder stands for all Python in it."""
+    if _is_file(folder / pattern):
+        return [pattern]
+    if (folder / pattern).is_dir():
+        pattern = f"{pattern.rstrip('/')}/**/*.py"
+    names = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 (Path's refuses absolute patterns)
+    return sorted(name for name in names if _is_file(folder / name))
+
+
+def module_files(folder: Path, function: str) -> list[str]:
+    """The Python of the top-level package of ``package.module:function`` that lies beside the sweep file."""
+    package = function.partition(":")[0].partition(".")[0]
+    return matching(folder, f"{package}.py") or matching(folder, package)
+
+
+def source_files(folder: Path, names: Iterable[str]) -> tuple[SourceFile, ...]:
+    """The files ``names`` below ``folder`` with their digests, sorted, each once. Raises ``OSError``."""
+    return tuple(SourceFile(name, _digest(folder / name)) for name in sorted(set(names)))
+
+
+def _digest(path: Path) -> str:
+    state = path.stat()
+    return _digest_of(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=1024)
+def _digest_of(path: Path, _changed: int, _size: int) -> str:
+    return file_digest(path)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that is too long, or none
+        return False
