@@ -16,9 +16,13 @@ from scalevec.analysis.imports.values import is_blank, number
 PREFIX = "history_"
 """Of the names by which ``--map`` says what the columns of a history are."""
 COLUMNS = ("run", "steps", "loss", "tokens")
+_PATTERNS = {
+    "run": re.compile(r"(run_?)?(id|uuid|name)|run"),
+    "steps": PATTERNS["steps"],
+    "tokens": PATTERNS["n_tokens"],
+}
 _CHART = re.compile(r"(?P<run>.+) - (?P<metric>.+)")
 _BOUNDS = ("__MIN", "__MAX")
-_NAMES_RUNS = re.compile(r"(run_?)?(id|uuid|name)|run")
 
 
 def split_maps(given: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -48,7 +52,7 @@ def imported_curves(
     for history in histories:
         of_history = Findings()
         rows = GivenRows(_as_long(history.rows))
-        chosen = _columns_of(rows, {name: of[0] for name, of in wanted.items()}, of_history)
+        chosen = _columns_of(rows, wanted, of_history)
         columns[history.name] = {f"{PREFIX}{name}": expression for name, expression in chosen.items()}
         if not of_history.problems:
             parts.append(_curves(rows, chosen, table.rows, unit, of_history))
@@ -61,7 +65,7 @@ def _as_long(rows: pd.DataFrame) -> pd.DataFrame:
     """A chart that W&B exported, a column per run, as a row per run and step; anything else as it is."""
     charts = [(name, _CHART.fullmatch(str(name))) for name in rows if not str(name).endswith(_BOUNDS)]
     series = {name: match for name, match in charts if match is not None}
-    if not series or any(_NAMES_RUNS.fullmatch(plain_name(str(name))) for name in rows):
+    if not series or any(_PATTERNS["run"].fullmatch(plain_name(str(name))) for name in rows):
         return rows
     shared = rows[[name for name, match in charts if match is None]]
     return pd.concat(
@@ -73,21 +77,20 @@ def _as_long(rows: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _columns_of(rows: GivenRows, wanted: Mapping[str, str], findings: Findings) -> dict[str, str]:
+def _columns_of(rows: GivenRows, wanted: Mapping[str, Sequence[str]], findings: Findings) -> dict[str, str]:
     """The expression of each of :data:`COLUMNS`, as it is wanted, else by names."""
     chosen = {}
     names = {str(column): plain_name(str(column)) for column in rows.given.columns}
     for what in COLUMNS:
-        expression = wanted.get(f"{PREFIX}{what}")
-        if expression is not None and (problem := rows.problem(expression)):
-            findings.problems.append(f"--map {PREFIX}{what}={expression}: {problem}")
-        candidates = [expression] if expression else [*map(quoted, _candidates(what, names))]
-        if len(candidates) == 1:
+        asked = wanted.get(f"{PREFIX}{what}", [])
+        able = [expression for expression in asked if rows.problem(expression) is None]
+        candidates = able[:1] or [*map(quoted, _candidates(what, names))]
+        if asked and not able:
+            findings.problems.append(f"--map {PREFIX}{what}={asked[0]}: {rows.problem(asked[0])}")
+        elif len(candidates) == 1:
             chosen[what] = candidates[0]
         elif what != "tokens":
-            which = (
-                f"may be {shortened(candidates)}" if candidates else f"is none of {shortened(list(names))}"
-            )
+            which = f"may be {', '.join(candidates)}" if candidates else f"is none of {shortened([*names])}"
             findings.problems.append(f"the {what} of the history {which}: --map {PREFIX}{what}=COLUMN")
     if "loss" in chosen and not is_training_loss(chosen["loss"]):
         findings.notes.append(f"curves show {chosen['loss']}, which need not be of training text")
@@ -95,13 +98,10 @@ def _columns_of(rows: GivenRows, wanted: Mapping[str, str], findings: Findings) 
 
 
 def _candidates(what: str, names: Mapping[str, str]) -> list[str]:
-    if what == "run":
-        return [column for column, name in names.items() if _NAMES_RUNS.fullmatch(name)]
     if what == "loss":
         training = [column for column in names if is_training_loss(column)]
         return training or [column for column, name in names.items() if name == "loss"]
-    pattern = PATTERNS["n_tokens" if what == "tokens" else what]
-    return [column for column, name in names.items() if pattern.fullmatch(name)]
+    return [column for column, name in names.items() if _PATTERNS[what].fullmatch(name)]
 
 
 def _curves(

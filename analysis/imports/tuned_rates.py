@@ -1,8 +1,8 @@
 """Grids of learning rates among imported runs: which runs tuned, and which are compared."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -19,14 +19,14 @@ class RateGrid:
     arm: str
     rung: str
     n_params: int
-    setting: Mapping[str, Any]
+    setting: dict[str, Any]
     grid: tuple[float, ...]
     losses: tuple[float | None, ...]
     seeds: tuple[int, ...]
     """Empty where seeds have names."""
     chosen: float
-    status: str
-    """``tuned``, or ``censored`` where the best lies at the edge."""
+    status: Literal["tuned", "censored"]
+    """Censored where the best lies at the edge."""
 
 
 def staged(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[RateGrid], list[str]]:

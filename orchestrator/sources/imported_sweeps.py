@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from scalevec.orchestrator.tuning.choices import Choice
 
 _OURS = ("trial_id", "sweep", "stage", "lr_status")
-MOST_NAMED = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,23 +72,15 @@ def choice_of(grid: "RateGrid") -> "Choice":
     from scalevec.model.identity import digest
     from scalevec.orchestrator.tuning.choices import Choice, vertex
 
-    losses = [float("inf") if loss is None else loss for loss in grid.losses]
+    losses = [math.inf if loss is None else loss for loss in grid.losses]
     lowest = losses.index(min(losses))
     around = slice(lowest - 1, lowest + 2)
     is_inside = 0 < lowest < len(losses) - 1
     return Choice(
-        key=digest([grid.arm, grid.rung, dict(grid.setting)]),
-        arm=grid.arm,
-        rung=grid.rung,
-        n_params=grid.n_params,
-        setting=dict(grid.setting),
+        key=digest([grid.arm, grid.rung, grid.setting]),
         field="learning_rate",
-        grid=grid.grid,
-        losses=grid.losses,
-        seeds=grid.seeds,
         vertex=vertex(grid.grid[around], losses[around]) if is_inside else None,
-        chosen=grid.chosen,
-        status="tuned" if grid.status == "tuned" else "censored",
+        **vars(grid),
     )
 
 
@@ -127,37 +119,32 @@ def keep_imported(folder: SweepFolder, runs: ImportedRuns) -> bool:
 
 def _require_same(folder: SweepFolder, runs: ImportedRuns) -> None:
     """Raise ``InvalidInputError`` where ``folder`` holds other runs, with their names."""
+    from scalevec.analysis.data.runs import shortened
+
     if not folder.is_imported():
         raise InvalidInputError(
             f"sweep {folder.name} is there already, and was not imported; name another one"
         )
-    changes = [
-        f"{len(names)} {what} ({', '.join(names[:MOST_NAMED])})"
-        for what, names in _changes(read_imported(folder.rows_path), runs.rows).items()
-        if names
-    ]
-    if not changes and not read_imported(folder.curves_path).equals(runs.curves):
-        changes = ["the curves differ"]
-    if changes:
+    before, now = _ids_by_name(read_imported(folder.rows_path)), _ids_by_name(runs.rows)
+    changes = {
+        "new": now.keys() - before.keys(),
+        "gone": before.keys() - now.keys(),
+        "changed": {name for name in before.keys() & now.keys() if before[name] != now[name]},
+    }
+    parts = [f"{len(names)} {what} ({shortened(sorted(names))})" for what, names in changes.items() if names]
+    if not parts and not read_imported(folder.curves_path).equals(runs.curves):
+        parts = ["the curves"]
+    if parts:
         raise InvalidInputError(
-            f"sweep {folder.name} is there already, and this import differs: {'; '.join(changes)}. "
-            f"Name another one, or remove {folder.path}"
+            f"sweep {folder.name} is there already, and this import differs: {'; '.join(parts)}. Name "
+            f"another one, or remove {folder.path}"
         )
 
 
-def _changes(before: "pd.DataFrame", now: "pd.DataFrame") -> dict[str, list[str]]:
-    """The names of the runs that are new, gone, or there with another content."""
-    earlier, later = (
-        {
-            str(row.get("run") or row.get("Name") or row["trial_id"][:12])[:40]: row["trial_id"]
-            for row in table.to_dict("records")
-        }
-        for table in (before, now)
-    )
+def _ids_by_name(rows: "pd.DataFrame") -> dict[str, str]:
+    records = rows.to_dict("records")
     return {
-        "new": sorted(later.keys() - earlier.keys()),
-        "gone": sorted(earlier.keys() - later.keys()),
-        "changed": sorted(name for name in earlier.keys() & later.keys() if earlier[name] != later[name]),
+        str(row.get("run") or row.get("Name") or row["trial_id"][:12]): row["trial_id"] for row in records
     }
 
 

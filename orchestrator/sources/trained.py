@@ -40,9 +40,10 @@ class TrainedTrial(RunDirectory):
         self._require_completed()
         paths = newest_first(self.checkpoints_path)
         if not paths:
+            sweep = self.path.parents[2] / "sweeps" / self._sweep / "sweep.yaml"
             raise InvalidInputError(
                 f"trial {self.trial_id[:12]}: its weights were not kept; to have them, write keep: weights "
-                f"in the sweep file, then: rm -r {shlex.quote(str(self.path))} && {self._line('run')}"
+                f"in {sweep}, then: rm -r {shlex.quote(str(self.path))} && {self._line('run', self._sweep)}"
             )
         model = Transformer(self.specification.model)
         initialise(model, 0)
@@ -67,18 +68,19 @@ class TrainedTrial(RunDirectory):
     def _require_completed(self) -> None:
         result = self.result()
         status = result["status"] if result else self.state().state
-        lines = {
-            "diverged": f"to see where: {self._line('explain')}",
-            "failed": f"{self._line('retry')}, then run",
-        }
-        if status != "completed":
-            how = lines.get(status, f"to have one: {self._line('run')}")
-            raise InvalidInputError(
-                f"trial {self.trial_id[:12]}: is {status}; only a completed trial has a model; {how}"
-            )
+        if status == "completed":
+            return
+        line = f"to have one: {self._line('retry' if status == 'failed' else 'run', self._sweep)}"
+        if status == "diverged":
+            line = f"to see where: {self._line('explain', self.trial_id[:12])}"
+        raise InvalidInputError(
+            f"trial {self.trial_id[:12]}: is {status}; only a completed trial has a model; {line}"
+        )
 
-    def _line(self, verb: str) -> str:
-        """The command ``verb`` of the trial, or of the sweep that it first ran for."""
-        sweep = self.trial()["descriptive"].get("first_sweep", "SWEEP")
-        name = self.trial_id[:12] if verb == "explain" else sweep
+    @property
+    def _sweep(self) -> str:
+        """The sweep that the trial first ran for."""
+        return str(self.trial()["descriptive"].get("first_sweep", "SWEEP"))
+
+    def _line(self, verb: str, name: str) -> str:
         return shlex.join(["scalevec", verb, name, "--runs", str(self.path.parents[2])])

@@ -120,7 +120,7 @@ def test_weights_that_were_not_kept_are_named_with_what_to_do(runs, trials, comm
     shutil.rmtree(runs.trial(trials[0]).checkpoints_path)
     refused = command("export", trials[0][:8], "-o", tmp_path / "out")
     assert refused.code == 2
-    assert "write keep: weights in the sweep file, then: rm -r " in refused.err
+    assert "write keep: weights in runs/sweeps/kept/sweep.yaml, then: rm -r " in refused.err
     assert "&& scalevec run kept --runs runs" in refused.err
     assert not (tmp_path / "out").exists()
 
