@@ -25,6 +25,9 @@ from scalevec.model.training.recorder import SilentRecorder
 FEWEST_STEPS = 3
 """The first one is slower than the others, and counts for nothing."""
 
+VOCABULARY = 1024
+"""Of drawn tokens; a synthetic corpus takes memory with its square."""
+
 
 @dataclass(frozen=True)
 class LocalDevice:
@@ -73,10 +76,13 @@ def _of_processor() -> str:
 
 
 @contextmanager
-def drawn_corpus(vocabulary: int, tokens: int) -> Iterator[Corpus]:
-    """Yield a synthetic corpus of so many training tokens, which is removed afterwards."""
-    process = TokenProcess(vocabulary=vocabulary, tokens=tokens)
-    config = CorpusConfig("synthetic", "ids", vocabulary, process=process)
+def drawn_corpus(tokens: int) -> Iterator[Corpus]:
+    """Yield a synthetic corpus of so many training tokens, which is removed afterwards.
+
+    Models of a larger vocabulary can be timed on it too.
+    """
+    process = TokenProcess(vocabulary=VOCABULARY, tokens=tokens)
+    config = CorpusConfig("synthetic", "ids", VOCABULARY, process=process)
     with tempfile.TemporaryDirectory(prefix="scalevec-") as folder:
         yield prepare(config, Path(folder), lambda _: None)
 

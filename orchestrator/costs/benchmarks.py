@@ -84,7 +84,7 @@ def measured_machine(seconds: float, say: Say) -> MeasuredMachine:
 def _measured(device: LocalDevice, seconds: float, say: Say) -> MeasuredDevice:
     work, precisions = WORKLOADS[device.kind], precisions_of(device.device)
     each, rates = seconds / len(work.sizes) / len(precisions), []
-    with drawn_corpus(work.vocabulary, CORPUS_TOKENS) as corpus:
+    with drawn_corpus(CORPUS_TOKENS) as corpus:
         for size in work.sizes:
             for precision in precisions:
                 try:

@@ -27,7 +27,7 @@ def only_tiny(tmp_path, monkeypatch):
     monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path / "cache"))
     work = benchmarks.WORKLOADS["cpu"]
     tiny = {name: work.sizes[name] for name in ("tiny-25k",)}
-    monkeypatch.setitem(benchmarks.WORKLOADS, "cpu", replace(work, sizes=tiny, vocabulary=64))
+    monkeypatch.setitem(benchmarks.WORKLOADS, "cpu", replace(work, sizes=tiny))
     monkeypatch.setattr(benchmarks, "precisions_of", lambda _: ["float32"])
 
 
