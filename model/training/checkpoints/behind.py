@@ -12,7 +12,7 @@ from scalevec.model.training.checkpoints.state import Checkpoint, save_checkpoin
 SHARE = 0.02
 """Of the time of training that its checkpoints may take."""
 WORTH_COUNTING_S = 1.0
-"""A shorter hold-up never makes the interval longer."""
+"""A smaller cost never makes the interval longer."""
 
 
 class BackgroundWriter:
@@ -29,18 +29,20 @@ class BackgroundWriter:
         """For which the training was held up: copying, and waiting for the write before."""
         self.last_s = 0.0
         """Of these, for the last checkpoint."""
+        self.behind_s = 0.0
+        """Processor time of the last write that is over, where the training is on the CPU too: taken from it
+        where all cores are busy, and about what it is slowed down by through memory where they are not."""
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Copy ``checkpoint`` and write the copy; waits where one is being written."""
         started = time.monotonic()
         self.wait()
         self._begin(checkpoint.step)
+        held = {name: whole(kept).detach() for name, kept in checkpoint.tensors.items()}
+        competes = all(tensor.device.type == "cpu" for tensor in held.values())
         # The training goes on with these very tensors.
-        tensors = {
-            name: whole(kept).detach().to("cpu", copy=True) for name, kept in checkpoint.tensors.items()
-        }
-        copied = replace(checkpoint, tensors=tensors)
-        self._thread = threading.Thread(target=self._run, args=(copied,), name="checkpoint")
+        copied = replace(checkpoint, tensors={name: held[name].to("cpu", copy=True) for name in held})
+        self._thread = threading.Thread(target=self._run, args=(copied, competes), name="checkpoint")
         self._thread.start()
         self.last_s = time.monotonic() - started
         self.seconds += self.last_s
@@ -54,11 +56,13 @@ class BackgroundWriter:
     def look(self) -> None:
         """Called after each step."""
 
-    def _run(self, checkpoint: Checkpoint) -> None:
+    def _run(self, checkpoint: Checkpoint, competes: bool) -> None:
+        started = time.thread_time()
         try:
             self._save(checkpoint)
         except BaseException as problem:  # noqa: BLE001 (raised where the run waits for it)
             self._problem = problem
+        self.behind_s = time.thread_time() - started if competes else 0.0
 
     def wait(self) -> None:
         """Return when the last checkpoint is on the disk. Raises what its write raised."""
@@ -75,7 +79,8 @@ class BackgroundWriter:
 
     def interval(self, asked: float) -> float:
         """Seconds between two checkpoints: as ``asked``, or as many as keep their cost within 2 %."""
-        return asked if self.last_s < WORTH_COUNTING_S else max(asked, self.last_s / SHARE)
+        cost = self.last_s + self.behind_s
+        return asked if cost < WORTH_COUNTING_S else max(asked, cost / SHARE)
 
     def __enter__(self) -> "BackgroundWriter":
         return self

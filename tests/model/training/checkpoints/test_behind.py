@@ -74,10 +74,25 @@ def test_an_error_of_a_write_does_not_hide_what_the_run_ended_with(
         run()
 
 
-@pytest.mark.parametrize(("held_up_s", "interval_s"), [(0.5, 180), (3.0, 180), (12.0, 600)])
+@pytest.mark.parametrize(
+    ("held_up_s", "behind_s", "interval_s"),
+    [(0.5, 0, 180), (0.5, 0.3, 180), (3.0, 0, 180), (12.0, 0, 600), (2.0, 10.0, 600)],
+)
 def test_the_interval_keeps_their_cost_within_2_percent(
-    held_up_s: float, interval_s: float, tmp_path: Path
+    held_up_s: float, behind_s: float, interval_s: float, tmp_path: Path
 ) -> None:
     writer = BackgroundWriter(tmp_path)
-    writer.last_s = held_up_s
+    writer.last_s, writer.behind_s = held_up_s, behind_s
     assert writer.interval(180) == pytest.approx(interval_s)
+
+
+def test_beside_a_training_on_the_cpu_the_time_of_the_write_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter((1.0, 31.0))
+    monkeypatch.setattr(behind.time, "thread_time", lambda: next(clock))
+    with BackgroundWriter(tmp_path) as writer:
+        writer.write(checkpoint(1, torch.zeros(3)))
+        writer.wait()
+        assert writer.behind_s == 30.0
+        assert writer.interval(180) >= 1500
