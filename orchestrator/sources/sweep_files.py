@@ -46,7 +46,27 @@ def load_sweep(source: str, runs_dir: Path, *, look_for_files: bool = True) -> "
 
 def own_code(sweep: "Sweep") -> dict[str, bytes]:
     """The code that ``sweep`` brings along, by file: what is run only where a person agreed to it."""
-    return {name: content for plugin in sweep.found_plugins for name, content in plugin.files.items()}
+    plugins = {name: content for plugin in sweep.found_plugins for name, content in plugin.files.items()}
+    return plugins | _code_of_trainer(sweep)
+
+
+def code_folders(sweep: "Sweep") -> list[Path]:
+    """Where that code lies."""
+    of_trainer = [] if sweep.trainer is None else [sweep.source.folder]
+    return [*(plugin.parent for plugin in sweep.found_plugins), *of_trainer]
+
+
+def _code_of_trainer(sweep: "Sweep") -> dict[str, bytes]:
+    """The words of a trainer's command, and every file of the sweep's folder that it names."""
+    from scalevec.sweeps.expansion.expand import code_files, expand
+    from scalevec.sweeps.expansion.trials import NO_CORPUS
+
+    if (section := sweep.trainer) is None:
+        return {}
+    folder = sweep.source.folder
+    words = section.function or " ".join(section.words)
+    files = {name: (folder / name).read_bytes() for name in code_files(expand(sweep, NO_CORPUS))}
+    return {f"{'command' if section.command else 'function'}: {words}": words.encode(), **files}
 
 
 def refuse_imported(name: str, runs_dir: Path) -> None:

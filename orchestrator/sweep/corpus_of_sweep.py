@@ -12,15 +12,13 @@ from scalevec.model.training.corpora.prepare import (
     prepare,
 )
 from scalevec.sweeps import CorpusFacts, corpus_files
-from scalevec.sweeps.expansion.trials import ENDLESS
+from scalevec.sweeps.expansion.trials import ENDLESS, NO_CORPUS
 
 if TYPE_CHECKING:
     from scalevec.model.training.corpora.prepare import Corpus as Prepared
     from scalevec.sweeps.sections.corpus import CorpusSection
     from scalevec.sweeps.sections.schema import Sweep
 
-NO_CORPUS = CorpusFacts("", 2, ENDLESS)
-"""A foreign trainer's: its text is its own affair."""
 RECORDS = ("jsonl", "parquet")
 NOT_PREPARED = "not prepared"
 """The fingerprint of a corpus that nobody has looked at."""

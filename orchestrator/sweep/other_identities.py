@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalevec.model.identity import IDENTITY_VERSION
+from scalevec.model.identity import IDENTITY_VERSION, differences, digest
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import Progress, counted, duration
 from scalevec.orchestrator.sweep.planning import not_done, planned
@@ -46,7 +47,32 @@ def notes_on_identity(run: SweepRun) -> list[str]:
     """What a plan says of trials that are there under another identity."""
     n_results = sum(1 for _ in _earlier_results(run.folder, run.runs_dir))
     earlier = [f"the sweep has {_earlier(n_results)}; run asks for --anew"] if n_results else []
-    return earlier + _trials_elsewhere(run)
+    return earlier + (_trials_elsewhere(run) if run.sweep.trainer is None else _changed_code(run))
+
+
+def _changed_code(run: SweepRun) -> list[str]:
+    """A line for each file of a foreign trainer whose content made trials of this sweep new."""
+    before: dict[str, Any] = {}
+    for record in _members(run.folder):
+        with suppress(FileNotFoundError, CorruptRecordError):
+            fields = RunDirectory.of(run.runs_dir, record["trial_id"]).trial()["semantic"]
+            before[_without_files(fields)] = fields["trainer"]["files"]
+    made_new: Counter[str] = Counter()
+    for member in run.members() if before else []:
+        fields = semantic_fields(member.trial)
+        then, now = before.get(_without_files(fields)), fields["trainer"]["files"]
+        if then is not None and then != now:
+            digests = [{file["path"]: file["digest"] for file in files} for files in (then, now)]
+            made_new.update(differences(digests[0], digests[1]).keys())
+    return [
+        f"{name} is not as it was: {counted(count, 'trial')} would be trained again (code_version in the "
+        "trainer's section keeps results across edits that change none)"
+        for name, count in sorted(made_new.items())
+    ]
+
+
+def _without_files(fields: Record) -> str:
+    return digest({**fields, "trainer": {**fields["trainer"], "files": []}})
 
 
 def _earlier(n_results: int) -> str:

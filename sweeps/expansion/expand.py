@@ -313,3 +313,12 @@ def _identical(pair: tuple[str, str], n_same: int, n_shared: int) -> str:
     return (
         f"arms {pair[0]} and {pair[1]} are identical by construction{where}: each trial is run once for both"
     )
+
+
+def code_files(cells: Iterable[Cell]) -> list[str]:
+    """The files beside the sweep file on which trials of a foreign trainer rest, sorted."""
+    names: set[str] = set()
+    for cell in cells:
+        if isinstance(cell.budget, ForeignBudget) and isinstance(cell.template, ForeignTrial):
+            names.update(cell.budget.file_names(cell.template))
+    return sorted(names)

@@ -55,9 +55,12 @@ class ForeignBudget:
         command.filled(self.trainer.command, _TRIED | trial.placeholders)
         if self.trainer.code_version:
             return self.trainer
+        return replace(self.trainer, files=source_files(self.folder, self.file_names(trial)))
+
+    def file_names(self, trial: ForeignTrial) -> tuple[str, ...]:
+        """The files below the sweep's folder on which ``trial`` rests."""
         words = command.known_before(self.trainer.command, trial.placeholders)
-        files = source_files(self.folder, (*self.names, *files_of_words(self.folder, words)))
-        return replace(self.trainer, files=files)
+        return (*self.names, *files_of_words(self.folder, words))
 
 
 def trainer_of(section: "TrainerSection") -> Trainer:

@@ -46,6 +46,10 @@ class CorpusFacts:
     held_out_tokens: tuple[int, int] = (500_000, 500_000)
 
 
+NO_CORPUS = CorpusFacts("", 2, ENDLESS)
+"""A foreign trainer's: its text is its own affair."""
+
+
 @dataclass(frozen=True)
 class Budget:
     """What a cell fixes beside the trial fields: the shape, N, tokens over N, the corpus, the experts.

@@ -140,6 +140,8 @@ def prepared_run(
     )
     for warning in [*run.warnings(), *(_warnings_of_queue(run) if EXECUTORS[name].keeps_jobs else [])]:
         progress.message(f"warning: {warning}")
+    if EXECUTORS[name].keeps_jobs:
+        require_times(run)
     require_budget(run)
     require_room(planned(run))
     return run
@@ -150,6 +152,19 @@ def _warnings_of_queue(run: "SweepRun") -> list[str]:
     from scalevec.orchestrator.sweep.planning import planned
 
     return limit_warnings(queued_rungs(run, planned(run)))
+
+
+def require_times(run: "SweepRun") -> None:
+    """Raise ``InvalidInputError`` where a queue would get a time limit for trials of unknown length."""
+    from scalevec.orchestrator.costs.estimates import UNKNOWN_TIME
+    from scalevec.orchestrator.sweep.planning import not_done, planned
+
+    unknown = {row["rung"]: None for row in not_done(planned(run)) if row["rate"] == UNKNOWN_TIME}
+    if run.sweep.trainer is not None and unknown:
+        raise InvalidInputError(
+            f"{UNKNOWN_TIME} ({', '.join(unknown)}), and a queue asks for a time limit: give minutes, as in "
+            "resources: {default: {time: 30}}. Nothing was sent"
+        )
 
 
 def require_budget(run: "SweepRun") -> None:

@@ -40,7 +40,7 @@ from scalevec.orchestrator.progress import counted, note
 from scalevec.orchestrator.scheduling.ownership import owned
 from scalevec.orchestrator.scheduling.patience import Patience
 from scalevec.orchestrator.sources.sources import check_named_store, states_of
-from scalevec.orchestrator.sources.sweep_files import load_sweep, own_code
+from scalevec.orchestrator.sources.sweep_files import code_folders, load_sweep, own_code
 from scalevec.orchestrator.trust import NO_TRUST, Trust, require_trust
 from scalevec.results.run_directory import RESULT_STATES
 
@@ -113,8 +113,7 @@ def run_sweep(
     check_named_store(runs_dir)
     name, site = site_of(sweep, runs_dir, placement)
     if not EXECUTORS[name].simulates:
-        folders = [plugin.parent for plugin in sweep.found_plugins]
-        require_trust(source, own_code(sweep), trust, folders)
+        require_trust(source, own_code(sweep), trust, code_folders(sweep))
         send_along(sweep, site, imports_here=not EXECUTORS[name].sends_away)
     progress = progress_for(site.slots)
     try:

@@ -31,7 +31,7 @@ def submit(
     Nothing is sent before all is valid.
     """
     from scalevec.orchestrator.progress import Progress
-    from scalevec.orchestrator.sources.sweep_files import load_sweep, own_code
+    from scalevec.orchestrator.sources.sweep_files import code_folders, load_sweep, own_code
     from scalevec.orchestrator.sweep import controller
 
     sweep = load_sweep(source, runs_dir)
@@ -41,8 +41,7 @@ def submit(
         raise InvalidInputError(
             f"executor {name!r} cannot run detached; use `scalevec run`, or `--executor slurm` or `ray`"
         )
-    folders = [plugin.parent for plugin in sweep.found_plugins]
-    trusted = require_trust(source, own_code(sweep), Trust(trust), folders)
+    trusted = require_trust(source, own_code(sweep), Trust(trust), code_folders(sweep))
     send_along(sweep, site)
     with opened_executor(keeper, controller.site_of_controller(site)) as cluster:
         run = prepared_run(name, sweep, site, Progress(site.slots), retrain=retrain)

@@ -1,0 +1,198 @@
+"""A sweep whose trials another's code trains: what is refused, and what a trial is."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scalevec import sweeps
+from scalevec.sweeps.expansion.expand import Cell, CorpusFacts, code_files, expand, identical_arms
+from scalevec.sweeps.trainers.any_trial import trial_id
+from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, foreign_trial
+
+COMMAND = ["python", "train.py", "--width={width}", "--lr={learning_rate:.6g}", "--dropout={dropout}"]
+COMMAND += ["--tokens={tokens}", "--seed={seed}", "--out={out}"]
+
+
+GOLDEN = "6fcc886647f4f50efc5f972d4d2e0aa39df3c6a3a95629e16e3aeef2bb1cbee9"
+
+
+def sweep_text(**changes: Any) -> str:
+    trainer = {"command": COMMAND, "metrics": "log.jsonl"} | changes.pop("trainer", {})
+    data: dict[str, Any] = {
+        "name": "mine",
+        "trainer": {name: value for name, value in trainer.items() if value is not None},
+        "fields": {"dropout": "float"},
+        "ladder": [{"name": "s", "n_params": 1000, "width": 8}, {"name": "m", "n_params": 4000, "width": 16}],
+        "trial": {"learning_rate": 0.01},
+        "arms": {"plain": {"dropout": 0.0}, "dropped": {"dropout": 0.1}},
+        "tokens_per_parameter": [20],
+    }
+    data |= changes
+    return yaml.safe_dump({name: value for name, value in data.items() if value is not None}, sort_keys=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text("print('trained')\n")
+    return tmp_path
+
+
+def cells_in(folder: Path, **changes: Any) -> list[Cell]:
+    sweep = sweeps.loads(sweep_text(**changes), "mine.yaml", folder)
+    return expand(sweep, CorpusFacts("", 2, 2**60))
+
+
+def refusal(folder: Path, **changes: Any) -> str:
+    with pytest.raises(sweeps.SweepError) as refused:
+        sweeps.loads(sweep_text(**changes), "mine.yaml", folder)
+    return str(refused.value)
+
+
+def template(cell: Cell) -> ForeignTrial:
+    assert isinstance(cell.template, ForeignTrial)
+    return cell.template
+
+
+def test_a_trial_has_its_fields_its_budget_and_the_content_of_the_script(folder: Path) -> None:
+    trial = template(cells_in(folder)[1])
+    assert trial.fields == {"width": 8, "learning_rate": 0.01, "dropout": 0.1}
+    assert (trial.n_params, trial.tokens) == (1000, 20_000)
+    assert [file.path for file in trial.trainer.files] == ["train.py"]
+    assert foreign_trial(trial.semantic_fields()) == trial
+
+
+def test_the_golden_id_of_a_foreign_trial(folder: Path) -> None:
+    assert trial_id(cells_in(folder)[0].trial(0)) == GOLDEN
+
+
+def test_another_content_of_the_script_is_another_trial_unless_a_version_stands_for_it(folder: Path) -> None:
+    before = [trial_id(cells_in(folder, trainer=given)[0].template) for given in ({}, {"code_version": 3})]
+    (folder / "train.py").write_text("print('trained otherwise')\n")
+    after = [trial_id(cells_in(folder, trainer=given)[0].template) for given in ({}, {"code_version": 3})]
+    assert [first == second for first, second in zip(before, after, strict=True)] == [False, True]
+
+
+def test_files_that_a_field_chooses_belong_to_the_trials_that_name_them(folder: Path) -> None:
+    (folder / "small.json").write_text("{}")
+    command = [*COMMAND, "--config={config}.json"]
+    cells = cells_in(
+        folder,
+        trainer={"command": command},
+        fields={"dropout": "float", "config": "str"},
+        arms={"plain": {"dropout": 0.0, "config": "small"}, "none": {"dropout": 0.0, "config": "none"}},
+    )
+    named = [[file.path for file in template(cell).trainer.files] for cell in cells[:2]]
+    assert named == [["small.json", "train.py"], ["train.py"]]
+    assert code_files(cells) == ["small.json", "train.py"]
+
+
+def test_the_arms_of_a_cell_share_their_random_numbers_and_cells_do_not(folder: Path) -> None:
+    cells = cells_in(folder)
+    seeds = {(cell.arm, cell.rung): cell.trial(0).stream for cell in cells}
+    assert seeds["plain", "s"] == seeds["dropped", "s"]
+    assert len(set(seeds.values())) == 2
+    assert 0 <= template(cells[0]).seed_value < 2**31
+
+
+def test_a_formula_counts_parameters(folder: Path) -> None:
+    ladder = [{"name": "s", "width": 8, "layers": 2}, {"name": "m", "width": 16, "layers": 3}]
+    cells = cells_in(folder, ladder=ladder, n_params="12 * layers * width ** 2")
+    assert [cell.n_params for cell in cells[::2]] == [12 * 2 * 64, 12 * 3 * 256]
+
+
+@pytest.mark.parametrize(
+    ("formula", "words"),
+    [
+        ("__import__('os').getcwd()", "numbers, fields and"),
+        ("width ** width ** width ** 99", "exponents up to 16"),
+        ("depth * 2", "depth: no such field"),
+        ("width - 8", "a formula that gives 1 to 1e+18"),
+        ("width / 0", "a formula that gives"),
+    ],
+)
+def test_what_is_no_formula_is_refused(folder: Path, formula: str, words: str) -> None:
+    assert words in refusal(folder, n_params=formula, ladder=[{"name": "s", "width": 8}])
+
+
+def test_budgets_come_in_whole_batches_where_a_batch_is_given(folder: Path) -> None:
+    command = [*COMMAND, "--steps={steps}"]
+    cells = cells_in(folder, trainer={"command": command}, trial={"learning_rate": 0.1, "batch_tokens": 3000})
+    assert (template(cells[0]).tokens, template(cells[0]).steps) == (21_000, 7)
+
+
+def test_a_tuned_field_of_its_own_is_of_its_own_kind(folder: Path) -> None:
+    command = [*COMMAND, "--warm={warm}"]
+    cells = cells_in(
+        folder,
+        trainer={"command": command},
+        fields={"dropout": "float", "warm": "int"},
+        tune={"warm": [10, 20, 40], "rungs": ["s"]},
+    )
+    assert cells[0].tune_grid == {"warm": (10, 20, 40)}
+    assert cells[0].trial(100, warm=20.0).fields["warm"] == 20  # type: ignore[union-attr]
+
+
+def test_a_resolved_sweep_loads_as_the_same_trials(folder: Path) -> None:
+    sweep = sweeps.loads(sweep_text(), "mine.yaml", folder)
+    again = sweeps.loads(yaml.safe_dump(sweep.resolved(), sort_keys=False), "resolved.yaml", folder)
+    facts = CorpusFacts("", 2, 2**60)
+    assert [cell.template for cell in expand(again, facts)] == [
+        cell.template for cell in expand(sweep, facts)
+    ]
+
+
+def test_arms_with_the_same_fields_are_said_to_be_identical(folder: Path) -> None:
+    cells = cells_in(folder, arms={"a": {"dropout": 0.1}, "b": {"dropout": 0.1}})
+    assert "arms a and b are identical by construction" in identical_arms(cells)[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"trainer": {"command": [*COMMAND, "--x={widht}"]}}, "{widht}: no such field; did you mean width?"),
+        ({"trainer": {"command": [*COMMAND, "--x={out.__class__}"]}}, "placeholders such as {seed}"),
+        ({"trainer": {"command": [*COMMAND, "{"]}}, "{{ for a brace"),
+        ({"trainer": {"command": [*COMMAND, "--layers={layers}"]}}, "layers has no value here"),
+        ({"trainer": {"command": [*COMMAND, "--x={dropout:d}"]}}, "formats that fit their values"),
+        ({"trainer": {"command": COMMAND[:-2]}}, "has no {seed}"),
+        ({"trainer": {"command": ["python", "trian.py", *COMMAND[2:]]}}, "'trian.py': no such file"),
+        ({"trainer": {"command": ["torchrun", "-m", "mine", *COMMAND[2:]]}}, "name the code under files"),
+        ({"trainer": {"metrics": None}}, "nothing says where the command writes its loss"),
+        ({"trainer": {"metrics": "../log.jsonl"}}, "a path inside {out}"),
+        ({"trainer": {"unit": "bits-per-byte"}}, "needs bytes_per_token"),
+        ({"trainer": {"unit": "dB"}}, "'nats', 'bits', 'bits-per-byte' or 'perplexity'"),
+        ({"trainer": {"stop_signal": "SIGKILL"}}, "a signal that can be caught"),
+        ({"trainer": {"function": "mine.train:main"}}, "one of the two"),
+        ({"trainer": {"files": ["model.py"]}}, "trainer.files[0]: 'model.py': no such file"),
+        ({"fields": {"dropout": "number"}}, "'int', 'float', 'str' or 'bool'"),
+        ({"fields": {"dropout": "float", "seed": "int"}}, "this one has a meaning of its own"),
+        ({"arms": {"a": {"dropuot": 0.1}}}, "is declared under fields, with its type"),
+        ({"arms": {"a": {"dropout": "high"}}}, "allowed: a number"),
+        ({"arms": {"a": {"dropout": 0.1, "weight_decay": 0.1}}}, "the command has no {weight_decay}"),
+        ({"arms": {"a": {"scale_vectors": "none"}}}, "scale_vectors: unknown key"),
+        ({"optimizers": ["adamw"]}, "is of our own training loop"),
+        ({"corpus": {"source": "python-stdlib"}}, "is of our own training loop"),
+        ({"ladder": ["tiny-25k"]}, "a mapping of fields"),
+        ({"ladder": [{"name": "s", "width": 8}]}, "a number at the rung, or a formula n_params"),
+        ({"name": "mine", "trainer": {"command": []}}, "at least one entry"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_its_place(folder: Path, changes: dict[str, Any], words: str) -> None:
+    assert words in refusal(folder, **changes)
+
+
+def test_fields_without_a_trainer_are_refused() -> None:
+    text = "name: a\nladder: [tiny-25k]\narms: {a: {}}\nfields: {dropout: float}\n"
+    with pytest.raises(sweeps.SweepError, match="belongs to a trainer"):
+        sweeps.loads(text)
+
+
+def test_a_function_rests_on_its_package(folder: Path) -> None:
+    (folder / "mine").mkdir()
+    (folder / "mine" / "__init__.py").write_text("")
+    (folder / "mine" / "train.py").write_text("def main(trial, context): ...\n")
+    trainer = {"command": None, "metrics": None, "function": "mine.train:main"}
+    files = template(cells_in(folder, trainer=trainer)[0]).trainer.files
+    assert [file.path for file in files] == ["mine/__init__.py", "mine/train.py"]
