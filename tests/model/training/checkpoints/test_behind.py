@@ -76,7 +76,7 @@ def test_an_error_of_a_write_does_not_hide_what_the_run_ended_with(
 
 @pytest.mark.parametrize(
     ("held_up_s", "behind_s", "interval_s"),
-    [(0.5, 0, 180), (0.5, 0.3, 180), (3.0, 0, 180), (12.0, 0, 600), (2.0, 10.0, 600)],
+    [(0.5, 0, 180), (0.5, 0.2, 180), (3.0, 0, 180), (12.0, 0, 600), (2.0, 5.0, 600)],
 )
 def test_the_interval_keeps_their_cost_within_2_percent(
     held_up_s: float, behind_s: float, interval_s: float, tmp_path: Path
@@ -95,4 +95,4 @@ def test_beside_a_training_on_the_cpu_the_time_of_the_write_counts(
         writer.write(checkpoint(1, torch.zeros(3)))
         writer.wait()
         assert writer.behind_s == 30.0
-        assert writer.interval(180) >= 1500
+        assert writer.interval(180) >= 3000
