@@ -8,6 +8,7 @@ from scalevec.orchestrator.sources.readable import readable
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
+from scalevec.sweeps.plugins.locate import PluginError
 from scalevec.sweeps.plugins.registered import register_kept
 
 Record = dict[str, Any]
@@ -54,7 +55,10 @@ def compare_section(folder: SweepFolder) -> Record:
     """Return what the sweep asks of its comparison: as resolved when it ran, else by its kept file."""
 
     def resolved() -> Record:
-        register_kept(folder.plugins())  # its law may be a plugin's
+        try:
+            register_kept(folder.plugins())  # its law may be a plugin's
+        except PluginError as error:
+            raise CorruptRecordError(folder.plugins_path, str(error)) from None
         return _options(folder.resolved_path, (folder.resolved() or {}).get("compare", {}))
 
     def given() -> Record:

@@ -26,7 +26,7 @@ def load_plugins(trial: Trial) -> None:
                 f"this worker was sent with: {there}"
             )
         try:
-            register([sent[needed]])
+            register(sent[needed])
             require_importable(sent[needed])
         except PluginError as error:
             raise DefiniteError(str(error)) from error

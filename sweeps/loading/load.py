@@ -12,7 +12,7 @@ from scalevec.sweeps.expansion.expand import expand
 from scalevec.sweeps.expansion.trials import CorpusFacts
 from scalevec.sweeps.fields import WARMUP_FRACTION
 from scalevec.sweeps.loading.checks import problems_of
-from scalevec.sweeps.loading.named_plugins import plugins_of, registered_options
+from scalevec.sweeps.loading.named_plugins import plugins_of
 from scalevec.sweeps.sections.entries import LABEL_PATTERN, Section, ValidatedAs
 from scalevec.sweeps.sections.foreign_sweep import sweep_model
 from scalevec.sweeps.sections.rungs import GENERATED, LISTED
@@ -45,8 +45,8 @@ def read(source: SweepSource, *, look_for_files: bool = True) -> Sweep:
     if not isinstance(source.data, dict):
         allowed = "a mapping of fields (name, ladder, arms)"
         raise SweepError([source.problem((), refused(source.data, allowed))])
-    plugins = plugins_of(source)
-    kind = sweep_model(source.data) or sweep_with(registered_options(source, plugins))
+    plugins, options = plugins_of(source)
+    kind = sweep_model(source.data) or sweep_with(options)
     try:
         sweep = kind.model_validate(source.data)
     except ValidationError as error:

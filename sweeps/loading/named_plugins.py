@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from scalevec.sweeps.errors import Path, SweepError
+from scalevec.sweeps.errors import Path, Problem, SweepError
 from scalevec.sweeps.plugins.locate import Plugin, PluginError, find
 from scalevec.sweeps.plugins.registered import owner_of, register
 from scalevec.sweeps.sections.schema import Sweep
@@ -14,36 +14,27 @@ from scalevec.sweeps.yaml_source import SweepSource
 KEY = "plugins"
 
 
-def plugins_of(source: SweepSource) -> tuple[Plugin, ...]:
-    """Return the plugins of a file, unless what names them is refused with the other sections.
+def plugins_of(source: SweepSource) -> tuple[tuple[Plugin, ...], frozenset[str]]:
+    """Return the plugins of a file, which are known from now on, and the names of their options.
 
-    Raises ``SweepError`` for one that cannot be used.
+    None where what names them is refused with the other sections. Raises ``SweepError`` for one that cannot
+    be used.
     """
     annotation: Any = Sweep.model_fields[KEY].rebuild_annotation()
     try:
         entries = TypeAdapter(annotation).validate_python(source.data.get(KEY)) or ()
     except ValidationError:
-        return ()
-    plugins, problems = [], []
+        return (), frozenset()
+    plugins, options, problems = list[Plugin](), set[str](), list[Problem]()
     for position, entry in enumerate(entries):
         try:
             plugins.append(find(entry.module, source.folder, entry.code_version))
+            options |= register(plugins[-1])
         except (PluginError, OSError) as error:
             problems.append(source.problem((KEY, position), str(error)))
     if problems:
         raise SweepError(problems)
-    return tuple(plugins)
-
-
-def registered_options(source: SweepSource, plugins: tuple[Plugin, ...]) -> frozenset[str]:
-    """Register ``plugins``; return the names of their options. Raises ``SweepError``."""
-    options: set[str] = set()
-    for position, plugin in enumerate(plugins):
-        try:
-            options |= register([plugin])
-        except PluginError as error:
-            raise SweepError([source.problem((KEY, position), str(error))]) from None
-    return frozenset(options)
+    return tuple(plugins), frozenset(options)
 
 
 def of_other_plugins(sweep: Sweep) -> Iterator[tuple[Path, str]]:
@@ -57,6 +48,8 @@ def of_other_plugins(sweep: Sweep) -> Iterator[tuple[Path, str]]:
 
 def _names(sweep: Sweep) -> Iterator[tuple[str, Path, str]]:
     yield "law", ("compare", "law"), sweep.compare.options().law
+    if sweep.trainer is not None:  # its fields are its own
+        return
     for kind, entries in (("optimizer", sweep.optimizers), ("schedule", sweep.schedules)):
         for position, entry in enumerate(entries or ()):
             yield kind, (f"{kind}s", position), entry.given()["name"]

@@ -73,8 +73,6 @@ def find(name: str, folder: Path, code_version: int | None = None) -> Plugin:
     if top in sys.stdlib_module_names or top == "scalevec":
         raise PluginError(f"{name}: the name of a module of Python or scalevec; give yours another name")
     files = dict(_files_of(name, parent, top, folder))
-    if sum(map(len, files.values())) > MOST_BYTES:
-        raise PluginError(f"{name}: {parent / top} has more than {MOST_BYTES:,} bytes; keep data elsewhere")
     _file_of(module, files)
     return Plugin(name, module, files, parent, code_version)
 
@@ -144,10 +142,17 @@ def _files_of(name: str, parent: Path, top: str, folder: Path) -> Iterator[tuple
     """The files of the package or module ``top``; not what Python or an editor leaves among them."""
     root = parent / top
     single = root.with_name(f"{top}.py")
-    for path in sorted(root.rglob("*")) if root.is_dir() else [single] if single.is_file() else []:
+    left = MOST_BYTES
+    for path in sorted(root.rglob("*")) if root.is_dir() else [single] if single.exists() else []:
         inner = path.relative_to(parent)
-        if path.is_dir() or any(part.startswith(".") or part == "__pycache__" for part in inner.parts):
+        is_folder = path.is_dir() and not path.is_symlink()
+        if is_folder or any(part.startswith(".") or part == "__pycache__" for part in inner.parts):
             continue
+        if not path.is_file():
+            raise PluginError(f"{name}: {path} is a link to a folder, or no file; a plugin is plain files")
+        left -= path.stat().st_size
+        if left < 0:
+            raise PluginError(f"{name}: {root} has more than {MOST_BYTES:,} bytes; keep data elsewhere")
         if parent == folder and not path.resolve().is_relative_to(folder):
             message = f"{path} leads out of the sweep's folder, to {path.resolve()}; copy it, or install it"
             raise PluginError(f"{name}: {message}")

@@ -6,7 +6,7 @@ An entry of the same module is replaced, one of any other is taken: a name means
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scalevec.analysis.registry import LAWS, LawEntry
+from scalevec.analysis.registry import LAWS, LawEntry, law_terms
 from scalevec.model.optimization import (
     OPTIMIZER_OPTIONS,
     OPTIMIZERS,
@@ -23,25 +23,25 @@ _owners: dict[tuple[str, str], str] = {}
 """The module of each kind and name that a plugin has brought."""
 
 
-def register(plugins: Sequence[Plugin]) -> set[str]:
-    """Make known what ``plugins`` declare; return the names of their options.
+def register(plugin: Plugin) -> set[str]:
+    """Make known what ``plugin`` declares; return the names of its options.
 
     Raises:
         PluginError: A name is taken, or an option's type differs from that of another of its name.
     """
     options: set[str] = set()
-    for plugin in plugins:
-        declared = declared_in(plugin)
-        for kind, registry, entries in (
-            ("optimizer", OPTIMIZERS, declared.optimizers),
-            ("schedule", SCHEDULES, declared.schedules),
-        ):
-            for entry in entries.values():
-                _add_options(plugin.module, kind, entry.options)
-                options |= entry.options.keys()
-            _add(plugin.module, kind, registry, entries)
-        _add(plugin.module, "reparameterization", ARITHMETIC, declared.arithmetic)
-        _add(plugin.module, "law", LAWS, declared.laws)
+    declared = declared_in(plugin)
+    of_code: tuple[tuple[str, dict[str, Any], Mapping[str, Any]], ...] = (
+        ("optimizer", OPTIMIZERS, declared.optimizers),
+        ("schedule", SCHEDULES, declared.schedules),
+    )
+    for kind, registry, entries in of_code:
+        for entry in entries.values():
+            _add_options(plugin.module, kind, entry.options)
+            options |= entry.options.keys()
+        _add(plugin.module, kind, registry, entries)
+    _add(plugin.module, "reparameterization", ARITHMETIC, declared.arithmetic)
+    _add(plugin.module, "law", LAWS, declared.laws)
     return options
 
 
@@ -62,9 +62,14 @@ def kept(plugins: Sequence[Plugin]) -> list[dict[str, Any]]:
 
 def register_kept(entries: Sequence[Mapping[str, Any]]) -> None:
     """Make known the laws that :func:`kept` has written. Raises ``PluginError``."""
-    for entry in entries:
-        laws = {name: LawEntry(law["formula"], law["source"]) for name, law in entry["laws"].items()}
-        _add(entry["module"], "law", LAWS, laws)
+    try:
+        for entry in entries:
+            laws = {name: LawEntry(law["formula"], law["source"]) for name, law in entry["laws"].items()}
+            for law in laws.values():
+                law_terms(law.formula)
+            _add(entry["module"], "law", LAWS, laws)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise PluginError(f"its laws cannot be used ({error})") from None
 
 
 def owner_of(kind: str, name: str) -> str | None:

@@ -164,6 +164,7 @@ def _attempts(directory: RunDirectory) -> list[Record]:
     return [
         {
             **{name: record.get(name) for name in ("attempt", "host", "device")},
+            **({"plugins": record["plugins"]} if isinstance(record.get("plugins"), dict) else {}),
             **then,
             "since": {name: [then[name], now.get(name)] for name in then if then[name] != now.get(name)},
         }
@@ -259,6 +260,8 @@ def _attempt_lines(attempt: Record) -> Iterator[str]:
     changes = " with uncommitted changes" if attempt["dirty"] else ""
     commit = f"commit {str(attempt['commit'])[:12]}{changes}" if attempt["commit"] else "no commit recorded"
     yield f"  attempt {attempt['attempt']} on {attempt['host']} ({attempt['device']}): {commit}"
+    for module, digest in attempt.get("plugins", {}).items():
+        yield f"    plugin {module}, source {str(digest)[:12]}"
     if attempt["since"]:
         since = ", ".join(f"{name} {then} then, {now} now" for name, (then, now) in attempt["since"].items())
         yield f"    changed since: {since}"

@@ -24,7 +24,7 @@ my-arms = "mylab.arms"
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch, text_files) -> Path:
+def folder(tmp_path, monkeypatch, text_files, own_registries) -> Path:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     monkeypatch.setenv("LAB_API_KEY", "hunter2-and-more")
@@ -49,17 +49,21 @@ def install(folder: Path, arms: str) -> None:
     subprocess.run([*pip, "--no-index", "--target", folder / "site", wheel], check=True)
 
 
-def test_a_plugin_in_the_sweeps_folder_trains_and_its_results_are_read_without_it(folder, call):
+def test_a_plugin_in_the_sweeps_folder_trains_and_its_results_are_read_without_it(folder, call, scalevec):
     write_plugin(folder)
-    refused = call("run", "s.yaml")
+    refused = scalevec("run", "s.yaml")
     assert (refused.returncode, "mylab/signs.py" in refused.stderr) == (2, True)
     assert "--trust" in refused.stderr
     assert not (folder / "runs").exists()
     done = call("run", "s.yaml", "--trust", "-j", "1")
     assert done.returncode == 0, done.stderr
     shutil.rmtree(folder / "mylab")
+    [signs] = [
+        path.parent.name for path in folder.glob("runs/trials/*/*/trial.json") if "signs" in path.read_text()
+    ]
+    assert "plugin mylab.arms, source " in scalevec("explain", signs).stdout
     for words in (("status", "s.yaml"), ("results", "plugged"), ("table", "plugged", "overhead")):
-        read = call(*words)
+        read = scalevec(*words)
         assert read.returncode == 0, read.stderr
     [plugin] = [
         trial["optimizer"]["plugin"]

@@ -185,6 +185,16 @@ def test_compiled_code_is_refused(folder):
     assert "fast.abi3.so is compiled" in refused(folder)
 
 
+def test_a_package_with_data_is_refused_before_it_is_read(folder, monkeypatch):
+    monkeypatch.setattr(locate, "MOST_BYTES", 1000)
+    assert "has more than 1,000 bytes; keep data elsewhere" in refused(folder)
+
+
+def test_a_link_to_a_folder_within_the_package_is_refused(folder):
+    (folder / "mylab" / "data").symlink_to(folder)
+    assert "mylab/data is a link to a folder" in refused(folder)
+
+
 def test_a_package_that_is_a_link_out_of_the_sweeps_folder_is_refused(tmp_path):
     elsewhere = write_plugin(tmp_path / "elsewhere")
     (tmp_path / "sweep").mkdir()
