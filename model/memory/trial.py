@@ -22,6 +22,8 @@ SHARPNESS_VECTORS = 32 + 4
 SHARPNESS_GRAPH = {"pass": 4.5, "weights": 7.0, "logits": 6.0}
 """What its product with the Hessian keeps: so often what a training pass takes, the attention weights of all
 pairs of tokens, and the logits; as seen, within a quarter."""
+BUCKET_BYTES = 2**26
+"""Of gradients that processes sum at once (``training.parallel.process_group``)."""
 PRECONDITIONER_ARRAYS = 9
 """Of the matrices' size, kept over a step: values, gradient, predicted movement, decay; as seen."""
 
@@ -37,6 +39,7 @@ class Memory:
     measurements: the most along the run, gradients included; 0 without any.
     copy: what a checkpoint writes while the training goes on, where that is in the device's memory.
     framework: beside all arrays.
+    start: the most while the model is built, before it is shared out.
     """
 
     parameters: int
@@ -47,12 +50,13 @@ class Memory:
     measurements: int
     copy: int
     framework: int
+    start: int = 0
 
     @property
     def arrays(self) -> int:
         """The most that all arrays take at one time."""
         at_most = max(self.training, self.step, self.evaluation, self.measurements)
-        return self.parameters + self.optimizer + self.copy + at_most
+        return max(self.parameters + self.optimizer + self.copy + at_most, self.start)
 
     @property
     def total(self) -> int:
@@ -74,9 +78,9 @@ def memory_of(trial: Trial, options: RunOptions) -> Memory:
     )
     training = _training(trial.model, micro, sequences < part, options.recompute == "block")
     holders = options.processes if options.shard else 1
-    parameters = FLOAT_BYTES * count_parameters(trial.model).total // holders
-    state = FLOAT_BYTES * state_entries(trial) // holders
-    gathered = _largest_block(trial.model) if options.shard else 0
+    entire = FLOAT_BYTES * count_parameters(trial.model).total
+    parameters, state = entire // holders, FLOAT_BYTES * _state_entries_of_a_process(trial, options)
+    gathered = _gathered(trial.model) if options.shard else 0
     gradients = parameters if sequences < part else 0
     return Memory(
         parameters=parameters,
@@ -84,17 +88,55 @@ def memory_of(trial: Trial, options: RunOptions) -> Memory:
         training=round(
             training.size - training.parameter_gradients * (1 - 1 / holders) + gradients + gathered
         ),
-        step=round(parameters + FLOAT_BYTES * _working_entries(trial) / holders),
+        step=round(_step(trial, options, parameters)),
         evaluation=round(_evaluation(trial, options) + gathered),
         measurements=round(_measurements(trial, options)),
-        copy=parameters + state if options.device == "cpu" else 0,
+        copy=_copy(trial, options, parameters) if options.device == "cpu" else 0,
         framework=round(FRAMEWORK_BYTES[options.device]),
+        start=entire + parameters if options.shard and options.device == "cpu" else 0,
     )
 
 
-def _largest_block(model: ModelConfig) -> float:
-    """Of sharded parameters: two blocks in whole at a time, weights and gradients."""
-    return 2 * 2 * FLOAT_BYTES * count_parameters(model).matrices_total / model.shape.layers
+def _gathered(model: ModelConfig) -> float:
+    """Of sharded parameters: two blocks in whole at a time, weights and gradients.
+
+    Beside these what is outside of the blocks, throughout a pass.
+    """
+    counts = count_parameters(model)
+    return FLOAT_BYTES * (2 * 2 * counts.matrices_total / model.shape.layers + counts.embedding)
+
+
+def _takes_matrices(trial: Trial) -> bool:
+    return trial.optimizer.registered.matrices_only
+
+
+def _state_entries_of_a_process(trial: Trial, options: RunOptions) -> int:
+    """Of the optimizer's state; where parameters are shared out, with the matrices that it steps whole."""
+    entries, matrices = state_entries(trial), count_parameters(trial.model).matrices_total
+    if not _takes_matrices(trial):
+        return entries // options.processes if options.shard else entries
+    if options.shard:
+        return (entries + matrices) // options.processes
+    of_others = trial.optimizer.registered.state_per_parameter[1]
+    outside = round(of_others * (count_parameters(trial.model).total - matrices))
+    return outside + (entries - outside) // options.processes
+
+
+def _step(trial: Trial, options: RunOptions, gradients: int) -> float:
+    """Gradients, and beside them what a step takes for itself or processes exchange."""
+    of_all, of_largest = trial.optimizer.registered.working
+    counts, n = count_parameters(trial.model), options.processes
+    largest = FLOAT_BYTES * max(rows * columns for rows, columns in matrix_sides(trial.model))
+    working = FLOAT_BYTES * of_all * counts.total / (n if options.shard else 1) + of_largest * largest
+    # Of matrices that a process steps for all: their gradients, or what it sends of them.
+    matrices = FLOAT_BYTES * counts.matrices_total / n if n > 1 and _takes_matrices(trial) else 0.0
+    summed = min(gradients, BUCKET_BYTES + largest) if n > 1 and not options.shard else 0.0
+    return gradients + max(summed, working + matrices)
+
+
+def _copy(trial: Trial, options: RunOptions, parameters: int) -> int:
+    """What a process writes of a checkpoint: its shares, or what rank 0 has collected."""
+    return parameters + FLOAT_BYTES * state_entries(trial) // (options.processes if options.shard else 1)
 
 
 @lru_cache(maxsize=1024)
@@ -148,12 +190,6 @@ def matrix_sides(model: ModelConfig) -> dict[tuple[int, int], int]:
         router = (experts.n_experts, shape.width)
         counts[router] = counts.get(router, 0) + mixtures
     return counts
-
-
-def _working_entries(trial: Trial) -> float:
-    of_all, of_largest = trial.optimizer.registered.working
-    largest = max(rows * columns for rows, columns in matrix_sides(trial.model))
-    return of_all * count_parameters(trial.model).total + of_largest * largest
 
 
 def _measurements(trial: Trial, options: RunOptions) -> float:

@@ -64,8 +64,9 @@ class TrainingRun:
         self.model = Transformer(trial.model)
         self.model.recomputes = options.recompute == "block"
         initialise(self.model, stream_of(trial))
-        self.model.to(self.device)
+        # First: what is sharded goes to the device a block at a time.
         world.prepare(self.model)
+        self.model.to(self.device)
         self.parameters = list(self.model.parameters())
         self.optimizer = build_optimizer(self.model, trial, world.laid_out)
         world.adopt(self.optimizer)

@@ -108,7 +108,7 @@ def cost(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rates: Ra
         memory=memory,
         host_bytes=memory.total if options.device == "cpu" else HOST_BYTES + checkpoint_bytes(trial),
         disk_bytes=FIXED_BYTES + log_bytes(trial, options) + kept[options.keep],
-        disk_files=FIXED_FILES + (options.keep != "none"),
+        disk_files=FIXED_FILES + (_files_of_a_checkpoint(options) if options.keep != "none" else 0),
     )
 
 
@@ -121,6 +121,11 @@ def training_s(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rat
 def _flops(trial: Trial, evaluated_tokens: int) -> int:
     per_token = flops_per_token(trial.model, trial.sequence_length)
     return per_token * trial.tokens + per_token * evaluated_tokens // TRAINING_OVER_FORWARD
+
+
+def _files_of_a_checkpoint(options: RunOptions) -> int:
+    """One; of shards their folder and the index beside them."""
+    return options.processes + 2 if options.shard else 1
 
 
 def _computed(flops: int, options: RunOptions) -> float:
