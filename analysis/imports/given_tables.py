@@ -153,7 +153,7 @@ def _flat(record: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[s
     """``value`` wrappers, as W&B writes its configurations, are taken off."""
     fields: dict[str, Any] = {}
     for key, value in record.items():
-        name = f"{prefix}{key}"
+        name = f"{prefix}{_storable(str(key))}"
         if isinstance(value, dict) and set(value) <= {"value", "desc"} and "value" in value:
             value = value["value"]
         if isinstance(value, dict) and depth < _DEEPEST:
@@ -161,5 +161,10 @@ def _flat(record: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[s
         elif isinstance(value, dict | list):
             fields[name] = json.dumps(value)
         else:
-            fields[name] = value
+            fields[name] = _storable(value) if isinstance(value, str) else value
     return fields
+
+
+def _storable(text: str) -> str:
+    """``text`` with a question mark for each half of a surrogate pair, which no table can hold."""
+    return text if text.isascii() else text.encode(errors="replace").decode()

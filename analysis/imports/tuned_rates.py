@@ -66,7 +66,8 @@ def staged(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[RateGrid], list[str]]
 def _cells_with_grids(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """The runs of an arm in a cell of which some seed has several rates, and their name."""
     columns = [name for name in ("arm", *CELL_COLUMNS) if name in rows]
-    for values, cell in rows[rows[RATE] > 0].groupby(columns, sort=False, dropna=False):
+    ran = rows[(rows[RATE] > 0) & np.isfinite(rows[RATE])]
+    for values, cell in ran.groupby(columns, sort=False, dropna=False):
         if (cell.groupby(_seeds(cell))[RATE].nunique() > 1).any():
             yield (
                 " ".join(f"{value:.6g}" if isinstance(value, float) else str(value) for value in values),

@@ -312,3 +312,7 @@ def test_tables_of_all_kinds_are_taken_with_finite_losses_or_refused():
     assert 10 < len(taken) < 290
     for table in taken:
         assert np.isfinite(table.loc[table["status"] == "completed", "loss"]).all()
+
+
+def test_half_a_surrogate_pair_becomes_a_question_mark():
+    assert table_of([{"a": "\ud800x", "b": "über"}]).to_numpy().tolist() == [["?x", "über"]]

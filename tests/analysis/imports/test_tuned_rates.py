@@ -42,8 +42,9 @@ def test_a_best_rate_at_the_edge_is_a_bound_and_a_diverged_one_is_no_loss():
     assert (grid.status, grid.losses) == ("censored", (3.0, 3.1, None))
 
 
-def test_one_rate_a_seed_is_no_grid():
-    rows, grids, _ = staged(runs((0, 0.01, 3.1), (1, 0.02, 3.0)))
+@pytest.mark.parametrize("other", [(1, 0.02, 3.0), (0, float("inf"), 3.0), (0, 0.0, 3.0)])
+def test_one_rate_a_seed_is_no_grid(other):
+    rows, grids, _ = staged(runs((0, 0.01, 3.1), other))
     assert grids == []
     assert "stage" not in rows
 
