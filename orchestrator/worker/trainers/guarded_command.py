@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from scalevec.orchestrator.worker import guard
+from scalevec.results.masking import masked
 
 KILLED_S = 40.0
 """The longest wait for the end of what was killed."""
@@ -50,7 +51,9 @@ class CommandOutput:
             self._take(lines)
         self._take([rest])
 
-    def _take(self, lines: Sequence[bytes]) -> None:
+    def _take(self, printed: Sequence[bytes]) -> None:
+        as_text: Any = {"encoding": "utf-8", "errors": "surrogateescape"}
+        lines = [masked(line.decode(**as_text)).encode(**as_text) for line in printed]
         for line in filter(None, lines):
             text = line.decode(errors="replace").strip()
             self.last_line = text or self.last_line

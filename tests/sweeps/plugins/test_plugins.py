@@ -1,5 +1,6 @@
 """A sweep with a plugin is read, checked and given its identity without running a line of the plugin."""
 
+import re
 import sys
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from scalevec.sweeps.expansion.expand import expand
 from scalevec.sweeps.expansion.trials import CorpusFacts
 from scalevec.sweeps.plugins import locate
 from scalevec.sweeps.plugins.locate import find, snapshot_files
+from support import CHECKOUT
 
 FACTS = CorpusFacts("ab" * 32, 257, 10**6)
 
@@ -246,3 +248,16 @@ def test_what_was_sent_stands_before_what_lies_beside_the_sweep_by_the_name_in_i
     [sent] = locate.sent_plugins()
     assert (sent.digest, sent.identity) == (plugin.digest, plugin.identity)
     assert find("my-arms", folder).digest == plugin.digest
+
+
+def test_the_example_of_the_documentation_is_a_plugin(folder):
+    text = (CHECKOUT / "docs" / "plugins.md").read_text(encoding="utf-8")
+    [source] = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    [sections] = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
+    write_plugin(folder, source)
+    (folder / "s.yaml").write_text(
+        "name: documented\nladder: [tiny-25k, tiny-55k]\narms: {baseline: {}, none: {scale_vectors: none}}\n"
+        + sections
+    )
+    sweep = sweeps.load(folder / "s.yaml", look_for_files=False)
+    assert [entry.label for entry in sweep.optimizers] == ["adamw", "sign-momentum(beta=0.95)"]

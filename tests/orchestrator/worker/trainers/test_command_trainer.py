@@ -54,6 +54,15 @@ def test_the_command_is_given_what_only_an_attempt_knows(lab):
     assert trials.told()["seed"] == trials.trial.seed_value
 
 
+def test_a_secret_that_the_script_prints_is_masked_in_the_log(lab, monkeypatch):
+    monkeypatch.setenv("LAB_API_KEY", "hunter2-and-more")
+    trials = lab("print('key', os.environ['LAB_API_KEY'])\n" + WHOLE)
+    assert trials.run() == WorkerExit.RESULT
+    log = trials.directory.log_path.read_text()
+    assert "key ***" in log
+    assert "hunter2" not in log
+
+
 def test_it_runs_in_the_folder_of_the_sweep_without_the_schedulers_variables(lab, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     body = "print(Path.cwd(), os.environ.get('SLURM_JOB_ID'), sys.flags.safe_path)\n" + WHOLE
