@@ -7,6 +7,7 @@ from scalevec.model.config import RunOptions, Trial
 from scalevec.model.memory.trial import memory_of
 from scalevec.model.training.devices import DEVICES, device_named
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
+from scalevec.orchestrator.costs.rates import MeasuredDevice
 
 MOST_SHARING = 64
 """Processes over which a trial that fits in no other way is looked at."""
@@ -23,21 +24,28 @@ class Room:
     """Whether the card is known, not assumed; what a process on the CPU takes is known less well."""
 
 
-def room_of(request: ResourceRequest, card: str | None) -> Room | None:
-    """Return the room for one process: on a GPU of type ``card`` (an H100 where none is named), or memory_gb.
+def room_of(
+    request: ResourceRequest, card: str | None, measured: MeasuredDevice | None = None
+) -> Room | None:
+    """Return the room for one process: on a GPU, or memory_gb. None where nobody says how much there is.
 
-    A share of a GPU has that share of its memory. None where nobody says how much there is.
+    The GPU is of type ``card``, else the ``measured`` one of this machine, else an H100. A share of it has
+    that share of its memory.
     """
+    if request.gpus and measured is not None and card is None:
+        return _share_of(request, measured.memory_bytes, measured.name, is_certain=True)
     if request.gpus:
         device = device_named(card) or DEVICES["h100"]
-        share = min(request.gpus, 1.0)
-        words = (
-            f"the {device.memory * share / 1e9:.3g} GB of {'its share of ' * (share < 1)}one {device.name}"
-        )
-        return Room(device.memory * share, words, is_certain=device_named(card) is not None)
+        return _share_of(request, device.memory, device.name, is_certain=device_named(card) is not None)
     if request.memory_gb is None:
         return None
     return Room(request.memory_gb * 1e9, f"memory_gb, {request.memory_gb:g}", is_certain=False)
+
+
+def _share_of(request: ResourceRequest, memory: int, name: str, *, is_certain: bool) -> Room:
+    share = min(request.gpus, 1.0)
+    words = f"the {memory * share / 1e9:.3g} GB of {'its share of ' * (share < 1)}one {name}"
+    return Room(memory * share, words, is_certain)
 
 
 def recompute_for(trials: Iterable[Trial], options: RunOptions, room: Room | None) -> str:

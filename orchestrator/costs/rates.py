@@ -125,6 +125,11 @@ class Rates:
         known = [rate for rate in rates if rate is not None]
         return (min(known), self.words) if known else (ASSUMED_FLOPS_PER_S[options.device], "assumed")
 
+    @property
+    def smallest_gpu(self) -> MeasuredDevice | None:
+        """The measured GPU with the least memory: a trial may run on any of them."""
+        return min(self._devices("cuda"), key=lambda device: device.memory_bytes, default=None)
+
     def _devices(self, kind: str) -> list[MeasuredDevice]:
         devices = () if self.measured is None else self.measured.devices
         return [device for device in devices if device.kind == kind]

@@ -317,7 +317,7 @@ class SweepRun:
         """Return the memory that a process of ``rung`` has; None where nobody says."""
         gpus = self.profile.for_rung(rung).gpus
         card = gpus.partition(":")[0] if isinstance(gpus, str) else None
-        return room_of(self.request(rung), card)
+        return room_of(self.request(rung), card, self.rates.smallest_gpu)
 
     def _measured(self) -> dict[str, Any]:
         measure = self.sweep.measure
