@@ -63,6 +63,12 @@ def of_reference(trials: ComparedTrials) -> list[str]:
             warnings.append(f"{reference}: {profile.warning}")
     if "lr_status" in rows and (rows["lr_status"] == "fixed").any():
         warnings.append(f"the learning rate of {reference} was fixed, not tuned")
+    if "lr_status" in rows and "loss_validation" in rows and len(rows):
+        tuned = rows["lr_status"].isin(("tuned", "carried", "censored")).any()
+        if tuned and rows["loss_validation"].isna().all():
+            warnings.append(
+                "learning rates were chosen on the text that is compared: the trials have one loss"
+            )
     return warnings + _chosen_on_compared(trials)
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalevec.model.identity import IDENTITY_VERSION, differences, digest
+from scalevec.model.identity import IDENTITY_VERSION
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import Progress, counted, duration
 from scalevec.orchestrator.sweep.planning import not_done, planned
@@ -15,6 +15,7 @@ from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory, is_trial_id
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
 from scalevec.sweeps.trainers.any_trial import learning_rate, semantic_fields
+from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 
 if TYPE_CHECKING:
     from scalevec.sweeps import CorpusFacts
@@ -51,28 +52,21 @@ def notes_on_identity(run: SweepRun) -> list[str]:
 
 
 def _changed_code(run: SweepRun) -> list[str]:
-    """A line for each file of a foreign trainer whose content made trials of this sweep new."""
-    before: dict[str, Any] = {}
+    """A line for each file of a foreign trainer that is not what earlier trials of this sweep rest on."""
+    templates = (cell.template for cell in run.cells)
+    files = (file for trial in templates if isinstance(trial, ForeignTrial) for file in trial.trainer.files)
+    now = {file.path: file.digest for file in files}
+    outdated: Counter[str] = Counter()
     for record in _members(run.folder):
         with suppress(FileNotFoundError, CorruptRecordError):
-            fields = RunDirectory.of(run.runs_dir, record["trial_id"]).trial()["semantic"]
-            before[_without_files(fields)] = fields["trainer"]["files"]
-    made_new: Counter[str] = Counter()
-    for member in run.members() if before else []:
-        fields = semantic_fields(member.trial)
-        then, now = before.get(_without_files(fields)), fields["trainer"]["files"]
-        if then is not None and then != now:
-            digests = [{file["path"]: file["digest"] for file in files} for files in (then, now)]
-            made_new.update(differences(digests[0], digests[1]).keys())
+            before = RunDirectory.of(run.runs_dir, record["trial_id"]).trial()["semantic"]["trainer"]["files"]
+            then = {file["path"]: file["digest"] for file in before}
+            outdated.update(name for name, digest in now.items() if then.get(name, digest) != digest)
     return [
-        f"{name} is not as it was: {counted(count, 'trial')} would be trained again (code_version in the "
-        "trainer's section keeps results across edits that change none)"
-        for name, count in sorted(made_new.items())
+        f"{name} has changed since {counted(count, 'trial')} of this sweep, which would be trained again "
+        "(a code_version in the trainer's section keeps results across edits that change none)"
+        for name, count in sorted(outdated.items())
     ]
-
-
-def _without_files(fields: Record) -> str:
-    return digest({**fields, "trainer": {**fields["trainer"], "files": []}})
 
 
 def _earlier(n_results: int) -> str:

@@ -15,7 +15,7 @@ def files_of_words(folder: Path, words: Iterable[str]) -> Iterator[str]:
     """Yield the arguments that are files below ``folder``, alone or as the value of an option."""
     for word in words:
         for name in dict.fromkeys((word, word.partition("=")[2])):
-            if name and _is_file(folder / name):
+            if name and not Path(name).is_absolute() and _is_file(folder / name):
                 yield name
 
 

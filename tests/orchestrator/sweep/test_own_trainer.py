@@ -1,0 +1,118 @@
+"""Somebody's script, which knows nothing of scalevec, as a sweep: planned, simulated, run, compared."""
+
+import csv
+import io
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from scalevec import sweeps
+
+SCRIPT = """
+import argparse, json, math, os, random
+parser = argparse.ArgumentParser()
+for name in ("width", "tokens", "seed"):
+    parser.add_argument(f"--{name}", type=int)
+for name in ("lr", "dropout"):
+    parser.add_argument(f"--{name}", type=float)
+parser.add_argument("--out")
+given = parser.parse_args()
+os.makedirs(given.out, exist_ok=True)
+noise = random.Random(given.seed).gauss(0, 0.002) + 0.01 * given.dropout
+loss = 2 + 9 / given.width + 0.02 * math.log2(given.lr / 0.01) ** 2 + noise
+with open(os.path.join(given.out, "log.jsonl"), "w") as log:
+    for step in (1, 2, 3):
+        row = {"step": step, "tokens": given.tokens * step // 3, "loss": loss + 3 - step}
+        print(json.dumps({**row, "val": row["loss"] + 0.1}), file=log)
+"""
+SWEEP = f"""\
+name: mine
+trainer:
+  command: [{json.dumps(sys.executable)}, train.py, "--width={{width}}", "--lr={{learning_rate}}",
+            "--dropout={{dropout}}", "--tokens={{tokens}}", "--seed={{seed}}", "--out={{out}}"]
+  metrics: log.jsonl
+  loss_validation: val
+  tokens: tokens
+fields: {{dropout: float}}
+n_params: 12 * width ** 2
+ladder: [{{name: s, width: 8}}, {{name: m, width: 12}}, {{name: l, width: 16}}]
+arms: {{plain: {{dropout: 0.0}}, dropped: {{dropout: 0.1}}}}
+tune: {{learning_rate: [0.0025, 0.01, 0.04], rungs: [s]}}
+compare: {{reference: plain}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "mine.yaml").write_text(SWEEP)
+    return tmp_path
+
+
+def test_a_plan_says_what_a_trial_rests_on_and_runs_nothing(folder, scalevec):
+    done = scalevec("plan", "mine.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "a trial rests on the content of train.py" in done.stdout
+    assert "nobody knows yet how long trials of this trainer take" in done.stdout
+    assert "no checkpoint is named" in done.stdout
+    assert not (folder / "runs").exists()
+
+
+def test_an_untrusted_sweep_runs_nothing(folder, scalevec):
+    done = scalevec("run", "mine.yaml")
+    assert done.returncode == 2
+    assert "its code is not trusted; nothing was run" in done.stderr
+    assert "train.py" in done.stderr
+    assert not (folder / "runs" / "trials").exists()
+
+
+def test_a_simulation_needs_no_trust_and_gives_a_verdict(folder, scalevec):
+    done = scalevec("run", "mine.yaml", "--executor", "simulate")
+    assert done.returncode == 0, done.stderr
+    assert "18 trials, 18 completed" in done.stdout
+    verdict = json.loads(scalevec("compare", "mine", "--runs", "runs/simulated", "--json").stdout)
+    assert verdict[0]["pairs"] == 6
+
+
+@pytest.mark.slow
+def test_a_script_becomes_a_tuned_comparison(folder, scalevec):
+    done = scalevec("run", "mine.yaml", "--trust", "-j", "2")
+    assert done.returncode == 0, done.stderr
+    assert "18 trials, 18 completed" in done.stdout
+    rows = list(csv.DictReader(io.StringIO(scalevec("results", "mine").stdout)))
+    compared = [row for row in rows if row["stage"] == "comparison"]
+    assert all(float(row["learning_rate"]) == pytest.approx(0.01, rel=0.1) for row in compared)
+    assert {(row["arm"], row["field_dropout"]) for row in compared} == {("plain", "0.0"), ("dropped", "0.1")}
+    assert {int(row["n_params"]) for row in compared} == {768, 1728, 3072}
+    seeds = {(row["rung"], row["seed"]): row["stream"] for row in compared}
+    assert len(set(seeds.values())) == 6
+    [verdict] = json.loads(scalevec("compare", "mine", "--json").stdout)
+    assert verdict["loss_difference"]["mean"] == pytest.approx(0.001, abs=1e-6)
+
+    again = scalevec("run", "mine.yaml")
+    assert "18 trials, 18 completed" in again.stdout
+    (folder / "train.py").write_text(f"{SCRIPT}# changed\n")
+    plan = scalevec("plan", "mine.yaml")
+    assert "train.py has changed since 18 trials of this sweep" in plan.stderr
+    assert "not trusted" in scalevec("run", "mine.yaml").stderr
+
+
+@pytest.mark.slow
+def test_the_shipped_plain_script_trains(folder, scalevec):
+    source = sweeps.shipped("examples/plain")
+    text = source.read_text().replace("[python,", f"[{json.dumps(sys.executable)},")
+    text = text.replace("tokens_per_parameter: [20]", "tokens_per_parameter: [2]\nseeds: [0]")
+    text = text.replace(", {name: m, width: 24}, {name: l, width: 32}", "").replace("tune:", "# tune:")
+    (folder / "plain.yaml").write_text(
+        text.replace("batch_tokens: 512", "batch_tokens: 512, learning_rate: 0.01")
+    )
+    shutil.copy(source.with_name("plain_train.py"), folder)
+    done = scalevec("run", "plain.yaml", "--trust")
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader(io.StringIO(scalevec("results", "plain").stdout)))
+    assert len(rows) == 2
+    assert all(0 < float(row["loss"]) < float(row["loss_initial"]) for row in rows)
