@@ -104,9 +104,8 @@ def _candidates(what: str, names: Mapping[str, str]) -> list[str]:
     return [column for column, name in names.items() if _PATTERNS[what].fullmatch(name)]
 
 
-def _curves(
-    rows: GivenRows, chosen: Mapping[str, str], table: pd.DataFrame, unit: str, findings: Findings
-) -> pd.DataFrame:
+def _points(rows: GivenRows, chosen: Mapping[str, str], findings: Findings) -> pd.DataFrame:
+    """The numbers of each run and step; of a step that was logged again the last count."""
     points = pd.DataFrame({what: rows.cells(expression) for what, expression in chosen.items()})
     points = points.map(lambda cell: None if is_blank(cell) else cell)
     for what in points.columns.drop("run"):
@@ -115,8 +114,14 @@ def _curves(
             findings.problems.append(f"{chosen[what]} holds what is no number: {shortened(wrong)}")
         points[what] = [None if cell is None else number(cell) for cell in points[what]]
         points[what] = points[what].astype(float)
-    # Values of one step may stand in several rows; of a step that was logged again the last counts.
-    points = points.groupby(["run", "steps"], as_index=False, sort=False).last().dropna(subset=["loss"])
+    # Values of one step may stand in several rows.
+    return points.groupby(["run", "steps"], as_index=False, sort=False).last().dropna(subset=["loss"])
+
+
+def _curves(
+    rows: GivenRows, chosen: Mapping[str, str], table: pd.DataFrame, unit: str, findings: Findings
+) -> pd.DataFrame:
+    points = _points(rows, chosen, findings)
     runs = _runs_by_name(points["run"], table)
     trial_ids = points["run"].astype(str).map(runs)
     strangers = points.loc[trial_ids.isna(), "run"].unique().tolist()

@@ -35,44 +35,42 @@ def staged(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[RateGrid], list[str]]
     A grid is an arm's runs in one cell of which a seed was run at several rates. Seeds that were run at one
     rate alone are compared where all of them have the same; else the runs at the best rate are.
     """
-    rows = rows.assign(arm=rows.get("arm", "all"))
-    if "rung" not in rows:
-        rows["rung"] = rows["n_params"].map("{:.6g}".format)
+    rows = rows.assign(
+        arm=rows.get("arm", "all"), rung=rows.get("rung", rows["n_params"].map("{:.6g}".format))
+    )
     grids: list[RateGrid] = []
     notes: list[str] = []
-    if RATE not in rows:
-        return rows, grids, notes
-    has_budgets = (rows.groupby("rung")["n_tokens"].nunique() > 1).any()
-    without = {"rung"} if has_budgets else {"rung", "n_tokens"}
-    settings = [name for name in CELL_COLUMNS if name in rows and name not in without]
     stages = pd.DataFrame({"stage": "comparison", "lr_status": ""}, rows.index)
-    for cell_name, cell in _cells_with_grids(rows):
+    for name, cell in _cells_with_grids(rows):
         if cell.assign(seed=_seeds(cell)).duplicated(["seed", RATE]).any():
-            notes.append(
-                f"{cell_name}: several runs of one seed and learning rate, so they are no grid of rates"
-            )
+            notes.append(f"{name}: several runs of one seed and learning rate, so they are no grid of rates")
             continue
-        grid, is_compared = _grid(cell, settings)
+        grid, is_compared = _grid(cell, _settings(rows))
         grids.append(grid)
         stages.loc[cell.index, "stage"] = np.where(is_compared, "comparison", "tuning")
         stages.loc[cell.index[is_compared], "lr_status"] = grid.status
-        notes.append(
-            f"{cell_name}: learning rate {grid.chosen:g} of {len(grid.grid)} ({grid.status}); "
-            f"{int(is_compared.sum())} of {len(cell)} runs are compared"
-        )
+        chosen = f"learning rate {grid.chosen:g} of {len(grid.grid)} ({grid.status})"
+        notes.append(f"{name}: {chosen}; {int(is_compared.sum())} of {len(cell)} runs are compared")
     return (rows.join(stages) if grids else rows), grids, notes
+
+
+def _settings(rows: pd.DataFrame) -> list[str]:
+    """The columns that a cell has beside its rung; tokens only where a rung has several budgets."""
+    has_budgets = (rows.groupby("rung")["n_tokens"].nunique() > 1).any()
+    without = {"rung"} if has_budgets else {"rung", "n_tokens"}
+    return [name for name in CELL_COLUMNS if name in rows and name not in without]
 
 
 def _cells_with_grids(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """The runs of an arm in a cell of which some seed has several rates, and their name."""
+    if RATE not in rows:
+        return
     columns = [name for name in ("arm", *CELL_COLUMNS) if name in rows]
     ran = rows[(rows[RATE] > 0) & np.isfinite(rows[RATE])]
     for values, cell in ran.groupby(columns, sort=False, dropna=False):
         if (cell.groupby(_seeds(cell))[RATE].nunique() > 1).any():
-            yield (
-                " ".join(f"{value:.6g}" if isinstance(value, float) else str(value) for value in values),
-                cell,
-            )
+            names = (f"{value:.6g}" if isinstance(value, float) else str(value) for value in values)
+            yield " ".join(names), cell
 
 
 def _seeds(cell: pd.DataFrame) -> "pd.Series[Any]":
