@@ -1,9 +1,10 @@
 """Starts a module of the snapshot that this file lies in: ``python -P START [-u] -m MODULE [ARGUMENT ...]``.
 
-It stands for ``python -P -m MODULE``, and imports nothing of ours before the snapshot is known to be what
-was taken: its folder is named after the digest of its content.
+It stands for ``python -P -m MODULE``, and imports nothing of ours before the snapshot is known to be what was
+taken: its folder is named after the digest of its content. Of a module of ours it calls ``main()``.
 """
 
+import gc
 import hashlib
 import importlib.util
 import os
@@ -73,7 +74,7 @@ def foreign_module(root: Path) -> str | None:
 
 
 def main() -> None:
-    """Check the snapshot, and run the module as ``python -m`` does."""
+    """Check the snapshot, and run the module."""
     root = Path(__file__).resolve().parents[3]
     if problem := problem_of(root):
         _refuse(f"{root} {problem}; scalevec run takes a new snapshot and sends what is missing again")
@@ -88,8 +89,14 @@ def main() -> None:
         sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
     if len(words) < 2 or words[0] != "-m":
         _refuse(f"expected -m MODULE, got {' '.join(words)!r}")
-    sys.argv = [words[1], *words[2:]]
-    runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    sys.argv = words[1:]
+    if not words[1].startswith(f"{PACKAGE}."):
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        return
+    gc.disable()  # torch makes many objects that stay: looking through them takes a sixth of its loading
+    module = importlib.import_module(words[1])
+    gc.enable()
+    sys.exit(module.main())
 
 
 def _refuse(problem: str) -> None:

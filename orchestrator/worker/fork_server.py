@@ -25,7 +25,6 @@ from dataclasses import dataclass
 import setproctitle
 
 from scalevec.orchestrator.attempts.jobs import BOUND, STOP_SIGNALS, WORKER
-from scalevec.orchestrator.worker import train as worker
 from scalevec.orchestrator.worker.kill_with_parent import bind_to
 from scalevec.orchestrator.worker.provenance import environment
 from scalevec.results.claims import process_identity
@@ -43,10 +42,14 @@ class _ForkRequest:
 
 def main() -> int:
     """Serve until the other end is gone; in each forked process: be a worker."""
+    gc.disable()  # torch makes many objects that stay: looking through them takes a sixth of its loading
+    from scalevec.orchestrator.worker import train as worker
+
     os.close(os.pidfd_open(os.getpid()))  # a system that forbids it says so before anything is forked
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as a parent may leave it, it hides exit codes
     environment()  # remembers versions and commit: a worker says what it was forked with, not what lies there
     gc.freeze()  # a collection in a worker need not touch, and so copy, what all share
+    gc.enable()
     server, is_bound = os.getpid(), BOUND in sys.argv[1:]
     with socket.socket(fileno=os.dup(0)) as connection:
         request = _serve(connection)
@@ -54,7 +57,7 @@ def main() -> int:
         return 0
     if is_bound:
         bind_to(server)
-    _be_alone(request)
+    _be_alone(request, worker.__file__)
     return worker.main(request.arguments)
 
 
@@ -116,7 +119,7 @@ def _send(connection: socket.socket, answer: dict[str, object]) -> None:
         connection.send(json.dumps(answer).encode())
 
 
-def _be_alone(request: _ForkRequest) -> None:
+def _be_alone(request: _ForkRequest, program: str) -> None:
     """What a fresh process would have: a session, standard streams, arguments and a name of its own."""
     os.setsid()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # held back from the server by its client
@@ -125,7 +128,7 @@ def _be_alone(request: _ForkRequest) -> None:
         os.dup2(source, target)
     os.close(nowhere)
     os.close(request.log)
-    sys.argv = [worker.__file__, *request.arguments]
+    sys.argv = [program, *request.arguments]
     # For ps and kill; it is written over the variables that /proc shows, not those that the process has.
     setproctitle.setproctitle(shlex.join([*WORKER, *request.arguments]))
 

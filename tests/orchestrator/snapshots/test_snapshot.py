@@ -25,6 +25,7 @@ from scalevec.results.run_directory import RunDirectory
 from support import CHECKOUT, two_arms
 
 DAY_S = 24 * 3600.0
+VERSION = ("-m", "scalevec.orchestrator.cli.main", "--version")
 PYTHON = (sys.executable, "-P", "-m")
 LOADED = """\
 import json, sys
@@ -91,7 +92,7 @@ def test_a_snapshot_that_has_changed_starts_nothing(snapshot, change):
         path.with_name("more.py").touch()
     else:
         path.unlink()
-    done = start(snapshot, "-m", "scalevec.orchestrator.worker.provenance")
+    done = start(snapshot, *VERSION)
     assert done.returncode == NOT_AS_SENT == Exit.MISSING_REQUIREMENT == WorkerExit.FOREIGN_CODE
     assert f"{snapshot.root} has changed since it was taken" in done.stderr
     assert "scalevec run takes a new snapshot" in done.stderr
@@ -102,14 +103,14 @@ def test_what_python_and_editors_leave_in_a_snapshot_is_no_change(snapshot):
     (folder / ".config.py.swp").touch()
     (folder / "__pycache__").mkdir(exist_ok=True)
     (folder / "__pycache__" / "other.cpython-399.pyc").touch()
-    assert start(snapshot, "-m", "scalevec.orchestrator.worker.provenance").returncode == 0
+    assert start(snapshot, *VERSION).returncode == 0
 
 
 def test_a_package_of_ours_that_a_hook_brings_in_first_starts_nothing(snapshot, tmp_path):
     (tmp_path / "scalevec").mkdir()
     (tmp_path / "scalevec" / "__init__.py").touch()
     (tmp_path / "sitecustomize.py").write_text("import scalevec")
-    done = start(snapshot, "-m", "scalevec.orchestrator.worker.provenance", PYTHONPATH=str(tmp_path))
+    done = start(snapshot, *VERSION, PYTHONPATH=str(tmp_path))
     assert done.returncode == NOT_AS_SENT
     assert f"scalevec comes from {tmp_path}/scalevec/__init__.py, not from {snapshot.root}" in done.stderr
 
@@ -125,7 +126,7 @@ def test_a_snapshot_that_has_changed_is_taken_again(snapshot, tmp_path, monkeypa
     (snapshot.root / "scalevec" / "__init__.py").write_text("raise SystemExit('edited')")
     begin_anew(monkeypatch)
     assert taken(tmp_path / "runs") == snapshot
-    assert start(snapshot, "-m", "scalevec.orchestrator.worker.provenance").returncode == 0
+    assert start(snapshot, *VERSION).returncode == 0
 
 
 def test_nobody_else_may_write_a_snapshot(tmp_path):
