@@ -107,3 +107,23 @@ def test_a_size_that_does_not_fit_is_not_tried(only_tiny, monkeypatch):
     (measured,) = benchmarks.measured_machine(0.1, messages.append).devices
     assert measured.rates == ()
     assert messages[-1] == "cpu, tiny-25k, float32: left out, it would not fit in 0.001 GB"
+
+
+def test_gpus_are_measured_at_their_own_sizes_with_the_largest_micro_batch_that_fits(monkeypatch):
+    cards = [benchmarks.LocalDevice(f"cuda:{n}", "NVIDIA L4", gb * 10**9) for n, gb in enumerate((24, 80))]
+    monkeypatch.setattr(benchmarks, "devices_here", lambda: cards)
+    monkeypatch.setattr(benchmarks, "precisions_of", lambda _: ["bfloat16"])
+    taken = []
+
+    def timed(trial, _corpus, options, seconds):
+        taken.append((options.device, options.micro_batch, seconds))
+        return [2.0, 1.0, 1.0]
+
+    monkeypatch.setattr(benchmarks, "steps_timed", timed)
+    small, large = benchmarks.measured_machine(60.0, lambda _: None).devices
+    assert [rate.size for rate in small.rates] == list(benchmarks.WORKLOADS["cuda"].sizes)
+    assert {(device, seconds) for device, _, seconds in taken} == {("cuda:0", 10.0), ("cuda:1", 10.0)}
+    of_small, of_large = (rates[-1].micro_batch for rates in (small.rates, large.rates))
+    assert 0 < of_small < of_large < 64
+    share = small.share_of_peak(small.rates[-1])
+    assert share == pytest.approx(small.rates[-1].flops_per_s / 121e12)
