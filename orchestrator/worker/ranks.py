@@ -24,7 +24,7 @@ import torch
 from scalevec.model.config import RunOptions
 from scalevec.model.training.corpora.prepare import Corpus
 from scalevec.model.training.parallel.world import ALONE, World
-from scalevec.orchestrator.worker.failures import AttemptFailedError
+from scalevec.orchestrator.worker.failures import AttemptFailedError, DefiniteError
 from scalevec.orchestrator.worker.kill_with_parent import bind_to
 from scalevec.orchestrator.worker.provenance import code_state, versions
 from scalevec.results.files import CorruptRecordError, read_json, write_json
@@ -74,6 +74,7 @@ class Ranks:
     address: Address | None = None
     listener: socket.socket | None = None
     awaited: str = ""
+    nodes: int = 1
     store: "Store | None" = None
 
     def __post_init__(self) -> None:
@@ -81,6 +82,11 @@ class Ranks:
         """What ended the ranks, once they have; None where nothing went wrong."""
         self._forks: dict[int, int] = {}
         self._over = threading.Event()
+
+    @property
+    def here(self) -> int:
+        """How many processes of the trial are on this machine."""
+        return self.options.processes // self.nodes
 
     @property
     def are_several(self) -> bool:
@@ -142,8 +148,11 @@ class Ranks:
         if self.store is None or lost_connection(problem):
             return
         message = f"rank {self.rank} on {socket.gethostname()}: {type(problem).__name__}: {problem}"
+        report = {"message": message, "cause": cause, "digest": digest}
+        if isinstance(problem, DefiniteError):
+            report["definite"] = "yes"
         with suppress(RuntimeError):
-            self.store.set("failure", json.dumps({"message": message, "cause": cause, "digest": digest}))
+            self.store.set("failure", json.dumps(report))
 
     def blame(self, problem: Exception) -> Exception:
         """What ended the ranks, where ``problem`` is only what this one noticed of it."""
@@ -154,7 +163,8 @@ class Ranks:
             if killed := self._killed():
                 return RankKilledError(killed)
             if reported := self._reported():
-                return RankFailedError(**reported)
+                is_definite = reported.pop("definite", None)
+                return (DefiniteError if is_definite else RankFailedError)(**reported)
             if time.monotonic() >= deadline:
                 break
             time.sleep(0.05)
@@ -210,7 +220,7 @@ class Ranks:
 
 def ranks_here(options: RunOptions, nodes: int = 1, meeting: Path | None = None) -> Ranks:
     """The ranks of a trial on its first machine; ``meeting`` is told where others reach it."""
-    ranks = Ranks(options, 0, 0)
+    ranks = Ranks(options, 0, 0, nodes=nodes)
     if ranks.are_several:
         from scalevec.model.training.parallel.meeting import listening
 
@@ -238,7 +248,7 @@ def ranks_there(options: RunOptions, node: int, nodes: int, meeting: Path) -> Ra
             if "called_off" in record:
                 return None
             first = node * (options.processes // nodes)
-            return Ranks(options, first, first, Address(**record))
+            return Ranks(options, first, first, Address(**record), nodes=nodes)
         if time.monotonic() >= deadline:
             here = socket.gethostname()
             raise NobodyCameError(f"machine {node} of {nodes}, {here}: no word of the first in {LIMIT_S:g} s")

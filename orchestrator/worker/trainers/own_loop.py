@@ -12,6 +12,7 @@ from scalevec.model.training.recorder import Recorder
 from scalevec.model.trunks import trunk_id
 from scalevec.orchestrator.worker.plugins import load_plugins
 from scalevec.orchestrator.worker.ranks import Ranks
+from scalevec.orchestrator.worker.room_here import require_room
 from scalevec.results.run_directory import RunDirectory, trunk_path
 from scalevec.sweeps.plugins.locate import sent_plugins
 
@@ -59,6 +60,8 @@ class OwnLoop:
         load_plugins(self.trial)
         corpus = open_corpus(self.runs_dir / "corpora", self.trial.corpus)
         trunk, world = self._trunk(), ranks.meet(corpus)
+        # Once they have met: the others are told of it.
+        require_room(self.trial, ranks.options, ranks.rank - ranks.first, ranks.here)
         return train(
             self.trial, corpus, ranks.options, recorder, self.directory.checkpoints_path, trunk, world
         )

@@ -20,8 +20,9 @@ from scalevec.model.training.checkpoints import tensor_file
 from scalevec.model.training.checkpoints.folder import newest_step
 from scalevec.model.training.corpora.prepare import Corpus, CorpusConfig, prepare
 from scalevec.orchestrator.attempts.jobs import WorkerExit
+from scalevec.orchestrator.attempts.retry_policy import decide
 from scalevec.orchestrator.sources.trained import TrainedTrial
-from scalevec.orchestrator.worker import ranks
+from scalevec.orchestrator.worker import ranks, room_here
 from scalevec.orchestrator.worker import train as worker
 from scalevec.orchestrator.worker.trainers import own_loop
 from scalevec.results.run_directory import RunDirectory
@@ -203,6 +204,18 @@ def test_what_another_rank_lacks_memory_for_is_the_end_of_the_attempt(make):
     assert attempts.end(attempts.begin(scarce)) == WorkerExit.ERROR
     assert attempts.last()["cause"] == "out_of_memory"
     assert attempts.last()["error"].startswith("rank 1 on ")
+
+
+def test_a_rank_without_room_ends_the_attempt_before_the_training_with_what_would_fit(make):
+    def small() -> None:
+        leader = os.getpid()
+        room_here.memory_limit = lambda: None if os.getpid() == leader else 10**8
+
+    attempts = make("small")
+    assert attempts.end(attempts.begin(small)) == WorkerExit.ERROR
+    assert not decide(attempts.directory.events(), 4).again
+    assert "of memory that it may use here, shared by 2 processes" in attempts.last()["error"]
+    assert attempts.directory.metrics_before_damage() == []
 
 
 def test_a_rank_that_does_not_come_is_a_node_failure_that_names_the_hosts(make):

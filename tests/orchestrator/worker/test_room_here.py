@@ -1,0 +1,93 @@
+"""A device that is too small for its trial refuses it before the training, with what would fit."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
+from scalevec.model.memory.trial import memory_of
+from scalevec.model.strategies import PRESETS
+from scalevec.orchestrator.worker import room_here
+from scalevec.orchestrator.worker.room_here import NoRoomError, memory_limit, require_room
+
+TRIAL = Trial(
+    model=ModelConfig(Shape(2560, 22, 20, 20, 6912), 32_768, PRESETS["unified"]),
+    optimizer=OptimizerConfig(),
+    schedule=ScheduleConfig(),
+    corpus="c0" * 32,
+    sequence_length=2048,
+    batch_tokens=2**19,
+    tokens=2**30,
+    seed=0,
+    precision="bfloat16",
+)
+GPU = RunOptions(device="cuda", micro_batch=8)
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch):
+    """Gives the GPUs of this process so much of what the trial needs, each the part of its number."""
+
+    def given(*parts: float) -> None:
+        needed = memory_of(TRIAL, GPU).total
+        cards = [SimpleNamespace(name="L4", total_memory=int(part * needed)) for part in parts]
+        monkeypatch.setattr(torch.cuda, "get_device_properties", cards.__getitem__)
+
+    return given
+
+
+def test_a_card_that_is_too_small_is_refused_with_what_fits(card) -> None:
+    card(0.6)
+    with pytest.raises(NoRoomError, match="of the L4 that it was given; micro_batch: 4 with recompute"):
+        require_room(TRIAL, GPU)
+    card(0.25)
+    with pytest.raises(NoRoomError, match="shard: true over 2 devices fits"):
+        require_room(TRIAL, GPU)
+
+
+@pytest.mark.parametrize("part", [1.2, 1.0, 0.95])
+def test_a_card_that_the_estimate_cannot_tell_from_a_large_one_is_tried(part: float, card) -> None:
+    card(part)
+    require_room(TRIAL, GPU)
+
+
+def test_each_process_looks_at_its_own_card(card) -> None:
+    card(1.2, 0.5)
+    require_room(TRIAL, GPU, local_rank=0, processes=2)
+    with pytest.raises(NoRoomError):
+        require_room(TRIAL, GPU, local_rank=1, processes=2)
+
+
+def test_on_a_cpu_the_processes_share_what_the_machine_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = RunOptions(processes=2, micro_batch=1)
+    needed = memory_of(TRIAL, options).total
+    monkeypatch.setattr(room_here, "_of_system", lambda: 10 * needed)
+    monkeypatch.setattr(room_here, "memory_limit", lambda: 3 * needed)
+    require_room(TRIAL, options, processes=2)
+    monkeypatch.setattr(room_here, "memory_limit", lambda: int(1.5 * needed))
+    with pytest.raises(NoRoomError, match="GB of memory that it may use here, shared by 2 processes"):
+        require_room(TRIAL, options, processes=2)
+
+
+@pytest.mark.parametrize(
+    ("line", "files", "limit"),
+    [
+        ("0::/job/step", {"job/memory.max": "4000", "job/step/memory.max": "max"}, 4000),
+        ("0::/job/step", {"job/memory.max": "4000", "job/step/memory.max": "3000"}, 3000),
+        ("4:memory:/job", {"memory/job/memory.limit_in_bytes": "5000"}, 5000),
+        ("3:cpu,memory:/elsewhere", {"memory/memory.limit_in_bytes": "6000"}, 6000),
+        ("0::/", {}, None),
+        ("2:cpu:/job", {"memory/job/memory.limit_in_bytes": "5000"}, None),
+    ],
+)
+def test_the_limit_is_the_least_of_the_cgroups_around(
+    line: str, files: dict[str, str], limit: int | None, tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    groups = tmp_path / "groups"
+    groups.write_text(f"9:name=systemd:/\n{line}\n")
+    assert memory_limit(groups, tmp_path) == limit
