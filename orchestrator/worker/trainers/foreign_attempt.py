@@ -108,12 +108,12 @@ class ForeignAttempt:
         readings = self.trial.trainer.readings
         if returned is None and not readings.result:
             losses = losses_of_rows(rows.recorder.recorded(), readings)
-            require_tokens(rows.last.get("tokens"), self.trial, "the last row of metrics")
+            require_tokens(rows.tokens, self.trial, "the last row of metrics")
             return losses
         where = readings.result if returned is None else "what the function returned"
         record = result_file(self.out, readings.result) if returned is None else returned
         tokens = number(record, readings.tokens, where) if readings.tokens else None
-        require_tokens(rows.last.get("tokens") if tokens is None else tokens, self.trial, where)
+        require_tokens(rows.tokens if tokens is None else tokens, self.trial, where)
         require_params(record, self.trial, where)
         return terminal_losses(record, readings, where)
 

@@ -51,17 +51,16 @@ class CommandOutput:
             self._take(lines)
         self._take([rest])
 
-    def _take(self, printed: Sequence[bytes]) -> None:
-        as_text: Any = {"encoding": "utf-8", "errors": "surrogateescape"}
-        lines = [masked(line.decode(**as_text)).encode(**as_text) for line in printed]
-        for line in filter(None, lines):
-            text = line.decode(errors="replace").strip()
-            self.last_line = text or self.last_line
-            if self._pattern and (match := self._pattern.search(text)):
+    def _take(self, lines: Sequence[bytes]) -> None:
+        texts = [masked(line.decode(errors="surrogateescape")) for line in lines]
+        for text in texts:
+            line = text.strip().encode(errors="replace").decode()
+            self.last_line = line[:300] or self.last_line
+            if self._pattern and (match := self._pattern.search(line)):
                 self._rows.append(match.groupdict())
         # A full disk is noticed where it counts, at the records; the command must not wait for us.
         with suppress(OSError), self._log.open("ab") as log:
-            log.write(b"".join(lines))
+            log.write("".join(texts).encode(errors="surrogateescape"))
 
 
 class GuardedCommand:

@@ -40,6 +40,8 @@ class MetricRows:
         before = recorder.recorded() if goes_on else ()
         self.last: dict[str, Any] = dict(before[-1]) if before else {}
         self.loss_initial: float | None = before[0].get("loss") if before else None
+        self.tokens: int | None = max((row["tokens"] for row in before if row.get("tokens")), default=None)
+        """Those of the last row that said any."""
         self.diverged_at: int | None = None
         self._wall_before, self._began = float(self.last.get("wall_s", 0.0)), time.monotonic()
 
@@ -87,11 +89,9 @@ class MetricRows:
             require_unit(first, readings)
             self.loss_initial = in_nats(first, readings)
         row: dict[str, Any] = {"step": int(step), "wall_s": self.wall_s}
-        tokens = number(raw, readings.tokens, where) if readings.tokens else None
-        if tokens is None and self._step_tokens:
-            tokens = step * self._step_tokens
-        if tokens is not None:
-            row["tokens"] = int(tokens)
+        tokens = number(raw, readings.tokens, where) if readings.tokens else step * (self._step_tokens or 0)
+        if tokens:
+            row["tokens"] = self.tokens = int(tokens)
         return row | {name: in_nats(loss, readings) for name, loss in known.items()}
 
     def _in_order(self, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -256,3 +256,12 @@ def test_the_commit_of_the_sweeps_folder_is_on_record(lab):
     (record,) = trials.directory.environments()
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=trials.folder, capture_output=True, text=True)
     assert record["trainer"] == {"commit": commit.stdout.strip(), "dirty": False}
+
+
+def test_a_secret_on_standard_output_is_masked_in_what_is_kept(lab, monkeypatch):
+    monkeypatch.setenv("TRACKER_API_KEY", "hush-hush-1234")
+    trials = lab("print('my key is', os.environ['TRACKER_API_KEY'])\nsys.exit(os.environ['TRACKER_API_KEY'])")
+    trials.run()
+    kept = trials.printed() + trials.directory.events_path.read_text()
+    assert "my key is ***" in kept
+    assert "hush" not in kept
