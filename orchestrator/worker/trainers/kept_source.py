@@ -16,10 +16,13 @@ KEPT = "trainers"
 def keep_source(runs_dir: Path, trainer: Trainer, folder: Path) -> None:
     """Copy the files of ``trainer`` under RUNS_DIR, once: an edit changes nothing that was sent.
 
-    Nothing is kept of files that are not what the trial has any more: its worker says so. Raises ``OSError``.
+    Nothing is kept of files that are not what the trial has any more (its worker says so), nor of those that
+    lie elsewhere than below ``folder``: such a trainer runs where it is. Raises ``OSError``.
     """
-    kept = _kept(runs_dir, trainer)
-    if not trainer.files or kept.exists() or _changed(trainer.files, folder):
+    kept, paths = _kept(runs_dir, trainer), [PurePath(file.path) for file in trainer.files]
+    if not paths or any(path.is_absolute() or ".." in path.parts for path in paths):
+        return
+    if kept.exists() or _changed(trainer.files, folder):
         return
     kept.parent.mkdir(parents=True, exist_ok=True)
     with complete_directory(kept) as partial:

@@ -61,3 +61,11 @@ def test_arguments_and_values_that_are_files_of_the_trainer_are_those_kept(tmp_p
         "--data=text.txt",
         "a=b=train.py",
     ]
+
+
+def test_files_that_do_not_lie_below_the_sweeps_folder_are_not_kept(lab):
+    trials = lab()
+    for path in (str(trials.script), "../lab/train.py"):
+        trainer = replace(trials.trial.trainer, files=(replace(trials.trial.trainer.files[0], path=path),))
+        keep_source(trials.root / "runs", trainer, trials.folder)
+    assert not (trials.root / "runs" / KEPT).exists()
