@@ -30,6 +30,7 @@ tokens: [1280]
 arms: {{plain: {{weight_decay: 0.0}}, decay: {{weight_decay: 0.1}}}}
 seeds: [0, 1]
 compare: {{reference: plain}}
+resources: {{default: {{time: 10}}}}
 """
 WHOLE = """\
 ladder: [{name: s, width: 8}, {name: m, width: 16}, {name: l, width: 24}]
