@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.results.run_directory import RunDirectory
+from scalevec.sweeps.trainers.foreign_trial import is_foreign
 
 if TYPE_CHECKING:
     from scalevec.model.config import Trial
@@ -38,6 +39,11 @@ class TrainedTrial(RunDirectory):
         from scalevec.model.transformer import Transformer, initialise
 
         self._require_completed()
+        if is_foreign(self.trial()["semantic"]):
+            raise InvalidInputError(
+                f"trial {self.trial_id[:12]}: a trainer of its sweep trained it, whose models only that "
+                f"code knows; what it wrote is below {self.path}"
+            )
         paths = newest_first(self.checkpoints_path)
         if not paths:
             sweep = self.path.parents[2] / "sweeps" / self._sweep / "sweep.yaml"

@@ -11,6 +11,7 @@ from scalevec.model.training.corpora.prepare import (
     open_corpus,
     prepare,
 )
+from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.sweeps import CorpusFacts, corpus_files
 from scalevec.sweeps.expansion.trials import ENDLESS, NO_CORPUS
 
@@ -26,7 +27,9 @@ _BYTES_A_MEGABYTE = 10**6
 
 
 def configuration(sweep: "Sweep") -> CorpusConfig:
-    """The corpus that the file of ``sweep`` describes."""
+    """The corpus that the file of ``sweep`` describes. Raises ``InvalidInputError`` for a trainer's."""
+    if sweep.trainer is not None:
+        raise InvalidInputError(f"sweep {sweep.name} has a trainer, whose text is its own affair: no corpus")
     section = sweep.corpus
     tokenizer = section.tokenizer
     kind = "ids" if section.source == "synthetic" else tokenizer.kind

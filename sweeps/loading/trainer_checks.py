@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from scalevec.model.fields import ConfigurationError
 from scalevec.sweeps.errors import Path, refused, shown, unknown
 from scalevec.sweeps.sections.schema import Sweep
-from scalevec.sweeps.sections.trainer import TrainerSection, types_of
+from scalevec.sweeps.sections.trainer import KINDS, PLAIN_TYPES, TrainerSection, types_of
 from scalevec.sweeps.trainers import formula
 from scalevec.sweeps.trainers.command import OF_A_BUDGET, names_in, placeholders_of
 from scalevec.sweeps.trainers.foreign_trial import OF_AN_ATTEMPT
@@ -13,6 +13,8 @@ from scalevec.sweeps.trainers.source_files import SCRIPTS, files_of_words, match
 
 _Finding = tuple[Path, str]
 _OF_OUR_LOOP = ("corpus", "optimizers", "schedules", "measure")
+_TEXTS = ("optimizer", "schedule", "architecture", "corpus", "precision")
+_TYPES_OF_COLUMNS = PLAIN_TYPES | dict.fromkeys(_TEXTS, str)
 _CODE = "name the code under files, or give a code_version: trials of changed code would count as done"
 
 
@@ -26,6 +28,10 @@ def trainer_problems(sweep: Sweep) -> Iterator[_Finding]:
     for name in _OF_OUR_LOOP:
         if name in sweep.model_fields_set:
             yield (name,), "is of our own training loop; a trainer gets what it needs as fields"
+    for name, kind in sweep.fields.items():
+        expected = _TYPES_OF_COLUMNS.get(name, KINDS[kind])
+        if KINDS[kind] is not expected:
+            yield ("fields", name), refused(kind, f"{expected.__name__}, as results have it")
     yield from _form(sweep.trainer)
     yield from _units(sweep.trainer)
     try:

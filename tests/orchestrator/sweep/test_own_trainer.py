@@ -93,6 +93,10 @@ def test_a_script_becomes_a_tuned_comparison(folder, scalevec):
     [verdict] = json.loads(scalevec("compare", "mine", "--json").stdout)
     assert verdict["loss_difference"]["mean"] == pytest.approx(0.001, abs=1e-6)
 
+    refused = scalevec("export", compared[0]["trial_id"], "-o", "model")
+    assert refused.returncode == 2
+    assert "a trainer of its sweep trained it" in refused.stderr
+    assert "whose text is its own affair" in scalevec("corpus", "prepare", "mine.yaml").stderr
     again = scalevec("run", "mine.yaml")
     assert "18 trials, 18 completed" in again.stdout
     (folder / "train.py").write_text(f"{SCRIPT}# changed\n")
