@@ -252,6 +252,8 @@ def compared_trials(results: pd.DataFrame, reference: str, options: AnalysisOpti
 
 
 def _others(arms: list[str], reference: str) -> list[str]:
+    if not arms:
+        raise DataError("there is no trial to compare yet: none beside those of tuning has a result")
     if reference not in arms:
         raise DataError(f"reference is {reference!r}, which is no arm; {nearest(reference, arms)}")
     if len(arms) == 1:

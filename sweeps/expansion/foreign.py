@@ -17,7 +17,9 @@ if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
     from scalevec.sweeps.sections.schema import Sweep
     from scalevec.sweeps.sections.trainer import TrainerSection
 
-_TRIED: dict[str, Any] = dict.fromkeys(OF_AN_ATTEMPT, 0) | {"out": "", "trial_json": "", "master": ""}
+_TRIED: dict[str, Any] = dict.fromkeys(OF_AN_ATTEMPT, 0) | dict.fromkeys(
+    ("python", "out", "trial_json", "master"), ""
+)
 """Values with which the words of a command are tried before there is an attempt."""
 
 

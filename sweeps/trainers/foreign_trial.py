@@ -9,8 +9,9 @@ from scalevec.model.fields import added_field, from_dict, to_dict
 from scalevec.model.identity import IDENTITY_VERSION, digest
 
 UNITS = ("nats", "bits", "bits-per-byte", "perplexity")
-OF_AN_ATTEMPT = ("seed", "seed_index", "out", "trial_json", "gpus", "node_rank", "master")
-"""Placeholders of a command that an attempt fills in: ``{seed}`` is :attr:`ForeignTrial.seed_value`,
+OF_AN_ATTEMPT = ("python", "seed", "seed_index", "out", "trial_json", "gpus", "node_rank", "master")
+"""Placeholders of a command that an attempt fills in: ``{python}`` is the interpreter of scalevec, or the
+profile's, on the machine that trains; ``{seed}`` is :attr:`ForeignTrial.seed_value`,
 ``{seed_index}`` the seed of the sweep file, ``{trial_json}`` the path of the trial's record."""
 
 

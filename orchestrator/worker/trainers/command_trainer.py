@@ -56,6 +56,7 @@ class CommandTrainer(ForeignAttempt):
     def command(self, ranks: Ranks, source: Path) -> list[str]:
         """The arguments, with what only an attempt knows."""
         known: dict[str, Any] = {
+            "python": sys.executable,
             "seed": self.trial.seed_value,
             "seed_index": self.trial.seed,
             "out": self.out,

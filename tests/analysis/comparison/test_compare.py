@@ -279,6 +279,11 @@ def test_one_rung_alone_is_not_said_to_hold_without_it(sweep):
     assert "left out" not in comparison.would_change
 
 
+def test_a_sweep_of_which_only_tuning_has_ended_has_nothing_to_compare_yet(sweep):
+    with pytest.raises(DataError, match="no trial to compare yet"):
+        only(sweep().assign(stage="tuning"))
+
+
 def test_tuning_trials_do_not_enter(sweep):
     table = sweep()
     tuning = table.assign(stage="tuning", seed=100, loss=9.0).drop_duplicates(["arm", "rung"])

@@ -37,7 +37,7 @@ def test_a_script_that_logs_json_lines_becomes_a_result(lab):
 def test_the_command_is_given_what_only_an_attempt_knows(lab):
     body = "(out / 'given').write_text(json.dumps(sys.argv))\n" + WHOLE
     words = ("--seed={seed}", "{seed_index}", "{trial_json}", "{gpus}", "{node_rank}", "{master}", "{width}")
-    trials = lab(body, command=(sys.executable, "train.py", "{out}", "0", *words))
+    trials = lab(body, command=("{python}", "train.py", "{out}", "0", *words))
     trials.run()
     given = json.loads((trials.out / "given").read_text())
     assert given[1] == str(trials.out)
