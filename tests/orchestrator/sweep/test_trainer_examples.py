@@ -1,0 +1,47 @@
+"""The examples of other people's trainers, each run for real at toy size."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from scalevec import sweeps
+from scalevec.results.run_directory import RunDirectory, trial_ids
+
+pytestmark = pytest.mark.slow
+EXAMPLES = Path(sweeps.__file__).parent / "examples"
+
+
+def toy_size(text: str) -> str:
+    """The sweep with one size, one seed and a rate that is not tuned: two trials."""
+    lines = [line for line in text.splitlines() if not line.startswith(("tune:", "ladder:"))]
+    ladder = "ladder: [{name: s, width: 16, learning_rate: 0.01}]"
+    return "\n".join([*lines, ladder, "seeds: [0]", "resources: {default: {keep: all}}\n"])
+
+
+@pytest.mark.parametrize(
+    ("name", "packages", "kept"),
+    [
+        ("hugging_face", ("transformers", "accelerate"), "checkpoint-*"),
+        ("lightning", ("lightning",), "last.ckpt"),
+    ],
+)
+def test_an_example_trains_and_is_read_by_its_own_log(name, packages, kept, tmp_path, scalevec, monkeypatch):
+    for package in packages:
+        pytest.importorskip(package)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    shutil.copy(EXAMPLES / f"{name}_train.py", tmp_path)
+    (tmp_path / "toy.yaml").write_text(toy_size((EXAMPLES / f"{name}.yaml").read_text()))
+    done = scalevec("run", "toy.yaml", "--trust")
+    assert done.returncode == 0, done.stderr
+    for trial_id in trial_ids(tmp_path / "runs"):
+        directory = RunDirectory.of(tmp_path / "runs", trial_id)
+        result = directory.result()
+        assert result is not None
+        assert 0 < result["loss"] < result["loss_initial"]
+        assert result["loss"] != result["loss_validation"]
+        assert len(directory.metrics()) >= result["n_tokens"] // 512
+        assert list(directory.out_path.glob(kept))
