@@ -217,7 +217,12 @@ def completed_rows(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:
 
 
 def unit_warnings(table: pd.DataFrame) -> list[str]:
-    """A warning for each count that looks as if it were given in thousands or millions."""
+    """A warning for each count that looks as if it were given in thousands or millions.
+
+    A sweep of ours knows its counts: only its trials have a stream.
+    """
+    if "stream" in table and table["stream"].notna().all():
+        return []
     return [
         f"the largest {name} is {table[name].max():g}: is it in thousands or millions? Give plain counts."
         for name, smallest in SMALLEST_LIKELY.items()

@@ -147,6 +147,12 @@ def test_importing_analysis_loads_nothing_heavy():
     assert actual.stdout.strip() == "[] []"
 
 
+def test_sizes_that_a_sweep_of_ours_gives_are_plain_counts():
+    table = pd.DataFrame({"n_params": [2048, 8192], "n_tokens": [40_960, 163_840]})
+    assert unit_warnings(table)
+    assert unit_warnings(table.assign(stream="ab")) == []
+
+
 def test_sizes_and_tokens_in_millions_are_questioned_up_to_large_models():
     table = pd.DataFrame({"n_params": [70, 160, 410, 1400, 6900], "n_tokens": 3e5})
     assert [warning.split(" is ")[0] for warning in unit_warnings(table)] == ["the largest n_params"]
