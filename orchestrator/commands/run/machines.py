@@ -159,11 +159,13 @@ def require_times(run: "SweepRun") -> None:
     from scalevec.orchestrator.costs.estimates import UNKNOWN_TIME
     from scalevec.orchestrator.sweep.planning import not_done, planned
 
-    unknown = {row["rung"]: None for row in not_done(planned(run)) if row["rate"] == UNKNOWN_TIME}
-    if run.sweep.trainer is not None and unknown:
+    if run.sweep.trainer is None:
+        return
+    rungs = dict.fromkeys(row["rung"] for row in not_done(planned(run)) if row["rate"] == UNKNOWN_TIME)
+    if unknown := [rung for rung in rungs if run.profile.for_rung(rung).time == "auto"]:
         raise InvalidInputError(
             f"{UNKNOWN_TIME} ({', '.join(unknown)}), and a queue asks for a time limit: give minutes, as in "
-            "resources: {default: {time: 30}}. Nothing was sent"
+            "resources: {default: {time: 30}}, or time: 30 in the profile. Nothing was sent"
         )
 
 

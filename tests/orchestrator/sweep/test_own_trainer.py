@@ -10,6 +10,12 @@ from pathlib import Path
 import pytest
 
 from scalevec import sweeps
+from scalevec.orchestrator.commands.run.machines import require_times
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.executors.profiles import Profile, RungProfile
+from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
+from scalevec.orchestrator.sweep.sweep_run import SweepRun
+from simulations import Silent
 
 SCRIPT = """
 import argparse, json, math, os, random
@@ -76,6 +82,21 @@ def test_a_simulation_needs_no_trust_and_gives_a_verdict(folder, scalevec):
     assert "18 trials, 18 completed" in done.stdout
     verdict = json.loads(scalevec("compare", "mine", "--runs", "runs/simulated", "--json").stdout)
     assert verdict[0]["pairs"] == 6
+
+
+@pytest.mark.parametrize("profile", [Profile(), Profile(rungs={"s": RungProfile(time=30)})])
+def test_a_queue_has_to_be_told_how_long_a_trial_takes(folder, profile):
+    with pytest.raises(InvalidInputError, match=r"time: 30 in the profile. Nothing was sent"):
+        require_times(run_of(folder, profile))
+
+
+def test_the_profiles_time_limit_is_enough_for_a_queue(folder):
+    require_times(run_of(folder, Profile(time=30)))
+
+
+def run_of(folder: Path, profile: Profile) -> SweepRun:
+    sweep = sweeps.load(folder / "mine.yaml")
+    return SweepRun(sweep, folder / "runs", Silent(1), nominal_corpus(sweep), profile=profile)
 
 
 @pytest.mark.slow
