@@ -8,20 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.sweeps.errors import Problem, SweepError
-from scalevec.sweeps.expansion.expand import identical_arms
-from scalevec.sweeps.expansion.trials import Cell, CorpusFacts, epochs
 
 if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep
 
 __all__ = [
-    "Cell",
-    "CorpusFacts",
     "Problem",
     "SweepError",
     "corpus_files",
-    "epochs",
-    "identical_arms",
     "json_schema",
     "load",
     "loads",

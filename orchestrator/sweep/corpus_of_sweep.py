@@ -12,8 +12,8 @@ from scalevec.model.training.corpora.prepare import (
     prepare,
 )
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.sweeps import CorpusFacts, corpus_files
-from scalevec.sweeps.expansion.trials import ENDLESS, NO_CORPUS
+from scalevec.sweeps import corpus_files
+from scalevec.sweeps.expansion.trials import ENDLESS, NO_CORPUS, CorpusFacts
 
 if TYPE_CHECKING:
     from scalevec.model.training.corpora.prepare import Corpus as Prepared

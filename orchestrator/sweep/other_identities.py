@@ -18,7 +18,7 @@ from scalevec.sweeps.trainers.any_trial import learning_rate, semantic_fields
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 
 if TYPE_CHECKING:
-    from scalevec.sweeps import CorpusFacts
+    from scalevec.sweeps.expansion.trials import CorpusFacts
     from scalevec.sweeps.sections.schema import Sweep
 
 Record = dict[str, Any]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from scalevec.analysis import NoiseFigure
     from scalevec.orchestrator.attempts.jobs import ResourceRequest
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
-    from scalevec.sweeps import CorpusFacts
+    from scalevec.sweeps.expansion.trials import CorpusFacts
 
 WEEK_S = 7 * 24 * 3600
 _BUDGETS = ("tokens_per_parameter", "tokens_budget", "flops_budget")

@@ -28,8 +28,8 @@ from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 from scalevec.results.trial_state import ASKED_AGAIN, calling_off
-from scalevec.sweeps import Cell, CorpusFacts, identical_arms
-from scalevec.sweeps.expansion.expand import expand
+from scalevec.sweeps.expansion.expand import expand, identical_arms
+from scalevec.sweeps.expansion.trials import Cell, CorpusFacts
 from scalevec.sweeps.plugins.registered import kept
 from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate, ours, semantic_fields, trial_id
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial

@@ -12,8 +12,7 @@ from scalevec.orchestrator.worker.provenance import git
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
-from scalevec.sweeps import epochs
-from scalevec.sweeps.expansion.trials import evaluated_tokens
+from scalevec.sweeps.expansion.trials import epochs, evaluated_tokens
 from scalevec.sweeps.trainers.any_trial import AnyTrial
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 

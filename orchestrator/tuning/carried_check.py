@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from scalevec.orchestrator.tuning.choices import CarriedCheck, CheckStatus, Choice, vertex
-from scalevec.sweeps import Cell
 from scalevec.sweeps.axes import LOG
+from scalevec.sweeps.expansion.trials import Cell
 from scalevec.sweeps.trainers.any_trial import AnyTrial
 
 FIELD = "learning_rate"

@@ -10,7 +10,6 @@ import numpy as np
 
 from scalevec.model.identity import digest
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.sweeps import Cell
 from scalevec.sweeps.axes import (
     LINEAR,
     LOG,
@@ -21,6 +20,7 @@ from scalevec.sweeps.axes import (
     rounded,
     value_at,
 )
+from scalevec.sweeps.expansion.trials import Cell
 from scalevec.sweeps.fields import FIELD_TYPES, place_of
 from scalevec.sweeps.trainers.any_trial import semantic_fields
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial

@@ -20,9 +20,9 @@ from scalevec.model.config import ConfigurationError, ScheduleConfig
 from scalevec.orchestrator.attempts.any_trunk import trunk_id
 from scalevec.orchestrator.tuning import carried_check as carried
 from scalevec.orchestrator.tuning.choices import Choice, carry, choice_key, settled, vertex
-from scalevec.sweeps import Cell
 from scalevec.sweeps.axes import axis_of, beyond, is_whole
 from scalevec.sweeps.budgets import BUDGETS, setting_name
+from scalevec.sweeps.expansion.trials import Cell
 from scalevec.sweeps.trainers.any_trial import AnyTrial, ours
 
 Losses = Callable[[AnyTrial], float]

@@ -11,7 +11,7 @@ import yaml
 
 from scalevec import sweeps
 from scalevec.model.optimization import OPTIMIZERS
-from scalevec.sweeps.expansion.expand import CorpusFacts, expand
+from scalevec.sweeps.expansion.expand import CorpusFacts, expand, identical_arms
 from scalevec.sweeps.fields import FIELD_TYPES, numeric_fields
 
 
@@ -41,7 +41,7 @@ def test_the_demo_keeps_the_models_of_its_largest_size_and_trains_the_same_trial
 
 
 def test_the_demo_has_no_arms_that_are_identical(sweep: Any, corpus: CorpusFacts) -> None:
-    assert sweeps.identical_arms(expand(sweep, corpus)) == []
+    assert identical_arms(expand(sweep, corpus)) == []
 
 
 def test_arms_may_be_called_on_and_no(changed: Callable[[str, str], str]) -> None:

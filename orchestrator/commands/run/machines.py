@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scalevec.orchestrator.progress import Progress
     from scalevec.orchestrator.sweep.machine_checks import SentCheck
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
-    from scalevec.sweeps import CorpusFacts
+    from scalevec.sweeps.expansion.trials import CorpusFacts
     from scalevec.sweeps.sections.schema import Sweep
 
 

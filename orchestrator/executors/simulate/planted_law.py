@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import Trial
 from scalevec.model.identity import digest, stream_of
-from scalevec.sweeps import CorpusFacts
-from scalevec.sweeps.expansion.trials import ENDLESS
+from scalevec.sweeps.expansion.trials import ENDLESS, CorpusFacts
 from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 

@@ -6,8 +6,8 @@ import pytest
 
 from scalevec import sweeps
 from scalevec.orchestrator.tuning.tuner import Tuner, outdated
-from scalevec.sweeps import CorpusFacts
 from scalevec.sweeps.expansion.expand import expand
+from scalevec.sweeps.expansion.trials import CorpusFacts
 
 FACTS = CorpusFacts("f" * 64, 1024, 10_000_000)
 GRID, RUNGS, SEEDS = "learning_rate: [0.01, 0.02, 0.04]", "rungs: [a]", "seeds: [100]"

@@ -8,8 +8,8 @@ import pytest
 
 from scalevec import sweeps
 from scalevec.orchestrator.tuning.tuner import Tuner
-from scalevec.sweeps import CorpusFacts
 from scalevec.sweeps.expansion.expand import expand
+from scalevec.sweeps.expansion.trials import CorpusFacts
 
 FACTS = CorpusFacts("f" * 64, 1024, 10_000_000)
 

@@ -11,7 +11,7 @@ from scalevec import sweeps
 from scalevec.model.config import ConfigurationError
 from scalevec.model.identity import trial_id
 from scalevec.sweeps.expansion.expand import Cell, CorpusFacts, expand
-from scalevec.sweeps.expansion.trials import whole_batches
+from scalevec.sweeps.expansion.trials import epochs, whole_batches
 
 Cells = Callable[..., list[Cell]]
 
@@ -215,7 +215,7 @@ def test_numbers_that_are_equal_have_one_identity(cells_of: Cells) -> None:
 
 def test_epochs_are_tokens_over_the_training_split(cells_of: Cells, corpus: CorpusFacts) -> None:
     trial = cells_of(tokens_per_parameter=[16])[0].template
-    assert sweeps.epochs(trial, corpus) == trial.tokens / 3_000_000
+    assert epochs(trial, corpus) == trial.tokens / 3_000_000
 
 
 def test_a_sweep_of_many_trials_expands(cells_of: Cells) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from scalevec import sweeps
-from scalevec.sweeps.expansion.expand import CorpusFacts, expand
+from scalevec.sweeps.expansion.expand import CorpusFacts, expand, identical_arms
+from scalevec.sweeps.expansion.trials import Cell
 
 # what is replaced, by what, and the message after "my.yaml:LINE: " (LINE: of what is replaced)
 CASES = {
@@ -453,18 +454,18 @@ def test_corpus_files_are_looked_up_beside_the_sweep_file(
     assert files == [tmp_path / "texts" / "a.txt", tmp_path / "texts" / "b.txt"]
 
 
-def test_arms_identical_by_construction_are_warned_of(cells_of: Callable[..., list[sweeps.Cell]]) -> None:
+def test_arms_identical_by_construction_are_warned_of(cells_of: Callable[..., list[Cell]]) -> None:
     arms = {name: {"scale_vectors": name} for name in ("baseline", "iwd", "hg")}
-    assert sweeps.identical_arms(cells_of(arms=arms)) == [
+    assert identical_arms(cells_of(arms=arms)) == [
         "arms baseline and iwd are identical by construction: each trial is run once for both"
     ]
 
 
 def test_arms_that_are_identical_in_some_cells_only_are_told_so(
-    cells_of: Callable[..., list[sweeps.Cell]],
+    cells_of: Callable[..., list[Cell]],
 ) -> None:
     arms = {name: {"scale_vectors": name} for name in ("baseline", "baseline-no-decay")}
-    assert sweeps.identical_arms(cells_of(arms=arms, grid={"weight_decay": [0.0, 0.1]})) == [
+    assert identical_arms(cells_of(arms=arms, grid={"weight_decay": [0.0, 0.1]})) == [
         "arms baseline and baseline-no-decay are identical by construction in 1 of 2 cells: "
         "each trial is run once for both"
     ]
