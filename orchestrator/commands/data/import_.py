@@ -73,12 +73,7 @@ def import_(
         again += ["--sweep", folder.name, *(word for name in files for word in ("--history", name))]
         return _import_sweep(folder, sources, table, files, of_history, unit, again)
     note(f"the same again: {shlex.join(again)}")
-    stream = io.StringIO()
-    table.rows.to_csv(stream, index=False)
-    columns = {name: dict(chosen) for name, chosen in table.columns.items()}
-    plain = table.rows.astype(object).where(table.rows.notna(), None)
-    record = {"rows": plain.to_dict("records"), "columns": columns, "notes": list(table.notes)}
-    return Result(record, stream.getvalue(), output=output)
+    return _as_rows(table, output)
 
 
 def _folder(runs_dir: Path, sweep: str) -> SweepFolder:
@@ -86,6 +81,15 @@ def _folder(runs_dir: Path, sweep: str) -> SweepFolder:
         return SweepFolder.of(runs_dir, sweep)
     except ValueError as problem:
         raise InvalidInputError(str(problem)) from None
+
+
+def _as_rows(table: "ImportedTable", output: Output) -> Result:
+    stream = io.StringIO()
+    table.rows.to_csv(stream, index=False)
+    columns = {name: dict(chosen) for name, chosen in table.columns.items()}
+    plain = table.rows.astype(object).where(table.rows.notna(), None)
+    record = {"rows": plain.to_dict("records"), "columns": columns, "notes": list(table.notes)}
+    return Result(record, stream.getvalue(), output=output)
 
 
 def _maps(table: "ImportedTable") -> list[str]:
