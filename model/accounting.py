@@ -7,6 +7,7 @@ from scalevec.model.config import Experts, ModelConfig, Shape
 from scalevec.model.strategies import (
     ATTENTION_INPUT_MAPS,
     FEED_FORWARD_INPUT_MAPS,
+    NORMED_MAPS,
     OUTPUT_NORMS,
     ScaleVectorStrategy,
 )
@@ -134,17 +135,19 @@ def _entries(sizes: dict[str, tuple[int, int]], names: tuple[str, ...]) -> int:
 
 @dataclass
 class _Widths:
-    """The widths of scale vectors: in front of maps, behind maps, and of norms that the architecture has."""
+    """The widths of scale vectors by their role."""
 
     inputs: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
-    norms: list[int] = field(default_factory=list)
+
+    def of_role(self, role: str) -> list[int]:
+        """Those of input-norm or of output-norm vectors."""
+        return self.inputs if role == "input" else self.outputs
 
     def add(self, other: "_Widths", times: int = 1) -> None:
         """Count ``other``'s too, ``times`` over."""
         self.inputs += other.inputs * times
         self.outputs += other.outputs * times
-        self.norms += other.norms * times
 
 
 def _scale_vectors(config: ModelConfig) -> tuple[int, int]:
@@ -157,53 +160,49 @@ def _scale_vectors(config: ModelConfig) -> tuple[int, int]:
     total.add(_sublayer(config, sizes, FEED_FORWARD_MAPS), shape.layers - mixtures)
     if experts is not None:
         total.add(_mixture(config, experts), mixtures)
-    of_inputs, of_outputs, of_norms = (
-        _stored(widths, strategy) for widths in (total.inputs, total.outputs, total.norms)
-    )
-    if strategy.dual_output_role == "input":
-        return of_inputs + of_outputs, of_norms
-    return of_inputs, of_outputs + of_norms
+    return _stored(total.inputs, strategy), _stored(total.outputs, strategy)
 
 
 def _sublayer(config: ModelConfig, sizes: dict[str, tuple[int, int]], names: tuple[str, ...]) -> _Widths:
     """Of a dense sublayer with the maps ``names``: their own vectors and the one that they share."""
     strategy, shape = config.scale_vectors, config.shape
-    total = _own_vectors(strategy, sizes, names)
-    if strategy.branches == "shared":
+    total = _own_vectors(config, sizes, names)
+    if strategy.has_shared_vector(tuple(name for name in names if name in NORMED_MAPS)):
         total.inputs.append(shape.width)
     for name in names:
         if strategy.has_norm_vector(name, config.architecture):
-            total.norms.append(shape.head_width if name in ATTENTION_INPUT_MAPS else sizes[name][0])
+            total.outputs.append(shape.head_width if name in ATTENTION_INPUT_MAPS else sizes[name][0])
     return total
 
 
-def _own_vectors(
-    strategy: ScaleVectorStrategy, sizes: dict[str, tuple[int, int]], names: tuple[str, ...]
-) -> _Widths:
-    return _Widths(
-        inputs=[sizes[name][1] for name in names if strategy.has_own_input_vector(name)],
-        outputs=[sizes[name][0] for name in names if strategy.has_output_vector(name)],
-    )
+def _own_vectors(config: ModelConfig, sizes: dict[str, tuple[int, int]], names: tuple[str, ...]) -> _Widths:
+    strategy, head = config.scale_vectors, config.shape.head_width
+    total = _Widths(inputs=[sizes[name][1] for name in names if strategy.has_own_input_vector(name)])
+    for name in names:
+        if strategy.has_output_vector(name):
+            width = head if strategy.shares_heads(name) else sizes[name][0]
+            total.of_role(strategy.output_role(name)).append(width)
+    return total
 
 
 def _mixture(config: ModelConfig, experts: Experts) -> _Widths:
     """Of one mixture, by the rules of ``ScaleVectorStrategy.experts`` and ``router``."""
     strategy, width = config.scale_vectors, config.shape.width
     total = _Widths()
-    if strategy.branches == "shared":
+    if strategy.has_shared_vector(FEED_FORWARD_INPUT_MAPS):
         shared = strategy.router == "branch" or strategy.experts == "shared" or experts.shared_experts
         total.inputs += [width] if shared else []
         total.inputs += [width] * experts.n_experts if strategy.experts == "own" else []
-    if strategy.branches == "heterogeneous" and strategy.router == "branch":
+    elif strategy.branches != "none" and strategy.router == "branch":
         total.inputs.append(width)
     if strategy.experts != "none":
-        routed = _own_vectors(strategy, map_shapes(config.shape, experts.feed_forward), FEED_FORWARD_MAPS)
+        routed = _own_vectors(config, map_shapes(config.shape, experts.feed_forward), FEED_FORWARD_MAPS)
         total.add(routed, experts.n_experts if strategy.experts == "own" else 1)
     if experts.shared_experts:
         hidden = experts.shared_experts * experts.feed_forward
-        total.add(_own_vectors(strategy, map_shapes(config.shape, hidden), FEED_FORWARD_MAPS))
+        total.add(_own_vectors(config, map_shapes(config.shape, hidden), FEED_FORWARD_MAPS))
     if "down" in OUTPUT_NORMS[config.architecture] and strategy.branches != "none":
-        total.norms.append(width)
+        total.outputs.append(width)
     return total
 
 

@@ -23,8 +23,15 @@ from scalevec.model.accounting import FEED_FORWARD_MAPS
 from scalevec.model.config import Experts, ModelConfig
 from scalevec.model.feed_forward import GatedUnit
 from scalevec.model.functional import rms_norm, swiglu
-from scalevec.model.scale_vectors import LinearMap, ScaleVector, effective, normalized, scaled_map
-from scalevec.model.strategies import OUTPUT_NORMS, PRESETS, ScaleVectorStrategy
+from scalevec.model.scale_vectors import (
+    LinearMap,
+    ScaleVector,
+    effective,
+    normalized,
+    scaled_map,
+    shared_vector,
+)
+from scalevec.model.strategies import FEED_FORWARD_INPUT_MAPS, OUTPUT_NORMS, PRESETS, ScaleVectorStrategy
 
 _grouped_mm = getattr(torch.nn.functional, "grouped_mm", None)
 ALIGNED = 8
@@ -57,8 +64,8 @@ class RoutedExperts(nn.Module):
         width, head, count = config.shape.width, config.shape.head_width, experts.n_experts
         hidden = experts.feed_forward
         self.shared_vector: ScaleVector | None = None
-        if strategy.experts == "own" and strategy.branches == "shared":
-            self.shared_vector = ScaleVector(width, strategy.reparameterization, "input", count)
+        if strategy.experts == "own":
+            self.shared_vector = shared_vector(strategy, width, FEED_FORWARD_INPUT_MAPS, count)
         self.gate = scaled_map("gate", strategy, width, hidden, head, n_experts=count)
         self.up = scaled_map("up", strategy, width, hidden, head, n_experts=count)
         self.down = scaled_map("down", strategy, hidden, width, head, n_experts=count)
@@ -102,8 +109,8 @@ class Mixture(nn.Module):
         self.routed_share = strategy.experts == "shared"
         readers = [self.router_shares, self.routed_share, experts.shared_experts > 0]
         self.shared_vector: ScaleVector | None = None
-        if strategy.branches == "shared" and any(readers):
-            self.shared_vector = ScaleVector(width, strategy.reparameterization, "input")
+        if any(readers):
+            self.shared_vector = shared_vector(strategy, width, FEED_FORWARD_INPUT_MAPS)
         self.router = LinearMap(width, experts.n_experts, _router_vector(strategy, width))
         self.experts = RoutedExperts(config, experts, routed)
         hidden = experts.shared_experts * experts.feed_forward
@@ -208,8 +215,8 @@ class Mixture(nn.Module):
 
 
 def _router_vector(strategy: ScaleVectorStrategy, width: int) -> ScaleVector | None:
-    """The router's own vector: where each reader of the normalized input has one."""
-    has_vector = strategy.router == "branch" and strategy.branches == "heterogeneous"
+    """The router's own vector: where the other readers of the normalized input have theirs."""
+    has_vector = strategy.router == "branch" and strategy.has_own_input_vector("gate")
     return ScaleVector(width, strategy.reparameterization, "input") if has_vector else None
 
 

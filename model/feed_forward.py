@@ -14,6 +14,7 @@ from scalevec.model.scale_vectors import (
     scaled_map,
     shared_vector,
 )
+from scalevec.model.strategies import FEED_FORWARD_INPUT_MAPS
 
 
 class GatedUnit(nn.Module):
@@ -42,7 +43,7 @@ class GatedUnit(nn.Module):
         before = before if shared_gain is None else shared_gain
         # Not one product: the halves of a joint result are not contiguous, which costs more than it saves.
         gate = self.gate(x, self.epsilon, before)
-        up = joint_map((self.up,), x, self.epsilon, before)
+        up = joint_map((self.up,), x, self.epsilon, (before,))
         # The product with the gate commutes with a vector on ``up``, so ``down`` can take it in.
         result: Tensor = self.down(swiglu(gate, up), self.epsilon, self.up.late_vector())
         return result
@@ -57,5 +58,5 @@ class FeedForward(GatedUnit):
     """The feed-forward sublayer of a dense layer; reads the normalized residual stream."""
 
     def __init__(self, config: ModelConfig) -> None:
-        vector = shared_vector(config.scale_vectors, config.shape.width, readers=2)
+        vector = shared_vector(config.scale_vectors, config.shape.width, FEED_FORWARD_INPUT_MAPS)
         super().__init__(config, config.shape.feed_forward, vector, config.architecture)

@@ -30,21 +30,27 @@ class FoldingError(ValueError):
 
 
 class ScaleVector(nn.Module):
-    """A scale vector ``g``; calling it gives the vector in effect, [width], all ones at the start.
+    """A scale vector ``g``; calling it gives the vector in effect, all ones at the start.
+
+    It is [width], or [repeats * width] where ``repeats`` groups of channels share its entries.
 
     Args:
-        width: Entries of the vector.
+        width: Entries of the vector that it has of its own.
         reparameterization: One of those of ``model.strategies.CHOICES``; all but ``none`` split the vector
             into a magnitude ``beta`` [1] and a direction ``alpha`` [width].
         role: ``input`` or ``output`` of a linear map, which says which decay policy applies.
         copies: With 1 or more, so many vectors in one, those of the experts of a layer: every shape has
             ``copies`` in front, and each vector has its own magnitude.
+        repeats: Groups of channels that share its entries: the heads of a map.
     """
 
-    def __init__(self, width: int, reparameterization: str, role: str, copies: int = 0) -> None:
+    def __init__(
+        self, width: int, reparameterization: str, role: str, copies: int = 0, *, repeats: int = 1
+    ) -> None:
         super().__init__()
         self.reparameterization = reparameterization
         self.role = role
+        self.repeats = repeats
         in_front = (copies,) if copies else ()
         if reparameterization == "none":
             self.gain = nn.Parameter(torch.empty(*in_front, width))
@@ -64,7 +70,7 @@ class ScaleVector(nn.Module):
         for name, parameter in self.named_parameters():
             parameter.fill_(starts.get(name, 1.0))
         if starts.keys() == {"beta", "alpha"} and not self.alpha.is_meta:
-            start = self.forward()
+            start = self._own_entries()
             is_one = start.shape == self.alpha.shape and bool((start - 1).abs().max() < _NEAR_ONE)
             require(is_one, "reparameterization", self.reparameterization, "one that is 1 where it starts")
 
@@ -78,7 +84,11 @@ class ScaleVector(nn.Module):
         return known
 
     def forward(self) -> Tensor:
-        """The vector in effect, shape [width], or [copies, width]."""
+        """The vector in effect, shape [repeats * width], or [copies, width]."""
+        entries = self._own_entries()
+        return entries if self.repeats == 1 else entries.repeat(self.repeats)
+
+    def _own_entries(self) -> Tensor:
         match self.reparameterization:
             case "none":
                 return self.gain
@@ -104,8 +114,8 @@ class LinearMap(nn.Module):
 
     ``weight`` is W [out_width, in_width]; ``input_vector`` is v, ``output_vector`` is u, either may be
     absent. ``norm_width`` is the number of neighbouring outputs that are normalized together, 0 for none.
-    A norm that the architecture brings may have a vector g of its own, ``norm_vector`` [norm_width]:
-    ``y = g * Norm(u * (W (v * x)))``; there ``output_vector`` is next to W.
+    A norm that the architecture brings may have a vector g of its own, ``norm_vector`` (its norms share the
+    entries): ``y = g * Norm(u * (W (v * x)))``; there ``output_vector`` is next to W.
 
     With ``n_experts`` the map is a stack of so many, ``weight`` is [n_experts, out_width, in_width], and a
     vector is one for all of them or has a row for each; ``model.experts`` applies it.
@@ -152,7 +162,7 @@ class LinearMap(nn.Module):
 
     def forward(self, x: Tensor, epsilon: float, before: Tensor | None = None) -> Tensor:
         """x [..., in_width] to y [..., out_width]; ``epsilon`` is the norm's."""
-        y = joint_map((self,), x, epsilon, before)
+        y = joint_map((self,), x, epsilon, (before,))
         late = self.late_vector()
         return y if late is None else y * late
 
@@ -160,20 +170,26 @@ class LinearMap(nn.Module):
         """What a norm keeps from being folded into W, [out_width]: u, or the norm's own vector; else None."""
         if self.norm_vector is not None:
             gain: Tensor = self.norm_vector()
-            # One vector of a head's width serves every head.
-            return gain.repeat(len(self.weight) // len(gain))
+            return gain
         return None if self.output_vector is None or self.output_is_folded else self.output_vector()
 
 
-def joint_map(maps: Sequence[LinearMap], x: Tensor, epsilon: float, before: Tensor | None = None) -> Tensor:
+def joint_map(
+    maps: Sequence[LinearMap], x: Tensor, epsilon: float, before: Sequence[Tensor | None]
+) -> Tensor:
     """What ``maps`` make of the same x [..., in_width], side by side [..., all out_widths]: one product.
 
-    Late vectors are left to the reader, who may fold them into a weight of its own. ``before`` [in_width]
-    is a further vector on the input that all maps share.
+    Late vectors are left to the reader, who may fold them into a weight of its own. ``before`` has for each
+    map a further vector on its input [in_width], which others may share.
     """
-    weights = [map_.folded_weight() for map_ in maps]
+    # What all share is folded once, and its gradient summed in one go.
+    if all(vector is before[0] for vector in before):
+        common, before = before[0], [None] * len(maps)
+    else:
+        common = None
+    weights = [map_.folded_weight(vector) for map_, vector in zip(maps, before, strict=True)]
     weight = weights[0] if len(weights) == 1 else torch.cat(weights)
-    product = linear(x, weight if before is None else weight * before)
+    product = linear(x, weight if common is None else weight * common)
     norm_widths = [map_.norm_width for map_ in maps]
     # Alike for all maps (or none): one norm over the whole product, without a copy of its parts.
     if len(set(norm_widths)) == 1:
@@ -218,10 +234,13 @@ def scaled_map(
     if strategy.has_own_input_vector(name):
         input_vector = ScaleVector(in_width, reparameterization, "input", copies)
     if strategy.has_output_vector(name):
-        output_vector = ScaleVector(out_width, reparameterization, strategy.dual_output_role, copies)
+        repeats = out_width // head_width if strategy.shares_heads(name) else 1
+        role = strategy.output_role(name)
+        output_vector = ScaleVector(out_width // repeats, reparameterization, role, copies, repeats=repeats)
     norm_width = _norm_width(name, strategy, out_width, head_width, architecture)
     if strategy.has_norm_vector(name, architecture):
-        norm_vector = ScaleVector(norm_width, reparameterization, "output")
+        heads = out_width // norm_width
+        norm_vector = ScaleVector(norm_width, reparameterization, "output", repeats=heads)
     return LinearMap(
         in_width, out_width, input_vector, output_vector, norm_width,
         norm_vector=norm_vector, output_before_norm=not strategy.normalizes_output(name), n_experts=n_experts,
@@ -239,10 +258,12 @@ def _norm_width(
     return head_width if per_head else out_width
 
 
-def shared_vector(strategy: ScaleVectorStrategy, width: int, *, readers: int) -> ScaleVector | None:
-    """The vector of a norm that all its readers share, if ``strategy`` has one there.
+def shared_vector(
+    strategy: ScaleVectorStrategy, width: int, readers: tuple[str, ...], copies: int = 0
+) -> ScaleVector | None:
+    """The vector of a norm that ``readers``, the maps behind it, share as far as they have none of their own.
 
-    With one reader (the final norm, read by the head) a vector for each reader is the same as a shared one.
+    None if there is none; ``copies`` are those of :class:`ScaleVector`.
     """
-    exists = strategy.branches == "shared" or (strategy.branches == "heterogeneous" and readers == 1)
-    return ScaleVector(width, strategy.reparameterization, "input") if exists else None
+    exists = strategy.has_shared_vector(readers)
+    return ScaleVector(width, strategy.reparameterization, "input", copies) if exists else None

@@ -12,7 +12,7 @@ Where the architecture itself normalizes what a map puts out (``OUTPUT_NORMS``; 
   nobody else, so nothing changes there.
 * DP puts the map's output vector between the map and the norm; the norm's own vector stays behind it.
 * DNP finds its norm there already: none is added, and the map's output vector, with an entry for every
-  output channel, takes the place of the norm's own.
+  output channel (``heads: own``), takes the place of the norm's own.
 """
 
 from dataclasses import dataclass, replace
@@ -35,10 +35,13 @@ CHOICES = {
     "reparameterization": ("none", "or", "er", "or-normalized", "or-exponential"),
     "weight_decay": ("all", "none", "input", "output"),
     "dual_output_role": ("input", "output"),
+    "heads": ("own", "shared"),
     "experts": ("shared", "own", "none"),
     "router": ("branch", "none"),
 }
 """Fields of :class:`ScaleVectorStrategy` that are names, and what they may be."""
+MAP_CHOICES = {"heterogeneous_maps": NORMED_MAPS, "dual_maps": ALL_MAPS, "input_role_maps": ALL_MAPS}
+"""Its fields that are sets of maps, and of which maps."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,12 @@ class ScaleVectorStrategy:
     """One way to place and to parameterize scale vectors.
 
     branches: how the maps that read one normalized input share its vector: ``none`` (no vector),
-        ``shared`` (one for all, the usual RMSNorm gain) or ``heterogeneous`` (HG: one for each map).
+        ``shared`` (one for all, the usual RMSNorm gain) or ``heterogeneous`` (HG: one for each of
+        ``heterogeneous_maps``).
+    heterogeneous_maps: the maps behind a norm that HG gives a vector of their own; those of a sublayer that
+        are left out share one. Public notes on the paper name queries, keys and values; all five is our
+        reading. Where all maps of a sublayer but one have their own, the last has too: it has nobody to
+        share with.
     placement: ``input`` (between norm and map only), ``dual`` (DP: ``y = u * (W (v * x))``) or
         ``dual-normalized`` (DNP: ``y = u * Norm(W (v * x))``).
     dual_maps: the maps that dual placement adds an output vector to. Which ones the paper uses is our
@@ -80,15 +88,20 @@ class ScaleVectorStrategy:
         (IWD) or only ``output``-norm vectors. Decay acts on the parameters as stored: with ``or`` both
         factors decay, so the product decays twice as fast; ``er`` decays towards 1; a normalized
         direction does not feel decay.
+    heads: where queries, keys or values have output vectors, whether each head has entries of its ``own``
+        (one for each output channel) or they are ``shared`` by the heads (one for each channel of a head).
     dual_output_role: whether the output vectors of dual placement count as output-norm vectors (our
         reading: no linear map follows them directly) or as input-norm vectors when decay is chosen.
+    input_role_maps: the maps whose output vectors count as input-norm vectors whatever
+        ``dual_output_role`` says of the others. By the paper's criterion, that a linear map follows, these
+        are ``value`` and ``up``: their output vectors commute into the maps ``output`` and ``down``.
     learning_rate_factor: learning rate of the vectors over that of the matrices.
     experts: in a mixture, what the routed experts have of all this: ``shared`` (a vector belongs to a map
         of the layer, and all its experts share it), ``own`` (each expert has its own, as if it were a
         sublayer behind a norm of its own) or ``none`` (they are as under the strategy ``none``: they read
         the normalized input as it is). A shared expert is a dense unit and has its own vectors throughout.
     router: ``branch`` (the router is one more reader of the normalized input: it shares the vector of the
-        readers, and has its own where branches are heterogeneous) or ``none`` (it reads the normalized
+        readers, and has its own where gate and up have theirs) or ``none`` (it reads the normalized
         input as it is). Both are our reading; without a mixture neither means anything.
     """
 
@@ -102,6 +115,9 @@ class ScaleVectorStrategy:
     learning_rate_factor: float = 1.0
     experts: str = added_field("shared")
     router: str = added_field("branch")
+    heterogeneous_maps: tuple[str, ...] = added_field(NORMED_MAPS)
+    heads: str = added_field("own")
+    input_role_maps: tuple[str, ...] = added_field(())
     plugin: PluginSource | None = added_field(None)  # noqa: RUF009 (it makes a field)
     """The plugin that has the reparameterization."""
 
@@ -111,14 +127,19 @@ class ScaleVectorStrategy:
         for name, allowed in CHOICES.items():
             if name != "reparameterization" or self.plugin is None:
                 require_choice(f"scale_vectors.{name}", getattr(self, name), allowed)
-        for name in self.dual_maps:
-            require_choice("scale_vectors.dual_maps", name, ALL_MAPS)
-        unique = len(set(self.dual_maps)) == len(self.dual_maps)
-        require(unique, "scale_vectors.dual_maps", self.dual_maps, "each map once")
         factor = self.learning_rate_factor
         require(0 < factor < float("inf"), "scale_vectors.learning_rate_factor", factor, "a positive number")
-        # One order, so that two ways of writing the same set are one strategy.
-        object.__setattr__(self, "dual_maps", tuple(name for name in ALL_MAPS if name in self.dual_maps))
+        for field, allowed in MAP_CHOICES.items():
+            object.__setattr__(self, field, self._named_maps(field, allowed))
+        object.__setattr__(self, "heterogeneous_maps", _with_those_left_alone(self.heterogeneous_maps))
+
+    def _named_maps(self, field: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
+        """The maps of a field in one order, so that two ways of writing the same set are one strategy."""
+        named: tuple[str, ...] = getattr(self, field)
+        for name in named:
+            require_choice(f"scale_vectors.{field}", name, allowed)
+        require(len(set(named)) == len(named), f"scale_vectors.{field}", named, "each map once")
+        return tuple(name for name in allowed if name in named)
 
     @property
     def is_dual(self) -> bool:
@@ -133,12 +154,24 @@ class ScaleVectorStrategy:
     def has_own_input_vector(self, name: str) -> bool:
         """Whether the map ``name`` has an input vector that no other map shares."""
         if name in NORMED_MAPS:
-            return self.branches == "heterogeneous"
+            return self.branches == "heterogeneous" and name in self.heterogeneous_maps
         return self.branches != "none" and self.has_output_vector(name)
+
+    def has_shared_vector(self, readers: tuple[str, ...]) -> bool:
+        """Whether some of ``readers``, the maps that read one normalized input, share a vector."""
+        return self.branches != "none" and not all(map(self.has_own_input_vector, readers))
 
     def has_output_vector(self, name: str) -> bool:
         """Whether the map ``name`` has an output vector."""
         return self.placement != "input" and name in self.dual_maps
+
+    def shares_heads(self, name: str) -> bool:
+        """Whether the output vector of the map ``name`` has an entry for each channel of a head only."""
+        return self.heads == "shared" and name in ATTENTION_INPUT_MAPS
+
+    def output_role(self, name: str) -> str:
+        """The role of the output vector of the map ``name``: ``input`` or ``output``."""
+        return "input" if name in self.input_role_maps else self.dual_output_role
 
     def normalizes_output(self, name: str) -> bool:
         """Whether a norm stands between the map ``name`` and its output vector."""
@@ -152,6 +185,15 @@ class ScaleVectorStrategy:
     def decays(self, role: str) -> bool:
         """Whether vectors of ``role`` (``input`` or ``output``) decay."""
         return self.weight_decay in ("all", role)
+
+
+def _with_those_left_alone(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Of the maps behind norms, ``names`` and those that would share a vector with nobody."""
+    alone = set(names)
+    for readers in (ATTENTION_INPUT_MAPS, FEED_FORWARD_INPUT_MAPS):
+        left = set(readers) - alone
+        alone |= left if len(left) == 1 else set()
+    return tuple(name for name in NORMED_MAPS if name in alone)
 
 
 PRESETS: dict[str, ScaleVectorStrategy] = {
@@ -176,11 +218,28 @@ PRESETS: dict[str, ScaleVectorStrategy] = {
         reparameterization="or",
         weight_decay="input",
     ),
+    "unified-attention": ScaleVectorStrategy(
+        branches="heterogeneous",
+        heterogeneous_maps=ATTENTION_INPUT_MAPS,
+        placement="dual-normalized",
+        dual_maps=ATTENTION_INPUT_MAPS,
+        heads="shared",
+        reparameterization="or",
+        weight_decay="input",
+        input_role_maps=("value",),
+    ),
 }
-"""``unified-light`` is our reading of what keeps within the count that the paper gives for its unified
-design, at most 7.85e-5 more parameters than the baseline at the 1B shape. Vectors of their own for the five
-maps behind norms (HG) are 1.15e-4 alone, output vectors of gate and up 2.04e-4: so branches stay shared, and
-of the maps only queries and keys have a norm and an output vector, 7.68e-5 with the magnitudes of OR."""
+"""The last two are readings of the paper's unified design by the count that it gives: at most 7.85e-5 more
+parameters than the baseline at the 1B shape.
+
+``unified-attention`` has all four parts where public notes on the paper place them: queries, keys and values
+have input vectors of their own (7.67e-5, which leaves room for hardly more) and a normalized output vector
+that the heads share, 8.1e-5 in all. The values' output vector commutes into the next linear map, so IWD
+decays it.
+
+``unified-light`` keeps within the count. Vectors of their own for the five maps behind norms (HG) are 1.15e-4
+alone, output vectors of gate and up 2.04e-4: so branches stay shared, and of the maps only queries and keys
+have a norm and an output vector, 7.68e-5 with the magnitudes of OR."""
 
 
 def canonical(
@@ -194,28 +253,40 @@ def canonical(
 
     On a Llama without dual placement every vector is an input-norm vector, for instance, so that decay
     on input-norm vectors *is* decay on all. ``decays_anything`` is False where the weight decay is zero.
-    On mixtures some strategies that train the same bits stay apart (experts without vectors, say, under a
-    policy for vectors that only experts would have): then a trial is run twice, never one for another.
+    Where more than the strategy decides, some that train the same bits stay apart (on mixtures, experts
+    without vectors, say, under a policy for vectors that only experts would have; ``heads`` where there is
+    one head): then a trial is run twice, never one for another.
     """
     default = ScaleVectorStrategy()
+    if strategy.branches == "heterogeneous" and not strategy.heterogeneous_maps:
+        strategy = replace(strategy, branches="shared")
+    if strategy.branches != "heterogeneous":
+        strategy = replace(strategy, heterogeneous_maps=default.heterogeneous_maps)
     if not is_mixture:
         strategy = replace(strategy, experts=default.experts, router=default.router)
     if not any(_may_normalize_per_head(strategy, name, architecture) for name in ATTENTION_INPUT_MAPS):
         strategy = replace(strategy, normalize_per_head=default.normalize_per_head)
+    if not any(map(strategy.has_output_vector, ATTENTION_INPUT_MAPS)):
+        strategy = replace(strategy, heads=default.heads)
     if not strategy.is_dual:
-        strategy = replace(
-            strategy,
-            placement=default.placement,
-            dual_maps=default.dual_maps,
-            dual_output_role=default.dual_output_role,
-        )
+        strategy = replace(strategy, placement=default.placement, dual_maps=default.dual_maps)
     if not strategy.has_vectors:
         return ScaleVectorStrategy(branches="none")
-    if not decays_anything:
-        return replace(strategy, weight_decay=default.weight_decay, dual_output_role=default.dual_output_role)
-    decay = _canonical_decay(strategy, architecture, is_mixture)
-    role = default.dual_output_role if decay in ("all", "none") else strategy.dual_output_role
-    return replace(strategy, weight_decay=decay, dual_output_role=role)
+    decay = _canonical_decay(strategy, architecture, is_mixture) if decays_anything else default.weight_decay
+    role, maps = _canonical_roles(strategy, separated=decay not in ("all", "none"))
+    return replace(strategy, weight_decay=decay, dual_output_role=role, input_role_maps=maps)
+
+
+def _canonical_roles(strategy: ScaleVectorStrategy, *, separated: bool) -> tuple[str, tuple[str, ...]]:
+    """The role of output vectors, and the maps whose vectors are input-norm ones beside it.
+
+    ``separated`` says whether decay tells the roles apart.
+    """
+    default = ScaleVectorStrategy()
+    if not strategy.is_dual or not separated:
+        return default.dual_output_role, default.input_role_maps
+    inputs = tuple(name for name in strategy.dual_maps if strategy.output_role(name) == "input")
+    return ("input", ()) if inputs == strategy.dual_maps else ("output", inputs)
 
 
 def _may_normalize_per_head(strategy: ScaleVectorStrategy, name: str, architecture: str) -> bool:
@@ -234,7 +305,7 @@ def _canonical_decay(strategy: ScaleVectorStrategy, architecture: str, is_mixtur
     if is_mixture and norms and strategy.branches != "none":  # behind the sum over experts
         roles.add("output")
     if strategy.is_dual:
-        roles.add(strategy.dual_output_role)
+        roles |= set(map(strategy.output_role, strategy.dual_maps))
     decayed = {role for role in roles if strategy.decays(role)}
     if decayed == roles:
         return "all"

@@ -41,7 +41,7 @@ class Attention(nn.Module):
         shape, strategy, style = config.shape, config.scale_vectors, config.architecture
         self.config = config
         width, head, kv = shape.width, shape.head_width, shape.kv_heads * shape.head_width
-        self.shared_vector = shared_vector(strategy, width, readers=3)
+        self.shared_vector = shared_vector(strategy, width, ATTENTION_INPUT_MAPS)
         self.query = scaled_map("query", strategy, width, width, head, style)
         self.key = scaled_map("key", strategy, width, kv, head, style)
         self.value = scaled_map("value", strategy, width, kv, head, style)
@@ -51,7 +51,7 @@ class Attention(nn.Module):
         """Normalized input [batch, length, width] to the sublayer's output, the same shape."""
         shape, epsilon = self.config.shape, self.config.norm_epsilon
         maps = (self.query, self.key, self.value)
-        joint = joint_map(maps, x, epsilon, effective(self.shared_vector))
+        joint = joint_map(maps, x, epsilon, self._shared_vectors())
         turning = shape.heads + shape.kv_heads
         heads = joint.view(*x.shape[:-1], turning + shape.kv_heads, shape.head_width)
         query_key, value = torch.split(heads, [turning, shape.kv_heads], -2)
@@ -71,10 +71,14 @@ class Attention(nn.Module):
 
     def maps(self) -> Iterator[tuple[str, LinearMap, Tensor | None]]:
         """Each linear map by its name, with the vector that it shares with others."""
-        shared = effective(self.shared_vector)
-        for name in ATTENTION_INPUT_MAPS:
+        for name, shared in zip(ATTENTION_INPUT_MAPS, self._shared_vectors(), strict=True):
             yield name, getattr(self, name), shared
         yield "output", self.output, None
+
+    def _shared_vectors(self) -> list[Tensor | None]:
+        """For queries, keys and values the vector that they share, None for one that has its own."""
+        shared, has_own = effective(self.shared_vector), self.config.scale_vectors.has_own_input_vector
+        return [None if has_own(name) else shared for name in ATTENTION_INPUT_MAPS]
 
     def _late_vector_of_values(self) -> Tensor | None:
         """The values' late vector as the output map sees it, [width]: mixing values commutes with it."""
@@ -131,7 +135,7 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(
             DecoderLayer(config, config.experts if i >= dense else None) for i in layers
         )
-        self.final_vector = shared_vector(config.scale_vectors, width, readers=1)
+        self.final_vector = shared_vector(config.scale_vectors, width, ("head",))
         self.head = None if config.tied_embeddings else nn.Parameter(torch.empty_like(self.embedding))
         self.recomputes = False
         """Whether a backward pass goes through each block again instead of keeping what is inside it."""

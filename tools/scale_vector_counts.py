@@ -10,13 +10,14 @@ from pathlib import Path
 
 from scalevec.model.accounting import ParameterCounts, count_parameters
 from scalevec.model.config import ModelConfig
-from scalevec.model.strategies import PRESETS, ScaleVectorStrategy
+from scalevec.model.strategies import ATTENTION_INPUT_MAPS, PRESETS, ScaleVectorStrategy
 from scalevec.sweeps import ladders
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "scale-vector-counts.md"
 VOCABULARY = 50_304
 SIZES = tuple(name for name in ladders.PRESETS if not name.startswith(("tiny", "moe")))
 PAPER_SIZE = "1b"
+HG_IN_ATTENTION = replace(PRESETS["hg"], heterogeneous_maps=ATTENTION_INPUT_MAPS)
 PAPER = {"total": 1_028_065_024, "scale_vectors": 80_640, "most_more": 7.85e-5}
 """Of the paper's Llama-1B (arXiv 2605.26895), and by what share its unified design is larger at most."""
 
@@ -41,8 +42,13 @@ def share(counted: ParameterCounts) -> float:
 
 def more(name: str) -> float:
     """By what share of the baseline's parameters the strategy ``name`` is larger, at the paper's size."""
+    return more_by(PRESETS[name])
+
+
+def more_by(strategy: ScaleVectorStrategy) -> float:
+    """As :func:`more`, of a strategy without a name."""
     baseline = counts(PAPER_SIZE, PRESETS["baseline"])
-    return (counts(PAPER_SIZE, PRESETS[name]).total - baseline.total) / baseline.total
+    return (counts(PAPER_SIZE, strategy).total - baseline.total) / baseline.total
 
 
 def mixture_strategies() -> dict[str, ScaleVectorStrategy]:
@@ -68,7 +74,9 @@ The paper (arXiv 2605.26895) gives for its Llama-1B {PAPER["total"]:,} parameter
 `{PAPER_SIZE}` has {paper.total:,} and {paper.scale_vectors:,}.
 For its unified design the paper gives at most {_short(PAPER["most_more"])} more parameters. Our reading
 of that design (vectors of their own for five maps, output vectors on all of them) has
-{_short(more("unified"))} more, the preset `unified-light` {_short(more("unified-light"))}. (The share of
+{_short(more("unified"))} more. The preset `unified-attention` (vectors of their own for queries, keys and
+values, which alone are {_short(more_by(HG_IN_ATTENTION))}, and output vectors that the heads share) has
+{_short(more("unified-attention"))}, `unified-light` {_short(more("unified-light"))}. (The share of
 *all* scale vectors of a design that has no more of them than the baseline, but magnitudes
 (`or`: {of_magnitudes.scale_vectors:,}), rounds to {_short(share(of_magnitudes))} too; which of the two the
 paper counts, we do not know.)

@@ -131,11 +131,11 @@ class Arithmetic:
             return gain
         return self.tape.apply((gain,), entries, WIDE, saves_output=True)
 
-    def shared_vector(self) -> Array | None:
-        """The vector that all readers of a norm share, where there is one."""
-        return self.vector(self.shape.width) if self.strategy.branches == "shared" else None
+    def shared_vector(self, readers: tuple[str, ...]) -> Array | None:
+        """The vector that ``readers`` of a norm share, where there is one."""
+        return self.vector(self.shape.width) if self.strategy.has_shared_vector(readers) else None
 
-    def joint(self, names: Sequence[str], x: Array, hidden: int, before: Array | None) -> Array:
+    def joint(self, names: Sequence[str], x: Array, hidden: int, before: Sequence[Array | None]) -> Array:
         """What the maps ``names`` make of ``x``, side by side, normalized where it is (``joint_map``)."""
         outputs = [map_shapes(self.shape, hidden)[name][0] for name in names]
         product = self.linear(x, self._joint_weight(names, hidden, before), sum(outputs))
@@ -149,13 +149,17 @@ class Arithmetic:
         normed = [self.norm(part, n) if n else part for part, n in zip(parts, groups, strict=True)]
         return self.tape.apply(normed, product.entries, product.width, shares_gradient=True)
 
-    def _joint_weight(self, names: Sequence[str], hidden: int, before: Array | None) -> Array:
+    def _joint_weight(self, names: Sequence[str], hidden: int, before: Sequence[Array | None]) -> Array:
+        common = before[0] if all(vector is before[0] for vector in before) else None
         weights = [self._folded_weight(name, hidden) for name in names]
+        if common is None:
+            pairs = zip(weights, before, strict=True)
+            weights = [weight if vector is None else self.fold(weight, vector) for weight, vector in pairs]
         weight = weights[0]
         if len(weights) > 1:
             entries = sum(part.entries for part in weights)
             weight = self.tape.apply(weights, entries, WIDE, shares_gradient=True)
-        return weight if before is None else self.fold(weight, before)
+        return weight if common is None else self.fold(weight, common)
 
     def _folded_weight(self, name: str, hidden: int) -> Array:
         """The matrix with its own vectors (``LinearMap.folded_weight``)."""
@@ -164,8 +168,19 @@ class Arithmetic:
         if self.strategy.has_own_input_vector(name):
             weight = self.fold(weight, self.vector(self.copies * inputs))
         if self.strategy.has_output_vector(name) and not self.strategy.normalizes_output(name):
-            weight = self.fold(weight, self.vector(self.copies * outputs))
+            weight = self.fold(weight, self._output_vector(name, outputs))
         return weight
+
+    def _output_vector(self, name: str, outputs: int) -> Array:
+        return (
+            self._of_heads(outputs)
+            if self.strategy.shares_heads(name)
+            else self.vector(self.copies * outputs)
+        )
+
+    def _of_heads(self, outputs: int) -> Array:
+        """A vector of a head's width, repeated for every head."""
+        return self.tape.apply((self.vector(self.shape.head_width),), outputs, WIDE)
 
     def fold(self, weight: Array, vector: Array) -> Array:
         """A weight times a vector along one of its sides."""
@@ -177,9 +192,8 @@ class Arithmetic:
     def late(self, name: str, outputs: int) -> Array | None:
         """What a norm behind the map keeps from being folded (``LinearMap.late_vector``)."""
         if not self.n_experts and self.strategy.has_norm_vector(name, self.architecture):
-            gain = self.vector(self.shape.head_width if name in ATTENTION_INPUT_MAPS else outputs)
-            return self.tape.apply((gain,), outputs, WIDE)  # repeated for every head
-        return self.vector(self.copies * outputs) if self.strategy.normalizes_output(name) else None
+            return self._of_heads(outputs) if name in ATTENTION_INPUT_MAPS else self.vector(outputs)
+        return self._output_vector(name, outputs) if self.strategy.normalizes_output(name) else None
 
     def scaled(self, x: Array, vector: Array | None) -> Array:
         """``x`` times a late vector, if there is one; of a stack each row by its expert's own."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from scalevec.model.config import Experts, ModelConfig
 from scalevec.model.memory.arithmetic import INDEX, WIDE, Arithmetic, new_array
 from scalevec.model.memory.tape import Array, Tape, parameter
-from scalevec.model.strategies import ATTENTION_INPUT_MAPS, OUTPUT_NORMS, PRESETS
+from scalevec.model.strategies import ATTENTION_INPUT_MAPS, FEED_FORWARD_INPUT_MAPS, OUTPUT_NORMS, PRESETS
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,9 @@ def _attention(of: Arithmetic, micro: MicroBatch, x: Array, table: Array, residu
     """``Attention``."""
     shape, tokens = of.shape, of.rows
     kv = shape.kv_heads * shape.head_width
-    joint = of.joint(ATTENTION_INPUT_MAPS, x, shape.feed_forward, of.shared_vector())
+    shared, has_own = of.shared_vector(ATTENTION_INPUT_MAPS), of.strategy.has_own_input_vector
+    before = [None if has_own(name) else shared for name in ATTENTION_INPUT_MAPS]
+    joint = of.joint(ATTENTION_INPUT_MAPS, x, shape.feed_forward, before)
     turning, value = of.tape.views(joint, [tokens * (shape.width + kv), tokens * kv])
     late = [of.late(name, size) for name, size in (("query", shape.width), ("key", kv))]
     if vectors := [vector for vector in late if vector is not None]:
@@ -55,7 +57,8 @@ def _attention(of: Arithmetic, micro: MicroBatch, x: Array, table: Array, residu
 
 def _feed_forward(of: Arithmetic, x: Array, experts: Experts | None, residual: Array) -> Array:
     if experts is None:
-        return _gated_unit(of, x, of.shape.feed_forward, of.shared_vector(), (x, residual))
+        shared = of.shared_vector(FEED_FORWARD_INPUT_MAPS)
+        return _gated_unit(of, x, of.shape.feed_forward, shared, (x, residual))
     return _mixture(of, x, experts, (x, residual))
 
 
@@ -63,19 +66,19 @@ def _gated_unit(
     of: Arithmetic, x: Array, hidden: int, before: Array | None, held: tuple[Array, ...]
 ) -> Array:
     """``GatedUnit``."""
-    gate = of.scaled(of.joint(("gate",), x, hidden, before), of.late("gate", hidden))
-    up = of.joint(("up",), x, hidden, before)
+    gate = of.scaled(of.joint(("gate",), x, hidden, (before,)), of.late("gate", hidden))
+    up = of.joint(("up",), x, hidden, (before,))
     return _ending(of, "down", of.swiglu(gate, up, held), of.late("up", hidden), hidden)
 
 
 def _ending(of: Arithmetic, name: str, x: Array, before: Array | None, hidden: int) -> Array:
     """A map that ends a sublayer, with what stands behind it."""
-    return of.scaled(of.joint((name,), x, hidden, before), of.late(name, of.shape.width))
+    return of.scaled(of.joint((name,), x, hidden, (before,)), of.late(name, of.shape.width))
 
 
 def _mixture(of: Arithmetic, x: Array, experts: Experts, held: tuple[Array, ...]) -> Array:
     """``Mixture``."""
-    shared = of.shared_vector()
+    shared = of.shared_vector(FEED_FORWARD_INPUT_MAPS)
     weights, chosen = _choices(of, x, experts, shared if of.strategy.router == "branch" else None)
     result = _routed(of, x, experts, weights, shared if of.strategy.experts == "shared" else None, held)
     if experts.shared_experts:
@@ -92,7 +95,7 @@ def _choices(of: Arithmetic, x: Array, experts: Experts, before: Array | None) -
     """The weights of the chosen experts and who they are; probabilities are in float32."""
     wide = replace(of, narrow=WIDE)
     weight = parameter(experts.n_experts * of.shape.width)
-    if of.strategy.router == "branch" and of.strategy.branches == "heterogeneous":
+    if of.strategy.router == "branch" and of.strategy.has_own_input_vector("gate"):
         weight = of.fold(weight, of.vector(of.shape.width))
     weight = weight if before is None else of.fold(weight, before)
     scores = wide.linear(x, weight, experts.n_experts)
@@ -115,7 +118,7 @@ def _routed(
     stack = replace(
         of, strategy=strategy, architecture="llama", rows=of.rows * experts.top_k, n_experts=experts.n_experts
     )
-    if strategy.experts == "own" and strategy.branches == "shared":
+    if strategy.experts == "own" and strategy.has_shared_vector(FEED_FORWARD_INPUT_MAPS):
         before = stack.vector(experts.n_experts * of.shape.width)
     entries, order = stack.rows * of.shape.width, new_array(stack.rows, INDEX)
     repeated = of.tape.apply((x,), entries, x.width)

@@ -6,7 +6,12 @@ from typing import Any
 from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import RunOptions, Trial
 from scalevec.model.memory.trial import FLOAT_BYTES, Memory, memory_of, state_entries
-from scalevec.model.strategies import NORMED_MAPS, ScaleVectorStrategy
+from scalevec.model.strategies import (
+    ATTENTION_INPUT_MAPS,
+    FEED_FORWARD_INPUT_MAPS,
+    NORMED_MAPS,
+    ScaleVectorStrategy,
+)
 from scalevec.orchestrator.costs.rates import ASSUMED, Rates
 from scalevec.sweeps.budgets import FLOPS_PER_PARAMETER_AND_TOKEN
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
@@ -153,9 +158,16 @@ def log_bytes(trial: Trial, options: RunOptions) -> int:
 
 def _kinds_of_vectors(strategy: ScaleVectorStrategy) -> int:
     """Count the kinds of scale vectors: on inputs (shared or not), on outputs, and the final one."""
-    inputs = {"none": 0, "shared": 2 + 1, "heterogeneous": len(NORMED_MAPS) + 1}[strategy.branches]
+    inputs = _kinds_of_input_vectors(strategy) + (strategy.branches != "none")
     return inputs + (len(strategy.dual_maps) if strategy.is_dual else 0)
 
 
+def _kinds_of_input_vectors(strategy: ScaleVectorStrategy) -> int:
+    vectors_of_one_map = sum(map(strategy.has_own_input_vector, NORMED_MAPS))
+    readers = (ATTENTION_INPUT_MAPS, FEED_FORWARD_INPUT_MAPS)
+    return vectors_of_one_map + sum(map(strategy.has_shared_vector, readers))
+
+
 def _kinds_of_matrices(strategy: ScaleVectorStrategy) -> int:
-    return (2 if strategy.branches == "shared" else len(NORMED_MAPS)) + 1
+    # Without vectors each map behind a norm is one.
+    return (_kinds_of_input_vectors(strategy) or len(NORMED_MAPS)) + 1

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from any_strategy import any_strategy
 from scalevec.model.accounting import (
     ParameterCounts,
     count_parameters,
@@ -18,10 +19,7 @@ from scalevec.model.accounting import (
 )
 from scalevec.model.config import ARCHITECTURES, ModelConfig, Shape
 from scalevec.model.strategies import (
-    ALL_MAPS,
-    CHOICES,
     PRESETS,
-    ScaleVectorStrategy,
 )
 from scalevec.model.transformer import Transformer, initialise, parameter_roles
 
@@ -53,14 +51,7 @@ def test_parameters_of_every_preset_are_those_of_the_model(name, shape, tied):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.builds(
-        ScaleVectorStrategy,
-        branches=st.sampled_from(CHOICES["branches"]),
-        placement=st.sampled_from(CHOICES["placement"]),
-        dual_maps=st.sets(st.sampled_from(ALL_MAPS)).map(tuple),
-        reparameterization=st.sampled_from(CHOICES["reparameterization"]),
-        dual_output_role=st.sampled_from(CHOICES["dual_output_role"]),
-    ),
+    any_strategy,
     st.sampled_from(list(SHAPES.values())),
     st.sampled_from(ARCHITECTURES),
 )

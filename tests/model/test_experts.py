@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from any_strategy import any_strategy_of_a_mixture
 from scalevec.model import experts as module
 from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import ARCHITECTURES, ConfigurationError, Experts, ModelConfig, Shape
@@ -17,7 +18,6 @@ from scalevec.model.feed_forward import FeedForward
 from scalevec.model.scale_vectors import LinearMap
 from scalevec.model.strategies import (
     ALL_MAPS,
-    CHOICES,
     PRESETS,
     ScaleVectorStrategy,
 )
@@ -35,6 +35,9 @@ STRATEGIES = {
     "no vectors in experts": ScaleVectorStrategy(experts="none", router="none"),
     "unified": PRESETS["unified"],
     "unified, own vectors": replace(PRESETS["unified"], experts="own"),
+    "unified-attention": PRESETS["unified-attention"],
+    "unified-attention, own vectors": replace(PRESETS["unified-attention"], experts="own"),
+    "gate and up share": ScaleVectorStrategy(branches="heterogeneous", heterogeneous_maps=("query",)),
     "every map": ScaleVectorStrategy(branches="heterogeneous", placement="dual", **ALL_DUAL),
     "every map normalized": ScaleVectorStrategy(placement="dual-normalized", experts="own", **ALL_DUAL),
 }
@@ -323,16 +326,7 @@ def from_the_model(config: ModelConfig) -> dict[str, int]:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.builds(
-        ScaleVectorStrategy,
-        branches=st.sampled_from(CHOICES["branches"]),
-        placement=st.sampled_from(CHOICES["placement"]),
-        dual_maps=st.sets(st.sampled_from(ALL_MAPS)).map(tuple),
-        reparameterization=st.sampled_from(["none", "or"]),
-        dual_output_role=st.sampled_from(CHOICES["dual_output_role"]),
-        experts=st.sampled_from(CHOICES["experts"]),
-        router=st.sampled_from(CHOICES["router"]),
-    ),
+    any_strategy_of_a_mixture,
     st.integers(0, 2),
     st.integers(0, 1),
     st.sampled_from(ARCHITECTURES),

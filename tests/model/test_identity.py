@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from any_strategy import any_strategy
 from scalevec.model.config import (
     OPTIMIZERS,
     PRECISIONS,
@@ -32,10 +33,7 @@ from scalevec.model.identity import (
     trial_id,
 )
 from scalevec.model.strategies import (
-    ALL_MAPS,
-    CHOICES,
     PRESETS,
-    ScaleVectorStrategy,
 )
 
 TRIAL = Trial(
@@ -113,17 +111,7 @@ def test_every_golden_trial_is_another_trial() -> None:
     assert len(set(GOLDEN.values())) == len(TRIALS)
 
 
-strategies = st.builds(
-    ScaleVectorStrategy,
-    branches=st.sampled_from(CHOICES["branches"]),
-    placement=st.sampled_from(CHOICES["placement"]),
-    dual_maps=st.lists(st.sampled_from(ALL_MAPS), unique=True).map(tuple),
-    normalize_per_head=st.booleans(),
-    reparameterization=st.sampled_from(CHOICES["reparameterization"]),
-    weight_decay=st.sampled_from(CHOICES["weight_decay"]),
-    dual_output_role=st.sampled_from(CHOICES["dual_output_role"]),
-    learning_rate_factor=st.floats(1e-3, 1e3),
-)
+strategies = st.builds(replace, any_strategy, learning_rate_factor=st.floats(1e-3, 1e3))
 
 
 @st.composite

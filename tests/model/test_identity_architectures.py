@@ -6,7 +6,7 @@ import pytest
 
 from scalevec.model.config import Experts, ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
 from scalevec.model.identity import digest, semantic_fields, trial_from_fields, trial_id
-from scalevec.model.strategies import PRESETS, ScaleVectorStrategy
+from scalevec.model.strategies import ATTENTION_INPUT_MAPS, PRESETS, ScaleVectorStrategy
 
 EXPERTS = Experts(n_experts=4, top_k=2, feed_forward=44)
 DENSE = Trial(
@@ -25,6 +25,10 @@ def changed(**fields: object) -> Trial:
     return replace(DENSE, model=replace(DENSE.model, **fields))
 
 
+def unified(**fields: object) -> Trial:
+    return changed(scale_vectors=replace(PRESETS["unified"], **fields))  # type: ignore[arg-type]
+
+
 TRIALS = {
     "gemma": changed(architecture="gemma"),
     "gemma, decay of input vectors": changed(architecture="gemma", scale_vectors=PRESETS["iwd"]),
@@ -33,6 +37,10 @@ TRIALS = {
     "mixture, balanced by bias": changed(experts=replace(EXPERTS, balancing="bias")),
     "mixture, own vectors": changed(experts=EXPERTS, scale_vectors=ScaleVectorStrategy(experts="own")),
     "unified-light": changed(scale_vectors=PRESETS["unified-light"]),
+    "unified-attention": changed(scale_vectors=PRESETS["unified-attention"]),
+    "unified, own vectors in attention": unified(heterogeneous_maps=ATTENTION_INPUT_MAPS),
+    "unified, vectors shared by heads": unified(heads="shared"),
+    "unified, roles by map": unified(input_role_maps=("value", "up")),
 }
 pytestmark = pytest.mark.kept
 
@@ -44,6 +52,10 @@ GOLDEN = {
     "mixture, balanced by bias": "6305770056687fe4e4cd4c52a8a6ce22243963c9de4234057845e813f9c1416b",
     "mixture, own vectors": "429cb5ef732d0b902f1c3cdc0d351ff233f0223427ba7b68af5d493c99adbc6b",
     "unified-light": "82aca12c23881a46cafdf84efeaed7790100f8aff91d9bf2eed62186685d6cb3",
+    "unified-attention": "1c05872ad4e34f911d9d528d5d891b9f058278933c71e0993f6b38f2c3e4d502",
+    "unified, own vectors in attention": "1bb56bc67ae406e1062e2e46757fc1058143fa67a2fb6a7a143d0ce16335b96b",
+    "unified, vectors shared by heads": "45d9605561e2538b8ffd529e206e584b69ef8e6d34b9eb5d765200bcdcfa7310",
+    "unified, roles by map": "7afa03f3045b96ae1e3fd116c4b7fcf51c4a4930f4ddb80f4fcaecc134adc99f",
 }
 
 

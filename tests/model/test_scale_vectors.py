@@ -20,6 +20,7 @@ from scalevec.model.strategies import (
 from scalevec.model.transformer import Transformer, fold, parameter_roles
 
 FOLDABLE = [name for name, strategy in PRESETS.items() if strategy.placement != "dual-normalized"]
+NORMALIZED = [name for name in PRESETS if name not in FOLDABLE]
 ALL_DUAL = ScaleVectorStrategy(branches="heterogeneous", placement="dual", dual_maps=ALL_MAPS)
 LEARNING_RATE = 1e-7
 
@@ -121,6 +122,13 @@ def test_folding_takes_vectors_on_all_seven_maps(build, tokens, branches):
     torch.testing.assert_close(folded(tokens), model(tokens), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("maps_with_vectors", [("query",), ("key", "value"), ("gate", "up")], ids=str)
+def test_folding_takes_vectors_that_some_of_the_maps_share(build, tokens, maps_with_vectors):
+    strategy = replace(ALL_DUAL, heterogeneous_maps=maps_with_vectors, heads="shared")
+    model = build(strategy, drawn=True)
+    torch.testing.assert_close(fold(model)(tokens), model(tokens), rtol=1e-10, atol=1e-12)
+
+
 def test_folding_refuses_norms_behind_the_maps(build):
     with pytest.raises(FoldingError, match="query, key, value, gate, up cannot be folded"):
         fold(build(PRESETS["unified"]))
@@ -141,7 +149,7 @@ def test_at_the_start_vectors_change_nothing(build, tokens, name):
     torch.testing.assert_close(build(PRESETS[name])(tokens), expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["dnp", "unified"])
+@pytest.mark.parametrize("name", NORMALIZED)
 def test_dual_normalized_placement_computes_another_function(build, tokens, name):
     assert not torch.allclose(build(PRESETS[name])(tokens), build(PRESETS["none"])(tokens), atol=1e-3)
 
@@ -171,7 +179,7 @@ def test_a_vector_folded_into_the_next_map_acts_like_one_on_the_activations(buil
     assert len(reached) == len(model.blocks)
 
 
-def finished_at_once(name: str, reached: list[LinearMap], maps, x, epsilon, before=None) -> Tensor:
+def finished_at_once(name: str, reached: list[LinearMap], maps, x, epsilon, before) -> Tensor:
     """``joint_map`` with the late vector of the map ``name`` on its result and hidden from its reader."""
     result = joint_map(maps, x, epsilon, before)
     if len(maps) != {"value": 3, "up": 1}[name]:
@@ -190,7 +198,7 @@ def test_maps_side_by_side_are_what_each_makes_alone(build, dual_maps, per_head)
     maps = (attention.query, attention.key, attention.value)
     x = torch.randn(2, 5, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     alone = torch.cat([map_(x, 1e-5, x[0, 0]) for map_ in maps], -1)
-    joint = joint_map(maps, x, 1e-5, x[0, 0]) * late_vectors(maps)
+    joint = joint_map(maps, x, 1e-5, [x[0, 0]] * 3) * late_vectors(maps)
     torch.testing.assert_close(joint, alone, rtol=1e-10, atol=1e-12)
 
 
@@ -242,3 +250,19 @@ def test_gradient_descent_conserves_squared_vector_minus_squared_columns(build, 
     step(model, model.loss(tokens[:, :-1], tokens[:, 1:]), learning_rate)
     second_order = learning_rate**2 * difference(gain.grad, tuple(w.grad for w in weights))
     torch.testing.assert_close(difference(gain, weights), before + second_order, rtol=1e-12, atol=1e-13)
+
+
+def test_heads_that_share_an_output_vector_are_scaled_alike(build):
+    """The values of grouped queries: two heads of four channels, one vector of four entries."""
+    vector = build(PRESETS["unified-attention"], drawn=True).blocks[0].attention.value.output_vector
+    assert (vector.alpha.shape, vector.beta.shape) == ((4,), (1,))
+    torch.testing.assert_close(vector(), (vector.beta * vector.alpha).repeat(2), rtol=0, atol=0)
+
+
+def test_maps_of_attention_have_their_own_vectors_where_gate_and_up_share_one(build):
+    block = build(PRESETS["unified-attention"]).blocks[0]
+    attention, feed_forward = block.attention, block.feed_forward
+    assert attention.shared_vector is None
+    assert all(map_.input_vector is not None for map_ in (attention.query, attention.key, attention.value))
+    assert feed_forward.shared_vector is not None
+    assert feed_forward.gate.input_vector is feed_forward.up.input_vector is None

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from any_strategy import any_strategy, any_strategy_of_a_mixture
 from scalevec.model.config import ARCHITECTURES, Experts, ModelConfig, Shape
 from scalevec.model.experts import Mixture
 from scalevec.model.fields import ConfigurationError
@@ -15,6 +16,7 @@ from scalevec.model.scale_vectors import LinearMap
 from scalevec.model.strategies import (
     ALL_MAPS,
     CHOICES,
+    NORMED_MAPS,
     PRESETS,
     ScaleVectorStrategy,
     canonical,
@@ -25,25 +27,6 @@ SHAPE = Shape(width=12, layers=1, heads=3, kv_heads=3, feed_forward=7)
 
 FIELDS = [field.name for field in fields(ScaleVectorStrategy)]
 
-any_strategy = st.builds(
-    ScaleVectorStrategy,
-    branches=st.sampled_from(CHOICES["branches"]),
-    placement=st.sampled_from(CHOICES["placement"]),
-    dual_maps=st.sets(st.sampled_from(ALL_MAPS)).map(tuple),
-    normalize_per_head=st.booleans(),
-    reparameterization=st.sampled_from(CHOICES["reparameterization"]),
-    weight_decay=st.sampled_from(CHOICES["weight_decay"]),
-    dual_output_role=st.sampled_from(CHOICES["dual_output_role"]),
-    learning_rate_factor=st.sampled_from([1.0, 2.0]),
-)
-
-
-any_strategy_of_a_mixture = st.builds(
-    replace,
-    any_strategy,
-    experts=st.sampled_from(CHOICES["experts"]),
-    router=st.sampled_from(CHOICES["router"]),
-)
 any_architecture = st.sampled_from(ARCHITECTURES)
 
 
@@ -61,7 +44,8 @@ def trained(
     for name, role in parameter_roles(model).items():
         if role.startswith("scale_vector"):
             decays = decays_anything and strategy.decays(role.removeprefix("scale_vector_"))
-            facts[name] = (decays, strategy.learning_rate_factor, strategy.reparameterization)
+            entries = tuple(model.get_parameter(name).shape)
+            facts[name] = (decays, strategy.learning_rate_factor, strategy.reparameterization, entries)
     for name, module in model.named_modules():
         if isinstance(module, LinearMap):
             facts[name] = (module.norm_width, module.output_is_folded)
@@ -129,6 +113,37 @@ def test_input_vectors_on_output_and_down_need_branches():
     assert [name for name in ALL_MAPS if shared.has_own_input_vector(name)] == ["output", "down"]
 
 
+def test_maps_that_are_left_out_of_heterogeneous_branches_share_a_vector():
+    strategy = ScaleVectorStrategy(branches="heterogeneous", heterogeneous_maps=("value",))
+    assert [name for name in NORMED_MAPS if strategy.has_own_input_vector(name)] == ["value"]
+    assert strategy.has_shared_vector(("query", "key", "value"))
+    assert strategy.has_shared_vector(("gate", "up"))
+
+
+def test_a_map_that_would_share_with_nobody_has_its_own_vector():
+    strategy = ScaleVectorStrategy(branches="heterogeneous", heterogeneous_maps=("up", "key", "query"))
+    assert strategy.heterogeneous_maps == NORMED_MAPS
+
+
+def test_heterogeneous_branches_without_maps_are_shared_ones():
+    assert (
+        canonical(ScaleVectorStrategy(branches="heterogeneous", heterogeneous_maps=())) == PRESETS["baseline"]
+    )
+
+
+def test_the_role_of_an_output_vector_is_said_by_map():
+    strategy = replace(PRESETS["unified"], input_role_maps=("value", "up"))
+    roles = [strategy.output_role(name) for name in NORMED_MAPS]
+    assert roles == ["output", "output", "input", "output", "input"]
+    assert [PRESETS["unified"].output_role(name) for name in NORMED_MAPS] == ["output"] * 5
+
+
+def test_two_ways_of_calling_every_output_vector_an_input_norm_vector_are_one():
+    word = replace(PRESETS["unified-light"], dual_output_role="input", weight_decay="output")
+    by_map = replace(PRESETS["unified-light"], input_role_maps=("query", "key"), weight_decay="output")
+    assert canonical(by_map) == canonical(word)
+
+
 def test_the_order_of_dual_maps_makes_no_difference():
     assert ScaleVectorStrategy(dual_maps=("up", "query")) == ScaleVectorStrategy(dual_maps=("query", "up"))
 
@@ -143,6 +158,11 @@ def test_the_order_of_dual_maps_makes_no_difference():
         ("reparameterization", "both"),
         ("weight_decay", "half"),
         ("dual_output_role", "none"),
+        ("heterogeneous_maps", ("output",)),
+        ("heterogeneous_maps", ("key", "key")),
+        ("input_role_maps", ("head",)),
+        ("input_role_maps", ("up", "up")),
+        ("heads", "none"),
         ("experts", "some"),
         ("router", "own"),
         ("learning_rate_factor", 0.0),

@@ -51,7 +51,8 @@ def test_the_baseline_of_the_1b_preset_is_the_papers(counting: ModuleType) -> No
     assert (actual.total, actual.scale_vectors) == (1_028_065_024, 80_640)
 
 
-def test_unified_light_keeps_within_the_papers_count_and_unified_does_not(counting: ModuleType) -> None:
+def test_unified_light_keeps_within_the_papers_count_and_the_others_do_not(counting: ModuleType) -> None:
     assert 7.0e-5 < counting.more("unified-light") <= 7.85e-5
+    assert counting.more("unified-attention") == pytest.approx(8.1e-5, rel=0.005)
     assert counting.more("hg") == pytest.approx(1.15e-4, rel=0.005)
     assert counting.more("unified") == pytest.approx(4.35e-4, rel=0.01)

@@ -77,11 +77,11 @@ def effective_matrices(model: Transformer) -> list[EffectiveMatrix]:
 def _of_sublayer(sublayer_name: str, layer: int, sublayer: nn.Module) -> Iterator[EffectiveMatrix]:
     maps = {name: child for name, child in sublayer.named_children() if isinstance(child, LinearMap)}
     shared = getattr(sublayer, "shared_vector", None)
-    readers = [map_ for name, map_ in maps.items() if name in NORMED_MAPS]
+    readers = [name for name, map_ in maps.items() if name in NORMED_MAPS and map_.input_vector is None]
     if shared is not None and readers:
-        yield _stacked(f"{sublayer_name}_shared", layer, readers, shared)
+        yield _stacked(f"{sublayer_name}_shared", layer, [maps[name] for name in readers], shared)
     for name, map_ in maps.items():
-        if shared is not None and name in NORMED_MAPS:
+        if shared is not None and name in readers:
             continue
         if name in NORMED_MAPS or map_.input_vector is not None or map_.output_vector is not None:
             yield _stacked(name, layer, [map_], map_.input_vector)

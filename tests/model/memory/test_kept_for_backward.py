@@ -53,6 +53,9 @@ def test_with_other_heads_and_embeddings(kv_heads: int, tied: bool) -> None:
         {"dual_maps": ("query", "output", "down")},
         {"dual_maps": ("value", "up"), "branches": "none"},
         {"dual_maps": ("output", "down"), "placement": "dual"},
+        {"heterogeneous_maps": ("value",)},
+        {"heads": "shared"},
+        {"heads": "shared", "placement": "dual", "heterogeneous_maps": ("gate", "up")},
     ],
     ids=str,
 )
@@ -65,7 +68,7 @@ def test_with_other_strategies(changes: dict[str, object], architecture: str) ->
 
 @pytest.mark.parametrize("precision", WIDTHS)
 @pytest.mark.parametrize("vectors", ["shared", "own", "none"])
-@pytest.mark.parametrize("preset", ["none", "baseline", "unified", "unified-light"])
+@pytest.mark.parametrize("preset", ["none", "baseline", "unified", "unified-light", "unified-attention"])
 @pytest.mark.parametrize(
     "experts",
     [

@@ -145,6 +145,21 @@ CASES = {
         "scale_vectors: {preset: hg, branches: two}",
         "arms.none.scale_vectors.branches: 'two'; allowed: heterogeneous, none, shared",
     ),
+    "a map without a norm in front": (
+        "scale_vectors: none",
+        "scale_vectors: {preset: hg, heterogeneous_maps: [query, down]}",
+        "arms.none.scale_vectors.heterogeneous_maps: 'down'; allowed: gate, key, query, up, value",
+    ),
+    "a role of no map": (
+        "scale_vectors: none",
+        "scale_vectors: {preset: dp, input_role_maps: [values]}",
+        "arms.none.scale_vectors.input_role_maps: 'values'; allowed: down, gate, key, output",
+    ),
+    "heads of a strategy": (
+        "scale_vectors: none",
+        "scale_vectors: {preset: dnp, heads: one}",
+        "arms.none.scale_vectors.heads: 'one'; allowed: own, shared",
+    ),
     "an unknown field of a strategy": (
         "scale_vectors: none",
         "scale_vectors: {preset: hg, branchs: none}",

@@ -22,9 +22,13 @@ from scalevec.model.transformer import Transformer, fold
 MINI = Shape(width=4, layers=1, heads=2, kv_heads=1, feed_forward=6)
 ALL_DUAL = ScaleVectorStrategy(branches="heterogeneous", placement="dual", dual_maps=ALL_MAPS)
 STRATEGIES = {
-    **{name: PRESETS[name] for name in ("none", "baseline", "hg", "dp", "or", "er", "unified")},
+    **{
+        name: PRESETS[name]
+        for name in ("none", "baseline", "hg", "dp", "or", "er", "unified", "unified-attention")
+    },
     "all-dual": ALL_DUAL,
     "all-dual-or": replace(ALL_DUAL, reparameterization="or"),
+    "some-share": replace(ALL_DUAL, heterogeneous_maps=("value",), heads="shared", reparameterization="er"),
     "or-normalized": ScaleVectorStrategy(reparameterization="or-normalized"),
     "or-exponential": ScaleVectorStrategy(reparameterization="or-exponential"),
     "faster-vectors": replace(PRESETS["er"], learning_rate_factor=3.0),
@@ -237,6 +241,8 @@ def test_every_map_behind_a_norm_is_in_one_effective_matrix(build):
     assert shared["attention_shared", 1].values().weight.shape == (16 + 8 + 8, 16)
     kinds = [m.kind for m in effective_matrices(build(PRESETS["hg"])) if m.layer == 1]
     assert kinds == ["query", "key", "value", "gate", "up"]
+    of_some = [m.kind for m in effective_matrices(build(PRESETS["unified-attention"])) if m.layer == 1]
+    assert of_some == ["query", "key", "value", "feed_forward_shared"]
 
 
 def test_a_vector_behind_a_norm_is_no_part_of_the_matrix(build):

@@ -1,8 +1,11 @@
 """Ranks that share out the parameters train what one process does."""
 
+from dataclasses import replace
+
 import pytest
 
 from parallel_worlds import losses, small_trial, together, trained
+from scalevec.model.strategies import PRESETS
 
 KINDS = [("adamw", None), ("adamw", "loss"), ("muon", "bias"), ("sgd", None)]
 
@@ -17,6 +20,15 @@ def test_losses_are_those_of_one_process_to_rounding(optimizer, experts, corpus,
         assert ours["gradient_norm"] == pytest.approx(theirs["gradient_norm"], rel=1e-9)
     last, of_one = leader["rows"][-1], alone["rows"][-1]
     assert last["sv/final/mean"] == pytest.approx(of_one["sv/final/mean"], rel=1e-9)
+
+
+def test_vectors_that_maps_and_heads_share_are_trained_as_by_one_process(corpus, tmp_path):
+    trial = small_trial(corpus, "adamw")
+    model = replace(trial.model, scale_vectors=PRESETS["unified-attention"])
+    trial = replace(trial, model=model)
+    alone = trained(trial, corpus, tmp_path / "alone")
+    leader, _ = together(2, trial, corpus, tmp_path / "together", shard=True, micro_batch=1)
+    assert losses(leader) == pytest.approx(losses(alone), rel=1e-10)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
