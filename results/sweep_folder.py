@@ -1,19 +1,26 @@
 """The folder of a sweep: ``RUNS_DIR/sweeps/NAME/``, what was asked and what was decided."""
 
+import hashlib
+import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from scalevec.results.files import (
+    AlreadyWrittenError,
     CorruptRecordError,
     FileIn,
     names_in,
     read_bytes_if_any,
+    read_json,
     read_json_if_any,
+    to_json,
     utc_now,
     write_atomic,
     write_json,
+    write_once,
 )
 from scalevec.results.member_entries import problems_in
 from scalevec.results.run_directory import is_trial_id
@@ -62,6 +69,8 @@ class SweepFolder:
     """What the sweep's plugins declared, so that results are read without them."""
     verdicts_path = FileIn("verdicts.json")
     """The verdicts that were given, each with the pairs it had."""
+    predictions_path = FileIn("predictions")
+    """A file for each list of predictions, named by its hash."""
     dropped_path = FileIn("dropped.json")
     """The trials that the sweep file left out after they had been started."""
     report_path = FileIn("report.html")
@@ -174,6 +183,24 @@ class SweepFolder:
         """Keep further verdicts; those that were given stay."""
         self._write(self.verdicts_path, [*self.verdicts(), *verdicts])
 
+    def keep_predictions(self, predictions: list[dict[str, Any]], known: list[dict[str, int]]) -> None:
+        """Keep a list of predictions with its hash and the time, once: whoever comes later changes nothing.
+
+        Another list gets a file of its own. ``known`` says of each prediction how many of the trials that it
+        speaks of were ``with_result`` by now.
+        """
+        sha256 = _hash_of(predictions)
+        record = {"at": utc_now(), "sha256": sha256, "predictions": predictions, "known": known}
+        self.predictions_path.mkdir(parents=True, exist_ok=True)
+        with suppress(AlreadyWrittenError):
+            write_once(self.predictions_path / f"{sha256}.json", to_json(record, indent=1) + b"\n")
+
+    def predictions(self) -> list[dict[str, Any]]:
+        """The lists of predictions that were kept, oldest first; one that was edited is refused."""
+        paths = [self.predictions_path / name for name in names_in(self.predictions_path)]
+        records = [_predictions_in(path) for path in paths if path.suffix == ".json"]
+        return sorted(records, key=lambda record: (record["at"], record["sha256"]))
+
     def dropped(self) -> list[dict[str, Any]]:
         """The trials that the sweep file left out after they had been started."""
         return self._entries(self.dropped_path, {"trial_id": str, "arm": str, "rung": str, "state": str})
@@ -201,3 +228,20 @@ class SweepFolder:
 def _are_pairs(pairs: list[Any]) -> bool:
     """Whether each entry is a list of two names."""
     return all(isinstance(pair, list) and list(map(type, pair)) == [str, str] for pair in pairs)
+
+
+def _hash_of(predictions: Any) -> str:
+    """SHA-256 of the canonical JSON of a list of predictions, in hexadecimal digits."""
+    canonical = json.dumps(predictions, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _predictions_in(path: Path) -> dict[str, Any]:
+    record = read_json(path, dict)
+    predictions, known = record.get("predictions"), record.get("known")
+    are_lists = isinstance(predictions, list) and isinstance(known, list) and len(predictions) == len(known)
+    if not (are_lists and isinstance(record.get("at"), str)):
+        raise CorruptRecordError(path, "is no list of predictions with its time")
+    if not record.get("sha256") == _hash_of(predictions) == path.stem:
+        raise CorruptRecordError(path, "was edited after it was kept: its hash is another")
+    return record

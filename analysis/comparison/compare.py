@@ -38,6 +38,7 @@ from scalevec.analysis.comparison.plan import (
     plan_of,
     plan_sentences,
 )
+from scalevec.analysis.comparison.predictions import Prediction, of_arm, predictions_of
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.comparison.verdict import CLAIMS, Evidence, Verdict, decide, evidence_of
 from scalevec.analysis.comparison.verdict_text import sentence, would_change
@@ -107,6 +108,7 @@ class Comparison:
         plan: Planned pairs, those with a result, the declared looks (numbers of seeds), the look reached and
             the next one, what was dropped, and the mean with its standard error over all pairs
             (``exploratory``) where some came after the verdict.
+        predictions: What was predicted of the arm before its results, beside what was seen.
         over_seeds: The mean difference with whole seeds as what varies, which a claim needs too where rungs
             repeat seeds without recorded streams; None where they do not, or are stated to be independent.
         level: Level of the intervals.
@@ -146,6 +148,7 @@ class Comparison:
     environments: dict[str, list[str]]
     interim: str
     plan: dict[str, Any]
+    predictions: tuple[Prediction, ...]
     over_seeds: OverSeeds | None
     level: float
     law: str
@@ -213,7 +216,8 @@ def compared(trials: ComparedTrials) -> list[Comparison]:
         )
     notes = cautions.of_reference(trials)
     family = judged(trials)
-    comparisons = [_comparison(trials, paired, evidence, notes) for paired, evidence in family]
+    predicted = predictions_of(trials)
+    comparisons = [_comparison(trials, paired, evidence, notes, predicted) for paired, evidence in family]
     growths = [
         growth_of(
             comparison.trend["multiplier_per_decade"], evidence.n_rungs, untold(evidence, comparison.hold_out)
@@ -273,7 +277,11 @@ def _require_common_cells(all_pairs: list[Pairs], reference: str) -> None:
 
 
 def _comparison(
-    trials: ComparedTrials, paired: PairedArm, evidence: Evidence, notes: list[str]
+    trials: ComparedTrials,
+    paired: PairedArm,
+    evidence: Evidence,
+    notes: list[str],
+    predicted: Sequence[Prediction],
 ) -> Comparison:
     """Everything but the answer on scale, which takes all arms together."""
     pairs = paired.pairs
@@ -292,6 +300,7 @@ def _comparison(
         scaling_sentence="",
         warnings=(*notes, *_warnings(trials, paired, evidence), *caveats),
         environments=environment.differing(pairs),
+        predictions=of_arm(predicted, evidence.arm, trials.others),
         over_seeds=evidence.over_seeds,
         n_bootstrap=chosen.bootstrap,
         excluded={"where": left_out} if left_out else {},

@@ -118,7 +118,7 @@ def evidence_of(
         options=chosen,
         equivalence=equivalence_test(paired, chosen),
         absences=pairs.absences,
-        censored=tuple(name for name, side in sides.items() if _is_censored(pairs, side)),
+        censored=tuple(name for name, side in sides.items() if is_censored(pairs, side)),
         same_trials=pairs.same_trials,
         sign_p_holm=min(1.0, _sign_p(pairs) * n_arms),
         parts=tuple(map(_in_words, parts)),
@@ -130,7 +130,8 @@ def evidence_of(
     )
 
 
-def _is_censored(pairs: Pairs, side: str) -> bool:
+def is_censored(pairs: Pairs, side: str) -> bool:
+    """Whether some learning rate of the ``side`` (reference or arm) was found at the edge of its grid."""
     column = f"lr_status_{side}"
     return column in pairs.table and bool((pairs.table[column] == "censored").any())
 

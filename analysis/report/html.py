@@ -27,6 +27,7 @@ from scalevec.analysis.options import (
     OptionChanges,
     chosen_options,
 )
+from scalevec.analysis.report.predicted import predicted_table
 from scalevec.analysis.report.run_times import times_by_rung
 from scalevec.analysis.tables.comparison import comparison_table
 from scalevec.analysis.tables.content import Table
@@ -124,6 +125,7 @@ def render_report(data: ReportInput) -> str:
             interim=data.figures.trials.interim(),
             warnings=shared,
             arm_warnings={c.arm: [w for w in c.warnings if w not in shared] for c in comparisons},
+            predicted=predicted_table(comparisons),
             table=comparison_table(data.table, comparisons),
             figures=page_figures(data.figures, FIGURES_SHOWN),
             multipliers=_multiplier_table(comparisons),

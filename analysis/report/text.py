@@ -98,6 +98,7 @@ def comparison_text(comparisons: Sequence[Comparison]) -> str:
 
 def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     yield comparison.would_change
+    yield from (prediction.sentence for prediction in comparison.predictions)
     yield from _by_rung(comparison)
     for kind, multipliers in comparison.multipliers.items():
         yield from (f"{kind} multiplier, {_multiplier(multiplier)}" for multiplier in multipliers)

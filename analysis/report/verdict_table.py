@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.comparison.plan import exploratory_sentence
 from scalevec.analysis.formatting import aligned, p_value, percent, signed, span, unit_of
+from scalevec.analysis.report.predicted import predictions_summary
 
 MOST_LINES = 14
 """A verdict is read without scrolling; the rest is behind ``--verbose``."""
@@ -24,9 +25,10 @@ def verdict_table(comparisons: Sequence[Comparison]) -> str:
     unit = f", {name}" if (name := unit_of(first.y, first.unit)) else ""
     head = f"{first.y}: arm minus {first.reference}{unit}; p by Holm over the arms"
     header = ("arm", "difference", f"{percent(first.level)} interval", "p", "at these sizes", "with scale")
-    most_arms = MOST_LINES - 3
+    predicted = predictions_summary(comparisons)
+    most_arms = MOST_LINES - 3 - len(predicted)
     rows = [header, *map(_row, comparisons[:most_arms])]
-    lines = [head, *aligned(rows, n_left=len(header))]
+    lines = [head, *aligned(rows, n_left=len(header)), *predicted]
     changes = list(_changes(comparisons))
     room = MOST_LINES - len(lines) - 1
     rest = "the rest of this, " if len(changes) > room or len(comparisons) > most_arms else ""

@@ -100,3 +100,8 @@ def verdicts_of(folder: SweepFolder) -> list[Record]:
 def dropped_of(folder: SweepFolder) -> list[Record]:
     """Return the trials that the sweep file dropped; none where they cannot be read, which is said."""
     return readable(folder.dropped, [], "dropped trials are not known")
+
+
+def predictions_of(folder: SweepFolder) -> list[Record]:
+    """Return the lists of predictions that were kept; none where they cannot be read, which is said."""
+    return readable(folder.predictions, [], "what was predicted is left out")

@@ -21,6 +21,7 @@ from scalevec.orchestrator.sources.records import (
     compare_section,
     dropped_of,
     members_of,
+    predictions_of,
     tuning_choices,
     verdicts_of,
 )
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 
     from scalevec.results.index.store import ResultsIndex
 
-VERDICTS, DROPPED = "verdicts", "dropped"
-"""What a sweep's table brings along in ``attrs`` (see ``analysis.comparison.plan``)."""
+VERDICTS, DROPPED, PREDICTIONS = "verdicts", "dropped", "predictions"
+"""What a sweep's table brings along in ``attrs`` (``analysis.comparison.plan`` and ``.predictions``)."""
 Answer = TypeVar("Answer")
 REMEDY = (
     "an index holds nothing that the run directories do not: drop its tables scalevec_meta and "
@@ -100,7 +101,11 @@ def open_sweep(source: str, runs_dir: Path) -> Source:
         )
     rows, problems = indexed_rows(runs_dir, [member["trial_id"] for member in members])
     table = tidy_table(rows, members, folder.name)
-    table.attrs |= {VERDICTS: verdicts_of(folder), DROPPED: dropped_of(folder)}
+    table.attrs |= {
+        VERDICTS: verdicts_of(folder),
+        DROPPED: dropped_of(folder),
+        PREDICTIONS: predictions_of(folder),
+    }
     return Source(folder.name, table, folder, compare_section(folder), problems)
 
 

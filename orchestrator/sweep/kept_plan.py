@@ -1,15 +1,19 @@
-"""What a sweep's plan was before its file was edited: looks that bind, trials that the file dropped."""
+"""What a sweep's plan was before its file was edited: predictions, looks that bind, trials it dropped."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.sources.readable import readable
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RESULT_STATES, RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
+from scalevec.sweeps.errors import SweepError
+
+if TYPE_CHECKING:
+    from scalevec.sweeps.sections.schema import Sweep
 
 Members = Iterable[dict[str, Any]]
 _KEPT = ("trial_id", "arm", "rung", "seed", "tokens_per_parameter", "optimizer", "schedule", "setting")
@@ -47,6 +51,62 @@ def _looks_before(folder: SweepFolder) -> list[int] | None:
     compare = resolved.get("compare")
     looks = compare.get("looks") if isinstance(compare, dict) else None
     return looks if isinstance(looks, list) else None
+
+
+def described(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that an expression may name, of a trial as members.json has it."""
+    row = dict(entry)
+    return {**row.pop("setting"), **row.pop("fields", {}), **row}
+
+
+def require_predicted(sweep: "Sweep", places: Members) -> None:
+    """Raise ``SweepError`` where a prediction speaks of no cell that both of its arms have.
+
+    ``places`` are the comparison trials of the sweep's cells, as in members.json.
+    """
+    places, problems = list(places), []
+    for position, prediction in enumerate(sweep.compare.predictions(sweep.reference)):
+        path = ("compare", "predict", position, *(("where",) if "where" in prediction else ()))
+        chosen, problem = _chosen(places, prediction)
+        arms = {entry["arm"] for entry in chosen}
+        if missing := [arm for arm in (prediction["arm"], prediction["reference"]) if arm not in arms]:
+            rungs = ", ".join(dict.fromkeys(entry["rung"] for entry in places))
+            problem = problem or f"matches no trial of {' and '.join(missing)}; rungs: {rungs}"
+            problems.append(sweep.source.problem(path, problem))
+    if problems:
+        raise SweepError(problems)
+
+
+def keep_predictions(folder: SweepFolder, sweep: "Sweep", members: Members, runs_dir: Path) -> None:
+    """Keep what the sweep predicts, with how many of the trials it speaks of have a result by now.
+
+    ``members`` are the sweep's trials as far as they can be named: others have no result.
+    """
+    predictions = sweep.compare.predictions(sweep.reference)
+    if not predictions:
+        return
+    compared = [entry for entry in members if entry["stage"] == "comparison"]
+    spoken_of = [_chosen(compared, prediction)[0] for prediction in predictions]
+    known = [sum(_state(runs_dir, entry)[0] in RESULT_STATES for entry in chosen) for chosen in spoken_of]
+    folder.keep_predictions(predictions, [{"with_result": number} for number in known])
+
+
+def _chosen(entries: Members, prediction: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
+    """Those of ``entries`` that a prediction speaks of, and why its expression is refused, if it is."""
+    arms = (prediction["arm"], prediction["reference"])
+    of_arms = [entry for entry in entries if entry["arm"] in arms]
+    if "where" not in prediction or not of_arms:
+        return of_arms, ""
+    import pandas as pd
+
+    from scalevec.analysis.data.where import holds
+    from scalevec.analysis.errors import DataError
+
+    try:
+        is_chosen = holds(pd.DataFrame([described(entry) for entry in of_arms]), prediction["where"])
+    except DataError as error:
+        return [], str(error)
+    return [entry for entry, chosen in zip(of_arms, is_chosen, strict=True) if chosen], ""
 
 
 def dropped_trials(folder: SweepFolder, places: Members, runs_dir: Path) -> list[dict[str, Any]]:

@@ -60,6 +60,7 @@ def plan_text(
     lines = [*_table(groups, width, unknown), *_summary(run, trials, jobs, in_queue=in_queue)]
     if len(run.sweep.arms) > 1:
         lines += detectable(run, trials, noise).split("\n")
+    lines += _predictions(run)
     if width is None:
         return "\n".join(lines)
     return "\n".join(textwrap.fill(line, width, subsequent_indent="  ", **_WORDS) for line in lines)
@@ -146,6 +147,15 @@ def detectable(run: "SweepRun", trials: Sequence[Row], noise: "NoiseFigure | Non
         return power(run, trials, noise).text
     except DataError as problem:
         return f"what this design can detect: {problem}"
+
+
+def _predictions(run: "SweepRun") -> list[str]:
+    """What the sweep predicts, as one line."""
+    from scalevec.analysis.comparison.predictions import words_of
+
+    predictions = run.sweep.compare.predictions(run.sweep.reference)
+    shown = "; ".join(map(words_of, predictions))
+    return [f"predicted, and kept when the sweep first runs: {shown}"] if shown else []
 
 
 def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: bool) -> list[str]:

@@ -19,7 +19,13 @@ from scalevec.orchestrator.executors.profiles import Profile, request_for
 from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.scheduling.outcome import Outcome
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
-from scalevec.orchestrator.sweep.kept_plan import check_looks, dropped_trials
+from scalevec.orchestrator.sweep.kept_plan import (
+    check_looks,
+    described,
+    dropped_trials,
+    keep_predictions,
+    require_predicted,
+)
 from scalevec.orchestrator.sweep.trial_costs import cost_of, descriptive_of, pace_of, planned_s
 from scalevec.orchestrator.tuning import choices
 from scalevec.orchestrator.tuning.tuner import Losses, Tuner, outdated
@@ -122,6 +128,8 @@ class SweepRun:
         self._ids: dict[AnyTrial, str] = {}
         self._recomputed: dict[str, str] = {}
         self._require_whole_parts()
+        if sweep.compare.predict:
+            require_predicted(sweep, self._places())
 
     def _require_whole_parts(self) -> None:
         """Raise ``InvalidInputError`` where the processes of a trial cannot share out its batches."""
@@ -155,20 +163,21 @@ class SweepRun:
 
         Raises ``InvalidInputError`` where it declares or edits looks after the first result.
         """
-        places = [
-            Member(cell, COMPARISON, cell.trial(seed), "").to_json("")
-            for cell in self.cells
-            for seed in cell.seeds
-        ]
         members = [member.to_json(self.id_of(member.trial)) for member in self.members()]
         looks = self.sweep.compare.options().looks
         check_looks(self.folder, looks, self.sweep.reference, members, self.runs_dir)
-        dropped = dropped_trials(self.folder, places, self.runs_dir)
+        keep_predictions(self.folder, self.sweep, members, self.runs_dir)
+        dropped = dropped_trials(self.folder, self._places(), self.runs_dir)
         if dropped or self.folder.dropped():
             self.folder.write_dropped(dropped)
         self.folder.write_sweep(self.sweep.source.text.encode(), self.sweep.source.folder)
         self.folder.write_resolved(self.sweep.resolved())
         self.folder.write_plugins(kept(self.sweep.found_plugins))
+
+    def _places(self) -> list[dict[str, Any]]:
+        """The comparison trials before tuning, as in members.json without their names."""
+        trials = ((cell, cell.trial(seed)) for cell in self.cells for seed in cell.seeds)
+        return [Member(cell, COMPARISON, trial, "").to_json("") for cell, trial in trials]
 
     def ask_again(self) -> None:
         """A person asks for the sweep: that it, or a trial that is asked for, was called off counts no more.
@@ -225,17 +234,9 @@ class SweepRun:
 
         from scalevec.analysis.data.where import holds
 
-        asked = holds(pd.DataFrame([self._described(member) for member in members]), self.where)
+        rows = [described(member.to_json(self.id_of(member.trial))) for member in members]
+        asked = holds(pd.DataFrame(rows), self.where)
         return [member for member, is_asked in zip(members, asked, strict=True) if is_asked]
-
-    def _described(self, member: Member) -> dict[str, Any]:
-        """The columns that ``where`` may name."""
-        row = member.to_json(self.id_of(member.trial))
-        return {
-            **row.pop("setting"),
-            **row.pop("fields", {}),
-            **row,
-        }
 
     def members(self) -> list[Member]:
         """Every trial of the sweep that can be named yet; comparison trials follow their choices."""

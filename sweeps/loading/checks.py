@@ -16,7 +16,17 @@ _Finding = tuple[Path, str]
 
 def problems_of(sweep: Sweep, *, look_for_files: bool = True) -> list[Problem]:
     """Every problem between the sections of ``sweep``, with its line."""
-    of_names = (_ladder, _tune, _seeds, _compare, _resources, _simulate, _exclude, of_other_plugins)
+    of_names = (
+        _ladder,
+        _tune,
+        _seeds,
+        _compare,
+        _predictions,
+        _resources,
+        _simulate,
+        _exclude,
+        of_other_plugins,
+    )
     of_fields = (trainer_problems, _budgets, _zip, _given_once, _warm_up, _evaluation)
     checks = (*of_names, *((missing_files, missing_code) if look_for_files else ()), *of_fields)
     return [sweep.source.problem(path, message) for check in checks for path, message in check(sweep)]
@@ -72,6 +82,23 @@ def _compare(sweep: Sweep) -> Iterator[_Finding]:
     if looks and len(sweep.seeds) > looks[-1]:
         allowed = f"at most as many seeds as the last of compare.looks ({looks[-1]})"
         yield ("seeds",), refused(list(sweep.seeds), allowed)
+
+
+def _predictions(sweep: Sweep) -> Iterator[_Finding]:
+    entries = sweep.compare.predict or ()
+    for position, entry in enumerate(entries):
+        if entry in entries[:position]:
+            first = entries.index(entry)
+            yield ("compare", "predict", position), f"stands in the list twice, first at [{first}]"
+        reference = entry.reference or sweep.reference
+        for name, arm in (("arm", entry.arm), ("reference", reference)):
+            if arm not in sweep.arms:
+                yield ("compare", "predict", position, name), not_among(arm, sweep.arms, "no such arm")
+        if entry.arm == reference:
+            allowed = f"another arm than its reference, {reference}"
+            yield ("compare", "predict", position, "arm"), refused(entry.arm, allowed)
+    if sweep.compare.predict and sweep.compare.options().looks:
+        yield ("compare", "predict"), "predictions are judged once; allowed: no compare.looks beside them"
 
 
 def _resources(sweep: Sweep) -> Iterator[_Finding]:

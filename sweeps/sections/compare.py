@@ -1,16 +1,26 @@
 """The section ``compare`` of a sweep file: the options of ``scalevec.analysis`` under their own names."""
 
 import dataclasses
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.registry import LAWS
-from scalevec.sweeps.errors import not_among
+from scalevec.sweeps.errors import not_among, refused
 from scalevec.sweeps.options import X_OF_COLUMN, analysis_options
-from scalevec.sweeps.sections.entries import Given, Integer, Items, Number, ValidatedAs, fields_model, problem
+from scalevec.sweeps.sections.entries import (
+    Given,
+    Integer,
+    Items,
+    Number,
+    OneOrMore,
+    Section,
+    ValidatedAs,
+    fields_model,
+    problem,
+)
 
 _TYPES: dict[Any, Any] = {
     str: str,
@@ -21,11 +31,57 @@ _TYPES: dict[Any, Any] = {
 }
 
 
+def _two_numbers(value: Any) -> Any:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise problem(refused(value, "two numbers, [low, high]"))
+    return value
+
+
+class PredictionEntry(Section):
+    """What is expected of a difference before there is a result: its sign, or its value with an interval."""
+
+    arm: str
+    """The arm whose loss is predicted."""
+    reference: str | None = None
+    """The arm that it is compared with; the sweep's own reference where none is named."""
+    where: Annotated[str, Field(min_length=1)] | None = None
+    """The cells that are meant, as "rung == 'tiny-25k'"; all cells of both arms without it."""
+    sign: Literal["lower", "higher"] | None = None
+    """Whether the arm's loss will be lower or higher than the reference's, on average over the cells."""
+    difference: Number | None = None
+    """The mean difference, arm minus reference, that will be seen, in nats/token; needs ``interval``."""
+    interval: Annotated[tuple[Number, Number], Strict(False), BeforeValidator(_two_numbers)] | None = None
+    """In which the mean difference will be seen, its noise included, in nats/token."""
+
+    @model_validator(mode="after")
+    def _check_prediction(self) -> "PredictionEntry":
+        if (self.sign is None) == (self.difference is None):
+            given = "both" if self.sign else "neither of them"
+            raise problem(f"{given} given of sign and difference; allowed: one of the two")
+        if (self.interval is None) != (self.difference is None):
+            raise problem("difference and interval belong together; allowed: both, or sign without them")
+        if self.interval and self.difference is not None:
+            low, high = self.interval
+            if not low <= self.difference <= high or low == high:
+                allowed = f"two numbers [low, high] with the difference, {self.difference:g}, between them"
+                raise problem(refused(list(self.interval), allowed), "interval")
+        return self
+
+
 class CompareSection(Given):
     """The question asked of the finished trials; options of the command line stand over these."""
 
     reference: str | None = None
     """The arm that the others are compared with; without it ``baseline``, else the first arm."""
+    predict: (
+        Annotated[tuple[PredictionEntry, ...], Strict(False), OneOrMore(), Field(min_length=1)] | None
+    ) = None
+    """Differences that are predicted; kept with their time when the sweep first runs."""
+
+    def predictions(self, reference: str) -> list[dict[str, Any]]:
+        """The predictions as plain data, each with its ``reference`` (the sweep's where it names none)."""
+        entries = (entry.model_dump(mode="json", exclude_none=True) for entry in self.predict or ())
+        return [{"reference": reference, **entry} for entry in entries]
 
     @model_validator(mode="after")
     def _check(self) -> "CompareSection":

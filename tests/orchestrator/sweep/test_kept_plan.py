@@ -1,11 +1,14 @@
 """A sweep keeps its plan: looks bind once results are known, verdicts stand, dropped trials are named."""
 
 import json
+import re
 
 import pytest
 from tests.simulations import simulated
 
+from scalevec import sweeps
 from scalevec.orchestrator.commands.analyse.compare import compare
+from scalevec.orchestrator.commands.run.plan import plan
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.sources.sources import open_sweep
 from scalevec.results.run_directory import RunDirectory
@@ -109,3 +112,64 @@ def test_the_history_of_a_sweep_comes_with_its_table(tmp_path):
     verdict_of(tmp_path)
     attrs = open_sweep(NAME, tmp_path).rows.attrs
     assert json.loads(json.dumps(attrs))["verdicts"][0]["arm"] == "unified"
+
+
+LOWER = {"arm": "unified", "sign": "lower"}
+
+
+def predictions_of(runs_dir):
+    return SweepFolder.of(runs_dir, NAME).predictions()
+
+
+def test_predictions_are_kept_once_with_hash_and_time_before_any_result(tmp_path):
+    simulated(tmp_path, compare={"predict": [LOWER]})
+    (first,) = predictions_of(tmp_path)
+    assert first["predictions"] == [{"reference": "baseline", **LOWER}]
+    assert first["known"] == [{"with_result": 0}]
+    simulated(tmp_path, compare={"predict": [LOWER]})
+    assert predictions_of(tmp_path) == [first]
+
+
+def test_a_changed_list_of_predictions_stands_beside_the_first_with_what_was_known(tmp_path):
+    simulated(tmp_path, compare={"predict": [LOWER]})
+    later = LOWER | {"sign": "higher", "where": "rung == 'small'"}
+    simulated(tmp_path, compare={"predict": [later]})
+    first, second = predictions_of(tmp_path)
+    assert (first["predictions"][0]["sign"], second["predictions"][0]["sign"]) == ("lower", "higher")
+    assert second["known"] == [{"with_result": 4}]
+    shown = verdict_of(tmp_path)["predictions"]
+    assert [(entry["sign"], entry["stands"]) for entry in shown] == [("higher", True), ("lower", False)]
+
+
+def test_predictions_that_were_edited_after_they_were_kept_are_left_out_and_said(tmp_path, capsys):
+    simulated(tmp_path, compare={"predict": [LOWER]})
+    (path,) = SweepFolder.of(tmp_path, NAME).predictions_path.iterdir()
+    path.write_text(path.read_text().replace("lower", "higher"))
+    assert verdict_of(tmp_path)["predictions"] == ()
+    assert "was edited after it was kept" in capsys.readouterr().err
+
+
+def test_predictions_are_no_part_of_a_trial(tmp_path):
+    plain, predicted = simulated(tmp_path / "a"), simulated(tmp_path / "b", compare={"predict": [LOWER]})
+    assert plain.results().keys() == predicted.results().keys()
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("rung == 'smal'", "matches no trial of unified and baseline; rungs: small, large"),
+        ("size == 3", "where 'size == 3': no column 'size'"),
+        ("arm == 'unified'", "matches no trial of baseline; rungs: small, large"),
+    ],
+)
+def test_a_prediction_of_no_cell_is_refused_at_its_line(tmp_path, where, message):
+    match = re.escape("compare.predict[0].where: ") + ".*" + re.escape(message)
+    with pytest.raises(sweeps.SweepError, match=match):
+        simulated(tmp_path, compare={"predict": [LOWER | {"where": where}]})
+    assert not (tmp_path / "sweeps").exists()
+
+
+def test_a_plan_shows_what_is_predicted_on_one_line(tmp_path):
+    simulated(tmp_path, compare={"predict": [LOWER]})
+    text = plan(NAME, tmp_path, executor="simulate").text()
+    assert "predicted, and kept when the sweep first runs: unified lower than baseline" in text

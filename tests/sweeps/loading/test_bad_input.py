@@ -221,6 +221,46 @@ CASES = {
         "optimizers: [adam]",
         "optimizers[0]: optimizer: 'adam'; allowed: adafactor, adamw, ademamix, adopt, lion, muon, sgd, soap",
     ),
+    "a prediction of no arm": (
+        "margin: 0.005",
+        "predict: [{arm: unifid, sign: lower}]",
+        "compare.predict[0].arm: 'unifid': no such arm; did you mean unified? (allowed: ",
+    ),
+    "a prediction against no arm": (
+        "margin: 0.005",
+        "predict: [{arm: none, reference: all, sign: lower}]",
+        "compare.predict[0].reference: 'all': no such arm",
+    ),
+    "a prediction of an arm against itself": (
+        "margin: 0.005",
+        "predict: [{arm: baseline, sign: lower}]",
+        "compare.predict[0].arm: 'baseline'; allowed: another arm than its reference, baseline",
+    ),
+    "a sign that is none": (
+        "margin: 0.005",
+        "predict: [{arm: none, sign: worse}]",
+        "compare.predict[0].sign: 'worse'; allowed: 'lower' or 'higher'",
+    ),
+    "a prediction of nothing": (
+        "margin: 0.005",
+        "predict: [{arm: none}]",
+        "compare.predict[0]: neither of them given of sign and difference; allowed: one of the two",
+    ),
+    "a predicted difference without its interval": (
+        "margin: 0.005",
+        "predict: [{arm: none, difference: 0.1}]",
+        "compare.predict[0]: difference and interval belong together; allowed: both, or sign without them",
+    ),
+    "a predicted difference outside its interval": (
+        "margin: 0.005",
+        "predict: [{arm: none, difference: 0.1, interval: [0.2, 0.3]}]",
+        "compare.predict[0].interval: [0.2, 0.3]; allowed: two numbers [low, high] with the difference, 0.1,",
+    ),
+    "an interval of one number": (
+        "margin: 0.005",
+        "predict: [{arm: none, difference: 0.1, interval: [0.1]}]",
+        "compare.predict[0].interval: [0.1]; allowed: two numbers, [low, high]",
+    ),
     "looks that do not increase": (
         "margin: 0.005",
         "looks: [5, 3]",

@@ -15,9 +15,9 @@ def section(text):
     return sweeps.loads(BEGINNING + text, "my.yaml").compare
 
 
-def test_the_section_takes_every_option_of_a_comparison_and_the_reference():
+def test_the_section_takes_every_option_of_a_comparison_the_reference_and_predictions():
     options = {option.name for option in dataclasses.fields(AnalysisOptions)} - {"interval"}
-    assert set(sweeps.json_schema()["$defs"]["Compare"]["properties"]) == {"reference", *options}
+    assert set(sweeps.json_schema()["$defs"]["Compare"]["properties"]) == {"reference", "predict", *options}
 
 
 def test_without_options_they_are_those_of_the_analysis():

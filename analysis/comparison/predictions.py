@@ -1,0 +1,243 @@
+"""What was predicted of a comparison before its results, beside what was seen.
+
+The tidy table of a sweep brings the lists of predictions along, in ``DataFrame.attrs["predictions"]``, as the
+sweep's folder keeps them: each with its hash and the time at which the sweep first ran with it. The last list
+is the one that stands; earlier ones are shown beside it.
+
+A predicted sign is tested: it came true, or came out opposite, where the mean difference over the cells that
+it speaks of is not zero at the level of the comparison, corrected by Holm over the signs of its list. A
+predicted difference came true where the mean lies in its interval, which is about what will be seen, noise
+included.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from scalevec.analysis.comparison.differences import PairedArm
+from scalevec.analysis.comparison.trials import ComparedTrials
+from scalevec.analysis.comparison.verdict import is_censored
+from scalevec.analysis.data.pairs import ARM_DIVERGED, BOTH_DIVERGED, REFERENCE_DIVERGED
+from scalevec.analysis.data.where import select
+from scalevec.analysis.errors import DataError
+from scalevec.analysis.formatting import p_value, percent, plural, signed, span
+from scalevec.analysis.statistics.paired import holm
+
+PREDICTIONS = "predictions"
+"""Key of ``DataFrame.attrs``."""
+Outcome = Literal["came true", "came out opposite", "came out otherwise", "cannot be told"]
+CAME_TRUE: Final = "came true"
+OPPOSITE: Final = "came out opposite"
+OTHERWISE: Final = "came out otherwise"
+UNTOLD: Final = "cannot be told"
+LOWER, HIGHER = "lower", "higher"
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One prediction and what came of it; differences are arm minus reference, in nats/token.
+
+    Attributes:
+        arm: The arm whose loss was predicted, against ``reference``.
+        reference: The arm that it is compared with.
+        where: The expression for the cells that are meant; None for all that both arms have.
+        sign: The predicted sign of the difference, ``lower`` or ``higher``; None where a value was predicted.
+        difference: The predicted mean difference; None where a sign was predicted.
+        interval: In which it was predicted to be seen.
+        kept_at: When the sweep first ran with the list that holds the prediction (ISO 8601, UTC).
+        sha256: Hash of that list.
+        with_result: How many of the trials that it speaks of had a result by then.
+        stands: Whether no later list took the place of its list.
+        pairs: Complete pairs of the cells that are meant.
+        seen: The mean difference over those cells; None without a complete pair.
+        seen_interval: Its interval at the comparison's level; None while a planned pair has no result.
+        p_value: Two-sided, against zero; ``p_holm`` is corrected over the signs of the list.
+        outcome: ``came true``, ``came out opposite`` (a sign), ``came out otherwise`` (a difference) or
+            ``cannot be told``.
+        reason: Why it cannot be told; empty otherwise.
+        sentence: All of this for people.
+    """
+
+    arm: str
+    reference: str
+    where: str | None
+    sign: str | None
+    difference: float | None
+    interval: tuple[float, float] | None
+    kept_at: str
+    sha256: str
+    with_result: int
+    stands: bool
+    pairs: int = 0
+    seen: float | None = None
+    seen_interval: tuple[float, float] | None = None
+    p_value: float | None = None
+    p_holm: float | None = None
+    outcome: Outcome = UNTOLD
+    reason: str = ""
+    sentence: str = ""
+
+    @property
+    def kept_on(self) -> str:
+        """Day and minute at which it was kept."""
+        return f"{self.kept_at[:16].replace('T', ' ')} UTC"
+
+    @property
+    def words(self) -> str:
+        """What was predicted, as text."""
+        return words_of({name: value for name, value in vars(self).items() if value is not None})
+
+
+def words_of(entry: Record) -> str:
+    """A prediction as text: ``none higher than baseline where rung == 'tiny-25k'``."""
+    where = f" where {entry['where']}" if entry.get("where") else ""
+    if entry.get("sign"):
+        return f"{entry['arm']} {entry['sign']} than {entry['reference']}{where}"
+    of_what = f"{entry['arm']} minus {entry['reference']}{where}"
+    return f"{of_what}: {signed(entry['difference'])} ({span(entry['interval'])})"
+
+
+def predictions_of(trials: ComparedTrials) -> list[Prediction]:
+    """Return every prediction that the table brings along with what came of it, the newest list first."""
+    lists = [record for record in trials.source.attrs.get(PREDICTIONS, ()) if _is_list(record)]
+    judged = [_judged(trials, record, stands=record is lists[-1]) for record in lists]
+    return [prediction for of_list in reversed(judged) for prediction in of_list]
+
+
+def of_arm(predictions: Sequence[Prediction], arm: str, arms: Sequence[str]) -> tuple[Prediction, ...]:
+    """Those that stand beside the comparison of ``arm``, one of the ``arms`` that are compared.
+
+    Each stands with exactly one: its own, else its reference, else (its arms are gone) the first.
+    """
+
+    def home(prediction: Prediction) -> str:
+        return next((name for name in (prediction.arm, prediction.reference) if name in arms), arms[0])
+
+    return tuple(prediction for prediction in predictions if home(prediction) == arm)
+
+
+def _is_list(record: Any) -> bool:
+    """Whether it can be what a sweep's folder keeps."""
+    needed = ("at", "sha256", "predictions", "known")
+    if not isinstance(record, Mapping) or any(name not in record for name in needed):
+        return False
+    return len(record["predictions"]) == len(record["known"])
+
+
+def _judged(trials: ComparedTrials, record: Record, *, stands: bool) -> Iterator[Prediction]:
+    """The predictions of one list; signs are corrected by Holm over it."""
+    known = [entry.get("with_result", 0) for entry in record["known"]]
+    given = [
+        Prediction(
+            entry["arm"],
+            entry["reference"],
+            entry.get("where"),
+            entry.get("sign"),
+            entry.get("difference"),
+            tuple(entry["interval"]) if "interval" in entry else None,
+            record["at"],
+            record["sha256"],
+            with_result,
+            stands,
+        )
+        for entry, with_result in zip(record["predictions"], known, strict=True)
+    ]
+    seen = [_with_seen(trials, prediction) for prediction in given]
+    signs = [prediction for prediction in seen if prediction.sign]
+    corrected = iter(holm([prediction.p_value for prediction in signs]))
+    for prediction in seen:
+        p_holm = next(corrected) if prediction.sign else None
+        outcome = _outcome(prediction, p_holm, 1 - trials.options.level)
+        told = replace(prediction, p_holm=p_holm, outcome=outcome)
+        yield replace(told, sentence=_sentence(told, trials, len(signs)))
+
+
+def _with_seen(trials: ComparedTrials, prediction: Prediction) -> Prediction:
+    """The prediction with the difference over the cells that it speaks of, or why there is none."""
+    try:
+        paired = _pairs_meant(trials, prediction)
+    except DataError as error:
+        return replace(prediction, reason=str(error))
+    reason = _what_stands_against(paired, prediction)
+    estimate = paired.estimate
+    return replace(
+        prediction,
+        pairs=len(paired.pairs.complete),
+        seen=estimate.value if estimate else None,
+        seen_interval=paired.interval(trials.options.level),
+        p_value=paired.checked_p_value() if estimate and not paired.pairs.is_interim else None,
+        reason=reason,
+    )
+
+
+def _pairs_meant(trials: ComparedTrials, prediction: Prediction) -> PairedArm:
+    """The pairs of the cells that are meant. Raises :class:`DataError`."""
+    arms = (prediction.arm, prediction.reference)
+    rows = trials.rows[trials.rows["arm"].isin(arms)].reset_index(drop=True)
+    if missing := [arm for arm in arms if not (rows["arm"] == arm).any()]:
+        raise DataError(f"{missing[0]} has no trial here")
+    rows = select(rows, prediction.where)
+    meant = ComparedTrials(rows, prediction.reference, (prediction.arm,), trials.options, trials.source)
+    return meant.paired(prediction.arm)
+
+
+def _what_stands_against(paired: PairedArm, prediction: Prediction) -> str:
+    """Why nothing can be told of the prediction, whatever its interval says; empty where nothing does."""
+    pairs = paired.pairs
+    if pairs.is_interim:
+        return f"{pairs.progress} have a result"
+    if diverged := pairs.names(ARM_DIVERGED, REFERENCE_DIVERGED, BOTH_DIVERGED):
+        return f"a side of {plural(len(diverged), 'pair')} diverged"
+    if paired.estimate is None:
+        return "no pair is complete"
+    if pairs.same_trials:
+        return "the two arms are the same trials"
+    # A censored rate leaves a bound: what is lower than a bound, or a bound that is higher, says nothing.
+    censored = ("reference", prediction.reference) if paired.estimate.value < 0 else ("arm", prediction.arm)
+    if is_censored(pairs, censored[0]):
+        return f"a learning rate of {censored[1]} is censored, so its loss is only a bound"
+    if prediction.sign and paired.checked_p_value() is None:
+        return "there is no noise figure"
+    return ""
+
+
+def _outcome(prediction: Prediction, p_holm: float | None, alpha: float) -> Outcome:
+    if prediction.reason or prediction.seen is None:
+        return UNTOLD
+    if prediction.interval is not None:
+        low, high = prediction.interval
+        return CAME_TRUE if low <= prediction.seen <= high else OTHERWISE
+    if p_holm is None or p_holm >= alpha:
+        return UNTOLD
+    return CAME_TRUE if prediction.sign == (LOWER if prediction.seen < 0 else HIGHER) else OPPOSITE
+
+
+def _sentence(prediction: Prediction, trials: ComparedTrials, n_signs: int) -> str:
+    kept = f"kept {prediction.kept_on}, {known_words(prediction)}"
+    replaced = "" if prediction.stands else "; a later list stands in its place"
+    where = f" Rows: where {trials.options.where}." if trials.options.where else ""
+    return (
+        f"Predicted ({kept}{replaced}): {prediction.words}. "
+        f"Seen: {_seen(prediction, trials.options.level, n_signs)}: {prediction.outcome}.{where}"
+    )
+
+
+def known_words(prediction: Prediction) -> str:
+    """What was known when the prediction was kept."""
+    if prediction.with_result == 0:
+        return "before any of its trials had a result"
+    return f"when {prediction.with_result} of its trials had a result"
+
+
+def _seen(prediction: Prediction, level: float, n_signs: int) -> str:
+    if prediction.seen is None:
+        return prediction.reason
+    facts = (
+        [f"{percent(level)} interval {span(prediction.seen_interval)}"] if prediction.seen_interval else []
+    )
+    if prediction.p_holm is not None:
+        facts.append(f"Holm p {p_value(prediction.p_holm)} over {plural(n_signs, 'predicted sign')}")
+    facts.append(plural(prediction.pairs, "pair"))
+    reason = f"; {prediction.reason}" if prediction.reason else ""
+    return f"{signed(prediction.seen)} ({', '.join(facts)}){reason}"
