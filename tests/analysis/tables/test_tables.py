@@ -417,6 +417,21 @@ def test_decay_has_a_row_for_each_architecture_and_policy(source):
     assert any("Holm over the 4 rows" in note for note in table_shown.notes)
 
 
+def test_decay_has_a_column_by_rung_and_rows_for_every_setting(source):
+    parts = [
+        source({"baseline": 0.0, "no-decay": gain}).assign(norm_gain=name)
+        for name, gain in (("g", -0.05), ("1+w", 0.05))
+    ]
+    rows = pd.concat(parts)
+    rows.loc[(rows["rung"] == "25k") & (rows["arm"] == "no-decay"), "loss"] += 0.5
+    table_shown = shown(rows, "decay", settings=["norm_gain"])
+    at_25k, at_55k = (column(table_shown, rung, "by rung") for rung in ("25k", "55k"))
+    assert column(table_shown, "norm_gain") == ["1+w", "1+w", "g", "g"]
+    assert float(at_25k[1].split()[0]) > 0.4
+    assert [at_55k[row][0] for row in (1, 3)] == ["+", "−"]
+    assert at_25k[0].startswith("3.")  # the loss of the reference
+
+
 def test_decay_shows_norms_where_the_source_has_them(source):
     rows = source({"baseline": 0.0, "no-decay": 0.01}).assign(vector_rms_query_input=0.5)
     assert column(shown(rows, "decay"), "query_input", "root mean square of the vectors") == ["0.500"] * 2
