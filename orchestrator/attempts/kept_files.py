@@ -29,8 +29,15 @@ def checkpoints_in(folder: Path, pattern: str) -> Iterator[Path]:
     return (path for path in folder.glob(pattern) if path.resolve().is_relative_to(whole) and path != folder)
 
 
+def newest_checkpoint(folder: Path, pattern: str) -> int:
+    """When the newest of them was written, in ns since 1970; 0 where there is none."""
+    return max(map(_written_at, checkpoints_in(folder, pattern)), default=0)
+
+
 def _written_at(path: Path) -> int:
-    return path.lstat().st_mtime_ns
+    with suppress(FileNotFoundError):  # one that its trainer replaces
+        return path.lstat().st_mtime_ns
+    return 0
 
 
 def _remove(path: Path) -> None:

@@ -85,12 +85,14 @@ def _repeated(events: Sequence[Event]) -> bool:
 
 def _faults_without_progress(events: Sequence[Event]) -> int:
     """Count the faults since the last new checkpoint; an interruption that wrote one is itself progress."""
-    furthest = faults = 0
+    furthest = newest = faults = 0
     jobs = set[str]()
     for event in events:
         step, is_end = event.get("step"), is_fault(event)
-        if isinstance(step, int) and step > furthest:
-            furthest, faults = step, 0
+        # Of a foreign trainer that logs no steps; one that does may write the same again before a new one.
+        checkpoint = event.get("checkpoint", newest)
+        if (isinstance(step, int) and step > furthest) or checkpoint != newest:
+            furthest, newest, faults = max(furthest, step or 0), checkpoint, 0
         # Two schedulers that watched one job may both have recorded its end: it counts once.
         elif is_end and event.get("job") not in jobs:
             faults += 1

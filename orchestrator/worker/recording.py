@@ -73,6 +73,10 @@ class RunDirectoryRecorder:
         """Whether a signal asked this process to stop."""
         return self._stop
 
+    def record_stop(self, step: int) -> None:
+        """Keep as an event that the attempt ended as it was asked to; the next goes on after ``step``."""
+        self.directory.append_event("pending", cause=self.stop_cause, step=step)
+
     def request_stop(self, number: int, _frame: FrameType | None) -> None:
         """Signal handler: stop at the next step. SIGUSR2 says that the job's time is up."""
         if number == signal.SIGUSR2:

@@ -161,7 +161,7 @@ def _train_and_record(trainer: AttemptTrainer, ranks: Ranks, recorder: RunDirect
         directory.append_event(result["status"])
         prune_trained(directory, result)
     except TrainingInterruptedError as stop:
-        directory.append_event("pending", cause=recorder.stop_cause, step=stop.step)
+        recorder.record_stop(stop.step)
         return WorkerExit.STOPPED
     except (SupersededError, AlreadyWrittenError):
         return _taken_over()
@@ -202,11 +202,11 @@ def _record_start(recorder: RunDirectoryRecorder, options: RunOptions, trainer: 
     directory.append_event(
         "running",
         attempt=attempt,
-        step=trainer.first_step(),
         micro_batch=options.micro_batch,
         world_size=options.processes,
         node=os.environ.get("SLURMD_NODENAME"),
         code=snapshot_name(),
+        **trainer.reached(),
     )
 
 

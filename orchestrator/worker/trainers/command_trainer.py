@@ -136,7 +136,7 @@ class _Following:
         self.rows.take(self.running.output.new_rows())
 
     def _pass_on_stop(self) -> None:
-        protocol = self.trainer.protocol
+        trainer, protocol = self.trainer, self.trainer.protocol
         if not self.recorder.stop_requested():
             return
         if not self.was_asked:
@@ -144,8 +144,7 @@ class _Following:
             self._patience_ends = time.monotonic() + protocol.grace_s
             self.running.tell(signal.Signals[protocol.stop_signal])
         elif time.monotonic() > self._patience_ends:
-            within = f"within {protocol.grace_s:g} s of {protocol.stop_signal}"
-            self.recorder.say(f"the command did not end {within}; it is killed")
+            self.recorder.say(trainer.not_ended(protocol.stop_signal))
             self.running.kill()
 
 

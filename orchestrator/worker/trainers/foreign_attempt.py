@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from scalevec.model.training.recorder import Recorder
-from scalevec.orchestrator.attempts.kept_files import checkpoints_in
+from scalevec.orchestrator.attempts.kept_files import checkpoints_in, newest_checkpoint
 from scalevec.orchestrator.worker.failures import DefiniteError
 from scalevec.orchestrator.worker.provenance import git
 from scalevec.orchestrator.worker.ranks import Ranks
@@ -63,6 +63,17 @@ class ForeignAttempt:
     def first_step(self) -> int:
         """The last step on record, where the attempt goes on; 0 where it starts over."""
         return self.directory.last_step() if self.goes_on() else 0
+
+    def reached(self) -> dict[str, Any]:
+        """The step; of a trainer that logs none, the time (in ns) of its newest checkpoint beside it."""
+        step, pattern = self.first_step(), self.protocol.checkpoint
+        written = 0 if step or not pattern else newest_checkpoint(self.out, pattern)
+        return {"step": step} | ({"checkpoint": written} if written else {})
+
+    def not_ended(self, asked: str) -> str:
+        """What is said of a trainer that goes on after it was ``asked`` to stop."""
+        what = "function" if self.trial.trainer.function else "command"
+        return f"the {what} did not end within {self.protocol.grace_s:g} s of {asked}; it is killed"
 
     def origin(self) -> dict[str, Any]:
         """Of which commit the sweep's folder is, with or without local changes; None outside a repository."""
@@ -125,7 +136,7 @@ class ForeignAttempt:
 
     def _facts(self, rows: MetricRows, ranks: Ranks) -> dict[str, Any]:
         trial, options, initial, wall_s = self.trial, ranks.options, rows.loss_initial, rows.wall_s
-        events = self.directory.events()
+        starts = [event for event in self.directory.events() if event["state"] == "running"]
         return {
             "loss_initial": initial if initial is not None and math.isfinite(initial) else None,
             "steps": rows.step or None,
@@ -137,7 +148,7 @@ class ForeignAttempt:
             "tokens_per_s": trial.tokens / wall_s,
             "device": options.device,
             "world_size": options.processes,
-            "resumes": sum(event["state"] == "running" and bool(event.get("step")) for event in events),
+            "resumes": sum(bool(event.get("step") or event.get("checkpoint")) for event in starts),
             "keep": options.keep,
             "checkpoint": self.protocol.checkpoint,
         }

@@ -3,7 +3,6 @@
 import contextlib
 import importlib
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -13,8 +12,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from scalevec.model.training.recorder import Recorder, TrainingInterruptedError
+from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.worker.failures import DefiniteError
 from scalevec.orchestrator.worker.ranks import Ranks
+from scalevec.orchestrator.worker.recording import RunDirectoryRecorder
 from scalevec.orchestrator.worker.trainers.foreign_attempt import ForeignAttempt
 from scalevec.orchestrator.worker.trainers.metric_rows import LossNotFiniteError, MetricRows
 
@@ -57,7 +58,8 @@ class FunctionTrainer(ForeignAttempt):
         """Call the function; returns the result."""
         if ranks.are_several:
             raise DefiniteError("a Python function trains in one process; a command may start several")
-        with contextlib.chdir(self.folder), _ended_in_time(recorder, self.protocol.grace_s):
+        assert isinstance(recorder, RunDirectoryRecorder)  # the one process is the one that records
+        with contextlib.chdir(self.folder), self._ended_in_time(recorder):
             function = self._function()
             step = self.first_step()
             rows = self.prepared(recorder)
@@ -90,24 +92,34 @@ class FunctionTrainer(ForeignAttempt):
             raise DefiniteError(f"{self._name}: {module} has no function {name!r}")
         return cast("Callable[[Mapping[str, Any], TrainerContext], Any]", function)
 
+    def _end_as_stopped(self, recorder: RunDirectoryRecorder) -> None:
+        """End this process, in whatever the function is, with on record what a command's worker has."""
+        try:
+            if recorder.claim.is_current():
+                recorder.say(self.not_ended("a request to stop"))
+                recorder.record_stop(self.first_step())
+            recorder.claim.release()
+        finally:
+            os._exit(WorkerExit.STOPPED)
 
-@contextmanager
-def _ended_in_time(recorder: Recorder, grace_s: float) -> Iterator[None]:
-    """Within it a request to stop is heeded within ``grace_s`` seconds, or this process is killed."""
+    @contextmanager
+    def _ended_in_time(self, recorder: RunDirectoryRecorder) -> Iterator[None]:
+        """Within it a request to stop is heeded within the grace period, or this process ends as stopped."""
 
-    def watch() -> None:
-        while not recorder.stop_requested():
-            if over.wait(POLL_S):
+        def watch() -> None:
+            while not recorder.stop_requested():
+                if over.wait(POLL_S):
+                    return
+            if over.wait(self.protocol.grace_s):
                 return
-        if not over.wait(grace_s):
-            recorder.say(
-                f"the function did not return within {grace_s:g} s of a request to stop; it is killed"
-            )
-            os.kill(os.getpid(), signal.SIGKILL)
+            with ending:  # a function that returns now is too late
+                if not over.is_set():
+                    self._end_as_stopped(recorder)
 
-    over = threading.Event()
-    threading.Thread(target=watch, daemon=True, name="grace").start()
-    try:
-        yield
-    finally:
-        over.set()
+        over, ending = threading.Event(), threading.Lock()
+        threading.Thread(target=watch, daemon=True, name="grace").start()
+        try:
+            yield
+        finally:
+            with ending:
+                over.set()

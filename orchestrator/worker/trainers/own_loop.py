@@ -24,8 +24,8 @@ class AttemptTrainer(Protocol):
     def forks_ranks(self) -> bool:
         """Whether a trial's processes on a machine are forks of the worker; else the trainer starts them."""
 
-    def first_step(self) -> int:
-        """The step of the newest checkpoint, from which the attempt would go on."""
+    def reached(self) -> dict[str, Any]:
+        """Where the attempt begins, as fields of an event: the ``step`` that it goes on from."""
 
     def origin(self) -> dict[str, Any]:
         """What the record of the environment says of other people's code."""
@@ -46,9 +46,9 @@ class OwnLoop:
     trial: Trial
     forks_ranks: bool = True
 
-    def first_step(self) -> int:
+    def reached(self) -> dict[str, Any]:
         """The step of the newest checkpoint."""
-        return newest_step(self.directory.checkpoints_path)
+        return {"step": newest_step(self.directory.checkpoints_path)}
 
     def origin(self) -> dict[str, Any]:
         """The digests of the plugins that were sent along."""

@@ -34,6 +34,12 @@ def test_an_interruption_that_wrote_a_checkpoint_is_not_one_without_progress():
     assert not decide([*events, fault("killed")], SEQUENCES).again
 
 
+def test_a_new_checkpoint_is_progress_where_no_steps_are_known():
+    events = [event for time in range(50) for event in (running() | {"checkpoint": time}, fault("killed"))]
+    assert decide(events, SEQUENCES).again
+    assert not decide([*events, *events[-2:] * 3], SEQUENCES).again
+
+
 def test_a_worker_that_never_starts_is_given_up():
     assert not decide([fault("error")] * 3, SEQUENCES).again
 

@@ -63,7 +63,7 @@ def test_a_machine_that_was_suspended_looks_at_its_claim_before_the_next_row(rec
 
 
 def attempt(recorder: RunDirectoryRecorder, train) -> WorkerExit:
-    trainer = SimpleNamespace(train=train, first_step=lambda: 0, origin=dict)
+    trainer = SimpleNamespace(train=train, reached=lambda: {"step": 0}, origin=dict)
     return worker._train_and_record(trainer, Ranks(RunOptions(), 0, 0), recorder)
 
 

@@ -1,7 +1,6 @@
 """A trial whose training is a Python function, called in the worker."""
 
 import os
-import signal
 import sys
 from itertools import count
 
@@ -102,7 +101,7 @@ def test_several_processes_are_refused(function):
     assert "trains in one process" in trials.last()["error"]
 
 
-def test_one_that_does_not_stop_is_ended_after_the_grace_period(function):
+def test_one_that_does_not_stop_is_ended_after_the_grace_period_and_on_record_as_stopped(function):
     body = """
 def learn(trial, context):
     os.kill(os.getpid(), signal.SIGTERM)
@@ -110,6 +109,8 @@ def learn(trial, context):
 """
     trials = function(body, protocol=Protocol(grace_s=0.1))
     _, status = os.waitpid(trials.fork().pid, 0)
-    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+    assert os.waitstatus_to_exitcode(status) == WorkerExit.STOPPED
     notes = [event.get("note") for event in trials.directory.events()]
-    assert "the function did not return within 0.1 s of a request to stop; it is killed" in notes
+    assert "the function did not end within 0.1 s of a request to stop; it is killed" in notes
+    assert (trials.last()["state"], trials.last()["cause"]) == ("pending", "preempted")
+    assert (trials.directory.claims_path / "0001.done").exists()

@@ -10,8 +10,9 @@ import pytest
 from foreign_trials import WHOLE
 from scalevec.model.config import RunOptions
 from scalevec.orchestrator.attempts.jobs import WorkerExit
+from scalevec.orchestrator.attempts.retry_policy import decide
 from scalevec.results.claims import acquire, end_claim
-from scalevec.sweeps.trainers.foreign_trial import Protocol
+from scalevec.sweeps.trainers.foreign_trial import Protocol, Readings
 
 PATIENCE_S = 60
 STOP = """
@@ -81,6 +82,44 @@ def test_a_script_that_ignores_the_signal_is_ended_after_the_grace_period(lab):
     assert trials.run() == WorkerExit.STOPPED
     notes = [event.get("note") for event in trials.directory.events()]
     assert "the command did not end within 0.1 s of SIGUSR2; it is killed" in notes
+
+
+SAVES = """
+number = 1 + max((int(path.name[5:]) for path in out.glob("ckpt-*")), default=0)
+if number < 5:
+    (out / f"ckpt-{number}").touch()
+    os.kill(worker, signal.SIGTERM)
+    while True: time.sleep(0.01)
+(out / "end.json").write_text('{"loss": 2.5}')
+"""
+"""Logs nothing; stops after each of four checkpoints."""
+SILENT = Readings(result="end.json")
+
+
+def attempts(trials, most: int) -> int:
+    """How often the trial is attempted until it has a result, or is not tried again."""
+    for number in range(1, most + 1):
+        if trials.run() == WorkerExit.RESULT or not decide(trials.directory.events(), 1).again:
+            return number
+    return most
+
+
+def test_a_script_without_metrics_goes_on_as_long_as_it_writes_new_checkpoints(lab):
+    trials = lab(SAVES, SILENT, protocol=Protocol(checkpoint="ckpt-*"))
+    assert attempts(trials, 5) == 5
+    assert trials.result()["loss"] == 2.5
+    assert trials.result()["resumes"] == 4
+
+
+def test_a_script_without_metrics_that_writes_no_new_checkpoint_is_given_up(lab):
+    body = "if not (out / 'ckpt-1').exists(): (out / 'ckpt-1').touch()\n" + STOP.replace("log(4, 3.6)", "")
+    trials = lab(body, SILENT, protocol=Protocol(checkpoint="ckpt-*"))
+    assert attempts(trials, 9) == 4  # the second goes on from a new one
+
+
+def test_a_checkpoint_that_is_written_again_at_the_same_step_is_no_progress(lab):
+    trials = lab("(out / 'ckpt').write_text(str(time.time()))\n" + STOP, protocol=Protocol(checkpoint="ckpt"))
+    assert attempts(trials, 9) == 4
 
 
 def test_another_signal_may_be_what_stops_it(lab):
