@@ -27,7 +27,7 @@ from scalevec.orchestrator.snapshots.start import (
     name_of,
     problem_of,
 )
-from scalevec.orchestrator.snapshots.unused import drop_unused
+from scalevec.orchestrator.snapshots.unused import drop_unused, drop_unused_sources
 from scalevec.orchestrator.worker.provenance import HOME, INSTALLED, code_state, snapshot_name
 from scalevec.results.files import keep_others_from_writing
 from scalevec.results.run_directory import user_name
@@ -82,6 +82,7 @@ def taken(runs_dir: Path) -> Snapshot:
     if snapshot is None or not snapshot.root.is_dir():
         snapshot = _taken[folder] = Snapshot(_own_snapshot(folder) or _make_snapshot(folder))
         drop_unused(runs_dir, snapshot.root)
+        drop_unused_sources(runs_dir)
     with suppress(OSError):
         os.utime(snapshot.root)
     return snapshot

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path, PurePath
 
 from scalevec.model.identity import digest
@@ -19,10 +20,14 @@ def keep_source(runs_dir: Path, trainer: Trainer, folder: Path) -> None:
     Nothing is kept of files that are not what the trial has any more (its worker says so), nor of those that
     lie elsewhere than below ``folder``: such a trainer runs where it is. Raises ``OSError``.
     """
-    kept, paths = _kept(runs_dir, trainer), [PurePath(file.path) for file in trainer.files]
+    kept, paths = kept_folder(runs_dir, trainer), [PurePath(file.path) for file in trainer.files]
     if not paths or any(path.is_absolute() or ".." in path.parts for path in paths):
         return
-    if kept.exists() or _changed(trainer.files, folder):
+    if kept.exists():
+        with suppress(OSError):  # another user's
+            os.utime(kept)
+        return
+    if _changed(trainer.files, folder):
         return
     kept.parent.mkdir(parents=True, exist_ok=True)
     with complete_directory(kept) as partial:
@@ -38,7 +43,7 @@ def folder_of_source(runs_dir: Path, trainer: Trainer, folder: Path) -> Path:
 
     Raises ``DefiniteError`` that names a file which has changed.
     """
-    kept = _kept(runs_dir, trainer)
+    kept = kept_folder(runs_dir, trainer)
     source = kept if trainer.files and kept.is_dir() else folder
     if changed := _changed(trainer.files, source):
         raise DefiniteError(
@@ -67,7 +72,8 @@ def module_folders(trainer: Trainer, folder: Path) -> str:
     return os.pathsep.join(map(str, folders))
 
 
-def _kept(runs_dir: Path, trainer: Trainer) -> Path:
+def kept_folder(runs_dir: Path, trainer: Trainer) -> Path:
+    """Where the files of ``trainer`` are, if they were sent."""
     files = {file.path: file.digest for file in trainer.files}
     return runs_dir.resolve() / KEPT / digest(files)[:32]
 

@@ -1,10 +1,16 @@
 """The files of a trainer that was sent away: kept once by their content, and run from there."""
 
+import os
+import shutil
 import sys
+import time
 from dataclasses import replace
+
+import pytest
 
 from foreign_trials import WHOLE
 from scalevec.orchestrator.attempts.jobs import WorkerExit
+from scalevec.orchestrator.snapshots.unused import KEPT_S, drop_unused_sources
 from scalevec.orchestrator.worker.trainers.kept_source import KEPT, from_source, keep_source
 from scalevec.sweeps.trainers.foreign_trial import SourceFile, Trainer
 
@@ -30,6 +36,45 @@ def test_files_that_have_changed_before_they_were_sent_are_not_kept(lab):
     keep_source(trials.root / "runs", trials.trial.trainer, trials.folder)
     assert not (trials.root / "runs" / KEPT).exists()
     assert trials.run() == WorkerExit.ERROR
+
+
+@pytest.fixture
+def kept_long_ago(lab):
+    """The run directory of a trial, and what was kept of its trainer two days ago."""
+    trials = lab()
+    keep_source(trials.root / "runs", trials.trial.trainer, trials.folder)
+    (kept,) = (trials.root / "runs" / KEPT).iterdir()
+    os.utime(kept, (time.time() - 2 * KEPT_S,) * 2)
+    return trials, kept
+
+
+def test_what_was_kept_is_removed_once_no_trial_rests_on_it(kept_long_ago):
+    trials, kept = kept_long_ago
+    shutil.rmtree(trials.directory.path)
+    drop_unused_sources(trials.root / "runs")
+    assert not kept.exists()
+
+
+def test_what_a_trial_rests_on_stays_and_is_not_looked_at_again_that_day(kept_long_ago):
+    trials, kept = kept_long_ago
+    drop_unused_sources(trials.root / "runs")
+    assert kept.exists()
+    assert time.time() - kept.stat().st_mtime < KEPT_S
+
+
+def test_what_was_kept_of_late_stays_for_those_who_are_about_to_send_it(kept_long_ago):
+    trials, kept = kept_long_ago
+    keep_source(trials.root / "runs", trials.trial.trainer, trials.folder)
+    shutil.rmtree(trials.directory.path)
+    drop_unused_sources(trials.root / "runs")
+    assert kept.exists()
+
+
+def test_where_a_trial_cannot_be_read_everything_that_was_kept_stays(kept_long_ago):
+    trials, kept = kept_long_ago
+    trials.directory.trial_path.write_text("{")
+    drop_unused_sources(trials.root / "runs")
+    assert kept.exists()
 
 
 def test_a_kept_file_that_was_damaged_is_not_run(lab):
