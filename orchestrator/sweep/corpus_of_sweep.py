@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep
 
 RECORDS = ("jsonl", "parquet")
+PACKAGES = "python-packages"
 NOT_PREPARED = "not prepared"
 """The fingerprint of a corpus that nobody has looked at."""
 _BYTES_A_MEGABYTE = 10**6
@@ -39,7 +40,7 @@ def configuration(sweep: "Sweep") -> CorpusConfig:
         section.source,
         kind,
         0 if kind in ("file", "hub") and tokenizer.size is None else section.vocabulary,
-        files=_paths(sweep, "files"),
+        files=section.packages or _paths(sweep, "files"),
         validation_files=_paths(sweep, "validation"),
         test_files=_paths(sweep, "test"),
         field=(section.field or "text") if section.source in RECORDS else "",
@@ -61,7 +62,7 @@ def _sample_bytes(section: "CorpusSection") -> int:
     """Sources that were there before samples were learn from all of their training text."""
     from scalevec.sweeps.sections.corpus import SAMPLE_MB
 
-    default = SAMPLE_MB if section.source in RECORDS else 0
+    default = SAMPLE_MB if section.source in (*RECORDS, PACKAGES) else 0
     return round((section.tokenizer.sample_mb or default) * _BYTES_A_MEGABYTE)
 
 

@@ -13,6 +13,7 @@ from scalevec.sweeps.expansion.trials import CorpusFacts
 from scalevec.sweeps.fields import WARMUP_FRACTION
 from scalevec.sweeps.loading.checks import problems_of
 from scalevec.sweeps.loading.named_plugins import plugins_of
+from scalevec.sweeps.sections.corpus import PACKAGE_PATTERN
 from scalevec.sweeps.sections.entries import LABEL_PATTERN, Section, ValidatedAs
 from scalevec.sweeps.sections.foreign_sweep import sweep_model
 from scalevec.sweeps.sections.rungs import GENERATED, LISTED
@@ -33,6 +34,7 @@ _PATTERNS = {
     FUNCTION_PATTERN: "package.module:function",
     LABEL_PATTERN: "1 to 40 letters, digits or signs of . _ + -",
     NAME_PATTERN: "1 to 80 letters, digits or signs of . _ -",
+    PACKAGE_PATTERN: "a distribution, NAME or NAME==VERSION",
     MODULE_PATTERN: "the name of a module or an entry point, such as mylab.arms; never a path",
 }
 

@@ -133,12 +133,13 @@ class ProcessSection(Section):
         return self
 
 
-_LATER = ("validation", "test", "field", "dtype", "process", "in_place")
+_LATER = ("packages", "validation", "test", "field", "dtype", "process", "in_place")
 """Fields that a sweep without them does not write out, so that it stays the text that it was."""
 _OF_FILES = ("text", "jsonl", "parquet", "shards", "megatron")
 _OF_TOKENS = ("shards", "megatron")
 _BELONGS = {
     "files": _OF_FILES,
+    "packages": ("python-packages",),
     "validation": _OF_FILES,
     "test": _OF_FILES,
     "field": ("jsonl", "parquet"),
@@ -149,15 +150,19 @@ _BELONGS = {
 """The sources with which a field may be given."""
 
 Files = Items[Text]
+PACKAGE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*(==[A-Za-z0-9][A-Za-z0-9.!+]*)?$"
+Packages = Items[Annotated[str, Field(pattern=PACKAGE_PATTERN)]]
 
 
 class CorpusSection(Section):
-    """Where the tokens come from: Python's own standard library, files of one's own, or a random process."""
+    """Where the tokens come from: Python's library, installed packages, one's own files, a random process."""
 
-    source: Literal["python-stdlib", "text", "jsonl", "parquet", "shards", "megatron", "synthetic"] = (
-        "python-stdlib"
-    )
+    source: Literal[
+        "python-stdlib", "python-packages", "text", "jsonl", "parquet", "shards", "megatron", "synthetic"
+    ] = "python-stdlib"
     """What the text is read from."""
+    packages: Packages | None = None
+    """Installed distributions whose Python sources are read, best with their versions: scipy==1.17.1."""
     files: Files | None = None
     """Files or globs, looked up beside the sweep file; the training split where the others are given."""
     validation: Files | None = None
@@ -184,6 +189,9 @@ class CorpusSection(Section):
     def _check_files(self) -> "CorpusSection":
         if self.source in _BELONGS["files"] and not self.files:
             raise problem(f"corpus.files is missing; source {self.source} needs a list of files or globs")
+        if self.source == "python-packages" and not self.packages:
+            allowed = "a list of installed distributions, each NAME or NAME==VERSION"
+            raise problem(f"corpus.packages is missing; source {self.source} needs {allowed}")
         for name, sources in _BELONGS.items():
             value = getattr(self, name)
             if value is not None and self.source not in sources:

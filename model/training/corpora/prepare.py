@@ -36,6 +36,7 @@ from scalevec.model.training.corpora.prepared import (
 )
 from scalevec.model.training.corpora.sources.files import CorpusError
 from scalevec.model.training.corpora.sources.read_cache import files_key, files_of, remembered
+from scalevec.model.training.corpora.sources.sources import STDLIB
 from scalevec.model.training.corpora.specification import (
     FORMAT_VERSION,
     CorpusConfig,
@@ -115,7 +116,7 @@ def _request(config: CorpusConfig) -> _CorpusRequest:
 
 def _is_small(config: CorpusConfig) -> bool:
     """Whether one process is enough."""
-    if config.source == "python-stdlib":
+    if config.source == STDLIB:
         return True
     given = (config.files, config.validation_files, config.test_files)
     return sum(path.stat().st_size for some in given for path in files_of(config, some)) < SMALL_BYTES

@@ -22,7 +22,8 @@ class CorpusConfig:
     tokenizer: ``bytes`` (vocabulary 256), ``bpe`` (trained on the training split), ``file`` (tokenizer.json),
     ``hub`` (one by its name on the Hugging Face Hub) or ``ids`` (tokens already).
     vocabulary_size: of the model. 0 with ``file`` and ``hub``: as many as the tokenizer has, none is added.
-    files: paths or patterns, for sources that read files; relative ones start at the working directory.
+    files: paths or patterns, for sources that read files; relative ones start at the working directory. Of
+    ``python-packages`` the names of distributions, each with its version where that is pinned.
     validation_files, test_files: those of a held-out split; one that is not given is split off ``files``.
     field: the JSON field or Parquet column that holds the text.
     tokenizer_name: the path, or the name on the Hub.

@@ -64,7 +64,22 @@ def test_an_old_corpus_is_written_out_as_it_was(folder: Path) -> None:
 
 
 REFUSED = {
-    "an unknown source": ("{source: csv}", "corpus.source: 'csv'; allowed: 'python-stdlib', 'text', 'jsonl'"),
+    "an unknown source": (
+        "{source: csv}",
+        "corpus.source: 'csv'; allowed: 'python-stdlib', 'python-packages'",
+    ),
+    "no packages": (
+        "{source: python-packages}",
+        "corpus.packages is missing; source python-packages needs a list of installed distributions",
+    ),
+    "a requirement that is no pin": (
+        "{source: python-packages, packages: [scipy>=1]}",
+        "corpus.packages[0]: 'scipy>=1'; allowed: a distribution, NAME or NAME==VERSION",
+    ),
+    "packages of another source": (
+        "{packages: [scipy]}",
+        "corpus.packages: ['scipy']; allowed: packages only with source: python-packages",
+    ),
     "no files": ("{source: jsonl}", "corpus: corpus.files is missing; source jsonl needs a list of files"),
     "a missing file": ("{source: parquet, files: [z]}", "corpus.files[0]: 'z': no such file"),
     "a missing held-out file": ("{source: text, files: [a], test: [z]}", "corpus.test[0]: 'z': no such file"),
@@ -198,6 +213,7 @@ def test_the_schema_knows_every_source_and_tokenizer() -> None:
     )
     assert set(corpus["source"]["enum"]) == {
         "python-stdlib",
+        "python-packages",
         "text",
         "jsonl",
         "parquet",
@@ -216,7 +232,7 @@ def test_the_sources_and_tokenizers_of_the_file_are_those_that_can_be_prepared()
 
     definitions = sweeps.json_schema()["$defs"]
     sources = definitions["CorpusSection"]["properties"]["source"]["enum"]
-    assert sources == ["python-stdlib", *READERS, "megatron", "synthetic"]
+    assert sources == ["python-stdlib", "python-packages", *READERS, "megatron", "synthetic"]
     sections = [{"bpe": 512}, {"file": "a"}, {"hub": "a"}, {"vocabulary": 9, "separator": 0}]
     kinds = ["bytes", *(TokenizerSection(**section).kind for section in sections)]
     assert kinds == list(TOKENIZERS)

@@ -8,7 +8,7 @@ from typing import Any
 
 from scalevec.model.fields import to_dict
 from scalevec.model.identity import digest
-from scalevec.model.training.corpora.sources.files import matching
+from scalevec.model.training.corpora.sources.sources import files_found
 from scalevec.model.training.corpora.specification import FORMAT_VERSION, CorpusConfig
 
 YOUNG_NS = 2_000_000_000
@@ -36,7 +36,7 @@ def files_key(config: CorpusConfig, tokenizer: Mapping[str, Any]) -> str:
 
 def files_of(config: CorpusConfig, patterns: Sequence[str]) -> list[Path]:
     """The files that are read; the data of an index is beside it."""
-    paths = matching(patterns)
+    paths = files_found(config, patterns)
     if config.source == "megatron":
         paths += [path.with_suffix(".bin") for path in paths if path.with_suffix(".bin").is_file()]
     return paths

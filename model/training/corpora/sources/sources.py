@@ -2,7 +2,7 @@
 
 import os
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +13,26 @@ from scalevec.model.training.corpora.sources.files import (
     matching,
     text_blocks,
 )
+from scalevec.model.training.corpora.sources.packages import package_files
 from scalevec.model.training.corpora.sources.records import jsonl, parquet
 from scalevec.model.training.corpora.sources.shards import shards
 from scalevec.model.training.corpora.specification import CorpusConfig, stored_type
 
-__all__ = ["READERS", "CorpusError", "Extent", "ReadDocument", "documents", "extents", "read", "stdlib_files"]
+__all__ = [
+    "PACKAGES",
+    "READERS",
+    "STDLIB",
+    "CorpusError",
+    "Extent",
+    "ReadDocument",
+    "documents",
+    "extents",
+    "files_found",
+    "read",
+    "stdlib_files",
+]
+
+STDLIB, PACKAGES = "python-stdlib", "python-packages"
 
 EXCLUDED_DIRECTORIES = frozenset(
     ["test", "tests", "idle_test", "idlelib", "lib2to3", "site-packages", "dist-packages", "__pycache__"]
@@ -54,11 +69,19 @@ def extents(config: CorpusConfig) -> Iterator[Extent]:
 
     Raises :class:`CorpusError` for files that are missing.
     """
-    if config.source == "python-stdlib":
+    if config.source == STDLIB:
         yield from (Extent(path) for path in stdlib_files(_stdlib()))
     given = {"train": config.files, "validation": config.validation_files, "test": config.test_files}
     for split, patterns in given.items():
-        yield from (Extent(path, split) for path in matching(patterns))
+        yield from (Extent(path, split) for path in files_found(config, patterns))
+
+
+def files_found(config: CorpusConfig, names: Sequence[str]) -> list[Path]:
+    """The files that ``names`` stand for, sorted: paths and patterns, or installed distributions.
+
+    Raises :class:`CorpusError` for a name of nothing.
+    """
+    return package_files(names, _is_library) if config.source == PACKAGES else matching(names)
 
 
 def read(config: CorpusConfig, skip: Skip) -> Iterator[ReadDocument]:
@@ -71,17 +94,24 @@ def read(config: CorpusConfig, skip: Skip) -> Iterator[ReadDocument]:
 
 
 def documents(config: CorpusConfig, extent: Extent, skip: Skip) -> Iterator[ReadDocument]:
-    """The documents of ``extent``; ``skip`` is told of a file of the standard library that is not UTF-8 text.
+    """The documents of ``extent``; ``skip`` is told of a source file of Python that is not UTF-8 text.
 
     Raises :class:`CorpusError` for a file that is unreadable, or not what the source needs.
     """
-    if config.source != "python-stdlib":
+    if config.source not in (STDLIB, PACKAGES):
         yield from (ReadDocument(blocks, extent.split) for blocks in READERS[config.source](config, extent))
         return
     try:
         yield ReadDocument(list(text_blocks(extent.path)))
     except NotTextError:
-        skip(extent.path.relative_to(_stdlib()).as_posix())
+        skip(_name_in_library(extent.path))
+
+
+def _name_in_library(path: Path) -> str:
+    """The name of a source file below the folder of installed packages, or of the standard library."""
+    folders = [Path(folder) for folder in map(sysconfig.get_paths().get, ("purelib", "platlib")) if folder]
+    folder = next((folder for folder in (*folders, _stdlib()) if path.is_relative_to(folder)), path.parent)
+    return path.relative_to(folder).as_posix()
 
 
 def _stdlib() -> Path:
@@ -125,4 +155,4 @@ def _shards(config: CorpusConfig, extent: Extent) -> Iterator[Blocks]:
 
 
 READERS: Mapping[str, Reader] = {"text": _text, "jsonl": _jsonl, "parquet": _parquet, "shards": _shards}
-"""Every source that reads files, by name; the others are the standard library and synthetic corpora."""
+"""Every source of files that are named, by name; others are the standard library and installed packages."""
