@@ -26,8 +26,22 @@ __all__ = [
 ]
 
 ARCHITECTURES = tuple(OUTPUT_NORMS)
+EMBEDDING_SCALES = ("none", "sqrt-width")
+NORM_GAINS = ("g", "1+w")
+ACTIVATIONS = ("swiglu", "geglu")
+OF_ARCHITECTURE: dict[str, dict[str, str]] = {
+    "llama": {},
+    "gemma": {"embedding_scale": "sqrt-width", "norm_gain": "1+w", "activation": "geglu"},
+}
+"""Architecture -> fields of a model that a sweep file means by its name, where it does not give them itself.
+
+The fields of a model, as records hold them, have no such values: there a field that is left out means what it
+meant before it existed.
+"""
 PRECISIONS = ("float32", "bfloat16")
 BALANCINGS = ("loss", "bias", "none")
+OVER = ("sum", "mean")
+PER = ("sequence", "batch")
 EVALUATION_TOKENS = 4_000_000
 """Tokens of each held-out split on which a trial is evaluated, where nothing else is said."""
 EVALUATED_AT_ONCE = 4096
@@ -81,9 +95,12 @@ class Experts:
         held as one gated unit of ``shared_experts * feed_forward`` hidden channels.
     balancing: ``loss`` adds ``loss_coefficient`` times the imbalance to the training loss (never to an
         evaluated one); ``bias`` adds to each expert's probability a bias that only the choice sees and that
-        moves by ``bias_rate`` after every optimizer step (no auxiliary loss); ``none`` does neither. The
-        one number that has no meaning under a policy is kept at its default.
+        moves by ``bias_rate`` after every optimizer step (no auxiliary loss); ``none`` does neither. What
+        has no meaning under a policy is kept at its default.
     dense_layers: so many first layers keep the dense feed-forward.
+    over: the loss of balance is the ``sum`` of the layers' imbalances or, as is usual, their ``mean``.
+    per: the choices among experts are to be balanced within each ``sequence``, or over the whole ``batch``
+        (of an optimizer step, however it is cut; then a micro-batch goes forward twice, once to be counted).
     """
 
     n_experts: int
@@ -94,6 +111,8 @@ class Experts:
     loss_coefficient: float = 0.01
     bias_rate: float = 0.001
     dense_layers: int = 0
+    over: str = added_field("sum")
+    per: str = added_field("sequence")
 
     def __post_init__(self) -> None:
         _require_positive("experts.", self, ("n_experts", "top_k", "feed_forward"))
@@ -104,10 +123,11 @@ class Experts:
         require(self.shared_experts >= 0, "experts.shared_experts", self.shared_experts, "zero or more")
         require(self.dense_layers >= 0, "experts.dense_layers", self.dense_layers, "zero or more")
         require_choice("experts.balancing", self.balancing, BALANCINGS)
-        if self.balancing != "loss":
-            object.__setattr__(self, "loss_coefficient", type(self).loss_coefficient)
-        if self.balancing != "bias":
-            object.__setattr__(self, "bias_rate", type(self).bias_rate)
+        require_choice("experts.over", self.over, OVER)
+        require_choice("experts.per", self.per, PER)
+        meaningless = () if self.balancing == "loss" else ("loss_coefficient", "over", "per")
+        for name in (*meaningless, *(() if self.balancing == "bias" else ("bias_rate",))):
+            object.__setattr__(self, name, getattr(type(self), name))
 
     @property
     def active(self) -> int:
@@ -119,13 +139,17 @@ class Experts:
 class ModelConfig:
     """Everything that decides which tensors a model has and what function they compute.
 
-    architecture: ``llama`` (RMSNorm before each sublayer) or ``gemma``: in the style of Gemma 3, RMSNorm
-        before and after each sublayer and on queries and keys, head by head, before the rotary embedding.
-        In all else it is the llama here (SwiGLU, no scaling of the embedding), so that norms are the
-        only difference.
+    architecture: where the norms are. ``llama``: RMSNorm before each sublayer. ``gemma``, as Gemma 3: before
+        and after each sublayer and on queries and keys, head by head, before the rotary embedding.
     experts: a mixture of experts; None for a dense model. ``shape.feed_forward`` is the hidden width of
         the dense layers; where there is none, it must be what a token passes in a mixture,
         ``(top_k + shared_experts) * experts.feed_forward``.
+    embedding_scale: what the embedding is multiplied by where the residual stream begins: ``none``, or
+        ``sqrt-width`` (Gemma), with which it begins at an RMS of about one.
+    norm_gain: how scale vectors are stored: as they are (``g``: decay pulls them to 0), or by their distance
+        from their start (``1+w``, Gemma: decay pulls them to 1). Of a reparameterized vector magnitude and
+        direction are so stored; ``er`` is the same under both, since it starts at zero.
+    activation: of the gated units: ``swiglu``, or ``geglu`` (Gemma; GELU by its tanh formula).
     """
 
     shape: Shape
@@ -136,9 +160,18 @@ class ModelConfig:
     norm_epsilon: float = 1e-5
     rope_base: float = 10_000.0
     experts: Experts | None = added_field(None)  # noqa: RUF009 (it makes a field)
+    embedding_scale: str = added_field("none")
+    norm_gain: str = added_field("g")
+    activation: str = added_field("swiglu")
 
     def __post_init__(self) -> None:
         require_choice("architecture", self.architecture, ARCHITECTURES)
+        require_choice("embedding_scale", self.embedding_scale, EMBEDDING_SCALES)
+        require_choice("norm_gain", self.norm_gain, NORM_GAINS)
+        require_choice("activation", self.activation, ACTIVATIONS)
+        strategy = self.scale_vectors
+        if not strategy.has_vectors or strategy.reparameterization == "er":
+            object.__setattr__(self, "norm_gain", type(self).norm_gain)
         require(self.vocabulary_size >= 2, "vocabulary_size", self.vocabulary_size, "2 or more")
         _require_positive("", self, ("norm_epsilon", "rope_base"))
         if self.experts is not None:

@@ -13,7 +13,7 @@ input. Where the architecture has a norm behind the feed-forward sublayer, it is
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -22,16 +22,17 @@ from torch.nn.functional import linear
 from scalevec.model.accounting import FEED_FORWARD_MAPS
 from scalevec.model.config import Experts, ModelConfig
 from scalevec.model.feed_forward import GatedUnit
-from scalevec.model.functional import rms_norm, swiglu
+from scalevec.model.functional import GATED, rms_norm
 from scalevec.model.scale_vectors import (
     LinearMap,
     ScaleVector,
     effective,
     normalized,
+    scale_vector,
     scaled_map,
     shared_vector,
 )
-from scalevec.model.strategies import FEED_FORWARD_INPUT_MAPS, OUTPUT_NORMS, PRESETS, ScaleVectorStrategy
+from scalevec.model.strategies import FEED_FORWARD_INPUT_MAPS, OUTPUT_NORMS, PRESETS
 
 _grouped_mm = getattr(torch.nn.functional, "grouped_mm", None)
 ALIGNED = 8
@@ -58,17 +59,17 @@ Note = Callable[[Routing], None]
 class RoutedExperts(nn.Module):
     """The experts among which the router chooses: three stacks of matrices, [n_experts, out, in] each."""
 
-    def __init__(self, config: ModelConfig, experts: Experts, strategy: ScaleVectorStrategy) -> None:
+    def __init__(self, config: ModelConfig, experts: Experts) -> None:
         super().__init__()
-        self.epsilon = config.norm_epsilon
-        width, head, count = config.shape.width, config.shape.head_width, experts.n_experts
-        hidden = experts.feed_forward
+        self.epsilon, self.gated = config.norm_epsilon, GATED[config.activation]
+        width, hidden, count = config.shape.width, experts.feed_forward, experts.n_experts
+        strategy = config.scale_vectors
         self.shared_vector: ScaleVector | None = None
         if strategy.experts == "own":
-            self.shared_vector = shared_vector(strategy, width, FEED_FORWARD_INPUT_MAPS, count)
-        self.gate = scaled_map("gate", strategy, width, hidden, head, n_experts=count)
-        self.up = scaled_map("up", strategy, width, hidden, head, n_experts=count)
-        self.down = scaled_map("down", strategy, hidden, width, head, n_experts=count)
+            self.shared_vector = shared_vector(config, FEED_FORWARD_INPUT_MAPS, count)
+        self.gate = scaled_map("gate", config, width, hidden, count)
+        self.up = scaled_map("up", config, width, hidden, count)
+        self.down = scaled_map("down", config, hidden, width, count)
 
     def forward(self, rows: Tensor, load: Tensor, before: Tensor | None) -> Tensor:
         """rows [n, width], those of the first expert first, to their outputs; ``load`` counts each one's.
@@ -79,7 +80,7 @@ class RoutedExperts(nn.Module):
         gate = self._late(self.gate, self._map(self.gate, rows, load, before), load)
         up = self._map(self.up, rows, load, before)
         # As in a dense unit, ``down`` takes in what stands behind the norm of ``up``.
-        product = self._map(self.down, swiglu(gate, up), load, self.up.late_vector())
+        product = self._map(self.down, self.gated(gate, up), load, self.up.late_vector())
         return self._late(self.down, product, load)
 
     def _map(self, map_: LinearMap, rows: Tensor, load: Tensor, before: Tensor | None) -> Tensor:
@@ -104,24 +105,28 @@ class Mixture(nn.Module):
         super().__init__()
         self.experts_config, self.epsilon = experts, config.norm_epsilon
         strategy, width = config.scale_vectors, config.shape.width
-        routed = PRESETS["none"] if strategy.experts == "none" else strategy
+        # No norm of the architecture's is inside: the one behind the sublayer is behind the sum over experts.
+        inside = replace(config, architecture="llama")
+        routed = replace(inside, scale_vectors=PRESETS["none"]) if strategy.experts == "none" else inside
         self.router_shares = strategy.router == "branch"
         self.routed_share = strategy.experts == "shared"
         readers = [self.router_shares, self.routed_share, experts.shared_experts > 0]
         self.shared_vector: ScaleVector | None = None
         if any(readers):
-            self.shared_vector = shared_vector(strategy, width, FEED_FORWARD_INPUT_MAPS)
-        self.router = LinearMap(width, experts.n_experts, _router_vector(strategy, width))
-        self.experts = RoutedExperts(config, experts, routed)
+            self.shared_vector = shared_vector(config, FEED_FORWARD_INPUT_MAPS)
+        self.router = LinearMap(width, experts.n_experts, _router_vector(config))
+        self.experts = RoutedExperts(routed, experts)
         hidden = experts.shared_experts * experts.feed_forward
-        self.shared_expert = GatedUnit(config, hidden, None, "llama") if hidden else None
+        self.shared_expert = GatedUnit(inside, hidden, None) if hidden else None
         self.normalizes = "down" in OUTPUT_NORMS[config.architecture]
         self.norm_vector: ScaleVector | None = None
         if self.normalizes and strategy.branches != "none":
-            self.norm_vector = ScaleVector(width, strategy.reparameterization, "output")
+            self.norm_vector = scale_vector(config, width, "output")
         self.register_buffer("bias", torch.zeros(experts.n_experts) if experts.balancing == "bias" else None)
         # Not in checkpoints: balance() has set it to zero whenever one is written.
         self.register_buffer("load", torch.zeros(experts.n_experts, dtype=torch.long), persistent=False)
+        self.batch_load: Tensor | None = None
+        """The choices by expert of the whole batch, where a pass sees but a part of it."""
 
     def forward(self, x: Tensor, note: Note | None = None) -> Tensor:
         """Normalized input [batch, length, width] to the sublayer's output, the same shape.
@@ -178,10 +183,14 @@ class Mixture(nn.Module):
         return torch.bincount(chosen.flatten(), minlength=self.experts_config.n_experts)
 
     def _routing(self, probabilities: Tensor, chosen: Tensor) -> Routing:
-        penalty = None
+        load, penalty = self._count(chosen), None
         if self.experts_config.balancing == "loss":
-            penalty = self.experts_config.loss_coefficient * imbalance(probabilities, chosen)
-        return Routing(self, self._count(chosen), penalty)
+            if self.experts_config.per == "batch":
+                of_batch = load if self.batch_load is None else self.batch_load
+                penalty = self.experts_config.loss_coefficient * batch_imbalance(probabilities, of_batch)
+            else:
+                penalty = self.experts_config.loss_coefficient * imbalance(probabilities, chosen)
+        return Routing(self, load, penalty)
 
     @torch.no_grad()
     def reset(self) -> None:
@@ -201,6 +210,7 @@ class Mixture(nn.Module):
             mean = self.load.double().mean()
             self.bias += self.experts_config.bias_rate * torch.sign(mean - self.load).to(self.bias.dtype)
         self.load.zero_()
+        self.batch_load = None
 
     def maps(self) -> Iterator[tuple[str, LinearMap, Tensor | None]]:
         """Each linear map by its name within the sublayer, with the vector that it shares with others."""
@@ -214,10 +224,11 @@ class Mixture(nn.Module):
                 yield f"{where}.{name}", getattr(unit, name), vector if name != "down" else None
 
 
-def _router_vector(strategy: ScaleVectorStrategy, width: int) -> ScaleVector | None:
+def _router_vector(config: ModelConfig) -> ScaleVector | None:
     """The router's own vector: where the other readers of the normalized input have theirs."""
+    strategy = config.scale_vectors
     has_vector = strategy.router == "branch" and strategy.has_own_input_vector("gate")
-    return ScaleVector(width, strategy.reparameterization, "input") if has_vector else None
+    return scale_vector(config, config.shape.width, "input") if has_vector else None
 
 
 def imbalance(probabilities: Tensor, chosen: Tensor) -> Tensor:
@@ -232,6 +243,16 @@ def imbalance(probabilities: Tensor, chosen: Tensor) -> Tensor:
     chosen_by_sequence = nn.functional.one_hot(chosen.flatten(1), n_experts).to(probabilities.dtype)
     shares = chosen_by_sequence.mean(1)
     return n_experts * (shares * probabilities.mean(1)).sum(-1).mean()
+
+
+def batch_imbalance(probabilities: Tensor, load: Tensor) -> Tensor:
+    """:func:`imbalance` with the shares of a whole batch, whose choices by expert are ``load`` [n_experts].
+
+    ``probabilities`` [batch, length, n_experts] may be those of a part of it: the mean of the values of equal
+    parts is the whole batch's. For one layer it is transformers' ``load_balancing_loss_func`` over ``top_k``.
+    """
+    shares = load.to(probabilities.dtype) / load.sum()
+    return len(load) * (shares * probabilities.flatten(0, -2).mean(0)).sum()
 
 
 def expert_products(rows: Tensor, weights: Tensor, load: Tensor) -> Tensor:

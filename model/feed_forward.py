@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 from scalevec.model.config import ModelConfig
-from scalevec.model.functional import swiglu
+from scalevec.model.functional import GATED
 from scalevec.model.scale_vectors import (
     LinearMap,
     ScaleVector,
@@ -18,21 +18,19 @@ from scalevec.model.strategies import FEED_FORWARD_INPUT_MAPS
 
 
 class GatedUnit(nn.Module):
-    """SwiGLU: ``down(silu(gate(x)) * up(x))`` with ``hidden`` channels inside.
+    """``down(f(gate(x)) * up(x))`` with ``hidden`` channels inside, f as the model's ``activation`` says.
 
-    ``vector`` is one that gate and up share; ``architecture`` says whether a norm stands behind ``down``.
+    ``vector`` is one that gate and up share.
     """
 
-    def __init__(
-        self, config: ModelConfig, hidden: int, vector: ScaleVector | None, architecture: str
-    ) -> None:
+    def __init__(self, config: ModelConfig, hidden: int, vector: ScaleVector | None) -> None:
         super().__init__()
-        self.epsilon = config.norm_epsilon
-        strategy, width, head = config.scale_vectors, config.shape.width, config.shape.head_width
+        self.epsilon, self.gated = config.norm_epsilon, GATED[config.activation]
+        width = config.shape.width
         self.shared_vector = vector
-        self.gate = scaled_map("gate", strategy, width, hidden, head, architecture)
-        self.up = scaled_map("up", strategy, width, hidden, head, architecture)
-        self.down = scaled_map("down", strategy, hidden, width, head, architecture)
+        self.gate = scaled_map("gate", config, width, hidden)
+        self.up = scaled_map("up", config, width, hidden)
+        self.down = scaled_map("down", config, hidden, width)
 
     def forward(self, x: Tensor, before: Tensor | None = None) -> Tensor:
         """Normalized input [batch, length, width] to the unit's output, the same shape.
@@ -45,7 +43,7 @@ class GatedUnit(nn.Module):
         gate = self.gate(x, self.epsilon, before)
         up = joint_map((self.up,), x, self.epsilon, (before,))
         # The product with the gate commutes with a vector on ``up``, so ``down`` can take it in.
-        result: Tensor = self.down(swiglu(gate, up), self.epsilon, self.up.late_vector())
+        result: Tensor = self.down(self.gated(gate, up), self.epsilon, self.up.late_vector())
         return result
 
     def maps(self) -> Iterator[tuple[str, LinearMap, Tensor | None]]:
@@ -58,5 +56,5 @@ class FeedForward(GatedUnit):
     """The feed-forward sublayer of a dense layer; reads the normalized residual stream."""
 
     def __init__(self, config: ModelConfig) -> None:
-        vector = shared_vector(config.scale_vectors, config.shape.width, FEED_FORWARD_INPUT_MAPS)
-        super().__init__(config, config.shape.feed_forward, vector, config.architecture)
+        vector = shared_vector(config, FEED_FORWARD_INPUT_MAPS)
+        super().__init__(config, config.shape.feed_forward, vector)

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, silu
+from torch.nn.functional import gelu, linear, silu
 
 
 class _RMSNorm(torch.autograd.Function):
@@ -116,6 +116,15 @@ def rotate(x: Tensor, base: float) -> Tensor:
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """``silu(gate) * up`` (Shazeer, arXiv 2002.05202)."""
     return silu(gate) * up
+
+
+def geglu(gate: Tensor, up: Tensor) -> Tensor:
+    """``gelu(gate) * up`` with GELU by its tanh formula (Shazeer, arXiv 2002.05202; so Gemma has it)."""
+    return gelu(gate, approximate="tanh") * up
+
+
+GATED = {"swiglu": swiglu, "geglu": geglu}
+"""By the model's ``activation``, what a gated unit makes of gate and up."""
 
 
 class _HeadLoss(torch.autograd.Function):

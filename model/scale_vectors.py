@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from scalevec.model.config import ModelConfig
 from scalevec.model.fields import ConfigurationError, require
 from scalevec.model.functional import rms_norm
 from scalevec.model.optimization import imported
@@ -19,7 +20,6 @@ from scalevec.model.strategies import (
     CHOICES,
     OUTPUT_NORMS,
     PluginArithmetic,
-    ScaleVectorStrategy,
 )
 
 _NEAR_ONE = 1e-5
@@ -42,15 +42,25 @@ class ScaleVector(nn.Module):
         copies: With 1 or more, so many vectors in one, those of the experts of a layer: every shape has
             ``copies`` in front, and each vector has its own magnitude.
         repeats: Groups of channels that share its entries: the heads of a map.
+        norm_gain: ``g``, or ``1+w``: the parameters hold the distance of what they stand for from its start
+            (``model.config.ModelConfig.norm_gain``); :meth:`factor` gives what they stand for.
     """
 
     def __init__(
-        self, width: int, reparameterization: str, role: str, copies: int = 0, *, repeats: int = 1
+        self,
+        width: int,
+        reparameterization: str,
+        role: str,
+        copies: int = 0,
+        *,
+        repeats: int = 1,
+        norm_gain: str = "g",
     ) -> None:
         super().__init__()
         self.reparameterization = reparameterization
         self.role = role
         self.repeats = repeats
+        self.norm_gain = norm_gain
         in_front = (copies,) if copies else ()
         if reparameterization == "none":
             self.gain = nn.Parameter(torch.empty(*in_front, width))
@@ -62,17 +72,29 @@ class ScaleVector(nn.Module):
     @torch.no_grad()
     def reset(self) -> None:
         """Set the parameters to their start, where every entry of ``g`` is exactly one."""
-        # In an exponent the start is zero: exp(0) is exactly one.
-        in_exponent = {"er": ("beta", "alpha"), "or-exponential": ("beta",)}.get(self.reparameterization, ())
-        starts: dict[str, float] = dict.fromkeys(in_exponent, 0.0)
-        if self.reparameterization not in CHOICES["reparameterization"]:
-            starts = {"beta": self.of_plugin.beta, "alpha": self.of_plugin.alpha}
         for name, parameter in self.named_parameters():
-            parameter.fill_(starts.get(name, 1.0))
-        if starts.keys() == {"beta", "alpha"} and not self.alpha.is_meta:
+            parameter.fill_(0.0 if self.norm_gain == "1+w" else self._start(name))
+        if self._is_of_plugin and not self.alpha.is_meta:
             start = self._own_entries()
             is_one = start.shape == self.alpha.shape and bool((start - 1).abs().max() < _NEAR_ONE)
             require(is_one, "reparameterization", self.reparameterization, "one that is 1 where it starts")
+
+    def _start(self, name: str) -> float:
+        """What the factor ``name`` is at the start."""
+        if self._is_of_plugin:
+            return self.of_plugin.beta if name == "beta" else self.of_plugin.alpha
+        # In an exponent the start is zero: exp(0) is exactly one.
+        in_exponent = {"er": ("beta", "alpha"), "or-exponential": ("beta",)}
+        return 0.0 if name in in_exponent.get(self.reparameterization, ()) else 1.0
+
+    @property
+    def _is_of_plugin(self) -> bool:
+        return self.reparameterization not in CHOICES["reparameterization"]
+
+    def factor(self, name: str) -> Tensor:
+        """What the parameter ``name`` stands for: ``gain``, ``beta`` or ``alpha`` of the formulas."""
+        stored: Tensor = getattr(self, name)
+        return stored + self._start(name) if self.norm_gain == "1+w" else stored
 
     @property
     def of_plugin(self) -> PluginArithmetic:
@@ -89,18 +111,19 @@ class ScaleVector(nn.Module):
         return entries if self.repeats == 1 else entries.repeat(self.repeats)
 
     def _own_entries(self) -> Tensor:
+        if self.reparameterization == "none":
+            return self.factor("gain")
+        beta, alpha = self.factor("beta"), self.factor("alpha")
         match self.reparameterization:
-            case "none":
-                return self.gain
             case "or":
-                return self.beta * self.alpha
+                return beta * alpha
             case "er":
-                return torch.exp(self.beta + self.alpha)
+                return torch.exp(beta + alpha)
             case "or-normalized":
-                return self.beta * self.alpha / self.alpha.square().mean(-1, keepdim=True).sqrt()
+                return beta * alpha / alpha.square().mean(-1, keepdim=True).sqrt()
             case "or-exponential":
-                return torch.exp(self.beta) * self.alpha
-        effect: Tensor = imported(self.of_plugin.factory)(self.beta, self.alpha)
+                return torch.exp(beta) * alpha
+        effect: Tensor = imported(self.of_plugin.factory)(beta, alpha)
         return effect
 
 
@@ -215,55 +238,53 @@ def late_vectors(maps: Sequence[LinearMap]) -> Tensor | None:
     return torch.cat([m.weight.new_ones(len(m.weight)) if v is None else v for m, v in pairs])
 
 
+def scale_vector(
+    config: ModelConfig, width: int, role: str, copies: int = 0, *, repeats: int = 1
+) -> ScaleVector:
+    """A scale vector as the model of ``config`` stores its vectors."""
+    of, gain = config.scale_vectors.reparameterization, config.norm_gain
+    return ScaleVector(width, of, role, copies, repeats=repeats, norm_gain=gain)
+
+
 def scaled_map(
-    name: str,
-    strategy: ScaleVectorStrategy,
-    in_width: int,
-    out_width: int,
-    head_width: int,
-    architecture: str = "llama",
-    n_experts: int = 0,
+    name: str, config: ModelConfig, in_width: int, out_width: int, n_experts: int = 0
 ) -> LinearMap:
-    """The linear map ``name`` with the norm and the vectors of its own that it has under ``strategy``.
+    """The linear map ``name`` with the norm and the vectors of its own that a model of ``config`` has there.
 
     ``n_experts`` makes it the stack of so many experts' maps.
     """
-    reparameterization = strategy.reparameterization
+    strategy, architecture = config.scale_vectors, config.architecture
     copies = n_experts if strategy.experts == "own" else 0
     input_vector = output_vector = norm_vector = None
     if strategy.has_own_input_vector(name):
-        input_vector = ScaleVector(in_width, reparameterization, "input", copies)
+        input_vector = scale_vector(config, in_width, "input", copies)
     if strategy.has_output_vector(name):
-        repeats = out_width // head_width if strategy.shares_heads(name) else 1
+        repeats = out_width // config.shape.head_width if strategy.shares_heads(name) else 1
         role = strategy.output_role(name)
-        output_vector = ScaleVector(out_width // repeats, reparameterization, role, copies, repeats=repeats)
-    norm_width = _norm_width(name, strategy, out_width, head_width, architecture)
+        output_vector = scale_vector(config, out_width // repeats, role, copies, repeats=repeats)
+    norm_width = _norm_width(name, config, out_width)
     if strategy.has_norm_vector(name, architecture):
-        heads = out_width // norm_width
-        norm_vector = ScaleVector(norm_width, reparameterization, "output", repeats=heads)
+        norm_vector = scale_vector(config, norm_width, "output", repeats=out_width // norm_width)
     return LinearMap(
         in_width, out_width, input_vector, output_vector, norm_width,
         norm_vector=norm_vector, output_before_norm=not strategy.normalizes_output(name), n_experts=n_experts,
     )  # fmt: skip
 
 
-def _norm_width(
-    name: str, strategy: ScaleVectorStrategy, out_width: int, head_width: int, architecture: str
-) -> int:
+def _norm_width(name: str, config: ModelConfig, out_width: int) -> int:
     """Neighbouring outputs of the map ``name`` that are normalized together, 0 for none."""
-    of_architecture = name in OUTPUT_NORMS[architecture]
+    strategy = config.scale_vectors
+    of_architecture = name in OUTPUT_NORMS[config.architecture]
     if not of_architecture and not strategy.normalizes_output(name):
         return 0
     per_head = name in ATTENTION_INPUT_MAPS and (of_architecture or strategy.normalize_per_head)
-    return head_width if per_head else out_width
+    return config.shape.head_width if per_head else out_width
 
 
-def shared_vector(
-    strategy: ScaleVectorStrategy, width: int, readers: tuple[str, ...], copies: int = 0
-) -> ScaleVector | None:
+def shared_vector(config: ModelConfig, readers: tuple[str, ...], copies: int = 0) -> ScaleVector | None:
     """The vector of a norm that ``readers``, the maps behind it, share as far as they have none of their own.
 
     None if there is none; ``copies`` are those of :class:`ScaleVector`.
     """
-    exists = strategy.has_shared_vector(readers)
-    return ScaleVector(width, strategy.reparameterization, "input", copies) if exists else None
+    exists = config.scale_vectors.has_shared_vector(readers)
+    return scale_vector(config, config.shape.width, "input", copies) if exists else None

@@ -1,7 +1,7 @@
 """A decoder whose scale vectors follow a strategy.
 
-RMSNorm before each sublayer (Gemma style: behind it and on queries and keys too), rotary embedding,
-grouped-query attention, SwiGLU, no biases.
+RMSNorm before each sublayer (Gemma: behind it and on queries and keys too), rotary embedding, grouped-query
+attention, gated units, no biases.
 """
 
 import hashlib
@@ -38,14 +38,14 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        shape, strategy, style = config.shape, config.scale_vectors, config.architecture
+        shape = config.shape
         self.config = config
-        width, head, kv = shape.width, shape.head_width, shape.kv_heads * shape.head_width
-        self.shared_vector = shared_vector(strategy, width, ATTENTION_INPUT_MAPS)
-        self.query = scaled_map("query", strategy, width, width, head, style)
-        self.key = scaled_map("key", strategy, width, kv, head, style)
-        self.value = scaled_map("value", strategy, width, kv, head, style)
-        self.output = scaled_map("output", strategy, width, width, head, style)
+        width, kv = shape.width, shape.kv_heads * shape.head_width
+        self.shared_vector = shared_vector(config, ATTENTION_INPUT_MAPS)
+        self.query = scaled_map("query", config, width, width)
+        self.key = scaled_map("key", config, width, kv)
+        self.value = scaled_map("value", config, width, kv)
+        self.output = scaled_map("output", config, width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalized input [batch, length, width] to the sublayer's output, the same shape."""
@@ -116,7 +116,7 @@ class DecoderLayer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The decoder that a configuration describes: RMSNorm, rotary embedding, SwiGLU or a mixture of experts.
+    """The decoder that a configuration describes: RMSNorm, rotary embedding, gated units or experts.
 
     Calling it maps tokens [batch, length] to logits [batch, length, vocabulary] of the token after each. Its
     parameters hold nothing until :func:`initialise`.
@@ -135,7 +135,7 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(
             DecoderLayer(config, config.experts if i >= dense else None) for i in layers
         )
-        self.final_vector = shared_vector(config.scale_vectors, width, ("head",))
+        self.final_vector = shared_vector(config, ("head",))
         self.head = None if config.tied_embeddings else nn.Parameter(torch.empty_like(self.embedding))
         self.recomputes = False
         """Whether a backward pass goes through each block again instead of keeping what is inside it."""
@@ -155,6 +155,8 @@ class Transformer(nn.Module):
         How each mixture routed its tokens is told to ``note``, if given.
         """
         x = embedding(tokens, self.embedding)
+        if self.config.embedding_scale == "sqrt-width":
+            x = x * self.config.shape.width**0.5
         for block in self.blocks:
             # In training alone, which takes notes: measurements differentiate twice.
             x = recomputed(block, x, note) if self.recomputes and note else block(x, note)
@@ -181,26 +183,50 @@ class Transformer(nn.Module):
         """The mean loss, and what the balancing of experts adds to it in training (None: nothing).
 
         Unlike :meth:`loss` it counts the load of the experts, for :meth:`balance`. The addend is a mean over
-        sequences, so that it too is the mean of its values over micro-batches of one size.
+        sequences, so that it too is the mean of its values over micro-batches of one size; where experts are
+        balanced over a batch that is cut into several, :meth:`expect` must have been told of it.
         """
         routings: list[Routing] = []
         states = self.final_states(tokens, routings.append).flatten(0, 1)
         for routing in routings:
             routing.mixture.load += routing.load
         penalties = [routing.penalty for routing in routings if routing.penalty is not None]
-        penalty = torch.stack(penalties).sum() if penalties else None
+        penalty = self._over_layers(torch.stack(penalties)) if penalties else None
         return head_loss(states, self.head_weight, targets.flatten()), penalty
+
+    def _over_layers(self, penalties: Tensor) -> Tensor:
+        experts = self.config.experts
+        return penalties.mean() if experts is not None and experts.over == "mean" else penalties.sum()
+
+    @property
+    def balances_batches(self) -> bool:
+        """Whether the choices of a whole batch must be known before its gradient (:meth:`expect`)."""
+        return self.config.experts is not None and self.config.experts.per == "batch"
+
+    @torch.no_grad()
+    def choices(self, tokens: Tensor) -> Tensor:
+        """The choices by expert over ``tokens`` [batch, length], [mixtures, n_experts] integers."""
+        routings: list[Routing] = []
+        self.final_states(tokens, routings.append)
+        return torch.stack([routing.load for routing in routings])
+
+    def expect(self, loads: Tensor) -> None:
+        """Balance the batch whose :meth:`choices` are ``loads``, though it comes in parts, until its step."""
+        for mixture, load in zip(self._mixtures(), loads, strict=True):
+            mixture.batch_load = load
 
     def loads(self) -> list[Tensor]:
         """The choices by expert since the last :meth:`balance`, [n_experts] integers for each mixture."""
-        units = (block.feed_forward for block in self.blocks)
-        return [unit.load for unit in units if isinstance(unit, Mixture)]
+        return [mixture.load for mixture in self._mixtures()]
 
     def balance(self) -> None:
         """What the balancing of experts does after an optimizer step, outside of the gradient."""
-        for block in self.blocks:
-            if isinstance(block.feed_forward, Mixture):
-                block.feed_forward.balance()
+        for mixture in self._mixtures():
+            mixture.balance()
+
+    def _mixtures(self) -> Iterator[Mixture]:
+        units = (block.feed_forward for block in self.blocks)
+        return (unit for unit in units if isinstance(unit, Mixture))
 
 
 def recomputed(block: nn.Module, x: Tensor, note: Note) -> Tensor:

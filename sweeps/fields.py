@@ -5,7 +5,14 @@ import typing
 from dataclasses import fields as dataclass_fields
 from typing import Any, Literal
 
-from scalevec.model.config import ARCHITECTURES, PRECISIONS, Trial
+from scalevec.model.config import (
+    ACTIVATIONS,
+    ARCHITECTURES,
+    EMBEDDING_SCALES,
+    NORM_GAINS,
+    PRECISIONS,
+    Trial,
+)
 from scalevec.model.optimization import (
     OPTIMIZER_OPTIONS,
     OPTIMIZERS,
@@ -40,6 +47,9 @@ TRIAL_FIELDS: dict[str, str] = {
     "tied_embeddings": "model.tied_embeddings",
     "norm_epsilon": "model.norm_epsilon",
     "rope_base": "model.rope_base",
+    "embedding_scale": "model.embedding_scale",
+    "norm_gain": "model.norm_gain",
+    "activation": "model.activation",
 }
 """Flat name in the sweep file -> place in :class:`model.config.Trial`. A new option of an optimizer or a
 schedule is in here by itself; any other new field is one line."""
@@ -56,6 +66,9 @@ FIELD_CHOICES: dict[str, tuple[str, ...]] = {
     "schedule": tuple(SCHEDULES),
     "precision": PRECISIONS,
     "architecture": ARCHITECTURES,
+    "embedding_scale": EMBEDDING_SCALES,
+    "norm_gain": NORM_GAINS,
+    "activation": ACTIVATIONS,
     **OPTION_CHOICES,
 }
 """What the fields with names may hold, for the JSON Schema (the dataclasses check it)."""
@@ -105,11 +118,14 @@ FIELD_HELP: dict[str, str] = {
     "sequence_length": "Tokens per sequence, where it is not the corpus's.",
     "precision": "Number format of the matrix products.",
     "evaluation_tokens": "Tokens of each held-out split that the losses are taken on, at most, or all.",
-    "architecture": "Style of the transformer.",
+    "architecture": "Where norms are; gemma means Gemma's embedding scale, gains and activation too.",
     "scale_vectors": "Scale-vector strategy: a preset's name, or fields that change one.",
     "tied_embeddings": "Whether the output layer shares the embedding's weights.",
     "norm_epsilon": "Added to the mean square in every norm.",
     "rope_base": "Base of the rotary position embedding.",
+    "embedding_scale": "What the embedding is multiplied by; none, for gemma sqrt-width.",
+    "norm_gain": "How scale vectors are stored: g decays to 0, 1+w to 1; for gemma 1+w.",
+    "activation": "Of the gated units; swiglu, for gemma geglu (GELU by its tanh formula).",
     **{name: spec.help for name, spec in (OPTIMIZER_OPTIONS | SCHEDULE_OPTIONS).items()},
 }
 """What each field means, in one sentence, for the JSON Schema."""

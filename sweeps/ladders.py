@@ -126,8 +126,8 @@ _TINY = {"tiny-25k": (32, 2), "tiny-55k": (48, 2), "tiny-83k": (48, 3), "tiny-15
          "tiny-200k": (64, 4)}  # fmt: skip
 _BELOW_1B = {"0.12b": (704, 8), "0.25b": (1024, 12), "0.5b": (1344, 17)}
 _2B = (2304, 28)
-_FEW = {"n_experts": 4, "top_k": 2}
-_MANY = {"n_experts": 8, "top_k": 2}
+_FEW = {"n_experts": 4, "top_k": 2, "over": "mean"}
+_MANY = {"n_experts": 8, "top_k": 2, "over": "mean"}
 
 PRESETS: dict[str, Size] = {
     **{name: Size(shape(*size)) for name, size in (_TINY | _BELOW_1B).items()},
@@ -144,7 +144,7 @@ the one natural shape that has its 1,028,065,024 parameters and 80,640 scale vec
 sizes only the names are known: these come within 2 percent of them at the same proportions (width about 80
 times the layers, no grouped queries). ``moe-*``: the dense size of that name with 8 experts (tiny: 4) of
 which a token passes 2, each of half the hidden width, as in Mixtral (arXiv 2401.04088): its active matrices
-are the dense size's and the router's, but for rounding."""
+are the dense size's and the router's, but for rounding. Its loss of balance is the mean over layers."""
 
 
 @dataclass(frozen=True)

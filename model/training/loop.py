@@ -8,10 +8,12 @@ the order of the data is a function of stream and step, the learning rate one of
 import math
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from scalevec.model import accounting
 from scalevec.model.config import RunOptions, Trial, require_whole_parts
@@ -175,9 +177,11 @@ class TrainingRun:
         inputs, targets = self.batches.batch(step, self.world.part(whole))
         self.progress.data_s += time.perf_counter() - started
         size = self.options.micro_batch or len(inputs)
+        parts = [slice(start, start + size) for start in range(0, len(inputs), size)]
+        if self.model.balances_batches and len(parts) * self.world.size > 1:
+            self._count_choices(inputs, parts)
         total = 0.0
-        for start in range(0, len(inputs), size):
-            part = slice(start, start + size)
+        for part in parts:
             # By share: the last micro-batch may be smaller than the others.
             share = len(inputs[part]) / whole
             with self.autocast():
@@ -189,6 +193,14 @@ class TrainingRun:
             self.world.objective(objective).backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         return self.world.sum(total)
+
+    def _count_choices(self, inputs: Tensor, parts: Sequence[slice]) -> None:
+        """Tell the model how the whole batch chooses its experts, which a part of it cannot know."""
+        with self.autocast():
+            counts = [self.model.choices(inputs[part].to(self.device)) for part in parts]
+        loads = torch.stack(counts).sum(0)
+        self.world.sum_loads(list(loads))
+        self.model.expect(loads)
 
     def autocast(self) -> torch.autocast:
         """bfloat16 for the matrix products where the trial asks for it."""

@@ -73,4 +73,6 @@ def _as_plain(value: Any) -> Any:
 def _defaults(kind: type[Any]) -> dict[str, Any]:
     """The fields of ``kind`` that need not be given, but for later ones, at their defaults."""
     with_default = (field for field in fields_of(kind) if field.default is not MISSING)
-    return {field.name: field.default for field in with_default if not is_left_out(field, field.default)}
+    defaults = {field.name: field.default for field in with_default if not is_left_out(field, field.default)}
+    factories = {field.name: field.default_factory for field in fields_of(kind)}
+    return defaults | {name: _as_plain(make()) for name, make in factories.items() if make is not MISSING}

@@ -6,6 +6,7 @@ from functools import cached_property, lru_cache
 from typing import Any, Protocol
 
 from scalevec.model.config import (
+    OF_ARCHITECTURE,
     OPTIMIZERS,
     SCHEDULES,
     ConfigurationError,
@@ -172,7 +173,10 @@ def build_trial(budget: Budget, values: Mapping[str, Any], seed: int, base: str)
 
 
 def grouped(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The flat ``values`` by the part of a trial that holds them; ``warmup_fraction`` is in none."""
+    """The flat ``values`` by the part of a trial that holds them; ``warmup_fraction`` is in none.
+
+    With ``architecture`` those that it means and that are not given themselves.
+    """
     groups: dict[str, dict[str, Any]] = {"": {}, "model": {}, "optimizer": {}, "schedule": {}}
     for name, value in values.items():
         if name == WARMUP_FRACTION:
@@ -184,6 +188,7 @@ def grouped(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             groups[part]["options"] = PluginOptions({**groups[part].get("options", {}), field: held})
         else:
             groups[part][field] = held
+    groups["model"] = OF_ARCHITECTURE.get(values.get("architecture", ""), {}) | groups["model"]
     for part, registry in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
         entry = registry.get(groups[part].get("name", ""))
         if entry is not None and entry.plugin is not None:

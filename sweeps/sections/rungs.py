@@ -45,6 +45,10 @@ class ExpertsFields(Given):
     """Step of the router's biases per optimizer step, with balancing: bias."""
     dense_layers: WholeOrNone = 0
     """First layers that keep the dense feed-forward."""
+    over: Literal["sum", "mean"] = "sum"
+    """With balancing: loss, whether the layers' imbalances are summed or, as is usual, averaged."""
+    per: Literal["sequence", "batch"] = "sequence"
+    """With balancing: loss, whether the choices are balanced within each sequence or over the batch."""
 
 
 class Rung(Given):

@@ -1,10 +1,20 @@
 """The identity of Gemma-style trials and of mixtures: golden ids, and what makes two of them one."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from scalevec.model.config import Experts, ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
+from scalevec.model.config import (
+    OF_ARCHITECTURE,
+    ConfigurationError,
+    Experts,
+    ModelConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    Shape,
+    Trial,
+)
 from scalevec.model.identity import digest, semantic_fields, trial_from_fields, trial_id
 from scalevec.model.strategies import ATTENTION_INPUT_MAPS, PRESETS, ScaleVectorStrategy
 
@@ -41,6 +51,12 @@ TRIALS = {
     "unified, own vectors in attention": unified(heterogeneous_maps=ATTENTION_INPUT_MAPS),
     "unified, vectors shared by heads": unified(heads="shared"),
     "unified, roles by map": unified(input_role_maps=("value", "up")),
+    "gemma as it is": changed(architecture="gemma", **OF_ARCHITECTURE["gemma"]),
+    "scaled embedding": changed(embedding_scale="sqrt-width"),
+    "gains by their distance from one": changed(norm_gain="1+w"),
+    "geglu": changed(activation="geglu"),
+    "mixture, balanced by the mean over layers": changed(experts=replace(EXPERTS, over="mean")),
+    "mixture, balanced over batches": changed(experts=replace(EXPERTS, per="batch")),
 }
 pytestmark = pytest.mark.kept
 
@@ -56,6 +72,14 @@ GOLDEN = {
     "unified, own vectors in attention": "1bb56bc67ae406e1062e2e46757fc1058143fa67a2fb6a7a143d0ce16335b96b",
     "unified, vectors shared by heads": "45d9605561e2538b8ffd529e206e584b69ef8e6d34b9eb5d765200bcdcfa7310",
     "unified, roles by map": "7afa03f3045b96ae1e3fd116c4b7fcf51c4a4930f4ddb80f4fcaecc134adc99f",
+    "gemma as it is": "2cc18542ef2785342477ad14fda323dcc11c03a2a34861d688c1918b12fa65a1",
+    "scaled embedding": "e066d99b7098208df7a711ccf1929c604c9b2a16178f1fa0fee0b44e987631ac",
+    "gains by their distance from one": "a8e52a4b4a6f5b3bac89c89cbdc8a8554d0247db7613f19b1cb3d8722d0b9478",
+    "geglu": "2c7e6076b8cbc83eabc79f9c5d0fa725d6141c1339d40fcb7dbba561819f5ed0",
+    "mixture, balanced by the mean over layers": (
+        "9f1d6b09b74888cba8dbe23c9edcc078c5793b88fb58547d7d7ac7adb633ffa8"
+    ),
+    "mixture, balanced over batches": "3d74d4a3431f527c269eb26bf39174f651e645b25c17803ba30984e147d4f1dd",
 }
 
 
@@ -84,3 +108,38 @@ def test_a_dense_trial_knows_nothing_of_experts() -> None:
 def test_decay_of_input_vectors_is_the_baseline_on_a_llama_only() -> None:
     assert trial_id(changed(scale_vectors=PRESETS["iwd"])) == trial_id(DENSE)
     assert GOLDEN["gemma, decay of input vectors"] != GOLDEN["gemma"]
+
+
+@pytest.mark.parametrize("field", OF_ARCHITECTURE["gemma"])
+def test_a_record_without_a_field_of_gemma_means_what_it_meant(field: str) -> None:
+    assert field not in semantic_fields(TRIALS["gemma"])["model"]
+    kept = trial_from_fields(semantic_fields(TRIALS["gemma"]))
+    assert getattr(kept.model, field) == getattr(DENSE.model, field)
+
+
+@pytest.mark.parametrize("preset", ["none", "er"])
+def test_how_gains_are_stored_is_no_part_of_a_trial_in_which_it_cannot_matter(preset: str) -> None:
+    strategy = PRESETS[preset]
+    stored = changed(scale_vectors=strategy, norm_gain="1+w")
+    assert trial_id(stored) == trial_id(changed(scale_vectors=strategy))
+
+
+def test_how_a_loss_of_balance_is_taken_is_no_part_of_a_trial_without_one() -> None:
+    by_bias = replace(EXPERTS, balancing="bias", over="mean", per="batch")
+    assert trial_id(changed(experts=by_bias)) == GOLDEN["mixture, balanced by bias"]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: changed(embedding_scale="width"), "embedding_scale is 'width'; allowed: none, sqrt-width"),
+        (lambda: changed(norm_gain="w"), "norm_gain is 'w'; allowed: 1+w, g"),
+        (lambda: changed(activation="relu"), "activation is 'relu'; allowed: geglu, swiglu"),
+        (lambda: replace(EXPERTS, over="max"), "experts.over is 'max'; allowed: mean, sum"),
+        (lambda: replace(EXPERTS, per="token"), "experts.per is 'token'; allowed: batch, sequence"),
+    ],
+)
+def test_a_choice_that_does_not_exist_is_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        make()
+    assert str(caught.value) == message

@@ -143,9 +143,9 @@ def conserved(matrix: EffectiveMatrix, factor: float = 1.0) -> Tensor | None:
 def _own_part(vector: ScaleVector) -> Tensor | None:
     match vector.reparameterization:
         case "none":
-            return vector.gain.detach().square()
+            return vector.factor("gain").detach().square()
         case "or" | "or-exponential":
-            return vector.alpha.detach().square()
+            return vector.factor("alpha").detach().square()
         case "er":
-            return 2 * vector.alpha.detach()
+            return 2 * vector.factor("alpha").detach()
     return None

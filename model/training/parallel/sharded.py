@@ -40,7 +40,7 @@ from scalevec.model.transformer import Transformer
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-FORWARD_METHODS = ("training_loss", "token_losses")
+FORWARD_METHODS = ("training_loss", "token_losses", "choices")
 """By which the loop calls a model: what is outside of the blocks is gathered for these."""
 
 
