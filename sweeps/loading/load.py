@@ -53,7 +53,9 @@ def read(source: SweepSource, *, look_for_files: bool = True) -> Sweep:
         sweep = kind.model_validate(source.data)
     except ValidationError as error:
         wrong = error.errors(include_url=False)
-        raise SweepError(_problem(source, kind, details) for details in wrong) from None
+        raise SweepError(
+            _problem(source, kind, details) for details in wrong if not _is_of_a_declaration(source, details)
+        ) from None
     sweep._source, sweep._plugins = source, plugins
     if problems := problems_of(sweep, look_for_files=look_for_files):
         raise SweepError(problems)
@@ -64,6 +66,13 @@ def read(source: SweepSource, *, look_for_files: bool = True) -> Sweep:
 def _any_corpus(sweep: Sweep) -> CorpusFacts:
     """A corpus that is large enough for any sweep, to try the expansion with."""
     return CorpusFacts("", sweep.corpus.vocabulary, 2**200)
+
+
+def _is_of_a_declaration(source: SweepSource, details: Any) -> bool:
+    """Whether a field is unknown only since ``fields`` declares it wrongly, which is found too."""
+    declared = source.data.get("fields")
+    is_declared = isinstance(declared, dict) and details["loc"][-1] in declared
+    return is_declared and details["type"] == "extra_forbidden" and "trainer" in source.data
 
 
 def _problem(source: SweepSource, sweep: type[Sweep], details: Any) -> Problem:

@@ -14,7 +14,7 @@ from scalevec.sweeps.trainers.source_files import SCRIPTS, files_of_words, match
 _Finding = tuple[Path, str]
 _OF_OUR_LOOP = ("corpus", "optimizers", "schedules", "measure")
 _TEXTS = ("optimizer", "schedule", "architecture", "corpus", "precision")
-_TYPES_OF_COLUMNS = PLAIN_TYPES | dict.fromkeys(_TEXTS, str)
+TYPES_OF_COLUMNS = PLAIN_TYPES | dict.fromkeys(_TEXTS, str)
 _CODE = "name the code under files, or give a code_version: trials of changed code would count as done"
 
 
@@ -29,7 +29,7 @@ def trainer_problems(sweep: Sweep) -> Iterator[_Finding]:
         if name in sweep.model_fields_set:
             yield (name,), "is of our own training loop; a trainer gets what it needs as fields"
     for name, kind in sweep.fields.items():
-        expected = _TYPES_OF_COLUMNS.get(name, KINDS[kind])
+        expected = TYPES_OF_COLUMNS.get(name, KINDS[kind])
         if KINDS[kind] is not expected:
             yield ("fields", name), refused(kind, f"{expected.__name__}, as results have it")
     yield from _form(sweep.trainer)

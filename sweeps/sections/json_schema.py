@@ -51,8 +51,8 @@ def sweep_schema() -> Schema:
 
 def _with_trainer() -> Schema:
     schema = foreign_model(PLAIN_TYPES).model_json_schema()
-    for name, own in _OF_A_TRAINER.items():
-        schema["$defs"][name]["additionalProperties"] = own
+    for name, values in _OF_A_TRAINER.items():
+        schema["$defs"][name]["additionalProperties"] = values
     return schema
 
 

@@ -12,8 +12,10 @@ from scalevec.sweeps.fields import FIELD_HELP, FIELD_TYPES, TRIAL_FIELDS, numeri
 from scalevec.sweeps.sections.entries import (
     Given,
     Label,
+    ListsOfFields,
     Number,
     OneOrMore,
+    TuneLists,
     fields_model,
     optional_fields,
     problem,
@@ -35,10 +37,17 @@ PLAIN_TYPES: dict[str, type] = {
     },
 }
 """Our own fields that are plain numbers: every trainer may be given them, none has a default."""
-RESERVED = (
-    *OF_AN_ATTEMPT, *OF_A_BUDGET, "name", "arm", "rung", "stage", "loss", "seeds", "rungs", "extend",
-    "check_carried",
+COLUMNS_OF_RESULTS = (
+    "N", "D", "C", "trial_id", "sweep", "arm", "stage", "rung", "n_params", "n_params_embedding",
+    "n_params_scale_vectors", "n_params_total", "n_params_active", "n_tokens", "tokens_per_parameter",
+    "epochs", "flops", "flops_counted", "loss", "loss_validation", "loss_initial", "loss_blocks",
+    "block_tokens", "seed", "stream", "identity_version", "cluster", "lr_status", "carried_check", "status",
+    "cause", "micro_batch", "world_size", "steps", "wall_s", "tokens_per_s", "step_s_median", "mfu", "data_s",
+    "checkpoints_s", "evaluation_s", "planned_s", "device", "resumes", "vector_branches", "vector_placement",
+    "vector_reparameterization", "vector_decay", "matrix_decay", "peak_memory_bytes", "cpu_model",
+    "cpu_capability", "threads", "gpu", "cuda", "cudnn", "torch_version", "commit", "local_changes",
 )  # fmt: skip
+"""Columns that no field of a trainer may fill, and the variables of laws."""
 
 
 def _below_out(value: str) -> str:
@@ -72,7 +81,8 @@ def _formula(value: str) -> str:
 
 def _not_reserved(value: str) -> str:
     if value in RESERVED:
-        raise problem(refused(value, "another name (this one has a meaning of its own)"))
+        allowed = "another name (a column of the results or a word of sweep files is called so)"
+        raise problem(refused(value, allowed))
     return value
 
 
@@ -167,6 +177,13 @@ class ForeignRung(Given):
     def trial_fields(self) -> dict[str, Any]:
         """The fields of a trial that the rung itself gives."""
         return {name: value for name, value in self.given().items() if name not in ForeignRung.model_fields}
+
+
+_SECTIONS = (Given, TuneLists, ListsOfFields, ForeignRung)
+RESERVED = frozenset((*OF_AN_ATTEMPT, *OF_A_BUDGET, *COLUMNS_OF_RESULTS)).union(
+    *(dir(section) for section in _SECTIONS), *(section.model_fields for section in _SECTIONS)
+)
+"""Names that no field may have: they mean something where a field would stand."""
 
 
 def types_of(declared: dict[str, str]) -> dict[str, type]:

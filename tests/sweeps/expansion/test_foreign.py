@@ -7,7 +7,10 @@ import pytest
 import yaml
 
 from scalevec import sweeps
+from scalevec.results.columns import COLUMNS
 from scalevec.sweeps.expansion.expand import Cell, CorpusFacts, code_files, expand, identical_arms
+from scalevec.sweeps.loading.trainer_checks import TYPES_OF_COLUMNS
+from scalevec.sweeps.sections.trainer import RESERVED
 from scalevec.sweeps.trainers.any_trial import trial_id
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, foreign_trial
 
@@ -167,7 +170,6 @@ def test_arms_with_the_same_fields_are_said_to_be_identical(folder: Path) -> Non
         ({"trainer": {"function": "mine.train:main"}}, "one of the two"),
         ({"trainer": {"files": ["model.py"]}}, "trainer.files[0]: 'model.py': no such file"),
         ({"fields": {"dropout": "number"}}, "'int', 'float', 'str' or 'bool'"),
-        ({"fields": {"dropout": "float", "seed": "int"}}, "this one has a meaning of its own"),
         (
             {"fields": {"dropout": "float", "momentum": "str"}},
             "fields.momentum: 'str'; allowed: float",
@@ -186,6 +188,26 @@ def test_arms_with_the_same_fields_are_said_to_be_identical(folder: Path) -> Non
 )
 def test_what_is_wrong_is_refused_with_its_place(folder: Path, changes: dict[str, Any], words: str) -> None:
     assert words in refusal(folder, **changes)
+
+
+@pytest.mark.parametrize("name", ["loss", "N", "seed", "arm", "epochs", "rungs", "given", "copy"])
+def test_a_field_that_is_called_like_a_column_of_the_results_is_refused_with_one_message(
+    folder: Path, name: str
+) -> None:
+    changes = {
+        "fields": {"dropout": "float", name: "float"},
+        "arms": {"a": {name: 1.0}},
+        "grid": {name: [1.0]},
+    }
+    message = refusal(folder, **changes)
+    words = "another name (a column of the results or a word of sweep files is called so)"
+    assert message.endswith(f"fields.{name}: '{name}'; allowed: {words}")
+    assert "\n" not in message
+
+
+def test_no_field_of_a_trainer_can_hide_behind_a_column_of_the_results() -> None:
+    assert set(COLUMNS) <= RESERVED | set(TYPES_OF_COLUMNS)
+    assert not RESERVED & set(TYPES_OF_COLUMNS)
 
 
 def test_fields_without_a_trainer_are_refused() -> None:
