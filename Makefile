@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test nightly test-cluster test-cluster-slurm test-cluster-training test-cluster-storms test-cluster-ray test-cluster-others faults lint readme bench bench-cluster bench-store paper-small paper-smoke clean
+.PHONY: demo test nightly test-cluster test-cluster-slurm test-cluster-training test-cluster-storms test-cluster-ray test-cluster-others faults lint readme bench bench-cluster bench-store paper-small paper-smoke paper-decay paper-trend clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/scalevec demo
@@ -63,8 +63,11 @@ readme: $(VENV)/run.stamp
 	$(BIN)/python tools/small_results.py
 
 # The small siblings of the paper's experiments; paper-small-NAME runs one of sweeps/small, paper-smoke a cut of each.
+# paper-small leaves out the two that take hours each: whether output-norm vectors should decay, whether the gain grows.
 paper-small paper-smoke: paper-%: $(VENV)/run.stamp
 	$(BIN)/python tools/paper.py $*
+
+paper-decay paper-trend: paper-%: paper-small-%
 
 paper-small-%: $(VENV)/run.stamp
 	$(BIN)/python tools/paper.py small $*

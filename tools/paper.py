@@ -3,7 +3,8 @@
     python tools/paper.py small [NAME ...]    whole, kept in benchmarks/reference/small
     python tools/paper.py smoke [NAME ...]    a cut of each, to see that all of it works, in runs/smoke
 
-Each NAME is a file of ``sweeps/small``. What is trained already is not trained again: stop it and go on.
+Each NAME is a file of ``sweeps/small``; of the whole ones decay and trend are run only by name. What is
+trained already is not trained again: stop it and go on.
 """
 
 import argparse
@@ -25,7 +26,6 @@ FORMATS = {"markdown": "md", "latex": "tex", "csv": "csv"}
 TABLES: dict[str, tuple[str, ...]] = {
     "removal": ("main",),
     "removal-tuned": ("main",),
-    "decay": ("decay",),
     "ablation": ("ablation",),
     "main": ("main",),
     "mixture": ("main",),
@@ -33,8 +33,12 @@ TABLES: dict[str, tuple[str, ...]] = {
     "scaling": ("scaling",),
     "overhead": ("overhead",),
     "theory": (),
+    "decay": ("decay",),
+    "trend": ("main",),
 }
 """The tables of each small sweep."""
+LONG = ("decay", "trend")
+"""Sweeps of hours, which are run when they are named: ``make paper-decay``, ``make paper-trend``."""
 
 Fields = dict[str, Any]
 Output = tuple[tuple[str, ...], Path | None]
@@ -49,7 +53,8 @@ def main() -> int:
     if unknown := set(asked.names) - TABLES.keys():
         parser.error(f"no small sweep is called {', '.join(sorted(unknown))}; there are: {', '.join(TABLES)}")
     make = _small if asked.size == "small" else _smoke
-    for name in asked.names or TABLES:
+    left_out = LONG if asked.size == "small" else ()
+    for name in asked.names or (name for name in TABLES if name not in left_out):
         began = time.monotonic()
         code = make(name)
         print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
@@ -106,7 +111,8 @@ def _scalevec(*arguments: str, to: Path | None = None) -> int:
 def cut(fields: Mapping[str, Any]) -> Fields:
     """A sweep that goes the same way in seconds: two arms, two seeds, a token for each parameter.
 
-    The learning rate is tuned only at several rungs of one optimizer; a law needs three rungs.
+    The learning rate is tuned only at several rungs of one optimizer; a law needs three rungs. Nothing is
+    predicted of it.
     """
     small = dict(fields)
     small["name"] = fields["name"].replace("small", "smoke")
@@ -118,7 +124,11 @@ def cut(fields: Mapping[str, Any]) -> Fields:
     small["tokens_per_parameter"] = [1, 2] if is_curve else [1]
     small["seeds"] = fields["seeds"][:2]
     small["optimizers"] = list(fields.get("optimizers", ["adamw"]))[:4]
-    small["grid"] = {name: _first_two(values) for name, values in fields.get("grid", {}).items()}
+    grid = enumerate(fields.get("grid", {}).items())
+    small["grid"] = {name: values[: 1 if number else 2] for number, (name, values) in grid}
+    small["compare"] = {name: value for name, value in fields["compare"].items() if name != "predict"}
+    if packages := fields["corpus"].get("packages"):
+        small["corpus"] = {**fields["corpus"], "packages": packages[:1]}
     tune = small.pop("tune", None)
     if tune and len(tune["rungs"]) > 1 and len(small["optimizers"]) == 1:
         rates = _first_two(tune["learning_rate"])

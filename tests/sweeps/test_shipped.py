@@ -46,6 +46,13 @@ def test_every_small_sweep_that_is_run_exists():
     assert {path.stem for path in SMALL} == set(paper.TABLES)
 
 
+def test_the_packages_of_a_corpus_are_those_that_the_project_pins():
+    packages = sweeps.load(CHECKOUT / "sweeps" / "small" / "trend.yaml").corpus.packages
+    pins = (CHECKOUT / "constraints.txt").read_text(encoding="utf-8").lower().splitlines()
+    assert packages
+    assert [name for name in packages if name.lower() not in pins] == []
+
+
 def test_every_sweep_file_of_the_project_is_shipped_under_its_name():
     names = sweeps.shipped_names()
     assert {"quickstart", "simulate", "paper/main", "small/main"} <= set(names)
