@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from scalevec.analysis.options import AnalysisOptions
+from scalevec.orchestrator.cli import completion
 from scalevec.orchestrator.cli.options import AsJson, Join, Maps
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import Exit
@@ -54,6 +55,10 @@ _NOT_OF = {
 }
 """Options of an analysis that a command could only refuse or drop: a comparison chooses its intervals
 itself, and a fit has no pairs."""
+
+
+_OPEN_SETS = {"law": completion.laws}
+"""Options whose choices are not all known here: plugins bring further ones."""
 
 
 class _Panels(TyperGroup):
@@ -176,7 +181,8 @@ def _analysis_parameters() -> Iterator[inspect.Parameter]:
         if field.name in _NOT_ON_THE_COMMAND_LINE:
             continue
         choices = field.metadata["choices"]
-        kind: Any = Literal[tuple(choices)] if choices else hints[field.name]
+        complete = _OPEN_SETS.get(field.name)
+        kind: Any = Literal[tuple(choices)] if choices and not complete else hints[field.name]
         if field.name == "settings":
             kind = list[str]
         listed = "|".join(choices)
@@ -189,6 +195,7 @@ def _analysis_parameters() -> Iterator[inspect.Parameter]:
             f"--{field.name.replace('_', '-')}",
             help=text,
             metavar=_METAVARS.get(field.name) or (None if len(listed) <= _LONGEST_CHOICES else "NAME"),
+            autocompletion=complete,
         )
         yield _keyword(field.name, Annotated[kind | None, option], None)
 

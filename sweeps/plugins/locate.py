@@ -61,13 +61,13 @@ class Plugin:
         return self.files[_file_of(self.module, self.files)].decode()
 
 
-def find(name: str, folder: Path, code_version: int | None = None) -> Plugin:
-    """Return the plugin that a sweep file in ``folder`` calls ``name``.
+def find(name: str, folder: Path | None = None, code_version: int | None = None) -> Plugin:
+    """Return the plugin that a sweep file in ``folder`` calls ``name``; without one, what is installed.
 
     Raises:
         PluginError: It is not there, lies outside of the folder, is compiled, or is no text.
     """
-    folder = folder.resolve()
+    folder = folder.resolve() if folder else None
     module, parent = _place_of(name, folder)
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top == "scalevec":
@@ -110,13 +110,13 @@ def snapshot_files(plugins: list[Plugin]) -> dict[str, bytes]:
     return {MANIFEST: json.dumps(listed, sort_keys=True).encode(), **files}
 
 
-def _place_of(name: str, folder: Path) -> tuple[str, Path]:
+def _place_of(name: str, folder: Path | None) -> tuple[str, Path]:
     """The module that ``name`` stands for, and the folder in which its package lies."""
     sent = sent_folder()
     if sent and name in _sent():
         return _sent()[name][0], sent
     top = name.partition(".")[0]
-    if (folder / top).is_dir() or (folder / f"{top}.py").is_file():
+    if folder and ((folder / top).is_dir() or (folder / f"{top}.py").is_file()):
         return name, folder
     points = entry_points()
     module = points.get(name, name)
@@ -127,8 +127,9 @@ def _place_of(name: str, folder: Path) -> tuple[str, Path]:
         spec = None
     if spec is None:
         known = ", ".join(sorted(points)) or "none"
+        beside = f"in {folder}, none " if folder else ""
         raise PluginError(
-            f"{name}: no module of that name in {folder}, none is installed, and no entry point is called so "
+            f"{name}: no module of that name {beside}is installed, and no entry point is called so "
             f"(there are: {known})"
         )
     where = spec.origin or next(iter(spec.submodule_search_locations or ()), "")
@@ -138,7 +139,7 @@ def _place_of(name: str, folder: Path) -> tuple[str, Path]:
     return module, path.parent.parent if path.name == "__init__.py" else path.parent
 
 
-def _files_of(name: str, parent: Path, top: str, folder: Path) -> Iterator[tuple[str, bytes]]:
+def _files_of(name: str, parent: Path, top: str, folder: Path | None) -> Iterator[tuple[str, bytes]]:
     """The files of the package or module ``top``; not what Python or an editor leaves among them."""
     root = parent / top
     single = root.with_name(f"{top}.py")
@@ -153,7 +154,7 @@ def _files_of(name: str, parent: Path, top: str, folder: Path) -> Iterator[tuple
         left -= path.stat().st_size
         if left < 0:
             raise PluginError(f"{name}: {root} has more than {MOST_BYTES:,} bytes; keep data elsewhere")
-        if parent == folder and not path.resolve().is_relative_to(folder):
+        if parent == folder and not path.resolve().is_relative_to(parent):
             message = f"{path} leads out of the sweep's folder, to {path.resolve()}; copy it, or install it"
             raise PluginError(f"{name}: {message}")
         if path.name.endswith(_COMPILED):

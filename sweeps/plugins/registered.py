@@ -17,7 +17,7 @@ from scalevec.model.optimization import (
 from scalevec.model.strategies import ARITHMETIC, CHOICES
 from scalevec.sweeps.fields import FIELD_HELP, FIELD_TYPES, TRIAL_FIELDS
 from scalevec.sweeps.plugins.declared import declared_in
-from scalevec.sweeps.plugins.locate import Plugin, PluginError
+from scalevec.sweeps.plugins.locate import Plugin, PluginError, entry_points, find
 
 _owners: dict[tuple[str, str], str] = {}
 """The module of each kind and name that a plugin has brought."""
@@ -70,6 +70,18 @@ def register_kept(entries: Sequence[Mapping[str, Any]]) -> None:
             _add(entry["module"], "law", LAWS, laws)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise PluginError(f"its laws cannot be used ({error})") from None
+
+
+def register_installed_laws() -> list[str]:
+    """Make known the laws of installed plugins, whose code does not run; return what cannot be used."""
+    problems = []
+    for name in entry_points():
+        try:
+            plugin = find(name)
+            _add(plugin.module, "law", LAWS, declared_in(plugin).laws)
+        except (PluginError, OSError) as error:
+            problems.append(str(error))
+    return problems
 
 
 def owner_of(kind: str, name: str) -> str | None:

@@ -1,12 +1,10 @@
 """``scalevec fit``: a scaling law for each arm."""
 
-from dataclasses import replace
-
 from scalevec import analysis
 from scalevec.analysis.options import OptionChanges
 from scalevec.orchestrator.cli.options import RUNS, Output, Runs, SourceName
 from scalevec.orchestrator.cli.output import Result
-from scalevec.orchestrator.commands.analyse.question import meanings_of
+from scalevec.orchestrator.commands.analyse.question import meanings_of, with_given
 from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
 from scalevec.orchestrator.sources.sources import open_source
 
@@ -20,5 +18,6 @@ def fit(
 ) -> Result:
     """Fit a scaling law to each arm."""
     data = open_source(source, runs_dir, reading)
-    fits = analysis.fit(data.rows, replace(analysis.AnalysisOptions(**meanings_of(data)), **given))
+    options = with_given(data, analysis.AnalysisOptions(**meanings_of(data)), given)
+    fits = analysis.fit(data.rows, options)
     return Result([fit.to_dict() for fit in fits], "\n".join(map(analysis.fit_text, fits)), output=output)

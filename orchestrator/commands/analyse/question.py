@@ -1,14 +1,19 @@
 """What an analysis is asked: the options of the command line over those of the sweep file."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from scalevec.analysis.options import AnalysisOptions, OptionChanges
+from scalevec.analysis.registry import LAWS
 from scalevec.orchestrator.commands.analyse.kept_verdicts import keep_verdicts
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.sources.foreign import AS_IT_IS, TableReading
+from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sources.sources import Source, open_source
+from scalevec.orchestrator.sources.sweep_files import load_sweep
+from scalevec.sweeps.plugins.registered import register_installed_laws
 
 DEFAULT_REFERENCE = "baseline"
 
@@ -42,7 +47,7 @@ def options_of(source: Source, given: OptionChanges) -> AnalysisOptions:
     from scalevec.sweeps.options import analysis_options
 
     planned = analysis_options(source.compare)
-    options = replace(AnalysisOptions(**meanings_of(source), **planned), **given)
+    options = with_given(source, AnalysisOptions(**meanings_of(source), **planned), given)
     changed = [
         f"{name} {getattr(options, name)} (sweep file: {value})"
         for name, value in planned.items()
@@ -51,6 +56,22 @@ def options_of(source: Source, given: OptionChanges) -> AnalysisOptions:
     if changed:
         note(f"other than in the sweep file: {', '.join(changed)}")
     return options
+
+
+def with_given(source: Source, options: AnalysisOptions, given: OptionChanges) -> AnalysisOptions:
+    """Return ``options`` with those that were ``given``: of laws those of plugins are known too.
+
+    They are those of the sweep's own plugins and of installed ones. Raises ``DataError``.
+    """
+    law = given.get("law", "power")
+    if law not in LAWS and source.folder is not None:  # the plugin may have got it since the sweep ran
+        folder = source.folder
+        load = partial(load_sweep, folder.name, folder.path.parents[1], look_for_files=False)
+        readable(load, None, "its plugins as they are now are not looked at")
+    if law not in LAWS:
+        for problem in register_installed_laws():
+            note(f"warning: {problem}; its laws are not known")
+    return replace(options, **given)
 
 
 def meanings_of(source: Source) -> OptionChanges:
