@@ -185,6 +185,11 @@ class ModelConfig:
         allowed = f"{passed}, (top_k + shared_experts) * experts.feed_forward, without dense layers"
         require(agrees, "feed_forward", self.shape.feed_forward, allowed)
 
+    @property
+    def embedding_factor(self) -> float:
+        """What the embedding is multiplied by where the residual stream begins."""
+        return self.shape.width**0.5 if self.embedding_scale == "sqrt-width" else 1.0
+
     def canonical_strategy(self, decays_anything: bool = True) -> ScaleVectorStrategy:
         """The scale-vector strategy with the fields that cannot matter in this model at their defaults."""
         return canonical(
@@ -316,6 +321,12 @@ class RunOptions:
         require_choice("recompute", self.recompute, RECOMPUTED)
         for name in self.measure:
             require_choice("measure", name, MEASURES)
+
+    def counts_choices(self, trial: Trial) -> bool:
+        """Whether a batch goes forward once more, since a pass sees but a part of it (``Experts.per``)."""
+        experts, part = trial.model.experts, trial.batch_sequences // self.processes
+        is_cut = self.processes > 1 or 0 < self.micro_batch < part
+        return experts is not None and experts.per == "batch" and is_cut
 
     def evaluated_at_once(self, trial: Trial) -> int:
         """Sequences that an evaluation of ``trial`` takes at once: those of a training pass.

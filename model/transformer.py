@@ -155,8 +155,8 @@ class Transformer(nn.Module):
         How each mixture routed its tokens is told to ``note``, if given.
         """
         x = embedding(tokens, self.embedding)
-        if self.config.embedding_scale == "sqrt-width":
-            x = x * self.config.shape.width**0.5
+        if self.config.embedding_scale != "none":
+            x = x * self.config.embedding_factor
         for block in self.blocks:
             # In training alone, which takes notes: measurements differentiate twice.
             x = recomputed(block, x, note) if self.recomputes and note else block(x, note)
@@ -197,11 +197,6 @@ class Transformer(nn.Module):
     def _over_layers(self, penalties: Tensor) -> Tensor:
         experts = self.config.experts
         return penalties.mean() if experts is not None and experts.over == "mean" else penalties.sum()
-
-    @property
-    def balances_batches(self) -> bool:
-        """Whether the choices of a whole batch must be known before its gradient (:meth:`expect`)."""
-        return self.config.experts is not None and self.config.experts.per == "batch"
 
     @torch.no_grad()
     def choices(self, tokens: Tensor) -> Tensor:

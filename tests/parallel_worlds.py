@@ -38,6 +38,7 @@ from support import BATCH_TOKENS, SEQUENCE, MemoryRecorder
 
 EXPERTS = {
     "loss": Experts(4, 2, 24),
+    "batch": Experts(4, 2, 24, loss_coefficient=1.0, over="mean", per="batch"),
     "bias": Experts(4, 1, 24, shared_experts=1, balancing="bias", bias_rate=0.01),
 }
 

@@ -26,8 +26,8 @@ def new_array(entries: float, width: int) -> Array:
 class Arithmetic:
     """The operations on ``rows`` rows of activations, recorded on ``tape``.
 
-    narrow: bytes of an entry of a matrix product. architecture: of the norms behind maps. n_experts: of
-    stacks of maps, 0 for single ones.
+    narrow: bytes of an entry of a matrix product. architecture: of the norms behind maps. norm_gain: how
+    vectors are stored. n_experts: of stacks of maps, 0 for single ones.
     """
 
     tape: Tape
@@ -36,6 +36,7 @@ class Arithmetic:
     architecture: str
     rows: int
     narrow: int
+    norm_gain: str
     n_experts: int = 0
 
     def cast(self, x: Array, width: int) -> Array:
@@ -74,8 +75,8 @@ class Arithmetic:
             working=stacked * entries * self.narrow, working_backward=stacked * weight.size,
         )  # fmt: skip
 
-    def swiglu(self, gate: Array, up: Array, held: Sequence[Array] = ()) -> Array:
-        """``silu(gate) * up``."""
+    def gated(self, gate: Array, up: Array, held: Sequence[Array] = ()) -> Array:
+        """``silu(gate) * up``, and with GELU too: either saves the gate."""
         active = self.tape.apply((gate,), gate.entries, gate.width, (gate,))
         width = max(active.width, up.width)
         return self.tape.apply((active, up), up.entries, width, (active, up), held=(gate, *held))
@@ -126,10 +127,12 @@ class Arithmetic:
 
     def vector(self, entries: float) -> Array:
         """A scale vector as it takes effect, of stacks all of them."""
-        gain = parameter(entries)
+        factors = parameter(entries)
+        if self.norm_gain == "1+w":
+            factors = self.tape.apply((factors,), entries, WIDE, shares_gradient=True)
         if self.strategy.reparameterization == "none":
-            return gain
-        return self.tape.apply((gain,), entries, WIDE, saves_output=True)
+            return factors
+        return self.tape.apply((factors,), entries, WIDE, (factors,), saves_output=True)
 
     def shared_vector(self, readers: tuple[str, ...]) -> Array | None:
         """The vector that ``readers`` of a norm share, where there is one."""

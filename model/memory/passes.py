@@ -21,9 +21,12 @@ class MicroBatch:
 def recorded(config: ModelConfig, micro: MicroBatch, *, trains: bool = True) -> Tape:
     """The pass of a model over one micro-batch: embedding, blocks, final norm and loss."""
     tape, shape, experts = Tape(), config.shape, config.experts
-    of = Arithmetic(tape, shape, config.scale_vectors, config.architecture, micro.tokens, micro.narrow)
+    strategy, norms = config.scale_vectors, config.architecture
+    of = Arithmetic(tape, shape, strategy, norms, micro.tokens, micro.narrow, config.norm_gain)
     embedding, tokens = parameter(config.vocabulary_size * shape.width), new_array(micro.tokens, INDEX)
     x = tape.apply((embedding,), micro.tokens * shape.width, WIDE, (tokens,))
+    if config.embedding_scale != "none":
+        x = tape.apply((x,), x.entries, WIDE)
     table = new_array(micro.length * shape.head_width // 2, 2 * WIDE)
     dense = shape.layers if experts is None else experts.dense_layers
     for layer in range(shape.layers):
@@ -68,7 +71,7 @@ def _gated_unit(
     """``GatedUnit``."""
     gate = of.scaled(of.joint(("gate",), x, hidden, (before,)), of.late("gate", hidden))
     up = of.joint(("up",), x, hidden, (before,))
-    return _ending(of, "down", of.swiglu(gate, up, held), of.late("up", hidden), hidden)
+    return _ending(of, "down", of.gated(gate, up, held), of.late("up", hidden), hidden)
 
 
 def _ending(of: Arithmetic, name: str, x: Array, before: Array | None, hidden: int) -> Array:

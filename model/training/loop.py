@@ -178,7 +178,7 @@ class TrainingRun:
         self.progress.data_s += time.perf_counter() - started
         size = self.options.micro_batch or len(inputs)
         parts = [slice(start, start + size) for start in range(0, len(inputs), size)]
-        if self.model.balances_batches and len(parts) * self.world.size > 1:
+        if self.options.counts_choices(self.trial):
             self._count_choices(inputs, parts)
         total = 0.0
         for part in parts:

@@ -120,7 +120,7 @@ def cost(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rates: Ra
 def training_s(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rates: Rates = ASSUMED) -> float:
     """Estimate the seconds of training and evaluation, without those of the start."""
     flops_per_s, _ = rates.of(trial, options)
-    return _computed(_flops(trial, evaluated_tokens), options) / flops_per_s / options.processes
+    return _computed(trial, options, evaluated_tokens) / flops_per_s / options.processes
 
 
 def _flops(trial: Trial, evaluated_tokens: int) -> int:
@@ -133,9 +133,11 @@ def _files_of_a_checkpoint(options: RunOptions) -> int:
     return options.processes + 2 if options.shard else 1
 
 
-def _computed(flops: int, options: RunOptions) -> float:
-    """FLOPs with those of a second forward pass, where blocks are recomputed."""
-    return flops * (1 + (options.recompute == "block") / TRAINING_OVER_FORWARD)
+def _computed(trial: Trial, options: RunOptions, evaluated_tokens: int) -> float:
+    """FLOPs with those of further forward passes: recomputed blocks, counted choices."""
+    flops, training = _flops(trial, evaluated_tokens), _flops(trial, 0)
+    again = flops * (options.recompute == "block") + training * options.counts_choices(trial)
+    return flops + again / TRAINING_OVER_FORWARD
 
 
 def checkpoint_bytes(trial: Trial) -> int:

@@ -19,6 +19,8 @@ from scalevec.model.scale_vectors import LinearMap, effective
 from scalevec.model.transformer import Transformer
 
 CODE = "modeling_scalevec.py"
+_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu_pytorch_tanh"}
+"""By the model's activation, the name that transformers has for the function of the gate."""
 _LLAMA_MAPS = {
     "query": "self_attn.q_proj",
     "key": "self_attn.k_proj",
@@ -61,6 +63,7 @@ def exported(model: Transformer, sequence_length: int) -> ExportedModel:
         "rms_norm_eps": model.config.norm_epsilon,
         "rope_theta": model.config.rope_base,
         "tie_word_embeddings": model.head is None,
+        "hidden_act": _ACTIVATIONS[model.config.activation],
         "max_position_embeddings": sequence_length,
         "dtype": "float32",
     }
@@ -98,13 +101,20 @@ def _head(model: Transformer) -> dict[str, Tensor]:
     return {} if model.head is None else {"lm_head.weight": model.head}
 
 
+def _embedding(model: Transformer) -> Tensor:
+    """With the factor that the model multiplies it by."""
+    return model.embedding * model.config.embedding_factor
+
+
 def _final_vector(model: Transformer) -> Tensor:
+    """Of a head that is the embedding over that factor, which the head has then too."""
     gain = effective(model.final_vector)
-    return torch.ones(model.config.shape.width) if gain is None else gain
+    vector = torch.ones(model.config.shape.width) if gain is None else gain
+    return vector / model.config.embedding_factor if model.head is None else vector
 
 
 def _llama(model: Transformer, maps: list[_Map]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    tensors = {"model.embed_tokens.weight": model.embedding, "model.norm.weight": _final_vector(model)}
+    tensors = {"model.embed_tokens.weight": _embedding(model), "model.norm.weight": _final_vector(model)}
     for sublayer, name, map_, shared in maps:
         layer = sublayer.split(".")[1]
         weight = map_.folded_weight(shared)
@@ -117,7 +127,6 @@ def _llama(model: Transformer, maps: list[_Map]) -> tuple[dict[str, Any], dict[s
     config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
-        "hidden_act": "silu",
         "attention_bias": False,
         "mlp_bias": False,
         "head_dim": model.config.shape.head_width,
@@ -132,7 +141,7 @@ def _by_halves(weight: Tensor, head_width: int) -> Tensor:
 
 
 def _scalevec(model: Transformer, maps: list[_Map]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    tensors = {"embedding.weight": model.embedding, "final_vector": _final_vector(model)}
+    tensors = {"embedding.weight": _embedding(model), "final_vector": _final_vector(model)}
     config = _Remaining()
     for sublayer, name, map_, shared in maps:
         if name == "router":

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
+from transformers.activations import ACT2FN
 from transformers.modeling_outputs import CausalLMOutput
 
 ATTENTION_MAPS = ("query", "key", "value", "output")
@@ -24,6 +25,7 @@ class ScalevecConfig(PretrainedConfig):  # type: ignore[no-untyped-call]
     norm_widths: by map, neighbouring outputs that are normalized together (0: no norm).
     vectors: the maps with a vector behind them. expert_vectors: how many rows it has in a stack of experts.
     experts: n_experts, top_k, feed_forward, shared_feed_forward, dense_layers, bias, norm, norm_vector; None.
+    hidden_act: of the gates, by its name in transformers.
     """
 
     model_type = "scalevec"
@@ -43,6 +45,7 @@ class ScalevecConfig(PretrainedConfig):  # type: ignore[no-untyped-call]
         expert_norm_widths: Mapping[str, int] | None = None,
         expert_vectors: Mapping[str, int] | None = None,
         experts: dict[str, Any] | None = None,
+        hidden_act: str = "silu",
         **further: Any,
     ) -> None:
         self.vocab_size, self.hidden_size = vocab_size, hidden_size
@@ -52,6 +55,7 @@ class ScalevecConfig(PretrainedConfig):  # type: ignore[no-untyped-call]
         self.norm_widths, self.vectors = dict(norm_widths or {}), list(vectors)
         self.expert_norm_widths = dict(expert_norm_widths or {})
         self.expert_vectors, self.experts = dict(expert_vectors or {}), experts
+        self.hidden_act = hidden_act
         further.setdefault("use_cache", False)
         super().__init__(**further)
 
@@ -127,18 +131,19 @@ class ExportedAttention(nn.Module):
 
 
 class ExportedFeedForward(nn.Module):
-    """``down(silu(gate(x)) * up(x))``; ``names`` are those under which the configuration knows the maps."""
+    """``down(f(gate(x)) * up(x))``; ``names`` are those under which the configuration knows the maps."""
 
     def __init__(self, config: ScalevecConfig, hidden: int, names: Sequence[str] = FEED_FORWARD_MAPS) -> None:
         super().__init__()
         width, (gate, up, down) = config.hidden_size, names
+        self.activation = ACT2FN[config.hidden_act]
         self.gate = ScaledMap(config, gate, width, hidden)
         self.up = ScaledMap(config, up, width, hidden)
         self.down = ScaledMap(config, down, hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalized x [batch, length, width] to the unit's output, the same shape."""
-        result: Tensor = self.down(functional.silu(self.gate(x)) * self.up(x))
+        result: Tensor = self.down(self.activation(self.gate(x)) * self.up(x))
         return result
 
 
@@ -171,6 +176,7 @@ class ExportedMixture(nn.Module):
         assert config.experts is not None
         experts, width = config.experts, config.hidden_size
         hidden, count = experts["feed_forward"], experts["n_experts"]
+        self.activation = ACT2FN[config.hidden_act]
         self.top_k, self.epsilon, self.has_norm = experts["top_k"], config.rms_norm_eps, experts["norm"]
         self.router = nn.Parameter(torch.empty(count, width))
         self.bias = nn.Parameter(torch.empty(count), requires_grad=False) if experts["bias"] else None
@@ -192,7 +198,7 @@ class ExportedMixture(nn.Module):
         result = torch.zeros_like(x)
         for expert in range(len(self.router)):
             share = (weights * (chosen == expert)).sum(-1, keepdim=True)
-            product = functional.silu(self.gate(x, expert)) * self.up(x, expert)
+            product = self.activation(self.gate(x, expert)) * self.up(x, expert)
             result = result + share * self.down(product, expert)
         if self.shared_expert is not None:
             result = result + self.shared_expert(x)

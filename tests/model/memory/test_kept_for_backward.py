@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 
 from allocations import WIDTHS, kept_for_backward
-from scalevec.model.config import Experts, ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
+from scalevec.model.config import (
+    OF_ARCHITECTURE,
+    Experts,
+    ModelConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    Shape,
+    Trial,
+)
 from scalevec.model.memory.passes import MicroBatch, recorded
 from scalevec.model.strategies import PRESETS
 
@@ -27,6 +35,16 @@ ROUNDING = 0.003
 def counted(trial: Trial) -> float:
     micro = MicroBatch(trial.batch_tokens, trial.sequence_length, WIDTHS[trial.precision])
     return recorded(trial.model, micro).saved()
+
+
+@pytest.mark.parametrize("precision", WIDTHS)
+@pytest.mark.parametrize("preset", ["none", "baseline", "or", "unified"])
+def test_of_a_gemma_as_it_is(preset: str, precision: str) -> None:
+    model = replace(
+        DENSE.model, scale_vectors=PRESETS[preset], architecture="gemma", **OF_ARCHITECTURE["gemma"]
+    )
+    trial = replace(DENSE, model=model, precision=precision)
+    assert counted(trial) == pytest.approx(kept_for_backward(trial), rel=ROUNDING)
 
 
 @pytest.mark.parametrize("precision", WIDTHS)
@@ -73,10 +91,11 @@ def test_with_other_strategies(changes: dict[str, object], architecture: str) ->
     "experts",
     [
         Experts(4, 2, 88),
+        Experts(4, 2, 88, over="mean", per="batch"),
         Experts(4, 1, 88, shared_experts=1, balancing="bias"),
         Experts(4, 2, 88, dense_layers=1, balancing="none"),
     ],
-    ids=["of two", "shared", "behind dense"],
+    ids=["of two", "balanced over batches", "shared", "behind dense"],
 )
 def test_of_a_mixture(experts: Experts, preset: str, vectors: str, precision: str) -> None:
     strategy = replace(PRESETS[preset], experts=vectors)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from scalevec.model.config import Experts, ModelConfig, Shape
+from scalevec.model.config import OF_ARCHITECTURE, Experts, ModelConfig, Shape
 from scalevec.model.scale_vectors import FoldingError
 from scalevec.model.strategies import PRESETS
 from scalevec.model.training.export.hugging_face import exported, write_hugging_face
@@ -31,9 +31,19 @@ CASES = {name: ModelConfig(SHAPE, 23, strategy) for name, strategy in PRESETS.it
     "tied": ModelConfig(SHAPE, 23, PRESETS["baseline"], tied_embeddings=True),
     "gemma": ModelConfig(SHAPE, 23, PRESETS["unified"], "gemma"),
     "gemma-none": ModelConfig(SHAPE, 23, PRESETS["none"], "gemma"),
+    "gemma as it is": ModelConfig(
+        SHAPE, 23, PRESETS["baseline"], "gemma", tied_embeddings=True, **OF_ARCHITECTURE["gemma"]
+    ),
+    "llama with all of gemma but norms": ModelConfig(SHAPE, 23, PRESETS["or"], **OF_ARCHITECTURE["gemma"]),
+    "the same, tied": ModelConfig(SHAPE, 23, PRESETS["hg"], tied_embeddings=True, **OF_ARCHITECTURE["gemma"]),
     "mixture": ModelConfig(SHAPE, 23, PRESETS["unified"], experts=MIXTURE),
     "mixture-own": ModelConfig(
-        SHAPE, 23, replace(PRESETS["unified"], experts="own"), "gemma", experts=MIXTURE
+        SHAPE,
+        23,
+        replace(PRESETS["unified"], experts="own"),
+        "gemma",
+        experts=MIXTURE,
+        **OF_ARCHITECTURE["gemma"],
     ),
     "switch": ModelConfig(
         replace(SHAPE, feed_forward=8), 23, experts=Experts(n_experts=4, top_k=1, feed_forward=8)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from scalevec.model.config import BALANCINGS, Experts, RunOptions, Trial
+from scalevec.model.config import BALANCINGS, PER, Experts, RunOptions, Trial
 from scalevec.model.training.checkpoints.state import load_newest
 from scalevec.model.training.loop import TrainingRun, train
 from scalevec.model.training.recorder import TrainingInterruptedError
@@ -67,8 +67,9 @@ def test_balancing_spreads_the_load(trial, corpus, tmp_path):
     assert shares["bias"] < shares["none"]
 
 
-def test_micro_batches_change_only_the_order_of_sums(trial, corpus, tmp_path):
-    trial = with_experts(trial, replace(FOUR, balancing="loss"))
+@pytest.mark.parametrize("per", PER)
+def test_micro_batches_change_only_the_order_of_sums(per, trial, corpus, tmp_path):
+    trial = with_experts(trial, replace(FOUR, per=per, loss_coefficient=1.0))
     whole, parts = MemoryRecorder(), MemoryRecorder()
     train(trial, corpus, RunOptions(), whole, tmp_path / "whole")
     train(trial, corpus, RunOptions(micro_batch=1), parts, tmp_path / "parts")
@@ -96,10 +97,10 @@ def test_the_result_counts_what_a_token_passes_and_all(trial, corpus, tmp_path):
     assert result["flops"] == 6 * result["n_params"] * trial.tokens
 
 
-@pytest.mark.parametrize("balancing", ["loss", "bias"])
-def test_recomputed_blocks_change_no_bit_of_a_mixture(balancing, trial, corpus, tmp_path):
+@pytest.mark.parametrize("changes", [{"per": "batch"}, {"balancing": "bias"}], ids=str)
+def test_recomputed_blocks_change_no_bit_of_a_mixture(changes, trial, corpus, tmp_path):
     """The load of the experts is counted once."""
-    mixture = with_experts(trial, replace(FOUR, balancing=balancing))
+    mixture = with_experts(trial, replace(FOUR, **changes))
     losses = []
     for recompute in ("none", "block"):
         recorder = MemoryRecorder()

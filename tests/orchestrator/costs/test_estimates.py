@@ -19,7 +19,7 @@ from scalevec.model.config import (
 )
 from scalevec.model.training.optimizers import build_optimizer, set_learning_rate
 from scalevec.model.transformer import Transformer, initialise
-from scalevec.orchestrator.costs.estimates import FLOAT_BYTES, Cost, checkpoint_bytes
+from scalevec.orchestrator.costs.estimates import FLOAT_BYTES, Cost, checkpoint_bytes, training_s
 from scalevec.orchestrator.costs.estimates import cost as cost_of
 
 SHAPE = Shape(width=64, layers=4, heads=4, kv_heads=4, feed_forward=176)
@@ -112,3 +112,11 @@ def test_the_evaluation_at_the_end_costs_the_forward_pass_of_its_tokens() -> Non
     alone, evaluated = cost(DENSE), cost(DENSE, evaluated=3 * DENSE.tokens)
     assert evaluated.flops == 2 * alone.flops
     assert evaluated.seconds > alone.seconds
+
+
+def test_balance_over_batches_that_are_cut_costs_a_forward_pass() -> None:
+    trial = mixture(Experts(8, 2, 88, per="batch"))
+    by_sequence = mixture(Experts(8, 2, 88))
+    for options, further in (({}, 0), ({"micro_batch": 2}, 1 / 3), ({"processes": 2}, 1 / 3)):
+        once, counted = (training_s(each, RunOptions(**options)) for each in (by_sequence, trial))
+        assert counted == pytest.approx((1 + further) * once)

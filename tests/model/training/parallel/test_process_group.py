@@ -49,8 +49,8 @@ def test_a_world_that_was_stopped_ends_with_the_bits_of_one_that_was_not(corpus,
     assert resumed["parameters"] == undisturbed["parameters"]
 
 
-def test_micro_batches_are_of_each_rank(corpus, tmp_path):
-    trial = small_trial(corpus, experts="loss")
+def test_micro_batches_are_of_each_rank_and_balance_is_of_the_whole_batch(corpus, tmp_path):
+    trial = small_trial(corpus, experts="batch")
     alone = trained(trial, corpus, tmp_path / "alone")
     leader, _ = together(2, trial, corpus, tmp_path / "together", micro_batch=1)
     assert losses(leader) == pytest.approx(losses(alone), rel=1e-10)

@@ -7,7 +7,7 @@ import pytest
 from parallel_worlds import losses, small_trial, together, trained
 from scalevec.model.strategies import PRESETS
 
-KINDS = [("adamw", None), ("adamw", "loss"), ("muon", "bias"), ("sgd", None)]
+KINDS = [("adamw", None), ("adamw", "batch"), ("muon", "bias"), ("sgd", None)]
 
 
 @pytest.mark.parametrize(("optimizer", "experts"), KINDS)
