@@ -24,7 +24,7 @@ from scalevec.analysis.data.tidy import FloatArray, simulation_warnings, unit_wa
 from scalevec.analysis.fits.law_tests import lack_of_fit
 from scalevec.analysis.formatting import degrees, equal_optima_warning, few, is_loss, plural
 from scalevec.analysis.statistics import paired as inference
-from scalevec.analysis.statistics.noise import are_copies, floor_profile
+from scalevec.analysis.statistics.noise import copied_seeds, floor_profile
 
 MEMBERS_REMEDY = "`scalevec run` writes it into members.json"
 
@@ -145,11 +145,9 @@ def _carried(pairs: Pairs) -> list[str]:
 
 def _copies(evidence: Evidence, pairs: Pairs) -> list[str]:
     """The sides whose repeated seeds are one result written twice."""
-    return [
-        f"{name}: its repeated seeds are exact copies, which carry no noise and count as one seed"
-        for name, losses in _by_side(evidence, pairs, "loss").items()
-        if len(losses) and are_copies(losses, pairs.cells)
-    ]
+    sides = _by_side(evidence, pairs, "loss")
+    text = copied_seeds({name: list(zip(pairs.cells, side, strict=True)) for name, side in sides.items()})
+    return [text] if text else []
 
 
 def of_misfit(evidence: Evidence, pairs: Pairs, law: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Seed noise, pooled within cells of equal N and tokens, and whether points can tell an irreducible loss."""
 
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,6 +72,24 @@ def are_copies(values: FloatArray, cells: FloatArray) -> bool:
     """Whether ``values`` [points] repeat within ``cells`` [points] and never differ there."""
     noise = pooled_noise(values, cells)
     return noise.df > 0 and noise.sd <= NO_NOISE * float(np.max(np.abs(values)))
+
+
+def copied_seeds(losses: Mapping[str, Sequence[tuple[Hashable, float]]]) -> str | None:
+    """Return what is said of the arms whose seeds have no effect, None where there is no such arm.
+
+    Args:
+        losses: By arm, the cell and the loss (nats/token) of each of its trials.
+    """
+    names = []
+    for arm, trials in losses.items():
+        numbers = {cell: number for number, cell in enumerate(dict.fromkeys(cell for cell, _ in trials))}
+        cells = np.array([numbers[cell] for cell, _ in trials])
+        if trials and are_copies(np.array([loss for _, loss in trials]), cells):
+            names.append(arm)
+    text = (
+        "the seed has no effect: repeated seeds are exact copies, which carry no noise and count as one seed"
+    )
+    return f"{', '.join(names)}: {text}" if names else None
 
 
 def within_cells(logs: FloatArray, cells: FloatArray) -> tuple[FloatArray, int]:

@@ -15,6 +15,7 @@ from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import RUNS, AnySweep, AsJson, Runs
 from scalevec.orchestrator.cli.output import Result, versioned
 from scalevec.orchestrator.commands.look.queued import Queues, jobs_of, queue_lines
+from scalevec.orchestrator.commands.look.seeds import seeds_without_effect
 from scalevec.orchestrator.commands.look.time_left import SAMPLE, against_plan, sample_of, seconds_left
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.progress import counted, duration, printable
@@ -129,6 +130,7 @@ def _status(
         "states": dict(counts),
         "running": running,
         **_time(members, states, running, runs_dir),
+        "seeds_without_effect": seeds_without_effect(members, states, runs_dir),
         "problems": {name: problem for name, problem in problems.items() if name in members},
         "owned": is_owned(runs_dir, sweep, observer),
     }
@@ -195,6 +197,7 @@ def _status_text(status: Record) -> str:
         f"{_stage_text(status)}"
     ]
     lines += _plan_lines(status["plan"])
+    lines += [f"  warning: {status['seeds_without_effect']}"] if status["seeds_without_effect"] else []
     jobs = status["queue"]["jobs"]
     running = {trial["trial_id"] for trial in status["running"]}
     lines += queue_lines(status["queue"], [name for name in jobs if name not in running])
