@@ -59,8 +59,8 @@ def test_seeds_that_are_copies_carry_no_verdict(sweep, seeds: int):
     middle = comparison.compute_multipliers[0]
     assert middle.interval is None
     assert "seeds are exact copies" in middle.note
-    [said] = [warning for warning in comparison.warnings if "exact copies" in warning]
-    assert said.startswith("baseline, unified: the seed has no effect")
+    [caution] = [warning for warning in comparison.warnings if "exact copies" in warning]
+    assert caution.startswith("baseline, unified: the seed has no effect")
 
 
 @pytest.mark.parametrize("cells", [np.repeat(range(4), 3), np.arange(12)])

@@ -70,7 +70,8 @@ def test_the_verdict_comes_first_with_what_would_change_it(tmp_path, sweep):
 def test_seeds_without_effect_are_said_once(tmp_path, sweep):
     once = sweep(seeds=(0,))
     table = pd.concat([once, once.assign(seed=1)])
-    assert page(tmp_path / "r.html", table, bootstrap=0).text.count("baseline, unified: the seed has no effect") == 1
+    text = page(tmp_path / "r.html", table, bootstrap=0).text
+    assert text.count("baseline, unified: the seed has no effect") == 1
 
 
 def test_a_report_opens_offline(tmp_path, sweep, choice):

@@ -81,8 +81,8 @@ def test_seeds_of_a_trainer_that_change_nothing_are_said_once(runs_dir, losses, 
         directory.append_event("completed")
     text = "baseline, none: the seed has no effect"
     assert looking.status(None, runs_dir).text.count(text) == is_said
-    [found] = status(runs_dir)
-    assert bool(found["seeds_without_effect"]) is is_said
+    [record] = status(runs_dir)
+    assert bool(record["seeds_without_effect"]) is is_said
 
 
 def test_a_trial_that_cannot_be_read_is_counted_as_such_with_its_reason(runs_dir):
