@@ -32,7 +32,7 @@ COLUMNS: dict[str, str] = {
     **dict.fromkeys(("vector_branches", "vector_placement", "vector_reparameterization"), "str"),
     "vector_decay": "str",
     "matrix_decay": "float64",
-    "peak_memory_bytes": "Int64",
+    **dict.fromkeys(("peak_memory_bytes", "allocated_bytes"), "Int64"),
     **dict.fromkeys(ENVIRONMENT_COLUMNS, "str"),
 }
 OWN_FIELD = "field_"

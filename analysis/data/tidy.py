@@ -36,6 +36,7 @@ NUMBERS = (
     "planned_s",
     "steps",
     "peak_memory_bytes",
+    "allocated_bytes",
     "matrix_decay",
     "epochs",
     "identity_version",

@@ -31,24 +31,28 @@ class Measure:
     text: Callable[[float], str]
 
 
+def _mebibytes(size: float) -> str:
+    return f"{size / 2**20:.4g} MiB"
+
+
 MEASURES = (
     Measure(
         "step time", ("wall_s", "steps"), lambda t: t["wall_s"] / t["steps"], lambda s: f"{s * 1e3:.3g} ms"
     ),
     Measure("tokens/s", ("tokens_per_s",), lambda t: t["tokens_per_s"], count),
-    Measure(
-        "peak memory",
-        ("peak_memory_bytes",),
-        lambda t: t["peak_memory_bytes"],
-        lambda b: f"{b / 2**20:.4g} MiB",
-    ),
+    Measure("allocated memory", ("allocated_bytes",), lambda t: t["allocated_bytes"], _mebibytes),
+    Measure("peak memory", ("peak_memory_bytes",), lambda t: t["peak_memory_bytes"], _mebibytes),
 )
+RESIDENT = MEASURES[-1]
+"""On the CPU it holds the interpreter and its libraries: for sources that tell nothing better."""
 COUNTS = ("n_params_total", "n_params_scale_vectors")
 
 
 def build(trials: ComparedTrials) -> Table:
     """A row for each cell and arm. Raises :class:`DataError` for a source with neither time nor memory."""
     measures = [m for m in MEASURES if all(trials.has(name) for name in m.columns)]
+    if trials.has("allocated_bytes"):
+        measures = [m for m in measures if m is not RESIDENT]
     counts = all(trials.has(name) for name in COUNTS)
     if not measures:
         wanted = "; or ".join(" and ".join(m.columns) for m in MEASURES)
@@ -68,7 +72,8 @@ def build(trials: ComparedTrials) -> Table:
         notes=(
             f"Row of {trials.reference}: the median of its n trials. Other rows: the median of the ratios "
             f"to {trials.reference} over n pairs of trials (same device and micro-batch) and, in brackets, "
-            "the least and the largest. Parameters are counts; share: scale vectors among all parameters.",
+            "the least and the largest. Allocated memory: the most bytes of tensors in a training step. "
+            "Parameters are counts; share: scale vectors among all parameters.",
             SHARED_MACHINE,
             *_absent(measures, counts),
             *_left_out(trials),
@@ -152,7 +157,8 @@ def _first(rows: pd.DataFrame, name: str) -> int:
 
 
 def _absent(measures: list[Measure], counts: bool) -> list[str]:
-    absent = [m.name for m in MEASURES if m not in measures] + ([] if counts else ["parameters"])
+    absent = [m.name for m in MEASURES if m not in (*measures, RESIDENT)]
+    absent += [] if counts else ["parameters"]
     return [f"Not recorded in this source: {', '.join(absent)}."] if absent else []
 
 

@@ -6,14 +6,14 @@ the order of the data is a function of stream and step, the learning rate one of
 """
 
 import math
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from scalevec.model import accounting
 from scalevec.model.config import RunOptions, Trial, require_whole_parts
@@ -27,6 +27,7 @@ from scalevec.model.training.corpora.prepare import Corpus
 from scalevec.model.training.evaluation import Evaluation, evaluate
 from scalevec.model.training.measures.measure import MeasuredRun
 from scalevec.model.training.measures.measurements import Measurements
+from scalevec.model.training.measures.run_memory import AllocatedMemory, peak_memory_bytes
 from scalevec.model.training.optimizers import build_optimizer, set_learning_rate
 from scalevec.model.training.parallel.world import ALONE, World
 from scalevec.model.training.progress import RunProgress, has_diverged
@@ -77,6 +78,7 @@ class TrainingRun:
         self.measurements = Measurements(options, MeasuredRun(trial, self.model, self.optimizer, tokens))
         self.progress = RunProgress()
         self.writer = world.writer(checkpoints)
+        self.allocated = AllocatedMemory(self.device)
 
     def run(self) -> dict[str, Any]:
         """Train to the end and evaluate; returns the result as plain values.
@@ -91,7 +93,8 @@ class TrainingRun:
         last_checkpoint = started = time.monotonic()
         wall_before, measured_before = self.progress.wall_s, self.measurements.seconds
         while self.progress.step < self.trial.steps:
-            row = self._step(self.progress.step)
+            with self.allocated.watched(self._held()):
+                row = self._step(self.progress.step)
             self.progress.step += 1
             # Measurements do not train: their time is left out of wall_s.
             measured = self.measurements.seconds - measured_before
@@ -248,6 +251,12 @@ class TrainingRun:
         if self.world.agreed(False, wanted and missing)[1]:
             self._save()
 
+    def _held(self) -> Iterator[Tensor]:
+        """What is held between two steps."""
+        yield from (*self.parameters, *self.model.buffers())
+        yield from (parameter.grad for parameter in self.parameters if parameter.grad is not None)
+        yield from (t for t in tree_leaves(dict(self.optimizer.state)) if isinstance(t, Tensor))
+
     def _evaluate(self, split: str) -> Evaluation:
         """The losses over the first ``evaluation_tokens`` targets of ``split``."""
         most = self.trial.evaluation_tokens
@@ -276,7 +285,8 @@ class TrainingRun:
             "wall_s": progress.wall_s,
             "tokens_per_s": tokens / progress.wall_s if progress.wall_s > 0 else None,
             "timing": timing_of(trial, progress, self.recorder.recorded(), self.device, self.world.size),
-            "peak_memory_bytes": _peak_memory_bytes(self.device),
+            "peak_memory_bytes": peak_memory_bytes(self.device),
+            "allocated_bytes": self.allocated.bytes,
             "device": str(self.device),
             "micro_batch": self.options.micro_batch,
             "recompute": self.options.recompute,
@@ -325,20 +335,3 @@ def train(
         OSError: A checkpoint cannot be written.
     """
     return TrainingRun(trial, corpus, options, recorder, checkpoints, trunk, world).run()
-
-
-def _peak_memory_bytes(device: torch.device) -> int | None:
-    """Return the most bytes held so far: allocated on a CUDA device, resident in this process elsewhere.
-
-    The resident figure holds the interpreter and its libraries (some 300 MB) and every earlier run of the
-    process. None where the system does not tell.
-    """
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device))
-    try:
-        import resource
-    except ImportError:  # not a POSIX system
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # getrusage gives bytes on macOS and KiB on Linux.
-    return peak if sys.platform == "darwin" else peak * 1024

@@ -17,14 +17,14 @@ from scalevec.results.index.url import (
     store_errors,
 )
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 BUSY_TIMEOUT_S = 60
 CONNECT_TIMEOUT_S = 10
 WRITERS_LOCK = 0x5CA1E7EC
 """The advisory lock of PostgreSQL that each writing transaction holds."""
 INTEGER_COLUMNS = (
     *("n_params", "n_params_embedding", "n_params_scale_vectors", "n_params_total", "n_tokens"),
-    *("steps", "micro_batch", "world_size", "resumes", "peak_memory_bytes"),
+    *("steps", "micro_batch", "world_size", "resumes", "peak_memory_bytes", "allocated_bytes"),
 )
 # FLOPs are floats: 6 N D outgrows 64 bits at a billion parameters.
 FLOAT_COLUMNS = (

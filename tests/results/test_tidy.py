@@ -64,6 +64,7 @@ CONTRACT = [
     "vector_decay",
     "matrix_decay",
     "peak_memory_bytes",
+    "allocated_bytes",
     "cpu_model",
     "cpu_capability",
     "threads",

@@ -30,7 +30,7 @@ PROMISED = 0.1
 
 @pytest.fixture
 def held(trial: Trial, corpus: Corpus, tmp_path: Path) -> Any:
-    """(measured, planned) bytes of the arrays of two steps and the evaluation of a trial on the CPU."""
+    """(measured, planned, told by the result) bytes of two steps and the evaluation of a trial on the CPU."""
 
     def of(optimizer: str = "adamw", precision: str = "float32", options: Any = None, **model: Any) -> Any:
         options = options or RunOptions()
@@ -44,17 +44,21 @@ def held(trial: Trial, corpus: Corpus, tmp_path: Path) -> Any:
             evaluation_tokens=64 * trial.sequence_length,
             precision=precision,
         )
-        measured = allocations(lambda: train(changed, corpus, options, MemoryRecorder(), tmp_path))
+        results = []
+        measured = allocations(
+            lambda: results.append(train(changed, corpus, options, MemoryRecorder(), tmp_path))
+        )
         memory = memory_of(changed, options)
-        return measured.peak, memory.arrays - memory.copy
+        return measured.peak, memory.arrays - memory.copy, results[0]["allocated_bytes"]
 
     return of
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_under_every_optimizer(optimizer: str, held: Any) -> None:
-    measured, planned = held(optimizer)
+    measured, planned, told = held(optimizer)
     assert planned == pytest.approx(measured, rel=PROMISED)
+    assert told == pytest.approx(measured, rel=PROMISED)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -62,31 +66,32 @@ def test_under_every_optimizer(optimizer: str, held: Any) -> None:
 @pytest.mark.parametrize("preset", ["baseline", "unified"])
 def test_of_architectures_and_strategies(preset: str, architecture: str, precision: str, held: Any) -> None:
     model = {"scale_vectors": PRESETS[preset], "architecture": architecture}
-    measured, planned = held(precision=precision, **model)
+    measured, planned, told = held(precision=precision, **model)
     assert planned == pytest.approx(measured, rel=PROMISED)
+    assert told == pytest.approx(measured, rel=PROMISED)
 
 
 @pytest.mark.parametrize("micro_batch", [4, 8])
 def test_in_micro_batches(micro_batch: int, held: Any) -> None:
-    measured, planned = held(options=RunOptions(micro_batch=micro_batch))
+    measured, planned, _ = held(options=RunOptions(micro_batch=micro_batch))
     assert planned == pytest.approx(measured, rel=PROMISED)
 
 
 @pytest.mark.parametrize("micro_batch", [0, 4])
 def test_with_recomputed_blocks(micro_batch: int, held: Any) -> None:
-    measured, planned = held(options=RunOptions(micro_batch=micro_batch, recompute="block"))
+    measured, planned, _ = held(options=RunOptions(micro_batch=micro_batch, recompute="block"))
     assert planned == pytest.approx(measured, rel=PROMISED)
     assert planned < 0.8 * held(options=RunOptions(micro_batch=micro_batch))[1]
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_of_a_mixture(optimizer: str, held: Any) -> None:
-    measured, planned = held(optimizer, experts=Experts(4, 2, 128))
+    measured, planned, _ = held(optimizer, experts=Experts(4, 2, 128))
     assert planned == pytest.approx(measured, rel=PROMISED)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("measure", ["preconditioner", "sharpness"])
 def test_with_measurements_the_plan_is_a_rough_figure(measure: str, held: Any) -> None:
-    measured, planned = held(options=RunOptions(measure=(measure,), measure_steps=2, micro_batch=8))
+    measured, planned, _ = held(options=RunOptions(measure=(measure,), measure_steps=2, micro_batch=8))
     assert measured == pytest.approx(planned, rel=0.4)
