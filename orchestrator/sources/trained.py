@@ -5,7 +5,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.trust import Trust
 from scalevec.results.run_directory import RunDirectory
+from scalevec.results.sweep_folder import SweepFolder
 from scalevec.sweeps.trainers.foreign_trial import is_foreign
 
 if TYPE_CHECKING:
@@ -25,11 +27,15 @@ class TrainedTrial(RunDirectory):
 
         return trial_from_fields(self.trial()["semantic"])
 
-    def model(self) -> "Transformer":
+    def model(self, *, trust: bool = False) -> "Transformer":
         """Return the trained decoder, on the CPU; it maps tokens [batch, length] to logits.
 
+        Args:
+            trust: run the plugin that computes its scale vectors, if one does, without asking.
+
         Raises:
-            InvalidInputError: the trial is not completed, or its weights were not kept.
+            InvalidInputError: the trial is not completed, its weights were not kept, or a plugin that it
+                needs is not there as it was or not trusted.
         """
         import torch
 
@@ -37,6 +43,7 @@ class TrainedTrial(RunDirectory):
         from scalevec.model.training.checkpoints.joint_state import whole
         from scalevec.model.training.checkpoints.state import pack, read_checkpoint
         from scalevec.model.transformer import Transformer, initialise
+        from scalevec.orchestrator.sources.plugin_of_model import load_plugin
 
         self._require_completed()
         if is_foreign(self.trial()["semantic"]):
@@ -46,11 +53,13 @@ class TrainedTrial(RunDirectory):
             )
         paths = newest_first(self.checkpoints_path)
         if not paths:
-            sweep = self.path.parents[2] / "sweeps" / self._sweep / "sweep.yaml"
             raise InvalidInputError(
                 f"trial {self.trial_id[:12]}: its weights were not kept; to have them, write keep: weights "
-                f"in {sweep}, then: rm -r {shlex.quote(str(self.path))} && {self._line('run', self._sweep)}"
+                f"in {self._sweep_folder.sweep_path}, then: rm -r {shlex.quote(str(self.path))} && "
+                f"{self._line('run', self._sweep)}"
             )
+        if plugin := self.specification.model.scale_vectors.plugin:
+            load_plugin(plugin, self._sweep_folder, Trust(trust))
         model = Transformer(self.specification.model)
         initialise(model, 0)
         kept = read_checkpoint(paths[0]).tensors
@@ -87,6 +96,10 @@ class TrainedTrial(RunDirectory):
     def _sweep(self) -> str:
         """The sweep that the trial first ran for."""
         return str(self.trial()["descriptive"].get("first_sweep", "SWEEP"))
+
+    @property
+    def _sweep_folder(self) -> SweepFolder:
+        return SweepFolder.of(self.path.parents[2], self._sweep)
 
     def _line(self, verb: str, name: str) -> str:
         return shlex.join(["scalevec", verb, name, "--runs", str(self.path.parents[2])])

@@ -27,13 +27,13 @@ def load_plugins(trial: Trial) -> None:
             )
         try:
             register(sent[needed])
-            require_importable(sent[needed])
+            require_importable(sent[needed], sent_folder())
         except PluginError as error:
             raise DefiniteError(str(error)) from error
 
 
-def require_importable(plugin: Plugin) -> None:
-    """Import ``plugin`` from the snapshot. Raises ``PluginError`` for whatever it raises."""
+def require_importable(plugin: Plugin, folder: Path | None) -> None:
+    """Import ``plugin``, which has to come from ``folder``. Raises ``PluginError`` for whatever it raises."""
     try:
         module = importlib.import_module(plugin.module)
     except BaseException as error:
@@ -43,7 +43,6 @@ def require_importable(plugin: Plugin) -> None:
         where = f"{Path(last.filename).name}, line {last.lineno}"
         text = f"cannot be imported: {type(error).__name__}: {error} ({where})"
         raise PluginError(f"{plugin.module}: {text}") from error
-    folder = sent_folder()
     if folder is None or not Path(str(module.__file__)).resolve().is_relative_to(folder):
         raise PluginError(f"{plugin.module}: comes from {module.__file__}, not from what was sent")
 
@@ -53,7 +52,7 @@ def problems_here() -> list[str]:
     problems = []
     for plugin in sent_plugins():
         try:
-            require_importable(plugin)
+            require_importable(plugin, sent_folder())
         except PluginError as error:
             problems.append(str(error))
     return problems

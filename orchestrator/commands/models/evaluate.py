@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from scalevec.orchestrator.cli.options import RUNS, Runs
+from scalevec.orchestrator.cli.options import RUNS, Runs, Trusted
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.models.export import TrialName
 from scalevec.orchestrator.errors import InvalidInputError
@@ -18,6 +18,7 @@ def evaluate(
     trial: TrialName,
     corpus: Annotated[list[Path], typer.Option(metavar="FILE", help="A text file; may be given again.")],
     runs_dir: Runs = RUNS,
+    trust: Trusted = False,
 ) -> Result:
     """Measure the loss of the model of a trial on text files.
 
@@ -31,7 +32,7 @@ def evaluate(
     from scalevec.orchestrator.sources.runs import Runs as RunsFolder
 
     directory = RunsFolder(runs_dir).trial(trial)
-    model, tokenizer = directory.model(), directory.tokenizer()
+    model, tokenizer = directory.model(trust=trust), directory.tokenizer()
     texts = [_text(path) for path in corpus]
     ids = [number for text in texts for number in (*tokenizer.encode(text), tokenizer.separator)]
     if len(ids) < 2:
@@ -40,7 +41,6 @@ def evaluate(
         )
     length = directory.specification.sequence_length
     result = losses_of(model, np.asarray(ids, np.uint32), length, max(1, BATCH_TOKENS // length), note)
-    n_bytes = sum(len(text.encode()) for text in texts)
     n_tokens, n_bytes = len(ids) - 1, sum(len(text.encode()) for text in texts)
     bits = result.loss * n_tokens / n_bytes / math.log(2)
     record = {"trial_id": directory.trial_id, "loss": result.loss, "tokens": n_tokens, "bytes": n_bytes}

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from scalevec.orchestrator.cli import completion
-from scalevec.orchestrator.cli.options import RUNS, Runs
+from scalevec.orchestrator.cli.options import RUNS, Runs, Trusted
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import note
 
 if TYPE_CHECKING:
+    from scalevec.model.transformer import Transformer
     from scalevec.orchestrator.sources.trained import TrainedTrial
 
 TrialName = Annotated[
@@ -29,6 +30,7 @@ def export(
     trial: TrialName,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="A new folder.")],
     runs_dir: Runs = RUNS,
+    trust: Trusted = False,
     form: Annotated[
         Literal["hf", "safetensors"],
         typer.Option("--format", help="hf: for the transformers library; safetensors: as it was trained."),
@@ -45,30 +47,33 @@ def export(
     directory = RunsFolder(runs_dir).trial(trial)
     if output.exists():
         raise InvalidInputError(f"{output}: is there already; name a new folder")
+    model = directory.model(trust=trust)
     write = _write_hugging_face if form == "hf" else _write_plain
     with complete_directory(output) as partial:
-        facts = write(directory, partial)
+        facts = write(directory, model, partial)
         (partial / "README.md").write_text(_card(directory, facts))
     record = {"trial_id": directory.trial_id, "folder": str(output), **facts}
     return Result(record, f"{output}: {facts['class']}, {_loading(facts)}")
 
 
-def _write_hugging_face(directory: "TrainedTrial", folder: Path) -> dict[str, Any]:
+def _write_hugging_face(directory: "TrainedTrial", model: "Transformer", folder: Path) -> dict[str, Any]:
     from scalevec.model.training.export.hugging_face import exported, write_hugging_face
 
-    model = exported(directory.model(), directory.specification.sequence_length)
+    decoder = exported(model, directory.specification.sequence_length)
     separator = _write_tokenizer(directory, folder)
-    write_hugging_face(folder, model, {"eos_token_id": separator, "bos_token_id": None, "pad_token_id": None})
-    return {"format": "hf", "class": model.config["architectures"][0], "has_code": not model.is_llama}
+    write_hugging_face(
+        folder, decoder, {"eos_token_id": separator, "bos_token_id": None, "pad_token_id": None}
+    )
+    return {"format": "hf", "class": decoder.config["architectures"][0], "has_code": not decoder.is_llama}
 
 
-def _write_plain(directory: "TrainedTrial", folder: Path) -> dict[str, Any]:
+def _write_plain(directory: "TrainedTrial", model: "Transformer", folder: Path) -> dict[str, Any]:
     from safetensors.torch import save_file
 
     from scalevec.model.fields import to_dict
     from scalevec.model.training.checkpoints.state import pack
 
-    tensors = {name.removeprefix("model."): tensor for name, tensor in pack(directory.model(), None).items()}
+    tensors = {name.removeprefix("model."): tensor for name, tensor in pack(model, None).items()}
     save_file(
         {name: tensor.detach().contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors"
     )

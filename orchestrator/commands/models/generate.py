@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from scalevec.orchestrator.cli.options import RUNS, Runs
+from scalevec.orchestrator.cli.options import RUNS, Runs, Trusted
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.models.export import TrialName
 from scalevec.orchestrator.errors import InvalidInputError
@@ -14,6 +14,7 @@ def generate(
     trial: TrialName,
     prompt: Annotated[str, typer.Option(metavar="TEXT", help="What it goes on from.")],
     runs_dir: Runs = RUNS,
+    trust: Trusted = False,
     tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens to write.")] = 100,
     temperature: Annotated[float, typer.Option(min=0.0, help="0: the likeliest token each time.")] = 0.0,
     seed: Annotated[int, typer.Option(metavar="SEED", help="Of the draws.")] = 0,
@@ -23,7 +24,7 @@ def generate(
     from scalevec.orchestrator.sources.runs import Runs as RunsFolder
 
     directory = RunsFolder(runs_dir).trial(trial)
-    model, tokenizer = directory.model(), directory.tokenizer()
+    model, tokenizer = directory.model(trust=trust), directory.tokenizer()
     ids = tokenizer.encode(prompt)
     if not ids:
         raise InvalidInputError("--prompt is empty; one character or more is needed")
