@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from scalevec.model import functional
-from scalevec.model.functional import head_loss, rms_norm, rotary_table, rotate, swiglu
+from scalevec.model.functional import geglu, head_loss, rms_norm, rotary_table, rotate, swiglu
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -107,6 +107,12 @@ def test_the_head_loss_refuses_an_unknown_reduction():
 def test_swiglu_gates_up_with_silu():
     gate, up = drawn(4, 3), drawn(4, 3, seed=1)
     torch.testing.assert_close(swiglu(gate, up), gate * torch.sigmoid(gate) * up)
+
+
+def test_geglu_gates_up_with_the_tanh_formula_of_gelu():
+    gate, up = drawn(4, 3), drawn(4, 3, seed=1)
+    inside = math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3)
+    torch.testing.assert_close(geglu(gate, up), gate * (1 + inside.tanh()) / 2 * up)
 
 
 def test_rotation_leaves_the_first_position_and_every_length_as_they_were():

@@ -8,6 +8,7 @@ import pytest
 
 from allocations import allocations
 from scalevec.model.config import (
+    OF_ARCHITECTURE,
     OPTIMIZERS,
     Experts,
     ModelConfig,
@@ -62,10 +63,11 @@ def test_under_every_optimizer(optimizer: str, held: Any) -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("architecture", ["llama", "gemma"])
+@pytest.mark.parametrize("architecture", OF_ARCHITECTURE)
 @pytest.mark.parametrize("preset", ["baseline", "unified"])
 def test_of_architectures_and_strategies(preset: str, architecture: str, precision: str, held: Any) -> None:
-    model = {"scale_vectors": PRESETS[preset], "architecture": architecture}
+    fields = OF_ARCHITECTURE[architecture]
+    model = {"scale_vectors": PRESETS[preset], "architecture": architecture, **fields}
     measured, planned, told = held(precision=precision, **model)
     assert planned == pytest.approx(measured, rel=PROMISED)
     assert told == pytest.approx(measured, rel=PROMISED)
@@ -86,7 +88,8 @@ def test_with_recomputed_blocks(micro_batch: int, held: Any) -> None:
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_of_a_mixture(optimizer: str, held: Any) -> None:
-    measured, planned, _ = held(optimizer, experts=Experts(4, 2, 128))
+    experts = Experts(4, 2, 128, over="mean", per="batch")
+    measured, planned, _ = held(optimizer, experts=experts)
     assert planned == pytest.approx(measured, rel=PROMISED)
 
 

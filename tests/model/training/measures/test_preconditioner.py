@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from scalevec.model.config import Experts, Shape
+from scalevec.model.config import NORM_GAINS, OF_ARCHITECTURE, Experts, Shape
 from scalevec.model.strategies import ALL_MAPS, PRESETS, ScaleVectorStrategy
 from scalevec.model.training.measures.effective import EffectiveMatrix, effective_matrices
 from scalevec.model.training.measures.preconditioner import (
@@ -72,9 +72,10 @@ def test_small_steps_of_gradient_descent_move_as_predicted(name, build, tokens):
         torch.testing.assert_close(moved, -predicted, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["baseline", "dp", "unified"])
-def test_maps_before_a_norm_of_the_architecture_move_as_predicted(name, build, tokens):
-    model = with_gradients(build(STRATEGIES[name], drawn=True, architecture="gemma"), tokens)
+@pytest.mark.parametrize("fields", [{}, OF_ARCHITECTURE["gemma"]], ids=["norms", "as it is"])
+@pytest.mark.parametrize("name", ["baseline", "dp", "or-normalized", "unified"])
+def test_maps_before_a_norm_of_the_architecture_move_as_predicted(name, fields, build, tokens):
+    model = with_gradients(build(STRATEGIES[name], drawn=True, architecture="gemma", **fields), tokens)
     before = predictions(model)
     assert any(matrix.has_output_vector for matrix, _, _ in before) == (name == "dp")
     step(model, 1e-7)
@@ -212,14 +213,15 @@ def test_the_flow_of_or_and_er_is_the_one_of_the_formulas(build):
         torch.testing.assert_close(flow(vector, x), P @ x, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("norm_gain", NORM_GAINS)
 @pytest.mark.parametrize(
     "name", ["baseline", "hg", "dp", "or", "er", "or-exponential", "unified", "faster-vectors"]
 )
-def test_what_the_flow_conserves_changes_in_the_second_order_only(name, build, tokens):
+def test_what_the_flow_conserves_changes_in_the_second_order_only(name, norm_gain, build, tokens):
     factor = STRATEGIES[name].learning_rate_factor
     changes = []
     for learning_rate in (1e-3, 1e-4):
-        model = with_gradients(build(STRATEGIES[name], drawn=True), tokens)
+        model = with_gradients(build(STRATEGIES[name], drawn=True, norm_gain=norm_gain), tokens)
         matrices = [matrix for matrix in effective_matrices(model) if matrix.input_vector is not None]
         before = [conserved(matrix, factor) for matrix in matrices]
         step(model, learning_rate)
