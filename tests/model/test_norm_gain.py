@@ -47,8 +47,8 @@ def test_the_vector_in_effect_and_its_gradients_are_the_same_under_both(reparame
     torch.testing.assert_close(by_distance(), stored(), rtol=1e-12, atol=0)
     for vector in (stored, by_distance):
         vector().square().sin().sum().backward()
-    for one, other in zip(stored.parameters(), by_distance.parameters(), strict=True):
-        torch.testing.assert_close(other.grad, one.grad, rtol=1e-12, atol=1e-14)
+    for of_gain, of_distance in zip(stored.parameters(), by_distance.parameters(), strict=True):
+        torch.testing.assert_close(of_distance.grad, of_gain.grad, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("reparameterization", REPARAMETERIZATIONS)
