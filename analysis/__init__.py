@@ -55,10 +55,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from scalevec.analysis.comparison.compare import Comparison as Comparison
     from scalevec.analysis.comparison.compare import compare as compare
-    from scalevec.analysis.comparison.power import NoiseFigure as NoiseFigure
-    from scalevec.analysis.comparison.power import PlannedRung as PlannedRung
-    from scalevec.analysis.comparison.power import detectable as detectable
-    from scalevec.analysis.comparison.power import pilot_noise as pilot_noise
     from scalevec.analysis.data.tidy import read_table as read_table
     from scalevec.analysis.data.where import select as select
     from scalevec.analysis.errors import DataError as DataError
@@ -68,6 +64,10 @@ if TYPE_CHECKING:
     from scalevec.analysis.fits.profile_curves import profiles as profiles
     from scalevec.analysis.laws import Law as Law
     from scalevec.analysis.options import AnalysisOptions as AnalysisOptions
+    from scalevec.analysis.power.detectable import PlannedRung as PlannedRung
+    from scalevec.analysis.power.detectable import detectable as detectable
+    from scalevec.analysis.power.noise_figure import NoiseFigure as NoiseFigure
+    from scalevec.analysis.power.noise_figure import pilot_noise as pilot_noise
     from scalevec.analysis.registry import FIGURES as FIGURES
     from scalevec.analysis.registry import LAWS as LAWS
     from scalevec.analysis.registry import TABLES as TABLES
@@ -81,7 +81,6 @@ if TYPE_CHECKING:
 
 _NAMES_BY_MODULE = {
     "comparison.compare": "Comparison compare",
-    "comparison.power": "NoiseFigure PlannedRung detectable pilot_noise",
     "data.tidy": "read_table",
     "data.where": "select",
     "errors": "DataError",
@@ -90,6 +89,8 @@ _NAMES_BY_MODULE = {
     "fits.profile_curves": "profiles",
     "laws": "Law",
     "options": "AnalysisOptions",
+    "power.detectable": "PlannedRung detectable",
+    "power.noise_figure": "NoiseFigure pilot_noise",
     "registry": "FIGURES LAWS TABLES",
     "report.html": "write_report",
     "report.text": "comparison_text fit_text",

@@ -1,9 +1,10 @@
 """The plan of a sweep: every trial with its cost, before anything is spent."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalevec.model.training.corpora.held_out import held_out
 from scalevec.orchestrator.costs.device_room import what_fits
 from scalevec.orchestrator.costs.trunk_savings import (
     DONE,
@@ -12,6 +13,7 @@ from scalevec.orchestrator.costs.trunk_savings import (
 )
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.sources.sources import states_of
+from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
 from scalevec.orchestrator.sweep.sweep_run import COMPARISON, TUNING, Member
 from scalevec.orchestrator.sweep.trial_costs import cost_of, epochs_of, size_columns
 from scalevec.orchestrator.tuning.carried_check import RATES as CHECKED_RATES
@@ -19,12 +21,14 @@ from scalevec.results.run_directory import trial_ids
 from scalevec.sweeps.trainers.any_trial import batches, learning_rate, ours
 
 if TYPE_CHECKING:
-    from scalevec.analysis import NoiseFigure
-    from scalevec.analysis.comparison.power import PowerAnalysis
+    from scalevec.analysis import NoiseFigure, PlannedRung
+    from scalevec.analysis.power.detectable import PowerAnalysis
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
     from scalevec.sweeps.trainers.any_trial import AnyTrial
 
 Row = dict[str, Any]
+ONE_SETTING = "one setting alone"
+"""What a plan calls the part of a design in one of its settings."""
 
 
 def planned(run: "SweepRun") -> list[Row]:
@@ -150,7 +154,7 @@ def noise_figure(sd: float | None, pilot: str | None, reference: str, runs_dir: 
         return analysis.pilot_noise(open_source(pilot, runs_dir).rows, reference)
     if sd is None or not 0 < sd < float("inf"):
         raise InvalidInputError(f"--noise is {sd}; allowed: a positive number of nats/token")
-    from scalevec.analysis.comparison.power import TYPICAL
+    from scalevec.analysis.power.noise_figure import TYPICAL
 
     return analysis.NoiseFigure(sd, TYPICAL.slope, "as given; the slope is typical")
 
@@ -158,7 +162,8 @@ def noise_figure(sd: float | None, pilot: str | None, reference: str, runs_dir: 
 def power(run: "SweepRun", trials: Sequence[Row], noise: "NoiseFigure | None" = None) -> "PowerAnalysis":
     """What difference the comparison can find, at ``noise`` or what ``analysis`` takes for typical.
 
-    Token budgets that share a trunk are not independent: of them the largest counts. Raises
+    Token budgets that share a trunk are not independent: of them the largest counts. The design is that of
+    the arm with the most pairs; of others with fewer, and of one setting, it says what they detect. Raises
     :class:`InvalidInputError` for a sweep of one arm, ``DataError`` for a design of which nothing can be
     said.
     """
@@ -167,11 +172,67 @@ def power(run: "SweepRun", trials: Sequence[Row], noise: "NoiseFigure | None" = 
             f"sweep {run.sweep.name} has one arm; there is nothing that its comparison could detect"
         )
     from scalevec import analysis
-    from scalevec.analysis.comparison.power import TYPICAL
+    from scalevec.analysis.power.noise_figure import TYPICAL
 
-    seeds: dict[tuple[str, int, int], set[int]] = {}
+    (_, rungs), *of_others = _designs(run, trials).items()
+    parts = {f"{arms}, in fewer cells": of_arms for arms, of_arms in of_others}
+    return analysis.detectable(
+        rungs,
+        noise or TYPICAL,
+        n_arms=len(run.sweep.arms) - 1,
+        test_tokens=_test_tokens(run, trials),
+        parts=_one_setting(rungs) | parts,
+    )
+
+
+def _designs(run: "SweepRun", trials: Sequence[Row]) -> "dict[str, tuple[PlannedRung, ...]]":
+    """The pairs of every arm with the reference by cell, arms that have the same ones together."""
+    from scalevec import analysis
+
+    seeds: dict[str, dict[tuple[str, int, int, str], set[int]]] = {name: {} for name in run.sweep.arms}
     for row in independent(trials):
-        if row["stage"] == COMPARISON and row["arm"] == run.sweep.reference:
-            seeds.setdefault((row["rung"], row["n_params"], row["n_tokens"]), set()).add(row["seed"])
-    rungs = [analysis.PlannedRung(*rung, seeds=len(of_rung)) for rung, of_rung in seeds.items()]
-    return analysis.detectable(rungs, noise or TYPICAL, n_arms=len(run.sweep.arms) - 1)
+        if row["stage"] == COMPARISON:
+            cell = (row["rung"], row["n_params"], row["n_tokens"], _setting_of_streams(row["setting"]))
+            seeds[row["arm"]].setdefault(cell, set()).add(row["seed"])
+    reference = seeds.pop(run.sweep.reference)
+    arms: dict[tuple[PlannedRung, ...], list[str]] = {}
+    for arm, of_arm in seeds.items():
+        paired = {cell: of_arm[cell] & of_cell for cell, of_cell in reference.items() if cell in of_arm}
+        rungs = (
+            analysis.PlannedRung(*cell[:3], len(common), cell[3]) for cell, common in paired.items() if common
+        )
+        arms.setdefault(tuple(rungs), []).append(arm)
+    ordered = sorted(arms, key=lambda rungs: -sum(rung.seeds for rung in rungs))
+    return {", ".join(arms[rungs]): rungs for rungs in ordered}
+
+
+def _one_setting(rungs: "Sequence[PlannedRung]") -> "dict[str, tuple[PlannedRung, ...]]":
+    """Of a design with several settings the part in one of them, the one with the fewest pairs."""
+    settings = {
+        rung.setting: tuple(other for other in rungs if other.setting == rung.setting) for rung in rungs
+    }
+    if len(settings) == 1:
+        return {}
+    return {ONE_SETTING: min(settings.values(), key=lambda part: sum(rung.seeds for rung in part))}
+
+
+_ONE_STREAM = ("tokens_per_parameter", "tokens_budget", "flops_budget", "learning_rate")
+
+
+def _setting_of_streams(setting: Mapping[str, Any]) -> str:
+    """What of a setting gives its trials random numbers of their own (``model.identity.stream_base``)."""
+    return repr(sorted((name, str(value)) for name, value in setting.items() if name not in _ONE_STREAM))
+
+
+def _test_tokens(run: "SweepRun", trials: Sequence[Row]) -> float | None:
+    """Tokens of the test split that losses are taken on; of a corpus not looked at, as a plan must guess.
+
+    Then the corpus is taken to be as long as the longest run. None for the text of a foreign trainer.
+    """
+    if run.sweep.trainer is not None:
+        return None
+    split = float(run.corpus_facts.held_out_tokens[1])
+    if run.corpus_facts.fingerprint == NOT_PREPARED:
+        split = held_out(max(row["n_tokens"] for row in trials))
+    limits = (ours(cell.trial(cell.seeds[0])).evaluation_tokens for cell in run.cells)
+    return min(split, max(limit or split for limit in limits))

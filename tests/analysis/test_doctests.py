@@ -19,7 +19,7 @@ def test_the_examples_of_the_page_on_analysis_run():
     [
         "scalevec.analysis",
         "scalevec.analysis.fits.fit",
-        "scalevec.analysis.comparison.power",
+        "scalevec.analysis.power.detectable",
         "scalevec.analysis.fits.profile_curves",
     ],
 )

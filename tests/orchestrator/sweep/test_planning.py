@@ -16,7 +16,7 @@ from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.sweep.plan_text import plan_text
-from scalevec.orchestrator.sweep.planning import gpu_hours, planned, require_room
+from scalevec.orchestrator.sweep.planning import ONE_SETTING, gpu_hours, planned, power, require_room
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from scalevec.results.run_directory import RunDirectory
 
@@ -194,3 +194,31 @@ def test_the_plan_of_what_is_done_reads_no_record_of_a_trial(run_of, monkeypatch
     for reader in ("trial", "events", "result"):
         monkeypatch.setattr(RunDirectory, reader, lambda _: pytest.fail("a record was read"))
     assert {row["state"] for row in planned(run)} == {"completed"}
+
+
+def test_a_plan_counts_the_pairs_that_an_arm_has_and_settings_apart(run_of):
+    """Two settings at two rungs with two seeds; one arm in one of the settings only."""
+    run = run_of(
+        arms={name: {"scale_vectors": name} for name in ("baseline", "none", "unified")},
+        optimizers=["adamw", "muon"],
+        exclude=[{"arm": "none", "optimizer": "muon"}],
+    )
+    analysis = power(run, planned(run))
+    assert analysis.design.df == 2 * 2
+    assert {part.what: part.df for part in analysis.parts} == {ONE_SETTING: 2, "none, in fewer cells": 2}
+
+
+def test_learning_rates_of_a_grid_share_their_random_numbers(run_of):
+    run = run_of(
+        grid={"learning_rate": [0.01, 0.02, 0.04]}, arms={**SWEEP["arms"], "none": {"scale_vectors": "none"}}
+    )
+    assert power(run, planned(run)).design.df == 2
+
+
+def test_the_test_split_counts_as_it_is_and_at_most_as_it_is_evaluated(run_of):
+    whole, cut = (
+        power(run, planned(run)).noise.split_tokens
+        for run in (run_of(), run_of(trial={"evaluation_tokens": 1000}))
+    )
+    assert whole == run_of().corpus_facts.held_out_tokens[1]
+    assert cut == 1000

@@ -3,13 +3,8 @@ import pandas as pd
 import pytest
 
 from scalevec.analysis import DataError
-from scalevec.analysis.comparison.power import (
-    NoiseFigure,
-    PlannedRung,
-    detectable,
-    detected,
-    pilot_noise,
-)
+from scalevec.analysis.power.detectable import PlannedRung, detectable, detected
+from scalevec.analysis.power.noise_figure import NoiseFigure, pilot_noise
 from scalevec.analysis.statistics import paired as inference
 from scalevec.analysis.statistics.rung_noise import Component
 from scalevec.analysis.statistics.sample import PairedSample
@@ -59,6 +54,48 @@ def test_one_seed_at_many_rungs_has_the_verdict_that_a_comparison_gives_it():
 
 def test_the_multiplier_of_a_plan_states_its_convention():
     assert "C: 6 x N x tokens, N: non-embedding" in detectable(ladder(), NOISE).text
+
+
+def test_settings_have_noise_of_their_own_and_budgets_have_not():
+    """Two seeds of three settings at one rung: three degrees of freedom; of three budgets: one."""
+    settings = [PlannedRung("r", 3e4, 5e5, 2, setting) for setting in ("adamw", "muon", "soap")]
+    budgets = [PlannedRung("r", 3e4, tokens, 2) for tokens in (5e5, 1e6, 2e6)]
+    assert [detectable(rungs, NOISE).design.df for rungs in (settings, budgets)] == [3, 1]
+
+
+def test_settings_are_seen_together_as_often_as_the_power_says():
+    rungs = [PlannedRung(str(n), n, 16 * n, 2, setting) for n in (3e4, 6e4) for setting in "ab"]
+    design = detectable(rungs, NOISE).design
+    rng, cells = np.random.default_rng(0), np.repeat(np.arange(4), 2)
+    sizes = np.repeat(["small", "small", "large", "large"], 2)
+    seen = 0
+    for _ in range(600):
+        pairs = -design.difference + rng.normal(0, NOISE.sd, 8)
+        seen += inference.overall(PairedSample.of(pairs, cells, rungs=sizes)).p_value() < 0.05
+    assert seen / 600 == pytest.approx(0.8, abs=0.05)
+
+
+def test_noise_that_falls_with_size_is_that_of_each_rung():
+    falling = NoiseFigure(0.01, 0.35, "given", n_params=3e4, exponent=0.5)
+    small, large = (
+        detectable([PlannedRung("r", n, 16 * n, 3)], falling).design.difference for n in (3e4, 3e6)
+    )
+    assert small == pytest.approx(10 * large)
+
+
+def test_a_range_of_noise_is_a_range_of_differences():
+    rough = NoiseFigure(0.01, 0.35, "given", spread=2.0)
+    design = detectable(ladder(), rough)
+    assert design.design.range == pytest.approx((design.design.difference / 2, design.design.difference * 2))
+    assert "in brackets at 1/2 and 2 times that" in design.text
+    assert detectable(ladder(), NOISE).design.range is None
+
+
+def test_parts_of_a_design_detect_less():
+    whole, part = ladder(), ladder(n_rungs=4)[:2]
+    analysis = detectable(whole, NOISE, parts={"unified-dp, in fewer cells": part})
+    assert analysis.parts[0].difference > analysis.design.difference
+    assert "unified-dp, in fewer cells: detects a difference of" in analysis.text
 
 
 def test_more_arms_raise_the_smallest_difference():

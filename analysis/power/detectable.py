@@ -7,20 +7,16 @@ first step does, which is the strictest. Plain numbers in, plain numbers out.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
-from scalevec.analysis.data.pairs import Pairs
-from scalevec.analysis.data.tidy import BoolArray, compute_of
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import count, degrees
-from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS, AnalysisOptions
-from scalevec.analysis.statistics.noise import pooled_noise
+from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
+from scalevec.analysis.power.noise_figure import TYPICAL, NoiseFigure
 from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS, MANY_BLOCKS
 from scalevec.analysis.statistics.planned import planned_halves
 from scalevec.analysis.statistics.rung_noise import Component
@@ -30,50 +26,21 @@ POWER = 0.8
 
 @dataclass(frozen=True)
 class PlannedRung:
-    """One rung (and token budget) of a design: N, tokens, and seeds of each arm."""
+    """One rung (and token budget, and setting) of a design: N, tokens, and seeds of each arm.
+
+    Settings are those that have random numbers of their own: other optimizers, say, not other budgets.
+    """
 
     name: str
     n_params: float
     n_tokens: float
     seeds: int
+    setting: str = ""
 
     @property
     def flops(self) -> float:
         """6 N D of one trial."""
         return 6.0 * self.n_params * self.n_tokens
-
-
-@dataclass(frozen=True)
-class NoiseFigure:
-    """``sd`` of a pair's difference in nats/token; ``slope``: nats/token that e times the compute saves.
-
-    Without a slope no multiplier follows from a difference. ``source`` says where the figures come from.
-    ``split`` is the standard error of the mean difference from the test split alone, which no seed reduces,
-    with ``split_tokens`` test tokens.
-    """
-
-    sd: float
-    slope: float | None
-    source: str
-    split: float = 0.0
-    split_tokens: float = 0.0
-
-    def with_test_tokens(self, tokens: float) -> "NoiseFigure":
-        """The same with a test split of another length: its error falls as the square root of the tokens."""
-        if not self.split or not self.split_tokens:
-            return self
-        split = self.split * float(np.sqrt(self.split_tokens / tokens))
-        return dataclasses.replace(self, split=split, split_tokens=tokens)
-
-
-TYPICAL = NoiseFigure(
-    0.01,
-    0.35,
-    "typical of 25k to 200k parameters on 0.4M to 3M tokens (pairs 0.005 to 0.015); a pilot is better",
-    # Measured on the demo's corpus: 64 blocks, the mean of two sizes x two seeds.
-    split=0.003,
-    split_tokens=84e3,
-)
 
 
 @dataclass(frozen=True)
@@ -90,6 +57,8 @@ class Detectable:
     """The most that the interval may have: the sum over rungs. What it gets follows from their noise."""
     difference: float | None
     multiplier: float | None
+    range: tuple[float, float] | None = None
+    """``difference`` with the least and the most noise that is thought possible."""
     between: str = ""
     """"rungs" where their spread is the noise, since no seed repeats."""
     seeds_error: float | None = None
@@ -98,14 +67,20 @@ class Detectable:
 
 @dataclass(frozen=True)
 class PowerAnalysis:
-    """``design`` as it is, and ``more``: the same with one more seed, rung or token budget."""
+    """``design`` as it is, and ``more``: the same with one more seed, rung or token budget.
+
+    ``sds`` are the noise at the smallest and at the largest rung. ``parts`` are smaller designs within it:
+    of arms that are not run in all cells, or of one setting.
+    """
 
     design: Detectable
     more: tuple[Detectable, ...]
+    sds: tuple[float, float]
     noise: NoiseFigure
     level: float
     power: float
     n_arms: int
+    parts: tuple[Detectable, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -115,6 +90,7 @@ class PowerAnalysis:
     def text(self) -> str:
         """A few lines for people."""
         lines = [f"with {100 * self.power:.0f} % power this design detects {_words(self.design)}"]
+        lines += [f"  {part.what}: detects {_words(part)}" for part in self.parts]
         lines += [
             f"  {more.what}: detects {_words(more)}, for {more.flops / self.design.flops:.2g} times the FLOPs"
             for more in self.more
@@ -124,8 +100,16 @@ class PowerAnalysis:
             lines.append(
                 f"  multiplier: {self.noise.slope:.2g} nats/token per e-fold of compute assumed; {convention}"
             )
-        lines.append(f"  noise: sd {self.noise.sd:.2g} per pair, {self.noise.source}")
-        return "\n".join([*lines, self._split])
+        return "\n".join([*lines, self._noise, self._split])
+
+    @property
+    def _noise(self) -> str:
+        """What is taken for the noise, by size where it differs."""
+        sds = " to ".join(dict.fromkeys(f"{sd:.2g}" for sd in self.sds))
+        line = f"  noise: sd {sds} per pair, {self.noise.source}"
+        if self.noise.spread == 1:
+            return line
+        return f"{line}; in brackets at 1/{self.noise.spread:g} and {self.noise.spread:g} times that"
 
     @property
     def _split(self) -> str:
@@ -153,7 +137,8 @@ def _words(effect: Detectable) -> str:
     multiplier = f", a compute multiplier of {effect.multiplier:.3f}" if effect.multiplier else ""
     basis = ", from the spread between rungs: one seed each, equal gain at all" if effect.between else ""
     freedom = f"{'' if effect.between else 'up to '}{degrees(effect.df)}{basis}"
-    return f"a difference of {effect.difference:.4f} nats/token{multiplier} ({freedom})"
+    between = "" if effect.range is None else " [{:.4f}, {:.4f}]".format(*effect.range)
+    return f"a difference of {effect.difference:.4f}{between} nats/token{multiplier} ({freedom})"
 
 
 def detectable(
@@ -164,6 +149,7 @@ def detectable(
     level: float = 0.95,
     power: float = POWER,
     test_tokens: float | None = None,
+    parts: Mapping[str, Sequence[PlannedRung]] | None = None,
 ) -> PowerAnalysis:
     """Compute what a design can detect before it is run, for each arm against the reference.
 
@@ -177,6 +163,7 @@ def detectable(
         level: Level of the interval that is to exclude zero.
         power: Chance of finding an effect of the size that is returned.
         test_tokens: Tokens of the test split; by default those that ``noise`` was measured with.
+        parts: Smaller designs within it by what they are, an arm that is run in fewer cells, say.
 
     Returns:
         The smallest difference (nats/token) and compute multiplier of the design as planned, and with one
@@ -197,14 +184,19 @@ def detectable(
     variants = {
         "as planned": rungs,
         "one more seed": [dataclasses.replace(rung, seeds=rung.seeds + 1) for rung in rungs],
-        "one more rung": [*rungs, _next_rung(rungs)],
+        "one more rung": [*rungs, *_next_rungs(rungs)],
         "one more token budget": [*rungs, *(dataclasses.replace(r, n_tokens=2 * r.n_tokens) for r in rungs)],
     }
     alpha = (1 - level) / n_arms
     design, *more = (
         _detectable(what, rungs, noise, n_arms, alpha, power) for what, rungs in variants.items()
     )
-    return PowerAnalysis(design, tuple(more), noise, level, power, n_arms)
+    others = tuple(
+        _detectable(what, rungs, noise, n_arms, alpha, power) for what, rungs in (parts or {}).items()
+    )
+    sizes = sorted(rung.n_params for rung in rungs)
+    sds = (noise.at(sizes[0]), noise.at(sizes[-1]))
+    return PowerAnalysis(design, tuple(more), sds, noise, level, power, n_arms, others)
 
 
 def _check(rungs: Sequence[PlannedRung], noise: NoiseFigure, n_arms: int, level: float, power: float) -> None:
@@ -220,13 +212,15 @@ def _check(rungs: Sequence[PlannedRung], noise: NoiseFigure, n_arms: int, level:
             raise DataError(f"{name} is {value!r}, with which no power can be computed")
 
 
-def _next_rung(rungs: Sequence[PlannedRung]) -> PlannedRung:
+def _next_rungs(rungs: Sequence[PlannedRung]) -> list[PlannedRung]:
     """One size above the largest, by the ladder's own ratio (twice, where it has one rung)."""
-    ordered = sorted(rungs, key=lambda rung: rung.n_params)
     sizes = sorted({rung.n_params for rung in rungs})
     ratio = sizes[-1] / sizes[-2] if len(sizes) > 1 else 2.0
-    top = ordered[-1]
-    return PlannedRung("next", top.n_params * ratio, top.n_tokens * ratio, top.seeds)
+    tops = {rung.setting: rung for rung in rungs if rung.n_params == sizes[-1]}
+    return [
+        PlannedRung("next", top.n_params * ratio, top.n_tokens * ratio, top.seeds, top.setting)
+        for top in tops.values()
+    ]
 
 
 def _detectable(
@@ -237,30 +231,46 @@ def _detectable(
     alpha: float,
     power: float,
 ) -> Detectable:
-    components, between = _components(rungs, noise.sd)
+    components, between = _components(rungs, noise)
     df = int(sum(part.df for part in components))
     trials = sum(rung.seeds for rung in rungs) * (n_arms + 1)
     flops = float(sum(rung.flops * rung.seeds for rung in rungs)) * (n_arms + 1)
     if df == 0:
         return Detectable(what, trials, flops, 0, None, None)
     seeds_error = float(np.sqrt(sum(part.variance for part in components)))
-    difference = detected(components, alpha, power, noise.split)
+    least, difference, most = (
+        detected(
+            [Component(part.variance * factor**2, part.df) for part in components], alpha, power, noise.split
+        )
+        for factor in (1 / noise.spread, 1.0, noise.spread)
+    )
     multiplier = float(np.exp(min(difference / noise.slope, 700))) if noise.slope else None
-    return Detectable(what, trials, flops, df, difference, multiplier, between, seeds_error)
+    limits = (least, most) if noise.spread > 1 else None
+    return Detectable(what, trials, flops, df, difference, multiplier, limits, between, seeds_error)
 
 
-def _components(rungs: Sequence[PlannedRung], sd: float) -> tuple[list[Component], str]:
+def _times(components: Sequence[Component], factor: float) -> list[Component]:
+    """The ``components`` of ``factor`` times the noise."""
+    return [Component(part.variance * factor**2, part.df) for part in components]
+
+
+def _components(rungs: Sequence[PlannedRung], noise: NoiseFigure) -> tuple[list[Component], str]:
     """The variance of the mean by rung with its df, or one part "between" rungs, where no seed repeats.
 
-    The token budgets of a rung share their random numbers, so that they add no degree of freedom.
+    Settings of a rung have random numbers of their own. Its token budgets share them, so that they add no
+    degree of freedom.
     """
-    variance = (sd / len(rungs)) ** 2
+    variances = [(noise.at(rung.n_params) / len(rungs)) ** 2 / rung.seeds for rung in rungs]
     if all(rung.seeds == 1 for rung in rungs) and len(rungs) >= FEWEST_RUNGS_WITHOUT_SEEDS:
-        return [Component(variance * len(rungs), len(rungs) - 1)], "rungs"
-    budgets: dict[str, list[int]] = {}
-    for rung in rungs:
-        budgets.setdefault(rung.name, []).append(rung.seeds)
-    return [Component(variance * sum(1 / n for n in seeds), max(seeds) - 1) for seeds in budgets.values()], ""
+        return [Component(sum(variances), len(rungs) - 1)], "rungs"
+    of_rung: dict[str, float] = {}
+    seeds: dict[str, dict[str, int]] = {}
+    for rung, variance in zip(rungs, variances, strict=True):
+        of_rung[rung.name] = of_rung.get(rung.name, 0.0) + variance
+        by_setting = seeds.setdefault(rung.name, {})
+        by_setting[rung.setting] = max(rung.seeds, by_setting.get(rung.setting, 1))
+    degrees_of = {name: sum(n - 1 for n in by_setting.values()) for name, by_setting in seeds.items()}
+    return [Component(variance, degrees_of[name]) for name, variance in of_rung.items()], ""
 
 
 def detected(components: Sequence[Component], alpha: float, power: float, split: float = 0.0) -> float:
@@ -280,51 +290,3 @@ def detected(components: Sequence[Component], alpha: float, power: float, split:
         return float(np.mean(chance)) - power
 
     return float(brentq(missing, 0.0, 10 * (float(halves.max()) + error)))
-
-
-def pilot_noise(results: pd.DataFrame, reference: str) -> NoiseFigure:
-    """The noise figure of pilot rows: pairs of every arm with ``reference``, pooled within rungs.
-
-    Of pairs that share a cluster the one with the most tokens counts. The slope is that of the reference's
-    loss on ln C. Raises :class:`DataError` where no rung has two seeds.
-    """
-    try:
-        trials = compared_trials(results, reference, AnalysisOptions())
-    except DataError as error:
-        raise DataError(f"the pilot: {error}") from error
-    differences, cells = [], []
-    for number, arm in enumerate(trials.others):
-        pairs = trials.pairs(arm)
-        kept = _independent(pairs)
-        differences.append(pairs.differences[kept])
-        # Cells are numbered per arm: as many numbers for each arm as there are trials are enough.
-        cells.append(pairs.cells[kept] + number * len(trials.rows))
-    noise = pooled_noise(np.concatenate(differences), np.concatenate(cells))
-    if noise.df == 0:
-        raise DataError("the pilot has no rung with two pairs, so it has no noise figure")
-    completed = trials.of_arm(reference, "completed")
-    compute, slope = np.log(compute_of(completed)), None
-    if np.ptp(compute) > 0:
-        slope = max(-float(np.polyfit(compute, completed["loss"].to_numpy(float), 1)[0]), 0.0) or None
-    source = f"a pilot with {degrees(noise.df)}"
-    return NoiseFigure(noise.sd, slope, source, *_split_of(trials))
-
-
-def _split_of(trials: ComparedTrials) -> tuple[float, float]:
-    """The test split's part of the standard error of a mean difference, and its tokens; or zeros."""
-    splits = [arm for arm in map(trials.paired, trials.others) if arm.estimate and arm.sample.split]
-    errors = [arm.estimate.split_error for arm in splits if arm.estimate]
-    known = [error for error in errors if error is not None]
-    if not known or splits[0].sample.split is None:
-        return 0.0, 0.0
-    return float(np.sqrt(np.mean(np.square(known)))), float(splits[0].sample.split.tokens.sum())
-
-
-def _independent(pairs: Pairs) -> BoolArray:
-    """Of the complete pairs of each cluster the one with the most tokens."""
-    tokens, clusters = pairs.complete["n_tokens"].to_numpy(float), pairs.clusters
-    order = np.lexsort((-tokens, clusters))
-    _, first = np.unique(clusters[order], return_index=True)
-    kept = np.zeros(len(tokens), bool)
-    kept[order[first]] = True
-    return kept
