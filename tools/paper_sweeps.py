@@ -1,0 +1,189 @@
+"""Writes what each sweep of ``sweeps/paper`` detects and takes into its head and into docs/paper-sweeps.md.
+
+    python tools/paper_sweeps.py
+
+The figures are those of ``scalevec plan paper/NAME --without-corpus``; nothing is run.
+"""
+
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from scalevec.analysis.power.detectable import Detectable, PowerAnalysis
+from scalevec.analysis.power.noise_figure import TYPICAL
+from scalevec.orchestrator.costs.rates import H100_SHARE
+from scalevec.orchestrator.progress import Progress
+from scalevec.orchestrator.sources.sweep_files import load_sweep
+from scalevec.orchestrator.sweep.corpus_of_sweep import unprepared_facts
+from scalevec.orchestrator.sweep.planning import ONE_SETTING, Row, gpu_hours, planned, power
+from scalevec.orchestrator.sweep.sweep_run import SweepRun
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+PAGE = CHECKOUT / "docs" / "paper-sweeps.md"
+FOLDER = CHECKOUT / "sweeps" / "paper"
+ORDER = (
+    "main", "main-full", "mixture", "scaling", "removal", "removal-tuned", "decay", "optimizers", "ablation",
+    "overhead", "theory",
+)  # fmt: skip
+WITHOUT_LOSSES = ("overhead", "theory")
+"""Sweeps that compare no losses."""
+LIKELY_MFU = 0.4
+FLEET = 64
+
+
+@dataclass(frozen=True)
+class PaperSweep:
+    """One sweep file with its plan."""
+
+    name: str
+    rows: list[Row]
+    power: PowerAnalysis
+
+    @classmethod
+    def of(cls, name: str) -> "PaperSweep":
+        """The plan of ``paper/NAME`` at the assumed speed of a GPU."""
+        with tempfile.TemporaryDirectory() as folder:
+            sweep = load_sweep(f"paper/{name}", Path(folder), look_for_files=False)
+            run = SweepRun(sweep, Path(folder), Progress(1), unprepared_facts(sweep), only_plan=True)
+            rows = planned(run)
+            return cls(name, rows, power(run, rows))
+
+    @property
+    def path(self) -> Path:
+        """The sweep file."""
+        return FOLDER / f"{self.name}.yaml"
+
+    @property
+    def effect(self) -> str:
+        """What the head of the file says of the paper."""
+        head = self.path.read_text(encoding="utf-8").split("\n\n")[0].replace("\n# ", " ")
+        sentence = re.search(r"The paper: (.*?)(?= Detects | Takes | Look at it first)", head)
+        assert sentence is not None, f"{self.path} does not say what the paper sentence"
+        return sentence[1]
+
+    @property
+    def hours(self) -> float:
+        """H100-hours at the assumed MFU."""
+        return gpu_hours(self.rows)
+
+    @property
+    def longest_days(self) -> float:
+        """Of the longest trial on eight GPUs."""
+        seconds = max(row["seconds"] * max(row["gpus"], 1) for row in self.rows)
+        return float(seconds) / 8 / 86_400
+
+    @property
+    def _alone(self) -> Detectable | None:
+        return next((part for part in self.power.parts if part.what == ONE_SETTING), None)
+
+    def heads(self) -> list[str]:
+        """The lines of comment that say what the design detects and takes."""
+        takes = f"# Takes {_count(self.hours)} H100-hours at {_percent(H100_SHARE)} MFU, tuning included."
+        if self.name in WITHOUT_LOSSES:
+            return [takes]
+        alone = f"; in one setting alone {_detected(self._alone)}" if self._alone else ""
+        noise = "# (in brackets: at half and at twice the noise typical of its sizes)."
+        design = f"{_detected(self.power.design)} nats/token{alone}"
+        return [f"# Detects with 80 % power {design}", noise, takes]
+
+    def with_head(self) -> str:
+        """The text of the file with these lines before its last line of comment."""
+        text = self.path.read_text(encoding="utf-8")
+        text = re.sub(r"(?m)^# (Detects with|\(in brackets|Takes ).*\n", "", text)
+        lines = "\n".join(self.heads())
+        return text.replace("# Look at it first", f"{lines}\n# Look at it first", 1)
+
+    def cells(self) -> list[str]:
+        """Its row of the page's table."""
+        design = "-" if self.name in WITHOUT_LOSSES else _detected(self.power.design)
+        alone = _detected(self._alone) if self._alone and self.name not in WITHOUT_LOSSES else "-"
+        again = dict.fromkeys(row["rung"] for row in self.rows if row["recompute"] == "block")
+        memory = max(row["memory_bytes"] for row in self.rows) / 1e9
+        return [
+            self.name,
+            self.effect.rstrip("."),
+            design,
+            alone,
+            _count(self.hours),
+            _days(self.hours / 24 / FLEET),
+            _days(self.hours / 24 / FLEET * H100_SHARE / LIKELY_MFU),
+            _days(self.longest_days),
+            f"{memory:.0f}" + (f" (recomputed: {', '.join(again)})" if again else ""),
+        ]
+
+
+def _detected(effect: Detectable) -> str:
+    assert effect.difference is not None
+    assert effect.range is not None
+    return "{:.4f} [{:.4f}, {:.4f}]".format(effect.difference, *effect.range)
+
+
+def _count(hours: float) -> str:
+    return f"{float(f'{hours:.3g}'):,.0f}" if hours >= 100 else f"{hours:.3g}"
+
+
+def _days(days: float) -> str:
+    return f"{days:.0f}" if days >= 10 else f"{days:.1f}" if days >= 0.1 else "under 0.1"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+HEADER = [
+    "sweep", "the paper", "detects, nats/token", "in one setting", "H100-hours", f"days on {FLEET}",
+    f"at {_percent(LIKELY_MFU)} MFU", "longest trial on 8, days", "most memory, GB",
+]  # fmt: skip
+
+
+def page(sweeps: list[PaperSweep]) -> str:
+    """The whole page."""
+    rows = [HEADER, ["---", "---", *["---:"] * (len(HEADER) - 2)], *(sweep.cells() for sweep in sweeps)]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"""# The paper's sweeps: what they could see and what they take
+
+Made by `python tools/paper_sweeps.py` from `scalevec plan paper/NAME --without-corpus` for each of
+`sweeps/paper/`.
+
+{table}
+
+**Detects**: the smallest difference between an arm and the reference, over all rungs and settings, that the
+comparison finds with 80 % power after Holm's correction for all arms of the sweep; beside it the same in one
+setting (an optimizer with a schedule) alone, the one with the fewest pairs. Nobody has measured the noise
+between seeds of these models at these sizes. What stands here is extrapolated over three orders of magnitude:
+a power law in N fitted to the small sweeps kept in `benchmarks/reference`, 25k to 83k parameters
+(`python benchmarks/noise_by_size.py`): the sd of a pair's difference is {TYPICAL.sd} at
+{TYPICAL.n_params:,.0f} parameters and falls as N^-{TYPICAL.exponent} (standard error of the exponent 0.19),
+so that it is {TYPICAL.at(47.6e6):.4f} at 0.12b and {TYPICAL.at(1.78e9):.4f} at 2b. In brackets: at half and
+at twice that noise. A pilot settles it: five seeds of two arms at 0.12b take 11 hours of one GPU; then
+`scalevec plan paper/NAME --pilot RESULTS`.
+
+A sweep that compares losses has two rungs or more: one alone supports no claim.
+
+**Takes**: on H100s of 80 GB, tuning included, at the MFU that a plan assumes, {_percent(H100_SHARE)} of the
+dense bf16 peak (1.5e14 counted FLOPs per second; no step of these models has been timed on a GPU); beside it
+at {_percent(LIKELY_MFU)}. Evaluation is included: 4 million tokens of each split at most. Checkpoints are
+written behind the training and hold it up for 2 % of its time at most, which is not added; nor is what a
+sweep measures along the way, nor the steps by which a grid of learning rates is extended.
+
+- `main` ends within two weeks on {FLEET} GPUs. It has 100 tokens per parameter at two rungs and 20 at all,
+  six arms, four seeds where they are cheap, and half of the settings at 1b and 2b. `main-full` has 100
+  tokens per parameter and all settings throughout.
+- Rates above the tuned rungs are carried, and nobody checks them at 2b: that would take three more runs of an
+  arm there for each setting and tuning seed. A claim is tried without the carried cells too.
+- moe-2b, which no sweep here has, does not fit one H100 even with recomputed blocks and one sequence at a
+  time: `shard: true` over two devices does.
+"""
+
+
+def main() -> None:
+    """Write the heads of the sweep files, then the page."""
+    sweeps = [PaperSweep.of(name) for name in ORDER]
+    for sweep in sweeps:
+        sweep.path.write_text(sweep.with_head(), encoding="utf-8")
+    PAGE.write_text(page(sweeps), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
