@@ -59,12 +59,12 @@ class Simulated:
         }
 
 
-def simulated(runs_dir: Path, slots: int = 8, **sections: Any) -> Simulated:
-    """Runs ``SWEEP`` with some sections changed."""
+def simulated(runs_dir: Path, slots: int = 8, where: str | None = None, **sections: Any) -> Simulated:
+    """Runs ``SWEEP`` with some sections changed, ``where`` of it."""
     sweep = sweeps.loads(yaml.safe_dump(SWEEP | sections, sort_keys=False))
     executor = SimulateExecutor(Site(runs_dir, sweep.name, slots, simulation=sweep.simulation()))
     progress = Silent(slots)
-    run = SweepRun(sweep, runs_dir, progress, nominal_corpus(sweep))
+    run = SweepRun(sweep, runs_dir, progress, nominal_corpus(sweep), where=where)
     try:
         run.run(Scheduler(runs_dir, executor, progress))
     except StageIncompleteError as incomplete:

@@ -1,5 +1,8 @@
 """The trunk of any trial (``model.trunks``): those of foreign trainers have none."""
 
+from collections import Counter
+from collections.abc import Mapping
+
 from scalevec.model import trunks
 from scalevec.sweeps.trainers.any_trial import AnyTrial
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
@@ -13,3 +16,10 @@ def trunk_id(trial: AnyTrial) -> str | None:
 def branch_step(trial: AnyTrial) -> int:
     """The steps of ``trial`` that its trunk has; 0 where there is none."""
     return 0 if isinstance(trial, ForeignTrial) else trunks.branch_step(trial)
+
+
+def shared_trunks(trials: Mapping[str, AnyTrial]) -> dict[str, str]:
+    """The trunk of each trial (by its id) that shares it with another; the others are left out."""
+    named = {name: trunk for name, trial in trials.items() if (trunk := trunk_id(trial))}
+    counts = Counter(named.values())
+    return {name: trunk for name, trunk in named.items() if counts[trunk] > 1}

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalevec.model.identity import digest
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.sources.readable import readable
 from scalevec.results.files import CorruptRecordError
@@ -125,13 +126,31 @@ def dropped_trials(folder: SweepFolder, places: Members, runs_dir: Path) -> list
     return [entry for entry in listed if entry["state"] not in _NEVER_STARTED]
 
 
+def with_open(entries: list[dict[str, Any]], places: Members) -> list[dict[str, Any]]:
+    """The ``entries`` of members.json with the compared trials that cannot be named before more is tuned.
+
+    Where some rungs are compared already, a plan without those of the others would look whole, and a verdict
+    would be given on it. Their ids are of no trial: the rate, which is part of an id, is still to be chosen.
+    """
+    held = {_position(entry) for entry in entries if entry["stage"] == "comparison"}
+    missing = [entry for entry in places if _position(entry) not in held] if held else []
+    return [
+        *entries,
+        *({**entry, "trial_id": _of_no_trial(entry), "learning_rate": None} for entry in missing),
+    ]
+
+
+def _of_no_trial(entry: Mapping[str, Any]) -> str:
+    return digest({"to be tuned": _position(entry)})
+
+
 def _dropped(entry: dict[str, Any], runs_dir: Path) -> dict[str, Any]:
     state, cause = _state(runs_dir, entry)
     kept: dict[str, Any] = {name: entry[name] for name in _KEPT if name in entry}
     return {**kept, "state": state, "cause": cause}
 
 
-def _position(entry: dict[str, Any]) -> str:
+def _position(entry: Mapping[str, Any]) -> str:
     setting = {**entry.get("setting", {}), **{name: entry.get(name) for name in ("optimizer", "schedule")}}
     setting = {name: str(value) for name, value in sorted(setting.items()) if value is not None}
     ratio = entry.get("tokens_per_parameter")

@@ -1,7 +1,6 @@
 """One sweep from its file to finished trials: corpus, cells, tuning, comparison, and the record of them."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalevec.model.config import ConfigurationError, RunOptions, require_whole_parts
 from scalevec.model.identity import IDENTITY_VERSION
-from scalevec.orchestrator.attempts.any_trunk import trunk_id
+from scalevec.orchestrator.attempts.any_trunk import shared_trunks
 from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task
 from scalevec.orchestrator.costs.device_room import Room, recompute_for, room_of
 from scalevec.orchestrator.costs.rates import ASSUMED, Rates
@@ -25,6 +24,7 @@ from scalevec.orchestrator.sweep.kept_plan import (
     dropped_trials,
     keep_predictions,
     require_predicted,
+    with_open,
 )
 from scalevec.orchestrator.sweep.trial_costs import cost_of, descriptive_of, pace_of, planned_s
 from scalevec.orchestrator.tuning import choices
@@ -126,6 +126,7 @@ class SweepRun:
             self.cells, frozen, sweep.tune.extend if sweep.tune else 0, _checked_arms(sweep), progress.message
         )
         self._ids: dict[AnyTrial, str] = {}
+        self._left_out: set[str] = set()
         self._recomputed: dict[str, str] = {}
         self._require_whole_parts()
         if sweep.compare.predict:
@@ -196,7 +197,7 @@ class SweepRun:
                     directory.append_event("pending", cause=ASKED_AGAIN)
 
     def run(self, scheduler: Scheduler) -> None:
-        """Tune, freeze the choices, compare.
+        """Tune, freeze the choices, compare: of what is asked for, as far as its rates can be chosen.
 
         Raises :class:`StageIncompleteError` where trials are missing.
         """
@@ -208,27 +209,35 @@ class SweepRun:
         self.progress.stage = COMPARISON
         compared = [member for member in members if member.stage == COMPARISON]
         self._complete(scheduler, compared)
+        if self._left_out:
+            raise StageIncompleteError(Outcome(left_out=len(self._left_out)))
 
     def _run_tuning(self, scheduler: Scheduler) -> None:
         def train(trials: Sequence[tuple[Cell, AnyTrial]]) -> Losses:
             self.progress.stage = TUNING
-            self.write_members(self._tuning_members())
+            self.write_members(self.members())
             self._complete(scheduler, [Member(cell, TUNING, trial, "grid") for cell, trial in trials])
             return self.validation_loss
 
-        self.folder.write_tuning(choices.to_json(self.tuner.run(train)))
+        self.folder.write_tuning(
+            choices.to_json(self.tuner.run(train, self._has_result if self.where else None))
+        )
 
     def _complete(self, scheduler: Scheduler, members: Sequence[Member]) -> None:
         asked = {self.id_of(member.trial): member for member in self.asked_for(members)}
         outcome = scheduler.run([self.task(member) for member in asked.values()])
         others = (member.trial for member in members if self.id_of(member.trial) not in asked)
-        outcome.left_out = sum(self.directory(trial).result() is None for trial in others)
-        if outcome.failed or outcome.stopped or outcome.cancelled or outcome.left_out:
+        self._left_out |= {self.id_of(trial) for trial in others if not self._has_result(trial)}
+        outcome.left_out = len(self._left_out)
+        if outcome.failed or outcome.stopped or outcome.cancelled:
             raise StageIncompleteError(outcome)
+
+    def _has_result(self, trial: AnyTrial) -> bool:
+        return self.directory(trial).result() is not None
 
     def asked_for(self, members: Sequence[Member]) -> Sequence[Member]:
         """Return those of ``members`` that this run is for: all, or those for which ``where`` holds."""
-        if self.where is None:
+        if self.where is None or not members:
             return members
         import pandas as pd
 
@@ -264,12 +273,12 @@ class SweepRun:
         """Keep which trials belong to the sweep; those of one trunk are a cluster, as they are correlated."""
         named = [(member, self.id_of(member.trial)) for member in members]
         trunks = shared_trunks({name: member.trial for member, name in named})
-        self.folder.write_members(
-            [
-                member.to_json(name, trunks.get(name), planned_s(self, member.trial, member.cell.rung))
-                for member, name in named
-            ]
-        )
+        entries = [
+            member.to_json(name, trunks.get(name), planned_s(self, member.trial, member.cell.rung))
+            for member, name in named
+        ]
+        is_open = any(map(self.tuner.is_open, self.cells))
+        self.folder.write_members(with_open(entries, self._places()) if is_open else entries)
 
     def id_of(self, trial: AnyTrial) -> str:
         """The trial's id, reckoned once."""
@@ -386,10 +395,3 @@ def _checked_arms(sweep: "Sweep") -> list[str]:
     """The arms whose carried learning rate is checked."""
     asked = sweep.tune.check_carried if sweep.tune else False
     return list(sweep.arms) if asked == "all" else [sweep.reference] if asked else []
-
-
-def shared_trunks(trials: Mapping[str, AnyTrial]) -> dict[str, str]:
-    """The trunk of each trial (by its id) that shares it with another; the others are left out."""
-    trunks = {name: trunk for name, trial in trials.items() if (trunk := trunk_id(trial))}
-    counts = Counter(trunks.values())
-    return {name: trunk for name, trunk in trunks.items() if counts[trunk] > 1}

@@ -29,6 +29,8 @@ Losses = Callable[[AnyTrial], float]
 """The validation loss of a finished trial; infinite where it diverged."""
 Train = Callable[[Sequence[tuple[Cell, AnyTrial]]], Losses]
 """Runs what is missing of these trials and says what came out."""
+IsDone = Callable[[AnyTrial], bool]
+"""Whether a trial has a result: one that nobody asked for may have none."""
 Grid = dict[str, tuple[float, ...]]
 
 
@@ -85,22 +87,35 @@ class Tuner:
         self._families = {cell: family(cell) for cell in self.cells if cell.tune_seeds}
         self.groups = self._groups()
 
-    def run(self, train: Train) -> list[Choice]:
-        """Train what is missing and return the choices of all cells, tuned rungs first."""
+    def run(self, train: Train, is_done: IsDone | None = None) -> list[Choice]:
+        """Train what is missing and return the choices of all cells, tuned rungs first.
+
+        A rung and setting with a trial that is not done stays open, and so does what is carried from it;
+        without ``is_done`` all are.
+        """
         losses = train(self.trials())
-        while growing := [group for group in self.groups if self._extend(group, losses)]:
+        while growing := [group for group in self._done(is_done) if self._extend(group, losses)]:
             losses = train([pair for group in growing for pair in self._trials(group)])
-        for group in self.groups:
+        for group in self._done(is_done):
             fresh = self._open(group)
             for budgets in self._open_budgets(group):
                 self._keep(tuned_choices(group, budgets, losses))
             self._announce(fresh)
         self._carry()
-        if unchecked := [cell for cell in self.to_check if not self._is_checked(cell)]:
+        if unchecked := [
+            cell for cell in self.to_check if not (self.is_open(cell) or self._is_checked(cell))
+        ]:
             losses = train([pair for cell in unchecked for pair in self._check_trials(cell)])
             for cell in unchecked:
-                self._keep_check(cell, losses)
+                if is_done is None or all(is_done(trial) for _, trial in self._check_trials(cell)):
+                    self._keep_check(cell, losses)
         return [choice for cell in self.cells for choice in self.of(cell).values()]
+
+    def _done(self, is_done: IsDone | None) -> list[Group]:
+        """Return the groups whose trials are all done."""
+        if is_done is None:
+            return self.groups
+        return [group for group in self.groups if all(is_done(trial) for _, trial in self._trials(group))]
 
     def trials(self) -> list[tuple[Cell, AnyTrial]]:
         """Return every tuning trial, on the current grids."""
@@ -211,7 +226,8 @@ class Tuner:
                         group.grid = wider if can_be_trained(group.cells, wider) else group.grid
 
     def _carry(self) -> None:
-        fresh = [cell for cell in self.cells if self.is_open(cell)]
+        waiting = [cell.setting for cell in self.cells if cell.tune_seeds and self.is_open(cell)]
+        fresh = [cell for cell in self.cells if self.is_open(cell) and cell.setting not in waiting]
         for cell in fresh:
             self._keep(
                 carry(cell, field, self._sources(cell, field))

@@ -187,7 +187,7 @@ def _incomplete(sweep: str, outcome: "Outcome", source: str, runs_dir: Path, aga
         note(f"stopped; nothing is lost. To go on: {again}")
         return Result(record, "", Exit.INTERRUPTED)
     if outcome.left_out and not outcome.failed and not outcome.cancelled:
-        note(f"done; {counted(outcome.left_out, 'trial')} of this stage skipped by --where")
+        note(f"done; {counted(outcome.left_out, 'trial')} skipped by --where")
         return Result(record, "")
     if outcome.cancelled:
         note(f"{counted(len(outcome.cancelled), 'trial')} cancelled. To run again: {again}")

@@ -79,7 +79,7 @@ def test_where_trains_only_what_is_asked_for_and_says_what_is_left(sweep, scalev
     before = results_in(sweep)
     done = scalevec("run", "small.yaml", "--where", "arm == 'none' or stage == 'tuning'")
     assert done.returncode == 0, done.stderr
-    assert "1 trial of this stage skipped by --where" in done.stderr
+    assert "1 trial skipped by --where" in done.stderr
     assert trained(before, results_in(sweep)) == {deleted[0]}
 
 

@@ -1,0 +1,66 @@
+"""A sweep can go rung by rung: what --where asks for is tuned and compared, and the rest waits."""
+
+from collections import Counter
+
+from tests.simulations import simulated
+
+from scalevec.orchestrator.commands.analyse.compare import compare
+from scalevec.results.sweep_folder import SweepFolder
+
+NAME = "simulated"
+SMALL, LARGE = "rung == 'small'", "rung == 'large'"
+RATES = {"learning_rate": [0.004, 0.008, 0.016], "seeds": [100]}
+TUNED = {"tune": {**RATES, "rungs": ["small", "large"]}}
+CARRIED = {"tune": {**RATES, "rungs": ["small"], "check_carried": "all"}}
+
+
+def rates(runs_dir):
+    """The chosen rate and its status of each cell by arm and rung."""
+    choices = SweepFolder.of(runs_dir, NAME).tuning()["choices"]
+    return {(c["arm"], c["rung"]): (c["chosen"], c["status"], c["check"] is not None) for c in choices}
+
+
+def done(simulation):
+    """How many trials of each stage and rung have a result."""
+    results = simulation.results()
+    members = SweepFolder.of(simulation.run.runs_dir, NAME).members()
+    return Counter((member["stage"], member["rung"]) for member in members if member["trial_id"] in results)
+
+
+def test_a_rung_is_tuned_and_compared_before_the_next_one_is_tuned(tmp_path):
+    first = simulated(tmp_path, where=SMALL, **TUNED)
+    assert done(first).keys() == {("tuning", "small"), ("comparison", "small")}
+    assert {rung for _, rung in rates(tmp_path)} == {"small"}
+    assert first.outcome.left_out > 0
+    second = simulated(tmp_path, where=LARGE, **TUNED)
+    assert done(second)["comparison", "large"] == 4
+
+
+def test_rung_by_rung_comes_to_the_same_as_all_at_once(tmp_path):
+    for where in (SMALL, LARGE):
+        parts = simulated(tmp_path / "parts", where=where, **TUNED)
+    whole = simulated(tmp_path / "whole", **TUNED)
+    assert rates(tmp_path / "parts") == rates(tmp_path / "whole")
+    assert parts.losses() == whole.losses()
+    assert parts.outcome.left_out == 0
+
+
+def test_a_rate_is_carried_and_checked_once_its_rung_is_asked_for(tmp_path):
+    simulated(tmp_path, where=SMALL, **CARRIED)
+    assert rates(tmp_path)["unified", "large"][1:] == ("carried", False)
+    simulated(tmp_path, where=LARGE, **CARRIED)
+    assert rates(tmp_path)["unified", "large"][2]
+    simulated(tmp_path / "whole", **CARRIED)
+    assert rates(tmp_path) == rates(tmp_path / "whole")
+
+
+def test_no_verdict_is_due_while_a_rung_is_still_to_be_tuned(tmp_path):
+    simulated(tmp_path, where=SMALL, **TUNED)
+    (record,) = compare(NAME, tmp_path, given={"bootstrap": 0}).record
+    assert (record["verdict"], record["interim"]) == ("incomplete", "interim: 2 of 4 pairs")
+    assert SweepFolder.of(tmp_path, NAME).verdicts() == []
+
+
+def test_no_rate_is_chosen_before_all_arms_of_a_rung_have_been_tried(tmp_path):
+    simulated(tmp_path, where="arm == 'unified'", **TUNED)
+    assert rates(tmp_path) == {}
