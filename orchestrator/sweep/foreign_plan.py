@@ -24,9 +24,9 @@ def foreign_lines(run: "SweepRun", left: Sequence[dict[str, Any]]) -> Iterator[s
     yield f"trainer: {' '.join(trainer.command) or trainer.function}; a trial rests on {by}"
     for words in dict.fromkeys(row["rate"] for row in left):
         yield words if words == UNKNOWN_TIME else f"time of each trial: {words}"
-    if section.command and section.checkpoint is None:
+    if section.checkpoint is None:
         yield "no checkpoint is named: a trial that is interrupted starts over"
-    if section.command and section.loss_validation is None and run.sweep.tune:
+    if section.loss_validation is None and run.sweep.tune:
         yield (
             "warning: one loss for tuning and comparison (no loss_validation): rates are chosen on the text "
             "that is compared"

@@ -114,7 +114,7 @@ class TrainerSection(Given):
     """Whether the smallest loss of the rows counts, in place of the last."""
     step: str = "step"
     """Key of the step in a row."""
-    loss: str = "loss"
+    loss: Annotated[str, Field(min_length=1)] = "loss"
     """Key of the loss on the test text."""
     loss_validation: str | None = None
     """Key of the loss on the text that tuning may see."""

@@ -28,6 +28,7 @@ from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, Protocol
 
 FIELDS = "fields.json"
+_NO_LOSSES = dict.fromkeys(("loss", "loss_validation", "diverged_at_step"))
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class ForeignAttempt:
         losses = self._losses(rows, returned)
         if not all(map(math.isfinite, losses.values())):
             return self.diverged(rows, ranks)
-        return {"status": "completed", **losses, "diverged_at_step": None, **self._facts(rows, ranks)}
+        return _NO_LOSSES | {"status": "completed"} | losses | self._facts(rows, ranks)
 
     def _losses(self, rows: MetricRows, returned: Row | None) -> dict[str, float]:
         readings = self.trial.trainer.readings
@@ -130,9 +131,8 @@ class ForeignAttempt:
 
     def diverged(self, rows: MetricRows, ranks: Ranks) -> dict[str, Any]:
         """The result of training that had a loss that is not finite."""
-        losses = {"loss": None, "loss_validation": None}
         step = rows.diverged_at or rows.step
-        return {"status": "diverged", **losses, "diverged_at_step": step, **self._facts(rows, ranks)}
+        return _NO_LOSSES | {"status": "diverged", "diverged_at_step": step} | self._facts(rows, ranks)
 
     def _facts(self, rows: MetricRows, ranks: Ranks) -> dict[str, Any]:
         trial, options, initial, wall_s = self.trial, ranks.options, rows.loss_initial, rows.wall_s

@@ -80,7 +80,7 @@ def result_file(out: Path, name: str) -> Row:
 
 
 def terminal_losses(record: Row, readings: Readings, where: str) -> dict[str, float]:
-    """``loss`` and ``loss_validation`` of a result in nats; where there is but one of them, it is both.
+    """``loss`` and, where it is declared, ``loss_validation`` of a result in nats.
 
     NaN stands for one that is not finite. Raises ``DefiniteError`` where a declared one is absent.
     """
@@ -90,7 +90,7 @@ def terminal_losses(record: Row, readings: Readings, where: str) -> dict[str, fl
         losses[name] = in_nats(loss, readings) if math.isfinite(loss) else math.nan
         if losses[name] <= 0:
             raise DefiniteError(f"{where}: {keys[name]} is {loss:g}, which is no loss in {readings.unit}")
-    return _both(losses)
+    return losses
 
 
 def losses_of_rows(rows: Sequence[Row], readings: Readings) -> dict[str, float]:
@@ -101,11 +101,7 @@ def losses_of_rows(rows: Sequence[Row], readings: Readings) -> dict[str, float]:
         keys = " and ".join(map(repr, names.values()))
         raise DefiniteError(f"the trainer ended without a row of metrics that holds {keys}")
     row = min(whole, key=lambda row: float(row[list(names)[-1]])) if readings.best else whole[-1]
-    return _both({("loss" if name != "loss_validation" else name): float(row[name]) for name in names})
-
-
-def _both(losses: dict[str, float]) -> dict[str, float]:
-    return {name: losses.get(name, next(iter(losses.values()))) for name in ("loss", "loss_validation")}
+    return {("loss" if name != "loss_validation" else name): float(row[name]) for name in names}
 
 
 def require_tokens(trained: float | None, trial: ForeignTrial, where: str) -> None:

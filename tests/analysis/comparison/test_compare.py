@@ -489,6 +489,13 @@ def test_learning_rates_that_were_carried_are_said(sweep):
     assert any("at 150k are extrapolated from smaller rungs" in warning for warning in only(table).warnings)
 
 
+@pytest.mark.parametrize(("above_test", "is_said"), [(np.nan, True), (0.01, False)])
+def test_rates_that_were_chosen_on_the_text_that_is_compared_are_said(sweep, above_test, is_said):
+    table = sweep().assign(loss_validation=lambda t: t["loss"] + above_test)
+    text = "learning rates were chosen on the text that is compared"
+    assert any(text in warning for warning in only(table).warnings) is is_said
+
+
 def test_counts_that_look_like_millions_are_questioned_in_a_comparison(sweep):
     table = sweep()
     assert any("thousands or millions" in warning for warning in only(table.assign(n_params=25)).warnings)
