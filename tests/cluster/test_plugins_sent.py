@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ cluster:
 
 
 @pytest.fixture(params=["slurm", "ray"])
-def folder(request, tmp_path, text_files, monkeypatch) -> Path:
+def folder(request, tmp_path, text_files, monkeypatch) -> Iterator[Path]:
     """A folder with the sweep, the plugin and a profile of a cluster that runs."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     if request.param == "ray":
@@ -27,11 +28,13 @@ def folder(request, tmp_path, text_files, monkeypatch) -> Path:
             monkeypatch.setenv(name, value)
         profile = f"cluster: {{executor: ray, address: '{cluster.address}'}}\n"
     else:
-        request.getfixturevalue("slurm_commands")
+        slurm = request.getfixturevalue("slurm_commands")
         profile = SLURM
     (tmp_path / "profiles.yaml").write_text(profile)
     (tmp_path / "s.yaml").write_text(SWEEP.format(text=text_files))
-    return tmp_path
+    yield tmp_path
+    if request.param == "slurm":
+        slurm.run("scancel", "--user=root")
 
 
 def run(folder: Path, verb: str = "run") -> subprocess.CompletedProcess[str]:
@@ -56,8 +59,7 @@ def test_trials_train_with_the_plugin_that_was_sent_and_a_node_that_cannot_impor
     assert "2 trials, 2 completed" in done.stdout
 
 
-@pytest.mark.parametrize("folder", ["slurm"], indirect=True)
-def test_a_controller_asks_nobody_and_goes_on_with_the_plugin_that_was_sent(folder, slurm_commands):
+def test_a_controller_asks_nobody_and_goes_on_with_the_plugin_that_was_sent(folder):
     write_plugin(folder)
     sent = run(folder, "submit")
     assert sent.returncode == 0, sent.stderr
@@ -69,4 +71,3 @@ def test_a_controller_asks_nobody_and_goes_on_with_the_plugin_that_was_sent(fold
         "both trials have a result",
         lambda: log.read_text() if log.exists() else "no log",
     )
-    slurm_commands.run("scancel", "--user=root")

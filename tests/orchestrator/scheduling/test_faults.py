@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from hold import can_hold, hold, release
+from plugin_package import SWEEP, write_plugin
 from scalevec.results.claims import end_claim
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
@@ -125,6 +126,29 @@ def test_kill_9_of_a_worker_is_noticed_and_resumed(disturbed, undisturbed, start
     assert_whole(disturbed, undisturbed)
     events = "".join(path.read_text() for path in disturbed.glob("runs/trials/*/*/events.jsonl"))
     assert '"cause": "killed"' in events or '"cause":"killed"' in events
+
+
+def test_kill_9_of_a_trial_with_the_optimizer_of_a_plugin_changes_no_bit(
+    tmp_path, monkeypatch, text_files, scalevec_process, start_scalevec
+):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    text = SWEEP.format(text=text_files).replace("tokens: [1280]", "tokens: [3840]")
+    (tmp_path / "s.yaml").write_text(text + "resources: {default: {checkpoint_s: 0.5}}\n")
+    write_plugin(tmp_path)
+    signs = ("run", "s.yaml", "--trust", "--jobs", 1, "--where", "arm == 'signs'")
+    done = scalevec_process(*signs)
+    assert done.returncode == 0, done.stderr
+    whole, whole_steps = losses(tmp_path), steps(tmp_path)
+    shutil.rmtree(tmp_path / "runs")
+    hold(tmp_path)
+    scheduler = start_scalevec(*signs, change=can_hold)
+    wait_until(lambda: has_checkpoints(tmp_path, 1))
+    workers_of(tmp_path)[0].kill()
+    release(tmp_path)
+    _, messages = scheduler.communicate(timeout=PATIENCE_S)
+    assert scheduler.returncode == 0, messages
+    assert (losses(tmp_path), steps(tmp_path)) == (whole, whole_steps)
+    assert attempts(tmp_path) == [2]
 
 
 def test_ctrl_c_writes_checkpoints_says_how_to_go_on_and_loses_nothing(
