@@ -49,9 +49,12 @@ def export(
         raise InvalidInputError(f"{output}: is there already; name a new folder")
     model = directory.model(trust=trust)
     write = _write_hugging_face if form == "hf" else _write_plain
-    with complete_directory(output) as partial:
-        facts = write(directory, model, partial)
-        (partial / "README.md").write_text(_card(directory, facts))
+    try:
+        with complete_directory(output, exclusive=True) as partial:
+            facts = write(directory, model, partial)
+            (partial / "README.md").write_text(_card(directory, facts))
+    except FileExistsError:
+        raise InvalidInputError(f"{output}: another process has just made it; nothing was written") from None
     record = {"trial_id": directory.trial_id, "folder": str(output), **facts}
     return Result(record, f"{output}: {facts['class']}, {_loading(facts)}")
 

@@ -161,6 +161,20 @@ def test_an_export_never_replaces_what_is_there(trials, command, tmp_path):
     assert (refused.code, "is there already" in refused.err) == (2, True)
 
 
+def test_an_export_whose_folder_another_process_makes_meanwhile_is_refused(
+    trials, command, tmp_path, monkeypatch
+):
+    def card(*_: object) -> str:
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "theirs").touch()
+        return ""
+
+    monkeypatch.setattr("scalevec.orchestrator.commands.models.export._card", card)
+    refused = command("export", trials[0][:8], "-o", "out")
+    assert (refused.code, "another process has just made it; nothing was written" in refused.err) == (2, True)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["theirs"]
+
+
 def test_an_empty_prompt_or_text_is_refused(trials, command, tmp_path):
     (tmp_path / "empty.txt").touch()
     assert command("generate", trials[0][:8], "--prompt", "").code == 2
