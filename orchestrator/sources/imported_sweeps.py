@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.results.files import utc_now, write_json
-from scalevec.results.sweep_folder import SweepFolder
+from scalevec.results.sweep_folder import SweepFolder, sweep_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,17 +103,18 @@ def keep_imported(folder: SweepFolder, runs: ImportedRuns) -> bool:
     if folder.path.exists():
         _require_same(folder, runs)
         return False
-    origin = {**runs.origin, "time": utc_now()}
-    with complete_directory(folder.path) as partial:
-        kept = SweepFolder(partial)
-        for path, table in ((kept.rows_path, runs.rows), (kept.curves_path, runs.curves)):
-            stream = io.BytesIO()
-            write_table(table, "parquet", stream)
-            path.write_bytes(stream.getvalue())
-        kept.write_tuning(choices.to_json(runs.choices))
-        write_json(kept.imported_path, origin)
-    if folder.imported() != origin:
-        raise InvalidInputError(f"{folder.path}: another process has just written it; nothing was imported")
+    try:
+        with complete_directory(folder.path, exclusive=True) as partial:
+            kept = SweepFolder(partial)
+            for path, table in ((kept.rows_path, runs.rows), (kept.curves_path, runs.curves)):
+                stream = io.BytesIO()
+                write_table(table, "parquet", stream)
+                path.write_bytes(stream.getvalue())
+            kept.write_tuning(choices.to_json(runs.choices))
+            write_json(kept.imported_path, {**runs.origin, "time": utc_now()})
+    except FileExistsError:
+        problem = f"{folder.path}: another process has just written it; nothing was imported"
+        raise InvalidInputError(problem) from None
     return True
 
 
@@ -146,6 +147,18 @@ def _ids_by_name(rows: "pd.DataFrame") -> dict[str, str]:
     return {
         str(row.get("run") or row.get("Name") or row["trial_id"][:12]): row["trial_id"] for row in records
     }
+
+
+def refuse_imported_run(prefix: str, runs_dir: Path) -> None:
+    """Raise ``InvalidInputError`` where a run that was imported has an id that starts with ``prefix``."""
+    for folder in (SweepFolder.of(runs_dir, name) for name in sweep_names(runs_dir)):
+        if folder.is_imported():
+            runs = read_imported(folder.rows_path).trial_id
+            if any(runs.str.startswith(prefix)):
+                raise InvalidInputError(
+                    f"{prefix} is an imported run of sweep {folder.name}, not trained here: its row is "
+                    f"in scalevec results {folder.name}, its training curve in the report"
+                )
 
 
 def read_imported(path: Path) -> "pd.DataFrame":

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.sources.imported_sweeps import refuse_imported_run
 from scalevec.orchestrator.sources.sources import open_sweep, recorded_states
 from scalevec.orchestrator.sources.sweep_files import sweep_folder
 from scalevec.orchestrator.sources.trained import TrainedTrial
@@ -52,6 +53,10 @@ class SweepOfRuns:
             InvalidInputError: the runs were imported.
         """
         return [TrainedTrial(trial.path) for trial, _ in recorded_states(self.name, self.runs_dir)]
+
+    def trial(self, prefix: str) -> TrainedTrial:
+        """Return one trial, as :meth:`Runs.trial` does."""
+        return Runs(self.runs_dir).trial(prefix)
 
     def curves(self) -> "pd.DataFrame":
         """Return the training loss (nats/token) of the comparison trials, one row per logged step.
@@ -116,8 +121,10 @@ class Runs:
             prefix: the first hexadecimal digits of its id: at least four, enough to be unique.
 
         Raises:
-            InvalidInputError: no trial, or more than one, has such an id.
+            InvalidInputError: no trial, or more than one, has such an id, or it is that of an imported run.
         """
         folder = self.path / "trials" / prefix[:2]
         names = [name for name in names_in(folder) if is_trial_id(name)]
+        if len(prefix) >= SHORTEST_PREFIX and not any(name.startswith(prefix) for name in names):
+            refuse_imported_run(prefix, self.path)
         return TrainedTrial.of(self.path, only_match(prefix, names, f"trials in {self.path}", "id"))

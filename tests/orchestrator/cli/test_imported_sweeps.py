@@ -166,3 +166,30 @@ def test_an_imported_sweep_in_python_has_results_and_curves_and_no_trials(take, 
     assert sweep.curves().groupby("arm").size().tolist() == [60, 60]
     with pytest.raises(InvalidInputError, match="holds imported runs"):
         sweep.trials()
+
+
+def test_an_imported_run_is_no_trial_and_the_message_says_where_its_row_is(take, command, tmp_path):
+    take()
+    runs = scalevec.open(tmp_path / "runs")
+    name = runs.results("mine").trial_id[0][:12]
+    with pytest.raises(InvalidInputError, match="is an imported run of sweep mine"):
+        runs.sweep("mine").trial(name)
+    for words in (("explain",), ("export", "-o", "out"), ("generate", "--prompt", "x")):
+        refused = command(words[0], name, *words[1:])
+        assert (refused.code, "its row is in scalevec results mine" in refused.err) == (2, True), refused.err
+
+
+def test_a_sweep_that_another_process_imports_meanwhile_stays(take, command, tmp_path, monkeypatch):
+    from scalevec.orchestrator.tuning import choices
+
+    written = choices.to_json
+
+    def late(given):
+        (tmp_path / "runs/sweeps/mine").mkdir()
+        (tmp_path / "runs/sweeps/mine/theirs").touch()
+        return written(given)
+
+    monkeypatch.setattr(choices, "to_json", late)
+    refused = take()
+    assert (refused.code, "another process has just written it" in refused.err) == (2, True), refused.err
+    assert [path.name for path in (tmp_path / "runs/sweeps/mine").iterdir()] == ["theirs"]
