@@ -144,6 +144,17 @@ def trial_from_fields(fields: dict[str, Any]) -> Trial:
     return from_dict(Trial, values)
 
 
+def meaning_of(name: str, fields: dict[str, Any]) -> Any:
+    """What the field ``name`` (dotted) is in the trial that ``fields`` describe, even if they leave it out.
+
+    Raises ``ConfigurationError`` for fields that this version does not know.
+    """
+    value: Any = to_dict(trial_from_fields(fields))
+    for step in name.split("."):
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
 def differences(
     first: dict[str, Any], second: dict[str, Any], prefix: str = ""
 ) -> dict[str, tuple[Any, Any]]:

@@ -1,7 +1,7 @@
 """``scalevec explain``: where a trial comes from, what became of it, and which code ran it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -100,13 +100,28 @@ def nearest(trial_id: str, semantic: Record, trials: Iterable[tuple[str, Record]
     ``trial_id`` is None where there is no other trial.
     """
     best: Record = {"trial_id": None, "differences": {}}
+    theirs: Record = {}
     for name, fields in trials:
         differing = _telling_differences(semantic, fields)
         if name != trial_id and (best["trial_id"] is None or len(differing) < len(best["differences"])):
-            best = {"trial_id": name, "differences": differing}
+            best, theirs = {"trial_id": name, "differences": differing}, fields
         if len(best["differences"]) == 1:
             break
-    return best
+    return best | {"differences": _with_what_is_left_out(best["differences"], semantic, theirs)}
+
+
+def _with_what_is_left_out(differing: Record, semantic: Record, theirs: Record) -> Record:
+    """The differences with what a field means where a record, as it may, leaves it out."""
+    from scalevec.model.config import ConfigurationError
+    from scalevec.model.identity import meaning_of
+
+    written = {}
+    for name, values in differing.items():
+        pairs = zip(values, (semantic, theirs), strict=True)
+        with suppress(ConfigurationError):  # of a foreign trainer, or an unknown field
+            values = tuple(meaning_of(name, of) if value is None else value for value, of in pairs)
+        written[name] = values
+    return written
 
 
 def _memberships(trial_id: str, runs_dir: Path) -> Iterator[Record]:

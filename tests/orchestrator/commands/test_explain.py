@@ -2,11 +2,14 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from recorded_sweep import complete, directory_of, member_of, record_sweep
+from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
+from scalevec.model.identity import semantic_fields
 from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.commands.look import explain as explaining
 from scalevec.orchestrator.errors import InvalidInputError
@@ -103,6 +106,18 @@ def test_the_nearest_neighbour_and_the_fields_that_differ_are_shown(trial, runs_
     assert nearest == {"trial_id": member_of("none", 1)["trial_id"], "differences": {"seed": [0, 1]}}
     text = told(trial, runs_dir)
     assert f"nearest trial {nearest['trial_id'][:12]}, which differs in\n  seed: 0 here, 1 there" in text
+
+
+def test_a_later_field_that_a_record_leaves_out_is_told_with_what_it_means():
+    gemma = ModelConfig(Shape(32, 2, 2, 2, 88), 1024, architecture="gemma")
+    records = [
+        semantic_fields(
+            Trial(model, OptimizerConfig(), ScheduleConfig(), "c0" * 32, 128, 1024, 1024, 0, stream="ab" * 32)
+        )
+        for model in (replace(gemma, norm_gain="1+w"), gemma)
+    ]
+    neighbour = explaining.nearest("first", records[0], [("second", records[1])])
+    assert neighbour == {"trial_id": "second", "differences": {"model.norm_gain": ("1+w", "g")}}
 
 
 def test_a_neighbour_whose_directory_is_gone_is_none(trial, runs_dir):

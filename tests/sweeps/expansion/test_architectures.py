@@ -6,6 +6,7 @@ import pytest
 
 from scalevec import sweeps
 from scalevec.model.config import OF_ARCHITECTURE, ModelConfig
+from scalevec.model.identity import semantic_fields
 from scalevec.sweeps.expansion.expand import CorpusFacts, expand
 from scalevec.sweeps.expansion.trials import Cell
 
@@ -61,6 +62,14 @@ def test_what_the_architecture_means_is_in_the_stream_as_if_it_were_written_out(
     )
     assert short.trial(0) == long.trial(0)
     assert short.stream_base != norms.stream_base
+
+
+def test_with_all_three_set_back_the_trials_are_those_from_before_they_existed() -> None:
+    written = ", ".join(f"{name}: {value}" for name, value in SET_BACK.items())
+    (cell,) = cells_of(f"trial: {{architecture: gemma, {written}}}")
+    kept = semantic_fields(cell.template)["model"]
+    assert kept["architecture"] == "gemma"
+    assert not kept.keys() & SET_BACK.keys()
 
 
 @pytest.mark.parametrize("field", SET_BACK)
