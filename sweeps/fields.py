@@ -24,6 +24,7 @@ from scalevec.model.optimization import (
 )
 from scalevec.model.strategies import (
     CHOICES,
+    MAP_CHOICES,
     PRESETS,
     ScaleVectorStrategy,
 )
@@ -72,7 +73,11 @@ FIELD_CHOICES: dict[str, tuple[str, ...]] = {
     **OPTION_CHOICES,
 }
 """What the fields with names may hold, for the JSON Schema (the dataclasses check it)."""
-STRATEGY_CHOICES: dict[str, tuple[str, ...]] = {"preset": tuple(PRESETS), **CHOICES}
+STRATEGY_CHOICES: dict[str, tuple[str, ...]] = {
+    "preset": tuple(PRESETS),
+    **CHOICES,
+    **MAP_CHOICES,
+}
 
 
 def _type_at(path: str) -> Any:

@@ -59,7 +59,7 @@ class PaperSweep:
         """What the head of the file says of the paper."""
         head = self.path.read_text(encoding="utf-8").split("\n\n")[0].replace("\n# ", " ")
         sentence = re.search(r"The paper: (.*?)(?= Detects | Takes | Look at it first)", head)
-        assert sentence is not None, f"{self.path} does not say what the paper sentence"
+        assert sentence is not None, f"{self.path} does not say what the paper found"
         return sentence[1]
 
     @property

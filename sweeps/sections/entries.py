@@ -5,7 +5,7 @@ is a field here without a line here.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar
@@ -266,11 +266,21 @@ def optional_fields(
             Field(
                 default=None,
                 description=help[name],
-                json_schema_extra={"enum": list(choices[name])} if name in choices else None,
+                json_schema_extra=_known(kind, choices[name]) if name in choices else None,
             ),
         )
         for name, kind in types.items()
     }
+
+
+def _known(kind: Any, names: Iterable[str]) -> dict[str, Any]:
+    """The part of a JSON Schema that lists the allowed ``names``, of a list those of its items."""
+    allowed_names: dict[str, Any] = {"enum": list(names)}
+    return (
+        {"anyOf": [allowed_names, {"type": "array", "items": allowed_names}]}
+        if kind == tuple[str, ...]
+        else allowed_names
+    )
 
 
 def lists_of(types: Mapping[str, Any], help: Mapping[str, str]) -> dict[str, Any]:

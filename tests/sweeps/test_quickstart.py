@@ -105,6 +105,9 @@ def test_the_schema_lists_every_trial_field_where_it_may_stand() -> None:
         "shared",
         "heterogeneous",
     ]
+    maps = {"enum": ["query", "key", "value", "gate", "up"]}
+    of_field = definitions["StrategyFields"]["properties"]["heterogeneous_maps"]["anyOf"]
+    assert of_field == [maps, {"type": "array", "items": maps}]
     assert schema["required"] == ["name", "ladder", "arms"]
     assert schema["additionalProperties"] is False
 
