@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scalevec import analysis
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.imports.given_tables import GivenTable, read_given, table_of
 from scalevec.analysis.imports.imported import ImportedTable, imported, repeated
@@ -231,65 +230,6 @@ def test_standard_input_is_csv_or_json_lines(monkeypatch):
     for text in ("loss,tokens,params\n3.2,1e9,1e6\n", '{"loss": 3.2, "tokens": 1e9, "params": 1e6}\n'):
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
         assert imported([read_given("-")]).rows["loss"].tolist() == [3.2]
-
-
-def dirty_export(rng: np.random.Generator) -> pd.DataFrame:
-    """Sixty runs of two optimizers at five sizes and six seeds, as a tracker exports them."""
-    rows = []
-    for arm, gain in (("adamw", 1.0), ("muon", 1.2)):
-        for size in (10.6e6, 21.2e6, 42.5e6, 85e6, 170e6):
-            for seed in range(6):
-                steps = round(20 * size / 65_536)
-                loss = 40 * (gain * 6 * size * steps * 65_536) ** -0.07 * math.exp(rng.normal(0, 2e-3))
-                rows.append(
-                    {
-                        "Name": f"{arm}-{size:.3g}-{seed}",
-                        "State": "finished",
-                        "config.optimizer": arm,
-                        "config.seed": str(seed),
-                        "summary.val/loss": f"{loss:.5f}",
-                        "summary.train/loss": f"{loss - 0.05:.5f}",
-                        "config.params": f"{size / 1e6:g}M" if seed % 2 else f"{size:,.0f}",
-                        "_step": str(steps),
-                        "config.batch_tokens": "65,536",
-                    }
-                )
-    table = pd.DataFrame(rows)
-    table.loc[[3, 40], "State"] = "crashed"
-    table.loc[[3, 40], "summary.val/loss"] = ""
-    table.loc[17, "summary.val/loss"] = "NaN"
-    table.loc[25, "config.seed"] = ""
-    return table
-
-
-def test_sixty_runs_with_the_usual_dirt_give_the_verdict_of_a_table_made_by_hand(tmp_path):
-    export = dirty_export(np.random.default_rng(0))
-    export.to_csv(tmp_path / "export.csv", index=False)
-    table = imported([read_given(str(tmp_path / "export.csv"))], ["arm=config.optimizer"])
-
-    clean = export.drop(index=[3, 40])
-    millions = clean["config.params"].str.endswith("M")
-    by_hand = pd.DataFrame(
-        {
-            "arm": clean["config.optimizer"],
-            "n_params": np.where(
-                millions,
-                clean["config.params"].str.rstrip("M").where(millions, "0").astype(float) * 1e6,
-                clean["config.params"].str.replace(",", "").where(~millions, "0").astype(float),
-            ),
-            "n_tokens": clean["_step"].astype(float) * 65_536,
-            "seed": pd.to_numeric(clean["config.seed"]).astype("Int64"),
-            "loss": pd.to_numeric(clean["summary.val/loss"], errors="coerce"),
-            "status": np.where(clean["summary.val/loss"] == "NaN", "diverged", "completed"),
-        }
-    )
-    ours, theirs = (
-        analysis.compare(rows, reference="adamw", n_convention="as-given", bootstrap=200)[0]
-        for rows in (table.rows, by_hand)
-    )
-    assert ours.verdict == theirs.verdict == "better"
-    assert ours.pairs == theirs.pairs
-    assert ours.loss_difference.interval == pytest.approx(theirs.loss_difference.interval, rel=1e-6)
 
 
 def test_records_of_records_become_columns_and_lists_stay_text():

@@ -22,7 +22,7 @@ for folder in folders:
     model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     ids = torch.tensor([tokenizer.encode(prompt, add_special_tokens=False)])
-    text = model.generate(ids, max_new_tokens=20, do_sample=False)
+    text = model.generate(ids, max_new_tokens=50, do_sample=False)
     with torch.no_grad():
         torch.save({"ids": ids, "logits": model(ids).logits, "text": text}, folder + "/answer.pt")
 """
@@ -77,7 +77,7 @@ def test_an_exported_model_loads_elsewhere_and_writes_what_ours_writes(runs, tri
         with torch.no_grad():
             logits = model(text[:, :-1])[0, answer["ids"].shape[1] - 1 :]
         chosen = logits.gather(1, text[0, answer["ids"].shape[1] :, None])[:, 0]
-        assert len(chosen) == 20
+        assert len(chosen) == 50
         torch.testing.assert_close(chosen, logits.max(1).values, rtol=0, atol=1e-4)
 
 
