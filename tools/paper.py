@@ -4,23 +4,33 @@
     python tools/paper.py smoke [NAME ...]    a cut of each, to see that all of it works, in runs/smoke
 
 Each NAME is a file of ``sweeps/small``; of the whole ones decay and trend are run only by name. What is
-trained already is not trained again: stop it and go on.
+trained already is not trained again: stop it and go on. Those two go rung by rung, and the trials of each
+rung that is finished are kept too: another machine goes on from there.
 """
 
 import argparse
+import os
+import shutil
 import subprocess
 import sys
 import sysconfig
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from scalevec import sweeps
+from scalevec.results.finished_trials import restore_finished, write_finished
+from scalevec.results.run_directory import RunDirectory
+from scalevec.results.sweep_folder import SweepFolder
+
 CHECKOUT = Path(__file__).resolve().parents[1]
 SMALL = CHECKOUT / "sweeps" / "small"
 KEPT = CHECKOUT / "benchmarks" / "reference" / "small"
+RUNS = Path(os.environ.get("SCALEVEC_RUNS_DIR", CHECKOUT / "runs"))
 SMOKE = CHECKOUT / "runs" / "smoke"
 FORMATS = {"markdown": "md", "latex": "tex", "csv": "csv"}
 TABLES: dict[str, tuple[str, ...]] = {
@@ -49,10 +59,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("size", choices=("small", "smoke"))
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(TABLES))
+    parser.add_argument("--until", metavar="RUNG", help="the last rung of a long sweep that is run now")
     asked = parser.parse_args()
     if unknown := set(asked.names) - TABLES.keys():
         parser.error(f"no small sweep is called {', '.join(sorted(unknown))}; there are: {', '.join(TABLES)}")
-    make = _small if asked.size == "small" else _smoke
+    if asked.until and not (asked.size == "small" and asked.names and set(asked.names) <= set(LONG)):
+        parser.error(f"--until is for {' and '.join(LONG)}, which go rung by rung")
+    make = partial(_small, until=asked.until) if asked.size == "small" else _smoke
     left_out = LONG if asked.size == "small" else ()
     for name in asked.names or (name for name in TABLES if name not in left_out):
         began = time.monotonic()
@@ -63,8 +76,52 @@ def main() -> int:
     return 0
 
 
-def _small(name: str) -> int:
-    return _experiment(SMALL / f"{name}.yaml", name, KEPT / name, "pdf,svg,png")
+def _small(name: str, until: str | None = None) -> int:
+    path = SMALL / f"{name}.yaml"
+    if name in LONG and (code := rung_by_rung(path, KEPT / name, until)):
+        return code
+    return 0 if until else _experiment(path, name, KEPT / name, "pdf,svg,png")
+
+
+def rung_by_rung(path: Path, kept: Path, until: str | None = None) -> int:
+    """Run the sweep at ``path`` from rung to rung, from what is in ``kept`` on; each that ends is kept."""
+    sweep = sweeps.load(path)
+    rungs = [rung.name for rung in sweep.ladder]
+    if until and until not in rungs:
+        print(f"{path.name} has no rung {until!r}; there are: {', '.join(rungs)}", file=sys.stderr)
+        return 2
+    folder = SweepFolder.of(RUNS, sweep.name)
+    restore(kept, folder)
+    for rung in rungs[: rungs.index(until) + 1 if until else None]:
+        if code := _scalevec("run", str(path), "--where", f"rung == {rung!r}"):
+            return code
+        keep(rung, folder, kept)
+    return 0
+
+
+def restore(kept: Path, folder: SweepFolder) -> None:
+    """Make what ``kept`` holds of finished rungs, and what was predicted when, part of the sweep in RUNS."""
+    for path in sorted(kept.glob("trials/*.jsonl.xz")):
+        if n_trials := restore_finished(path, folder.path.parents[1]):
+            print(f"{n_trials} trials of {kept.name} are there already: {path.name}", file=sys.stderr)
+    _copy_missing(kept / folder.predictions_path.name, folder.predictions_path)
+
+
+def keep(rung: str, folder: SweepFolder, kept: Path) -> None:
+    """Keep the trials of ``rung`` if all of them are finished, and the predictions of the sweep."""
+    of_rung = {member["trial_id"] for member in folder.members() or [] if member["rung"] == rung}
+    trials = [RunDirectory.of(folder.path.parents[1], name) for name in of_rung]
+    if all(trial.result() is not None for trial in trials):
+        write_finished(kept / "trials" / f"{rung}.jsonl.xz", trials)
+    _copy_missing(folder.predictions_path, kept / folder.predictions_path.name)
+
+
+def _copy_missing(source: Path, target: Path) -> None:
+    """Copy the files of one folder that the other has not."""
+    for path in sorted(source.glob("*.json")):
+        target.mkdir(parents=True, exist_ok=True)
+        if not (target / path.name).exists():
+            shutil.copyfile(path, target / path.name)
 
 
 def _smoke(name: str) -> int:

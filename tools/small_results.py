@@ -7,7 +7,7 @@ between the page's marks is made here; the account around them is written by peo
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import paper
 
 from scalevec import analysis, sweeps
+from scalevec.results.sweep_folder import SweepFolder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,19 +50,28 @@ def _source(name: str) -> tuple["pd.DataFrame", dict[str, Any]]:
     """Return the kept rows of a sweep, with the reference and options of its file."""
     compare = sweeps.load(paper.SMALL / f"{name}.yaml").compare
     options = {"reference": compare.reference, "options": compare.options()}
-    return analysis.read_table(paper.KEPT / name / "results.csv"), options
+    rows = analysis.read_table(paper.KEPT / name / "results.csv")
+    rows.attrs["predictions"] = SweepFolder(paper.KEPT / name).predictions()
+    return rows, options
 
 
 def _tables(name: str, notes_above: set[str]) -> Iterator[str]:
     rows, options = _source(name)
     for table in paper.TABLES[name]:
-        if table in WITH_VERDICTS:
-            compared = analysis.compare(rows, **options)
-            yield "\n".join(f"- {comparison.sentence} {comparison.would_change}" for comparison in compared)
+        if table in WITH_VERDICTS or rows.attrs["predictions"]:
+            yield "\n".join(f"- {sentence}" for sentence in _sentences(rows, options, table))
         shown = analysis.table(rows, table, **options)
         new = tuple(note for note in shown.notes if note not in notes_above)
         notes_above.update(new)
         yield analysis.render(replace(shown, notes=new), "markdown").strip()
+
+
+def _sentences(rows: "pd.DataFrame", options: Mapping[str, Any], table: str) -> Iterator[str]:
+    """The verdicts of a table that has them, and what was predicted beside what was seen."""
+    compared = analysis.compare(rows, **options)
+    if table in WITH_VERDICTS:
+        yield from (f"{comparison.sentence} {comparison.would_change}" for comparison in compared)
+    yield from (prediction.sentence for comparison in compared for prediction in comparison.predictions)
 
 
 def write_kept(name: str, folder: Path) -> None:

@@ -1,11 +1,15 @@
 """A sweep can go rung by rung: what --where asks for is tuned and compared, and the rest waits."""
 
+import importlib
 from collections import Counter
 
 from tests.simulations import simulated
 
 from scalevec.orchestrator.commands.analyse.compare import compare
+from scalevec.orchestrator.executors.simulate.runs_folder import hold_simulations
+from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
+from support import CHECKOUT
 
 NAME = "simulated"
 SMALL, LARGE = "rung == 'small'", "rung == 'large'"
@@ -64,3 +68,21 @@ def test_no_verdict_is_due_while_a_rung_is_still_to_be_tuned(tmp_path):
 def test_no_rate_is_chosen_before_all_arms_of_a_rung_have_been_tried(tmp_path):
     simulated(tmp_path, where="arm == 'unified'", **TUNED)
     assert rates(tmp_path) == {}
+
+
+def test_a_sweep_goes_on_from_kept_rungs_and_keeps_the_time_of_its_predictions(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(CHECKOUT / "tools")
+    paper = importlib.import_module("paper")
+    sections = {**TUNED, "compare": {"predict": [{"arm": "unified", "sign": "lower"}]}}
+    here, there = (SweepFolder.of(tmp_path / name, NAME) for name in ("here", "there"))
+    first = simulated(tmp_path / "here", where=SMALL, **sections)
+    for rung in ("small", "large"):
+        paper.keep(rung, here, tmp_path / "kept")
+    assert [path.name for path in (tmp_path / "kept" / "trials").iterdir()] == ["small.jsonl.xz"]
+    hold_simulations(tmp_path / "there")
+    paper.restore(tmp_path / "kept", there)
+    gone_on = simulated(tmp_path / "there", **sections)
+    assert there.predictions() == here.predictions()
+    for name, result in first.results().items():
+        assert gone_on.results()[name] == result
+        assert len(RunDirectory.of(tmp_path / "there", name).events()) == 1  # none of a second training
