@@ -1,11 +1,12 @@
 """A trained decoder as the transformers library takes it.
 
-A plain Llama where everything folds, else a decoder whose code goes with it (``modeling_scalevec.py``).
+A plain Llama where everything folds and a plain Gemma 3 where only its norms are left, else a decoder whose
+code goes with it (``modeling_scalevec.py``).
 """
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from scalevec.model.transformer import Transformer
 CODE = "modeling_scalevec.py"
 _ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu_pytorch_tanh"}
 """By the model's activation, the name that transformers has for the function of the gate."""
-_LLAMA_MAPS = {
+_MAPS = {
     "query": "self_attn.q_proj",
     "key": "self_attn.k_proj",
     "value": "self_attn.v_proj",
@@ -30,6 +31,14 @@ _LLAMA_MAPS = {
     "up": "mlp.up_proj",
     "down": "mlp.down_proj",
 }
+_GEMMA_NORMS = {
+    "query": "self_attn.q_norm",
+    "key": "self_attn.k_norm",
+    "output": "post_attention_layernorm",
+    "down": "post_feedforward_layernorm",
+}
+"""By the map that the norm is behind."""
+_ROTATED = ("query", "key")
 
 
 @dataclass(frozen=True)
@@ -40,18 +49,16 @@ class ExportedModel:
     tensors: Mapping[str, Tensor]
 
     @property
-    def is_llama(self) -> bool:
-        """Whether the transformers library has the architecture itself."""
-        return bool(self.config["model_type"] == "llama")
+    def has_code(self) -> bool:
+        """Whether the code of the model goes with it: the transformers library does not have it itself."""
+        return bool(self.config["model_type"] == "scalevec")
 
 
 @torch.no_grad()
 def exported(model: Transformer, sequence_length: int) -> ExportedModel:
     """The function of ``model`` with every vector that folds folded; it saw ``sequence_length`` tokens."""
     maps = list(_maps(model))
-    plain = model.config.experts is None and all(_is_plain(map_) for _, _, map_, _ in maps)
-    build = _llama if plain else _scalevec
-    config, tensors = build(model, maps)
+    config, tensors = _builder(model, maps)(model, maps)
     shape = model.config.shape
     common = {
         "vocab_size": model.config.vocabulary_size,
@@ -78,11 +85,12 @@ def write_hugging_face(folder: Path, model: ExportedModel, special: Mapping[str,
     """
     (folder / "config.json").write_text(json.dumps({**model.config, **special}, indent=2) + "\n")
     save_file(dict(model.tensors), folder / "model.safetensors", metadata={"format": "pt"})
-    if not model.is_llama:
+    if model.has_code:
         shutil.copyfile(Path(__file__).with_name(CODE), folder / CODE)
 
 
 _Map = tuple[str, str, LinearMap, Tensor | None]
+_Built = tuple[dict[str, Any], dict[str, Tensor]]
 
 
 def _maps(model: Transformer) -> Iterator[_Map]:
@@ -93,34 +101,59 @@ def _maps(model: Transformer) -> Iterator[_Map]:
                 yield f"blocks.{layer}.{part}", name, map_, shared
 
 
+def _builder(model: Transformer, maps: list[_Map]) -> Callable[[Transformer, list[_Map]], _Built]:
+    if model.config.experts is not None:
+        return _scalevec
+    if all(_is_plain(map_) for _, _, map_, _ in maps):
+        return _llama
+    head = model.config.shape.head_width
+    fits = (_is_as_in_gemma(name, map_, head) for _, name, map_, _ in maps)
+    return _gemma if all(fits) else _scalevec
+
+
 def _is_plain(map_: LinearMap) -> bool:
     return not map_.norm_width and map_.late_vector() is None
+
+
+def _is_as_in_gemma(name: str, map_: LinearMap, head_width: int) -> bool:
+    """Whether Gemma 3 has what is behind the map: a norm of its own, whose vector the heads share."""
+    if name not in _GEMMA_NORMS:
+        return _is_plain(map_)
+    width = head_width if name in _ROTATED else len(map_.weight)
+    late = map_.late_vector()
+    return map_.norm_width == width and (late is None or bool((late.view(-1, width) == late[:width]).all()))
 
 
 def _head(model: Transformer) -> dict[str, Tensor]:
     return {} if model.head is None else {"lm_head.weight": model.head}
 
 
-def _embedding(model: Transformer) -> Tensor:
-    """With the factor that the model multiplies it by."""
-    return model.embedding * model.config.embedding_factor
+def _embedding(model: Transformer, factor: float = 1.0) -> Tensor:
+    """For a model that multiplies it by ``factor``."""
+    return model.embedding * (model.config.embedding_factor / factor)
 
 
-def _final_vector(model: Transformer) -> Tensor:
-    """Of a head that is the embedding over that factor, which the head has then too."""
+def _final_vector(model: Transformer, factor: float = 1.0) -> Tensor:
+    """Where the head is that embedding, its factor is taken out here."""
     gain = effective(model.final_vector)
     vector = torch.ones(model.config.shape.width) if gain is None else gain
-    return vector / model.config.embedding_factor if model.head is None else vector
+    return vector / (model.config.embedding_factor / factor) if model.head is None else vector
 
 
-def _llama(model: Transformer, maps: list[_Map]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    tensors = {"model.embed_tokens.weight": _embedding(model), "model.norm.weight": _final_vector(model)}
+def _matrices(model: Transformer, maps: list[_Map]) -> dict[str, Tensor]:
+    """The folded matrices of a dense model under their names in transformers."""
+    tensors = {}
     for sublayer, name, map_, shared in maps:
-        layer = sublayer.split(".")[1]
         weight = map_.folded_weight(shared)
-        if name in ("query", "key"):
+        if name in _ROTATED:
             weight = _by_halves(weight, model.config.shape.head_width)
-        tensors[f"model.layers.{layer}.{_LLAMA_MAPS[name]}.weight"] = weight
+        tensors[f"model.layers.{sublayer.split('.')[1]}.{_MAPS[name]}.weight"] = weight
+    return tensors
+
+
+def _llama(model: Transformer, maps: list[_Map]) -> _Built:
+    tensors = {"model.embed_tokens.weight": _embedding(model), "model.norm.weight": _final_vector(model)}
+    tensors |= _matrices(model, maps)
     for number in range(model.config.shape.layers):
         for norm in ("input_layernorm", "post_attention_layernorm"):
             tensors[f"model.layers.{number}.{norm}.weight"] = torch.ones(model.config.shape.width)
@@ -135,12 +168,43 @@ def _llama(model: Transformer, maps: list[_Map]) -> tuple[dict[str, Any], dict[s
     return config, tensors | _head(model)
 
 
+def _gemma(model: Transformer, maps: list[_Map]) -> _Built:
+    """Gains are stored by their distance from one, and every embedding is multiplied by the width's root."""
+    shape, factor = model.config.shape, model.config.shape.width**0.5
+    tensors = {
+        "model.embed_tokens.weight": _embedding(model, factor),
+        "model.norm.weight": _final_vector(model, factor) - 1,
+        **_matrices(model, maps),
+    }
+    for number in range(shape.layers):
+        for norm in ("input_layernorm", "pre_feedforward_layernorm"):
+            tensors[f"model.layers.{number}.{norm}.weight"] = torch.zeros(shape.width)
+    for sublayer, name, map_, _ in maps:
+        if name in _GEMMA_NORMS:
+            late = map_.late_vector()
+            gain = torch.ones(map_.norm_width) if late is None else late[: map_.norm_width]
+            gain = _by_halves(gain[:, None], shape.head_width)[:, 0] if name in _ROTATED else gain
+            tensors[f"model.layers.{sublayer.split('.')[1]}.{_GEMMA_NORMS[name]}.weight"] = gain - 1
+    rope = {"rope_type": "default", "rope_theta": model.config.rope_base}
+    config = {
+        "architectures": ["Gemma3ForCausalLM"],
+        "model_type": "gemma3_text",
+        "hidden_activation": _ACTIVATIONS[model.config.activation],
+        "attention_bias": False,
+        "head_dim": shape.head_width,
+        "query_pre_attn_scalar": shape.head_width,
+        "layer_types": ["full_attention"] * shape.layers,
+        "rope_parameters": {"full_attention": rope, "sliding_attention": rope},
+    }
+    return config, tensors | _head(model)
+
+
 def _by_halves(weight: Tensor, head_width: int) -> Tensor:
     """Rows in the order of transformers, where the channels of a rotated pair lie half a head apart."""
     return weight.reshape(-1, head_width // 2, 2, weight.shape[-1]).transpose(1, 2).flatten(0, 2)
 
 
-def _scalevec(model: Transformer, maps: list[_Map]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _scalevec(model: Transformer, maps: list[_Map]) -> _Built:
     tensors = {"embedding.weight": _embedding(model), "final_vector": _final_vector(model)}
     config = _Remaining()
     for sublayer, name, map_, shared in maps:

@@ -39,7 +39,8 @@ def export(
     """Write a trained model: weights, configuration, tokenizer, a card.
 
     With --format hf it loads in the transformers library without scalevec: as a plain Llama where every scale
-    vector folds into a matrix, else with the code that is written beside it (trust_remote_code=True).
+    vector folds into a matrix, as a plain Gemma 3 where its norms alone are left, else with the code that is
+    written beside it (trust_remote_code=True).
     """
     from scalevec.model.training.durable_files import complete_directory
     from scalevec.orchestrator.sources.runs import Runs as RunsFolder
@@ -67,7 +68,7 @@ def _write_hugging_face(directory: "TrainedTrial", model: "Transformer", folder:
     write_hugging_face(
         folder, decoder, {"eos_token_id": separator, "bos_token_id": None, "pad_token_id": None}
     )
-    return {"format": "hf", "class": decoder.config["architectures"][0], "has_code": not decoder.is_llama}
+    return {"format": "hf", "class": decoder.config["architectures"][0], "has_code": decoder.has_code}
 
 
 def _write_plain(directory: "TrainedTrial", model: "Transformer", folder: Path) -> dict[str, Any]:

@@ -34,6 +34,7 @@ CASES = {name: ModelConfig(SHAPE, 23, strategy) for name, strategy in PRESETS.it
     "gemma as it is": ModelConfig(
         SHAPE, 23, PRESETS["baseline"], "gemma", tied_embeddings=True, **OF_ARCHITECTURE["gemma"]
     ),
+    "gemma's norms, tied": ModelConfig(SHAPE, 23, PRESETS["hg"], "gemma", tied_embeddings=True),
     "llama with all of gemma but norms": ModelConfig(SHAPE, 23, PRESETS["or"], **OF_ARCHITECTURE["gemma"]),
     "the same, tied": ModelConfig(SHAPE, 23, PRESETS["hg"], tied_embeddings=True, **OF_ARCHITECTURE["gemma"]),
     "mixture": ModelConfig(SHAPE, 23, PRESETS["unified"], experts=MIXTURE),
@@ -49,6 +50,8 @@ CASES = {name: ModelConfig(SHAPE, 23, strategy) for name, strategy in PRESETS.it
         replace(SHAPE, feed_forward=8), 23, experts=Experts(n_experts=4, top_k=1, feed_forward=8)
     ),
 }
+
+PLAIN_GEMMAS = ("gemma-none", "gemma as it is", "gemma's norms, tied")
 
 
 def trained(config: ModelConfig) -> Transformer:
@@ -101,11 +104,12 @@ def test_the_exported_model_writes_fifty_tokens_that_ours_finds_likeliest(answer
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_folds_is_a_plain_llama(answers, name):
+def test_what_folds_is_a_plain_llama_and_what_has_gemmas_norms_a_plain_gemma(answers, name):
     _, answer = answers[name]
     config = CASES[name]
     is_plain = config.experts is None and config.architecture == "llama" and folds(config)
     assert (answer["class"] == "LlamaForCausalLM") == is_plain
+    assert (answer["class"] == "Gemma3ForCausalLM") == (name in PLAIN_GEMMAS)
 
 
 def folds(config: ModelConfig) -> bool:
