@@ -26,8 +26,8 @@ class ConfigurationError(ValueError):
         self.allowed = allowed
 
 
-class PluginOptions(dict[str, Any]):
-    """Options of a plugin by name: plain values, which nobody changes, so that they have a hash."""
+class PlainValues(dict[str, Any]):
+    """Plain values by name, as plugins and trainers declare them; nobody changes them: they have a hash."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))
@@ -87,7 +87,7 @@ def to_dict(config: Any, *, identity: bool = False) -> dict[str, Any]:
             continue
         if dataclasses.is_dataclass(value):
             value = to_dict(value, identity=identity)
-        elif isinstance(value, PluginOptions):
+        elif isinstance(value, PlainValues):
             value = dict(value)
         elif isinstance(value, tuple):
             value = [
@@ -125,9 +125,9 @@ def _coerce(hint: Any, value: Any, where: str) -> Any:
     """``value`` as the type that ``hint`` names, refusing what would have to be guessed."""
     if dataclasses.is_dataclass(hint):
         return from_dict(typing.cast(type[Any], hint), value, where)
-    if hint is PluginOptions:
-        require(isinstance(value, dict), where, value, "a mapping of options")
-        return PluginOptions(value)
+    if hint is PlainValues:
+        require(isinstance(value, dict), where, value, "a mapping of plain values")
+        return PlainValues(value)
     origin = typing.get_origin(hint)
     if origin in (types.UnionType, typing.Union):
         options = [option for option in typing.get_args(hint) if option is not type(None)]

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from scalevec.model.fields import (
     ConfigurationError,
-    PluginOptions,
+    PlainValues,
     PluginSource,
     added_field,
     require,
@@ -268,7 +268,7 @@ class _Options:
 
     name: str
     plugin: PluginSource | None
-    options: PluginOptions
+    options: PlainValues
 
     def option(self, name: str) -> Any:
         """The option ``name``; None where this optimizer or schedule does not take it."""
@@ -287,7 +287,7 @@ class _Options:
     def _fill_in(self, part: str, options: Iterable[str], takes: Mapping[str, OptionSpec]) -> None:
         """Give the options that are taken their defaults; refuse others, and values that cannot be."""
         of_plugin = {name: spec.default for name, spec in takes.items() if name not in options}
-        object.__setattr__(self, "options", PluginOptions(of_plugin | self.options))
+        object.__setattr__(self, "options", PlainValues(of_plugin | self.options))
         for option in (*options, *self.options):
             value = self.option(option)
             if option not in takes and value is not None:
@@ -321,7 +321,7 @@ class OptimizerConfig(_Options):
     weight_decay: float = 0.1
     clip_norm: float = 1.0
     plugin: PluginSource | None = added_field(None)  # noqa: RUF009 (it makes a field)
-    options: PluginOptions = added_field(PluginOptions())  # noqa: RUF009
+    options: PlainValues = added_field(PlainValues())  # noqa: RUF009
 
     def __post_init__(self) -> None:
         if self.plugin is None:
@@ -359,7 +359,7 @@ class ScheduleConfig(_Options):
     name: str = "cosine"
     warmup_tokens: int = 0
     plugin: PluginSource | None = added_field(None)  # noqa: RUF009 (it makes a field)
-    options: PluginOptions = added_field(PluginOptions())  # noqa: RUF009
+    options: PlainValues = added_field(PlainValues())  # noqa: RUF009
 
     def __post_init__(self) -> None:
         if self.plugin is None:

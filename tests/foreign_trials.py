@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 
 from scalevec.model.config import RunOptions
+from scalevec.model.fields import PlainValues
 from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS
 from scalevec.orchestrator.worker.train import TrialAttempt, run_attempt
 from scalevec.results.run_directory import RunDirectory
@@ -20,7 +21,6 @@ from scalevec.sweeps.trainers.foreign_trial import (
     Readings,
     SourceFile,
     Trainer,
-    Value,
     file_digest,
 )
 
@@ -71,7 +71,7 @@ class ForeignTrials:
         files = (SourceFile("train.py", file_digest(self.script)),)
         command = () if self.function else self.command
         trainer = Trainer(command, self.function, files, readings=self.readings)
-        return ForeignTrial(trainer, (Value("width", 8),), 500, 1000, 3, "ab" * 32)
+        return ForeignTrial(trainer, PlainValues(width=8), 500, 1000, 3, "ab" * 32)
 
     @property
     def attempt(self) -> TrialAttempt:

@@ -89,7 +89,7 @@ class Member:
             **({} if planned_s is None else {"planned_s": planned_s}),
             **{key: value for key, value in self.cell.setting.items() if key in of_row},
             "setting": {key: value for key, value in self.cell.setting.items() if key not in of_row},
-            **({"fields": self.trial.fields} if isinstance(self.trial, ForeignTrial) else {}),
+            **({"fields": dict(self.trial.values)} if isinstance(self.trial, ForeignTrial) else {}),
         }
 
 

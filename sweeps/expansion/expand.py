@@ -211,7 +211,7 @@ def _unit(sweep: "Sweep", values: dict[str, Any]) -> int:
 def _recipe(template: AnyTrial) -> dict[str, Any]:
     """The names of optimizer and schedule, which a foreign trainer has where its own fields say so."""
     if isinstance(template, ForeignTrial):
-        return {name: value for name, value in template.fields.items() if name in ("optimizer", "schedule")}
+        return {name: value for name, value in template.values.items() if name in ("optimizer", "schedule")}
     return {"optimizer": template.optimizer.name, "schedule": template.schedule.name}
 
 

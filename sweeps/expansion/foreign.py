@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalevec.model.fields import ConfigurationError
+from scalevec.model.fields import ConfigurationError, PlainValues
 from scalevec.model.identity import digest, stream
 from scalevec.sweeps.expansion.trials import tokens_of
 from scalevec.sweeps.trainers import command, formula
-from scalevec.sweeps.trainers.foreign_trial import OF_AN_ATTEMPT, ForeignTrial, Trainer, Value
+from scalevec.sweeps.trainers.foreign_trial import OF_AN_ATTEMPT, ForeignTrial, Trainer
 from scalevec.sweeps.trainers.source_files import files_of_words, matching, module_files, source_files
 
 if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
@@ -47,9 +47,10 @@ class ForeignBudget:
         if batch <= 0:
             raise ConfigurationError("batch_tokens", batch, "a positive number")
         tokens = tokens_of(self.tokens_per_parameter * self.n_params, batch, self.unit)
-        listed = tuple(Value(name, value) for name, value in sorted(given.items()))
         of_seed = stream(base, seed)
-        trial = ForeignTrial(self.trainer, listed, self.n_params, tokens, seed, of_seed, self.planted)
+        trial = ForeignTrial(
+            self.trainer, PlainValues(given), self.n_params, tokens, seed, of_seed, self.planted
+        )
         return replace(trial, trainer=self._with_files(trial))
 
     def _with_files(self, trial: ForeignTrial) -> Trainer:

@@ -17,7 +17,7 @@ from scalevec.model.config import (
     Shape,
     Trial,
 )
-from scalevec.model.fields import PluginOptions
+from scalevec.model.fields import PlainValues
 from scalevec.model.identity import stream
 from scalevec.sweeps.fields import (
     ALL,
@@ -185,7 +185,7 @@ def grouped(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         part, _, of_plugin = above.partition(".")
         held = 0 if value == ALL and name == "evaluation_tokens" else value
         if of_plugin:
-            groups[part]["options"] = PluginOptions({**groups[part].get("options", {}), field: held})
+            groups[part]["options"] = PlainValues({**groups[part].get("options", {}), field: held})
         else:
             groups[part][field] = held
     groups["model"] = OF_ARCHITECTURE.get(values.get("architecture", ""), {}) | groups["model"]

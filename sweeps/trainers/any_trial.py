@@ -28,7 +28,7 @@ def learning_rate(trial: AnyTrial) -> float | None:
     """The peak rate of ``trial``; None where a foreign trainer has none."""
     if not isinstance(trial, ForeignTrial):
         return trial.optimizer.learning_rate
-    rate = trial.fields.get("learning_rate")
+    rate = trial.values.get("learning_rate")
     return float(rate) if isinstance(rate, int | float) else None
 
 

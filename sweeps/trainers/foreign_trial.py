@@ -1,14 +1,13 @@
 """A trial that other people's code trains, fully specified; frozen dataclasses that a run directory keeps."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scalevec.model.fields import added_field, from_dict, to_dict
+from scalevec.model.fields import PlainValues, added_field, from_dict, to_dict
 from scalevec.model.identity import IDENTITY_VERSION, digest
 
-UNITS = ("nats", "bits", "bits-per-byte", "perplexity")
 OF_AN_ATTEMPT = ("python", "seed", "seed_index", "out", "trial_json", "gpus", "node_rank", "master")
 """Placeholders of a command that an attempt fills in: ``{python}`` is the interpreter of scalevec, or the
 profile's, on the machine that trains; ``{seed}`` is :attr:`ForeignTrial.seed_value`,
@@ -19,15 +18,7 @@ profile's, on the machine that trains; ``{seed}`` is :attr:`ForeignTrial.seed_va
 class Readings:
     """What of the trainer's output is which number. It is part of the identity: another key is another loss.
 
-    metrics: JSON-lines or CSV file of one row for each log step, relative to ``{out}``; empty: none.
-    pattern: regular expression with named groups (``step``, ``loss``, ...) for lines of standard output,
-        in place of a file.
-    result: JSON file of the terminal numbers, relative to ``{out}``; empty: the last row of the metrics.
-    best: whether the smallest loss of the rows counts instead of the last.
-    step, loss, loss_validation, tokens: keys of a row and of the result; empty: there is none.
-    n_params: key of the result that says N; empty: the sweep's word is all there is.
-    unit: of all losses, one of UNITS; bytes_per_token is needed for ``bits-per-byte``.
-    vocabulary: size, 0 where it is not declared; the first loss is held against its logarithm.
+    The fields are those of the sweep file's section ``trainer``; empty, or 0: not given.
     """
 
     metrics: str = ""
@@ -80,12 +71,8 @@ class Trainer:
 class Protocol:
     """How an attempt at a trainer's trial stops and goes on; no part of the identity.
 
-    folder: absolute path of the sweep file's folder: the working directory.
-    stop_signal: what asks the command to stop. stop_exit: the exit code by which it says that it will go on.
-    checkpoint: pattern of files below ``{out}`` that an attempt goes on from; empty: it starts over.
-    resume: arguments that are added where there is a checkpoint.
-    grace_s: seconds that a command has to end once it was asked to; then it is killed.
-    scheduler_variables: whether the command sees ``SLURM_*``.
+    folder: absolute path of the sweep file's folder: the working directory. The others are fields of the
+        sweep file's section ``trainer``.
     """
 
     folder: str = ""
@@ -98,25 +85,17 @@ class Protocol:
 
 
 @dataclass(frozen=True)
-class Value:
-    """A field of the trial by its name in the sweep file."""
-
-    name: str
-    value: str | int | float | bool
-
-
-@dataclass(frozen=True)
 class ForeignTrial:
     """A trial of a foreign trainer.
 
-    values: every field that the sweep gives it (ladder, trial, grid, arm, tuned), by name, sorted.
+    values: every field that the sweep gives it (ladder, trial, grid, arm, tuned), by name.
     n_params: N as the sweep says. tokens: to be trained on. stream: 64 hexadecimal digits that the integer
         ``{seed}`` follows from; the arms of a cell share it.
     planted: what a simulation plants in place of training; empty where it is trained.
     """
 
     trainer: Trainer
-    values: tuple[Value, ...]
+    values: PlainValues
     n_params: int
     tokens: int
     seed: int
@@ -125,9 +104,7 @@ class ForeignTrial:
 
     def semantic_fields(self) -> dict[str, Any]:
         """The fields that make the trial what it is, as plain JSON values."""
-        fields = to_dict(self, identity=True)
-        fields["values"] = self.fields
-        return fields | {"identity_version": IDENTITY_VERSION}
+        return to_dict(self, identity=True) | {"identity_version": IDENTITY_VERSION}
 
     @property
     def trial_id(self) -> str:
@@ -145,28 +122,22 @@ class ForeignTrial:
         return int(self.stream[:16], 16) % 2**31
 
     @property
-    def fields(self) -> dict[str, str | int | float | bool]:
-        """The values by their names."""
-        return {value.name: value.value for value in self.values}
-
-    @property
-    def placeholders(self) -> dict[str, str | int | float | bool]:
+    def placeholders(self) -> dict[str, Any]:
         """What the trial itself fills in of a command: its fields, its budget, its size."""
         steps = {"steps": self.steps} if self.steps else {}
-        return {"tokens": self.tokens, "n_params": self.n_params, **steps, **self.fields}
+        return {"tokens": self.tokens, "n_params": self.n_params, **steps, **self.values}
 
     @property
     def steps(self) -> int:
         """Optimizer steps; 0 where no ``batch_tokens`` says how many tokens one takes."""
-        batch = self.fields.get("batch_tokens")
+        batch = self.values.get("batch_tokens")
         return self.tokens // batch if isinstance(batch, int) and batch > 0 else 0
 
 
 def foreign_trial(fields: dict[str, Any]) -> ForeignTrial:
     """The trial that :meth:`ForeignTrial.semantic_fields` described. Raises ``ConfigurationError``."""
     known = {name: value for name, value in fields.items() if name != "identity_version"}
-    values = tuple(Value(name, value) for name, value in sorted(fields["values"].items()))
-    return replace(from_dict(ForeignTrial, known | {"values": []}), values=values)
+    return from_dict(ForeignTrial, known)
 
 
 def is_foreign(fields: dict[str, Any]) -> bool:

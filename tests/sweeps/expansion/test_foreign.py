@@ -60,7 +60,7 @@ def template(cell: Cell) -> ForeignTrial:
 
 def test_a_trial_has_its_fields_its_budget_and_the_content_of_the_script(folder: Path) -> None:
     trial = template(cells_in(folder)[1])
-    assert trial.fields == {"width": 8, "learning_rate": 0.01, "dropout": 0.1}
+    assert trial.values == {"width": 8, "learning_rate": 0.01, "dropout": 0.1}
     assert (trial.n_params, trial.tokens) == (1000, 20_000)
     assert [file.path for file in trial.trainer.files] == ["train.py"]
     assert foreign_trial(trial.semantic_fields()) == trial
@@ -134,7 +134,7 @@ def test_a_tuned_field_of_its_own_is_of_its_own_kind(folder: Path) -> None:
         tune={"warm": [10, 20, 40], "rungs": ["s"]},
     )
     assert cells[0].tune_grid == {"warm": (10, 20, 40)}
-    assert cells[0].trial(100, warm=20.0).fields["warm"] == 20  # type: ignore[union-attr]
+    assert cells[0].trial(100, warm=20.0).values["warm"] == 20  # type: ignore[union-attr]
 
 
 def test_a_resolved_sweep_loads_as_the_same_trials(folder: Path) -> None:

@@ -5,9 +5,10 @@ import math
 
 import pytest
 
+from scalevec.model.fields import PlainValues
 from scalevec.orchestrator.worker.failures import DefiniteError
 from scalevec.orchestrator.worker.trainers.metric_rows import LossNotFiniteError, MetricRows, MetricsFile
-from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, Readings, Trainer, Value
+from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, Readings, Trainer
 
 
 class Kept:
@@ -27,7 +28,7 @@ class Kept:
 
 
 def metric_rows(kept: Kept, goes_on: bool = False, batch_tokens: int = 0, **readings) -> MetricRows:
-    values = (Value("batch_tokens", batch_tokens),) if batch_tokens else ()
+    values = PlainValues({"batch_tokens": batch_tokens} if batch_tokens else {})
     trainer = Trainer(("train",), readings=Readings(**readings))
     return MetricRows(kept, ForeignTrial(trainer, values, 500, 1000, 0, "ab" * 32), goes_on)
 
