@@ -99,7 +99,9 @@ def main() -> None:
     """Write the page, and beside the kept results what is made from them."""
     PAGE.write_text(with_blocks(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     for name in paper.TABLES:
-        write_kept(name, paper.KEPT / name)
+        # A sweep that has not been run yet has nothing to be written from.
+        if (paper.KEPT / name / "results.csv").is_file():
+            write_kept(name, paper.KEPT / name)
 
 
 if __name__ == "__main__":
