@@ -96,7 +96,7 @@ def rung_by_rung(path: Path, kept: Path, until: str | None = None) -> int:
         if code := _scalevec("run", str(path), "--where", f"rung == {rung!r}"):
             return code
         keep(rung, folder, kept)
-    return 0
+    return _scalevec("results", str(path), "--vector-norms", to=kept / "results.csv")
 
 
 def restore(kept: Path, folder: SweepFolder) -> None:

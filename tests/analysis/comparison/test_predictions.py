@@ -1,10 +1,13 @@
 """What was predicted before the results stands beside what was seen, judged by one rule."""
 
+import importlib
+
 import numpy as np
 import pytest
 
 from scalevec.analysis import compare, comparison_text
 from scalevec.analysis.report.predicted import predicted_table, predictions_summary
+from support import CHECKOUT
 
 
 def kept(*predictions, at="2026-01-02T03:04:05.000+00:00", with_result=0):
@@ -147,3 +150,18 @@ def test_text_and_page_show_predicted_and_seen(sweep):
 def test_without_predictions_nothing_is_shown(sweep):
     comparisons = compare(sweep(), reference="baseline", bootstrap=0)
     assert (predicted_table(comparisons), predictions_summary(comparisons)) == (None, [])
+
+
+def test_what_the_smaller_rungs_say_of_the_next_does_not_depend_on_what_comes_out_there(sweep, monkeypatch):
+    monkeypatch.syspath_prepend(CHECKOUT / "tools")
+    predict_rung = importlib.import_module("predict_rung")
+    rows = sweep(seeds=(0, 1, 2)).assign(stage="comparison")
+    for name in predict_rung.IDENTITIES:
+        rows[name] = [f"{name} {number}" for number in range(len(rows))]
+    worse = rows.assign(loss=rows["loss"].where(rows["rung"] != "150k", rows["loss"] + 0.5))
+    held, again = (predict_rung.prediction(each, "unified", "150k", "baseline") for each in (rows, worse))
+    (comparison,) = compare(rows, reference="baseline")
+    assert held == again
+    assert held["rung"] == "150k"
+    assert held["predicted"] == pytest.approx(comparison.hold_out["predicted"])
+    assert held["interval"][0] < held["predicted"] < held["interval"][1]
