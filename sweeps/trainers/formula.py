@@ -2,7 +2,7 @@
 
 import ast
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from scalevec.model.fields import ConfigurationError
@@ -22,7 +22,7 @@ ALLOWED = "numbers, fields and + - * / // ** ( )"
 
 def names_in(formula: str) -> list[str]:
     """The fields that ``formula`` names, each once. Raises ``ConfigurationError`` for what is no formula."""
-    return list(dict.fromkeys(_names(formula, _parsed(formula))))
+    return list(dict.fromkeys(node.id for node in ast.walk(_parsed(formula)) if isinstance(node, ast.Name)))
 
 
 def value_of(formula: str, fields: Mapping[str, Any]) -> int:
@@ -33,7 +33,7 @@ def value_of(formula: str, fields: Mapping[str, Any]) -> int:
     try:
         value = _value(formula, _parsed(formula), fields)
         fits = 1 <= value <= LARGEST
-    except (ArithmeticError, TypeError):
+    except (ArithmeticError, TypeError, RecursionError):
         value, fits = formula, False
     if not fits:
         raise ConfigurationError("n_params", value, f"a formula that gives 1 to {LARGEST:g}")
@@ -42,32 +42,27 @@ def value_of(formula: str, fields: Mapping[str, Any]) -> int:
 
 
 def _parsed(formula: str) -> ast.expr:
+    """Its tree, which holds nothing but what is allowed."""
     try:
-        return ast.parse(formula.strip(), mode="eval").body
+        tree = ast.parse(formula.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ConfigurationError("n_params", formula, ALLOWED) from None
+        tree = ast.Constant(None)
+    if not all(map(_is_allowed, ast.walk(tree))):
+        raise ConfigurationError("n_params", formula, ALLOWED)
+    return tree
 
 
-def _names(formula: str, node: ast.expr) -> Iterator[str]:
+def _is_allowed(node: ast.AST) -> bool:
+    if isinstance(node, ast.Constant):
+        return type(node.value) in (int, float)
+    return isinstance(node, (ast.Name, ast.Load, ast.UnaryOp, ast.USub, ast.BinOp, *_BINARY))
+
+
+def _value(formula: str, node: ast.AST, fields: Mapping[str, Any]) -> Any:
     match node:
+        case ast.Name(name) if type(fields.get(name)) not in (int, float):
+            raise ConfigurationError("n_params", formula, f"fields with a number; {name} has none here")
         case ast.Name(name):
-            yield name
-        case ast.Constant(value) if type(value) in (int, float):
-            pass
-        case ast.UnaryOp(ast.USub(), inner):
-            yield from _names(formula, inner)
-        case ast.BinOp(left, kind, right) if type(kind) in _BINARY:
-            yield from _names(formula, left)
-            yield from _names(formula, right)
-        case _:
-            raise ConfigurationError("n_params", formula, ALLOWED)
-
-
-def _value(formula: str, node: ast.expr, fields: Mapping[str, Any]) -> Any:
-    match node:
-        case ast.Name(name):
-            if type(fields.get(name)) not in (int, float):
-                raise ConfigurationError("n_params", formula, f"fields with a number; {name} has none here")
             return fields[name]
         case ast.Constant(value):
             return value
@@ -78,4 +73,3 @@ def _value(formula: str, node: ast.expr, fields: Mapping[str, Any]) -> Any:
             if isinstance(kind, ast.Pow) and (abs(second) > MOST_EXPONENT or abs(first) > LARGEST):
                 raise ConfigurationError("n_params", formula, f"exponents up to {MOST_EXPONENT}")
             return _BINARY[type(kind)](first, second)
-    raise ConfigurationError("n_params", formula, ALLOWED)

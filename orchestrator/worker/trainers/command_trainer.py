@@ -3,12 +3,10 @@
 import hashlib
 import os
 import re
-import shutil
 import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +40,6 @@ class CommandTrainer(ForeignAttempt):
         variables = self.variables(source)
         rows = self.prepared(recorder) if not self.node else None
         command = self.command(ranks, source)
-        _require_program(command[0], variables, folder)
         pattern = self.trial.trainer.readings.pattern
         with GuardedCommand(command, variables, folder, self.directory.log_path, pattern) as running:
             following = _Following(self, running, recorder, rows)
@@ -55,19 +52,16 @@ class CommandTrainer(ForeignAttempt):
 
     def command(self, ranks: Ranks, source: Path) -> list[str]:
         """The arguments, with what only an attempt knows."""
-        known: dict[str, Any] = {
+        known = {
+            **self.fields(),
             "python": sys.executable,
-            "seed": self.trial.seed_value,
-            "seed_index": self.trial.seed,
-            "out": self.out,
             "trial_json": self.directory.path.resolve() / FIELDS,
             "gpus": self.processes,
             "node_rank": self.node,
             "master": ranks.address.host if ranks.address else LOOPBACK,
         }
         asked = [*self.trial.trainer.command, *(self.protocol.resume if self.goes_on() else ())]
-        words = [word.format(**self.trial.placeholders | known) for word in asked]
-        return from_source(words, self.trial.trainer, source)
+        return from_source([word.format(**known) for word in asked], self.trial.trainer, source)
 
     def variables(self, source: Path) -> dict[str, str]:
         """The environment of the command: a scheduler's own is hidden, since some trainers act upon it."""
@@ -89,7 +83,7 @@ class CommandTrainer(ForeignAttempt):
         if following.was_asked or code == self.protocol.stop_exit:
             raise TrainingInterruptedError(rows.step if rows is not None and self.goes_on() else 0)
         if code in (CANNOT_RUN, NOT_FOUND):
-            raise DefiniteError(f"the command cannot be run: {last_line}")
+            raise DefiniteError(f"the command cannot be run on {socket.gethostname()}: {last_line}")
         raise _failure(code, last_line)
 
 
@@ -146,16 +140,6 @@ class _Following:
         elif time.monotonic() > self._patience_ends:
             self.recorder.say(trainer.not_ended(protocol.stop_signal))
             self.running.kill()
-
-
-def _require_program(name: str, variables: Mapping[str, str], folder: Path) -> None:
-    """Raise ``DefiniteError`` where there is no program ``name``; a path is relative to ``folder``."""
-    program = str(folder / name) if os.sep in name else name
-    if shutil.which(program, path=variables["PATH"]) is None:
-        where = "is no executable file" if os.sep in name else f"is not on PATH ({variables['PATH']})"
-        raise DefiniteError(
-            f"{program}: {where}; the trainer's command cannot be run on {socket.gethostname()}"
-        )
 
 
 def _failure(code: int, last_line: str) -> AttemptFailedError:

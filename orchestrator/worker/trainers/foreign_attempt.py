@@ -98,9 +98,13 @@ class ForeignAttempt:
 
     def fields(self) -> dict[str, Any]:
         """What a trainer is told of the trial."""
-        seeds = {"seed": self.trial.seed_value, "seed_index": self.trial.seed}
-        here = {"trial_id": self.directory.trial_id, "out": str(self.out)}
-        return {**self.trial.placeholders, **seeds, **here}
+        return {
+            **self.trial.placeholders,
+            "seed": self.trial.seed_value,
+            "seed_index": self.trial.seed,
+            "trial_id": self.directory.trial_id,
+            "out": str(self.out),
+        }
 
     def source(self) -> Path:
         """The folder that holds the trainer's files as the trial has them."""

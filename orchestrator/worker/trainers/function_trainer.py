@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -61,35 +61,31 @@ class FunctionTrainer(ForeignAttempt):
         assert isinstance(recorder, RunDirectoryRecorder)  # the one process is the one that records
         with contextlib.chdir(self.folder), self._ended_in_time(recorder):
             function = self._function()
-            step = self.first_step()
+            step, returned = self.first_step(), None
             rows = self.prepared(recorder)
-            try:
+            with suppress(LossNotFiniteError):
                 returned = function(self.fields(), TrainerContext(self.out, step, rows, recorder))
-            except LossNotFiniteError:
-                return self.diverged(rows, ranks)
         if rows.diverged_at is not None:
             return self.diverged(rows, ranks)
         if returned is None and recorder.stop_requested():
             raise TrainingInterruptedError(self.first_step())
         if returned is not None and not isinstance(returned, Mapping):
             kind = type(returned).__name__
-            raise DefiniteError(f"{self._name} returned {kind}; a mapping is expected, or None once stopped")
+            name = self.trial.trainer.function
+            raise DefiniteError(f"{name} returned {kind}; a mapping is expected, or None once stopped")
         return self.result(rows, ranks, returned)
-
-    @property
-    def _name(self) -> str:
-        return self.trial.trainer.function
 
     def _function(self) -> Callable[[Mapping[str, Any], TrainerContext], Any]:
         """Look it up in the trainer's files, the sweep's folder and site-packages."""
         sys.path[:0] = dict.fromkeys([str(self.source()), str(self.folder)])
-        module, _, name = self._name.partition(":")
+        named = self.trial.trainer.function
+        module, _, name = named.partition(":")
         try:
             function = getattr(importlib.import_module(module), name, None)
         except ModuleNotFoundError as problem:
-            raise DefiniteError(f"{self._name}: {problem}") from problem
+            raise DefiniteError(f"{named}: {problem}") from problem
         if not callable(function):
-            raise DefiniteError(f"{self._name}: {module} has no function {name!r}")
+            raise DefiniteError(f"{named}: {module} has no function {name!r}")
         return cast("Callable[[Mapping[str, Any], TrainerContext], Any]", function)
 
     def _end_as_stopped(self, recorder: RunDirectoryRecorder) -> None:

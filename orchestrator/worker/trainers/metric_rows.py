@@ -23,10 +23,6 @@ from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 class LossNotFiniteError(Exception):
     """A loss is NaN or infinite: the training has diverged."""
 
-    def __init__(self, step: int) -> None:
-        super().__init__(f"the loss of step {step} is not finite")
-        self.step = step
-
 
 class MetricRows:
     """Keeps rows by the ``recorder``, in nats; of a repeated step the last counts.
@@ -72,7 +68,7 @@ class MetricRows:
             self.last = row
             if not all(math.isfinite(row.get(name) or 0.0) for name in ("loss", *row_names(self.readings))):
                 self.diverged_at = row["step"]
-                raise LossNotFiniteError(row["step"])
+                raise LossNotFiniteError(f"the loss of step {row['step']} is not finite")
 
     def _row(self, raw: Mapping[str, Any]) -> dict[str, Any] | None:
         readings, where = self.readings, "the trainer's metrics"

@@ -113,6 +113,9 @@ def test_a_formula_counts_parameters(folder: Path) -> None:
         ("depth * 2", "depth: no such field"),
         ("width - 8", "a formula that gives 1 to 1e+18"),
         ("width / 0", "a formula that gives"),
+        ("+".join(["width"] * 2000), "formula"),
+        ("width.real", "numbers, fields and"),
+        ("'a' * width", "numbers, fields and"),
     ],
 )
 def test_what_is_no_formula_is_refused(folder: Path, formula: str, words: str) -> None:
