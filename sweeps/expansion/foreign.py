@@ -9,18 +9,13 @@ from scalevec.model.fields import ConfigurationError, PlainValues
 from scalevec.model.identity import digest, stream
 from scalevec.sweeps.expansion.trials import tokens_of
 from scalevec.sweeps.trainers import command, formula
-from scalevec.sweeps.trainers.foreign_trial import OF_AN_ATTEMPT, ForeignTrial, Trainer
+from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, Trainer
 from scalevec.sweeps.trainers.source_files import files_of_words, matching, module_files, source_files
 
 if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
     from scalevec.sweeps.sections.rungs import Rung
     from scalevec.sweeps.sections.schema import Sweep
     from scalevec.sweeps.sections.trainer import TrainerSection
-
-_TRIED: dict[str, Any] = dict.fromkeys(OF_AN_ATTEMPT, 0) | dict.fromkeys(
-    ("python", "out", "trial_json", "master"), ""
-)
-"""Values with which the words of a command are tried before there is an attempt."""
 
 
 @dataclass(frozen=True)
@@ -51,17 +46,13 @@ class ForeignBudget:
         trial = ForeignTrial(
             self.trainer, PlainValues(given), self.n_params, tokens, seed, of_seed, self.planted
         )
-        return replace(trial, trainer=self._with_files(trial))
-
-    def _with_files(self, trial: ForeignTrial) -> Trainer:
-        """The trainer with the files that the words of its command name in ``trial``."""
-        command.filled(self.trainer.command, _TRIED | trial.placeholders)
+        names = self.file_names(trial)
         if self.trainer.code_version:
-            return self.trainer
-        return replace(self.trainer, files=source_files(self.folder, self.file_names(trial)))
+            return trial
+        return replace(trial, trainer=replace(self.trainer, files=source_files(self.folder, names)))
 
     def file_names(self, trial: ForeignTrial) -> tuple[str, ...]:
-        """The files below the sweep's folder on which ``trial`` rests."""
+        """The files below the sweep's folder on which ``trial`` rests. Raises ``ConfigurationError``."""
         words = command.known_before(self.trainer.command, trial.placeholders)
         return (*self.names, *files_of_words(self.folder, words))
 

@@ -1,7 +1,7 @@
 """The words of a trainer's command: their placeholders, and what they are for one trial."""
 
 import string
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -10,6 +10,10 @@ from scalevec.sweeps.trainers.foreign_trial import OF_AN_ATTEMPT
 
 OF_A_BUDGET = ("tokens", "n_params", "steps")
 """Placeholders that every trial has; ``steps`` where a ``batch_tokens`` is given."""
+_TRIED: dict[str, Any] = dict.fromkeys(OF_AN_ATTEMPT, 0) | dict.fromkeys(
+    ("python", "out", "trial_json", "master"), ""
+)
+"""Values with which words are tried before there is an attempt."""
 
 
 @cache
@@ -36,9 +40,13 @@ def names_in(words: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name for word in words for name in placeholders_of(word)))
 
 
-def filled(words: Iterable[str], known: Mapping[str, Any]) -> tuple[str, ...]:
-    """``words`` with their placeholders filled in. Raises ``ConfigurationError`` for an unknown one."""
-    return tuple(_filled(word, known) for word in words)
+def known_before(words: Iterable[str], known: Mapping[str, Any]) -> tuple[str, ...]:
+    """Those of ``words`` that name nothing of an attempt, filled in from what is ``known`` of the trial.
+
+    Raises ``ConfigurationError`` for any of the words that could not be filled in then.
+    """
+    tried = [(_filled(word, {**_TRIED, **known}), placeholders_of(word)) for word in words]
+    return tuple(text for text, names in tried if not set(names) & set(OF_AN_ATTEMPT))
 
 
 def _filled(word: str, known: Mapping[str, Any]) -> str:
@@ -49,10 +57,3 @@ def _filled(word: str, known: Mapping[str, Any]) -> str:
         return word.format(**known)
     except (ValueError, TypeError) as error:
         raise ConfigurationError("command", word, f"formats that fit their values ({error})") from None
-
-
-def known_before(words: Iterable[str], known: Mapping[str, Any]) -> Iterator[str]:
-    """Yield those of ``words`` that name nothing of an attempt, filled in."""
-    for word in words:
-        if not set(placeholders_of(word)) & set(OF_AN_ATTEMPT):
-            yield _filled(word, known)
