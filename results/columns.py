@@ -30,7 +30,7 @@ COLUMNS: dict[str, str] = {
     "resumes": "Int64",
     "precision": "str",
     **dict.fromkeys(("vector_branches", "vector_placement", "vector_reparameterization"), "str"),
-    "vector_decay": "str",
+    **dict.fromkeys(("vector_decay", "vector_gain"), "str"),
     "matrix_decay": "float64",
     **dict.fromkeys(("peak_memory_bytes", "allocated_bytes"), "Int64"),
     **dict.fromkeys(ENVIRONMENT_COLUMNS, "str"),
@@ -52,6 +52,7 @@ _SEMANTIC_PATHS: dict[str, tuple[str, ...]] = {
     "vector_placement": ("model", "scale_vectors", "placement"),
     "vector_reparameterization": ("model", "scale_vectors", "reparameterization"),
     "vector_decay": ("model", "scale_vectors", "weight_decay"),
+    "vector_gain": ("model", "norm_gain"),
     "matrix_decay": ("optimizer", "weight_decay"),
 }
 _KINDS: dict[str, type] = {
@@ -63,6 +64,8 @@ _ABOVE_ZERO = ("n_params", "n_tokens", "flops", "loss")
 def semantic_columns(semantic: Mapping[str, Any]) -> dict[str, Any]:
     """The columns that a trial's semantic fields hold; None where they do not."""
     columns = {name: _at(semantic, path) for name, path in _SEMANTIC_PATHS.items()}
+    if columns["architecture"] is not None and columns["vector_gain"] is None:
+        columns["vector_gain"] = "g"  # which trials leave out
     if not isinstance(values := semantic.get("values"), dict):
         return columns
     named = {**values, "matrix_decay": values.get("weight_decay")}  # of a foreign trainer

@@ -21,11 +21,11 @@ _SWEEP_COLUMNS = frozenset((
     "learning_rate", "lr_status", "carried_check", "status", "cause", "micro_batch", "world_size", "steps",
     "wall_s", "tokens_per_s", "device", "resumes", "step_s_median", "mfu", "data_s", "checkpoints_s",
     "evaluation_s", "planned_s", "precision", "vector_branches", "vector_placement",
-    "vector_reparameterization", "vector_decay", "matrix_decay", "n_params_active", "trunk_step",
-    "peak_memory_bytes", "allocated_bytes", "diverged_at_step", "test_tokens", "validation_tokens",
-    "bytes_per_token", "scale_vectors", "stream", "loss_blocks", "block_tokens", "cpu_model",
-    "cpu_capability", "threads", "gpu", "cuda", "cudnn", "torch_version", "commit", "local_changes",
-    "identity_version",
+    "vector_reparameterization", "vector_decay", "vector_gain", "matrix_decay", "n_params_active",
+    "trunk_step", "peak_memory_bytes", "allocated_bytes", "diverged_at_step", "test_tokens",
+    "validation_tokens", "bytes_per_token", "scale_vectors", "stream", "loss_blocks", "block_tokens",
+    "cpu_model", "cpu_capability", "threads", "gpu", "cuda", "cudnn", "torch_version", "commit",
+    "local_changes", "identity_version",
 ))
 # fmt: on
 

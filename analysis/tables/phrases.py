@@ -114,12 +114,22 @@ def decay_notes(trials: ComparedTrials) -> list[str]:
     """Which vectors of which arm decay, and how strongly matrices do; nothing where no column tells."""
     if not trials.has("vector_decay"):
         return []
-    decaying = "; ".join(f"{policy} in {joined(arms)}" for policy, arms in _arms_by(decay_of, trials).items())
+    by_policy = _arms_by(_decay_and_its_end, trials)
+    decaying = "; ".join(f"{policy} in {joined(arms)}" for policy, arms in by_policy.items())
     strength = ""
     if trials.has("matrix_decay"):
         values = sorted(trials.rows["matrix_decay"].dropna().unique().tolist())
         strength = f" {', '.join(f'{value:g}' for value in values)} on matrices;"
     return [f"Weight decay:{strength} of the scale vectors decay: {decaying}."]
+
+
+def _decay_and_its_end(rows: pd.DataFrame) -> str:
+    """The decay policy, and whether it pulls to 1: where gains are stored by their distance from it."""
+    policy = decay_of(rows)
+    gains = set(rows["vector_gain"].dropna()) if "vector_gain" in rows else set()
+    if policy in (NO_VECTORS, "none") or "1+w" not in gains:
+        return policy
+    return f"{policy} (towards 1)" if gains == {"1+w"} else f"{policy} (towards 0 or, with 1+w, 1)"
 
 
 def decay_of(rows: pd.DataFrame) -> str:

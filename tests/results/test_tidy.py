@@ -62,6 +62,7 @@ CONTRACT = [
     "vector_placement",
     "vector_reparameterization",
     "vector_decay",
+    "vector_gain",
     "matrix_decay",
     "peak_memory_bytes",
     "allocated_bytes",
@@ -140,6 +141,7 @@ def test_a_completed_trial_is_one_whole_row():
         "vector_placement": "dual",
         "vector_reparameterization": "or",
         "vector_decay": "input",
+        "vector_gain": "g",
         "matrix_decay": 0.1,
     }
     assert {name: got[name] for name in expected} == expected

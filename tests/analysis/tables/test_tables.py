@@ -219,6 +219,16 @@ def test_the_decay_convention_of_every_arm_is_said(source):
     )
 
 
+def test_decay_that_pulls_gains_to_one_is_said(source):
+    rows = source().assign(vector_gain="g")
+    rows.loc[rows["arm"] == "unified", "vector_gain"] = "1+w"
+    assert "baseline and or-norm; no vectors in none; input (towards 1) in unified; none in no-decay." in (
+        " ".join(shown(rows, "main").notes)
+    )
+    rows.loc[(rows["arm"] == "unified") & (rows["seed"] == 0), "vector_gain"] = "g"
+    assert "input (towards 0 or, with 1+w, 1) in unified" in " ".join(shown(rows, "main").notes)
+
+
 def test_several_settings_have_rows_and_multipliers_of_their_own(source):
     rows = source({"baseline": 0.0, "unified": -0.03})
     both = pd.concat([rows, rows.assign(optimizer="muon", loss=rows["loss"] - 0.1)])
