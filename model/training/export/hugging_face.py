@@ -206,17 +206,17 @@ def _by_halves(weight: Tensor, head_width: int) -> Tensor:
 
 def _scalevec(model: Transformer, maps: list[_Map]) -> _Built:
     tensors = {"embedding.weight": _embedding(model), "final_vector": _final_vector(model)}
-    config = _Remaining()
+    norm_widths: dict[str, int] = {}
+    vectors: dict[str, int] = {}
     for sublayer, name, map_, shared in maps:
         if name == "router":
             tensors[f"{sublayer}.router"] = map_.folded_weight(shared)
             continue
-        prefix = f"{sublayer}.{name.removeprefix('experts.')}"
-        tensors[f"{prefix}.weight"] = map_.folded_weight(shared)
-        late = map_.late_vector()
+        tensors[f"{sublayer}.{name}.weight"] = map_.folded_weight(shared)
+        norm_widths[name], late = map_.norm_width, map_.late_vector()
         if late is not None:
-            tensors[f"{prefix}.vector"] = late
-        config.note(name, map_, late)
+            tensors[f"{sublayer}.{name}.vector"] = late
+            vectors[name] = 1 if late.ndim == 1 else len(late)
     for layer, block in enumerate(model.blocks):
         if isinstance(block.feed_forward, Mixture):
             tensors |= _of_mixture(f"blocks.{layer}.feed_forward", block.feed_forward)
@@ -230,31 +230,9 @@ def _scalevec(model: Transformer, maps: list[_Map]) -> _Built:
         },
         "use_cache": False,
         "experts": _experts(model),
-        **vars(config),
+        "norm_widths": norm_widths,
+        "vectors": vectors,
     }, tensors | _head(model)
-
-
-class _Remaining:
-    """What stands behind the maps, by the names under which the exported code knows them."""
-
-    def __init__(self) -> None:
-        self.norm_widths: dict[str, int] = {}
-        self.vectors: list[str] = []
-        self.expert_norm_widths: dict[str, int] = {}
-        self.expert_vectors: dict[str, int] = {}
-
-    def note(self, name: str, map_: LinearMap, late: Tensor | None) -> None:
-        """Keep norm and vector of a map; all layers have the same."""
-        if name.startswith("experts."):
-            name = name.removeprefix("experts.")
-            self.expert_norm_widths[name] = map_.norm_width
-            if late is not None:
-                self.expert_vectors[name] = 1 if late.ndim == 1 else len(late)
-            return
-        name = name.replace("shared_expert.", "shared.")
-        self.norm_widths[name] = map_.norm_width
-        if late is not None and name not in self.vectors:
-            self.vectors.append(name)
 
 
 def _of_mixture(prefix: str, mixture: Mixture) -> dict[str, Tensor]:

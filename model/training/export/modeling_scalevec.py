@@ -5,7 +5,7 @@ be folded into a matrix has been; what is left behind a map is a norm over ``nor
 outputs, a vector, or both.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,15 +15,14 @@ from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import CausalLMOutput
 
-ATTENTION_MAPS = ("query", "key", "value", "output")
-FEED_FORWARD_MAPS = ("gate", "up", "down")
-
 
 class ScalevecConfig(PretrainedConfig):  # type: ignore[no-untyped-call]
-    """Shape of the decoder; ``norm_widths`` and ``vectors`` say what stands behind which map.
+    """Shape of the decoder under its usual names, and what stands behind which map.
+
+    Maps are named ``query`` ... ``down``, those of a mixture ``experts.gate`` and ``shared_expert.gate``.
 
     norm_widths: by map, neighbouring outputs that are normalized together (0: no norm).
-    vectors: the maps with a vector behind them. expert_vectors: how many rows it has in a stack of experts.
+    vectors: by map with a vector behind it, how many rows that has: one, or one for each expert.
     experts: n_experts, top_k, feed_forward, shared_feed_forward, dense_layers, bias, norm, norm_vector; None.
     hidden_act: of the gates, by its name in transformers.
     """
@@ -32,30 +31,13 @@ class ScalevecConfig(PretrainedConfig):  # type: ignore[no-untyped-call]
 
     def __init__(
         self,
-        vocab_size: int = 1024,
-        hidden_size: int = 64,
-        intermediate_size: int = 176,
-        num_hidden_layers: int = 2,
-        num_attention_heads: int = 2,
-        num_key_value_heads: int = 2,
-        rms_norm_eps: float = 1e-5,
-        rope_theta: float = 10000.0,
         norm_widths: Mapping[str, int] | None = None,
-        vectors: Sequence[str] = (),
-        expert_norm_widths: Mapping[str, int] | None = None,
-        expert_vectors: Mapping[str, int] | None = None,
+        vectors: Mapping[str, int] | None = None,
         experts: dict[str, Any] | None = None,
-        hidden_act: str = "silu",
         **further: Any,
     ) -> None:
-        self.vocab_size, self.hidden_size = vocab_size, hidden_size
-        self.intermediate_size, self.num_hidden_layers = intermediate_size, num_hidden_layers
-        self.num_attention_heads, self.num_key_value_heads = num_attention_heads, num_key_value_heads
-        self.rms_norm_eps, self.rope_theta = rms_norm_eps, rope_theta
-        self.norm_widths, self.vectors = dict(norm_widths or {}), list(vectors)
-        self.expert_norm_widths = dict(expert_norm_widths or {})
-        self.expert_vectors, self.experts = dict(expert_vectors or {}), experts
-        self.hidden_act = hidden_act
+        self.norm_widths, self.vectors = dict(norm_widths or {}), dict(vectors or {})
+        self.experts = experts
         further.setdefault("use_cache", False)
         super().__init__(**further)
 
@@ -72,18 +54,27 @@ def normalized(x: Tensor, width: int, epsilon: float) -> Tensor:
 
 
 class ScaledMap(nn.Module):
-    """``vector * Norm(W x)``; norm and vector may be absent."""
+    """``vector * Norm(W x)``; norm and vector may be absent. With ``count`` a stack of maps, of experts."""
 
-    def __init__(self, config: ScalevecConfig, name: str, in_width: int, out_width: int) -> None:
+    def __init__(
+        self, config: ScalevecConfig, name: str, in_width: int, out_width: int, count: int = 0
+    ) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(out_width, in_width))
-        self.vector = nn.Parameter(torch.empty(out_width)) if name in config.vectors else None
+        stack, rows = (count,) if count else (), config.vectors.get(name, 0)
+        self.weight = nn.Parameter(torch.empty(*stack, out_width, in_width))
+        of_vector = (rows, out_width) if rows > 1 else (out_width,)
+        self.vector = nn.Parameter(torch.empty(of_vector)) if rows else None
         self.norm_width, self.epsilon = config.norm_widths.get(name, 0), config.rms_norm_eps
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x [..., in_width] to y [..., out_width]."""
-        y = normalized(functional.linear(x, self.weight), self.norm_width, self.epsilon)
-        return y if self.vector is None else y * self.vector
+    def forward(self, x: Tensor, expert: int | None = None) -> Tensor:
+        """x [..., in_width] to y [..., out_width], of one expert of a stack."""
+        weight: Tensor = self.weight
+        vector: Tensor | None = self.vector
+        if expert is not None:
+            weight = weight[expert]
+            vector = vector if vector is None or vector.ndim == 1 else vector[expert]
+        y = normalized(functional.linear(x, weight), self.norm_width, self.epsilon)
+        return y if vector is None else y * vector
 
 
 def rotate(x: Tensor, base: float) -> Tensor:
@@ -131,41 +122,20 @@ class ExportedAttention(nn.Module):
 
 
 class ExportedFeedForward(nn.Module):
-    """``down(f(gate(x)) * up(x))``; ``names`` are those under which the configuration knows the maps."""
+    """``down(f(gate(x)) * up(x))``; ``prefix`` stands before the names of the maps in the configuration."""
 
-    def __init__(self, config: ScalevecConfig, hidden: int, names: Sequence[str] = FEED_FORWARD_MAPS) -> None:
+    def __init__(self, config: ScalevecConfig, hidden: int, prefix: str = "", count: int = 0) -> None:
         super().__init__()
-        width, (gate, up, down) = config.hidden_size, names
-        self.activation = ACT2FN[config.hidden_act]
-        self.gate = ScaledMap(config, gate, width, hidden)
-        self.up = ScaledMap(config, up, width, hidden)
-        self.down = ScaledMap(config, down, hidden, width)
+        width, self.activation = config.hidden_size, ACT2FN[config.hidden_act]
+        self.gate = ScaledMap(config, f"{prefix}gate", width, hidden, count)
+        self.up = ScaledMap(config, f"{prefix}up", width, hidden, count)
+        self.down = ScaledMap(config, f"{prefix}down", hidden, width, count)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, expert: int | None = None) -> Tensor:
         """Normalized x [batch, length, width] to the unit's output, the same shape."""
-        result: Tensor = self.down(self.activation(self.gate(x)) * self.up(x))
+        product = self.activation(self.gate(x, expert)) * self.up(x, expert)
+        result: Tensor = self.down(product, expert)
         return result
-
-
-class ExpertMap(nn.Module):
-    """A stack of maps, one for each expert, with a vector for all of them or a row for each."""
-
-    def __init__(self, config: ScalevecConfig, name: str, in_width: int, out_width: int) -> None:
-        super().__init__()
-        assert config.experts is not None
-        count = config.experts["n_experts"]
-        self.weight = nn.Parameter(torch.empty(count, out_width, in_width))
-        rows = config.expert_vectors.get(name)
-        shape = (out_width,) if rows == 1 else (count, out_width)
-        self.vector = nn.Parameter(torch.empty(shape)) if rows else None
-        self.norm_width, self.epsilon = config.expert_norm_widths.get(name, 0), config.rms_norm_eps
-
-    def forward(self, x: Tensor, expert: int) -> Tensor:
-        """x [..., in_width] to y [..., out_width] of one expert."""
-        y = normalized(functional.linear(x, self.weight[expert]), self.norm_width, self.epsilon)
-        if self.vector is None:
-            return y
-        return y * (self.vector if self.vector.ndim == 1 else self.vector[expert])
 
 
 class ExportedMixture(nn.Module):
@@ -175,17 +145,12 @@ class ExportedMixture(nn.Module):
         super().__init__()
         assert config.experts is not None
         experts, width = config.experts, config.hidden_size
-        hidden, count = experts["feed_forward"], experts["n_experts"]
-        self.activation = ACT2FN[config.hidden_act]
+        count, shared = experts["n_experts"], experts["shared_feed_forward"]
         self.top_k, self.epsilon, self.has_norm = experts["top_k"], config.rms_norm_eps, experts["norm"]
         self.router = nn.Parameter(torch.empty(count, width))
         self.bias = nn.Parameter(torch.empty(count), requires_grad=False) if experts["bias"] else None
-        self.gate = ExpertMap(config, "gate", width, hidden)
-        self.up = ExpertMap(config, "up", width, hidden)
-        self.down = ExpertMap(config, "down", hidden, width)
-        shared = experts["shared_feed_forward"]
-        names = [f"shared.{name}" for name in FEED_FORWARD_MAPS]
-        self.shared_expert = ExportedFeedForward(config, shared, names) if shared else None
+        self.experts = ExportedFeedForward(config, experts["feed_forward"], "experts.", count)
+        self.shared_expert = ExportedFeedForward(config, shared, "shared_expert.") if shared else None
         self.norm_vector = nn.Parameter(torch.empty(width)) if experts["norm_vector"] else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -198,8 +163,7 @@ class ExportedMixture(nn.Module):
         result = torch.zeros_like(x)
         for expert in range(len(self.router)):
             share = (weights * (chosen == expert)).sum(-1, keepdim=True)
-            product = self.activation(self.gate(x, expert)) * self.up(x, expert)
-            result = result + share * self.down(product, expert)
+            result = result + share * self.experts(x, expert)
         if self.shared_expert is not None:
             result = result + self.shared_expert(x)
         result = rms_norm(result, self.epsilon) if self.has_norm else result
