@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import pandas as pd
+
+from scalevec.analysis.imports.checks import Findings
 
 _OF_A_RUN = re.compile(r"^(config|summary|params?|hparams?|metrics?|args|data|model)[./]")
 _PARAMETERS = (
@@ -46,15 +47,6 @@ _MULTIPLIES = re.compile(
 _TRAIN_LOSS = re.compile(r"(train(ing)?_)?(.*_)?loss")
 
 
-@dataclass(frozen=True)
-class ColumnGuesses:
-    """An expression for each column of ours, and what could not be decided."""
-
-    columns: Mapping[str, str]
-    problems: Sequence[str] = ()
-    notes: Sequence[str] = field(default_factory=tuple)
-
-
 def plain_name(column: str) -> str:
     """``column`` in lower case, without the place where trackers keep it: ``config.n_embd`` is ``n_embd``."""
     name = str(column).strip()
@@ -71,14 +63,12 @@ def is_training_loss(expression: str) -> bool:
     return bool(re.search(r"train", name)) and bool(_TRAIN_LOSS.fullmatch(name))
 
 
-def guessed(rows: pd.DataFrame, given: Mapping[str, str]) -> ColumnGuesses:
-    """Return what the columns of ``rows`` are by their names, where ``given`` does not say it."""
+def guessed(rows: pd.DataFrame, given: Mapping[str, str], findings: Findings) -> dict[str, str]:
+    """The expression of each column of ours: as it is ``given``, else by the names of ``rows``."""
     # What tells the arms apart is no setting that the two sides of a pair must share.
     of_arm = given.get("arm", "").strip("`")
     names = {str(column): plain_name(str(column)) for column in rows.columns if column != of_arm}
     columns = dict(given)
-    problems: list[str] = []
-    notes: list[str] = []
     for target, pattern in PATTERNS.items():
         if target in given:
             continue
@@ -88,14 +78,14 @@ def guessed(rows: pd.DataFrame, given: Mapping[str, str]) -> ColumnGuesses:
             columns[target] = quoted(chosen)
         elif len(candidates) > 1:
             what = f"{target} may be {', '.join(candidates)}: --map {target}={quoted(candidates[0])}"
-            (problems if target in NEEDED else notes).append(what)
+            (findings.problems if target in NEEDED else findings.notes).append(what)
         elif target in NEEDED:
             expression = _computed_from(target, names, columns)
             if expression.startswith("="):
                 columns[target] = expression[1:]
             else:
-                problems.append(expression)
-    return ColumnGuesses(columns, problems, notes)
+                findings.problems.append(expression)
+    return columns
 
 
 def quoted(column: str) -> str:

@@ -7,10 +7,10 @@ from typing import Any
 import pandas as pd
 
 from scalevec.analysis.data.runs import shortened
-from scalevec.analysis.imports.checks import in_nats
+from scalevec.analysis.imports.checks import Findings, in_nats
 from scalevec.analysis.imports.given_tables import GivenTable
 from scalevec.analysis.imports.guesses import PATTERNS, is_training_loss, plain_name, quoted
-from scalevec.analysis.imports.imported import Findings, GivenRows, ImportedTable, parsed_maps
+from scalevec.analysis.imports.imported import GivenRows, ImportedTable, parsed_maps
 from scalevec.analysis.imports.values import is_blank, number
 
 PREFIX = "history_"
@@ -82,12 +82,10 @@ def _columns_of(rows: GivenRows, wanted: Mapping[str, Sequence[str]], findings: 
     chosen = {}
     names = {str(column): plain_name(str(column)) for column in rows.given.columns}
     for what in COLUMNS:
-        asked = wanted.get(f"{PREFIX}{what}", [])
-        able = [expression for expression in asked if rows.problem(expression) is None]
-        candidates = able[:1] or [*map(quoted, _candidates(what, names))]
-        if asked and not able:
-            findings.problems.append(f"--map {PREFIX}{what}={asked[0]}: {rows.problem(asked[0])}")
-        elif len(candidates) == 1:
+        candidates = [quoted(name) for name in _candidates(what, names)]
+        if asked := wanted.get(f"{PREFIX}{what}"):
+            candidates = [rows.first_able(f"{PREFIX}{what}", asked, findings)]
+        if len(candidates) == 1:
             chosen[what] = candidates[0]
         elif what != "tokens":
             which = f"may be {', '.join(candidates)}" if candidates else f"is none of {shortened([*names])}"

@@ -1,7 +1,7 @@
 """From tables of somebody else's to tidy rows: columns named, cells read, all problems said at once."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,9 +12,11 @@ from scalevec.analysis.data.runs import HAS_RESULT, shortened
 from scalevec.analysis.data.where import computed
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.imports.checks import (
+    Findings,
     checked_losses,
     checked_sizes,
     checked_units,
+    listed,
     without_copies,
     without_repeats,
 )
@@ -28,9 +30,6 @@ from scalevec.analysis.imports.guesses import (
 )
 from scalevec.analysis.imports.values import is_blank, number, status
 
-MOST_PROBLEMS = 10
-UNITS = ("nats", "bits", "perplexity", "bits-per-byte")
-
 
 @dataclass(frozen=True)
 class ImportedTable:
@@ -39,27 +38,6 @@ class ImportedTable:
     rows: pd.DataFrame
     columns: Mapping[str, Mapping[str, str]]
     notes: Sequence[str]
-
-
-@dataclass
-class Findings:
-    """What is found out about tables on their way."""
-
-    problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def add(self, source: str, of_source: "Findings") -> None:
-        """Add what was found out about one source."""
-        if of_source.problems:
-            self.problems += [f"{source}:", *(f"  {problem}" for problem in of_source.problems)]
-        self.notes += [f"{source}: {note}" for note in of_source.notes]
-
-    def refuse(self) -> None:
-        """Raise :class:`DataError` with all problems, if there are any."""
-        if self.problems:
-            more = len(self.problems) - MOST_PROBLEMS
-            lines = [*self.problems[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
-            raise DataError("\n".join(lines))
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,13 +61,18 @@ class GivenRows:
         column = self.column(expression)
         return computed(self.typed, expression) if column is None else self.given[column]
 
-    def problem(self, expression: str) -> str | None:
-        """Why there is no value of ``expression``."""
-        try:
-            self.cells(expression)
-        except DataError as error:
-            return str(error)
-        return None
+    def first_able(self, name: str, expressions: Sequence[str], findings: Findings) -> str:
+        """The first of ``expressions`` that has a value; where none has, the first one's problem is added."""
+        problems = []
+        for expression in expressions:
+            try:
+                self.cells(expression)
+            except DataError as error:
+                problems.append(str(error))
+            else:
+                return expression
+        findings.problems.append(f"--map {name}={expressions[0]}: {problems[0]}")
+        return expressions[0]
 
 
 def imported(tables: Sequence[GivenTable], given: Sequence[str] = (), unit: str = "nats") -> ImportedTable:
@@ -99,8 +82,8 @@ def imported(tables: Sequence[GivenTable], given: Sequence[str] = (), unit: str 
         tables: As they were read; each has columns of its own.
         given: ``NAME=EXPRESSION`` of our columns (``loss=val/loss``); of several for one name the first that
             a table can compute counts.
-        unit: Of the losses, one of :data:`UNITS`: bits and perplexity become nats/token, and so do bits per
-            byte where a column ``bytes_per_token`` is known.
+        unit: Of the losses, ``nats``, ``bits``, ``perplexity`` or ``bits-per-byte``: they become nats/token,
+            bits per byte where a column ``bytes_per_token`` is known.
 
     Returns:
         The rows, with the columns that were found, and all others by the names that they had.
@@ -112,7 +95,8 @@ def imported(tables: Sequence[GivenTable], given: Sequence[str] = (), unit: str 
     for table in tables:
         of_table = Findings()
         rows = GivenRows(table.rows.reset_index(drop=True))
-        chosen = _columns_of(rows, wanted, of_table)
+        given_here = {name: rows.first_able(name, texts, of_table) for name, texts in wanted.items()}
+        chosen = guessed(rows.given, given_here, of_table)
         columns[table.name] = chosen
         parts[table.name] = _tidy(rows, chosen, unit, of_table)
         findings.add(table.name, of_table)
@@ -131,10 +115,10 @@ def _joined(parts: Mapping[str, pd.DataFrame], findings: Findings) -> pd.DataFra
         for row in part.index
     ]
     rows = pd.concat(parts.values()).set_axis(labels)
-    checked_units(rows, findings.problems, findings.notes)
+    checked_units(rows, findings)
     if several:
         common = [name for name in PATTERNS if all(name in part for part in parts.values())]
-        rows = without_repeats(rows, common, findings.problems, findings.notes)
+        rows = without_repeats(rows, common, findings)
     return rows.reset_index(drop=True)
 
 
@@ -150,20 +134,6 @@ def parsed_maps(given: Sequence[str]) -> dict[str, list[str]]:
             )
         wanted.setdefault(name, []).append(expression)
     return wanted
-
-
-def _columns_of(rows: GivenRows, wanted: Mapping[str, Sequence[str]], findings: Findings) -> dict[str, str]:
-    """The expression of each of our columns: as it is wanted, else guessed by names."""
-    given: dict[str, str] = {}
-    for name, expressions in wanted.items():
-        able = [expression for expression in expressions if rows.problem(expression) is None]
-        given[name] = (able or expressions)[0]
-        if not able:
-            findings.problems.append(f"--map {name}={expressions[0]}: {rows.problem(expressions[0])}")
-    guesses = guessed(rows.given, given)
-    findings.problems += guesses.problems
-    findings.notes += guesses.notes
-    return dict(guesses.columns)
 
 
 def typed(rows: pd.DataFrame) -> pd.DataFrame:
@@ -198,12 +168,10 @@ def _tidy(rows: GivenRows, columns: Mapping[str, str], unit: str, findings: Find
         findings.notes.append(
             f"{columns['loss']} looks like the loss of the training text, not of held-out text"
         )
-    checked_sizes(table, findings.problems)
-    table["loss"] = checked_losses(table, unit, findings.problems, findings.notes)
-    table = without_copies(
-        pd.concat([table, _others(rows, columns)], axis=1), findings.problems, findings.notes
-    )
-    return _ended(table, findings)
+    checked_sizes(table, findings)
+    table["loss"] = checked_losses(table, unit, findings)
+    whole = pd.concat([table, _others(rows, columns)], axis=1)
+    return _ended(without_copies(whole, findings), findings)
 
 
 def _ended(table: pd.DataFrame, findings: Findings) -> pd.DataFrame:
@@ -251,7 +219,7 @@ def _statuses(
     silent = rows.cells(columns["loss"]).map(is_blank) if is_column else loss.isna()
     ended = read == "completed"
     if (ended & silent).any():
-        findings.notes.append(f"rows {_listed(ended & silent)} ended without a loss: failed")
+        findings.notes.append(f"rows {listed(ended & silent)} ended without a loss: failed")
     return read.mask(ended & ~np.isfinite(loss), "diverged").mask(ended & silent, "failed")
 
 
@@ -260,15 +228,11 @@ def _seeds(cells: "pd.Series[Any]", statuses: "pd.Series[str]", findings: Findin
     blank = cells.map(is_blank)
     missing = blank & (statuses == "completed")
     if missing.any():
-        findings.notes.append(f"rows {_listed(missing)} have no seed: they pair with no run")
+        findings.notes.append(f"rows {listed(missing)} have no seed: they pair with no run")
     read = cells[~blank].map(number)
     if read.notna().all() and (read % 1 == 0).all():
         return cells.map(lambda cell: None if is_blank(cell) else int(number(cell) or 0)).astype("Int64")
     return cells.map(lambda cell: None if is_blank(cell) else str(cell)).astype(object)
-
-
-def _listed(which: "pd.Series[bool]") -> str:
-    return shortened((np.flatnonzero(which) + 1).tolist())
 
 
 def _others(rows: GivenRows, columns: Mapping[str, str]) -> pd.DataFrame:

@@ -35,14 +35,26 @@ def runs_in_folder(folder: Path) -> Iterator[Run]:
 def _run(folder: Path, about: Mapping[str, Any]) -> Run:
     metrics = {name: max(_points(path)) for name, path in _entries(folder / "metrics")}
     params = {name: path.read_text(encoding="utf-8").strip() for name, path in _entries(folder / "params")}
+    name, status = about.get("run_id") or about["run_uuid"], about.get("status")
+    times = about.get("start_time"), about.get("end_time")
+    step = max((step for step, _, _ in metrics.values()), default=None)
+    values = {name: value for name, (_, _, value) in metrics.items()}
+    return _record((name, about.get("run_name"), STATES.get(status, status), *times), step, params, values)
+
+
+def _record(
+    about: tuple[Any, ...], step: int | None, params: Mapping[str, Any], metrics: Mapping[str, Any]
+) -> Run:
+    name, title, status, start, end = about
+    known = isinstance(start, int) and isinstance(end, int)
     return {
-        "run_id": about.get("run_id") or about["run_uuid"],
-        "run_name": about.get("run_name"),
-        "status": STATES.get(about.get("status"), about.get("status")),
-        "duration_s": _seconds(about.get("start_time"), about.get("end_time")),
-        "_step": max((step for step, _, _ in metrics.values()), default=None),
-        **{f"params.{name}": value for name, value in params.items()},
-        **{f"metrics.{name}": value for name, (_, _, value) in metrics.items()},
+        "run_id": name,
+        "run_name": title,
+        "status": status,
+        "duration_s": (end - start) / 1000 if known else None,
+        "_step": step,
+        **{f"params.{key}": value for key, value in params.items()},
+        **{f"metrics.{key}": value for key, value in metrics.items()},
     }
 
 
@@ -80,11 +92,6 @@ def _yaml(path: Path) -> Mapping[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _seconds(start: Any, end: Any) -> float | None:
-    known = isinstance(start, int) and isinstance(end, int)
-    return (end - start) / 1000 if known else None
-
-
 def runs_in_database(path: Path) -> Iterator[Run]:
     """Every run in MLflow's own SQLite file that was not deleted. Raises :class:`DataError`."""
     try:
@@ -94,16 +101,9 @@ def runs_in_database(path: Path) -> Iterator[Run]:
             runs = database.execute(RUNS).fetchall()
     except sqlite3.Error as error:
         raise DataError(f"{path} is no database of MLflow: {error}") from error
-    for name, title, status, start, end in runs:
-        yield {
-            "run_id": name,
-            "run_name": title,
-            "status": status,
-            "duration_s": _seconds(start, end),
-            "_step": steps.get(name),
-            **{f"params.{key}": value for key, value in params.get(name, {}).items()},
-            **{f"metrics.{key}": value for key, value in metrics.get(name, {}).items()},
-        }
+    for about in runs:
+        name = about[0]
+        yield _record(about, steps.get(name), params.get(name, {}), metrics.get(name, {}))
 
 
 def history_in_database(path: Path) -> Iterator[Run]:
