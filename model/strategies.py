@@ -87,7 +87,7 @@ class ScaleVectorStrategy:
     weight_decay: which vectors decay like the matrices: ``all``, ``none``, only ``input``-norm vectors
         (IWD) or only ``output``-norm vectors. Decay acts on the parameters as stored: with ``or`` both
         factors decay, so the product decays twice as fast; ``er`` decays towards 1; a normalized
-        direction does not feel decay.
+        direction does not feel decay. Where a model stores gains as 1 + w, all decay towards 1.
     heads: where queries, keys or values have output vectors, whether each head has entries of its ``own``
         (one for each output channel) or they are ``shared`` by the heads (one for each channel of a head).
     dual_output_role: whether the output vectors of dual placement count as output-norm vectors (our

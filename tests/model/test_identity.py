@@ -13,6 +13,10 @@ from hypothesis import strategies as st
 
 from any_strategy import any_strategy
 from scalevec.model.config import (
+    ACTIVATIONS,
+    ARCHITECTURES,
+    EMBEDDING_SCALES,
+    NORM_GAINS,
     OPTIMIZERS,
     PRECISIONS,
     SCHEDULES,
@@ -158,6 +162,10 @@ def trials(draw: st.DrawFn) -> Trial:
                 tied_embeddings=st.booleans(),
                 norm_epsilon=st.floats(1e-12, 1.0),
                 rope_base=st.floats(1.0, 1e7),
+                architecture=st.sampled_from(ARCHITECTURES),
+                embedding_scale=st.sampled_from(EMBEDDING_SCALES),
+                norm_gain=st.sampled_from(NORM_GAINS),
+                activation=st.sampled_from(ACTIVATIONS),
             )
         ),
         optimizer=draw(optimizers()),
@@ -260,6 +268,9 @@ def changes() -> dict[str, Trial]:
         "evaluation_tokens": replace(TRIAL, evaluation_tokens=0),
         "scale_vectors": arm("unified"),
         "architecture": replace(TRIAL, model=replace(model, architecture="gemma")),
+        "embedding_scale": replace(TRIAL, model=replace(model, embedding_scale="sqrt-width")),
+        "norm_gain": replace(TRIAL, model=replace(model, norm_gain="1+w")),
+        "activation": replace(TRIAL, model=replace(model, activation="geglu")),
     }
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from parallel_worlds import losses, small_trial, together, trained
+from scalevec.model.config import OF_ARCHITECTURE
 from scalevec.model.strategies import PRESETS
 
 KINDS = [("adamw", None), ("adamw", "batch"), ("muon", "bias"), ("sgd", None)]
@@ -22,9 +23,9 @@ def test_losses_are_those_of_one_process_to_rounding(optimizer, experts, corpus,
     assert last["sv/final/mean"] == pytest.approx(of_one["sv/final/mean"], rel=1e-9)
 
 
-def test_vectors_that_maps_and_heads_share_are_trained_as_by_one_process(corpus, tmp_path):
-    trial = small_trial(corpus, "adamw")
-    model = replace(trial.model, scale_vectors=PRESETS["unified-attention"])
+def test_a_gemma_and_vectors_that_maps_and_heads_share_are_trained_as_by_one_process(corpus, tmp_path):
+    trial, of_gemma = small_trial(corpus, "adamw"), {"architecture": "gemma", **OF_ARCHITECTURE["gemma"]}
+    model = replace(trial.model, scale_vectors=PRESETS["unified-attention"], **of_gemma)
     trial = replace(trial, model=model)
     alone = trained(trial, corpus, tmp_path / "alone")
     leader, _ = together(2, trial, corpus, tmp_path / "together", shard=True, micro_batch=1)
