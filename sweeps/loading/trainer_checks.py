@@ -33,7 +33,6 @@ def trainer_problems(sweep: Sweep) -> Iterator[_Finding]:
         if KINDS[kind] is not expected:
             yield ("fields", name), refused(kind, f"{expected.__name__}, as results have it")
     yield from _form(sweep.trainer)
-    yield from _units(sweep.trainer)
     try:
         yield from _placeholders(sweep, sweep.trainer)
     except ConfigurationError as error:
@@ -48,9 +47,6 @@ def _form(trainer: TrainerSection) -> Iterator[_Finding]:
         yield ("trainer",), f"nothing says where the command writes its loss; allowed: {allowed}"
     if trainer.metrics and trainer.pattern:
         yield ("trainer", "pattern"), "metrics says where the rows are; allowed: one of the two"
-
-
-def _units(trainer: TrainerSection) -> Iterator[_Finding]:
     if trainer.unit == "bits-per-byte" and trainer.bytes_per_token is None:
         yield ("trainer", "unit"), "bits-per-byte needs bytes_per_token, to give nats per token"
 

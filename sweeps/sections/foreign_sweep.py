@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from scalevec.sweeps.fields import FIELD_HELP
 from scalevec.sweeps.sections.entries import (
     Given,
     Items,
@@ -18,7 +19,7 @@ from scalevec.sweeps.sections.entries import (
 )
 from scalevec.sweeps.sections.rungs import Rung
 from scalevec.sweeps.sections.schema import Sweep
-from scalevec.sweeps.sections.trainer import KINDS, RESERVED, help_of, rung_model, types_of
+from scalevec.sweeps.sections.trainer import KINDS, RESERVED, ForeignRung, types_of
 
 
 def sweep_model(data: Mapping[str, Any]) -> type[Sweep] | None:
@@ -37,9 +38,13 @@ def sweep_model(data: Mapping[str, Any]) -> type[Sweep] | None:
 
 def foreign_model(types: dict[str, type]) -> type[Sweep]:
     """A sweep whose trials have fields of these ``types`` and no others."""
-    help = help_of(types)
+    help = {name: FIELD_HELP.get(name, "A field of the trainer.") for name in types}
     numeric = {name: kind for name, kind in types.items() if kind in (int, float)}
-    trial = fields_model("ForeignFields", Given, optional_fields(types, help, {}))
+    given = optional_fields(types, help, {})
+    trial, rung = (
+        fields_model("ForeignFields", Given, given),
+        fields_model("ForeignRungFields", ForeignRung, given),
+    )
     lists = fields_model("ForeignLists", ListsOfFields, lists_of(types, help))
     tune = fields_model("ForeignTune", TuneLists, lists_of(numeric, help))
     rungs: Any = Items  # what is made here is no type to a checker
@@ -49,7 +54,7 @@ def foreign_model(types: dict[str, type]) -> type[Sweep]:
         Sweep,
         {
             "trial": (fields, trial()),
-            "ladder": (Annotated[tuple[Rung, ...], ValidatedAs(rungs[rung_model(types)])], Field()),
+            "ladder": (Annotated[tuple[Rung, ...], ValidatedAs(rungs[rung])], Field()),
             "arms": (Annotated[dict[Label, fields], Field(min_length=1)], Field()),
             "tune": (Annotated[TuneLists, ValidatedAs(tune)] | None, None),
             "grid": (Annotated[ListsOfFields, ValidatedAs(lists)], lists()),

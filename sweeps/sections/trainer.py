@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict, StringConst
 
 from scalevec.model.fields import ConfigurationError
 from scalevec.sweeps.errors import refused
-from scalevec.sweeps.fields import FIELD_HELP, FIELD_TYPES, TRIAL_FIELDS, numeric_fields
+from scalevec.sweeps.fields import FIELD_TYPES, TRIAL_FIELDS, numeric_fields
 from scalevec.sweeps.sections.entries import (
     Given,
     Label,
@@ -16,8 +16,6 @@ from scalevec.sweeps.sections.entries import (
     Number,
     OneOrMore,
     TuneLists,
-    fields_model,
-    optional_fields,
     problem,
 )
 from scalevec.sweeps.trainers import formula
@@ -190,13 +188,3 @@ RESERVED = frozenset((*OF_AN_ATTEMPT, *OF_A_BUDGET, *COLUMNS_OF_RESULTS)).union(
 def types_of(declared: dict[str, str]) -> dict[str, type]:
     """The types of all fields that trials of a sweep with these own fields may have."""
     return PLAIN_TYPES | {name: KINDS[kind] for name, kind in declared.items()}
-
-
-def help_of(types: dict[str, type]) -> dict[str, str]:
-    """A sentence for each field, for the JSON Schema."""
-    return {name: FIELD_HELP.get(name, "A field of the trainer.") for name in types}
-
-
-def rung_model(types: dict[str, type]) -> type[ForeignRung]:
-    """The model of a rung that may give fields of these ``types``."""
-    return fields_model("ForeignRungFields", ForeignRung, optional_fields(types, help_of(types), {}))
