@@ -224,11 +224,10 @@ def paired_by(table: pd.DataFrame, reference: str, arm: str, options: AnalysisOp
     sides = [_one_arm(rows, name, key) for name in (reference, arm)]
     merged = sides[0].merge(sides[1], how="outer", on=key, suffixes=("_reference", "_arm"), sort=False)
     merged, one_sided = _in_common_settings(merged, cell_columns)
-    merged["kind"] = [
-        _kind(a, b) for a, b in zip(merged["status_reference"], merged["status_arm"], strict=True)
-    ]
+    kinds = [_kind(a, b) for a, b in zip(merged["status_reference"], merged["status_arm"], strict=True)]
+    size = merged["size_reference"].fillna(merged["size_arm"])
+    merged = merged.copy().assign(kind=kinds, size=size)  # pandas warns of columns put into very many blocks
     # By size, not by the text of the rungs: 1.02643e+08 stands before 1.01361e+09.
-    merged["size"] = merged["size_reference"].fillna(merged["size_arm"])
     merged = merged.sort_values(["size", "n_tokens", *key], kind="stable", ignore_index=True)
     merged["cell"] = merged.groupby(cell_columns, sort=False, dropna=False).ngroup()
     stated = options.repeated_seeds == "independent"
