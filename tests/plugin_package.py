@@ -1,5 +1,7 @@
 """A plugin that tests make: an optimizer with options, a schedule, arithmetic of scale vectors and a law."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 ARMS = '''\
@@ -52,6 +54,16 @@ SIGNS = """\
 def sign_of(moment, shape):
     return moment.sign() if shape == "hard" else moment.tanh()
 """
+PROJECT = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+[project]
+name = "mylab"
+version = "1.0"
+[project.entry-points."scalevec.plugins"]
+my-arms = "mylab.arms"
+"""
 SWEEP = """\
 name: plugged
 plugins: [mylab.arms]
@@ -76,3 +88,15 @@ def write_plugin(folder: Path, arms: str = ARMS) -> Path:
     (package / "signs.py").write_text(SIGNS)
     (package / "arms.py").write_text(arms)
     return package
+
+
+def install(folder: Path, arms: str = ARMS) -> None:
+    """Build a wheel of the plugin, with the entry point ``my-arms``, and install it into ``folder``/site."""
+    project = folder / "project"
+    write_plugin(project, arms)
+    (project / "pyproject.toml").write_text(PROJECT)
+    code = f"from hatchling import build; build.build_wheel({str(folder / 'dist')!r})"
+    subprocess.run([sys.executable, "-P", "-c", code], cwd=project, check=True)
+    [wheel] = (folder / "dist").iterdir()
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-deps"]
+    subprocess.run([*pip, "--no-index", "--target", folder / "site", wheel], check=True)

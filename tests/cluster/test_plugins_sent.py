@@ -1,6 +1,7 @@
 """Plugins on SLURM and Ray: trials train with what was sent, and the preflight says what a node lacks."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cluster.slurm_daemons import until
-from plugin_package import ARMS, SWEEP, write_plugin
+from plugin_package import ARMS, SWEEP, install, write_plugin
 from support import SCALEVEC
 
 PATIENCE_S = 600
@@ -45,7 +46,9 @@ def run(folder: Path, verb: str = "run") -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_trials_train_with_the_plugin_that_was_sent_and_a_node_that_cannot_import_it_is_named(folder):
+def test_a_node_that_cannot_import_a_plugin_is_named_and_trials_train_with_one_from_a_wheel(
+    folder, monkeypatch
+):
     write_plugin(folder, "import nowhere_to_be_had\n" + ARMS)
     lacking = run(folder)
     assert lacking.returncode == 3, lacking.stderr
@@ -53,7 +56,10 @@ def test_trials_train_with_the_plugin_that_was_sent_and_a_node_that_cannot_impor
         lacking.stderr
     )
     assert not list(folder.glob("runs/trials/*/*/claims/*"))
-    write_plugin(folder)
+    shutil.rmtree(folder / "mylab")
+    install(folder)
+    monkeypatch.setenv("PYTHONPATH", str(folder / "site"))
+    (folder / "s.yaml").write_text((folder / "s.yaml").read_text().replace("mylab.arms", "my-arms"))
     done = run(folder)
     assert done.returncode == 0, done.stderr
     assert "2 trials, 2 completed" in done.stdout

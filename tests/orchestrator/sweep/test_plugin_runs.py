@@ -2,25 +2,12 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from plugin_package import ARMS, SWEEP, write_plugin
+from plugin_package import ARMS, SWEEP, install, write_plugin
 from scalevec.results.run_directory import RunDirectory, trial_ids
-
-PROJECT = """\
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-[project]
-name = "mylab"
-version = "1.0"
-[project.entry-points."scalevec.plugins"]
-my-arms = "mylab.arms"
-"""
 
 
 @pytest.fixture
@@ -35,18 +22,6 @@ def folder(tmp_path, monkeypatch, text_files, own_registries) -> Path:
 @pytest.fixture
 def call(folder, scalevec_process):
     return scalevec_process
-
-
-def install(folder: Path, arms: str) -> None:
-    """Build a wheel of the plugin and install it into a folder that Python looks into."""
-    project = folder / "project"
-    write_plugin(project, arms)
-    (project / "pyproject.toml").write_text(PROJECT)
-    code = f"from hatchling import build; build.build_wheel({str(folder / 'dist')!r})"
-    subprocess.run([sys.executable, "-P", "-c", code], cwd=project, check=True)
-    [wheel] = (folder / "dist").iterdir()
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-deps"]
-    subprocess.run([*pip, "--no-index", "--target", folder / "site", wheel], check=True)
 
 
 def test_a_plugin_in_the_sweeps_folder_trains_and_its_results_are_read_without_it(folder, call, scalevec):
