@@ -6,8 +6,7 @@
 import ast
 import math
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from scalevec.analysis.registry import LawEntry, law_terms
@@ -21,29 +20,23 @@ _NUMBER = r"\s*(-?(?:inf|[0-9.]+(?:e-?[0-9]+)?))\s*"
 _INTERVAL = re.compile(rf"([\[(]){_NUMBER},{_NUMBER}([\])])")
 
 
-@dataclass
-class Declared:
-    """The entries of a plugin by their names in a sweep file."""
+def declared_in(plugin: Plugin) -> dict[str, dict[str, Any]]:
+    """Return by each of KINDS what ``plugin`` declares, by its name in a sweep file.
 
-    optimizers: dict[str, RegisteredOptimizer] = field(default_factory=dict)
-    schedules: dict[str, RegisteredSchedule] = field(default_factory=dict)
-    arithmetic: dict[str, PluginArithmetic] = field(default_factory=dict)
-    laws: dict[str, LawEntry] = field(default_factory=dict)
-
-
-def declared_in(plugin: Plugin) -> Declared:
-    """Return what ``plugin`` declares. Raises ``PluginError`` with the line that cannot be read."""
-    declared = Declared()
+    Raises ``PluginError`` with the line that cannot be read.
+    """
+    declared: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
     try:
         tree = ast.parse(plugin.text)
     except (SyntaxError, ValueError) as error:
         raise PluginError(f"{plugin.module}: is no Python that can be read ({error})") from None
     for kind, call, function in _declarations(tree):
         try:
-            _declare(declared, plugin, kind, call, function)
+            name, entry = _entry(plugin, kind, call, function)
+            declared[kind][_name(name)] = entry
         except (TypeError, ValueError) as error:
             raise PluginError(f"{plugin.module}, line {call.lineno}: {kind}: {error}") from None
-    if not (declared.optimizers or declared.schedules or declared.arithmetic or declared.laws):
+    if not any(declared.values()):
         raise PluginError(f"{plugin.module}: declares none of {', '.join(KINDS)} (see docs/plugins.md)")
     return declared
 
@@ -77,51 +70,54 @@ def _names_of_the_door(tree: ast.Module) -> dict[str, str]:
     return names
 
 
-def _declare(
-    declared: Declared, plugin: Plugin, kind: str, call: ast.Call, function: ast.FunctionDef | None
-) -> None:
+def _entry(plugin: Plugin, kind: str, call: ast.Call, function: ast.FunctionDef | None) -> tuple[str, Any]:
     words = [ast.literal_eval(argument) for argument in call.args]
     given = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     if kind == "law":
-        return _declare_law(declared, *words, **given)
+        return _law(*words, **given)
     if function is None:
         raise ValueError("stands above a function")
-    if kind == "reparameterization":
-        return _declare_arithmetic(declared, plugin, function, *words, **given)
-    return _declare_code(declared, plugin, kind, function, *words, **given)
+    builders: dict[str, Callable[..., tuple[str, Any]]] = {
+        "optimizer": _optimizer,
+        "schedule": _schedule,
+        "reparameterization": _arithmetic,
+    }
+    return builders[kind](plugin, function, *words, **given)
 
 
-def _declare_arithmetic(
-    declared: Declared, plugin: Plugin, function: ast.FunctionDef, name: str, *, beta: float, alpha: float
-) -> None:
-    factory = f"{plugin.module}:{function.name}"
-    declared.arithmetic[_name(name)] = PluginArithmetic(factory, float(beta), float(alpha), plugin.identity)
-
-
-def _declare_law(declared: Declared, name: str, formula: str, *, source: str) -> None:
+def _law(name: str, formula: str, *, source: str) -> tuple[str, LawEntry]:
     law_terms(formula)
-    declared.laws[_name(name)] = LawEntry(formula, source)
+    return name, LawEntry(formula, source)
 
 
-def _declare_code(
-    declared: Declared,
+def _arithmetic(
+    plugin: Plugin, function: ast.FunctionDef, name: str, *, beta: float, alpha: float
+) -> tuple[str, PluginArithmetic]:
+    factory = f"{plugin.module}:{function.name}"
+    return name, PluginArithmetic(factory, float(beta), float(alpha), plugin.identity)
+
+
+def _schedule(
+    plugin: Plugin, function: ast.FunctionDef, name: str, *, allowed: Mapping[str, Any] | None = None
+) -> tuple[str, RegisteredSchedule]:
+    factory, options = f"{plugin.module}:{function.name}", _options(plugin, function, allowed or {})
+    return name, RegisteredSchedule(factory, options, plugin=plugin.identity)
+
+
+def _optimizer(
     plugin: Plugin,
-    kind: str,
     function: ast.FunctionDef,
     name: str,
     *,
     allowed: Mapping[str, Any] | None = None,
     state: float = 2,
     matrices_only: bool = False,
-) -> None:
-    factory = f"{plugin.module}:{function.name}"
-    options = _options(plugin, function, allowed or {})
-    if kind == "schedule":
-        declared.schedules[_name(name)] = RegisteredSchedule(factory, options, plugin=plugin.identity)
-        return
-    declared.optimizers[_name(name)] = RegisteredOptimizer(
+) -> tuple[str, RegisteredOptimizer]:
+    factory, options = f"{plugin.module}:{function.name}", _options(plugin, function, allowed or {})
+    entry = RegisteredOptimizer(
         factory, (state, state), options, matrices_only=matrices_only, plugin=plugin.identity
     )
+    return name, entry
 
 
 def _name(name: str) -> str:

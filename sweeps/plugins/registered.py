@@ -19,6 +19,12 @@ from scalevec.sweeps.fields import FIELD_HELP, FIELD_TYPES, TRIAL_FIELDS
 from scalevec.sweeps.plugins.declared import declared_in
 from scalevec.sweeps.plugins.locate import Plugin, PluginError, entry_points, find
 
+_REGISTRIES: dict[str, dict[str, Any]] = {
+    "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
+    "reparameterization": ARITHMETIC,
+    "law": LAWS,
+}
 _owners: dict[tuple[str, str], str] = {}
 """The module of each kind and name that a plugin has brought."""
 
@@ -31,17 +37,12 @@ def register(plugin: Plugin) -> set[str]:
     """
     options: set[str] = set()
     declared = declared_in(plugin)
-    of_code: tuple[tuple[str, dict[str, Any], Mapping[str, Any]], ...] = (
-        ("optimizer", OPTIMIZERS, declared.optimizers),
-        ("schedule", SCHEDULES, declared.schedules),
-    )
-    for kind, registry, entries in of_code:
-        for entry in entries.values():
-            _add_options(plugin.module, kind, entry.options)
-            options |= entry.options.keys()
-        _add(plugin.module, kind, registry, entries)
-    _add(plugin.module, "reparameterization", ARITHMETIC, declared.arithmetic)
-    _add(plugin.module, "law", LAWS, declared.laws)
+    for kind, registry in _REGISTRIES.items():
+        for entry in declared[kind].values():
+            of_entry = getattr(entry, "options", {})
+            _add_options(plugin.module, kind, of_entry)
+            options |= of_entry.keys()
+        _add(plugin.module, kind, registry, declared[kind])
     return options
 
 
@@ -53,7 +54,7 @@ def kept(plugins: Sequence[Plugin]) -> list[dict[str, Any]]:
             "source": plugin.identity.source,
             "laws": {
                 name: {"formula": law.formula, "source": law.source}
-                for name, law in declared_in(plugin).laws.items()
+                for name, law in declared_in(plugin)["law"].items()
             },
         }
         for plugin in plugins
@@ -78,7 +79,7 @@ def register_installed_laws() -> list[str]:
     for name in entry_points():
         try:
             plugin = find(name)
-            _add(plugin.module, "law", LAWS, declared_in(plugin).laws)
+            _add(plugin.module, "law", LAWS, declared_in(plugin)["law"])
         except (PluginError, OSError) as error:
             problems.append(str(error))
     return problems

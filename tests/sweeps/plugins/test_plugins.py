@@ -130,6 +130,10 @@ def test_a_sweep_that_does_not_name_the_plugin_does_not_have_it(folder):
 PROBLEMS = {
     "of our name": (ARMS.replace('"sign-momentum"', '"adamw"'), "'adamw' is the name of one of scalevec"),
     "no literal": (ARMS.replace("state=1", "state=len('a')"), "line 29: optimizer: malformed node"),
+    "of another kind": (
+        ARMS.replace('"(0, inf)"})', '"(0, inf)"}, state=1)'),
+        "schedule: _schedule() got an unexpected keyword argument 'state'",
+    ),
     "no default": (
         ARMS.replace("kappa: float = 0.9", "kappa"),
         "option kappa of sign_momentum has no default",
