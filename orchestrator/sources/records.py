@@ -90,18 +90,3 @@ def _options(path: Path, section: Any) -> Record:
 def environments_of(directory: RunDirectory) -> list[Record]:
     """Return the environment of each attempt; none where they cannot be read, which is said."""
     return readable(directory.environments, [], "machine and code are left out")
-
-
-def verdicts_of(folder: SweepFolder) -> list[Record]:
-    """Return the verdicts that were given; none where they cannot be read, which is said."""
-    return readable(folder.verdicts, [], "verdicts that were given are not known")
-
-
-def dropped_of(folder: SweepFolder) -> list[Record]:
-    """Return the trials that the sweep file dropped; none where they cannot be read, which is said."""
-    return readable(folder.dropped, [], "dropped trials are not known")
-
-
-def predictions_of(folder: SweepFolder) -> list[Record]:
-    """Return the lists of predictions that were kept; none where they cannot be read, which is said."""
-    return readable(folder.predictions, [], "what was predicted is left out")

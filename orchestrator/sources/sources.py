@@ -17,14 +17,8 @@ from scalevec.orchestrator.sources.foreign import (
     read_scores,
 )
 from scalevec.orchestrator.sources.imported_sweeps import read_imported
-from scalevec.orchestrator.sources.records import (
-    compare_section,
-    dropped_of,
-    members_of,
-    predictions_of,
-    tuning_choices,
-    verdicts_of,
-)
+from scalevec.orchestrator.sources.readable import readable
+from scalevec.orchestrator.sources.records import compare_section, members_of, tuning_choices
 from scalevec.orchestrator.sources.sweep_files import TABLES, refuse_imported, sweep_folder
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
@@ -101,10 +95,11 @@ def open_sweep(source: str, runs_dir: Path) -> Source:
         )
     rows, problems = indexed_rows(runs_dir, [member["trial_id"] for member in members])
     table = tidy_table(rows, members, folder.name)
+    none: list[dict[str, Any]] = []
     table.attrs |= {
-        VERDICTS: verdicts_of(folder),
-        DROPPED: dropped_of(folder),
-        PREDICTIONS: predictions_of(folder),
+        VERDICTS: readable(folder.verdicts, none, "verdicts that were given are not known"),
+        DROPPED: readable(folder.dropped, none, "dropped trials are not known"),
+        PREDICTIONS: readable(folder.predictions, none, "what was predicted is left out"),
     }
     return Source(folder.name, table, folder, compare_section(folder), problems)
 

@@ -155,7 +155,7 @@ def _verdicts(directory: "TrainedTrial") -> list[str]:
     runs_dir = directory.path.parents[2]
     lines = []
     for folder in (SweepFolder.of(runs_dir, name) for name in sweep_names(runs_dir)):
-        members = members_or_none(folder) or []
+        members = members_or_none(folder)
         if all(member["trial_id"] != directory.trial_id for member in members):
             continue
         newest = {(verdict["arm"], verdict["reference"]): verdict for verdict in folder.verdicts()}
