@@ -55,6 +55,8 @@ _SEMANTIC_PATHS: dict[str, tuple[str, ...]] = {
     "vector_gain": ("model", "norm_gain"),
     "matrix_decay": ("optimizer", "weight_decay"),
 }
+OF_SEMANTIC_FIELDS = frozenset(_SEMANTIC_PATHS)
+"""The columns that :func:`semantic_columns` fills, a foreign trainer's from its fields of these names."""
 _KINDS: dict[str, type] = {
     name: {"str": str, "Int64": int, "float64": float}[kind] for name, kind in COLUMNS.items()
 }

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 import pandas as pd
 
-from scalevec.results.columns import COLUMNS, OWN_FIELD, semantic_columns
+from scalevec.results.columns import COLUMNS, OF_SEMANTIC_FIELDS, OWN_FIELD, semantic_columns
 
 Format = Literal["csv", "parquet", "json"]
 FORMATS: tuple[str, ...] = ("csv", "parquet", "json")
@@ -43,10 +43,14 @@ def tidy_table(rows: Iterable[dict[str, Any]], members: list[dict[str, Any]], sw
 
 
 def _with_own_fields(member: dict[str, Any]) -> dict[str, Any]:
-    """``member`` with a foreign trainer's fields in its setting, but for those that have a column."""
+    """``member`` with a foreign trainer's fields in its setting, but for those that fill a column."""
     setting, fields = member.get("setting", {}), member.get("fields", {})
-    known = {**COLUMNS, **setting}
-    further = {OWN_FIELD + name: value for name, value in fields.items() if name not in known}
+    further = {
+        OWN_FIELD + name: value
+        for name, value in fields.items()
+        # One that is called like a column of later versions is no value of that column.
+        if name not in OF_SEMANTIC_FIELDS and (name in COLUMNS or name not in setting)
+    }
     return {**member, "setting": {**setting, **further}} if further else member
 
 

@@ -198,7 +198,8 @@ def _foreign(
     first = {name: grid[0] for name, grid in sweep.tune.grids.items()} if sweep.tune is not None else {}
     trainer, names = trainer_of(section), named_files(section, folder)
     unit = _unit(sweep, {**first, **values})
-    budget = ForeignBudget(n_params, ratio, unit, trainer, names, folder, first, corpus.fingerprint)
+    resume, planted = section.resume or (), corpus.fingerprint
+    budget = ForeignBudget(n_params, ratio, unit, trainer, names, folder, resume, first, planted)
     return budget, stream_base_of(n_params, shared)
 
 

@@ -22,8 +22,9 @@ if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
 class ForeignBudget:
     """What makes the trials of a cell: N, tokens over N, and the trainer without the files of its arguments.
 
-    unit: tokens come in whole units. first: the first value of each tuned field, for a trial before tuning.
-    planted: what a simulation plants in place of training; empty where it trains.
+    unit: tokens come in whole units. resume: the words of ``Protocol.resume``. first: the first value of each
+        tuned field, for a trial before tuning. planted: what a simulation plants in place of training; empty
+        where it trains.
     """
 
     n_params: int
@@ -32,6 +33,7 @@ class ForeignBudget:
     trainer: Trainer
     names: tuple[str, ...]
     folder: Path
+    resume: tuple[str, ...]
     first: Mapping[str, Any]
     planted: str = ""
 
@@ -47,6 +49,7 @@ class ForeignBudget:
             self.trainer, PlainValues(given), self.n_params, tokens, seed, of_seed, self.planted
         )
         names = self.file_names(trial)
+        command.known_before(self.resume, trial.placeholders)
         if self.trainer.code_version:
             return trial
         return replace(trial, trainer=replace(self.trainer, files=source_files(self.folder, names)))

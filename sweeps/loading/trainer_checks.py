@@ -1,5 +1,6 @@
 """What can be said of a sweep's ``trainer`` by looking at its other sections and at the files beside it."""
 
+import re
 from collections.abc import Iterator
 
 from scalevec.model.fields import ConfigurationError
@@ -47,8 +48,23 @@ def _form(trainer: TrainerSection) -> Iterator[_Finding]:
         yield ("trainer",), f"nothing says where the command writes its loss; allowed: {allowed}"
     if trainer.metrics and trainer.pattern:
         yield ("trainer", "pattern"), "metrics says where the rows are; allowed: one of the two"
+    if trainer.pattern is not None:
+        yield from _pattern(trainer, trainer.pattern)
+    if trainer.resume and trainer.checkpoint is None:
+        yield ("trainer", "resume"), "is added where there is a checkpoint; name its files under checkpoint"
     if trainer.unit == "bits-per-byte" and trainer.bytes_per_token is None:
         yield ("trainer", "unit"), "bits-per-byte needs bytes_per_token, to give nats per token"
+
+
+def _pattern(trainer: TrainerSection, pattern: str) -> Iterator[_Finding]:
+    try:
+        groups = re.compile(pattern).groupindex
+    except re.error as error:
+        yield ("trainer", "pattern"), refused(pattern, f"a regular expression of Python ({error})")
+        return
+    for key in (trainer.step, *(() if trainer.result else (trainer.loss,))):
+        if key not in groups:
+            yield ("trainer", "pattern"), refused(pattern, f"one with a group (?P<{key}>...)")
 
 
 def _placeholders(sweep: Sweep, trainer: TrainerSection) -> Iterator[_Finding]:

@@ -215,6 +215,14 @@ def test_a_setting_never_replaces_a_standard_column():
     assert frame["learning_rate"].tolist() == [0.016]
 
 
+def test_a_field_of_a_trainer_that_is_called_like_a_later_column_stands_beside_it():
+    fields = {"mfu": 7.0, "dropout": 0.1, "width": 8}
+    table = tidy_table([row()], [member(setting={"mfu": 7.0, "width": 8}, fields=fields)], "s")
+    assert (table["field_mfu"][0], table["field_dropout"][0], table["width"][0]) == (7.0, 0.1, 8)
+    assert table["mfu"][0] != 7.0
+    assert "field_width" not in table
+
+
 def test_the_order_of_members_and_rows_does_not_matter():
     rows = [row(name, n_params=n) for name, n in [("a", 30), ("b", 4), ("c", None)]]
     members = [member(name, arm) for name in "abc" for arm in ("x", "y")]

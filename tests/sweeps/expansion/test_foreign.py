@@ -10,7 +10,7 @@ from scalevec import sweeps
 from scalevec.results.columns import COLUMNS
 from scalevec.sweeps.expansion.expand import Cell, CorpusFacts, code_files, expand, identical_arms
 from scalevec.sweeps.loading.trainer_checks import TYPES_OF_COLUMNS
-from scalevec.sweeps.sections.trainer import RESERVED
+from scalevec.sweeps.sections.trainer import COLUMNS_OF_RESULTS, RESERVED
 from scalevec.sweeps.trainers.any_trial import trial_id
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, foreign_trial
 
@@ -162,6 +162,10 @@ def test_arms_with_the_same_fields_are_said_to_be_identical(folder: Path) -> Non
         ({"trainer": {"command": [*COMMAND, "{"]}}, "{{ for a brace"),
         ({"trainer": {"command": [*COMMAND, "--layers={layers}"]}}, "layers has no value here"),
         ({"trainer": {"command": [*COMMAND, "--x={dropout:d}"]}}, "formats that fit their values"),
+        ({"trainer": {"resume": ["{layers}"], "checkpoint": "c"}}, "layers has no value here"),
+        ({"trainer": {"resume": ["--resume"]}}, "name its files under checkpoint"),
+        ({"trainer": {"metrics": None, "pattern": "("}}, "a regular expression of Python"),
+        ({"trainer": {"metrics": None, "pattern": r"(?P<step>\d+)"}}, "a group (?P<loss>...)"),
         ({"trainer": {"command": COMMAND[:-2]}}, "has no {seed}"),
         ({"trainer": {"command": ["python", "trian.py", *COMMAND[2:]]}}, "'trian.py': no such file"),
         ({"trainer": {"command": ["torchrun", "-m", "mine", *COMMAND[2:]]}}, "name the code under files"),
@@ -208,8 +212,8 @@ def test_a_field_that_is_called_like_a_column_of_the_results_is_refused_with_one
     assert "\n" not in message
 
 
-def test_no_field_of_a_trainer_can_hide_behind_a_column_of_the_results() -> None:
-    assert set(COLUMNS) <= RESERVED | set(TYPES_OF_COLUMNS)
+def test_a_name_that_is_refused_is_that_of_a_column_and_of_none_that_a_trainer_may_fill() -> None:
+    assert set(COLUMNS_OF_RESULTS) <= {*COLUMNS, "N", "D", "C"}
     assert not RESERVED & set(TYPES_OF_COLUMNS)
 
 
