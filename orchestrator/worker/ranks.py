@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ import torch
 from scalevec.model.config import RunOptions
 from scalevec.model.training.corpora.prepare import Corpus
 from scalevec.model.training.parallel.world import ALONE, World
+from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.worker.failures import AttemptFailedError, DefiniteError
 from scalevec.orchestrator.worker.kill_with_parent import bind_to
 from scalevec.orchestrator.worker.provenance import code_state, versions
@@ -32,7 +33,9 @@ from scalevec.results.files import CorruptRecordError, read_json, write_json
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
+    from scalevec.model.training.parallel.meeting import Seat
     from scalevec.model.training.parallel.process_group import ProcessGroup
+    from scalevec.model.training.parallel.vigil import Vigil
 
 LOOPBACK = "127.0.0.1"
 PATIENCE_S = 3.0
@@ -80,8 +83,12 @@ class Ranks:
     def __post_init__(self) -> None:
         self.cause: Exception | None = None
         """What ended the ranks, once they have; None where nothing went wrong."""
+        self.last_word: Callable[[Exception], object] = lambda _: None
+        """Puts on record what ended the ranks, where the main thread of rank 0 cannot do so."""
         self._forks: dict[int, int] = {}
         self._over = threading.Event()
+        self._silence = ""
+        self._vigil: Vigil | None = None
 
     @property
     def here(self) -> int:
@@ -139,9 +146,44 @@ class Ranks:
         hosts = meeting.meet(self.store, seat)
         if self.rank == 0:
             print(f"{size} processes on {', '.join(dict.fromkeys(hosts))}", flush=True)
+        self._vigil = self._begin_vigil(seat, hosts)
         if self.address.host == LOOPBACK and sys.platform == "linux":
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         return _kind_of_world(self.options)(self.store, self.rank, size, device)
+
+    def _begin_vigil(self, seat: "Seat", hosts: Sequence[str]) -> "Vigil":
+        """Rank 0 watches the others, who watch it."""
+        from scalevec.model.training.parallel import meeting
+        from scalevec.model.training.parallel.vigil import Vigil
+
+        assert self.address is not None
+        store = meeting.store_at(self.address.host, self.address.port, seat)
+        watched = range(1, seat.size) if self.rank == 0 else [0]
+
+        def end(silent: Sequence[int]) -> None:
+            named = ", ".join(f"rank {rank} on {hosts[rank]}" for rank in silent)
+            self._end_for(f"{named}: no sign of life for {seat.limit_s:g} s", silent)
+
+        return Vigil(store, self.rank, watched, seat.limit_s, end)
+
+    def _end_for(self, silence: str, silent: Sequence[int]) -> None:
+        """End the attempt from another thread: the main one may wait for those that are ``silent``."""
+        print(silence, flush=True)
+        self._silence = silence
+        if self.rank != 0:
+            # Rank 0 on this machine takes this process with it; elsewhere its leader takes its forks along.
+            os.kill(os.getppid() if self.first == 0 else os.getpid(), signal.SIGKILL)
+        for rank in silent:
+            if rank in self._forks:
+                os.kill(self._forks[rank], signal.SIGKILL)
+        if not self._over.wait(HANGING_S):
+            self.last_word(RankFailedError(silence, "node_failure"))
+            os._exit(WorkerExit.ERROR)
+
+    def leave(self) -> None:
+        """This rank has done its part: it gives no more signs of life."""
+        if self._vigil is not None:
+            self._vigil.leave()
 
     def report(self, problem: Exception, cause: str, digest: str) -> None:
         """Tell rank 0 why this rank ends, unless that is only because another did."""
@@ -156,6 +198,8 @@ class Ranks:
 
     def blame(self, problem: Exception) -> Exception:
         """What ended the ranks, where ``problem`` is only what this one noticed of it."""
+        if self._silence:
+            return RankFailedError(self._silence, "node_failure")
         if isinstance(problem, OSError):  # of this rank, or one that all ranks were told of
             return problem
         deadline = time.monotonic() + (PATIENCE_S if lost_connection(problem) else 0.0)
@@ -193,7 +237,7 @@ class Ranks:
         """End this process where a fork is gone and the main thread cannot notice."""
         while not self._over.wait(LOOK_S):
             if any((ended := _end_of(pid)) and ended.si_status for pid in self._forks.values()):
-                if not self._over.wait(HANGING_S):
+                if not self._over.wait(HANGING_S) and not self._silence:
                     print("a rank is gone, and this one hangs", flush=True)
                     os.kill(os.getpid(), signal.SIGKILL)
                 return
@@ -206,6 +250,7 @@ class Ranks:
     ) -> None:
         """See that no fork is left: those of a leader that ended well are given the time for it."""
         self._over.set()
+        self.leave()
         if isinstance(error, Exception):
             self.cause = self.blame(error)
         deadline = time.monotonic() + (LAST_STEPS_S if kind is None else 0.0)

@@ -152,6 +152,7 @@ def run_attempt(attempt: TrialAttempt, token: str) -> WorkerExit:
 
 def _train_and_record(trainer: AttemptTrainer, ranks: Ranks, recorder: RunDirectoryRecorder) -> WorkerExit:
     directory = recorder.directory
+    ranks.last_word = lambda problem: _record_failure(directory, problem)
     try:
         with ranks:
             _record_start(recorder, ranks.options, trainer)
@@ -181,12 +182,14 @@ def _follow(trainer: AttemptTrainer, ranks: Ranks) -> int:
     try:
         trainer.train(ranks, SilentRecorder(lambda: bool(asked)))
     except TrainingInterruptedError:
+        ranks.leave()
         return 0
     except Exception as problem:  # noqa: BLE001 (for rank 0, which has it on record)
         if not lost_connection(problem):
             print(f"rank {ranks.rank}: {traceback.format_exc()}", file=sys.stderr)
         ranks.report(problem, _cause_of(problem), _digest_of(problem))
         return WorkerExit.ERROR
+    ranks.leave()
     return 0
 
 

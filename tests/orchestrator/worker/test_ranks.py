@@ -19,6 +19,7 @@ from scalevec.model.identity import semantic_fields, trial_id
 from scalevec.model.training.checkpoints import tensor_file
 from scalevec.model.training.checkpoints.folder import newest_step
 from scalevec.model.training.corpora.prepare import Corpus, CorpusConfig, prepare
+from scalevec.model.training.parallel import meeting
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import decide
 from scalevec.orchestrator.sources.trained import TrainedTrial
@@ -102,6 +103,12 @@ def stand_at(step: int, hold: Path):
         worker.RunDirectoryRecorder.record = waiting
 
     return change
+
+
+def wait_at_most(seconds: float) -> None:
+    """Within a change: ranks wait so long for each other."""
+    seat = meeting.Seat
+    meeting.Seat = lambda *values: replace(seat(*values), limit_s=seconds)
 
 
 @pytest.fixture
@@ -220,10 +227,7 @@ def test_a_rank_without_room_ends_the_attempt_before_the_training_with_what_woul
 
 def test_a_rank_that_does_not_come_is_a_node_failure_that_names_the_hosts(make):
     def lonely() -> None:
-        from scalevec.model.training.parallel import meeting
-
-        seat = meeting.Seat
-        meeting.Seat = lambda *values: replace(seat(*values), limit_s=0.5)
+        wait_at_most(0.5)
         worker._follow = lambda *_: 0
 
     attempts = make("lonely")
@@ -233,6 +237,36 @@ def test_a_rank_that_does_not_come_is_a_node_failure_that_names_the_hosts(make):
         f"rank 1 of 2 did not come in 0.5 s; there are rank 0 on {os.uname().nodename}"
         in (attempts.last()["error"])
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of_rank", [0, 1])
+def test_a_rank_that_is_stopped_but_not_dead_ends_the_attempt_and_the_next_goes_on(
+    of_rank, make, tmp_path, capfd
+):
+    hold, attempts = tmp_path / "hold", make("stopped", checkpoint_s=1e-9)
+    hold.touch()
+    stand = stand_at(4, hold)
+
+    def impatient() -> None:
+        stand()
+        wait_at_most(5.0)
+
+    leader = attempts.begin(impatient)
+    until(attempts, 3)
+    (follower,) = leader.children()
+    (follower if of_rank else leader).suspend()
+    hold.unlink()
+    code = attempts.end(leader)
+    silence = f"rank {of_rank} on {os.uname().nodename}: no sign of life for 5 s"
+    if of_rank:
+        assert code == WorkerExit.ERROR
+        assert (attempts.last()["cause"], attempts.last()["error"]) == ("node_failure", silence)
+    else:
+        assert code == -signal.SIGKILL
+        assert silence in capfd.readouterr().out
+    assert attempts.end(attempts.begin()) == WorkerExit.RESULT
+    assert attempts.directory.result()["resumes"] == 1
 
 
 @pytest.mark.parametrize("trait", ["code", "corpus", "kind of device"])
