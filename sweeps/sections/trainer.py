@@ -42,7 +42,8 @@ COLUMNS_OF_RESULTS = (
     "block_tokens", "seed", "stream", "identity_version", "cluster", "lr_status", "carried_check", "status",
     "cause", "micro_batch", "world_size", "steps", "wall_s", "tokens_per_s", "step_s_median", "mfu", "data_s",
     "checkpoints_s", "evaluation_s", "planned_s", "device", "resumes", "vector_branches", "vector_placement",
-    "vector_reparameterization", "vector_decay", "matrix_decay", "peak_memory_bytes", "allocated_bytes",
+    "vector_reparameterization", "vector_decay", "vector_gain", "matrix_decay", "peak_memory_bytes",
+    "allocated_bytes",
     "cpu_model", "cpu_capability", "threads", "gpu", "cuda", "cudnn", "torch_version", "commit",
     "local_changes",
 )  # fmt: skip

@@ -196,4 +196,4 @@ def test_an_inline_mixture_becomes_the_models() -> None:
 def test_the_examples_of_the_page_on_models_are_valid() -> None:
     page = CHECKOUT / "docs" / "models.md"
     examples = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert [sweeps.loads(example).name for example in examples] == ["mixture", "by-rule"]
+    assert [sweeps.loads(example).name for example in examples] == ["parts-of-gemma", "mixture", "by-rule"]
