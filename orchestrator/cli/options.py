@@ -45,6 +45,12 @@ SourceName = Annotated[
         autocompletion=completion.sources,
     ),
 ]
+TrialName = Annotated[
+    str,
+    typer.Argument(
+        metavar="TRIAL", help="The first digits of a trial's id.", autocompletion=completion.trials
+    ),
+]
 Reference = Annotated[
     str | None,
     typer.Option(

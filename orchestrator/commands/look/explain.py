@@ -4,13 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.attempts.retry_policy import FAULTS
-from scalevec.orchestrator.cli import completion
-from scalevec.orchestrator.cli.options import RUNS, Runs
+from scalevec.orchestrator.cli.options import RUNS, Runs, TrialName
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.look.accounts import account_lines, accounts
 from scalevec.orchestrator.sources.readable import readable
@@ -31,15 +28,7 @@ SHOWN_DETAILS = ("cause", "note", "error", "reason", "executor", "exit_code", "m
 Record = dict[str, Any]
 
 
-def explain(
-    trial: Annotated[
-        str,
-        typer.Argument(
-            metavar="TRIAL", help="The first digits of a trial's id.", autocompletion=completion.trials
-        ),
-    ],
-    runs_dir: Runs = RUNS,
-) -> Result:
+def explain(trial: TrialName, runs_dir: Runs = RUNS) -> Result:
     """Show why a trial ran, its nearest neighbour, and what happened to it."""
     from scalevec.orchestrator.sources.runs import Runs as RunsFolder
 

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from scalevec.orchestrator.cli.options import RUNS, Runs, Trusted
+from scalevec.orchestrator.cli.options import RUNS, Runs, TrialName, Trusted
 from scalevec.orchestrator.cli.output import Result
-from scalevec.orchestrator.commands.models.export import TrialName
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import note
 

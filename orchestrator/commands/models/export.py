@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from scalevec.orchestrator.cli import completion
-from scalevec.orchestrator.cli.options import RUNS, Runs, Trusted
+from scalevec.orchestrator.cli.options import RUNS, Runs, TrialName, Trusted
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import note
@@ -17,12 +16,6 @@ if TYPE_CHECKING:
     from scalevec.model.transformer import Transformer
     from scalevec.orchestrator.sources.trained import TrainedTrial
 
-TrialName = Annotated[
-    str,
-    typer.Argument(
-        metavar="TRIAL", help="The first digits of a trial's id.", autocompletion=completion.trials
-    ),
-]
 SHOWN = ("loss", "loss_validation", "n_params", "n_tokens", "tokens_per_s", "device", "precision")
 
 
@@ -53,7 +46,7 @@ def export(
     try:
         with complete_directory(output, exclusive=True) as partial:
             facts = write(directory, model, partial)
-            (partial / "README.md").write_text(_card(directory, facts))
+            (partial / "README.md").write_text(_card(directory, facts), encoding="utf-8")
     except FileExistsError:
         raise InvalidInputError(f"{output}: another process has just made it; nothing was written") from None
     record = {"trial_id": directory.trial_id, "folder": str(output), **facts}
@@ -149,6 +142,7 @@ def _shown(value: object) -> str:
 
 def _verdicts(directory: "TrainedTrial") -> list[str]:
     """Return a line for the newest verdict on each arm of a sweep that has the trial."""
+    from scalevec.orchestrator.sources.readable import readable
     from scalevec.orchestrator.sources.records import members_or_none
     from scalevec.results.sweep_folder import SweepFolder, sweep_names
 
@@ -158,16 +152,18 @@ def _verdicts(directory: "TrainedTrial") -> list[str]:
         members = members_or_none(folder)
         if all(member["trial_id"] != directory.trial_id for member in members):
             continue
-        newest = {(verdict["arm"], verdict["reference"]): verdict for verdict in folder.verdicts()}
+        given: list[dict[str, Any]] = readable(folder.verdicts, [], "verdicts are left out of the card")
+        newest = {(verdict["arm"], verdict["reference"]): verdict for verdict in given}
         lines += [f"- {folder.name}: {_sentence(verdict)}" for verdict in newest.values()]
     return ["Verdicts of its sweeps:", "", *lines] if lines else []
 
 
 def _sentence(verdict: Mapping[str, Any]) -> str:
+    from scalevec.analysis.formatting import percent, signed, span
+
     difference = verdict.get("loss_difference") or {}
     mean, interval = difference.get("mean"), difference.get("interval")
     words = f"{verdict['arm']} against {verdict['reference']}: {verdict['verdict']}"
     if mean is None or not interval:
         return words
-    low, high = interval
-    return f"{words}, {mean:+.4f} nats/token ({verdict['level']:.0%} interval {low:+.4f} to {high:+.4f})"
+    return f"{words}, {signed(mean)} nats/token ({percent(verdict['level'])} interval {span(interval)})"

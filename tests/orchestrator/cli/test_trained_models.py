@@ -9,6 +9,7 @@ import torch
 
 import scalevec
 from scalevec.model.training.evaluation import evaluate
+from scalevec.results.sweep_folder import SweepFolder
 from support import filled_once, finished, run_python, two_arms
 
 pytestmark = pytest.mark.slow
@@ -81,11 +82,18 @@ def test_an_exported_model_loads_elsewhere_and_writes_what_ours_writes(runs, tri
         torch.testing.assert_close(chosen, logits.max(1).values, rtol=0, atol=1e-4)
 
 
-def test_a_card_has_the_numbers_of_the_trial_and_how_to_load_it(trials, command, tmp_path):
+def test_a_card_has_the_numbers_of_the_trial_its_sweeps_verdict_and_how_to_load_it(trials, command, tmp_path):
+    verdict = {"reference": "baseline", "arm": "unified", "verdict": "better", "pairs": [], "level": 0.95}
+    difference = {"loss_difference": {"mean": -0.02, "interval": [-0.03, -0.01]}}
+    SweepFolder.of(tmp_path / "runs", "kept").add_verdicts([verdict | difference])
     assert command("export", trials[0][:8], "-o", tmp_path / "out").code == 0
-    card = (tmp_path / "out/README.md").read_text()
+    card = (tmp_path / "out/README.md").read_text(encoding="utf-8")
     assert trials[0] in card
     assert "AutoModelForCausalLM.from_pretrained(FOLDER" in card
+    assert (
+        "- kept: unified against baseline: better, −0.0200 nats/token (95 % interval −0.0300 to −0.0100)"
+        in card
+    )
 
 
 def test_a_model_is_exported_as_it_was_trained(runs, trials, command, tmp_path):
