@@ -135,6 +135,14 @@ def test_a_script_becomes_a_tuned_comparison(folder, scalevec):
     assert "not trusted" in scalevec("run", "mine.yaml").stderr
 
 
+def test_twenty_lines_make_a_sweep_of_a_script_that_knows_nothing_of_scalevec():
+    source = sweeps.shipped("examples/plain")
+    sweep = sweeps.load(source)
+    assert (len(sweep.arms), len(sweep.ladder), len(sweep.seeds), len(sweep.tune.grids)) == (2, 3, 2, 1)
+    assert len(source.read_text().splitlines()) <= 20
+    assert "import scalevec" not in source.with_name("plain_train.py").read_text()
+
+
 @pytest.mark.slow
 def test_the_shipped_plain_script_trains(folder, scalevec):
     source = sweeps.shipped("examples/plain")
