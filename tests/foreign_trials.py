@@ -78,11 +78,11 @@ class ForeignTrials:
         protocol = replace(self.protocol, folder=str(self.folder))
         return TrialAttempt(self.root / "runs", self.trial.trial_id, self.options, protocol=protocol)
 
-    def run(self) -> int:
+    def run(self, attempt: TrialAttempt | None = None) -> int:
         """One attempt in this process, whose signals are left as they were."""
         before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
         try:
-            return run_attempt(self.attempt, "token")
+            return run_attempt(attempt or self.attempt, "token")
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -56,7 +56,7 @@ class Cost:
     memory: Memory
     """On the trial's device."""
     host_bytes: int
-    """Of each process in the memory of its machine; for a trial on the CPU that is its device's."""
+    """Of all processes together in the memory of their machines; on the CPU that is their devices'."""
     disk_bytes: int
     """What stays when the trial is completed."""
     disk_files: int
@@ -111,10 +111,18 @@ def cost(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rates: Ra
         flops_per_s=flops_per_s,
         rate=rate,
         memory=memory,
-        host_bytes=memory.total if options.device == "cpu" else HOST_BYTES + checkpoint_bytes(trial),
+        host_bytes=_host_bytes(trial, options, memory),
         disk_bytes=FIXED_BYTES + log_bytes(trial, options) + kept[options.keep],
         disk_files=FIXED_FILES + (_files_of_a_checkpoint(options) if options.keep != "none" else 0),
     )
+
+
+def _host_bytes(trial: Trial, options: RunOptions, memory: Memory) -> int:
+    """With one copy of a checkpoint: rank 0 has all of it, or each process its share."""
+    if options.device != "cpu":
+        return options.processes * HOST_BYTES + checkpoint_bytes(trial)
+    without_copies = 0 if options.shard else (options.processes - 1) * memory.copy
+    return options.processes * memory.total - without_copies
 
 
 def training_s(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rates: Rates = ASSUMED) -> float:

@@ -79,6 +79,8 @@ class Ranks:
     awaited: str = ""
     nodes: int = 1
     store: "Store | None" = None
+    meeting: Path | None = None
+    """The file by which other machines are told where rank 0 is."""
 
     def __post_init__(self) -> None:
         self.cause: Exception | None = None
@@ -99,6 +101,12 @@ class Ranks:
     def are_several(self) -> bool:
         """Whether the trial is trained by more than this process."""
         return self.options.processes > 1
+
+    def call_others(self) -> None:
+        """Let the processes on other machines begin."""
+        if self.meeting is not None and self.address is not None:
+            self.meeting.parent.mkdir(parents=True, exist_ok=True)
+            write_json(self.meeting, asdict(self.address))
 
     def fork(self, count: int, follow: Callable[["Ranks"], int]) -> None:
         """Fork ``count`` further ranks, each of which ends with the exit code that ``follow`` returns."""
@@ -264,8 +272,8 @@ class Ranks:
 
 
 def ranks_here(options: RunOptions, nodes: int = 1, meeting: Path | None = None) -> Ranks:
-    """The ranks of a trial on its first machine; ``meeting`` is told where others reach it."""
-    ranks = Ranks(options, 0, 0, nodes=nodes)
+    """The ranks of a trial on its first machine; ``meeting`` will tell others where they reach it."""
+    ranks = Ranks(options, 0, 0, nodes=nodes, meeting=meeting)
     if ranks.are_several:
         from scalevec.model.training.parallel.meeting import listening
 
@@ -273,9 +281,6 @@ def ranks_here(options: RunOptions, nodes: int = 1, meeting: Path | None = None)
         ranks.listener = listening(LOOPBACK if nodes == 1 else "")
         ranks.address = Address(host, ranks.listener.getsockname()[1])
         ranks.awaited = os.environ.get("SLURM_JOB_NODELIST", "") if nodes > 1 else ""
-        if meeting is not None:
-            meeting.parent.mkdir(parents=True, exist_ok=True)
-            write_json(meeting, asdict(ranks.address))
     return ranks
 
 

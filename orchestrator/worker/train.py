@@ -143,6 +143,8 @@ def run_attempt(attempt: TrialAttempt, token: str) -> WorkerExit:
             signal.signal(number, recorder.request_stop)
         ranks = ranks_here(options, attempt.here.nodes, attempt.here.meeting)
         ranks.fork(attempt.forks(trainer), lambda fork: _follow(trainer, fork))
+        if trainer.forks_ranks:  # else the trainer does so, once its folder is ready
+            ranks.call_others()
         with _beating(claim):
             return _train_and_record(trainer, ranks, recorder)
     finally:

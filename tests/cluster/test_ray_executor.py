@@ -13,6 +13,7 @@ from contracts.executor_contract import collect
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile
+from scalevec.orchestrator.executors.ray import ray_nodes
 
 
 class RayBench(ProcessBench):
@@ -107,6 +108,27 @@ def test_a_node_to_avoid_is_avoided_while_there_are_others(bench):
     numbers = executor.submit(jobs)
     ends = collect(executor, 4)
     assert [ends[number].node for number in numbers] == ["n2", "n2", "n2", "n1"]
+
+
+def test_a_trial_on_several_machines_avoids_a_node_while_there_are_enough_others(bench, ray_cluster):
+    ray_cluster.add_node("n3")
+    try:
+        executor, request = bench.executor(1), ResourceRequest(nodes=2)
+        (number,) = executor.submit([bench.job("completes", avoid_nodes=("n1",), request=request)])
+        assert nodes_of_group(executor, number) == {"n2", "n3"}
+        collect(executor, 1)
+    finally:
+        ray_cluster.kill_node("n3")
+
+
+def nodes_of_group(executor, number) -> set[str]:
+    """The names of the nodes that have the places of a job."""
+    from ray.util import placement_group_table
+
+    group = executor._tasks[number].group.group
+    group.wait(60)
+    names = {node.id: node.name for node in ray_nodes.alive()}
+    return {names[node_id] for node_id in placement_group_table(group)["bundles_to_node_id"].values()}
 
 
 def test_a_job_that_waits_leaves_the_queue_when_it_is_cancelled(bench):

@@ -57,9 +57,13 @@ def send_group(
 
     named = {name: options[option] for option, name in _BY_RAYS_NAMES.items() if options.get(option)}
     bundle = {**named, **(options.get("resources") or {})}
-    group = placement_group([dict(bundle) for _ in range(nodes)], strategy="STRICT_SPREAD")
+    # Ray heeds the labels of the places, and takes none from a task that has one.
+    asked, labels = {**options}, options.get("label_selector")
+    asked.pop("label_selector", None)
+    selectors = {"bundle_label_selector": [dict(labels) for _ in range(nodes)]} if labels else {}
+    group = placement_group([dict(bundle) for _ in range(nodes)], strategy="STRICT_SPREAD", **selectors)
     references = [
-        send(node, {**options, "scheduling_strategy": PlacementGroupSchedulingStrategy(group, node)})
+        send(node, {**asked, "scheduling_strategy": PlacementGroupSchedulingStrategy(group, node)})
         for node in range(nodes)
     ]
     return references[0], MachinesGroup(tuple(references[1:]), group, meeting)

@@ -119,7 +119,7 @@ class RayExecutor:
             "resources": further or None,
         }
         avoided = [node.id for node in nodes if {node.name, node.host} & set(job.avoid_nodes)]
-        if avoided and machines == 1 and (grows or any(node.id not in avoided for node in able)):
+        if avoided and (grows or sum(node.id not in avoided for node in able) >= machines):
             options["label_selector"] = {NODE_LABEL: f"!in({','.join(avoided)})"}
         return options
 

@@ -39,6 +39,8 @@ class CommandTrainer(ForeignAttempt):
         folder, source = self.folder, self.source()
         variables = self.variables(source)
         rows = self.prepared(recorder) if not self.node else None
+        if rows is not None:
+            ranks.call_others()
         command = self.command(ranks, source)
         pattern = self.trial.trainer.readings.pattern
         with GuardedCommand(command, variables, folder, self.directory.log_path, pattern) as running:

@@ -104,6 +104,17 @@ def test_the_plan_counts_the_framework_and_on_a_gpu_the_memory_of_the_machine_to
     assert gpu.host_bytes == 3 * 10**9 + checkpoint_bytes(DENSE)
 
 
+@pytest.mark.parametrize("shard", [False, True])
+def test_processes_on_gpus_have_one_copy_of_a_checkpoint_among_them(shard: bool) -> None:
+    of_four = cost(DENSE, device="cuda", processes=4, shard=shard)
+    assert of_four.host_bytes == 4 * 3 * 10**9 + checkpoint_bytes(DENSE)
+
+
+def test_of_processes_on_the_cpu_that_share_no_parameters_out_one_copies_a_checkpoint() -> None:
+    alone, of_two = cost(DENSE), cost(DENSE, processes=2)
+    assert of_two.host_bytes == 2 * of_two.memory_bytes - alone.memory.copy
+
+
 def test_flops_are_those_that_are_counted() -> None:
     assert cost(DENSE).flops == flops_per_token(DENSE.model, 128) * DENSE.tokens
 

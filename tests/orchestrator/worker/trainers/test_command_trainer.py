@@ -12,6 +12,7 @@ from foreign_trials import METRICS, WHOLE
 from scalevec.model.config import RunOptions
 from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import decide
+from scalevec.orchestrator.worker import ranks
 from scalevec.orchestrator.worker.train import TrialMachine, join_attempt
 from scalevec.sweeps.trainers.foreign_trial import Protocol, Readings
 
@@ -239,6 +240,25 @@ def test_each_machine_starts_the_command_once_and_is_told_where_the_first_is(lab
             signal.signal(number, handler)
     assert (trials.out / "1").read_text() == "10.0.0.1"
     assert trials.directory.metrics() == []
+
+
+def test_other_machines_are_called_once_the_first_has_emptied_the_folder(lab, tmp_path, monkeypatch):
+    trials, meeting, seen = lab(), tmp_path / "meeting.json", []
+    trials.out.mkdir()
+    (trials.out / "of an earlier attempt").touch()
+    call = ranks.Ranks.call_others
+
+    def calling(self) -> None:
+        seen.append([path.name for path in trials.out.iterdir()])
+        call(self)
+
+    monkeypatch.setattr(ranks.Ranks, "call_others", calling)
+    here = TrialMachine(0, 2, meeting)
+    assert (
+        trials.run(replace(trials.attempt, here=here, options=RunOptions(processes=2))) == WorkerExit.RESULT
+    )
+    assert seen == [[]]
+    assert json.loads(meeting.read_text())["port"]
 
 
 def test_the_commit_of_the_sweeps_folder_is_on_record(lab):
