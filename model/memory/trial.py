@@ -80,7 +80,7 @@ def memory_of(trial: Trial, options: RunOptions) -> Memory:
     holders = options.processes if options.shard else 1
     entire = FLOAT_BYTES * count_parameters(trial.model).total
     parameters, state = entire // holders, FLOAT_BYTES * _state_entries_of_a_process(trial, options)
-    gathered = _gathered(trial.model) if options.shard else 0
+    gathered, read = (_gathered(trial.model, n) if options.shard else 0 for n in (2, 1))
     gradients = parameters if sequences < part else 0
     return Memory(
         parameters=parameters,
@@ -89,7 +89,7 @@ def memory_of(trial: Trial, options: RunOptions) -> Memory:
             training.size - training.parameter_gradients * (1 - 1 / holders) + gradients + gathered
         ),
         step=round(_step(trial, options, parameters)),
-        evaluation=round(_evaluation(trial, options) + gathered),
+        evaluation=round(_evaluation(trial, options) + read),
         measurements=round(_measurements(trial, options)),
         copy=_copy(trial, options, parameters) if options.device == "cpu" else 0,
         framework=round(FRAMEWORK_BYTES[options.device]),
@@ -97,13 +97,13 @@ def memory_of(trial: Trial, options: RunOptions) -> Memory:
     )
 
 
-def _gathered(model: ModelConfig) -> float:
-    """Of sharded parameters: two blocks in whole at a time, weights and gradients.
+def _gathered(model: ModelConfig, arrays: int) -> float:
+    """Of sharded parameters: two blocks in whole at a time, of each weight so many ``arrays``.
 
-    Beside these what is outside of the blocks, throughout a pass.
+    These are 2 with gradients. Beside them what is outside of the blocks, throughout a pass.
     """
     counts = count_parameters(model)
-    return FLOAT_BYTES * (2 * 2 * counts.matrices_total / model.shape.layers + counts.embedding)
+    return FLOAT_BYTES * (2 * arrays * counts.matrices_total / model.shape.layers + counts.embedding)
 
 
 def _takes_matrices(trial: Trial) -> bool:

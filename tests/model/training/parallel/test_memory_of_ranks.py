@@ -31,7 +31,7 @@ def storages(tensors: Any) -> int:
 
 
 def _seen(trial: Trial, corpus: Corpus, options: RunOptions, folder: Path, world: World) -> dict[str, int]:
-    """Bytes that a rank holds after a step, and the most in a forward and backward pass."""
+    """Bytes that a rank holds after a step, the most in a pass of training, and in an evaluation."""
     run = TrainingRun(trial, corpus, options, SilentRecorder(), folder, world=world)
     run._step(0)
     peaks = []
@@ -39,11 +39,12 @@ def _seen(trial: Trial, corpus: Corpus, options: RunOptions, folder: Path, world
         run.optimizer.zero_grad(set_to_none=True)
         peaks.append(allocations(lambda: run._forward_and_backward(1)).peak)
     run.optimizer.zero_grad(set_to_none=True)
+    evaluated = allocations(lambda: run._evaluate("test")).peak
     states = [tensor for state in run.optimizer.state.values() for tensor in state.values()]
     of_optimizer = [matrix for group in run.optimizer.param_groups for matrix in group["params"]]
     tensors = [*run.parameters, *of_optimizer, *filter(torch.is_tensor, states)]
     held = storages(tensor.detach() for tensor in tensors)
-    return {"held": held, "pass": held + min(peaks)}
+    return {"held": held, "pass": held + min(peaks), "evaluation": held + evaluated}
 
 
 def of_all(optimizer: str, corpus: Corpus, options: RunOptions, folder: Path) -> tuple[Any, Memory]:
@@ -69,6 +70,9 @@ def test_a_plan_tells_what_a_rank_takes(options: RunOptions, optimizer: str, cor
     ranks, memory = of_all(optimizer, corpus, options, tmp_path)
     planned = memory.parameters + memory.optimizer
     assert planned == pytest.approx(max(rank["held"] for rank in ranks), rel=PROMISED)
+    if not options.micro_batch:  # of many small passes what gloo frees unseen adds up
+        evaluation = max(rank["evaluation"] for rank in ranks)
+        assert planned + memory.evaluation == pytest.approx(evaluation, rel=PROMISED)
     assert planned + memory.training == pytest.approx(max(rank["pass"] for rank in ranks), rel=PROMISED)
 
 
