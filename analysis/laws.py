@@ -5,17 +5,22 @@ A sum of terms ``coefficient / variable^exponent`` has an ``ln L`` that is a log
 this kind is one line in :mod:`registry`, its formula.
 """
 
+import difflib
 import functools
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import require_choice
-from scalevec.analysis.options import VARIABLES, AnalysisOptions
+from scalevec.analysis.formula import parsed
+from scalevec.analysis.options import VARIABLES, AnalysisOptions, require_law
 from scalevec.analysis.registry import LAWS, LawEntry, Method, law_terms, load
 
+MOST_TERMS, MOST_EXPONENTS = 5, 3
+"""A sum with more of them is fitted like any other formula: its grid of starts would be too large."""
 Parameters = Mapping[str, float] | Mapping[str, FloatArray]
 """Numbers, or arrays whose shape broadcasts with that of the variables."""
 
@@ -88,8 +93,18 @@ class Law:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The variables that the law needs, of N, D, C, x."""
+        """The variables that the law needs: of N, D, C, x and the columns of the table."""
         return tuple(dict.fromkeys(term.variable for term in self.terms if term.variable))
+
+    @property
+    def own_columns(self) -> tuple[str, ...]:
+        """The variables that are columns of the table under their own names."""
+        return tuple(name for name in self.variables if name not in (*VARIABLES, "x"))
+
+    @property
+    def logarithmic(self) -> tuple[str, ...]:
+        """The parameters whose intervals are symmetric in the logarithm: the coefficients of power terms."""
+        return tuple(dict.fromkeys(term.coefficient for term in self.terms if term.variable))
 
     @property
     def formula(self) -> str:
@@ -105,7 +120,7 @@ class Law:
             power = ""
             if term.variable:
                 sign = "-" if term.rising else ""
-                power = f" x {VARIABLES.get(term.variable, 'unit of x')}^{sign}{term.exponent}"
+                power = f" x {VARIABLES.get(term.variable, f'unit of {term.variable}')}^{sign}{term.exponent}"
             result[term.coefficient] = unit + power
         return {name: result[name] for name in self.parameters}
 
@@ -133,6 +148,11 @@ class Kaplan(Law):
     def parameters(self) -> tuple[str, ...]:
         """Nc (parameters), Dc (tokens), aN and aD (no unit)."""
         return "Nc", "aN", "Dc", "aD"
+
+    @property
+    def logarithmic(self) -> tuple[str, ...]:
+        """The parameters whose intervals are symmetric in the logarithm."""
+        return "Nc", "Dc"
 
     @property
     def power(self) -> str:
@@ -170,12 +190,12 @@ KAPLAN = Kaplan("kaplan", (Term("A", "N", "r"), Term("B", "D")), LAWS["kaplan"].
 
 
 def law_named(name: str) -> Law:
-    """Return the law called ``name``; raises :class:`DataError` that lists the laws."""
-    require_choice("law", name, LAWS)
-    return _law(name, LAWS[name])
+    """Return the law called ``name``, or that a formula writes; raises :class:`DataError` for neither."""
+    require_law(name)
+    return _law(name, LAWS[name] if name in LAWS else LawEntry(name, "as given", any_y=True))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def _law(name: str, entry: LawEntry) -> Law:
     if entry.factory:
         law: Law = load(entry.factory)
@@ -183,20 +203,58 @@ def _law(name: str, entry: LawEntry) -> Law:
             require_choice(f"a variable of law {name}", variable, (*VARIABLES, "x"))
         return law
     output = "L" if entry.method == "points" else "N*"
-    return Law(name, _terms(entry), entry.source, entry.per_arm, entry.method, output)
+    name = name.split(";")[0].strip()
+    if terms := _power_terms(entry):
+        return Law(name, terms, entry.source, entry.per_arm, entry.method, output)
+    formula_law: Callable[..., Law] = load("scalevec.analysis.solver.formula_law:formula_law")
+    return formula_law(name, parsed(entry.formula), entry.source)
 
 
-def _terms(entry: LawEntry) -> tuple[Term, ...]:
-    return tuple(
-        Term(str(part["coefficient"]), part["variable"], part["exponent"], part["sign"] == " ")
-        for part in law_terms(entry.formula)
+def _power_terms(entry: LawEntry) -> tuple[Term, ...]:
+    """The terms of a sum of power terms that asks for nothing else; none of any other formula."""
+    body, *clauses = entry.formula.split(";")
+    formula = parsed(entry.formula) if clauses else None
+    if formula and (formula.start or formula.positive is not None):
+        return ()
+    columns = (formula and formula.columns) or ()
+    try:
+        parts = law_terms(body, columns)
+    except ValueError:
+        return ()
+    terms = tuple(
+        Term(str(part["coefficient"]), part["variable"], part["exponent"], part["sign"] in (" ", "*"))
+        for part in parts
     )
+    n_exponents = len({term.exponent for term in terms} - {None})
+    few = len(terms) <= MOST_TERMS and n_exponents <= MOST_EXPONENTS
+    return terms if few and any(term.variable for term in terms) else ()
+
+
+def with_columns(name: str, table_columns: Sequence[str]) -> str:
+    """Return the law ``name`` with those of its names that are columns of the table listed in its text.
+
+    Raises :class:`DataError` for a name that is none of the table's columns, but nearly.
+    """
+    if name in LAWS:
+        return name
+    formula = parsed(name)
+    if formula.columns is not None:
+        return name
+    known = [name for name in formula.names if name in table_columns and name not in (*VARIABLES, "x")]
+    declared = {*(formula.positive or ()), *formula.start, *known}
+    for column in formula.names:
+        close = difflib.get_close_matches(column, table_columns, n=1, cutoff=0.75) if len(column) > 3 else []
+        if close and column not in declared:
+            position = formula.text.index(column)
+            raise formula.refuse(
+                position,
+                f"no column {column!r}; nearest: {close[0]!r}; a parameter so named is listed as positive",
+            )
+    return f"{name}; columns {', '.join(known)}" if known else name
 
 
 def formula_of(options: AnalysisOptions) -> str:
     """Return the law of ``options`` as text with their variable and column."""
     law = law_named(options.law)
-    if law.variables != ("x",):
-        return law.formula
-    text = law.formula.replace("x", options.x)
+    text = re.sub(r"\bx\b", options.x, law.formula) if "x" in law.variables else law.formula
     return text if options.y == "loss" else text.replace("L = ", f"{options.y} = ", 1)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, get_args
 
 from scalevec.analysis.errors import DataError, require_choice
+from scalevec.analysis.formula import parsed
 from scalevec.analysis.registry import LAWS
 
 Variable = Literal["N", "D", "C"]
@@ -80,7 +81,9 @@ class AnalysisOptions:
     0.95
     """
 
-    law: str = field(default="power", metadata=_help("Scaling law.", LAWS))
+    law: str = field(
+        default="power", metadata=_help("Scaling law, or a formula over columns, as 'E + A/N^alpha'.", LAWS)
+    )
     x: Variable = field(default="C", metadata=_help("Variable of a law in one variable.", get_args(Variable)))
     y: str = field(default="loss", metadata=_help("Column to compare or, by a law in one variable, to fit."))
     where: str | None = field(default=None, metadata=_help("Rows to use, as 'n_params > 1e6 and loss < 4'."))
@@ -128,10 +131,10 @@ class AnalysisOptions:
             object.__setattr__(self, "settings", tuple(self.settings))
         if self.looks is not None:
             object.__setattr__(self, "looks", tuple(self.looks))
+        require_law(self.law)
         for option in dataclasses.fields(self):
-            if option.metadata["choices"]:
-                choices = LAWS if option.name == "law" else option.metadata["choices"]
-                require_choice(option.name, getattr(self, option.name), choices)
+            if option.metadata["choices"] and option.name != "law":
+                require_choice(option.name, getattr(self, option.name), option.metadata["choices"])
         enough = self.bootstrap == 0 or FEWEST_REPLICATES <= self.bootstrap <= 1_000_000
         margin = self.margin is None or 0 < self.margin < math.inf
         looks = self.looks is None or (
@@ -147,7 +150,8 @@ class AnalysisOptions:
         ):
             if not good:
                 raise DataError(f"{name} is {getattr(self, name)!r}; allowed: {allowed}")
-        if self.y != "loss" and not LAWS[self.law].in_one_variable:
+        entry = LAWS.get(self.law)
+        if self.y != "loss" and entry and not (entry.in_one_variable or entry.any_y):
             raise DataError(f"y is {self.y!r}; law {self.law} describes the loss: allowed is 'loss'")
 
     def with_loss(self, *, seeds_repeat: bool = False) -> "AnalysisOptions":
@@ -159,6 +163,19 @@ class AnalysisOptions:
         if self.loss != "auto":
             return self
         return dataclasses.replace(self, loss="l2" if seeds_repeat else "huber")
+
+
+def require_law(law: str) -> None:
+    """Raise :class:`DataError` unless ``law`` is the name of one or a formula."""
+    if law not in LAWS and not is_formula(law):
+        require_choice("law", law, LAWS)
+    if law not in LAWS:
+        parsed(law)
+
+
+def is_formula(law: str) -> bool:
+    """Whether ``law`` is meant as a formula: no name has such signs."""
+    return any(sign in law for sign in "+*/^(=;") or (" - " in law)
 
 
 class OptionChanges(TypedDict, total=False):

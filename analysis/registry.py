@@ -6,6 +6,7 @@ is a sum of power terms is its line alone; any other law, a table or a figure is
 
 import importlib
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,7 +19,8 @@ class LawEntry:
 
     ``per_arm`` names the coefficients that each arm keeps where arms are fitted together; ``method`` says
     what is fitted, the trials themselves or the best sizes found from them; ``factory``
-    ("module:name") is the law object of a form that is no sum of power terms.
+    ("module:name") is the law object of a form that is neither a sum of power terms nor a formula;
+    ``any_y`` says that it may describe another column than the loss.
     """
 
     formula: str
@@ -26,6 +28,7 @@ class LawEntry:
     per_arm: tuple[str, ...] = ()
     method: Method = "points"
     factory: str = ""
+    any_y: bool = False
 
     @property
     def in_one_variable(self) -> bool:
@@ -35,23 +38,32 @@ class LawEntry:
     @property
     def description(self) -> str:
         """The law and where it was published, in one line."""
-        return f"{'L' if self.method == 'points' else 'N*'} = {self.formula} ({self.source})"
+        formula = self.formula.split(";", 1)[0]
+        return f"{'L' if self.method == 'points' else 'N*'} = {formula} ({self.source})"
 
 
-_TERM = re.compile(r"(?P<coefficient>\w+)(?:(?P<sign>[ /])(?P<variable>[NDCx])(?:\^(?P<exponent>\w+))?)?")
+_TERM = re.compile(
+    r"(?P<coefficient>[^\W\d]\w*)(?:(?P<sign>[ /*])(?P<variable>[^\W\d]\w*)(?:\^(?P<exponent>[^\W\d]\w*))?)?"
+)
 
 
-def law_terms(formula: str) -> list[dict[str, str | None]]:
-    """Return coefficient, sign, variable and exponent of each term of ``formula``; a space is a rising term.
+def law_terms(formula: str, columns: Collection[str] = ()) -> list[dict[str, str | None]]:
+    """Return coefficient, sign, variable and exponent of each term of ``formula``.
 
-    Raises ``ValueError`` for what is no sum of a constant and power terms.
+    Variables are N, D, C, x and ``columns``; a space or * is a rising term. Raises ``ValueError`` for what is
+    no sum of a constant and power terms.
     """
-    terms = []
-    for text in formula.split(" + "):
-        match = _TERM.fullmatch(text)
-        if match is None:
-            raise ValueError(f"law {formula!r}: {text!r} is no term like E, A/x^alpha or G C^a")
-        terms.append(match.groupdict())
+    variables, terms = {"N", "D", "C", "x", *columns}, []
+    for text in formula.strip().split("+"):
+        match = _TERM.fullmatch(re.sub(r"\s*([*/^])\s*", r"\1", text.strip()))
+        part = match.groupdict() if match else {}
+        named = {part.get("coefficient"), part.get("exponent")}
+        if not match or named & variables or not {part["variable"]} <= {None, *variables}:
+            raise ValueError(f"law {formula!r}: {text.strip()!r} is no term like E, A/x^alpha or G C^a")
+        terms.append(part)
+    coefficients = [part["coefficient"] for part in terms]
+    if len(set(coefficients)) < len(coefficients):
+        raise ValueError(f"law {formula!r}: a coefficient stands in two terms")
     return terms
 
 
@@ -81,6 +93,26 @@ LAWS: dict[str, LawEntry] = {
     "chinchilla-shared": LawEntry(_CHINCHILLA, f"{_HOFFMANN}, eq. 2, arms together", per_arm=("A", "B")),
     "gadre": LawEntry("E + A/N^alpha + B/D^alpha", _GADRE),
     "kaplan": LawEntry(_KAPLAN_FORM, f"{_KAPLAN}, eq. 1.5", factory="scalevec.analysis.laws:KAPLAN"),
+    "overtraining": LawEntry(
+        "E + (a*(D/N)^eta + b*(N/D)^eta)/C^eta; positive E, a, b",
+        "Gadre et al. 2024, arXiv 2403.08540, eq. 4, with tokens per parameter D/N",
+    ),
+    "data-constrained": LawEntry(
+        "E + A/N^alpha + B/(unique_tokens*(1 + R*(1 - exp((1 - D/unique_tokens)/R))))^beta"
+        "; columns unique_tokens; positive E, A, alpha, B, beta, R",
+        "Muennighoff et al. 2023, arXiv 2305.16264: its data part, D tokens of which unique_tokens differ",
+    ),
+    "mixture-of-experts": LawEntry(
+        "E + a/n_total^alpha + b/D^beta + c*(n_total/n_active)^lambda"
+        " + d*(n_total/n_active)^delta/n_total^gamma"
+        "; columns n_total, n_active; positive E, a, alpha, b, beta, c, d",
+        "Abnar et al. 2025, arXiv 2501.12370, with active over total parameters for one minus the sparsity",
+    ),
+    "loss-to-accuracy": LawEntry(
+        "floor + rise*sigmoid(slope*(middle - loss)); columns loss; positive floor, rise, slope, middle",
+        "Bhagia et al. 2024, arXiv 2412.04403: accuracy from the loss of the task",
+        any_y=True,
+    ),
     "isoflop": LawEntry("G C^a", f"{_HOFFMANN}, section 3.2", method="isoflop"),
     "envelope": LawEntry("G C^a", f"{_HOFFMANN}, section 3.1", method="envelope"),
 }

@@ -18,7 +18,7 @@ from scalevec.analysis.fits.law_tests import likelihood_comparison
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import fit_identified
-from scalevec.analysis.solver.design import DesignMatrix
+from scalevec.analysis.solver.formula_points import points_of
 
 
 def fitted_laws(pairs: Pairs, options: AnalysisOptions, known: Sequence[str]) -> list[dict[str, Any]]:
@@ -30,7 +30,7 @@ def fitted_laws(pairs: Pairs, options: AnalysisOptions, known: Sequence[str]) ->
     laws = []
     for side, (variables, loss) in zip(SIDES, _data(pairs, options), strict=True):
         try:
-            law_of_side = fit_identified(DesignMatrix(law, variables), loss, options, side)
+            law_of_side = fit_identified(points_of(law, variables), loss, options, side)
         except DataError:  # the joint test and the hold-out say why
             return []
         laws.append(described(side, shown, law_of_side))
@@ -76,14 +76,14 @@ def held_out_difference(pairs: Pairs, options: AnalysisOptions) -> dict[str, Any
         }
     alone = "chinchilla" if law_named(options.law).per_arm else options.law
     given = dataclasses.replace(options, law=alone, y="loss", c_convention="given", n_convention="matrices")
-    held = {side: hold_out(_rows(pairs, side), given, which, side) for side in SIDES}
+    held = {side: hold_out(_rows(pairs, side, alone), given, which, side) for side in SIDES}
     shown: dict[str, Any] = {
         name: held["arm"][name] for name in ("by", "n_points", "rung") if name in held["arm"]
     }
     if reasons := [of_side["reason"] for of_side in held.values() if "reason" in of_side]:
         return {**shown, "reason": reasons[0]}
     predicted, observed = (held["arm"][name] - held["reference"][name] for name in ("predicted", "observed"))
-    rows = held_rows(_rows(pairs, "reference"), given, which)
+    rows = held_rows(_rows(pairs, "reference", alone), given, which)
     in_one_variable = law_named(alone).variables == ("x",) and options.x == "C"
     interval = prediction_interval(pairs, rows, predicted, options) if in_one_variable else None
     return {
@@ -102,6 +102,8 @@ def _problem(pairs: Pairs, options: AnalysisOptions) -> str:
     law = law_named(options.law)
     if pairs.complete.empty:
         return "no pair has two completed trials"
+    if "loss" in law.variables:
+        return f"law {law.name} reads the loss, which is what is compared"
     if law.method != "points":
         return f"law {law.name} describes the best sizes, not the losses of pairs"
     if law.variables == ("x",):
@@ -112,14 +114,16 @@ def _problem(pairs: Pairs, options: AnalysisOptions) -> str:
     )
 
 
-def _rows(pairs: Pairs, side: str) -> pd.DataFrame:
+def _rows(pairs: Pairs, side: str, law: str) -> pd.DataFrame:
     """The trials of one side as a tidy table; N and C are by the convention that was chosen."""
     complete = pairs.complete
     keys = [name for name in (*pairs.cell_columns, "seed") if name in complete]
     values = {"n_params": _values(complete, "N", side), "flops": _values(complete, "C", side)}
+    values |= {name: _values(complete, name, side) for name in law_named(law).own_columns}
     return complete[keys].assign(loss=complete[f"loss_{side}"], **values)
 
 
 def _values(complete: pd.DataFrame, x: str, side: str) -> FloatArray:
-    column = {"N": f"size_{side}", "D": "n_tokens", "C": f"compute_{side}"}[x]
+    column = {"N": f"size_{side}", "D": "n_tokens", "C": f"compute_{side}"}.get(x, f"{x}_{side}")
+    column = column if column in complete else x  # a column that both sides of a pair agree in
     return complete[column].to_numpy(float)

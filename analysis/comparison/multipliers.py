@@ -35,7 +35,7 @@ def line_problem(pairs: Pairs, law: str) -> str:
     complete = pairs.complete
     several = varying(complete, pairs.settings)
     if law_named(law).variables != ("x",):
-        return f"no multiplier: multipliers need a law in one variable, not {law}"
+        return f"no multiplier: multipliers need a law in one variable, not {law_named(law).name}"
     if several:
         return f"no multiplier across several values of {', '.join(several)}: choose one with where"
     if complete["compute_reference"].nunique() < 2:

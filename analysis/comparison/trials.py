@@ -15,6 +15,7 @@ from scalevec.analysis.data.tidy import checked, comparison_rows, compute_of, pa
 from scalevec.analysis.data.where import rows_left_out, select
 from scalevec.analysis.errors import DataError, nearest
 from scalevec.analysis.formatting import chosen_rows, is_loss
+from scalevec.analysis.laws import law_named, with_columns
 from scalevec.analysis.options import AnalysisOptions
 
 _ORDER = ("n_params", "rung", "n_tokens", "learning_rate", "seed", "trial_id", "optimizer", "schedule")
@@ -238,7 +239,9 @@ def compared_trials(results: pd.DataFrame, reference: str, options: AnalysisOpti
     """
     chosen = select(results, options.where)
     require_column(chosen, options.y)
-    whole = checked(chosen, ("n_params", "n_tokens", options.y), options.cluster)
+    options = replace(options, law=with_columns(options.law, list(chosen.columns)))
+    law_columns = law_named(options.law).own_columns
+    whole = checked(chosen, ("n_params", "n_tokens", options.y, *law_columns), options.cluster)
     planned = placed(comparison_rows(whole))
     table = planned.dropna(subset=["n_params", "n_tokens"])
     ranks = {arm: number for number, arm in enumerate(dict.fromkeys(table["arm"]))}

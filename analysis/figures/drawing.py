@@ -9,9 +9,9 @@ import pandas as pd
 
 from scalevec.analysis.errors import DataError, require_choice
 from scalevec.analysis.figures.figure_input import Drawing, FigureInput, figure_input
+from scalevec.analysis.figures.files import write_atomically
 from scalevec.analysis.figures.output import FORMATS, file_bytes, page_svg, require_formats
 from scalevec.analysis.figures.style import PAGE, PAPER, Medium
-from scalevec.analysis.files import write_atomically
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 from scalevec.analysis.registry import FIGURES, load
 

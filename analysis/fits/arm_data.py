@@ -13,10 +13,11 @@ from scalevec.analysis.data.where import rows_left_out, select
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.columns import needed_columns, values_of, variables_of, with_given_compute
 from scalevec.analysis.fits.isoflop import Optimum, optima
-from scalevec.analysis.laws import law_named
+from scalevec.analysis.laws import law_named, with_columns
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, joint_fit
 from scalevec.analysis.solver.design import DesignMatrix
+from scalevec.analysis.solver.formula_points import points_of
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def data_of_arms(results: pd.DataFrame, options: AnalysisOptions) -> list[ArmDat
     Raises :class:`DataError` for bad values, and where there is no comparison trial or an arm completed none.
     """
     selected = select(results, options.where)
+    options = dataclasses.replace(options, law=with_columns(options.law, list(selected.columns)))
     options = with_given_compute(options, selected)
     table = checked(selected, needed_columns(options), options.cluster)
     arms = comparison_arms(table)
@@ -106,7 +108,7 @@ def arm_data(table: pd.DataFrame, options: AnalysisOptions, left_out: int = 0) -
     require_column(rows, options.cluster)
     law = law_named(options.law)
     if law.method == "points":
-        points = DesignMatrix(law, variables_of(rows, options))
+        points = points_of(law, variables_of(rows, options))
         return ArmData(arm, rows, excluded, points, values_of(rows, options), options)
     curve_optima = optima(rows, options)
     kept = [o for o in curve_optima if not o.censored]

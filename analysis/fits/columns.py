@@ -7,7 +7,7 @@ import pandas as pd
 from scalevec.analysis.data.runs import budgets_of
 from scalevec.analysis.data.tidy import FloatArray, compute_of, parameters_of
 from scalevec.analysis.laws import law_named
-from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.options import VARIABLES, AnalysisOptions
 
 
 def needed_columns(options: AnalysisOptions) -> list[str]:
@@ -22,7 +22,8 @@ def needed_columns(options: AnalysisOptions) -> list[str]:
         columns.append("n_params")
     if "D" in names or ("C" in names and not given):
         columns.append("n_tokens")
-    return [*columns, *(["flops"] if "C" in names and given else [])]
+    under_own_names = sorted(names - {*VARIABLES, *columns})
+    return [*columns, *(["flops"] if "C" in names and given else []), *under_own_names]
 
 
 def with_given_compute(options: AnalysisOptions, table: pd.DataFrame) -> AnalysisOptions:
@@ -47,7 +48,9 @@ def variables_of(rows: pd.DataFrame, options: AnalysisOptions) -> dict[str, Floa
 
 
 def variable_of(rows: pd.DataFrame, name: str, options: AnalysisOptions) -> FloatArray:
-    """Return N, D or C of each row [rows]."""
+    """Return N, D, C or a column of each row [rows]."""
+    if name not in VARIABLES:
+        return rows[name].to_numpy(float)
     if name == "C":
         return compute_of(rows, options.n_convention, options.c_convention)
     return parameters_of(rows, options.n_convention) if name == "N" else rows["n_tokens"].to_numpy(float)
@@ -59,6 +62,8 @@ def values_of(rows: pd.DataFrame, options: AnalysisOptions) -> FloatArray:
 
 
 def rung_size(options: AnalysisOptions) -> str:
-    """Return the variable by which rungs are ordered: N, or that of a law in one variable."""
+    """Return the variable by which rungs are ordered: N, C or D, else the first of the law."""
     variables = law_named(options.law).variables
-    return options.x if "x" in variables else "N" if "N" in variables else "C"
+    if "x" in variables:
+        return options.x
+    return next((name for name in ("N", "C", "D") if name in variables), variables[0])

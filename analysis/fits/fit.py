@@ -277,6 +277,8 @@ def _prediction(data: ArmData, law: FittedLaw, uncertainty: _Uncertainty, arm: i
     largest = int(np.argmax(np.sum([np.log(values) for values in variables.values()], axis=0)))
     in_compute = "C" in variables or ("x" in variables and x == "C")
     factor = FARTHER if in_compute else FARTHER**0.5
+    if not variables.keys() <= {*VARIABLES, "x"}:
+        return {}
     at = {name: float(values[largest] * factor) for name, values in variables.items()}
     return {
         "at": {x if name == "x" else name: number for name, number in at.items()},

@@ -101,7 +101,7 @@ def _span_warnings(fitted: FittedLaw, options: AnalysisOptions) -> list[str]:
     law, warnings = fitted.points.law, []
     for name, values in fitted.points.variables.items():
         span = float(values.max() / values.min())
-        if span < SHORT_SPAN:
+        if span < SHORT_SPAN and law.terms:
             shown = options.x if name == "x" else name
             warnings.append(
                 f"{shown} spans a factor of {span:.3g}, less than {SHORT_SPAN:g}: these points leave "

@@ -13,7 +13,7 @@ from scalevec.analysis.fits.columns import rung_size, values_of, variable_of, va
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, joint_fit
-from scalevec.analysis.solver.design import DesignMatrix
+from scalevec.analysis.solver.formula_points import points_of
 
 
 def held_rows(rows: pd.DataFrame, options: AnalysisOptions, which: str) -> BoolArray:
@@ -69,7 +69,7 @@ def _law_of_rest(rest: Mapping[str, pd.DataFrame], options: AnalysisOptions) -> 
     if law.per_arm:
         return joint_fit(points, law, options)
     [(variables, y)], [arm] = points, rest
-    return fit_identified(DesignMatrix(law, variables), y, options, arm)
+    return fit_identified(points_of(law, variables), y, options, arm)
 
 
 def _described(held: pd.DataFrame, which: str) -> dict[str, Any]:

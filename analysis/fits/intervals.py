@@ -30,8 +30,6 @@ MANY_POINTS = 200
 BLOCK_ELEMENTS = 4_000_000
 """Replicates x points of what is drawn and fitted at once, so that a long table does not exhaust memory."""
 Bounds = dict[str, tuple[float, float]]
-LOGARITHMIC = ("A", "B", "G", "Nc", "Dc")
-"""Coefficients, whose intervals are symmetric in the logarithm."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class Replicates:
         bounds: Bounds = {}
         estimates = fit.parameters(arm)
         for name, values in fit.points.parameters(self.solution.theta, arm).items():
-            symmetric = self.log_interval if name in LOGARITHMIC else self.interval
+            symmetric = self.log_interval if name in fit.points.law.logarithmic else self.interval
             if ends := symmetric(estimates[name], values, level):
                 bounds[name] = (max(ends[0], 0.0), ends[1]) if name == "E" else ends
         missing = [name for name in fit.points.law.parameters if name not in bounds]

@@ -22,6 +22,7 @@ from scalevec.analysis.laws import Law, law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import PointsOfArm, coefficients, fit_identified, fit_points, joint_fit
 from scalevec.analysis.solver.design import DesignMatrix
+from scalevec.analysis.solver.formula_points import points_of
 from scalevec.analysis.statistics.noise import are_copies, pooled_noise
 
 SIGNIFICANT = 0.01
@@ -56,7 +57,7 @@ def lack_of_fit(law: str, variables: dict[str, FloatArray], loss: FloatArray) ->
 
     None where no cell of equal variables repeats, or where there are no more cells than parameters.
     """
-    return lack_of_fit_at(DesignMatrix(law_named(law), variables), loss)
+    return lack_of_fit_at(points_of(law_named(law), variables), loss)
 
 
 def lack_of_fit_at(points: DesignMatrix, loss: FloatArray) -> LackOfFit | None:
@@ -86,7 +87,7 @@ def likelihood_comparison(
     try:
         joint = joint_fit(arms, law, options)
         separate = [
-            fit_identified(DesignMatrix(law, variables), y, options, str(number))
+            fit_identified(points_of(law, variables), y, options, str(number))
             for number, (variables, y) in enumerate(arms)
         ]
     except DataError as error:

@@ -13,7 +13,7 @@ import numpy as np
 
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError, require_choice
-from scalevec.analysis.fits.intervals import FEWEST_RESIDUAL_FREEDOM, LOGARITHMIC, Bounds
+from scalevec.analysis.fits.intervals import FEWEST_RESIDUAL_FREEDOM, Bounds
 from scalevec.analysis.options import Interval
 from scalevec.analysis.solver.best_fit import FittedLaw
 from scalevec.analysis.solver.design import solver_delta
@@ -61,7 +61,7 @@ def profile(fit: FittedLaw, name: str, level: float = 0.95, arm: int = 0) -> Pro
     Raises :class:`DataError` for L1, whose noise has no such scale.
     """
     require_choice("parameter", name, fit.points.law.parameters)
-    logarithmic = name in LOGARITHMIC
+    logarithmic = name in fit.points.law.logarithmic
 
     def value(theta: FloatArray) -> FloatArray:
         values = fit.points.parameters(theta, arm)[name]

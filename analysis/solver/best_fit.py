@@ -129,6 +129,7 @@ def fit_identified(points: DesignMatrix, y: FloatArray, options: AnalysisOptions
 def fit_points(points: DesignMatrix, y: FloatArray, options: AnalysisOptions) -> FittedLaw:
     """Fit from all starts of :meth:`DesignMatrix.starts`, by the loss function that suits the points."""
     options = options.with_loss(seeds_repeat=points.seeds_repeat)
+    points = points.scaled(y, options)
     problem = points.problem(y, None, options)
     solution = solve(problem, points.starts(problem)).best_first()
     equal = equal_optima(problem, solution)
@@ -146,6 +147,8 @@ def joint_fit(arms: Sequence[PointsOfArm], law: Law, options: AnalysisOptions) -
     """Fit all arms at once; each keeps :func:`coefficients`. Raises :class:`DataError` if not identified."""
     if len(arms) < 2:
         raise DataError(f"law {law.name} joins several arms; there is one: use its form for a single arm")
+    if not law.terms:
+        raise DataError("a formula is fitted to each arm alone")
     names = arms[0][0].keys()
     variables = {name: np.concatenate([data[name] for data, _ in arms]) for name in names}
     groups = np.repeat(np.arange(len(arms)), [len(y) for _, y in arms])

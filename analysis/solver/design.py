@@ -22,7 +22,7 @@ EXPONENTS = np.geomspace(0.01, 2.0, 14)
 POWERS = np.geomspace(0.02, 1.0, 8)
 """Outer powers that are tried, for a law that has one."""
 LARGEST_NUMBER_OF_STARTS = 12
-_SMALLEST_SHARE = 1e-6
+SMALLEST_SHARE = 1e-6
 """A start gives every term at least this share of the loss, since theta holds its logarithm."""
 
 
@@ -137,6 +137,10 @@ class DesignMatrix:
             inner[self.law.power] = np.exp(rows[:, self.column(self.law.power)])
         return self.law.published(inner)
 
+    def scaled(self, y: FloatArray, options: AnalysisOptions) -> "DesignMatrix":  # noqa: ARG002
+        """The same points with theta in units that suit ``y`` [points]; those of power terms always do."""
+        return self
+
     def starts(self, problem: Problem) -> FloatArray:
         """The best few starts [starts, parameters]: a grid of exponents, each with its best coefficients."""
         terms = [term for term in self.law.terms if not self._held(term)]
@@ -180,7 +184,7 @@ def require_identifiable(points: DesignMatrix, arm: str, x: str) -> None:
     logs = np.stack([np.log(points.variables[name]) for name in law.variables])
     distinct = np.unique(np.round(logs, 9), axis=1).shape[1]
     for name, values in zip(law.variables, logs, strict=True):
-        if np.ptp(values) < 1e-9:
+        if law.terms and np.ptp(values) < 1e-9:
             shown = x if name == "x" else name
             free = law.leaves_free(name)
             raise DataError(f"arm {arm!r}: all points have one value of {shown}, which leaves {free} free")
@@ -188,6 +192,8 @@ def require_identifiable(points: DesignMatrix, arm: str, x: str) -> None:
         raise DataError(
             f"arm {arm!r}: {distinct} distinct points for {len(law.parameters)} parameters of {law.name}"
         )
+    if not law.terms:
+        return  # what the points of a formula leave free is seen at its optimum
     singular = np.linalg.svd(logs - logs.mean(axis=1, keepdims=True), compute_uv=False)
     if len(singular) > 1 and singular[-1] < _COLLINEAR * singular[0]:
         raise DataError(
@@ -248,7 +254,7 @@ def _coefficients(
         for j, b in enumerate(columns):
             gram[:, i, j] = (a @ b.T)[which[i], which[j]]
     means = np.stack([c.mean(axis=1)[w] for c, w in zip(columns, which, strict=True)], axis=1)
-    return np.asarray(np.log(np.maximum(_non_negative(gram, right), _SMALLEST_SHARE / means)))
+    return np.asarray(np.log(np.maximum(non_negative(gram, right), SMALLEST_SHARE / means)))
 
 
 def _columns(slope: Slope, y: FloatArray, tried: FloatArray) -> FloatArray:
@@ -260,7 +266,7 @@ def _columns(slope: Slope, y: FloatArray, tried: FloatArray) -> FloatArray:
     return np.asarray(np.exp(np.clip(exponents[:, None] * slope.slope, -300, 300)) / y)
 
 
-def _non_negative(gram: FloatArray, right: FloatArray) -> FloatArray:
+def non_negative(gram: FloatArray, right: FloatArray) -> FloatArray:
     """Exact non-negative least squares of each system [grid, terms]: the best of all feasible subsets."""
     n_grid, n_terms = right.shape
     best, lowest = np.zeros((n_grid, n_terms)), np.zeros(n_grid)

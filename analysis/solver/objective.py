@@ -70,6 +70,46 @@ class Problem:
         """Points and parameters."""
         return self.design.shape[1], self.design.shape[2]
 
+    def prediction(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The shares of the terms [terms, rows, points] and ln f [rows, points] at ``theta`` [rows, k]."""
+        logs = theta @ np.swapaxes(self.design, 1, 2) + self.offset[:, None]
+        # Shifted by the largest term, no exponential overflows.
+        top = np.max(logs, axis=0)
+        shares = np.exp(logs - top)
+        total = np.sum(shares, axis=0)
+        shares /= total
+        return shares, self._power(theta) * (top + np.log(total))
+
+    def _power(self, theta: FloatArray) -> FloatArray | float:
+        """The outer power [rows, 1]; one where the law has none."""
+        return 1.0 if self.power is None else np.exp(theta[:, [self.power]])
+
+    def gradient(self, state: "State", weight: FloatArray) -> FloatArray:
+        """sum of ``weight`` x d ln f over the points [rows, k]."""
+        weights = state.shares * (weight * self._power(state.theta))
+        gradient: FloatArray = np.sum(weights @ self.design, axis=0)
+        if self.power is not None:
+            gradient[:, self.power] = np.einsum("bn,bn->b", weight, state.log_f)
+        return gradient
+
+    def second(self, state: "State", outer: FloatArray, second: FloatArray) -> FloatArray:
+        """sum over the points of ``outer`` x (d ln f)(d ln f)^T + ``second`` x d2 ln f [rows, k, k]."""
+        # d2 ln f = s (sum_t p_t x_t x_t^T - g g^T) with g = sum_t p_t x_t and s the outer power.
+        s, shares, k = self._power(state.theta), state.shares, self.size[1]
+        linear = second * s
+        product = outer * s * s - linear
+        total = np.zeros((len(state.theta), k * k))
+        for (t, u), products in self.products.items():
+            weight = shares[t] * shares[u] * product
+            total += (weight + linear * shares[t] if t == u else weight) @ products
+        matrix = total.reshape(-1, k, k)
+        if (q := self.power) is not None:
+            # By theta[q] the slope is ln f, and the second derivatives are s g and ln f.
+            crossed = self.gradient(state, outer * state.log_f + second)
+            matrix[:, q, :] = matrix[:, :, q] = crossed
+            matrix[:, q, q] = np.einsum("bn,bn->b", outer * state.log_f + second, state.log_f)
+        return matrix
+
 
 @dataclass
 class Block:
@@ -132,13 +172,7 @@ def evaluate(block: Block, theta: FloatArray) -> State:
     """The state at ``theta`` [rows, k]; an objective that overflows is infinite."""
     problem = block.problem
     with np.errstate(over="ignore", invalid="ignore"):
-        logs = theta @ np.swapaxes(problem.design, 1, 2) + problem.offset[:, None]
-        # Shifted by the largest term, no exponential overflows.
-        top = np.max(logs, axis=0)
-        shares = np.exp(logs - top)
-        total = np.sum(shares, axis=0)
-        shares /= total
-        log_f = _power(problem, theta) * (top + np.log(total))
+        shares, log_f = problem.prediction(theta)
         residual = (log_f if problem.log else np.exp(log_f)) - block.y
         loss = huber(residual, problem.delta)
         if problem.ridge:
@@ -188,56 +222,23 @@ def newton_system(block: Block, state: State, damping: FloatArray) -> tuple[Floa
     """Gradient [rows, k], and Hessian plus ``damping`` [rows] times the majoriser [rows, k, k]."""
     weights = _weights(block, state)
     damped = weights.outer + damping[:, None] * weights.major
-    gradient = _gradient(block.problem, state, weights.first)
-    matrix = _second(block.problem, state, damped, weights.first)
+    gradient = block.problem.gradient(state, weights.first)
+    matrix = block.problem.second(state, damped, weights.first)
     return _pulled(block, state, gradient, matrix)
 
 
 def curvature(block: Block, state: State, edge: float) -> FloatArray:
     """Hessian [rows, k, k] in which residuals within ``edge`` of delta (a fraction) count as beyond it."""
     weights = _weights(block, state, edge)
-    return _second(block.problem, state, weights.outer, weights.first)
+    return block.problem.second(state, weights.outer, weights.first)
 
 
 def majorised_system(block: Block, state: State) -> tuple[FloatArray, FloatArray]:
     """Gradient [rows, k] and the undamped IRLS majoriser [rows, k, k]."""
     weights = _weights(block, state)
-    gradient = _gradient(block.problem, state, weights.first)
-    matrix = _second(block.problem, state, weights.major, np.zeros_like(weights.major))
+    gradient = block.problem.gradient(state, weights.first)
+    matrix = block.problem.second(state, weights.major, np.zeros_like(weights.major))
     return _pulled(block, state, gradient, matrix)
-
-
-def _power(problem: Problem, theta: FloatArray) -> FloatArray | float:
-    """The outer power [rows, 1]; one where the law has none."""
-    return 1.0 if problem.power is None else np.exp(theta[:, [problem.power]])
-
-
-def _gradient(problem: Problem, state: State, weight: FloatArray) -> FloatArray:
-    """sum of ``weight`` x d ln f over the points [rows, k]."""
-    weights = state.shares * (weight * _power(problem, state.theta))
-    gradient: FloatArray = np.sum(weights @ problem.design, axis=0)
-    if problem.power is not None:
-        gradient[:, problem.power] = np.einsum("bn,bn->b", weight, state.log_f)
-    return gradient
-
-
-def _second(problem: Problem, state: State, outer: FloatArray, second: FloatArray) -> FloatArray:
-    """sum over the points of ``outer`` x (d ln f)(d ln f)^T + ``second`` x d2 ln f [rows, k, k]."""
-    # d2 ln f = s (sum_t p_t x_t x_t^T - g g^T) with g = sum_t p_t x_t and s the outer power.
-    s, shares, k = _power(problem, state.theta), state.shares, problem.size[1]
-    linear = second * s
-    product = outer * s * s - linear
-    total = np.zeros((len(state.theta), k * k))
-    for (t, u), products in problem.products.items():
-        weight = shares[t] * shares[u] * product
-        total += (weight + linear * shares[t] if t == u else weight) @ products
-    matrix = total.reshape(-1, k, k)
-    if (q := problem.power) is not None:
-        # By theta[q] the slope is ln f, and the second derivatives are s g and ln f.
-        crossed = _gradient(problem, state, outer * state.log_f + second)
-        matrix[:, q, :] = matrix[:, :, q] = crossed
-        matrix[:, q, q] = np.einsum("bn,bn->b", outer * state.log_f + second, state.log_f)
-    return matrix
 
 
 def _pulled(

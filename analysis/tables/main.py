@@ -1,6 +1,6 @@
 """The main table: a row for each rung and setting, the arms side by side."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from scalevec.analysis.comparison.arm_laws import held_out_difference
@@ -9,7 +9,7 @@ from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.multipliers import compute_laws_to_show
 from scalevec.analysis.comparison.trials import Cell, ComparedTrials, Key
 from scalevec.analysis.formatting import count, equal_optima_warning
-from scalevec.analysis.laws import law_named
+from scalevec.analysis.laws import formula_of
 from scalevec.analysis.tables import phrases
 from scalevec.analysis.tables.arm_cells import ArmCells
 from scalevec.analysis.tables.content import Table
@@ -60,7 +60,7 @@ class _Cells(ArmCells):
         """What a multiplier is, or why there is none."""
         if not self.with_multiplier:
             return [f"No compute multipliers: {reason}." for reason in self.reasons]
-        law = law_named(self.trials.options.law).formula.replace("x", "C")
+        law = formula_of(replace(self.trials.options, x="C", y="loss"))
         return [
             f"Multiplier: how many times the compute {self.trials.reference} needs for the arm's loss, "
             f"from {law} fitted to both; above one the arm saves; interval in brackets.",

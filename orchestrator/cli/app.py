@@ -38,7 +38,10 @@ GROUPS = {
 """Modules with several commands: a line of help, and the functions."""
 _LONGEST_CHOICES = 30
 """Characters of ``a|b|c`` beside an option; more of them are listed in its help."""
+_ALSO = {"law": ("formula",)}
+"""Further names of an option: a law is named or written."""
 _METAVARS = {
+    "law": "LAW",
     "y": "COLUMN",
     "where": "EXPRESSION",
     "hold_out": "ROWS",
@@ -192,7 +195,7 @@ def _analysis_parameters() -> Iterator[inspect.Parameter]:
         if field.default is not None:
             text += f"  [default: {field.default}]"
         option = typer.Option(
-            f"--{field.name.replace('_', '-')}",
+            *(f"--{name.replace('_', '-')}" for name in (field.name, *_ALSO.get(field.name, ()))),
             help=text,
             metavar=_METAVARS.get(field.name) or (None if len(listed) <= _LONGEST_CHOICES else "NAME"),
             autocompletion=complete,

@@ -3,10 +3,10 @@
 import dataclasses
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
-from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, WithJsonSchema, model_validator
 
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.options import AnalysisOptions, is_formula
 from scalevec.analysis.registry import LAWS
 from scalevec.sweeps.errors import not_among, refused
 from scalevec.sweeps.options import X_OF_COLUMN, analysis_options
@@ -97,6 +97,51 @@ class CompareSection(Given):
         return AnalysisOptions(**analysis_options(self.given()))
 
 
+_NAMES = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+_OWN_LAW: dict[str, Any] = {
+    "type": "object",
+    "description": "A law of one's own over the columns of the table.",
+    "properties": {
+        "formula": {"type": "string", "description": "As E + A/N^alpha; names of columns, or of parameters."},
+        "columns": {**_NAMES, "description": "Its columns beside N, D, C and x; by default those there are."},
+        "positive": {**_NAMES, "description": "Parameters above zero."},
+        "start": {
+            "type": "object",
+            "additionalProperties": {"type": "number"},
+            "description": "Where the search for parameters begins.",
+        },
+    },
+    "required": ["formula"],
+    "additionalProperties": False,
+}
+
+
+def _law_text(value: Any) -> Any:
+    """The mapping {formula, columns, positive, start} as the text of the law."""
+    if not isinstance(value, dict):
+        return value
+    if not isinstance(value.get("formula"), str):
+        raise problem(refused(value.get("formula"), "a formula, as E + A/N^alpha"), "formula")
+    clauses = [value["formula"]]
+    for name, listed in value.items():
+        if name not in _OWN_LAW["properties"]:
+            raise problem(not_among(name, _OWN_LAW["properties"], "unknown key"))
+        if name == "start" and isinstance(listed, dict):
+            clauses.append(f"start {', '.join(f'{of} = {number}' for of, number in listed.items())}")
+        elif name in ("columns", "positive") and isinstance(listed, str | list):
+            names = [listed] if isinstance(listed, str) else listed
+            clauses += [f"{name} {', '.join(map(str, names))}"] if names else []
+        elif name != "formula":
+            raise problem(refused(listed, "a mapping of numbers" if name == "start" else "names"), name)
+    return "; ".join(clauses)
+
+
+def _law(value: str) -> str:
+    if value not in LAWS and not is_formula(value):  # plugins bring further laws
+        raise problem(not_among(value, LAWS, "unknown law"))
+    return value
+
+
 def _field(option: dataclasses.Field[Any], hint: Any) -> tuple[Any, Any]:
     """The type and default of ``option`` for a model of pydantic."""
     choices = [*option.metadata["choices"], *(X_OF_COLUMN if option.name == "x" else ())]
@@ -106,10 +151,15 @@ def _field(option: dataclasses.Field[Any], hint: Any) -> tuple[Any, Any]:
         kinds = [_TYPES.get(kind, kind) for kind in get_args(hint) or (hint,)]
         return (kinds[0] | None if type(None) in get_args(hint) else _TYPES[hint]), field
 
+    if option.name == "law":
+        named = {"type": "string", "enum": choices}
+        shown = {"anyOf": [named, {"type": "string", "pattern": "[-+*/^(=;]"}, _OWN_LAW]}
+        field = Field(default=option.default, description=option.metadata["help"])
+        return Annotated[str, BeforeValidator(_law_text), AfterValidator(_law), WithJsonSchema(shown)], field
+
     def check(value: str) -> str:
-        allowed = LAWS if option.name == "law" else choices  # plugins bring further laws
-        if value not in allowed:
-            raise problem(not_among(value, allowed, f"unknown {option.name}"))
+        if value not in choices:
+            raise problem(not_among(value, choices, f"unknown {option.name}"))
         return value
 
     return Annotated[str, AfterValidator(check)], field

@@ -41,7 +41,7 @@ def test_an_unknown_law_is_answered_with_the_nearest():
 
 @pytest.mark.parametrize("name", LAWS)
 def test_the_formula_of_a_law_is_that_of_its_entry(name: str):
-    assert law_named(name).formula.partition(" = ")[2] == LAWS[name].formula
+    assert law_named(name).formula.partition(" = ")[2] == LAWS[name].formula.partition(";")[0]
 
 
 def test_a_law_of_a_user_prints_its_terms():

@@ -1,5 +1,6 @@
 """A law or a table is one file and one line, written here into a copy of the packages and run from there."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -77,7 +78,7 @@ def run_copy(tmp_path: Path) -> Callable[[str], str]:
 def test_every_law_is_what_its_line_says():
     for name, entry in LAWS.items():
         assert law_named(name).formula in entry.description
-        assert formula_of(AnalysisOptions(law=name, x="N")).count("x") == 0
+        assert not re.search(r"\bx\b", formula_of(AnalysisOptions(law=name, x="N")))
 
 
 def test_every_table_has_its_code_where_its_line_says():

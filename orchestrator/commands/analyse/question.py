@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from scalevec.analysis.options import AnalysisOptions, OptionChanges
+from scalevec.analysis.options import AnalysisOptions, OptionChanges, is_formula
 from scalevec.analysis.registry import LAWS
 from scalevec.orchestrator.commands.analyse.kept_verdicts import keep_verdicts
 from scalevec.orchestrator.errors import InvalidInputError
@@ -64,6 +64,8 @@ def with_given(source: Source, options: AnalysisOptions, given: OptionChanges) -
     They are those of the sweep's own plugins and of installed ones. Raises ``DataError``.
     """
     law = given.get("law", "power")
+    if is_formula(law):
+        return replace(options, **given)
     if law not in LAWS and source.folder is not None:  # the plugin may have got it since the sweep ran
         folder = source.folder
         load = partial(load_sweep, folder.name, folder.path.parents[1], look_for_files=False)

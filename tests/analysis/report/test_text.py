@@ -16,6 +16,9 @@ def curved() -> pd.DataFrame:
         loss = law_named("chinchilla").predict(truth, {"N": n, "D": budget / 6 / n})
         parts.append(pd.DataFrame({"n_params": n, "n_tokens": budget / 6 / n, "loss": loss}))
     table = pd.concat(parts, ignore_index=True).assign(cluster=lambda t: t.index.astype(str))
+    shares = np.resize([1.0, 0.5, 0.2, 0.05, 0.7], len(table))
+    table = table.assign(unique_tokens=table["n_tokens"] * shares)
+    table = table.assign(n_total=table["n_params"], n_active=table["n_params"] * shares)
     return pd.concat([table.assign(arm=a, loss=s * table["loss"]) for a, s in (("a", 1.0), ("b", 0.99))])
 
 
