@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, WithJsonSchema, model_validator
 
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.options import AnalysisOptions, is_formula
+from scalevec.analysis.options import AnalysisOptions, is_formula, require_law
 from scalevec.analysis.registry import LAWS
 from scalevec.sweeps.errors import not_among, refused
 from scalevec.sweeps.options import X_OF_COLUMN, analysis_options
@@ -139,6 +139,10 @@ def _law_text(value: Any) -> Any:
 def _law(value: str) -> str:
     if value not in LAWS and not is_formula(value):  # plugins bring further laws
         raise problem(not_among(value, LAWS, "unknown law"))
+    try:
+        require_law(value)
+    except DataError as error:
+        raise problem(str(error)) from None
     return value
 
 

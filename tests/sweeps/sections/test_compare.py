@@ -36,6 +36,12 @@ def test_the_options_of_the_file_are_those_of_the_object():
     assert section(text).options() == expected
 
 
+def test_a_law_of_ones_own_is_a_formula_with_its_positive_parameters_and_starts():
+    text = "{law: {formula: E + A/N^alpha, positive: [E, A], start: {alpha: 0.3}}}"
+    assert section(text).options().law == "E + A/N^alpha; positive E, A; start alpha = 0.3"
+    assert section("{law: E + A/N^alpha}").options().law == "E + A/N^alpha"
+
+
 @pytest.mark.parametrize(
     ("name", "variable"),
     [("n_params", "N"), ("n_tokens", "D"), ("flops", "C"), ("N", "N"), ("D", "D"), ("C", "C")],
@@ -55,6 +61,10 @@ def test_the_resolved_section_says_the_same_options():
     ("text", "message"),
     [
         ("{law: chinchila}", "law: 'chinchila': unknown law; did you mean chinchilla? (allowed: power, "),
+        ("{law: {formula: E + A/ /N}}", "law: formula, character 8: expected a number"),
+        ("{law: {formula: E*N, positve: [E]}}", "law: 'positve': unknown key; did you mean positive?"),
+        ("{law: {formula: E*N, start: {E: x}}}", "law: formula, character 16: expected a finite number"),
+        ("{law: {positive: [E]}}", "law.formula: nothing; allowed: a formula"),
         ("{x: flop}", "x: 'flop': unknown x; did you mean flops? (allowed: N, D, C"),
         ("{los: l1}", "los: unknown key; did you mean loss?"),
         ("{interval: seed-t}", "interval: unknown key"),
