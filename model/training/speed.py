@@ -7,23 +7,27 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from scalevec.model.config import RunOptions, Trial
+from scalevec.model.memory.trial import memory_of
 from scalevec.model.training.corpora.prepare import prepare
 from scalevec.model.training.corpora.prepared import Corpus
 from scalevec.model.training.corpora.specification import CorpusConfig
 from scalevec.model.training.corpora.synthetic import TokenProcess
-from scalevec.model.training.loop import train
+from scalevec.model.training.loop import TrainingRun, train
 from scalevec.model.training.out_of_memory import release_unused
 from scalevec.model.training.recorder import SilentRecorder
 
 FEWEST_STEPS = 3
 """The first one is slower than the others, and counts for nothing."""
+
+SHARE_OF_MEMORY = 0.8
+"""Of a device, that a timed trial may take by the plan's own estimate."""
 
 VOCABULARY = 1024
 """Of drawn tokens; a synthetic corpus takes memory with its square."""
@@ -96,6 +100,34 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def options_that_fit(trial: Trial, device: LocalDevice, recompute: str = "none") -> RunOptions | None:
+    """How ``trial`` is run on ``device``: with the largest micro-batch that fits; None where none does."""
+    options = RunOptions(device=device.kind, recompute=recompute)
+    room, sequences = SHARE_OF_MEMORY * device.memory_bytes, trial.batch_sequences
+    while sequences:
+        micro = replace(options, micro_batch=0 if sequences == trial.batch_sequences else sequences)
+        if memory_of(trial, micro).total <= room:
+            return replace(micro, device=device.device, checkpoint_s=1e9)
+        sequences //= 2
+    return None
+
+
+class SteppedRun(TrainingRun):
+    """A run that takes a step only when it is asked to, so that several can take turns on one device.
+
+    Nothing is recorded and no checkpoint is written.
+    """
+
+    def __init__(self, trial: Trial, corpus: Corpus, options: RunOptions) -> None:
+        super().__init__(trial, corpus, options, SilentRecorder(), Path(os.devnull))
+
+    def take(self) -> dict[str, Any]:
+        """Take the next optimizer step; returns its row of metrics."""
+        row = self._step(self.progress.step)
+        self.progress.step += 1
+        return row
 
 
 def steps_timed(trial: Trial, corpus: Corpus, options: RunOptions, seconds: float) -> list[float]:

@@ -3,13 +3,12 @@
 import platform
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from scalevec.model.accounting import count_parameters, flops_per_token
-from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
-from scalevec.model.memory.trial import memory_of
+from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
 from scalevec.model.training.corpora.prepared import Corpus
 from scalevec.model.training.out_of_memory import is_out_of_memory
 from scalevec.model.training.speed import (
@@ -17,6 +16,7 @@ from scalevec.model.training.speed import (
     devices_here,
     drawn_corpus,
     one_thread,
+    options_that_fit,
     precisions_of,
     steps_timed,
 )
@@ -33,8 +33,6 @@ from scalevec.sweeps.ladders import PRESETS, shape
 
 Say = Callable[[str], None]
 
-SHARE_OF_MEMORY = 0.8
-"""Of a device, that a measured trial may take by the plan's own estimate."""
 STEPS = 1_000_000
 """More than fit into any time."""
 CORPUS_TOKENS = 300_000
@@ -116,7 +114,9 @@ def _trial(size: str, precision: str, work: Workload, corpus: Corpus) -> Trial:
 
 
 def _rate(size: str, trial: Trial, corpus: Corpus, device: LocalDevice, seconds: float) -> MeasuredRate:
-    options = _that_fits(trial, device)
+    options = options_that_fit(trial, device)
+    if options is None:
+        raise _LeftOutError(f"it would not fit in {device.memory_bytes / 1e9:.3g} GB")
     try:
         steps = steps_timed(trial, corpus, options, seconds)
     except RuntimeError as problem:
@@ -133,15 +133,3 @@ def _rate(size: str, trial: Trial, corpus: Corpus, device: LocalDevice, seconds:
         len(steps),
         statistics.median(steps),
     )
-
-
-def _that_fits(trial: Trial, device: LocalDevice) -> RunOptions:
-    """Return how ``trial`` is run on ``device``: with the largest micro-batch that leaves room."""
-    options = RunOptions(device=device.kind)
-    room, sequences = SHARE_OF_MEMORY * device.memory_bytes, trial.batch_sequences
-    while sequences:
-        micro = replace(options, micro_batch=0 if sequences == trial.batch_sequences else sequences)
-        if memory_of(trial, micro).total <= room:
-            return replace(micro, device=device.device, checkpoint_s=1e9)
-        sequences //= 2
-    raise _LeftOutError(f"it would not fit in {device.memory_bytes / 1e9:.3g} GB")

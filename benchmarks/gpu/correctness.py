@@ -1,0 +1,204 @@
+"""Whether the device computes what the CPU does, alone and with others, and goes on where it stopped."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from parts import Figures
+from ranks import trained_together
+from workloads import CORPUS_TOKENS, DeviceMemory, Site, trial_of
+
+from scalevec.model.config import RunOptions, Trial
+from scalevec.model.memory.trial import memory_of
+from scalevec.model.strategies import PRESETS as STRATEGIES
+from scalevec.model.training.corpora.prepared import Corpus
+from scalevec.model.training.evaluation import evaluate
+from scalevec.model.training.loop import train
+from scalevec.model.training.recorder import SilentRecorder, TrainingInterruptedError
+from scalevec.model.training.speed import SteppedRun, drawn_corpus
+
+ARMS = ("baseline", "unified")
+TOLERANCES = {"float32": (2e-5, 1e-3), "bfloat16": (5e-3, 2e-2)}
+"""By precision, of the first loss and of any later one: the largest relative difference. Later ones follow
+other weights: the orders of sums differ from the first step on."""
+VARIANTS: Mapping[str, tuple[str, RunOptions]] = {
+    "float32": ("float32", RunOptions()),
+    "float32, micro-batches": ("float32", RunOptions(micro_batch=2)),
+    "float32, blocks recomputed": ("float32", RunOptions(recompute="block")),
+    "bfloat16": ("bfloat16", RunOptions()),
+}
+"""What has to give the CPU's losses: precision and options of a run. Every path of arithmetic has a line."""
+
+
+class KeptRows(SilentRecorder):
+    """Keeps the rows of a run, and asks for a stop after ``stop_after`` of them."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        super().__init__(lambda: len(self.rows) == stop_after)
+        self.rows: list[dict[str, Any]] = []
+
+    def record(self, row: Mapping[str, Any]) -> None:
+        """Keep a row."""
+        self.rows.append(dict(row))
+
+    def cut_back(self, step: int) -> None:
+        """Forget later rows."""
+        self.rows = [row for row in self.rows if row["step"] <= step]
+
+    def recorded(self) -> Sequence[Mapping[str, Any]]:
+        """All rows."""
+        return self.rows
+
+    def replace_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Keep these."""
+        self.rows = [dict(row) for row in rows]
+
+
+def losses_of(
+    trial: Trial, corpus: Corpus, options: RunOptions, stop_after: int | None = None
+) -> list[float]:
+    """All losses of a run, the terminal ones last; it is stopped and resumed after ``stop_after`` steps."""
+    rows = KeptRows(stop_after)
+    with tempfile.TemporaryDirectory(prefix="scalevec-") as folder:
+        if stop_after is not None:
+            with suppress(TrainingInterruptedError):
+                train(trial, corpus, options, rows, Path(folder))
+            resumed = KeptRows()
+            resumed.replace_rows(rows.rows)
+            rows = resumed
+        result = train(trial, corpus, options, rows, Path(folder))
+    return [row["loss"] for row in rows.rows] + [result["loss_validation"], result["loss"]]
+
+
+def differences(losses: Sequence[float], reference: Sequence[float]) -> list[float]:
+    """Relative differences, one for each loss."""
+    return [abs(loss - other) / abs(other) for loss, other in zip(losses, reference, strict=True)]
+
+
+def judge(figures: Figures, name: str, precision: str, apart: Sequence[float]) -> None:
+    """Fail where losses are farther ``apart`` than the precision explains."""
+    first, later = TOLERANCES[precision]
+    figures.check(apart[0] <= first, f"{name}: the first loss is {apart[0]:.2g} off, over {first:g}")
+    figures.check(max(apart) <= later, f"{name}: a loss is {max(apart):.2g} off, over {later:g}")
+
+
+def losses(site: Site, figures: Figures) -> None:
+    """The losses of some steps in every variant, against the CPU's in float32."""
+    with drawn_corpus(CORPUS_TOKENS) as corpus:
+        for name, arm, trial in checked_trials(site, corpus):
+            reference = losses_of(trial, corpus, RunOptions())
+            for variant, (precision, options) in VARIANTS.items():
+                label = f"{name}, {arm}, {variant}"
+                there = replace(options, device=site.device)
+                run = losses_of(replace(trial, precision=precision), corpus, there)
+                apart = differences(run, reference)
+                figures.keep(label, {"first": apart[0], "largest": max(apart), "losses": run})
+                judge(figures, label, precision, apart)
+
+
+def checked_trials(site: Site, corpus: Corpus) -> list[tuple[str, str, Trial]]:
+    """Size, arm and trial of those whose losses are compared."""
+    work = site.workloads
+    return [
+        (name, arm, trial_of(size, work.checked_text, corpus, arm, steps=work.steps))
+        for name, size in work.checked.items()
+        for arm in ARMS
+    ]
+
+
+def strategies(site: Site, figures: Figures) -> None:
+    """Loss and gradient norm in two steps of every preset, in both architectures, against the CPU's."""
+    work = site.workloads
+    with drawn_corpus(CORPUS_TOKENS) as corpus:
+        for architecture in ("llama", "gemma"):
+            for arm in STRATEGIES:
+                trial = trial_of(
+                    work.checked["dense"], work.checked_text, corpus, arm, architecture=architecture
+                )
+                reference = _first_steps(trial, corpus, "cpu")
+                apart = differences(_first_steps(trial, corpus, site.device), reference)
+                figures.keep(f"{architecture}, {arm}", dict(zip(("loss", "gradient"), apart, strict=False)))
+                judge(figures, f"{architecture}, {arm}", "float32", apart)
+
+
+def _first_steps(trial: Trial, corpus: Corpus, device: str) -> list[float]:
+    run = SteppedRun(trial, corpus, RunOptions(device=device))
+    rows = [run.take() for _ in range(2)]
+    return [row[name] for row in rows for name in ("loss", "gradient_norm")]
+
+
+def resume(site: Site, figures: Figures) -> None:
+    """A run that was stopped half way and resumed, against one that was not; how far two such differ."""
+    here = RunOptions(device=site.device)
+    with drawn_corpus(CORPUS_TOKENS) as corpus:
+        for name, arm, trial in checked_trials(site, corpus):
+            for precision in TOLERANCES:
+                in_precision = replace(trial, precision=precision)
+                whole, again = (losses_of(in_precision, corpus, here) for _ in range(2))
+                resumed = losses_of(in_precision, corpus, here, stop_after=trial.steps // 2)
+                apart, label = differences(resumed, whole), f"{name}, {arm}, {precision}"
+                figures.keep(label, {"resumed": max(apart), "repeated": max(differences(again, whole))})
+                judge(figures, label, precision, apart)
+                if site.device == "cpu":
+                    figures.check(resumed == whole, f"{label}: resumed with other bits")
+
+
+def processes(site: Site, figures: Figures, *, shard: bool = False) -> None:
+    """Two processes on the one device, which meet over gloo, against one."""
+    with drawn_corpus(CORPUS_TOKENS) as corpus:
+        for name, arm, trial in checked_trials(site, corpus):
+            if arm == "baseline" and shard:
+                continue  # its vectors are a case of unified's
+            alone, together = (
+                trained_together(size, trial, corpus, site.device, shard=shard and size > 1)
+                for size in (1, 2)
+            )
+            apart = differences(together, alone)
+            figures.keep(f"{name}, {arm}", {"first": apart[0], "largest": max(apart)})
+            judge(figures, f"{name}, {arm}", "float32", apart)
+
+
+def sharded_processes(site: Site, figures: Figures) -> None:
+    """The same, each process with its share of the parameters."""
+    processes(site, figures, shard=True)
+
+
+def evaluation_memory(site: Site, figures: Figures) -> None:
+    """What an evaluation takes, and is planned to; that it goes on where its batch does not fit."""
+    work, memory = site.workloads, DeviceMemory(site.device)
+    with drawn_corpus(CORPUS_TOKENS) as corpus:
+        size = work.timed[work.evaluated]
+        trial = trial_of(size, work.timed_text, corpus, "unified", precision="bfloat16")
+        options = RunOptions(device=site.device, micro_batch=4)
+        run = SteppedRun(trial, corpus, options)
+        memory.reset_peak()
+        run.take()
+        training = memory.peak()
+        run.optimizer.zero_grad(set_to_none=True)
+        held, at_once = memory.allocated(), options.evaluated_at_once(trial)
+        loss, peak = _evaluated(run, memory, at_once, [])
+        planned = memory_of(trial, options)
+        figures.keep("training_bytes", training)
+        figures.keep("evaluation_bytes", {"measured": peak - held, "planned": planned.evaluation})
+        figures.check(peak <= max(training, 1), "an evaluation takes more memory than a training step")
+        memory.limit(held + 2 * (peak - held) if memory.counts else None)
+        said: list[str] = []
+        cut, _ = _evaluated(run, memory, 16 * at_once, said)
+        memory.limit(None)
+        figures.keep("with_little_memory", {"loss": cut, "whole": loss, "said": said})
+        figures.check(abs(cut - loss) <= 1e-3 * loss, "an evaluation in smaller batches has another loss")
+        figures.check(bool(said) == memory.counts, "the limit on memory did not cut the evaluation's batch")
+
+
+def _evaluated(run: SteppedRun, memory: DeviceMemory, at_once: int, said: list[str]) -> tuple[float, int]:
+    """The loss of 64 sequences of the training split, so many at once, and the most memory meanwhile."""
+    length = run.trial.sequence_length
+    tokens = run.corpus.split("train")[: 64 * length + 1]
+    memory.reset_peak()
+    with run.autocast(), torch.inference_mode():
+        loss = evaluate(run.model, tokens, length, at_once, said.append).loss
+    return loss, memory.peak()

@@ -1,0 +1,159 @@
+"""Trials in several processes on one device: one trial in all of them, or one in each."""
+
+import os
+import socket
+import statistics
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from parts import FORK
+
+from scalevec.model.config import RunOptions, Trial
+from scalevec.model.training.corpora.prepared import Corpus
+from scalevec.model.training.loop import train
+from scalevec.model.training.parallel import process_group
+from scalevec.model.training.parallel.meeting import Seat, hosted, listening, meet, store_at
+from scalevec.model.training.parallel.process_group import ProcessGroup
+from scalevec.model.training.parallel.sharded import ShardedProcessGroup
+from scalevec.model.training.parallel.world import ALONE, World
+from scalevec.model.training.recorder import SilentRecorder
+from scalevec.model.training.speed import steps_timed
+
+HOST = "127.0.0.1"
+LIMIT_S = 60.0
+"""How long ranks wait for each other, and a part for the figures of its processes."""
+
+
+class LossRecorder(SilentRecorder):
+    """Keeps the losses alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.losses: list[float] = []
+
+    def record(self, row: Any) -> None:
+        """Keep a row's loss."""
+        self.losses.append(row["loss"])
+
+
+def trained_together(size: int, trial: Trial, corpus: Corpus, device: str, *, shard: bool) -> list[float]:
+    """The losses of all steps and the terminal ones of ``trial``, trained by ``size`` processes."""
+    listener = listening(HOST)
+    port = listener.getsockname()[1]
+    options = RunOptions(device=device, processes=size, shard=shard)
+    seats = [Seat(rank, size, {}, limit_s=LIMIT_S) for rank in range(size)]
+    with tempfile.TemporaryDirectory(prefix="scalevec-") as folder:
+        arguments = [(seat, listener, port, trial, corpus, options, Path(folder)) for seat in seats]
+        with _started(_be_rank, arguments) as ranks:
+            listener.close()
+            losses: list[float] = next(iter([_answer(*rank) for rank in ranks]))
+    return losses
+
+
+def _be_rank(
+    talk: Connection,
+    seat: Seat,
+    listener: socket.socket,
+    port: int,
+    trial: Trial,
+    corpus: Corpus,
+    options: RunOptions,
+    folder: Path,
+) -> None:
+    torch.set_num_threads(1)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    recorder = LossRecorder()
+    # NCCL refuses two ranks on one card; gloo takes tensors of either device.
+    with patch.dict(process_group.BACKENDS, cuda="gloo"):
+        world = ALONE if seat.size == 1 else _world(seat, listener, port, options)
+        result = train(trial, corpus, options, recorder, folder, world=world)
+    talk.send([*recorder.losses, result["loss_validation"], result["loss"]])
+
+
+def _world(seat: Seat, listener: socket.socket, port: int, options: RunOptions) -> World:
+    if seat.rank:
+        listener.close()
+        store = store_at(HOST, port, seat)
+    else:
+        store = hosted(listener, seat)
+    meet(store, seat)
+    kind = ShardedProcessGroup if options.shard else ProcessGroup
+    return kind(store, seat.rank, seat.size, options.device)
+
+
+class SideBySide:
+    """Processes that each train a trial of their own on one device, as a scheduler with slots has them."""
+
+    def __init__(self, talks: list[tuple[Connection, BaseProcess]]) -> None:
+        self._processes = talks
+
+    def median_steps(self, n: int, trial: Trial, corpus: Corpus, seconds: float) -> list[float]:
+        """The median seconds of a step in each of ``n`` processes at once, after they have warmed up."""
+        running = self._processes[:n]
+        for until in (0.0, seconds):
+            for talk, _ in running:
+                talk.send((trial, corpus, until))
+            medians: list[float] = [_answer(*process) for process in running]
+        return medians
+
+
+@contextmanager
+def side_by_side(n: int, device: str) -> Iterator[SideBySide]:
+    """Within it there are ``n`` processes."""
+    with _started(_train_when_asked, [(device,)] * n) as processes:
+        yield SideBySide(processes)
+
+
+def _train_when_asked(talk: Connection, device: str) -> None:
+    torch.set_num_threads(1)
+    while True:
+        trial, corpus, seconds = talk.recv()
+        options = RunOptions(device=device, checkpoint_s=1e9)
+        talk.send(statistics.median(steps_timed(trial, corpus, options, seconds)))
+
+
+@contextmanager
+def _started(work: Any, arguments: list[tuple[Any, ...]]) -> Iterator[list[tuple[Connection, BaseProcess]]]:
+    """Within it there is a process for each of ``arguments``, with a pipe to it; killed at the end."""
+    started: list[tuple[Connection, BaseProcess]] = []
+    try:
+        for of_process in arguments:
+            talk, theirs = FORK.Pipe()
+            process = FORK.Process(target=_to_the_end, args=(work, theirs, *of_process), daemon=True)
+            process.start()
+            theirs.close()
+            started.append((talk, process))
+        yield started
+    finally:
+        for _, process in started:
+            process.kill()
+            process.join()
+
+
+def _to_the_end(work: Any, talk: Connection, *arguments: Any) -> None:
+    """Do the work and say what went wrong; leave without the ends of libraries, which may wait for others."""
+    try:
+        work(talk, *arguments)
+    except Exception as problem:  # noqa: BLE001 (told to the process that asked)
+        talk.send(RuntimeError(f"{type(problem).__name__}: {problem}"))
+    os._exit(0)
+
+
+def _answer(talk: Connection, process: BaseProcess) -> Any:
+    if not talk.poll(LIMIT_S):
+        raise RuntimeError(f"a process did not answer in {LIMIT_S:g} s")
+    try:
+        answer = talk.recv()
+    except EOFError:
+        process.join(1.0)
+        raise RuntimeError(f"a process ended with exit code {process.exitcode}") from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
