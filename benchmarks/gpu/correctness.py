@@ -151,7 +151,7 @@ def processes(site: Site, figures: Figures, *, shard: bool = False) -> None:
     """Two processes on the one device, which meet over gloo, against one."""
     with drawn_corpus(CORPUS_TOKENS) as corpus:
         for name, arm, trial in checked_trials(site, corpus):
-            if arm == "baseline" and shard:
+            if arm == "baseline":
                 continue  # its vectors are a case of unified's
             alone, together = (
                 trained_together(size, trial, corpus, site.device, shard=shard and size > 1)

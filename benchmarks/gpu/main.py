@@ -41,20 +41,20 @@ def parts_of(site: Site) -> list[Part]:
         Part("losses against the CPU in float32", correctness.losses, 90),
         Part("strategies against the CPU in float32", correctness.strategies, 60),
         Part("resume", correctness.resume, 60),
-        Part("two processes", correctness.processes, 80),
-        Part("two processes, sharded", correctness.sharded_processes, 80),
+        Part("two processes", correctness.processes, 60),
+        Part("two processes, sharded", correctness.sharded_processes, 60),
         Part("memory of an evaluation", correctness.evaluation_memory, 40),
         *speed_parts(site),
     ]
 
 
-def _exit_if_there_is_no_card() -> None:
-    sys.exit(not torch.cuda.is_available())
+def _use_card() -> None:
+    sys.exit(not torch.cuda.is_available() or torch.ones(1, device="cuda").item() != 1)
 
 
 def has_card() -> bool:
     """Whether CUDA has a device; asked in a process of its own, since CUDA does not survive a fork."""
-    process = FORK.Process(target=_exit_if_there_is_no_card)
+    process = FORK.Process(target=_use_card)
     process.start()
     process.join()
     return process.exitcode == 0

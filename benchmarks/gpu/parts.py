@@ -70,6 +70,7 @@ def run_part(part: Part, site: Site, seconds: float, record: Record, changed: Ca
     process.start()
     sender.close()
     message: str | None = None
+    record["status"] = "running"
     try:
         while message is None:
             message = _received(receiver, process, began + seconds, record, changed)

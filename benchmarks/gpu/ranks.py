@@ -27,7 +27,7 @@ from scalevec.model.training.recorder import SilentRecorder
 from scalevec.model.training.speed import steps_timed
 
 HOST = "127.0.0.1"
-LIMIT_S = 60.0
+LIMIT_S = 90.0
 """How long ranks wait for each other, and a part for the figures of its processes."""
 
 

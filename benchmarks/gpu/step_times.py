@@ -28,11 +28,12 @@ def speed_parts(site: Site) -> list[Part]:
     """A part for each size, so that one that does not fit leaves the others."""
     work = site.workloads
     parts = [Part(f"speed of {name}", partial(speed, name=name), 60) for name in work.timed]
+    parts.append(Part("small trials at once", small_trials, 120))
     parts += [
         Part(f"overhead at {name}, recompute {kept}", partial(overhead, name=name, recompute=kept), 90)
         for name, kept in work.overhead
     ]
-    return [*parts, Part("small trials at once", small_trials, 120)]
+    return parts
 
 
 def speed(site: Site, figures: Figures, name: str) -> None:
@@ -102,7 +103,8 @@ def _in_turns(
         memory.reset_peak()
         runs[name].take()
         peaks[name] = memory.peak() - before
-    times = _timed(runs, memory, site.workloads.seconds)
+    each = site.workloads.seconds / (1 if len(runs) == 1 else 2)
+    times = _timed(runs, memory, each)
     device = site.local().name
     return {
         name: figures_of(trials[name], options, steps, peaks[name], device) for name, steps in times.items()
