@@ -186,19 +186,21 @@ def evaluation_memory(site: Site, figures: Figures) -> None:
         figures.keep("evaluation_bytes", {"measured": peak - held, "planned": planned.evaluation})
         figures.check(peak <= max(training, 1), "an evaluation takes more memory than a training step")
         memory.limit(held + 2 * (peak - held) if memory.counts else None)
-        said: list[str] = []
-        cut, _ = _evaluated(run, memory, 16 * at_once, said)
+        messages: list[str] = []
+        cut, _ = _evaluated(run, memory, 16 * at_once, messages)
         memory.limit(None)
-        figures.keep("with_little_memory", {"loss": cut, "whole": loss, "said": said})
+        figures.keep("with_little_memory", {"loss": cut, "whole": loss, "messages": messages})
         figures.check(abs(cut - loss) <= 1e-3 * loss, "an evaluation in smaller batches has another loss")
-        figures.check(bool(said) == memory.counts, "the limit on memory did not cut the evaluation's batch")
+        figures.check(
+            bool(messages) == memory.counts, "the limit on memory did not cut the evaluation's batch"
+        )
 
 
-def _evaluated(run: SteppedRun, memory: DeviceMemory, at_once: int, said: list[str]) -> tuple[float, int]:
+def _evaluated(run: SteppedRun, memory: DeviceMemory, at_once: int, messages: list[str]) -> tuple[float, int]:
     """The loss of 64 sequences of the training split, so many at once, and the most memory meanwhile."""
     length = run.trial.sequence_length
     tokens = run.corpus.split("train")[: 64 * length + 1]
     memory.reset_peak()
     with run.autocast(), torch.inference_mode():
-        loss = evaluate(run.model, tokens, length, at_once, said.append).loss
+        loss = evaluate(run.model, tokens, length, at_once, messages.append).loss
     return loss, memory.peak()
