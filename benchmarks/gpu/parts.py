@@ -112,7 +112,7 @@ def _in_child(part: Part, site: Site, sender: Connection) -> None:
         message = "; ".join(figures.failures)
     except BaseException:  # noqa: BLE001 (whatever it is, it goes into the report)
         lines = traceback.format_exc().splitlines()[-LINES_OF_ERROR:]
-        message = "; ".join(figures.failures) + "\n".join(lines)
+        message = "\n".join([*figures.failures, *lines])
     sender.send(("end", message))
     os._exit(0)
 
