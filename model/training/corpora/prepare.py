@@ -86,7 +86,7 @@ def fingerprint(
         return synthetic.fingerprint(config.process)
     if config.in_place:
         known = remembered(corpora_dir, files_key(config, {})) if corpora_dir is not None else None
-        return known or _placement(config, progress, jobs).fingerprint
+        return known or _placement(config, None, progress, jobs).fingerprint
     request = _request(config)
     known = remembered(corpora_dir, request.key) if corpora_dir is not None else None
     if known is not None:
@@ -172,7 +172,7 @@ def _prepare_in_place(
     key = files_key(config, {})
     if (known := remembered(corpora_dir, key)) is not None:
         return _opened(corpora_dir, known, progress)
-    placement = _placement(config, progress, jobs)
+    placement = _placement(config, corpora_dir, progress, jobs)
     final = corpora_dir / placement.fingerprint
     if final.exists():
         return _opened(corpora_dir, final.name, progress)
@@ -194,9 +194,18 @@ def _prepare_in_place(
     return open_corpus(corpora_dir, final.name)
 
 
-def _placement(config: CorpusConfig, progress: Progress, jobs: int | None) -> FilePlacement:
-    with _workers(jobs, alone=_is_small(config)) as workers:
-        return placement_of(config, workers, progress)
+def _placement(
+    config: CorpusConfig, corpora_dir: Path | None, progress: Progress, jobs: int | None
+) -> FilePlacement:
+    """What is found in the files is kept under ``corpora_dir`` until all of them are read."""
+    small = _is_small(config)
+    kept = (
+        _temporary_folder()
+        if small or corpora_dir is None
+        else work_folder(corpora_dir, digest({"in_place": to_dict(config)}), progress)
+    )
+    with kept as folder, _workers(jobs, alone=small) as workers:
+        return placement_of(config, workers, progress, folder)
 
 
 def _work_folder(

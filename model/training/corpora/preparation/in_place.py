@@ -5,8 +5,9 @@ equal ones are in the same split. Documents of more than ``LONGEST_HELD_OUT`` to
 """
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -65,8 +66,10 @@ class FilePlacement:
     documents: dict[str, int]
 
 
-def placement_of(config: CorpusConfig, workers: Workers, progress: Progress) -> FilePlacement:
+def placement_of(config: CorpusConfig, workers: Workers, progress: Progress, folder: Path) -> FilePlacement:
     """Read all files of ``config`` once, and choose what is held out.
+
+    What was found in a file is kept in ``folder``, that of this ``config``, and is not read again.
 
     Raises :class:`CorpusError` for files that cannot be used, or too few documents to hold some out.
     """
@@ -79,9 +82,12 @@ def placement_of(config: CorpusConfig, workers: Workers, progress: Progress) -> 
         )
     n_tokens = sum(of_file.tokens for of_file in layouts if of_file.split == "train")
     needed = len(drawn_splits(config)) * (held_out(n_tokens) + LONGEST_HELD_OUT)
-    meter = Meter(progress, "read", sum(of_file.size for of_file in layouts))
-    surveys = []
-    for survey in workers.each(_survey, [(config, of_file, needed) for of_file in layouts]):
+    earlier = {of_file: _found_before(folder, of_file, needed) for of_file in layouts}
+    surveys = [survey for survey in earlier.values() if survey is not None]
+    total, finished = (sum(f.size for f in some) for some in (layouts, [f for f in layouts if earlier[f]]))
+    meter = Meter(progress, "read", total, finished)
+    tasks = [(config, of_file, needed, folder) for of_file in layouts if earlier[of_file] is None]
+    for survey in workers.each(_survey, tasks):
         surveys.append(survey)
         meter.count(survey.file.bytes, survey.documents)
     # By content: as in other corpora, the names of files do not matter.
@@ -123,8 +129,33 @@ def layout(config: CorpusConfig, extent: Extent) -> Layout:
     return Layout(extent.path, extent.split, DTYPES[config.dtype], None, size)
 
 
-def _survey(task: tuple[CorpusConfig, Layout, float]) -> Survey:
-    config, of_file, needed = task
+def _found_before(folder: Path, of_file: Layout, needed: float) -> Survey | None:
+    """What an earlier process found in the file, if the file is as it was."""
+    try:
+        values = json.loads(_survey_path(folder, of_file, needed).read_bytes())
+    except FileNotFoundError:
+        return None
+    candidates = tuple(Candidate(bytes.fromhex(key), *rest) for key, *rest in values.pop("candidates"))
+    return Survey(**values | {"file": PlacedFile(**values["file"]), "candidates": candidates})
+
+
+def _keep(survey: Survey, path: Path) -> None:
+    candidates = [(document.rank.hex(), document.first, document.tokens) for document in survey.candidates]
+    partial = path.with_suffix(".partial")
+    partial.unlink(missing_ok=True)
+    write_synced(partial, json.dumps(asdict(survey) | {"candidates": candidates}).encode())
+    partial.rename(path)
+
+
+def _survey_path(folder: Path, of_file: Layout, needed: float) -> Path:
+    paths = [path.resolve() for path in (of_file.path, of_file.index) if path is not None]
+    states = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
+    return folder / f"{digest({'files': states, 'split': of_file.split, 'needed': needed})}.json"
+
+
+def _survey(task: tuple[CorpusConfig, Layout, float, Path]) -> Survey:
+    config, of_file, needed, folder = task
+    kept = _survey_path(folder, of_file, needed)
     sha256 = hashlib.sha256()
     candidates: list[Candidate] = []
     count = held = 0
@@ -141,7 +172,9 @@ def _survey(task: tuple[CorpusConfig, Layout, float]) -> Survey:
         raise CorpusError(f"{of_file.path} changed while it was read; prepare the corpus again")
     index = hashlib.sha256(of_file.index.read_bytes()).hexdigest() if of_file.index is not None else ""
     file = PlacedFile(str(of_file.path.resolve()), of_file.size, sha256.hexdigest())
-    return Survey(file, of_file.split, index, count, tuple(_first(candidates, needed)))
+    survey = Survey(file, of_file.split, index, count, tuple(_first(candidates, needed)))
+    _keep(survey, kept)
+    return survey
 
 
 def _first(candidates: list[Candidate], needed: float) -> list[Candidate]:

@@ -123,10 +123,29 @@ def test_what_is_chosen_does_not_depend_on_blocks_and_processes(config, tmp_path
     monkeypatch.setattr(corpora, "SMALL_BYTES", 0)
     assert fingerprint(config, jobs=2) == whole.fingerprint
     monkeypatch.setattr(in_place, "TOKENS_AT_ONCE", 37)
-    blocks = [in_place.placement_of(config, corpora.Workers(0), quiet)]
+    blocks = [in_place.placement_of(config, corpora.Workers(0), quiet, tmp_path)]
     assert blocks[0].fingerprint == whole.fingerprint
     for name in SPLITS:
         assert (blocks[0].tables[name].ravel() == np.fromfile(whole.split_path(name), "<i8")).all()
+
+
+def test_files_that_were_read_before_a_stop_are_not_read_again(config, tmp_path, monkeypatch):
+    whole = prepare(config, tmp_path / "whole", quiet)
+    monkeypatch.setattr(corpora, "SMALL_BYTES", 0)
+    last = Path(config.files[-1]).with_suffix(".bin" if config.source == "megatron" else "")
+    right = last.read_bytes()
+    last.write_bytes(b"\xff" * len(right))  # ids beyond the vocabulary
+    with pytest.raises(CorpusError):
+        prepare(config, tmp_path / "corpora", quiet, jobs=1)
+    last.write_bytes(right)
+    read: list[Path] = []
+    opened = in_place.opened
+    monkeypatch.setattr(in_place, "opened", lambda path: (read.append(path), opened(path))[1])
+    monkeypatch.setattr(corpora, "_workers", lambda jobs, alone: corpora.Workers(0))
+    corpus = prepare(config, tmp_path / "corpora", quiet)
+    assert read == [last]
+    assert corpus.fingerprint == whole.fingerprint
+    assert [path.name for path in (tmp_path / "corpora").iterdir()] == [corpus.fingerprint]
 
 
 def test_names_of_files_are_no_part_of_the_corpus(config, tmp_path):
