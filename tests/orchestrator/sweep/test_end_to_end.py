@@ -170,7 +170,8 @@ def test_a_table_of_a_sweep_knows_its_strategies_and_its_costs(sweep, scalevec, 
         assert set(actual["vector_branches"]) == {"none"}
         assert not actual["vectors"].any()
     else:
-        assert (actual["peak_memory_median"] > 1e7).all()
+        # Parameters, gradients and the two moments of AdamW, and what the backward pass needs.
+        assert (actual["allocated_memory_median"] > 16 * actual["n_params_total"]).all()
         assert (actual["step_time_median"] > 0).all()
 
 
