@@ -5,21 +5,33 @@ from pathlib import Path
 
 import pytest
 
+from cluster.test_ray_training import (
+    PATIENCE_S,
+    attempts,
+    checkpoints,
+    processes_that_name,
+    start_held,
+    wait_until,
+    wait_until_gone,
+)
+from hold import release
 from support import call_main
 
 pytestmark = pytest.mark.slow
 SWEEP = """\
 name: small
 corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_length: 32}}
-trial: {{batch_tokens: 128, learning_rate: 0.02}}
+trial: {{batch_tokens: 256, learning_rate: 0.02}}
 ladder:
-  - {{name: a, width: 16, layers: 1}}
+  - {{name: a, width: 32, layers: 2}}
 tokens_per_parameter: [0.5]
 arms:
   unified: {{scale_vectors: unified}}
 compare: {{reference: unified}}
 seeds: [0]
+resources: {{default: {{checkpoint_s: 0.5}}}}
 """
+TRAINS = "scalevec.orchestrator.worker.train"
 PROFILES = """\
 spread: {{executor: ray, address: '{address}', nodes: 2}}
 here: {{executor: ray, address: '{address}', processes: 2}}
@@ -28,16 +40,25 @@ large: {{executor: ray, address: '{address}', nodes: 4}}
 
 
 @pytest.fixture
-def run(tmp_path, text_files, ray_cluster, monkeypatch):
+def folder_of(tmp_path, text_files, ray_cluster, monkeypatch):
     # The only interface there is, whatever the name of this machine stands for.
     for name, value in {**ray_cluster.environment, "GLOO_SOCKET_IFNAME": "lo"}.items():
         monkeypatch.setenv(name, value)
 
-    def run(*options: str):
-        folder = tmp_path / (options[-1] if options else "alone")
+    def folder_of(name: str) -> Path:
+        folder = tmp_path / name
         folder.mkdir()
         (folder / "small.yaml").write_text(SWEEP.format(text=text_files))
         (folder / "profiles.yaml").write_text(PROFILES.format(address=ray_cluster.address))
+        return folder
+
+    return folder_of
+
+
+@pytest.fixture
+def run(folder_of):
+    def run(*options: str):
+        folder = folder_of(options[-1] if options else "alone")
         variables = {"SCALEVEC_CACHE_DIR": str(folder / "cache")}
         return folder, call_main(["run", "small.yaml", *options], folder, variables)
 
@@ -57,6 +78,23 @@ def test_two_processes_give_the_losses_of_one(profile, run):
     assert (expected["world_size"], actual["world_size"]) == (1, 2)
     assert actual["loss"] == pytest.approx(expected["loss"], rel=1e-4)
     assert not list((together / "runs" / "sweeps" / "small" / "ray").iterdir())
+
+
+def test_kill_9_on_the_second_machine_ends_the_attempt_and_the_next_goes_on(run, folder_of):
+    alone, _ = run()
+    folder = folder_of("killed")
+    process = start_held(folder, "--profile", "spread")
+    wait_until(lambda: checkpoints(folder), process)
+    (second,) = [rank for rank in processes_that_name(folder) if "--node 1" in " ".join(rank.cmdline())]
+    second.kill()
+    release(folder)
+    _, messages = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, messages
+    assert attempts(folder) == [2]
+    actual, expected = result_in(folder), result_in(alone)
+    assert actual["resumes"] == 1
+    assert actual["loss"] == pytest.approx(expected["loss"], rel=1e-4)
+    wait_until_gone([rank for rank in processes_that_name(folder) if TRAINS in " ".join(rank.cmdline())])
 
 
 def test_more_machines_than_there_are_is_refused(run):
