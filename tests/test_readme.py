@@ -107,12 +107,3 @@ def test_every_command_of_the_readme_exists():
     text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
     known = typer.main.get_command(application()).commands
     assert set(re.findall(r"`scalevec ([a-z]+)", text)) <= known.keys()
-
-
-@pytest.mark.slow
-@pytest.mark.kept
-def test_the_tables_of_the_small_sweeps_are_those_of_the_kept_results(monkeypatch):
-    monkeypatch.syspath_prepend(CHECKOUT / "tools")
-    small_results = importlib.import_module("small_results")
-    text = small_results.PAGE.read_text(encoding="utf-8")
-    assert difference_beyond_rounding(text, small_results.with_blocks(text)) == ""

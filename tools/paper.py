@@ -80,7 +80,7 @@ def _small(name: str, until: str | None = None) -> int:
     path = SMALL / f"{name}.yaml"
     if name in LONG and (code := rung_by_rung(path, KEPT / name, until)):
         return code
-    return 0 if until else _experiment(path, name, KEPT / name, "pdf,svg,png")
+    return 0 if until else _experiment(path, name, KEPT / name, "svg,pdf,png")
 
 
 def rung_by_rung(path: Path, kept: Path, until: str | None = None) -> int:
@@ -139,6 +139,9 @@ def _experiment(path: Path, name: str, folder: Path, pictures: str) -> int:
     if code := _scalevec("run", str(path), *alone):
         return code
     folder.mkdir(parents=True, exist_ok=True)
+    choices = SweepFolder.of(RUNS, sweeps.load(path).name).tuning_path
+    if choices.is_file():
+        shutil.copyfile(choices, folder / choices.name)
     outputs = _outputs(str(path), name, folder, pictures)
     return next((code for arguments, to in outputs if (code := _scalevec(*arguments, to=to))), 0)
 
@@ -151,6 +154,7 @@ def _outputs(source: str, name: str, folder: Path, pictures: str) -> Iterator[Ou
             yield ("table", source, table, "--format", form), folder / f"{table}.{ending}"
     if name == "theory":
         yield ("theory", source), folder / "theory.txt"
+        yield ("theory", source, "--json"), folder / "theory.json"
     yield ("figures", source, "-o", str(folder / "figures"), "--format", pictures), None
 
 

@@ -1,0 +1,107 @@
+"""The page of findings: what its words follow from, and that kept results alone give all of it."""
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from kept_text import difference_beyond_rounding
+from support import CHECKOUT
+
+KEPT = CHECKOUT / "benchmarks" / "reference" / "small"
+SWEEPS = sorted(path.parent.name for path in KEPT.glob("*/results.csv"))
+EVERY_TIME = ("removal-tuned", "overhead")
+"""Sweeps of which all is remade in every test run."""
+
+
+@pytest.fixture
+def findings(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(CHECKOUT / "tools")
+    return importlib.import_module("findings")
+
+
+@pytest.fixture
+def small_results(findings: ModuleType) -> ModuleType:
+    return importlib.import_module("small_results")
+
+
+def claim(findings: ModuleType, **fields: Any) -> Any:
+    return findings.Claim("a claim", "a size: an effect", fields.pop("sweep", "none"), **fields)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "interval", "effect", "word"),
+    [
+        ("better", (-0.05, -0.03), -0.04, "shows"),
+        ("worse", (0.03, 0.05), -0.04, "shows the opposite"),
+        ("equivalent", (-0.004, 0.004), None, "does not"),
+        ("undecided", (-0.01, 0.01), -0.04, "does not"),
+        ("undecided", (-0.05, 0.01), -0.04, "cannot be seen"),
+        ("undecided", (-0.01, 0.01), None, "cannot be seen"),
+        ("undecided", None, -0.04, "cannot be seen"),
+        ("incomplete", None, -0.04, "not finished"),
+    ],
+)
+def test_a_lower_loss_is_shown_by_the_verdict_alone_and_denied_by_an_interval_without_the_effect(
+    findings, verdict, interval, effect, word
+):
+    assert findings.shown(verdict, claim(findings, effect=effect), interval) == word
+
+
+def test_a_higher_loss_is_shown_by_worse(findings):
+    expected = claim(findings, expects="higher", effect=0.015)
+    assert findings.shown("worse", expected, (0.01, 0.05)) == "shows"
+    assert findings.shown("undecided", expected, (-0.02, 0.01)) == "does not"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "word"),
+    [
+        (["came true", "came true"], "shows"),
+        (["came true", "cannot be told"], "shows at 1 of 2 sizes"),
+        (["came out opposite", "cannot be told"], "shows the opposite"),
+        (["cannot be told", "cannot be told"], "cannot be seen"),
+    ],
+)
+def test_predictions_show_a_claim_where_they_came_true(findings, outcomes, word):
+    assert findings.came(outcomes) == word
+
+
+def test_a_sweep_without_kept_results_has_not_been_run(findings):
+    assert findings.reading(claim(findings, sweep="no-such-sweep")).shown == "not run yet"
+
+
+def test_results_of_a_design_that_was_withdrawn_are_no_evidence(findings, monkeypatch):
+    monkeypatch.setattr(findings, "version", lambda sweep: 1)
+    assert findings.reading(claim(findings, sweep="removal", since=2)).shown == "not run yet"
+
+
+def test_a_claim_is_about_an_arm_of_its_sweep(findings):
+    for each in findings.claims():
+        arms = findings.sweeps.load(findings.paper.SMALL / f"{each.sweep}.yaml").arms
+        assert {each.arm, each.reference or each.arm} <= set(arms), each.claim
+
+
+@pytest.mark.slow
+@pytest.mark.kept
+def test_the_page_is_that_of_the_kept_results(small_results):
+    text = small_results.PAGE.read_text(encoding="utf-8")
+    assert difference_beyond_rounding(text, small_results.with_blocks(text)) == ""
+
+
+@pytest.mark.kept
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in EVERY_TIME else pytest.mark.nightly) for name in SWEEPS]
+)
+def test_tables_and_figures_are_those_of_the_kept_results(small_results, tmp_path, name):
+    small_results.write_kept(name, tmp_path)
+    remade = [path.relative_to(tmp_path) for path in tmp_path.rglob("*.*")]
+    assert remade
+    differing = {str(path): difference(KEPT / name / path, tmp_path / path) for path in remade}
+    assert {path: text for path, text in differing.items() if text} == {}
+
+
+def difference(kept: Path, remade: Path) -> str:
+    return difference_beyond_rounding(kept.read_text("utf-8"), remade.read_text("utf-8"))

@@ -1,0 +1,296 @@
+"""The table of docs/findings.md: each claim of the paper beside what the kept small sweeps say of it.
+
+A claim is an entry of claims.yaml; the numbers seen, the verdict and the word for it are read from results.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import paper
+import yaml
+
+from scalevec import analysis, sweeps
+from scalevec.analysis.comparison.compare import Comparison
+from scalevec.analysis.comparison.predictions import CAME_TRUE
+from scalevec.analysis.comparison.predictions import OPPOSITE as CAME_OPPOSITE
+from scalevec.analysis.formatting import count
+from scalevec.results.sweep_folder import SweepFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ENTRIES = Path(__file__).with_name("claims.yaml")
+Interval = tuple[float, float]
+SHOWS, OPPOSITE, DOES_NOT, UNSEEN = "shows", "shows the opposite", "does not", "cannot be seen"
+NOT_RUN, UNFINISHED = "not run yet", "not finished"
+VERSION = 2
+"""Identity version of the designs that the sweep files have now."""
+AS_CLAIMED = {"lower": "better", "higher": "worse"}
+GRADIENT_ALONE = 0.999
+"""A median cosine above it is a movement as predicted."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of the paper and where it is looked for.
+
+    ``effect`` is the paper's in the unit of what is read, the smallest where there are several, None where no
+    figure is at hand. ``version_1`` is what results of identity version 1 said; ``since`` the first version
+    whose results are evidence.
+    """
+
+    claim: str
+    paper: str
+    sweep: str
+    arm: str = "unified"
+    reads: Literal["difference", "multiplier", "predictions", "growth", "time", "memory", "movement"] = (
+        "difference"
+    )
+    effect: float | None = None
+    expects: Literal["lower", "higher"] = "lower"
+    reference: str = ""
+    where: str | None = None
+    since: int = 1
+    version_1: str = ""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What kept results say of a claim, as the cells of its row."""
+
+    sizes: str = "-"
+    seen: str = "-"
+    verdict: str = "-"
+    scaling: str = "-"
+    shown: str = NOT_RUN
+
+
+@cache
+def claims() -> tuple[Claim, ...]:
+    """The claims of claims.yaml."""
+    entries = yaml.safe_load(ENTRIES.read_text(encoding="utf-8"))
+    return tuple(Claim(**entry) for entry in entries)
+
+
+def table() -> str:
+    """The claims with what is seen of each, as Markdown."""
+    header = ("claim", "the paper", "sizes here", "seen", "verdict", "scaling", "this", "sweep")
+    return _markdown(header, [_row(claim) for claim in claims()])
+
+
+def _row(claim: Claim) -> tuple[str, ...]:
+    seen, sweep = reading(claim), claim.sweep
+    is_old = seen != Reading() and version(sweep) < VERSION
+    word = f"**{seen.shown}**{' (version 1)' if is_old else ''}"
+    target = f"paper-{sweep}" if sweep in paper.LONG else f"paper-small-{sweep}"
+    command = f"`{sweep}`, `make {target}`"
+    return (claim.claim, claim.paper, seen.sizes, seen.seen, seen.verdict, seen.scaling, word, command)
+
+
+def changes() -> str:
+    """What version 1 said of each claim, beside what is seen now, as Markdown."""
+    header = ("sweep", "arm", "what", "version 1", "now")
+    return _markdown(header, [_change(claim) for claim in claims() if claim.version_1])
+
+
+def _change(claim: Claim) -> tuple[str, ...]:
+    seen = reading(claim)
+    now = f"{seen.seen}, {seen.verdict}" if version(claim.sweep) >= VERSION else "not run again yet"
+    return (f"`{claim.sweep}`", f"`{claim.arm}`", claim.reads, claim.version_1, now)
+
+
+def reading(claim: Claim) -> Reading:
+    """What the kept results say of ``claim``."""
+    if version(claim.sweep) < claim.since:
+        return Reading()
+    return READINGS[claim.reads](claim)
+
+
+def version(sweep: str) -> int:
+    """The identity version of the kept results of ``sweep``; 0 where there are none."""
+    if not (paper.KEPT / sweep / "results.csv").is_file():
+        return 0
+    rows = kept_rows(sweep)
+    return int(rows["identity_version"].min()) if "identity_version" in rows else 1
+
+
+@cache
+def kept_rows(sweep: str) -> "pd.DataFrame":
+    """The kept rows of ``sweep`` with what was predicted of them."""
+    rows = analysis.read_table(paper.KEPT / sweep / "results.csv")
+    rows.attrs["predictions"] = SweepFolder(paper.KEPT / sweep).predictions()
+    return rows
+
+
+def question(sweep: str) -> dict[str, Any]:
+    """The reference and options of the sweep's file."""
+    asked = sweeps.load(paper.SMALL / f"{sweep}.yaml").compare
+    return {"reference": asked.reference, "options": asked.options()}
+
+
+@cache
+def compared(sweep: str, where: str | None = None) -> dict[str, Comparison]:
+    """The comparisons of ``sweep`` by arm."""
+    comparisons = analysis.compare(kept_rows(sweep), **question(sweep), where=where)
+    return {each.arm: each for each in comparisons}
+
+
+def _difference(claim: Claim) -> Reading:
+    comparison = compared(claim.sweep, claim.where).get(claim.arm)
+    if comparison is None:
+        return Reading()
+    difference = comparison.loss_difference
+    seen = _with_interval(difference.mean, difference.interval, signed=True)
+    return _reading(claim, comparison, seen, shown(comparison.verdict, claim, difference.interval))
+
+
+def shown(verdict: str, claim: Claim, interval: Interval | None) -> str:
+    """The word for a verdict on a difference: the claim's, its opposite, or why neither."""
+    if verdict in ("better", "worse"):
+        return SHOWS if verdict == AS_CLAIMED[claim.expects] else OPPOSITE
+    if verdict == "incomplete":
+        return UNFINISHED
+    return DOES_NOT if verdict == "equivalent" or _falls_short(interval, claim.effect) else UNSEEN
+
+
+def _falls_short(interval: Interval | None, effect: float | None) -> bool:
+    """Whether the interval excludes an effect as large as the paper's, on the side of none at all."""
+    if interval is None or effect is None:
+        return False
+    return interval[0] > effect if effect < 0 else interval[1] < effect
+
+
+def _multiplier(claim: Claim) -> Reading:
+    comparison = compared(claim.sweep, claim.where).get(claim.arm)
+    middle = next(iter(comparison.compute_multipliers), None) if comparison else None
+    if comparison is None or middle is None:
+        return Reading()
+    word = UNSEEN
+    if comparison.verdict == "incomplete":
+        word = UNFINISHED
+    elif middle.interval and middle.interval[0] > 1:
+        word = SHOWS if comparison.verdict == "better" else UNSEEN
+    elif middle.interval and middle.interval[1] < 1:
+        word = OPPOSITE
+    elif _falls_short(middle.interval, claim.effect):
+        word = DOES_NOT
+    return _reading(claim, comparison, _with_interval(middle.estimate, middle.interval), word)
+
+
+def _growth(claim: Claim) -> Reading:
+    comparison = compared(claim.sweep)[claim.arm]
+    words = {"grows": SHOWS, "holds": SHOWS, "shrinks": OPPOSITE, "cannot be told": UNSEEN}
+    word = UNFINISHED if comparison.verdict == "incomplete" else words[comparison.scaling]
+    factor = comparison.trend["multiplier_per_decade"]
+    seen = _with_interval(factor.get("estimate"), factor.get("interval"))
+    return _reading(claim, comparison, f"{seen} per decade of compute", word)
+
+
+def _predictions(claim: Claim) -> Reading:
+    held = [
+        prediction
+        for comparison in compared(claim.sweep).values()
+        for prediction in comparison.predictions
+        if prediction.stands and (prediction.arm, prediction.reference) == (claim.arm, claim.reference)
+    ]
+    if not held:
+        return Reading()
+    outcomes = [prediction.outcome for prediction in held]
+    seen = "; ".join(_with_interval(each.seen, each.seen_interval, signed=True) for each in held)
+    return Reading(_sizes(claim), seen, "; ".join(outcomes), "-", came(outcomes))
+
+
+def came(outcomes: Sequence[str]) -> str:
+    """The word for what came of the predictions of a claim, one at each size."""
+    true = outcomes.count(CAME_TRUE)
+    if true:
+        return SHOWS if true == len(outcomes) else f"{SHOWS} at {true} of {len(outcomes)} sizes"
+    return OPPOSITE if CAME_OPPOSITE in outcomes else UNSEEN
+
+
+def _cost(claim: Claim) -> Reading:
+    """The median ratio of ``step_time`` or ``allocated_memory`` with its range over pairs."""
+    name = {"time": "step_time_ratio", "memory": "allocated_memory_ratio"}[claim.reads]
+    rows = analysis.table(kept_rows(claim.sweep), "overhead", **question(claim.sweep)).records
+    (record,) = [row for row in rows if row["arm"] == claim.arm]
+    span = (record[f"{name}_least"], record[f"{name}_largest"])
+    word = UNSEEN
+    if claim.effect is not None:
+        word = SHOWS if span[1] <= claim.effect else DOES_NOT if span[0] > claim.effect else UNSEEN
+    return Reading(_sizes(claim), _with_interval(record[name], span), "range of the pairs", "-", word)
+
+
+def _movement(claim: Claim) -> Reading:
+    """How the effective matrices moved, against the prediction and against the plain gradient."""
+    path = paper.KEPT / claim.sweep / "theory.json"
+    if not path.is_file():
+        return Reading()
+    rows = [row for row in json.loads(path.read_text(encoding="utf-8")) if row["arm"] != "none"]
+    flow = [row for row in rows if row["optimizer"].startswith("sgd")]
+    others = [row for row in rows if row not in flow]
+    seen = f"cosine, gradient descent: {_cosines(flow)}; AdamW, Muon: {_cosines(others)}"
+    word = SHOWS if min(row["cosine_predicted"] for row in flow) > GRADIENT_ALONE else DOES_NOT
+    return Reading(_sizes(claim), seen, "medians", "-", word)
+
+
+def _cosines(rows: list[dict[str, Any]]) -> str:
+    predicted, gradient = (
+        " to ".join(dict.fromkeys(f"{end(row[name] for row in rows):.3f}" for end in (min, max)))
+        for name in ("cosine_predicted", "cosine_gradient")
+    )
+    return f"{predicted} (with the gradient alone {gradient})"
+
+
+READINGS = {
+    "difference": _difference,
+    "multiplier": _multiplier,
+    "predictions": _predictions,
+    "growth": _growth,
+    "time": _cost,
+    "memory": _cost,
+    "movement": _movement,
+}
+
+
+def sentences(sweep: str) -> Iterator[str]:
+    """The verdicts on the arms of the sweep's claims, and what was predicted beside what was seen."""
+    arms = {claim.arm for claim in claims() if claim.sweep == sweep and claim.since <= version(sweep)}
+    for comparison in compared(sweep).values() if arms else ():
+        if comparison.arm in arms:
+            scaling = comparison.scaling_sentence if len(_rungs(comparison)) > 2 else ""
+            yield " ".join(filter(None, [comparison.sentence, comparison.would_change, scaling]))
+        yield from (prediction.sentence for prediction in comparison.predictions)
+
+
+def _reading(claim: Claim, comparison: Comparison, seen: str, word: str) -> Reading:
+    scaling = comparison.scaling if len(_rungs(comparison)) > 2 else "-"
+    return Reading(_sizes(claim), seen, comparison.verdict, scaling, word)
+
+
+def _rungs(comparison: Comparison) -> set[int]:
+    return {cell.n_params for cell in comparison.by_rung}
+
+
+def _sizes(claim: Claim) -> str:
+    """The sizes at which the arm was compared."""
+    rows = analysis.select(kept_rows(claim.sweep), claim.where)
+    done = rows[
+        (rows["arm"] == claim.arm) & (rows["stage"] == "comparison") & (rows["status"] == "completed")
+    ]
+    return ", ".join(count(float(f"{n:.2g}")) for n in sorted(done["n_params"].unique()))
+
+
+def _with_interval(value: float | None, interval: Interval | None, *, signed: bool = False) -> str:
+    if value is None:
+        return "-"
+    form = "+.3f" if signed else ".2f"
+    ends = f" [{interval[0]:{form}}, {interval[1]:{form}}]" if interval else ""
+    return f"{value:{form}}{ends}".replace("-", "−")
+
+
+def _markdown(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in [header, ("---",) * len(header), *rows])
