@@ -299,6 +299,8 @@ class RunOptions:
         ``measure_steps``; they change no bit of it, and their time does not count as training time.
     recompute: what of the forward pass is done again in the backward pass instead of being kept: ``none``, or
         ``block`` (all but the input of each block: less memory, about a third more time).
+    compiled: whether blocks are compiled for training (``model.training.steps.compiled``); a run that goes on
+        from a checkpoint goes on as that was trained.
     """
 
     device: str = "cpu"
@@ -312,6 +314,7 @@ class RunOptions:
     measure: tuple[str, ...] = ()
     measure_steps: int = 100
     recompute: str = "none"
+    compiled: bool = False
 
     def __post_init__(self) -> None:
         require(self.micro_batch >= 0, "micro_batch", self.micro_batch, "zero (the whole batch) or more")

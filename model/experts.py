@@ -92,7 +92,10 @@ class RoutedExperts(nn.Module):
         vector = map_.late_vector()
         if vector is None:
             return rows
-        return rows * (vector if vector.ndim == 1 else torch.repeat_interleave(vector, load, dim=0))
+        if vector.ndim == 1:
+            return rows * vector
+        # Without the size it waits for the device to tell it.
+        return rows * torch.repeat_interleave(vector, load, dim=0, output_size=len(rows))
 
 
 class Mixture(nn.Module):
@@ -180,7 +183,9 @@ class Mixture(nn.Module):
         return result
 
     def _count(self, chosen: Tensor) -> Tensor:
-        return torch.bincount(chosen.flatten(), minlength=self.experts_config.n_experts)
+        # No bincount, which waits for a GPU; whole numbers, whose sum knows no order.
+        every = chosen.flatten()
+        return every.new_zeros(self.experts_config.n_experts).scatter_add_(0, every, torch.ones_like(every))
 
     def _routing(self, probabilities: Tensor, chosen: Tensor) -> Routing:
         load, penalty = self._count(chosen), None

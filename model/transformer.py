@@ -5,7 +5,7 @@ attention, gated units, no biases.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
@@ -93,8 +93,11 @@ class Attention(nn.Module):
 class DecoderLayer(nn.Module):
     """One layer: attention and feed-forward, each behind a norm and added to the residual stream.
 
-    ``experts`` makes the feed-forward a mixture.
+    ``experts`` makes the feed-forward a mixture. ``compiled`` stands in for :attr:`compilable` in training
+    passes, which take notes: measurements differentiate twice, evaluations see other shapes.
     """
+
+    compiled: "Callable[[DecoderLayer, Tensor], Tensor] | None" = None
 
     def __init__(self, config: ModelConfig, experts: Experts | None = None) -> None:
         super().__init__()
@@ -107,12 +110,29 @@ class DecoderLayer(nn.Module):
 
         How a mixture routed its tokens is told to ``note``, if given.
         """
-        x = x + self.attention(rms_norm(x, self.epsilon))
-        normalized = rms_norm(x, self.epsilon)
-        mixing = isinstance(self.feed_forward, Mixture)
-        change = self.feed_forward(normalized, note) if mixing else self.feed_forward(normalized)
-        result: Tensor = x + change
-        return result
+        through = self.compilable if note is None or self.compiled is None else self.compiled
+        x = through(self, x)
+        if isinstance(self.feed_forward, Mixture):
+            x = x + self.feed_forward(rms_norm(x, self.epsilon), note)
+        return x
+
+    @property
+    def compilable(self) -> "Callable[[DecoderLayer, Tensor], Tensor]":
+        """What equal blocks compile once: all of a dense one, of a mixture what is before its router."""
+        return attended if isinstance(self.feed_forward, Mixture) else through_dense
+
+
+def attended(block: DecoderLayer, x: Tensor) -> Tensor:
+    """The residual stream behind the attention of ``block``."""
+    result: Tensor = x + block.attention(rms_norm(x, block.epsilon))
+    return result
+
+
+def through_dense(block: DecoderLayer, x: Tensor) -> Tensor:
+    """The residual stream behind a ``block`` that is no mixture."""
+    x = attended(block, x)
+    result: Tensor = x + block.feed_forward(rms_norm(x, block.epsilon))
+    return result
 
 
 class Transformer(nn.Module):

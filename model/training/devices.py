@@ -1,7 +1,12 @@
 """What the vendors state of the devices that models are trained on; nothing here loads torch."""
 
+import os
 import re
+import shutil
+import sysconfig
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -76,3 +81,20 @@ def model_flops_utilization(
     """
     device = device_named(name)
     return None if device is None else flops_per_token * tokens_per_s / (device.peak[precision] * devices)
+
+
+def missing_compiler(device: str) -> str:
+    """What this machine lacks to compile blocks for ``device`` (``cpu`` or ``cuda``); empty: nothing.
+
+    torch's inductor writes C++ for a CPU and Triton for a GPU, which builds its launcher in C.
+    """
+    if device == "cuda":
+        lacking = [] if find_spec("triton") else ["the package triton"]
+        compilers = [os.environ.get("CC", ""), "gcc", "clang", "cc"]
+    else:
+        lacking, compilers = [], [os.environ.get("CXX", "g++")]
+    if not any(map(shutil.which, compilers)):
+        lacking.append(f"a compiler ({', '.join(filter(None, compilers))})")
+    if not Path(sysconfig.get_path("include"), "Python.h").is_file():
+        lacking.append("Python's headers (Python.h)")
+    return " and ".join(lacking)

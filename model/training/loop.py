@@ -33,7 +33,10 @@ from scalevec.model.training.parallel.world import ALONE, World
 from scalevec.model.training.progress import RunProgress, has_diverged
 from scalevec.model.training.recorder import Recorder, TrainingInterruptedError
 from scalevec.model.training.starting_state import StartingState, StartingStates, how_trained
-from scalevec.model.training.timing import timing_of
+from scalevec.model.training.steps.compiled import compile_blocks
+from scalevec.model.training.steps.feed import BatchFeed
+from scalevec.model.training.steps.readings import Row, UnreadSteps, steps_between_readings
+from scalevec.model.training.steps.timing import timing_of
 from scalevec.model.transformer import Transformer, initialise
 from scalevec.model.trunks import branch_step
 from scalevec.model.vector_statistics import vector_statistics
@@ -66,6 +69,7 @@ class TrainingRun:
         self.device = torch.device(options.device)
         self.model = Transformer(trial.model)
         self.model.recomputes = options.recompute == "block"
+        self.read_every = steps_between_readings(trial, options)
         initialise(self.model, stream_of(trial))
         # First: what is sharded goes to the device a block at a time.
         world.prepare(self.model)
@@ -74,9 +78,12 @@ class TrainingRun:
         self.optimizer = build_optimizer(self.model, trial, world.laid_out)
         world.adopt(self.optimizer)
         tokens = corpus.split("train")
-        self.batches = TrainingBatches(tokens, trial.sequence_length, trial.batch_sequences, stream_of(trial))
+        batches = TrainingBatches(tokens, trial.sequence_length, trial.batch_sequences, stream_of(trial))
+        part, ahead = world.part(trial.batch_sequences), self.device.type != "cpu"
+        self.feed = BatchFeed(batches, part, trial.steps, self.device, ahead=ahead)
+        self.unread = UnreadSteps(trial.batch_tokens)
         self.measurements = Measurements(options, MeasuredRun(trial, self.model, self.optimizer, tokens))
-        self.progress = RunProgress()
+        self.progress = RunProgress(compiled=options.compiled)
         self.writer = world.writer(checkpoints)
         self.allocated = AllocatedMemory(self.device)
 
@@ -85,22 +92,24 @@ class TrainingRun:
 
         Raises :class:`TrainingInterruptedError` when the recorder asks to stop, after a checkpoint.
         """
-        with self.writer:
+        with self.writer, self.feed:
             return self._run()
 
     def _run(self) -> dict[str, Any]:
         self._resume()
+        self._compile()
         last_checkpoint = started = time.monotonic()
         wall_before, measured_before = self.progress.wall_s, self.measurements.seconds
         while self.progress.step < self.trial.steps:
             with self.allocated.watched(self._held()):
-                row = self._step(self.progress.step)
-            self.progress.step += 1
+                self._step(self.progress.step + len(self.unread))
+            if not self._reads(self.progress.step + len(self.unread)):
+                continue
+            rows = self.unread.read(self.measurements.seconds)
             # Measurements do not train: their time is left out of wall_s.
             measured = self.measurements.seconds - measured_before
             self.progress.wall_s = wall_before + time.monotonic() - started - measured
-            self.recorder.record(row)
-            if has_diverged(self.trial, self.progress, row["loss"]):
+            if self._recorded(rows):
                 return self._result("diverged")
             self._keep_for_branches()
             due = time.monotonic() - last_checkpoint >= self.writer.interval(self.options.checkpoint_s)
@@ -124,6 +133,14 @@ class TrainingRun:
             self.progress = RunProgress.kept_in(checkpoint)
         start.settle(self.recorder)
 
+    def _compile(self) -> None:
+        """Compile the blocks where the run began so: an attempt keeps the arithmetic of those before it."""
+        if self.progress.compiled != self.options.compiled:
+            self.recorder.say(f"goes on {self.progress.arithmetic}, as it began")
+        if self.progress.compiled:
+            self.allocated.leave_off()
+            compile_blocks(self.model)
+
     def _keep_for_branches(self) -> None:
         """Put the state where the trials of this trunk look, if one of them begins its cooldown here."""
         step = self.progress.step
@@ -133,74 +150,82 @@ class TrainingRun:
             return
         self.recorder.require_ownership()
         origin = dict(self.recorder.origin())
-        facts = {**self.progress.facts(), **how_trained(self.options), "origin": origin}
+        facts = {**how_trained(self.options), **self.progress.facts(), "origin": origin}
         tensors, parts = self.world.pack(self.model, self.optimizer)
         checkpoint = Checkpoint(step, tensors, facts, parts)
         if self.world.save_trunk(self.trunk, checkpoint, self.recorder.recorded()):
             self.recorder.say(f"the state after step {step} is kept for other trials of the trunk")
 
-    def _step(self, step: int) -> dict[str, Any]:
-        """One optimizer step; returns its row of metrics (step counts from 1)."""
-        started, measured = time.perf_counter(), self.measurements.seconds
+    def _reads(self, step: int) -> bool:
+        """Whether the device is waited for after ``step``: only then is anything recorded or kept."""
+        is_kept_for_others = step in self.options.branch_steps
+        return step % self.read_every == 0 or step == self.trial.steps or is_kept_for_others
+
+    def _recorded(self, rows: Sequence[Row]) -> bool:
+        """Record ``rows``, up to the first at which the run has diverged; whether there is one."""
+        for row in rows:
+            self.progress.take(row["step"], row["loss"])
+            self.recorder.record(row)
+            if has_diverged(self.trial, self.progress, row["loss"]):
+                return True
+        return False
+
+    def _step(self, step: int) -> None:
+        """One optimizer step; its row of metrics (step counts from 1) is left unread."""
+        self.unread.begin(self.measurements.seconds)
         rate = learning_rate(self.trial, step)
         set_learning_rate(self.optimizer, rate)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._forward_and_backward(step)
         self.world.sum_gradients(self.parameters)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.trial.optimizer.clip_norm)
-        gradient_norm = self.world.norm(norm)
         self.measurements.before_step(step + 1)
         self.world.step(self.optimizer)
         self.world.sum_loads(self.model.loads())
         self.model.balance()
-        if self.progress.loss_initial is None:
-            self.progress.loss_initial = loss
-        self.progress.recent_losses.append(loss)
-        elapsed = time.perf_counter() - started - (self.measurements.seconds - measured)
-        row: dict[str, Any] = {
+        row: Row = {
             "step": step + 1,
             "tokens": (step + 1) * self.trial.batch_tokens,
             "loss": loss,
             "learning_rate": rate,
-            "gradient_norm": gradient_norm,
-            "tokens_per_s": self.trial.batch_tokens / elapsed,
+            "gradient_norm": self.world.norm(norm),
+            "tokens_per_s": None,
         }
         if (step + 1) % self.options.metrics_steps == 0 or step + 1 == self.trial.steps:
             row |= vector_statistics(self.model, self.world.vector)
         row |= self.measurements.after_step(step + 1)
-        return row
+        self.unread.add(row)
 
-    def _forward_and_backward(self, step: int) -> float:
+    def _forward_and_backward(self, step: int) -> Tensor:
         """Accumulate the gradient of the mean loss of batch ``step``; returns that loss, nats/token.
 
         The gradient is of this rank's part of the batch alone.
         """
         whole = self.trial.batch_sequences
         started = time.perf_counter()
-        inputs, targets = self.batches.batch(step, self.world.part(whole))
+        inputs, targets = self.feed.batch(step)
         self.progress.data_s += time.perf_counter() - started
         size = self.options.micro_batch or len(inputs)
         parts = [slice(start, start + size) for start in range(0, len(inputs), size)]
         if self.options.counts_choices(self.trial):
             self._count_choices(inputs, parts)
-        total = 0.0
+        # Added up on the device, in float64: what reads it waits for it.
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
         for part in parts:
             # By share: the last micro-batch may be smaller than the others.
             share = len(inputs[part]) / whole
             with self.autocast():
-                loss, penalty = self.model.training_loss(
-                    inputs[part].to(self.device), targets[part].to(self.device)
-                )
+                loss, penalty = self.model.training_loss(inputs[part], targets[part])
             loss = loss * share
             objective = loss if penalty is None else loss + penalty * share
             self.world.objective(objective).backward()  # type: ignore[no-untyped-call]
-            total += loss.item()
+            total += loss.detach()
         return self.world.sum(total)
 
     def _count_choices(self, inputs: Tensor, parts: Sequence[slice]) -> None:
         """Tell the model how the whole batch chooses its experts, which a part of it cannot know."""
         with self.autocast():
-            counts = [self.model.choices(inputs[part].to(self.device)) for part in parts]
+            counts = [self.model.choices(inputs[part]) for part in parts]
         loads = torch.stack(counts).sum(0)
         self.world.sum_loads(list(loads))
         self.model.expect(loads)
@@ -290,6 +315,7 @@ class TrainingRun:
             "device": str(self.device),
             "micro_batch": self.options.micro_batch,
             "recompute": self.options.recompute,
+            "arithmetic": progress.arithmetic,
             "world_size": self.world.size,
             "resumes": progress.resumes,
             "trunk_step": progress.trunk_step,

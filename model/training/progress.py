@@ -34,6 +34,20 @@ class RunProgress:
     resumes: int = 0
     trunk_step: int = 0
     """How many of the first steps were taken from a trunk."""
+    compiled: bool = False
+    """Whether its blocks are compiled; checkpoints that do not say so are from before that could be."""
+
+    @property
+    def arithmetic(self) -> str:
+        """``compiled`` or ``eager``."""
+        return "compiled" if self.compiled else "eager"
+
+    def take(self, step: int, loss: float) -> None:
+        """``step`` (from 1) is done; ``loss`` was that of its batch."""
+        self.step = step
+        if self.loss_initial is None:
+            self.loss_initial = loss
+        self.recent_losses.append(loss)
 
     def facts(self) -> dict[str, Any]:
         """Everything but the step, as JSON values."""
@@ -70,8 +84,7 @@ def stays_whole(trial: Trial, rows: Sequence[Mapping[str, Any]]) -> bool:
     """
     progress = RunProgress(loss_initial=rows[0]["loss"])
     for row in rows:
-        progress.step = row["step"]
-        progress.recent_losses.append(row["loss"])
+        progress.take(row["step"], row["loss"])
         if has_diverged(trial, progress, row["loss"]):
             return False
     return True

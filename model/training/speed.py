@@ -122,11 +122,13 @@ class SteppedRun(TrainingRun):
 
     def __init__(self, trial: Trial, corpus: Corpus, options: RunOptions) -> None:
         super().__init__(trial, corpus, options, SilentRecorder(), Path(os.devnull))
+        self._compile()
 
     def take(self) -> dict[str, Any]:
         """Take the next optimizer step; returns its row of metrics."""
-        row = self._step(self.progress.step)
-        self.progress.step += 1
+        self._step(self.progress.step)
+        (row,) = self.unread.read(self.measurements.seconds)
+        self.progress.take(row["step"], row["loss"])
         return row
 
 

@@ -40,10 +40,11 @@ class StartingState:
 def how_trained(options: RunOptions) -> dict[str, Any]:
     """What must be the same for two runs of the same steps to give the same bits."""
     how = {"micro_batch": options.micro_batch, "device": options.device, "world_size": options.processes}
-    return {**how, "shard": True} if options.shard else how
+    marks = {name: True for name in ("shard", "compiled") if getattr(options, name)}
+    return {**how, **marks}
 
 
-_ALONE = {"world_size": 1, "shard": False}
+_ALONE = {"world_size": 1, "shard": False, "compiled": False}
 """What a state was trained with that does not say so."""
 
 
@@ -121,6 +122,7 @@ def _note_of_branch(trunk: str, step: int, origin: Mapping[str, Any]) -> str:
 
 def _in_words(how: Mapping[str, Any], *, short: bool = False) -> str:
     words = f"{'' if short else 'micro_batch '}{how['micro_batch']} on {how['device']}"
+    words += ", compiled" if how["compiled"] else ""
     if how["world_size"] == 1:
         return words
     return f"{words} in {how['world_size']} processes{' that shard it' if how['shard'] else ''}"

@@ -37,6 +37,10 @@ class AllocatedMemory:
             return int(torch.cuda.max_memory_allocated(self._device))
         return self._most
 
+    def leave_off(self) -> None:
+        """Watch no more: nothing can be compiled meanwhile."""
+        self._left = 0
+
     @contextmanager
     def watched(self, held: Iterable[Tensor]) -> Iterator[None]:
         """Around a step; ``held``: what lives before it, parameters, gradients and the optimizer's state."""

@@ -82,7 +82,7 @@ class JointWriter(BackgroundWriter):
 
     def look(self) -> None:
         """Complete the checkpoint if all ranks have written."""
-        if self._pending is not None and not self._world.sum(float(self._is_writing())):
+        if self._pending is not None and not self._world.agreed(self._is_writing(), False)[0]:
             self.wait()
 
     def wait(self) -> None:

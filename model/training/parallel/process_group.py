@@ -55,11 +55,10 @@ class ProcessGroup(World):
             for gradient, part in zip(bucket, torch.split(flat, [g.numel() for g in bucket]), strict=True):
                 gradient.copy_(part.view_as(gradient))
 
-    def sum(self, value: float) -> float:
-        """In float64."""
-        total = torch.tensor([value], dtype=torch.float64)
-        dist.all_reduce(total)
-        return total.item()
+    def sum(self, value: Tensor) -> Tensor:
+        """In place."""
+        dist.all_reduce(value)
+        return value
 
     def sum_loads(self, loads: Sequence[Tensor]) -> None:
         """Whole numbers, whose sum knows no order."""

@@ -74,9 +74,9 @@ class ShardedProcessGroup(ProcessGroup):
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Summed in the backward pass."""
 
-    def norm(self, norm: Tensor) -> float:
+    def norm(self, norm: Tensor) -> Tensor:
         """Of all shares."""
-        return float(_whole(norm).item())
+        return _whole(norm)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Each rank steps its shares, and its matrices whole."""

@@ -62,16 +62,16 @@ class World:
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Give every rank the sum of the ranks' gradients, once the last micro-batch is done."""
 
-    def sum(self, value: float) -> float:
-        """The sum of the ranks' values."""
+    def sum(self, value: Tensor) -> Tensor:
+        """The sum of the ranks' values, a scalar in float64."""
         return value
 
     def sum_loads(self, loads: Sequence[Tensor]) -> None:
         """Give every rank the sums of the ranks' ``loads``, whole numbers [n_experts] of each mixture."""
 
-    def norm(self, norm: Tensor) -> float:
+    def norm(self, norm: Tensor) -> Tensor:
         """The norm of a gradient that the ranks hold in whole or in parts."""
-        return norm.item()
+        return norm
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Take the optimizer's step."""

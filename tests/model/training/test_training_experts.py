@@ -48,7 +48,7 @@ def spread(trial, corpus, folder) -> float:
     """The largest share of the choices that fell on one expert in the last step's batch."""
     run = TrainingRun(trial, corpus, RunOptions(), MemoryRecorder(), folder)
     run.run()
-    inputs, targets = run.batches.batch(STEPS - 1)
+    inputs, targets = run.feed.batch(STEPS - 1)
     run.model.training_loss(inputs, targets)
     load = run.model.blocks[0].feed_forward.load
     return (load.max() / load.sum()).item()
