@@ -9,7 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from scalevec.analysis.data.cell_columns import CELL_COLUMNS, GRID_COLUMNS, setting_columns
+from scalevec.analysis.data.cell_columns import (
+    ARM_COLUMNS,
+    CELL_COLUMNS,
+    GRID_COLUMNS,
+    setting_columns,
+)
 from scalevec.analysis.data.runs import HAS_RESULT, differing, shortened
 from scalevec.analysis.data.shared_labels import joined_labels, numbered_labels
 from scalevec.analysis.data.tidy import (
@@ -266,9 +271,28 @@ def _in_common_settings(
 
 def columns_of_cells(rows: pd.DataFrame, settings: Sequence[str] | None) -> list[str]:
     """The columns that name a cell of ``rows``: rung, tokens and settings."""
-    known = [name for name in CELL_COLUMNS if name in rows.columns]
+    of_arms = chosen_by_arms(rows)
+    known = [name for name in CELL_COLUMNS if name in rows.columns and name not in of_arms]
     columns = list(dict.fromkeys([*known, *setting_columns(rows, settings)]))
     return [*columns, *run_as_a_grid(rows, columns)]
+
+
+def chosen_by_arms(rows: pd.DataFrame) -> list[str]:
+    """The columns of :data:`ARM_COLUMNS` that are the arms' own choice, as where optimizers are compared.
+
+    There every arm has one value, not all have the same, and yet trials of different arms share their random
+    numbers: these follow from a cell before its arm's fields, and no two settings of a grid share them.
+    """
+    arms = rows.groupby("arm")
+    names = [
+        name
+        for name in ARM_COLUMNS
+        if name in rows and rows[name].nunique() > 1 and (arms[name].nunique(dropna=False) == 1).all()
+    ]
+    if not names or "stream" not in rows:
+        return []
+    by_arm = [set(streams.dropna()) for _, streams in arms["stream"]]
+    return names if set.intersection(*by_arm) else []
 
 
 def run_as_a_grid(rows: pd.DataFrame, cell_columns: Sequence[str]) -> list[str]:

@@ -24,7 +24,7 @@ from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.sources.foreign import TableReading
 
 PANELS = {
-    "Run": ("demo", "plan", "benchmark", "run", "submit", "cancel", "retry"),
+    "Run": ("demo", "init", "plan", "benchmark", "run", "submit", "cancel", "retry"),
     "Look": ("status", "collect", "results", "explain", "logs"),
     "Analyse": ("fit", "compare", "table", "figures", "theory", "report"),
     "Models": ("export", "generate", "evaluate"),

@@ -1,6 +1,6 @@
 """The plan of a sweep: every trial with its cost, before anything is spent."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -189,10 +189,12 @@ def _designs(run: "SweepRun", trials: Sequence[Row]) -> "dict[str, tuple[Planned
     """The pairs of every arm with the reference by cell, arms that have the same ones together."""
     from scalevec import analysis
 
+    of_arms = {name for fields in run.sweep.arms.values() for name in fields.given()}
     seeds: dict[str, dict[tuple[str, int, int, str], set[int]]] = {name: {} for name in run.sweep.arms}
     for row in independent(trials):
         if row["stage"] == COMPARISON:
-            cell = (row["rung"], row["n_params"], row["n_tokens"], _setting_of_streams(row["setting"]))
+            setting = _setting_of_streams(row["setting"], of_arms)
+            cell = (row["rung"], row["n_params"], row["n_tokens"], setting)
             seeds[row["arm"]].setdefault(cell, set()).add(row["seed"])
     reference = seeds.pop(run.sweep.reference)
     arms: dict[tuple[PlannedRung, ...], list[str]] = {}
@@ -219,9 +221,13 @@ def _one_setting(rungs: "Sequence[PlannedRung]") -> "dict[str, tuple[PlannedRung
 _ONE_STREAM = ("tokens_per_parameter", "tokens_budget", "flops_budget", "learning_rate")
 
 
-def _setting_of_streams(setting: Mapping[str, Any]) -> str:
-    """What of a setting gives its trials random numbers of their own (``model.identity.stream_base``)."""
-    return repr(sorted((name, str(value)) for name, value in setting.items() if name not in _ONE_STREAM))
+def _setting_of_streams(setting: Mapping[str, Any], of_arms: Collection[str]) -> str:
+    """What of a setting gives its trials random numbers of their own (``model.identity.stream_base``).
+
+    A field that the arms choose gives none.
+    """
+    without = (*_ONE_STREAM, *of_arms)
+    return repr(sorted((name, str(value)) for name, value in setting.items() if name not in without))
 
 
 def _test_tokens(run: "SweepRun", trials: Sequence[Row]) -> float | None:

@@ -690,6 +690,17 @@ def test_arms_without_a_setting_in_common_are_refused(sweep):
         only(apart)
 
 
+def test_arms_that_are_two_optimizers_are_paired_where_they_share_their_random_numbers(sweep):
+    rows = sweep({"baseline": 0.0, "unified": -0.03})
+    chosen = rows.assign(
+        optimizer=np.where(rows["arm"] == "baseline", "adamw", "muon"),
+        stream=rows["rung"] + rows["seed"].astype(str),
+    )
+    of_arms, plain = only(chosen), only(chosen.drop(columns="optimizer"))
+    assert of_arms.pairs == plain.pairs > 0
+    assert of_arms.loss_difference == plain.loss_difference
+
+
 def test_each_missing_pair_is_counted_and_named_with_its_budget(sweep):
     table = pd.concat(
         [sweep(), sweep().assign(n_tokens=lambda rows: 2 * rows["n_tokens"])], ignore_index=True

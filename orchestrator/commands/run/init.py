@@ -1,0 +1,104 @@
+"""``scalevec init``: a commented sweep file, as large as this machine runs in the time that there is."""
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from scalevec.orchestrator.cli.hints import command
+from scalevec.orchestrator.cli.options import RUNS, Output
+from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.progress import counted, duration, note
+
+if TYPE_CHECKING:
+    from scalevec.orchestrator.commands.run.sizing import SizedSweep, Text
+
+OWN = "own-trainer"
+_SCRIPT = "train.py"
+
+
+def init(
+    template: Annotated[
+        Literal["quickstart", "ladder", "optimizer", "own-trainer"],
+        typer.Option("--from", help="What the sweep begins as."),
+    ] = "quickstart",
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", exists=True, file_okay=False, help="Train on the text files in this folder."
+        ),
+    ] = None,
+    minutes: Annotated[
+        float, typer.Option(metavar="M", min=0.1, max=1e6, help="How long it may take on this machine.")
+    ] = 20.0,
+    output: Output = None,
+) -> Result:
+    """Write a commented sweep file, sized for this machine.
+
+    Times are those of plans: by what scalevec benchmark measured here, else assumed. A file that exists is
+    never overwritten; without -o it is my-sweep.yaml.
+    """
+    from scalevec.orchestrator.commands.run.sizing import Text, sized, text_in
+    from scalevec.orchestrator.costs.rates import measured_here
+
+    path = output or Path("my-sweep.yaml")
+    if data is not None and template == OWN:
+        raise InvalidInputError("--data is for our own loop; a trainer of your own reads its own text")
+    text = Text(tokens=math.inf) if template == OWN else Text()
+    if data is not None:
+        text = text_in(data, path.parent)
+    name = re.sub(r"[^A-Za-z0-9]+", "-", path.stem).strip("-")[:80] or "my-sweep"
+    sweep = sized(template, name, path.parent, minutes, text, measured_here(note))
+    _write(path, sweep, with_script=template == OWN)
+    _warn(sweep, minutes, text)
+    record = _record(path, sweep)
+    return Result(record, _said(record))
+
+
+def _write(path: Path, sweep: "SizedSweep", *, with_script: bool) -> None:
+    """Write the sweep file, and beside it the script that it names; neither where one of them is there."""
+    from scalevec import sweeps
+    from scalevec.results.files import write_once
+
+    files = {path: sweep.content.encode()}
+    if with_script:
+        files[path.with_name(_SCRIPT)] = (
+            sweeps.shipped("examples/plain").with_name("plain_train.py").read_bytes()
+        )
+    for name in filter(os.path.lexists, files):
+        raise InvalidInputError(f"{name} exists and is not overwritten; give another file with -o")
+    for name, content in files.items():
+        write_once(name, content)
+        note(f"wrote {name}")
+
+
+def _warn(sweep: "SizedSweep", minutes: float, text: "Text") -> None:
+    if sweep.seconds > 60 * minutes:
+        note(f"warning: the smallest design of the template takes longer than {duration(60 * minutes)}")
+    if sweep.longest > text.tokens:
+        note(f"warning: the text has about {text.tokens:,.0f} tokens; some trials see it more than once")
+
+
+def _record(path: Path, sweep: "SizedSweep") -> dict[str, Any]:
+    return {
+        "path": str(path),
+        "trials": len(sweep.trials),
+        "seconds": sweep.seconds,
+        "at_a_time": sweep.at_a_time,
+        "rate": sweep.trials[0]["rate"],
+        "next": [command(verb, str(path), RUNS) for verb in ("plan", "run")],
+    }
+
+
+def _said(record: Mapping[str, Any]) -> str:
+    measured = "; scalevec benchmark measures this machine" if record["rate"] == "assumed" else ""
+    return (
+        f"{counted(record['trials'], 'trial')}, about {duration(record['seconds'])} with "
+        f"{record['at_a_time']} at a time (times {record['rate']}{measured})\n"
+        f"next: {', then '.join(record['next'])}"
+    )

@@ -1,0 +1,154 @@
+"""scalevec init: sweeps from templates, sized for this machine and this text."""
+
+import json
+import re
+
+import pytest
+import yaml
+
+from scalevec import sweeps
+from scalevec.orchestrator.commands.run.sizing import SCALES, TEMPLATES, edited
+from scalevec.orchestrator.costs import rates
+from scalevec.orchestrator.errors import Exit
+from support import CHECKOUT
+
+NAMES = sorted(SCALES)
+
+
+@pytest.fixture(autouse=True)
+def _of_this_machine(tmp_path, monkeypatch):
+    """Two cores, no GPU, nothing measured."""
+    monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+
+
+@pytest.fixture
+def init(scalevec, tmp_path):
+    """The sweep that ``init`` wrote as data, and what it said."""
+
+    def write(*arguments: str) -> tuple[dict, dict]:
+        (tmp_path / "my-sweep.yaml").unlink(missing_ok=True)
+        done = scalevec("init", "--json", *arguments)
+        assert done.returncode == Exit.DONE, done.stderr
+        return yaml.safe_load((tmp_path / "my-sweep.yaml").read_text()), json.loads(done.stdout)
+
+    return write
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_template_can_be_planned_in_a_minute_and_in_an_hour(init, scalevec, tmp_path, name):
+    for minutes in ("1", "60"):
+        (tmp_path / "train.py").unlink(missing_ok=True)
+        _, said = init("--from", name, "--minutes", minutes)
+        plan = scalevec("plan", "my-sweep.yaml")
+        assert plan.returncode == Exit.DONE, plan.stderr
+        assert f"{said['trials']} trials, 0 of them done" in plan.stdout
+        assert "this design detects a difference" in plan.stdout
+        assert said["next"] == ["scalevec plan my-sweep.yaml", "scalevec run my-sweep.yaml"]
+
+
+def test_every_template_is_offered_and_none_else():
+    assert {path.stem for path in TEMPLATES.glob("*.yaml")} == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_more_time_makes_a_larger_sweep_that_is_planned_to_end_in_it(init, tmp_path, name):
+    seconds = []
+    for minutes in (4, 30):
+        (tmp_path / "train.py").unlink(missing_ok=True)
+        seconds.append(init("--from", name, "--minutes", str(minutes))[1]["seconds"])
+        assert seconds[-1] <= 60 * minutes
+    assert seconds == sorted(seconds)
+
+
+def test_on_a_faster_machine_the_sweep_is_larger(init, monkeypatch):
+    (slow, _) = init("--minutes", "6")
+    monkeypatch.setitem(rates.ASSUMED_FLOPS_PER_S, "cpu", 2e11)
+    (fast, _) = init("--minutes", "6")
+    assert len(fast["ladder"]) > len(slow["ladder"])
+
+
+def test_with_data_the_corpus_is_the_largest_kind_of_text_there(init, tmp_path):
+    (tmp_path / "texts [1]" / "a").mkdir(parents=True)
+    (tmp_path / "texts [1]" / "a" / "one.md").write_text("text " * 10_000)
+    (tmp_path / "texts [1]" / "few.txt").write_text("text")
+    sweep, _ = init("--data", "texts [1]")
+    assert sweep["corpus"]["source"] == "text"
+    loaded = sweeps.load(tmp_path / "my-sweep.yaml")
+    assert [path.name for path in sweeps.corpus_files(loaded)] == ["one.md"]
+
+
+def test_a_short_text_gets_a_small_sweep_and_a_warning(scalevec, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.jsonl").write_text('{"text": "a"}\n' * 1000)
+    done = scalevec("init", "--data", "data", "--minutes", "1000")
+    assert "some trials see it more than once" in done.stderr
+    sweep = yaml.safe_load((tmp_path / "my-sweep.yaml").read_text())
+    assert (sweep["corpus"]["source"], sweep["tokens_per_parameter"]) == ("jsonl", 2)
+
+
+def test_with_gpus_and_enough_text_trials_run_on_them(init, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    (tmp_path / "data").mkdir()
+    with (tmp_path / "data" / "a.txt").open("wb") as file:
+        file.truncate(100_000_000)
+    sweep, said = init("--data", "data")
+    assert (said["at_a_time"], sweep["resources"]["default"]["gpus"]) == (2, 1)
+    assert sweep["tune"]["rungs"] == [sweeps.load(tmp_path / "my-sweep.yaml").ladder[0].name]
+
+
+@pytest.mark.parametrize("existing", ["my-sweep.yaml", "train.py"])
+def test_no_file_is_overwritten_and_nothing_is_written_beside_it(scalevec, tmp_path, existing):
+    (tmp_path / existing).write_text("mine")
+    done = scalevec("init", "--from", "own-trainer")
+    assert done.returncode == Exit.INVALID_INPUT
+    assert f"{existing} exists and is not overwritten" in done.stderr
+    assert (tmp_path / existing).read_text() == "mine"
+    assert len(list(tmp_path.glob("[mt]*.*"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--data", "empty"), "--data is empty, which has no text"),
+        (("--data", "nowhere"), "does not exist"),
+        (("--data", "empty", "--from", "own-trainer"), "--data is for our own loop"),
+        (("--from", "qickstart"), "nearest: 'quickstart'"),
+    ],
+)
+def test_what_cannot_be_is_refused(scalevec, tmp_path, arguments, message):
+    (tmp_path / "empty").mkdir()
+    done = scalevec("init", *arguments)
+    assert done.returncode == Exit.INVALID_INPUT
+    assert message in done.stderr
+
+
+def test_comments_stay_where_they_are_and_the_name_is_that_of_the_file(scalevec, tmp_path):
+    assert scalevec("init", "-o", "my own.yaml").returncode == Exit.DONE
+    template = (TEMPLATES / "quickstart.yaml").read_text()
+    written = (tmp_path / "my own.yaml").read_text()
+    assert [line.rfind(" #") for line in written.splitlines()] == [
+        line.rfind(" #") for line in template.splitlines()
+    ]
+    assert yaml.safe_load(written)["name"] == "my-own"
+
+
+def test_the_example_of_the_readme_is_what_init_begins_with():
+    readme = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```yaml\n(.*?)```", readme, flags=re.DOTALL)
+    assert example == (TEMPLATES / "quickstart.yaml").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_sweep_of_init_runs_to_its_verdict(scalevec, tmp_path, text_files):
+    assert (
+        scalevec("init", "--from", "optimizer", "--data", str(text_files), "--minutes", "1").returncode == 0
+    )
+    path = tmp_path / "my-sweep.yaml"
+    toy = {"ladder": "[{name: tiny-25k, width: 16, layers: 1}]", "tokens_per_parameter": "2"}
+    toy |= {"  learning_rate": "[0.01, 0.02]", "  extend": "0"}
+    path.write_text(edited(path.read_text(), toy).replace("bpe: 1024", "bpe: 300"))
+    run = scalevec("run", "my-sweep.yaml")
+    assert run.returncode == Exit.DONE, run.stderr
+    assert "muon" in scalevec("compare", "my-sweep").stdout
