@@ -25,7 +25,7 @@ from scalevec.orchestrator.sources.foreign import TableReading
 
 PANELS = {
     "Run": ("demo", "init", "plan", "benchmark", "run", "submit", "cancel", "retry"),
-    "Look": ("status", "collect", "results", "explain", "logs"),
+    "Look": ("status", "collect", "results", "explain", "logs", "doctor"),
     "Analyse": ("fit", "compare", "table", "figures", "theory", "report"),
     "Models": ("export", "generate", "evaluate"),
     "Data": ("corpus", "store", "import", "schema"),

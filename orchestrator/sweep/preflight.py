@@ -54,14 +54,15 @@ def code_here() -> dict[str, str | None]:
     state = code_state()
     return {
         "Python": platform.python_version(),
-        "torch": _version("torch"),
-        "scalevec": f"{_version('scalevec')} ({state['source']})",
+        "torch": version_of("torch"),
+        "scalevec": f"{version_of('scalevec')} ({state['source']})",
         "commit of the checkout": state["commit"],
         "code of scalevec": code_name(),
     }
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """The version of an installed distribution; None where it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -92,7 +93,7 @@ def look(runs_dir: Path, expected: Expected) -> list[MachineCheck]:
         MachineCheck("packages", foreign_package() or ""),
         *(MachineCheck("plugin", problem) for problem in problems_here()),
         _same_folder(runs_dir, expected),
-        _links(Path(expected.folder)),
+        hard_links(Path(expected.folder)),
         *(_corpus(runs_dir, fingerprint) for fingerprint in expected.corpora),
         _space(runs_dir, expected.free_bytes),
     ]
@@ -123,7 +124,7 @@ def _same_folder(runs_dir: Path, expected: Expected) -> MachineCheck:
     )
 
 
-def _links(folder: Path) -> MachineCheck:
+def hard_links(folder: Path) -> MachineCheck:
     """Results are linked into place: that needs the right to write, and hard links."""
     path = folder / f"link-{secrets.token_hex(4)}"
     try:

@@ -57,7 +57,7 @@ def init(
     _write(path, sweep, with_script=template == OWN)
     _warn(sweep, minutes, text)
     record = _record(path, sweep)
-    return Result(record, _said(record))
+    return Result(record, _summary(record))
 
 
 def _write(path: Path, sweep: "SizedSweep", *, with_script: bool) -> None:
@@ -95,7 +95,7 @@ def _record(path: Path, sweep: "SizedSweep") -> dict[str, Any]:
     }
 
 
-def _said(record: Mapping[str, Any]) -> str:
+def _summary(record: Mapping[str, Any]) -> str:
     measured = "; scalevec benchmark measures this machine" if record["rate"] == "assumed" else ""
     return (
         f"{counted(record['trials'], 'trial')}, about {duration(record['seconds'])} with "

@@ -181,8 +181,8 @@ def edited(content: str, lines: Mapping[str, str]) -> str:
     """Return ``content`` with other values at the keys of ``lines``; comments stay in their column."""
     for key, value in lines.items():
 
-        def line(found: re.Match[str], start: str = f"{key}: {value}") -> str:
-            return f"{start:<{found.start(1) - found.start()}}{found[1]}" if found[1] else start
+        def line(match: re.Match[str], start: str = f"{key}: {value}") -> str:
+            return f"{start:<{match.start(1) - match.start()}}{match[1]}" if match[1] else start
 
         content = re.sub(rf"(?m)^{key}: .*?( #.*)?$", line, content, count=1)
     return content

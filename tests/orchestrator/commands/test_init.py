@@ -25,7 +25,7 @@ def _of_this_machine(tmp_path, monkeypatch):
 
 @pytest.fixture
 def init(scalevec, tmp_path):
-    """The sweep that ``init`` wrote as data, and what it said."""
+    """The sweep that ``init`` wrote as data, and its summary."""
 
     def write(*arguments: str) -> tuple[dict, dict]:
         (tmp_path / "my-sweep.yaml").unlink(missing_ok=True)
@@ -40,12 +40,12 @@ def init(scalevec, tmp_path):
 def test_each_template_can_be_planned_in_a_minute_and_in_an_hour(init, scalevec, tmp_path, name):
     for minutes in ("1", "60"):
         (tmp_path / "train.py").unlink(missing_ok=True)
-        _, said = init("--from", name, "--minutes", minutes)
+        _, summary = init("--from", name, "--minutes", minutes)
         plan = scalevec("plan", "my-sweep.yaml")
         assert plan.returncode == Exit.DONE, plan.stderr
-        assert f"{said['trials']} trials, 0 of them done" in plan.stdout
+        assert f"{summary['trials']} trials, 0 of them done" in plan.stdout
         assert "this design detects a difference" in plan.stdout
-        assert said["next"] == ["scalevec plan my-sweep.yaml", "scalevec run my-sweep.yaml"]
+        assert summary["next"] == ["scalevec plan my-sweep.yaml", "scalevec run my-sweep.yaml"]
 
 
 def test_every_template_is_offered_and_none_else():
@@ -93,8 +93,8 @@ def test_with_gpus_and_enough_text_trials_run_on_them(init, tmp_path, monkeypatc
     (tmp_path / "data").mkdir()
     with (tmp_path / "data" / "a.txt").open("wb") as file:
         file.truncate(100_000_000)
-    sweep, said = init("--data", "data")
-    assert (said["at_a_time"], sweep["resources"]["default"]["gpus"]) == (2, 1)
+    sweep, summary = init("--data", "data")
+    assert (summary["at_a_time"], sweep["resources"]["default"]["gpus"]) == (2, 1)
     assert sweep["tune"]["rungs"] == [sweeps.load(tmp_path / "my-sweep.yaml").ladder[0].name]
 
 

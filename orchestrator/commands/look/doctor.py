@@ -1,0 +1,237 @@
+"""``scalevec doctor``: what this machine has of what sweeps need, and the fix for what it lacks."""
+
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from scalevec.orchestrator.cli.options import RUNS, Executor, Runs
+from scalevec.orchestrator.cli.output import Result
+from scalevec.orchestrator.errors import Exit, explain
+
+LEAST_BYTES = 10**8
+"""Free on the disk of RUNS_DIR, below which even the smallest sweep and its text may not end."""
+
+State = Literal["good", "absent", "warning", "problem"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at: ``absent`` is what only some sweeps need, a ``problem`` what all do."""
+
+    name: str
+    state: State
+    detail: str
+    remedy: str = ""
+
+
+def doctor(runs_dir: Runs = RUNS, executor: Executor = None) -> Result:
+    """Look at all that a sweep needs here: libraries, devices, clusters, disk, store, plugins.
+
+    The exit code is 3 where scalevec run would fail, with --executor there.
+    """
+    findings = [finding for look in _LOOKS for finding in _looked(look, runs_dir)]
+    if executor is not None:
+        findings = [_needed(finding) if finding.name.lower() == executor else finding for finding in findings]
+    failed = any(finding.state == "problem" for finding in findings)
+    return Result(
+        [asdict(finding) for finding in findings],
+        "\n".join(line for finding in findings for line in _lines(finding)),
+        Exit.MISSING_REQUIREMENT if failed else Exit.DONE,
+    )
+
+
+def _lines(finding: Finding) -> Iterator[str]:
+    yield f"{finding.state:<8} {finding.name:<12} {finding.detail}"
+    if finding.remedy:
+        yield f"{'':<21} {finding.remedy}"
+
+
+def _needed(finding: Finding) -> Finding:
+    return finding if finding.state == "good" else Finding(**asdict(finding) | {"state": "problem"})
+
+
+def _looked(look: "Callable[[Path], Iterator[Finding]]", runs_dir: Path) -> list[Finding]:
+    """The findings of ``look``; what it raises is one itself."""
+    try:
+        return list(look(runs_dir))
+    except Exception as error:  # noqa: BLE001 (one broken thing must not hide the others)
+        return [Finding(look.__name__.strip("_").replace("_", " "), "problem", explain(error)[0])]
+
+
+def _python(_: Path) -> Iterator[Finding]:
+    from scalevec.orchestrator.sweep.preflight import code_here
+    from scalevec.orchestrator.worker.provenance import foreign_package
+
+    here = code_here()
+    yield Finding("Python", "good", str(here["Python"]))
+    foreign = foreign_package()
+    yield Finding("scalevec", "problem" if foreign else "good", foreign or str(here["scalevec"]))
+
+
+def _torch(_: Path) -> Iterator[Finding]:
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        yield Finding("torch", "problem", f"cannot be imported: {error}", "pip install 'torch>=2.9,<3'")
+        return
+    from scalevec.model.training.speed import devices_here
+    from scalevec.orchestrator.executors.local.local_executor import visible_gpus
+
+    yield Finding("torch", "good", torch.__version__)
+    gpus = [device for device in devices_here() if device.kind == "cuda"]
+    shown = ", ".join(f"{gpu.name} ({gpu.memory_bytes / 1e9:,.0f} GB)" for gpu in gpus)
+    if gpus:
+        yield Finding("GPUs", "good", shown)
+    elif named := visible_gpus():
+        remedy = "install torch for the CUDA of this driver: https://pytorch.org/get-started"
+        yield Finding("GPUs", "warning", f"{len(named)} here, and torch sees none", remedy)
+    else:
+        yield Finding("GPUs", "absent", "none; trials run on the CPU")
+
+
+def _threads(_: Path) -> Iterator[Finding]:
+    from scalevec.orchestrator.costs.rates import BUSY, load_of_machine
+
+    load, cores = load_of_machine(), os.cpu_count() or 1
+    busy = "its trials will take longer than planned" if load > BUSY else ""
+    yield Finding("threads", "warning" if busy else "good", f"{cores} cores, load {load:.2f} per core", busy)
+
+
+def _speed(_: Path) -> Iterator[Finding]:
+    from scalevec.orchestrator.costs.rates import ASSUMED, measured_here
+
+    warnings: list[str] = []
+    rates = measured_here(warnings.append)
+    remedy = "scalevec benchmark" if rates is ASSUMED else ""
+    yield Finding(
+        "speed",
+        "absent" if remedy else "good",
+        warnings[0] if warnings else f"times are {rates.words}",
+        remedy,
+    )
+
+
+def _slurm(_: Path) -> Iterator[Finding]:
+    from scalevec.orchestrator.executors.slurm import queue
+
+    if shutil.which("sbatch") is None:
+        remedy = "for --executor slurm use a machine from which jobs are submitted (sbatch on the PATH)"
+        yield Finding("SLURM", "absent", "no sbatch here", remedy)
+        return
+    try:
+        version = queue.configuration().get("SLURM_VERSION", "of an unknown version")
+        partitions = queue.call("sinfo", "--noheader", "--format=%P").split()
+    except (RuntimeError, OSError) as problem:
+        yield Finding(
+            "SLURM", "warning", str(problem).splitlines()[0], "ask whether slurmctld is up: scontrol ping"
+        )
+        return
+    yield Finding("SLURM", "good", f"{version}; partitions (* is the default): {', '.join(partitions)}")
+
+
+def _extras(_: Path) -> Iterator[Finding]:
+    from scalevec.orchestrator.sweep.preflight import version_of
+    from scalevec.results.extras import REQUIREMENTS, install_command
+
+    for extra, requirement in REQUIREMENTS.items():
+        [package] = re.findall(r"^[\w-]+", requirement)
+        version = version_of(package)
+        remedy = "" if version else install_command(extra)
+        yield Finding(extra, "good" if version else "absent", version or "not installed", remedy)
+
+
+def _disk(runs_dir: Path) -> Iterator[Finding]:
+    free = shutil.disk_usage(_there(runs_dir)).free
+    remedy = "free some space, or keep runs on another disk with --runs" if free < LEAST_BYTES else ""
+    yield Finding(
+        "disk", "problem" if remedy else "good", f"{free / 1e9:,.1f} GB free for {runs_dir}", remedy
+    )
+
+
+def _there(runs_dir: Path) -> Path:
+    """The nearest folder that exists: nothing is made that stays."""
+    return next(path for path in (runs_dir.absolute(), *runs_dir.absolute().parents) if path.is_dir())
+
+
+def _writing(runs_dir: Path) -> Iterator[Finding]:
+    from scalevec.orchestrator.sweep.preflight import hard_links
+
+    try:
+        with tempfile.TemporaryDirectory(prefix=".scalevec-doctor-", dir=_there(runs_dir)) as folder:
+            problem = hard_links(Path(folder)).problem
+            locks = _locks(Path(folder) / "lock")
+    except OSError as error:
+        problem, locks = explain(error)[0], None
+    remedy = "keep runs where you may write, on a file system with hard links: --runs" if problem else ""
+    detail = problem or "files, and links that never replace one"
+    yield Finding("writing", "problem" if problem else "good", detail, remedy)
+    if locks is not None:
+        yield locks
+
+
+def _locks(path: Path) -> Finding:
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            remedy = "prepare the corpus once before you run: scalevec corpus prepare SWEEP"
+            return Finding("locks", "warning", f"this file system has none ({error.strerror})", remedy)
+    return Finding("locks", "good", "flock")
+
+
+def _store(runs_dir: Path) -> Iterator[Finding]:
+    from scalevec.orchestrator.sources.sources import check_named_store
+    from scalevec.results.cache import cache_folder
+    from scalevec.results.index.store import StoreError
+    from scalevec.results.index.url import named_store
+
+    try:
+        check_named_store(runs_dir)
+    except StoreError as error:
+        yield Finding("store", "problem", str(error), "unset SCALEVEC_STORE to use the index in your cache")
+    else:
+        yield Finding("store", "good", "answers" if named_store() else "SQLite in the cache folder")
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        remedy = "name another folder: export SCALEVEC_CACHE_DIR=FOLDER"
+        yield Finding("cache", "warning", f"{folder}: {error.strerror}", remedy)
+    else:
+        yield Finding("cache", "good", str(folder))
+
+
+def _plugins(_: Path) -> Iterator[Finding]:
+    from scalevec.sweeps.plugins.locate import PluginError, entry_points, find
+
+    names = entry_points()
+    for name in names:
+        try:
+            find(name)
+        except PluginError as error:
+            yield Finding("plugins", "warning", str(error), "reinstall the package that has it")
+    yield Finding("plugins", "good" if names else "absent", ", ".join(names) or "none installed")
+
+
+def _profiles(_: Path) -> Iterator[Finding]:
+    from scalevec.orchestrator.errors import InvalidInputError
+    from scalevec.orchestrator.executors.profiles import profile_names
+
+    try:
+        names = profile_names(Path())
+    except InvalidInputError as error:
+        yield Finding("profiles", "warning", str(error))
+    else:
+        yield Finding("profiles", "good" if names else "absent", ", ".join(names) or "none")
+
+
+_LOOKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
+    *(_python, _torch, _threads, _speed, _slurm, _disk, _writing, _store, _extras, _plugins, _profiles),
+)
