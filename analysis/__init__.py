@@ -61,6 +61,9 @@ if TYPE_CHECKING:
     from scalevec.analysis.figures.drawing import write_figures as write_figures
     from scalevec.analysis.fits.fit import Fit as Fit
     from scalevec.analysis.fits.fit import fit as fit
+    from scalevec.analysis.fits.law_choice import fits_of_laws as fits_of_laws
+    from scalevec.analysis.fits.law_choice import laws_text as laws_text
+    from scalevec.analysis.fits.law_choice import rolling as rolling
     from scalevec.analysis.fits.profile_curves import profiles as profiles
     from scalevec.analysis.laws import Law as Law
     from scalevec.analysis.options import AnalysisOptions as AnalysisOptions
@@ -86,6 +89,7 @@ _NAMES_BY_MODULE = {
     "errors": "DataError",
     "figures.drawing": "write_figures",
     "fits.fit": "Fit fit",
+    "fits.law_choice": "fits_of_laws laws_text rolling",
     "fits.profile_curves": "profiles",
     "laws": "Law",
     "options": "AnalysisOptions",

@@ -5,6 +5,7 @@ A sum of terms ``coefficient / variable^exponent`` has an ``ln L`` that is a log
 this kind is one line in :mod:`registry`, its formula.
 """
 
+import dataclasses
 import difflib
 import functools
 import re
@@ -15,9 +16,9 @@ import numpy as np
 
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import require_choice
-from scalevec.analysis.formula import parsed
+from scalevec.analysis.formula.grammar import parsed
 from scalevec.analysis.options import VARIABLES, AnalysisOptions, require_law
-from scalevec.analysis.registry import LAWS, LawEntry, Method, law_terms, load
+from scalevec.analysis.registry import LAWS, LawEntry, Method, base_of, law_terms, law_text, load
 
 MOST_TERMS, MOST_EXPONENTS = 5, 3
 """A sum with more of them is fitted like any other formula: its grid of starts would be too large."""
@@ -112,6 +113,16 @@ class Law:
         return f"{self.output} = {' + '.join(term.text for term in self.terms)}"
 
     @property
+    def fixed(self) -> Mapping[str, float]:
+        """The values of parameters that are not fitted: only a formula has any."""
+        return {}
+
+    @property
+    def ranges(self) -> Mapping[str, tuple[float, float]]:
+        """Between what parameters lie that the text of a formula bounds."""
+        return {}
+
+    @property
     def units(self) -> dict[str, str]:
         """The unit of each parameter."""
         result = dict.fromkeys(self.exponents, "none")
@@ -192,6 +203,8 @@ KAPLAN = Kaplan("kaplan", (Term("A", "N", "r"), Term("B", "D")), LAWS["kaplan"].
 def law_named(name: str) -> Law:
     """Return the law called ``name``, or that a formula writes; raises :class:`DataError` for neither."""
     require_law(name)
+    if name not in LAWS and (entry := base_of(name)):
+        return _law(name, dataclasses.replace(entry, formula=law_text(name), factory=""))
     return _law(name, LAWS[name] if name in LAWS else LawEntry(name, "as given", any_y=True))
 
 
@@ -203,18 +216,19 @@ def _law(name: str, entry: LawEntry) -> Law:
             require_choice(f"a variable of law {name}", variable, (*VARIABLES, "x"))
         return law
     output = "L" if entry.method == "points" else "N*"
-    name = name.split(";")[0].strip()
+    name, *clauses = (part.strip() for part in name.split(";"))
+    base = _law(name, LAWS[name]) if clauses and name in LAWS else None
     if terms := _power_terms(entry):
         return Law(name, terms, entry.source, entry.per_arm, entry.method, output)
     formula_law: Callable[..., Law] = load("scalevec.analysis.solver.formula_law:formula_law")
-    return formula_law(name, parsed(entry.formula), entry.source)
+    return formula_law(name, parsed(entry.formula), entry.source, base)
 
 
 def _power_terms(entry: LawEntry) -> tuple[Term, ...]:
     """The terms of a sum of power terms that asks for nothing else; none of any other formula."""
     body, *clauses = entry.formula.split(";")
     formula = parsed(entry.formula) if clauses else None
-    if formula and (formula.start or formula.positive is not None):
+    if formula and (formula.start or formula.fix or formula.bounds or formula.positive is not None):
         return ()
     columns = (formula and formula.columns) or ()
     try:
@@ -235,7 +249,7 @@ def with_columns(name: str, table_columns: Sequence[str]) -> str:
 
     Raises :class:`DataError` for a name that is none of the table's columns, but nearly.
     """
-    if name in LAWS:
+    if base_of(name):
         return name
     formula = parsed(name)
     if formula.columns is not None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, get_args
 
 from scalevec.analysis.errors import DataError, require_choice
-from scalevec.analysis.formula import parsed
-from scalevec.analysis.registry import LAWS
+from scalevec.analysis.formula.grammar import parsed
+from scalevec.analysis.registry import LAWS, base_of, law_text
 
 Variable = Literal["N", "D", "C"]
 Loss = Literal["auto", "huber", "l1", "l2"]
@@ -114,6 +114,14 @@ class AnalysisOptions:
     margin: float | None = field(
         default=None, metadata=_help("Difference within which arms are equivalent, in nats/token.")
     )
+    fix: tuple[str, ...] | None = field(
+        default=None, metadata=_help("Value of a parameter that is not fitted, as E=1.6; may be given again.")
+    )
+    bound: tuple[str, ...] | None = field(
+        default=None,
+        metadata=_help("Bounds of a parameter, as alpha=0.1:1, one side open as E=1:; may be given again."),
+    )
+    weights: str | None = field(default=None, metadata=_help("Column of the weights of the points of a fit."))
     looks: tuple[int, ...] | None = field(
         default=None,
         metadata=_help("Numbers of seeds at which the arms are judged, declared before the first result."),
@@ -131,6 +139,7 @@ class AnalysisOptions:
             object.__setattr__(self, "settings", tuple(self.settings))
         if self.looks is not None:
             object.__setattr__(self, "looks", tuple(self.looks))
+        self._write_clauses()
         require_law(self.law)
         for option in dataclasses.fields(self):
             if option.metadata["choices"] and option.name != "law":
@@ -150,9 +159,17 @@ class AnalysisOptions:
         ):
             if not good:
                 raise DataError(f"{name} is {getattr(self, name)!r}; allowed: {allowed}")
-        entry = LAWS.get(self.law)
+        entry = base_of(self.law)
         if self.y != "loss" and entry and not (entry.in_one_variable or entry.any_y):
             raise DataError(f"y is {self.y!r}; law {self.law} describes the loss: allowed is 'loss'")
+
+    def _write_clauses(self) -> None:
+        """Fixed values and bounds become part of the law, which is what every fit is asked for."""
+        for clause, name in (("fix", "fix"), ("bounds", "bound")):
+            if given := getattr(self, name):
+                listed = [given] if isinstance(given, str) else list(given)
+                object.__setattr__(self, "law", f"{self.law}; {clause} {', '.join(listed)}")
+                object.__setattr__(self, name, None)
 
     def with_loss(self, *, seeds_repeat: bool = False) -> "AnalysisOptions":
         """The options with ``loss: auto`` decided.
@@ -170,7 +187,10 @@ def require_law(law: str) -> None:
     if law not in LAWS and not is_formula(law):
         require_choice("law", law, LAWS)
     if law not in LAWS:
-        parsed(law)
+        try:
+            parsed(law_text(law) if base_of(law) else law)
+        except ValueError as error:
+            raise DataError(str(error)) from error
 
 
 def is_formula(law: str) -> bool:
@@ -198,6 +218,9 @@ class OptionChanges(TypedDict, total=False):
     c_convention: CConvention
     unit: Unit
     margin: float | None
+    fix: tuple[str, ...] | None
+    bound: tuple[str, ...] | None
+    weights: str | None
     looks: tuple[int, ...] | None
     repeated_seeds: RepeatedSeeds
     settings: tuple[str, ...] | None

@@ -67,6 +67,30 @@ def law_terms(formula: str, columns: Collection[str] = ()) -> list[dict[str, str
     return terms
 
 
+def base_of(law: str) -> "LawEntry | None":
+    """Return the law whose name ``law`` is, or begins with where clauses follow; None for a formula."""
+    return LAWS.get(law.split(";", 1)[0].strip())
+
+
+def law_text(law: str) -> str:
+    """Return ``law``, the name of one with clauses, as a formula. Raises ``ValueError``: it takes none."""
+    name, _, clauses = law.partition(";")
+    entry = LAWS[name.strip()]
+    if entry.per_arm or entry.method != "points":
+        raise ValueError(
+            f"law {name.strip()} is fitted to arms together or to optima: "
+            "it takes no fixed or bounded parameters"
+        )
+    text = entry.formula.translate(str.maketrans("[]", "()"))
+    names = re.findall(r"[^\W\d]\w*", text)
+    if ";" not in text and not entry.factory:
+        names = [str(term["coefficient"]) for term in law_terms(text)]
+    positive = (
+        "" if ";" in text else f"; positive {', '.join(n for n in dict.fromkeys(names) if n not in 'NDCx')}"
+    )
+    return f"{text}{positive};{clauses}"
+
+
 @dataclass(frozen=True)
 class RegistryEntry:
     """What a name stands for: one line of description and the object that does it, as "module:name"."""
@@ -125,6 +149,7 @@ TABLES: dict[str, RegistryEntry] = {
         ("overhead", "overhead", "what each arm costs in time, memory and parameters"),
         ("optimizers", "optimizers", "loss, difference and learning rate per optimizer and schedule"),
         ("scaling", "scaling", "fitted laws with their intervals, hold-out errors and multipliers"),
+        ("hold-outs", "hold_outs", "each next rung predicted by the law of the smaller ones"),
         ("comparison", "comparison", "each arm against the reference per rung, with its verdict"),
     )
 }
@@ -139,6 +164,7 @@ FIGURES: dict[str, RegistryEntry] = {
         ),
         ("ablation", "forest:draw_ablation", "loss difference of each arm beside its design choices"),
         ("multipliers", "law_curves:draw_multipliers", "compute multiplier against compute"),
+        ("hold-outs", "next_rungs:draw_hold_outs", "how the law of the smaller rungs predicts each next one"),
         ("tuning", "tuning_bowls:draw_tuning", "validation loss against the tuned field per rung"),
         ("curves", "training_curves:draw_curves", "training loss against tokens per rung"),
         ("vectors-mean", "run_statistics:draw_vector_mean", "mean of the scale vectors along the run"),

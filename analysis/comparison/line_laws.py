@@ -11,7 +11,7 @@ form.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,10 +22,10 @@ from scalevec.analysis.comparison.independence import Independence
 from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.fits.intervals import FEWEST_RESIDUAL_FREEDOM, MOST_FAILED, residuals_left_out
-from scalevec.analysis.laws import law_named
+from scalevec.analysis.laws import Law, law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, fit_points
-from scalevec.analysis.solver.design import DesignMatrix
+from scalevec.analysis.solver.formula_points import points_of
 from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS, are_copies, replicates_of
 from scalevec.analysis.statistics.paired import FEWEST_RUNGS_WITHOUT_SEEDS
 from scalevec.analysis.statistics.rung_noise import Component, Error, RungNoise, with_split
@@ -100,11 +100,11 @@ class ArmLaws:
 
     def __init__(self, pairs: Pairs, options: AnalysisOptions, x: Literal["C", "D"]) -> None:
         complete, law = pairs.complete, law_named(options.law)
-        self.options, self.variable = options, x
+        self.options, self.variable, self.law = options, x, law
         self.x = [complete[f"compute_{s}" if x == "C" else "n_tokens"].to_numpy(float) for s in SIDES]
         self.fits: list[FittedLaw] = []
         for side, values in zip(SIDES, self.x, strict=True):
-            points, loss = DesignMatrix(law, {"x": values}), complete[f"loss_{side}"].to_numpy(float)
+            points, loss = points_of(law, {"x": values}), complete[f"loss_{side}"].to_numpy(float)
             self.fits.append(fit_identified(points, loss, dataclasses.replace(options, x=x), side))
         self.parameters = self._rows([fit.theta[None] for fit in self.fits])
         self.replicates, self.sample = self.parameters, Independence.of(pairs).sample(pairs)
@@ -188,15 +188,15 @@ class ArmLaws:
 
         Row 1 + k has the k-th x of the reference moved, and those of the arm follow.
         """
-        thetas, moved = [], [len(np.unique(values)) for values in self.x]
+        rows_of_sides, moved = [], [len(np.unique(values)) for values in self.x]
         for side, fit in enumerate(self._squares()):
             steps = (np.unique(self.x[side])[:, None] == self.x[side]) * NUDGE
             theta = fit.redone(y=fit.y * np.exp(steps)).theta
             rows = np.repeat(fit.theta[None], 1 + sum(moved), axis=0)
             first = 1 + side * moved[0]
             rows[first : first + moved[side]] = theta
-            thetas.append(rows)
-        return self._rows(thetas)
+            rows_of_sides.append(fit.points.parameters(rows))
+        return rows_of_sides
 
     def _slopes(self, statistic: Statistic) -> FloatArray:
         """How the logarithm of a ratio follows the log loss of each point [sides, points]."""
@@ -230,7 +230,7 @@ class ArmLaws:
 
     def needed(self, at: float) -> tuple[FloatArray, FloatArray]:
         """x that the reference needs for the arm's loss at ``at``: [1], and [draws] of the replicates."""
-        return needed_of(self.parameters, at), needed_of(self.replicates, at)
+        return needed_of(self.parameters, at, self.law), needed_of(self.replicates, at, self.law)
 
     def is_beyond(self, needed: float) -> bool:
         """Whether ``needed`` lies outside of the x that the reference was run at."""
@@ -239,11 +239,13 @@ class ArmLaws:
 
     def multiplier(self, name: str, at: float, at_flops: float) -> Multiplier:
         """The multiplier at x = ``at`` with its interval."""
-        value = float(needed_of(self.parameters, at)[0])
+        value = float(needed_of(self.parameters, at, self.law)[0])
         if not 1 / LARGEST_FACTOR <= value / at <= LARGEST_FACTOR:
             never = f"the reference's law never reaches this {self.options.y}"
             return Multiplier(name, at_flops, None, None, True, never)
-        return self.ratio(name, at_flops, lambda laws: needed_of(laws, at) / at, self.is_beyond(value))
+        return self.ratio(
+            name, at_flops, lambda laws: needed_of(laws, at, self.law) / at, self.is_beyond(value)
+        )
 
     def ratio(
         self,
@@ -261,7 +263,7 @@ class ArmLaws:
 
     def inside(self, at: float) -> float:
         """The largest x at which the reference's law reaches the arm's loss without exceeding ``at``."""
-        return float(needed_of(self.parameters[::-1], at)[0])
+        return float(needed_of(self.parameters[::-1], at, self.law)[0])
 
     def change(self, low: float, high: float) -> dict[str, Any] | None:
         """The factor by which the multiplier changes with each decade of x, between ``low`` and ``high``."""
@@ -271,7 +273,8 @@ class ArmLaws:
 
         def factor(laws: Parameters) -> FloatArray:
             with np.errstate(invalid="ignore", over="ignore"):
-                change = np.log(needed_of(laws, high) / high) - np.log(needed_of(laws, low) / low)
+                ends = [np.log(needed_of(laws, at, self.law) / at) for at in (high, low)]
+                change = ends[0] - ends[1]
                 return np.asarray(np.exp(change / decades))
 
         value = float(factor(self.parameters)[0])
@@ -324,11 +327,35 @@ class ArmLaws:
         return with_split(plain, split)
 
 
-def needed_of(laws: Parameters, at: float) -> FloatArray:
-    """Solve E + A / x^alpha = the arm's loss for x, row by row; infinite where there is no such x."""
+def needed_of(laws: Parameters, at: float, law: Law) -> FloatArray:
+    """x at which the reference has the arm's loss at ``at``, row by row; infinite where it never has."""
     reference, arm = laws
+    if not law.terms:
+        loss = law.predict(_columns(arm), {"x": np.array([[at]])})[:, 0]
+        return reached(lambda x: law.predict(_columns(reference), {"x": x[:, None]})[:, 0], loss, at)
+    # E + A / x^alpha = the loss, solved for x.
     loss = arm["A"] * at ** -arm["alpha"] + arm.get("E", 0.0)
     above = loss - reference.get("E", np.zeros(1))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         needed = np.exp((np.log(reference["A"]) - np.log(above)) / reference["alpha"])
     return np.where((above > 0) & (reference["alpha"] > 0), needed, np.inf)
+
+
+def _columns(parameters: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+    return {name: values[:, None] for name, values in parameters.items()}
+
+
+def reached(loss_at: Callable[[FloatArray], FloatArray], loss: FloatArray, near: float) -> FloatArray:
+    """x [rows] at which a falling ``loss_at`` (x [rows] to losses [rows]) is ``loss`` [rows], by bisection.
+
+    Sought within ten times :data:`LARGEST_FACTOR` of ``near``; infinite where it is not reached there.
+    """
+    reach = np.log(10 * LARGEST_FACTOR)
+    low, high = np.full(loss.shape, np.log(near) - reach), np.full(loss.shape, np.log(near) + reach)
+    with np.errstate(all="ignore"):
+        is_inside = (loss_at(np.exp(low)) >= loss) & (loss_at(np.exp(high)) <= loss)
+        for _ in range(60):
+            middle = (low + high) / 2
+            above = loss_at(np.exp(middle)) > loss
+            low, high = np.where(above, middle, low), np.where(above, high, middle)
+    return np.where(is_inside, np.exp((low + high) / 2), np.inf)

@@ -157,7 +157,7 @@ def _time_multipliers(pairs: Pairs, laws: ArmLaws, points: Sequence[tuple[str, f
         drawn = times.ratio(replicates, at, lines)
 
         def statistic(rows: Parameters, at: float = at) -> FloatArray:
-            return times.ratio(needed_of(rows, at), at, times.best)
+            return times.ratio(needed_of(rows, at, laws.law), at, times.best)
 
         multiplier = laws.ratio(name, at, statistic, laws.is_beyond(float(needed[0])), drawn)
         result.append(_timed(multiplier, has_noise=bool(times.df) and not pairs.dependent))

@@ -198,6 +198,11 @@ class ComparedTrials:
         ratio = [name for name in ("tokens_per_parameter",) if name in self.rows]
         return self.split([*self.varying_settings, *varying(self.rows, ratio)])
 
+    def law_parts(self) -> "list[tuple[dict[str, str], ComparedTrials]]":
+        """The parts through each of which the law of the options can go."""
+        in_one_variable = law_named(self.options.law).variables == ("x",)
+        return self.lines() if in_one_variable else self.split(self.varying_settings)
+
     def split(self, columns: Sequence[str]) -> "list[tuple[dict[str, str], ComparedTrials]]":
         """The parts with one value of each of ``columns``; those that hold no pair of arms are left out."""
         if not columns:

@@ -11,7 +11,13 @@ from scalevec.analysis.data.runs import checkpoints, has_seeds, not_repetitions
 from scalevec.analysis.data.tidy import FloatArray, checked, completed_rows, require_column
 from scalevec.analysis.data.where import rows_left_out, select
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.fits.columns import needed_columns, values_of, variables_of, with_given_compute
+from scalevec.analysis.fits.columns import (
+    needed_columns,
+    values_of,
+    variables_of,
+    weights_of,
+    with_given_compute,
+)
 from scalevec.analysis.fits.isoflop import Optimum, optima
 from scalevec.analysis.laws import law_named, with_columns
 from scalevec.analysis.options import AnalysisOptions
@@ -108,8 +114,12 @@ def arm_data(table: pd.DataFrame, options: AnalysisOptions, left_out: int = 0) -
     require_column(rows, options.cluster)
     law = law_named(options.law)
     if law.method == "points":
-        points = points_of(law, variables_of(rows, options))
+        points = points_of(law, variables_of(rows, options), weights_of(rows, options))
         return ArmData(arm, rows, excluded, points, values_of(rows, options), options)
+    if options.weights:
+        raise DataError(
+            f"weights is {options.weights!r}; law {law.name} is fitted to optima: allowed is none"
+        )
     curve_optima = optima(rows, options)
     kept = [o for o in curve_optima if not o.censored]
     points = DesignMatrix(law, {"C": np.array([o.budget for o in kept])})
@@ -128,5 +138,6 @@ def fitted_laws(arms: Sequence[ArmData]) -> list[FittedLaw]:
     law = law_named(options.law)
     if not law.per_arm:
         return [fit_identified(data.points, data.y, data.options, data.arm) for data in arms]
-    joint = joint_fit([(data.points.variables, data.y) for data in arms], law, options)
+    points = [(data.points.variables, data.y) for data in arms]
+    joint = joint_fit(points, law, options, [data.points.weights for data in arms])
     return [joint] * len(arms)

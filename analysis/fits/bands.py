@@ -10,7 +10,7 @@ from scalevec.analysis.fits.intervals import NoInterval, replicates
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import fit_points
-from scalevec.analysis.solver.design import DesignMatrix
+from scalevec.analysis.solver.formula_points import points_of
 from scalevec.analysis.statistics.noise import t_quantile
 
 DRAWS = 200
@@ -33,7 +33,7 @@ def band(x: FloatArray, loss: FloatArray, options: AnalysisOptions, n_points: in
     """
     grid = np.geomspace(x.min(), x.max(), n_points)
     law = law_named(options.law)
-    fit = fit_points(DesignMatrix(law, {"x": x}), loss, options)
+    fit = fit_points(points_of(law, {"x": x}), loss, options)
     centre = law.predict(fit.parameters(), {"x": grid})
     runs = pd.Series([str(i) for i in range(len(x))])
     spread_by = replicates(fit, x, runs, replace(options, interval="seed-t", bootstrap=DRAWS))

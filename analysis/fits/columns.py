@@ -22,7 +22,7 @@ def needed_columns(options: AnalysisOptions) -> list[str]:
         columns.append("n_params")
     if "D" in names or ("C" in names and not given):
         columns.append("n_tokens")
-    under_own_names = sorted(names - {*VARIABLES, *columns})
+    under_own_names = sorted((names | {options.weights or options.y}) - {*VARIABLES, *columns})
     return [*columns, *(["flops"] if "C" in names and given else []), *under_own_names]
 
 
@@ -33,7 +33,7 @@ def with_given_compute(options: AnalysisOptions, table: pd.DataFrame) -> Analysi
     points scatters around the budget, so that one budget would count as several.
     """
     lacks = not {"n_params", "n_tokens"} <= set(table.columns)
-    lines = options.law == "isoflop" and budgets_of(table) is not None
+    lines = law_named(options.law).method == "isoflop" and budgets_of(table) is not None
     if options.c_convention == "6nd" and (lacks or lines) and "flops" in table.columns:
         return dataclasses.replace(options, c_convention="given")
     return options
@@ -59,6 +59,11 @@ def variable_of(rows: pd.DataFrame, name: str, options: AnalysisOptions) -> Floa
 def values_of(rows: pd.DataFrame, options: AnalysisOptions) -> FloatArray:
     """Return y of each row [rows]."""
     return rows[options.y].to_numpy(float)
+
+
+def weights_of(rows: pd.DataFrame, options: AnalysisOptions) -> FloatArray | None:
+    """Return the weight of each row [rows]; None where all count the same."""
+    return rows[options.weights].to_numpy(float) if options.weights else None
 
 
 def rung_size(options: AnalysisOptions) -> str:

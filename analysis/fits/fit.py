@@ -72,6 +72,11 @@ class Fit:
         optima: The best size N* at each budget, for laws of N*(C).
         warnings: Caveats, one sentence each.
         where: The expression by which rows were chosen; None for all.
+        fixed: The parameters that were given, not fitted; ``bounds`` those that were bounded, None for an
+            open side.
+        columns: The columns that a formula reads; its other names are its parameters.
+        weights: The column of the weights of points.
+        rolling: Where laws are compared: how they predict each next rung from the smaller ones.
     """
 
     arm: str
@@ -107,6 +112,11 @@ class Fit:
     warnings: tuple[str, ...] = ()
     where: str | None = None
     units: dict[str, str] = field(default_factory=dict)
+    fixed: tuple[str, ...] = ()
+    bounds: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
+    weights: str | None = None
+    rolling: dict[str, Any] = field(default_factory=dict)
 
     def predict(self, **variables: FloatArray) -> FloatArray:
         """Loss in nats/token (N* in parameters) at the law's variables (``x=``, or ``N=`` and ``D=``)."""
@@ -178,7 +188,9 @@ def _joint_fits(arms: list[ArmData]) -> list[Fit]:
     options, laws = arms[0].options, fitted_laws(arms)
     points = [(data.points.variables, data.y) for data in arms]
     independent = all(data.independent for data in arms)
-    against = likelihood_comparison(points, laws[0].points.law, options, independent=independent)
+    weights = [data.points.weights for data in arms]
+    law = laws[0].points.law
+    against = likelihood_comparison(points, law, options, independent=independent, weights=weights)
     uncertainty = _uncertainty(arms, laws[0])
     held: list[dict[str, Any]] = [{} for _ in arms]
     if options.hold_out != "none":
@@ -240,6 +252,10 @@ def _result(data: ArmData, law: FittedLaw, arm: int, uncertainty: _Uncertainty, 
             *hold_out_warning(held),
         ),
         units=_units(options),
+        fixed=tuple(law.points.law.fixed),
+        bounds=_bounds(law),
+        columns=law.points.law.variables if not law.points.law.terms else (),
+        weights=options.weights,
         where=options.where,
         law=options.law,
         x=options.x,
@@ -253,6 +269,15 @@ def _result(data: ArmData, law: FittedLaw, arm: int, uncertainty: _Uncertainty, 
         c_convention=options.c_convention,
         unit=options.unit,
     )
+
+
+def _bounds(law: FittedLaw) -> dict[str, tuple[float | None, float | None]]:
+    """The bounds of parameters; being above zero is the law's own."""
+    ranges = {name: ends for name, ends in law.points.law.ranges.items() if ends != (0.0, np.inf)}
+    return {
+        name: (None if low == -np.inf else low, None if high == np.inf else high)
+        for name, (low, high) in ranges.items()
+    }
 
 
 def _held_out(data: ArmData) -> dict[str, Any]:

@@ -51,10 +51,13 @@ def fit_warnings(
         profiled = floor_profile(fitted.points.variables["x"], fitted.y)
         if not profiled.identified:
             warnings.append(profiled.warning)
-    if law.method == "points" and repeated:
+    if law.method == "points" and repeated and not options.weights:
         test = lack_of_fit_at(fitted.points, fitted.y)
         warnings += [test.warning] if test and test.warning else []
-    if fitted.parameters(arm).get("E", np.inf) < NO_FLOOR * fitted.y.min():
+    parameters = fitted.parameters(arm)
+    at_bounds = fitted.at_bounds(arm).items()
+    warnings += [f"{name} lies at its bound of {end:g}: the points ask for more" for name, end in at_bounds]
+    if "E" not in law.fixed and parameters.get("E", np.inf) < NO_FLOOR * fitted.y.min():
         warnings.append("the best fit has no irreducible loss: E lies at its bound of zero")
     columns = [name for name in ("arm", "rung", "n_tokens", "seed", options.y) if name in rows]
     if fitted.points.law.method == "points" and rows.duplicated(columns).any():

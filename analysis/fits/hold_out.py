@@ -1,6 +1,6 @@
 """A hold-out: the largest rung, or rows that the user names, predicted from all others."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ import pandas as pd
 from scalevec.analysis.data.tidy import BoolArray
 from scalevec.analysis.data.where import holds
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.fits.columns import rung_size, values_of, variable_of, variables_of
+from scalevec.analysis.fits.columns import rung_size, values_of, variable_of, variables_of, weights_of
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import FittedLaw, fit_identified, joint_fit
@@ -45,9 +45,37 @@ def hold_outs(
     rows_of_arms: Mapping[str, pd.DataFrame], options: AnalysisOptions, which: str
 ) -> list[dict[str, Any]]:
     """:func:`hold_out` of each arm's rows, by one law of what is left of all of them."""
+    held = [held_rows(rows, options, which) for rows in rows_of_arms.values()]
+    return _predicted(rows_of_arms, held, options, "the largest rung" if which == "largest" else which)
+
+
+def rolling_hold_outs(
+    rows_of_arms: Mapping[str, pd.DataFrame], options: AnalysisOptions
+) -> list[dict[str, Any]]:
+    """The law of the k smallest rungs asked to predict the next, for every k; a record an arm and k.
+
+    ``rungs`` is k, ``size`` the N (C, D) of the rung that is predicted; the rest is as in :func:`hold_out`.
+    """
+    size = rung_size(options)
+    sizes = {arm: np.log(variable_of(rows, size, options)) for arm, rows in rows_of_arms.items()}
+    levels = np.unique(np.round(np.concatenate(list(sizes.values())), 9))
+    records: list[dict[str, Any]] = []
+    for k, following in enumerate(levels[1:], 1):
+        until = {arm: of_arm < following + 1e-6 for arm, of_arm in sizes.items()}
+        rows = {arm: of_arm[until[arm]] for arm, of_arm in rows_of_arms.items()}
+        held = [np.asarray(of_arm[until[arm]] > following - 1e-6) for arm, of_arm in sizes.items()]
+        step = {"rungs": k, "size": float(np.exp(following))}
+        predicted = _predicted(rows, held, options, "the next rung")
+        records += [{"arm": arm, **step, **record} for arm, record in zip(rows, predicted, strict=True)]
+    return [record for record in records if record["n_points"]]
+
+
+def _predicted(
+    rows_of_arms: Mapping[str, pd.DataFrame], held: Sequence[BoolArray], options: AnalysisOptions, by: str
+) -> list[dict[str, Any]]:
+    """The ``held`` rows of each arm [rows], predicted by one law of what is left of all of them."""
     parts = rows_of_arms.values()
-    held = [held_rows(rows, options, which) for rows in parts]
-    described = [_described(rows[of_part], which) for rows, of_part in zip(parts, held, strict=True)]
+    described = [_described(rows[of_part], by) for rows, of_part in zip(parts, held, strict=True)]
     rest = {arm: rows[~of_part] for (arm, rows), of_part in zip(rows_of_arms.items(), held, strict=True)}
     try:
         law = _law_of_rest(rest, options)
@@ -66,15 +94,15 @@ def _law_of_rest(rest: Mapping[str, pd.DataFrame], options: AnalysisOptions) -> 
         raise DataError("there is one rung only")
     law = law_named(options.law)
     points = [(variables_of(rows, options), values_of(rows, options)) for rows in rest.values()]
+    weights = [weights_of(rows, options) for rows in rest.values()]
     if law.per_arm:
-        return joint_fit(points, law, options)
+        return joint_fit(points, law, options, weights)
     [(variables, y)], [arm] = points, rest
-    return fit_identified(points_of(law, variables), y, options, arm)
+    return fit_identified(points_of(law, variables, weights[0]), y, options, arm)
 
 
-def _described(held: pd.DataFrame, which: str) -> dict[str, Any]:
+def _described(held: pd.DataFrame, by: str) -> dict[str, Any]:
     """What is held out; with a ``reason`` where that is nothing."""
-    by = "the largest rung" if which == "largest" else which
     shown: dict[str, Any] = {"by": by, "n_points": len(held)}
     if not len(held):
         return {**shown, "reason": "not predicted: nothing is held out"}

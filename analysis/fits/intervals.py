@@ -70,10 +70,13 @@ class Replicates:
         for name, values in fit.points.parameters(self.solution.theta, arm).items():
             symmetric = self.log_interval if name in fit.points.law.logarithmic else self.interval
             if ends := symmetric(estimates[name], values, level):
-                bounds[name] = (max(ends[0], 0.0), ends[1]) if name == "E" else ends
+                low, high = fit.points.law.ranges.get(name, (0.0 if name == "E" else -np.inf, np.inf))
+                bounds[name] = (max(ends[0], low), min(ends[1], high))
+        held = [name for name in fit.at_bounds(arm) if name in bounds]
         missing = [name for name in fit.points.law.parameters if name not in bounds]
-        free = f"; none for {', '.join(missing)}, which the noise leaves free" if missing else ""
-        return bounds, self.note + free
+        notes = [f"; none for {', '.join(missing)}, which the noise leaves free" if missing else ""]
+        notes += [f"; none for {', '.join(held)}, at its bound" if held else ""]
+        return {name: ends for name, ends in bounds.items() if name not in held}, self.note + "".join(notes)
 
     def prediction(
         self, fit: FittedLaw, at: Mapping[str, float], level: float, arm: int = 0
@@ -107,15 +110,17 @@ def choose(
     *,
     repeated: bool = False,
     seeded: bool = True,
+    weighed: bool = False,
 ) -> tuple[Interval, str]:
     """The method for a design, and why; "none" where it carries no interval.
 
     ``repeated``: whether its clusters repeat each other (``analysis.statistics.clusters``); ``seeded``:
-    whether points of one cell are told apart by seeds.
+    whether points of one cell are told apart by seeds; ``weighed``: whether points have weights, which says
+    that their noise may differ, as only whole runs' own residuals allow.
     """
-    if repeated:
+    if repeated and not weighed:
         return "seed-t", ""
-    if n_clusters < n_points:
+    if n_clusters < n_points or weighed:
         if n_clusters < max(FEWEST_CLUSTERS, n_free + FEWEST_RESIDUAL_FREEDOM):
             return "none", (
                 f"{n_clusters} independent runs hold {n_points} points; fewer than {FEWEST_CLUSTERS} runs "
@@ -152,7 +157,13 @@ def replicates(
     reason = ""
     if method == "auto":
         method, reason = choose(
-            len(fit.y), len(fit.points.free), cells, len(names), repeated=blocks is not None, seeded=seeded
+            len(fit.y),
+            len(fit.points.free),
+            cells,
+            len(names),
+            repeated=blocks is not None,
+            seeded=seeded,
+            weighed=fit.points.weights is not None,
         )
     if method == "seed-t" and not seeded:
         reason = "rows of one point are told apart by no seed"

@@ -77,18 +77,25 @@ def lack_of_fit_at(points: DesignMatrix, loss: FloatArray) -> LackOfFit | None:
 
 
 def likelihood_comparison(
-    arms: Sequence[PointsOfArm], law: Law, options: AnalysisOptions, *, independent: bool = True
+    arms: Sequence[PointsOfArm],
+    law: Law,
+    options: AnalysisOptions,
+    *,
+    independent: bool = True,
+    weights: Sequence[FloatArray | None] | None = None,
 ) -> dict[str, Any]:
     """Joint against separate: sums of squares, F, degrees of freedom and p; ``reason`` where there is none.
 
-    ``independent`` says whether the points of each arm are: else F would count each of them as one.
+    ``independent`` says whether the points of each arm are: else F would count each of them as one;
+    ``weights`` are of each arm's points.
     """
     options = replace(options, loss="l2")
     try:
-        joint = joint_fit(arms, law, options)
+        weights = weights or [None] * len(arms)
+        joint = joint_fit(arms, law, options, weights)
         separate = [
-            fit_identified(points_of(law, variables), y, options, str(number))
-            for number, (variables, y) in enumerate(arms)
+            fit_identified(points_of(law, variables, of_arm), y, options, str(number))
+            for number, ((variables, y), of_arm) in enumerate(zip(arms, weights, strict=True))
         ]
     except DataError as error:
         return {"reason": f"not compared: {error}"}

@@ -68,7 +68,11 @@ def profile(fit: FittedLaw, name: str, level: float = 0.95, arm: int = 0) -> Pro
         return np.log(np.maximum(values, 1e-300)) if logarithmic else values
 
     curve = profile_of(fit, value, name, level)
-    return _exponential(curve) if logarithmic else curve
+    curve = _exponential(curve) if logarithmic else curve
+    # The objective may not rise enough before a bound: then the interval ends there.
+    ends = zip((curve.low, curve.high), fit.points.law.ranges.get(name, (-np.inf, np.inf)), strict=True)
+    low, high = (bound if end is None and 0 < abs(bound) < np.inf else end for end, bound in ends)
+    return replace(curve, low=low, high=high)
 
 
 def prediction_profile(fit: FittedLaw, at: Mapping[str, float], level: float = 0.95, arm: int = 0) -> Profile:
@@ -156,10 +160,11 @@ def noise_scale(fit: FittedLaw) -> float:
     """c of the module's text, for the fit's own loss."""
     n, k = len(fit.y), fit.theta.size
     residual = fit.residuals()
+    weights = fit.points.weighed(None)[0]
     delta = solver_delta(fit.options)
     psi = np.clip(residual, -delta, delta)
     inside = max(float(np.mean(np.abs(residual) <= delta)), 1 / n)
-    return max(float(np.mean(psi**2)) / inside * n / (n - k), 1e-30)
+    return max(float(np.mean(weights * psi**2)) / inside * n / (n - k), 1e-30)
 
 
 def _with_slope(

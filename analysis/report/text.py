@@ -36,7 +36,13 @@ def _fit_lines(fit: Fit) -> Iterator[str]:
         interval = fit.intervals.get(name)
         shown = f" ({limits(interval, '.6g')}, {percent(fit.level)})" if interval else ""
         unit = "" if fit.units[name] == "none" else f" {fit.units[name]}"
-        yield f"{name} {value:.6g}{shown}{unit}"
+        low, high = fit.bounds.get(name, (None, None))
+        sides = (("at least", low), ("at most", high))
+        bounds = [f"{side} {end:g}" for side, end in sides if end is not None]
+        given = ["fixed"] if name in fit.fixed else bounds
+        yield f"{name} {value:.6g}{shown}{unit}{_remark(*given)}"
+    if fit.columns:
+        yield f"columns: {', '.join(fit.columns)}; parameters: {', '.join(fit.parameters)}"
     yield f"interval: {fit.interval_note}"
     minimised = criterion(fit.loss, fit.delta, fit.residual)
     yield (
@@ -58,7 +64,7 @@ def _fit_lines(fit: Fit) -> Iterator[str]:
             f"{held['n_points']}: {100 * held['largest_absolute_error']:.4f} %)"
         )
     yield from (*_no_hold_out(held), *_prediction(fit), *_joint(fit.joint))
-    yield fit.conventions
+    yield fit.conventions + (f"; weights: {fit.weights}, of mean one" if fit.weights else "")
     yield from (f"warning: {warning}" for warning in fit.warnings)
 
 

@@ -20,6 +20,10 @@ AGREEMENT = 1e-6
 """A start agrees with the best when its objective is at most this fraction above."""
 
 
+AT_BOUND = 1e-5
+"""A parameter this near to a bound, as a share of it, lies there."""
+
+
 @dataclass(frozen=True)
 class FittedLaw:
     """A law fitted to y [points]: ``solution`` of all starts, the best first.
@@ -65,9 +69,21 @@ class FittedLaw:
         return self.points.problem(self.y if y is None else y, weights, self.options)
 
     def parameters(self, arm: int = 0) -> dict[str, float]:
-        """The published parameters."""
+        """The published parameters; those that are fixed among them."""
         parameters = self.points.parameters(self.theta, arm)
-        return {name: float(values[0]) for name, values in parameters.items()}
+        return {**{name: float(values[0]) for name, values in parameters.items()}, **self.points.law.fixed}
+
+    def at_bounds(self, arm: int = 0) -> dict[str, float]:
+        """The parameters that lie at a bound which the user gave, with that bound."""
+        parameters, ranges = self.parameters(arm), self.points.law.ranges
+        # Zero is the bound of a parameter above zero, which the law has and not its user.
+        ends = {name: [end for end in of_name if 0 < abs(end) < np.inf] for name, of_name in ranges.items()}
+        return {
+            name: end
+            for name, of_name in ends.items()
+            for end in of_name
+            if abs(parameters[name] - end) <= AT_BOUND * abs(end)
+        }
 
     def values_at(self, theta: FloatArray, at: Mapping[str, float], arm: int = 0) -> FloatArray:
         """y [rows] at one point, given by its variables, of the laws with ``theta`` [rows, parameters]."""
@@ -143,8 +159,16 @@ def coefficients(law: Law) -> tuple[str, ...]:
     return law.per_arm or tuple(term.coefficient for term in law.terms if term.variable)
 
 
-def joint_fit(arms: Sequence[PointsOfArm], law: Law, options: AnalysisOptions) -> FittedLaw:
-    """Fit all arms at once; each keeps :func:`coefficients`. Raises :class:`DataError` if not identified."""
+def joint_fit(
+    arms: Sequence[PointsOfArm],
+    law: Law,
+    options: AnalysisOptions,
+    weights: Sequence[FloatArray | None] = (None,),
+) -> FittedLaw:
+    """Fit all arms at once; each keeps :func:`coefficients`; ``weights`` are of each arm's points.
+
+    Raises :class:`DataError` if not identified.
+    """
     if len(arms) < 2:
         raise DataError(f"law {law.name} joins several arms; there is one: use its form for a single arm")
     if not law.terms:
@@ -152,7 +176,9 @@ def joint_fit(arms: Sequence[PointsOfArm], law: Law, options: AnalysisOptions) -
     names = arms[0][0].keys()
     variables = {name: np.concatenate([data[name] for data, _ in arms]) for name in names}
     groups = np.repeat(np.arange(len(arms)), [len(y) for _, y in arms])
-    points = DesignMatrix(law, variables, groups=groups, per_arm=coefficients(law))
+    given = [of_arm for of_arm in weights if of_arm is not None]
+    weighed = np.concatenate(given) if given else None
+    points = DesignMatrix(law, variables, groups=groups, per_arm=coefficients(law), weights=weighed)
     # What leaves a parameter free says more than a number of points, where both are so.
     require_identifiable(points, "all", options.x)
     if len(groups) < len(points.free):

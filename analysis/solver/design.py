@@ -43,6 +43,8 @@ class DesignMatrix:
     floor: float | None = None
     groups: npt.NDArray[np.intp] | None = None
     per_arm: tuple[str, ...] = ()
+    weights: FloatArray | None = None
+    """What each point counts in the objective [points]; equally without."""
 
     @property
     def free(self) -> tuple[tuple[str, int], ...]:
@@ -111,10 +113,16 @@ class DesignMatrix:
     def problem(self, y: FloatArray, weights: FloatArray | None, options: AnalysisOptions) -> Problem:
         """The solver's problem for losses ``y`` [points] or [rows, points]; weights default to one."""
         design, offset = self.design()
-        y = np.atleast_2d(y)
-        weights = np.ones((1, y.shape[1])) if weights is None else np.atleast_2d(weights)
-        power = self.column(self.law.power) if self.law.power else None
-        return Problem(design, offset, y, weights, solver_delta(options), options.residual == "log", power)
+        power, delta = self.column(self.law.power) if self.law.power else None, solver_delta(options)
+        log, losses = options.residual == "log", np.atleast_2d(y)
+        return Problem(design, offset, losses, self.weighed(weights), delta, log, power)
+
+    def weighed(self, copies: FloatArray | None) -> FloatArray:
+        """The weights [1 or rows, points] of ``copies`` of each point: those of the points times them."""
+        if self.weights is None:
+            return np.ones((1, self.n_points)) if copies is None else np.atleast_2d(copies)
+        of_points = np.asarray(self.weights[None] / self.weights.mean())
+        return of_points if copies is None else of_points * np.atleast_2d(copies)
 
     def parameters(self, theta: FloatArray, arm: int = 0) -> dict[str, FloatArray]:
         """Name -> values [rows] of the law's published parameters, from theta [rows, parameters]."""

@@ -16,7 +16,15 @@ from scalevec.analysis.errors import DataError
 from scalevec.analysis.laws import Law
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.design import SMALLEST_SHARE, DesignMatrix, non_negative, solver_delta
-from scalevec.analysis.solver.formula_law import Derivatives, FormulaLaw, computed, derivatives, is_zero
+from scalevec.analysis.solver.formula_law import (
+    Derivatives,
+    FormulaLaw,
+    computed,
+    derivatives,
+    is_zero,
+    of_theta,
+    theta_of,
+)
 from scalevec.analysis.solver.newton import objective
 from scalevec.analysis.solver.objective import Problem, State
 
@@ -27,26 +35,28 @@ WIDEST, NEAR = 50.0, 5.0
 """A parameter without a start is sought from 1/WIDEST to WIDEST, one with a start within a factor of NEAR."""
 
 
-def points_of(law: Law, variables: Mapping[str, FloatArray]) -> DesignMatrix:
-    """Return the points of one fit of ``law``, a sum of power terms or a formula.
+def points_of(
+    law: Law, variables: Mapping[str, FloatArray], weights: FloatArray | None = None
+) -> DesignMatrix:
+    """Return the points of one fit of ``law``, a sum of power terms or a formula; ``weights`` [points].
 
     Raises :class:`DataError` where a formula divides by zero at a point, or leaves what a function allows.
     """
     if not isinstance(law, FormulaLaw):
-        return DesignMatrix(law, variables)
+        return DesignMatrix(law, variables, weights=weights)
     steps, known = law.written.steps, dict[int, Any]()
     for index in steps.needed(law.written.root):
         below = steps.needed(index)
         if any(steps.is_a(i, "name") and steps.steps[i][1] in law.parameters for i in below):
             continue
-        computed(steps, below, known, variables)
+        computed(steps, below, known, {**variables, **law.constants})
         bad = ~np.isfinite(np.atleast_1d(known[index]))
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
             at = ", ".join(f"{name} = {values[row]:g}" for name, values in variables.items())
             position = law.written.marks.get(index, 0)
             raise law.written.refuse(position, f"no finite number at the data (point {row + 1}: {at})")
-    return FormulaDesign(law, variables)
+    return FormulaDesign(law, variables, weights=weights)
 
 
 @dataclass(frozen=True)
@@ -150,11 +160,10 @@ class FormulaDesign(DesignMatrix):
 
     def problem(self, y: FloatArray, weights: FloatArray | None, options: AnalysisOptions) -> FormulaProblem:
         """The solver's problem for ``y`` [points] or [rows, points]; weights default to one."""
-        y = np.atleast_2d(y)
-        weights = np.ones((1, y.shape[1])) if weights is None else np.atleast_2d(weights)
         size = (0, self.n_points, len(self.law.parameters))
         return FormulaProblem(
-            *(np.empty(size), np.empty(size[:2]), y, weights, solver_delta(options)),
+            *(np.empty(size), np.empty(size[:2]), np.atleast_2d(y), self.weighed(weights)),
+            solver_delta(options),
             options.residual == "log",
             law=self.law,
             by_theta=self._by_theta,
@@ -164,24 +173,21 @@ class FormulaDesign(DesignMatrix):
     def parameters(self, theta: FloatArray, arm: int = 0) -> dict[str, FloatArray]:  # noqa: ARG002
         """Name -> values [rows] of the parameters, from theta [rows, parameters]."""
         columns = zip(self.law.parameters, np.atleast_2d(theta).T, strict=True)
-        positive, scales = self.law.positive, self._scales
-        return {
-            name: np.exp(np.clip(values, -700, 700)) if name in positive else values * scales[name]
-            for name, values in columns
-        }
+        ranges, scales = self.law.ranges, self._scales
+        return {name: of_theta(values, scales[name], ranges.get(name)) for name, values in columns}
 
     def theta(self, values: FloatArray) -> FloatArray:
         """theta [rows, parameters] of the parameters' ``values`` [rows, parameters]."""
         with np.errstate(all="ignore"):
             columns = [
-                np.log(of_name) if name in self.law.positive else of_name / self._scales[name]
+                theta_of(of_name, self._scales[name], self.law.ranges.get(name))
                 for name, of_name in zip(self.law.parameters, values.T, strict=True)
             ]
         return np.stack(columns, axis=1)
 
     def scaled(self, y: FloatArray, options: AnalysisOptions) -> "FormulaDesign":
         """The same points with starts for ``y`` [points] and theta in units of the best of them."""
-        values = _searched(self, y)
+        values = np.concatenate([_searched(self, y), self._of_base(y, options)])
         at = objective(self.problem(y, None, options), self.theta(values))
         best = values[np.argsort(at, kind="stable")[:STARTS]]
         if not np.isfinite(at).any():
@@ -191,6 +197,14 @@ class FormulaDesign(DesignMatrix):
         sizes = np.abs(best[0])
         scale = {n: float(s) if s > 0 else 1.0 for n, s in zip(self.law.parameters, sizes, strict=True)}
         return replace(self, start_values=best, scale=scale)
+
+    def _of_base(self, y: FloatArray, options: AnalysisOptions) -> FloatArray:
+        """Where the law of ours begins of which this is a form [starts, parameters]."""
+        if self.law.base is None or not self.law.base.terms:
+            return np.empty((0, len(self.law.parameters)))
+        points = DesignMatrix(self.law.base, self.variables, weights=self.weights)
+        parameters = points.parameters(points.starts(points.problem(y, None, options)))
+        return np.stack([parameters[name] for name in self.law.parameters], axis=1)
 
     def starts(self, problem: Problem) -> FloatArray:
         """The best few starts [starts, parameters]."""
@@ -220,7 +234,7 @@ def _searched(points: FormulaDesign, y: FloatArray) -> FloatArray:
     columns = {name: np.zeros((rows, 1)) for name in linear} | {n: v[:, None] for n, v in values.items()}
     steps, root, known = law.written.steps, law.written.root, dict[int, Any]()
     slopes = [steps.derivative(root, name) for name in linear]
-    computed(steps, steps.needed(root, *slopes), known, {**columns, **points.variables})
+    computed(steps, steps.needed(root, *slopes), known, {**law.constants, **columns, **points.variables})
     full = (rows, points.n_points)
     with np.errstate(all="ignore"):
         rest = 1.0 - np.broadcast_to(known[root], full) / y
@@ -235,16 +249,22 @@ def _spread(law: FormulaLaw, names: Sequence[str]) -> list[FloatArray]:
     for _ in range(60):
         ratio = (1 + ratio) ** (1 / (len(names) + 1))
     for number, name in enumerate(names, 1):
-        share = (0.5 + np.arange(SAMPLES) * ratio**-number) % 1.0
+        share: Any = (0.5 + np.arange(SAMPLES) * ratio**-number) % 1.0
         start = law.written.start.get(name, 0.0)
+        low, high = law.ranges.get(name, (-np.inf, np.inf))
         if start:
             # The first sample lies in the middle: the start itself.
             result.append(start * np.float64(NEAR) ** (2 * share - 1))
+        elif high - low < np.inf:
+            result.append(low * (high / low) ** share if low > 0 else low + (high - low) * share)
+        elif name in law.written.bounds:
+            end, side = (low, 1.0) if high == np.inf else (high, -1.0)
+            result.append(end + side * (abs(end) or 1.0) * WIDEST ** (2 * share - 1))
         elif name in law.positive:
             result.append(WIDEST ** (2 * share - 1))
         else:
-            side = 4 * share - 2
-            result.append(np.sign(side) * WIDEST ** (2 * (np.abs(side) % 1) - 1))
+            both = 4 * share - 2
+            result.append(np.sign(both) * WIDEST ** (2 * (np.abs(both) % 1) - 1))
     return [np.asarray(values) for values in result]
 
 

@@ -63,11 +63,9 @@ def build(trials: ComparedTrials) -> Table:
 
 
 def _rows(trials: ComparedTrials) -> tuple[list[_Row], list[str]]:
-    in_one_variable = law_named(trials.options.law).variables == ("x",)
-    parts = trials.lines() if in_one_variable else trials.split(trials.varying_settings)
     rows: list[_Row] = []
     problems: list[str] = []
-    for setting, part in parts:
+    for setting, part in trials.law_parts():
         for fitted in _fits(part, problems):
             at, reason = _multipliers(part, fitted.arm) if fitted.arm in part.others else ({}, "")
             rows.append(_Row(setting, fitted.arm, fitted, at, reason))

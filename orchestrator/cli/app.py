@@ -7,7 +7,7 @@ has printed what there is to print.
 
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields
 from importlib import import_module
 from keyword import iskeyword
@@ -47,19 +47,25 @@ _METAVARS = {
     "hold_out": "ROWS",
     "cluster": "COLUMN",
     "settings": "COLUMN",
+    "fix": "NAME=VALUE",
+    "bound": "NAME=LOW:HIGH",
+    "weights": "COLUMN",
 }
 _NOT_ON_THE_COMMAND_LINE = ("margin", "looks")
 """They are fixed before the runs, in the sweep file."""
 _NOT_OF = {
-    "compare": ("interval",),
-    "report": ("interval",),
-    "figures": ("interval",),
+    "compare": ("interval", "weights"),
+    "report": ("interval", "weights"),
+    "figures": ("interval", "weights"),
+    "table": ("weights",),
     "fit": ("repeated_seeds",),
 }
 """Options of an analysis that a command could only refuse or drop: a comparison chooses its intervals
 itself, and a fit has no pairs."""
 
 
+_SEVERAL = {"fit": ("law",)}
+"""Options of which a command compares several values."""
 _OPEN_SETS = {"law": completion.laws}
 """Options whose choices are not all known here: plugins bring further ones."""
 
@@ -146,7 +152,8 @@ def as_command(function: Callable[..., Result | Exit]) -> Callable[..., None]:
     """
     signature = inspect.signature(function, eval_str=True)
     without = _NOT_OF.get(function.__name__, ())
-    of_analysis = {option.name: option for option in _analysis_parameters() if option.name not in without}
+    options = _analysis_parameters(_SEVERAL.get(function.__name__, ()))
+    of_analysis = {option.name: option for option in options if option.name not in without}
     takes_json = "as_json" in signature.parameters
 
     def command(**values: Any) -> None:
@@ -177,8 +184,11 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
 
 
-def _analysis_parameters() -> Iterator[inspect.Parameter]:
-    """Yield an option for each field of :class:`AnalysisOptions`; its default is None."""
+def _analysis_parameters(several: Collection[str] = ()) -> Iterator[inspect.Parameter]:
+    """Yield an option for each field of :class:`AnalysisOptions`; its default is None.
+
+    Those in ``several`` may be given again.
+    """
     hints = get_type_hints(AnalysisOptions)
     for field in fields(AnalysisOptions):
         if field.name in _NOT_ON_THE_COMMAND_LINE:
@@ -186,7 +196,7 @@ def _analysis_parameters() -> Iterator[inspect.Parameter]:
         choices = field.metadata["choices"]
         complete = _OPEN_SETS.get(field.name)
         kind: Any = Literal[tuple(choices)] if choices and not complete else hints[field.name]
-        if field.name == "settings":
+        if tuple[str, ...] in (kind, *get_args(kind)) or field.name in several:
             kind = list[str]
         listed = "|".join(choices)
         text = field.metadata["help"]

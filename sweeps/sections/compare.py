@@ -110,6 +110,16 @@ _OWN_LAW: dict[str, Any] = {
             "additionalProperties": {"type": "number"},
             "description": "Where the search for parameters begins.",
         },
+        "fix": {
+            "type": "object",
+            "additionalProperties": {"type": "number"},
+            "description": "Values of parameters that are not fitted.",
+        },
+        "bounds": {
+            "type": "object",
+            "additionalProperties": {"type": "array", "items": {"type": ["number", "null"]}},
+            "description": "[low, high] of parameters, null for an open side.",
+        },
     },
     "required": ["formula"],
     "additionalProperties": False,
@@ -117,7 +127,7 @@ _OWN_LAW: dict[str, Any] = {
 
 
 def _law_text(value: Any) -> Any:
-    """The mapping {formula, columns, positive, start} as the text of the law."""
+    """The mapping {formula, columns, positive, start, fix, bounds} as the text of the law."""
     if not isinstance(value, dict):
         return value
     if not isinstance(value.get("formula"), str):
@@ -126,14 +136,24 @@ def _law_text(value: Any) -> Any:
     for name, listed in value.items():
         if name not in _OWN_LAW["properties"]:
             raise problem(not_among(name, _OWN_LAW["properties"], "unknown key"))
-        if name == "start" and isinstance(listed, dict):
-            clauses.append(f"start {', '.join(f'{of} = {number}' for of, number in listed.items())}")
+        if name in ("start", "fix", "bounds") and isinstance(listed, dict):
+            clauses.append(
+                f"{name} {', '.join(f'{of} = {_value_text(value)}' for of, value in listed.items())}"
+            )
         elif name in ("columns", "positive") and isinstance(listed, str | list):
             names = [listed] if isinstance(listed, str) else listed
             clauses += [f"{name} {', '.join(map(str, names))}"] if names else []
         elif name != "formula":
-            raise problem(refused(listed, "a mapping of numbers" if name == "start" else "names"), name)
+            wanted = "names" if name in ("columns", "positive") else "a mapping of parameters"
+            raise problem(refused(listed, wanted), name)
     return "; ".join(clauses)
+
+
+def _value_text(value: Any) -> str:
+    """A number, or [low, high] as low:high."""
+    if not isinstance(value, list | tuple):
+        return str(value)
+    return ":".join("" if end is None else str(end) for end in value)
 
 
 def _law(value: str) -> str:
@@ -176,7 +196,8 @@ NO_OPTIONS = fields_model(
     {
         option.name: _field(option, _HINTS[option.name])
         for option in dataclasses.fields(AnalysisOptions)
-        if option.name != "interval"  # a comparison chooses the method of its intervals itself
+        # A comparison chooses the method of its intervals itself, and its pairs count the same.
+        if option.name not in ("interval", "weights")
     },
 )()
 Compare = Annotated[CompareSection, ValidatedAs(type(NO_OPTIONS))]

@@ -1,5 +1,4 @@
 import random
-import time
 
 import numpy as np
 import pandas as pd
@@ -8,9 +7,11 @@ from tests.formulas import COLUMNS, garbled, written
 
 from scalevec import analysis
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.formula import LONGEST_FORMULA, parsed
+from scalevec.analysis.formula.grammar import LONGEST_FORMULA, parsed
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.solver import formula_law, formula_points
+from scalevec.analysis.solver.formula_law import computed
 from scalevec.analysis.solver.formula_points import points_of
 from scalevec.analysis.solver.objective import Block, evaluate, newton_system
 
@@ -18,6 +19,8 @@ RNG = np.random.default_rng(0)
 N, D = np.exp(RNG.uniform(17, 22, 24)), np.exp(RNG.uniform(21, 26, 24))
 TABLE = pd.DataFrame({"n_params": N, "n_tokens": D, "width": N**0.3, "cluster": np.arange(24).astype(str)})
 TABLE["loss"] = (1.69 + 406.4 / N**0.34 + 410.7 / D**0.28) * np.exp(RNG.normal(0, 1e-3, 24))
+MOST_COMPUTED = 1.5e8
+"""Numbers that the steps of a formula may compute in a fit: about a second of a processor."""
 ALL_POSITIVE = "; positive E, A, alpha, B, beta"
 
 
@@ -87,7 +90,7 @@ def test_a_start_leads_to_parameters_far_from_one():
         ("E*N; positive N", "N is a column", "positive"),
         ("E*N; start E = x", "expected a finite number", "x"),
         ("E*N; positive E; start E = -1", "starts at zero or below", "start"),
-        ("E*N; range E", "expected one of columns, positive, start", "range"),
+        ("E*N; range E", "expected one of columns, positive, start, fix, bounds", "range"),
     ],
 )
 def test_what_is_no_law_is_refused_with_its_place(text: str, why: str, under: str):
@@ -136,16 +139,24 @@ def test_gradient_and_hessian_of_random_formulas_are_their_derivatives():
 
 
 @pytest.mark.parametrize("n_texts", [150, pytest.param(5_000, marks=pytest.mark.nightly)])
-def test_any_text_is_fitted_or_refused_within_a_second(n_texts: int):
+def test_any_text_is_fitted_or_refused_in_few_steps(n_texts: int, monkeypatch):
+    done = [0.0]
+
+    def counted(steps, places, known, names):
+        computed(steps, places, known, names)
+        done[0] += sum(np.size(known[index]) for index in places)
+
+    for module in (formula_law, formula_points):
+        monkeypatch.setattr(module, "computed", counted)
     draw = random.Random(1)
     for _ in range(n_texts):
         text = garbled(draw) if draw.random() < 0.6 else written(draw, 5)
-        start = time.process_time()
+        done[0] = 0.0
         try:
             fitted(text, hold_out="none")
         except DataError as error:
             assert len(str(error)) < 1_100  # noqa: PT017
-        assert time.process_time() - start < 1.0, text
+        assert done[0] < MOST_COMPUTED, text
 
 
 def test_equal_parts_of_a_formula_are_computed_once():

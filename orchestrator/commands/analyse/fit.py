@@ -18,6 +18,12 @@ def fit(
 ) -> Result:
     """Fit a scaling law to each arm."""
     data = open_source(source, runs_dir, reading)
-    options = with_given(data, analysis.AnalysisOptions(**meanings_of(data)), given)
-    fits = analysis.fit(data.rows, options)
+    named = given.get("law", ())
+    laws = [named] if isinstance(named, str) else list(named)
+    asked: list[OptionChanges] = [{**given, "law": law} for law in laws] or [given]
+    options = [with_given(data, analysis.AnalysisOptions(**meanings_of(data)), of_law) for of_law in asked]
+    if len(laws) > 1:
+        fits = analysis.fits_of_laws(data.rows, [of_law.law for of_law in options], options[0])
+        return Result([fit.to_dict() for fit in fits], analysis.laws_text(fits), output=output)
+    fits = analysis.fit(data.rows, options[0])
     return Result([fit.to_dict() for fit in fits], "\n".join(map(analysis.fit_text, fits)), output=output)

@@ -47,11 +47,12 @@ def options_of(source: Source, given: OptionChanges) -> AnalysisOptions:
     from scalevec.sweeps.options import analysis_options
 
     planned = analysis_options(source.compare)
-    options = with_given(source, AnalysisOptions(**meanings_of(source), **planned), given)
+    declared = AnalysisOptions(**meanings_of(source), **planned)
+    options = with_given(source, declared, given)
     changed = [
-        f"{name} {getattr(options, name)} (sweep file: {value})"
-        for name, value in planned.items()
-        if getattr(options, name) != value
+        f"{name} {getattr(options, name)} (sweep file: {getattr(declared, name)})"
+        for name in planned
+        if getattr(options, name) != getattr(declared, name)
     ]
     if changed:
         note(f"other than in the sweep file: {', '.join(changed)}")

@@ -51,10 +51,10 @@ def test_fit_compare_table_figures_and_report_take_the_same_options_but_those_th
     comparison = {"--margin", "--looks"}
     without = {
         "fit": {*comparison, "--repeated-seeds"},
-        "compare": {*comparison, "--interval"},
-        "table": comparison,
-        "figures": {*comparison, "--interval"},
-        "report": {*comparison, "--interval"},
+        "compare": {*comparison, "--interval", "--weights"},
+        "table": {*comparison, "--weights"},
+        "figures": {*comparison, "--interval", "--weights"},
+        "report": {*comparison, "--interval", "--weights"},
     }
     for name, missing in without.items():
         taken = {opt for parameter in commands[name].params for opt in parameter.opts}

@@ -16,12 +16,21 @@ def section(text):
 
 
 def test_the_section_takes_every_option_of_a_comparison_the_reference_and_predictions():
-    options = {option.name for option in dataclasses.fields(AnalysisOptions)} - {"interval"}
+    options = {option.name for option in dataclasses.fields(AnalysisOptions)} - {"interval", "weights"}
     assert set(sweeps.json_schema()["$defs"]["Compare"]["properties"]) == {"reference", "predict", *options}
 
 
 def test_without_options_they_are_those_of_the_analysis():
     assert section("{reference: b}").options() == AnalysisOptions()
+
+
+def test_a_law_takes_fixed_and_bounded_parameters():
+    listed = section("{law: chinchilla, fix: [E=1.6], bound: ['alpha=0.1:1']}").options().law
+    assert listed == "chinchilla; fix E=1.6; bounds alpha=0.1:1"
+    mapped = (
+        section("{law: {formula: chinchilla, fix: {E: 1.6}, bounds: {alpha: [0.1, null]}}}").options().law
+    )
+    assert mapped == "chinchilla; fix E = 1.6; bounds alpha = 0.1:"
 
 
 def test_no_settings_are_those_of_the_sweep():

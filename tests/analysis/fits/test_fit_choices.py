@@ -1,0 +1,143 @@
+"""Fits as their users ask: fixed and bounded parameters, weights, rolling hold-outs, laws side by side."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from scalevec import analysis
+from scalevec.analysis import DataError
+from scalevec.analysis.fits.profile_likelihood import profile
+from scalevec.analysis.laws import law_named
+from scalevec.analysis.solver.best_fit import fit_points
+from scalevec.analysis.solver.formula_points import points_of
+
+SIZES = np.repeat(np.geomspace(1e7, 1e10, 6), 4)
+TOKENS = SIZES * np.tile([5, 20, 80, 320], 6)
+TRUTH = 1.69 + 406.4 / SIZES**0.34 + 410.7 / TOKENS**0.28
+NOISE = np.exp(np.random.default_rng(0).normal(0, 1e-3, 24))
+TABLE = pd.DataFrame({"n_params": SIZES, "n_tokens": TOKENS, "run": np.arange(24), "loss": TRUTH * NOISE})
+WRITTEN = "E + A/N^alpha + B/D^beta"
+
+
+def fitted(table: pd.DataFrame = TABLE, **options) -> analysis.Fit:
+    return analysis.fit(table, **{"law": "chinchilla", "bootstrap": 0, "loss": "l2", **options})[0]
+
+
+@pytest.mark.parametrize("law", ["chinchilla", f"{WRITTEN}; positive E, A, B"])
+def test_a_fixed_parameter_is_not_fitted_and_has_no_interval(law: str):
+    fit = fitted(law=law, fix=("E=1.6",), bootstrap=40)
+    assert fit.parameters["E"] == 1.6
+    assert fit.fixed == ("E",)
+    assert sorted(fit.intervals) == ["A", "B", "alpha", "beta"]
+    assert "20 degrees of freedom" in fit.interval_note  # 24 points, four parameters
+    assert fit.optimality < 1e-9
+
+
+def test_parameters_fixed_at_the_optimum_leave_the_others_there():
+    free = fitted()
+    fixed = fitted(fix=(f"E={free.parameters['E']!r}", f"beta={free.parameters['beta']!r}"))
+    assert fixed.parameters == pytest.approx(free.parameters, rel=1e-6)
+    assert fixed.units == free.units
+
+
+def test_a_bound_that_does_not_bind_changes_nothing():
+    free, bounded = fitted(), fitted(bound=("alpha=0.1:1", "E=0.5:", "beta=:2"))
+    assert bounded.parameters == pytest.approx(free.parameters, rel=1e-6)
+    assert bounded.bounds == {"alpha": (0.1, 1.0), "E": (0.5, None), "beta": (None, 2.0)}
+
+
+def test_a_bound_that_binds_is_reached_named_and_has_no_interval():
+    fit = fitted(bound=("alpha=0.1:0.3",), bootstrap=40)
+    assert fit.parameters["alpha"] == pytest.approx(0.3, rel=1e-6)
+    assert "alpha lies at its bound of 0.3: the points ask for more" in fit.warnings
+    assert fit.optimality < 1e-9
+    assert "alpha" not in fit.intervals
+    assert "none for alpha, at its bound" in fit.interval_note
+    at_the_bound = fitted(fix=("alpha=0.3",))
+    assert fit.objective == pytest.approx(at_the_bound.objective, rel=1e-6)
+
+
+def test_intervals_and_profiles_end_at_a_bound():
+    free = fitted(bootstrap=200)
+    low, high = free.intervals["alpha"]
+    bound = (free.parameters["alpha"] + high) / 2
+    fit = fitted(bound=(f"alpha=:{bound}",), bootstrap=200)
+    assert fit.intervals["alpha"][1] == pytest.approx(bound)
+    law = law_named(f"chinchilla; bounds alpha = :{bound}")
+    points = points_of(law, {"N": SIZES, "D": TOKENS})
+    profiled = profile(
+        fit_points(points, TABLE.loss.to_numpy(), analysis.AnalysisOptions(loss="l2")), "alpha"
+    )
+    assert profiled.high == pytest.approx(bound)
+    assert profiled.low == pytest.approx(low, abs=0.3 * (high - low))
+
+
+@pytest.mark.parametrize("law", ["chinchilla", f"{WRITTEN}; positive E, A, B"])
+def test_whole_weights_are_copies_of_points(law: str):
+    copies = np.tile([1, 3], 12)
+    weighed = fitted(TABLE.assign(w=copies * 5.0), law=law, weights="w")
+    repeated = TABLE.loc[np.repeat(TABLE.index, copies)]
+    repeated = repeated.assign(run=np.arange(len(repeated)))  # else equal rows are one trial
+    assert weighed.parameters == pytest.approx(fitted(repeated, law=law).parameters, rel=1e-6)
+
+
+def test_with_weights_the_interval_is_from_each_runs_own_residuals():
+    fit = fitted(TABLE.assign(w=SIZES), weights="w", bootstrap=40)
+    assert fit.interval_method == "cluster-t"
+    assert fit.hold_out["relative_error"] != fitted().hold_out["relative_error"]
+
+
+def test_whole_weights_of_a_joint_fit_are_copies_of_points():
+    copies = np.tile([1, 3], 12)
+    arms = pd.concat([TABLE.assign(arm="a", w=copies), TABLE.assign(arm="b", w=copies, loss=0.97 * TRUTH)])
+    repeated = arms.iloc[np.repeat(range(48), arms.w)]
+    repeated = repeated.assign(run=np.arange(len(repeated)))
+    weighed, plain = (
+        analysis.fit(table, law="chinchilla-shared", bootstrap=0, loss="l2", **options)[1].parameters
+        for table, options in ((arms, {"weights": "w"}), (repeated, {}))
+    )
+    assert weighed == pytest.approx(plain, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"fix": ("F=1",)}, r"expected a name of the formula \(E, A, N, alpha, B, D, beta\)"),
+        ({"fix": ("E",)}, "expected '=' and a number"),
+        ({"fix": ("N=3",)}, "N is a column, no parameter"),
+        ({"bound": ("alpha=1:0.1",)}, "the low one first"),
+        ({"bound": ("alpha=:",)}, "expected '=' and LOW:HIGH|the low one first"),
+        ({"law": "chinchilla-shared", "fix": ("E=1",)}, "takes no fixed or bounded parameters"),
+        ({"law": "isoflop", "weights": "n_tokens"}, "is fitted to optima: allowed is none"),
+        ({"weights": "mass"}, "no column 'mass'"),
+        ({"weights": "run"}, "column 'run', row 1: 0; allowed: finite numbers above zero"),
+    ],
+)
+def test_what_cannot_be_fixed_bounded_or_weighed_is_refused(options: dict[str, object], why: str):
+    with pytest.raises(DataError, match=why):
+        fitted(**options)
+
+
+def test_each_next_rung_is_predicted_by_the_law_of_the_smaller_ones():
+    records = analysis.rolling(TABLE, analysis.AnalysisOptions(law="chinchilla", loss="l2"))
+    assert [record["rungs"] for record in records] == [1, 2, 3, 4, 5]
+    assert "leaves alpha free" in records[0]["reason"]
+    two = TABLE[SIZES[8] * 1.01 > SIZES]
+    by_hand = fitted(two, hold_out="largest").hold_out
+    assert records[1]["relative_error"] == pytest.approx(by_hand["relative_error"])
+    assert records[-1]["relative_error"] == pytest.approx(fitted().hold_out["relative_error"])
+
+
+def test_laws_are_ranked_by_the_steps_that_all_of_them_predict():
+    laws = ["kaplan", "chinchilla", "chinchilla; fix E = 1.69"]
+    fits = analysis.fits_of_laws(TABLE, laws, analysis.AnalysisOptions(loss="l2", bootstrap=0))
+    assert {fit.rolling["steps"] for fit in fits} == {4}
+    lines = analysis.laws_text(fits).splitlines()
+    assert [line.split("  ")[1].strip() for line in lines[1:4]][-1] == "kaplan"
+    errors = [fit.rolling["mean_absolute_error"] for fit in fits]
+    assert errors[0] > 10 * errors[1]
+
+
+def test_names_that_were_taken_for_parameters_are_shown():
+    text = analysis.fit_text(fitted(law="E + A/N^alpha + B/qqq; positive E, A, B"))
+    assert "columns: N; parameters: E, A, alpha, B, qqq" in text
