@@ -103,6 +103,7 @@ def _change(claim: Claim) -> tuple[str, ...]:
     return (f"`{claim.sweep}`", f"`{claim.arm}`", claim.reads, claim.version_1, now)
 
 
+@cache
 def reading(claim: Claim) -> Reading:
     """What the kept results say of ``claim``."""
     if version(claim.sweep) < claim.since:

@@ -129,10 +129,12 @@ def _smoke(name: str) -> int:
     SMOKE.mkdir(parents=True, exist_ok=True)
     path = SMOKE / f"{name}.yaml"
     path.write_text(yaml.safe_dump(fields, sort_keys=False), encoding="utf-8")
-    return _experiment(path, name, SMOKE / name, "svg")
+    return _experiment(path, name, SMOKE / name, "svg", ("markdown",))
 
 
-def _experiment(path: Path, name: str, folder: Path, pictures: str) -> int:
+def _experiment(
+    path: Path, name: str, folder: Path, pictures: str, forms: Sequence[str] = tuple(FORMATS)
+) -> int:
     """Train what is missing of the sweep at ``path``, then write its results, tables and figures."""
     # Where time is measured, trials run one by one.
     alone = ("--jobs", "1") if name == "overhead" else ()
@@ -142,16 +144,16 @@ def _experiment(path: Path, name: str, folder: Path, pictures: str) -> int:
     choices = SweepFolder.of(RUNS, sweeps.load(path).name).tuning_path
     if choices.is_file():
         shutil.copyfile(choices, folder / choices.name)
-    outputs = _outputs(str(path), name, folder, pictures)
+    outputs = _outputs(str(path), name, folder, pictures, forms)
     return next((code for arguments, to in outputs if (code := _scalevec(*arguments, to=to))), 0)
 
 
-def _outputs(source: str, name: str, folder: Path, pictures: str) -> Iterator[Output]:
+def _outputs(source: str, name: str, folder: Path, pictures: str, forms: Sequence[str]) -> Iterator[Output]:
     """The commands that read the sweep ``source``, and the file of ``folder`` for what each prints."""
     yield ("results", source, "--vector-norms"), folder / "results.csv"
     for table in TABLES[name]:
-        for form, ending in FORMATS.items():
-            yield ("table", source, table, "--format", form), folder / f"{table}.{ending}"
+        for form in forms:
+            yield ("table", source, table, "--format", form), folder / f"{table}.{FORMATS[form]}"
     if name == "theory":
         yield ("theory", source), folder / "theory.txt"
         yield ("theory", source, "--json"), folder / "theory.json"
@@ -194,8 +196,10 @@ def cut(fields: Mapping[str, Any]) -> Fields:
     if tune and len(tune["rungs"]) > 1 and len(small["optimizers"]) == 1:
         rates = _first_two(tune["learning_rate"])
         small["tune"] = {**tune, "learning_rate": rates, "rungs": small["ladder"], "extend": 0}
+    # Of a trial of so few steps the evaluation of whole splits would be two thirds.
+    small["trial"] = {**fields["trial"], "evaluation_tokens": 16_384}
     if "warmup_tokens" in fields["trial"]:
-        small["trial"] = {**fields["trial"], "warmup_tokens": 4096}
+        small["trial"]["warmup_tokens"] = 4096
     small.pop("exclude", None)  # its rules name what is cut away here
     return {name: value for name, value in small.items() if value != {}}
 

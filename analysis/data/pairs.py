@@ -203,10 +203,12 @@ class Pairs:
 
         Settings that vary are named, and the tokens where a rung was planned with several budgets.
         """
+        if pairs.empty:
+            return []
         settings = varying(self.table, self.settings)
         has_budgets = bool((self.table.groupby("rung", dropna=False)["n_tokens"].nunique() > 1).any())
         names = []
-        for row in pairs.to_dict("records"):
+        for row in pairs[["rung", "n_tokens", "seed", *settings]].to_dict("records"):
             budget = [f"{count(row['n_tokens'])} tokens"] if has_budgets else []
             names.append(
                 ", ".join([*(str(row[c]) for c in ["rung", *settings]), *budget, f"seed {row['seed']}"])
