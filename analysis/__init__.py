@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from scalevec.analysis.fits.law_choice import fits_of_laws as fits_of_laws
     from scalevec.analysis.fits.law_choice import laws_text as laws_text
     from scalevec.analysis.fits.law_choice import rolling as rolling
+    from scalevec.analysis.fits.predict import Forecast as Forecast
+    from scalevec.analysis.fits.predict import predict as predict
     from scalevec.analysis.fits.profile_curves import profiles as profiles
     from scalevec.analysis.laws import Law as Law
     from scalevec.analysis.options import AnalysisOptions as AnalysisOptions
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from scalevec.analysis.registry import FIGURES as FIGURES
     from scalevec.analysis.registry import LAWS as LAWS
     from scalevec.analysis.registry import TABLES as TABLES
+    from scalevec.analysis.report.forecast_text import forecast_text as forecast_text
     from scalevec.analysis.report.html import write_report as write_report
     from scalevec.analysis.report.text import comparison_text as comparison_text
     from scalevec.analysis.report.text import fit_text as fit_text
@@ -90,12 +93,14 @@ _NAMES_BY_MODULE = {
     "figures.drawing": "write_figures",
     "fits.fit": "Fit fit",
     "fits.law_choice": "fits_of_laws laws_text rolling",
+    "fits.predict": "Forecast predict",
     "fits.profile_curves": "profiles",
     "laws": "Law",
     "options": "AnalysisOptions",
     "power.detectable": "PlannedRung detectable",
     "power.noise_figure": "NoiseFigure pilot_noise",
     "registry": "FIGURES LAWS TABLES",
+    "report.forecast_text": "forecast_text",
     "report.html": "write_report",
     "report.text": "comparison_text fit_text",
     "tables": "table",

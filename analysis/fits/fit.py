@@ -10,11 +10,12 @@ import pandas as pd
 
 from scalevec.analysis.data.pairs import pooled_settings
 from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.fits.ahead import FittedArm, PredictedPoint, Uncertainty
 from scalevec.analysis.fits.arm_data import ArmData, arm_data, data_of_arms, fitted_laws
 from scalevec.analysis.fits.fit_warnings import fit_warnings, hold_out_warning, optima_warnings
 from scalevec.analysis.fits.hold_out import hold_out, hold_outs
-from scalevec.analysis.fits.intervals import NoInterval, Replicates, replicates
-from scalevec.analysis.fits.isoflop import Optimum
+from scalevec.analysis.fits.intervals import NoInterval, replicates
+from scalevec.analysis.fits.isoflop import Optimum, vertex_replicates
 from scalevec.analysis.fits.law_tests import likelihood_comparison
 from scalevec.analysis.fits.profile_likelihood import ProfileIntervals, refusal
 from scalevec.analysis.formatting import joined, unit_of
@@ -36,13 +37,9 @@ from scalevec.analysis.options import (
 )
 from scalevec.analysis.solver.best_fit import FittedLaw
 
-FARTHER = 2.0
-"""The prediction that every fit makes is at this many times the largest compute."""
-
-
 OPTIMA_NOTE = (
-    "from the scatter of the optima alone: how the optima were found (a parabola's form, the steps between "
-    "curves) is not in it, and N* beyond the range is covered less often than it says"
+    "how the optima were found (a parabola's form, the steps between curves) is not in it, and N* beyond the "
+    "range is covered less often than it says"
 )
 
 
@@ -68,6 +65,8 @@ class Fit:
         n_convention: What N counts; ``c_convention`` what C counts; ``unit`` is that of losses.
         hold_out: The largest rung (or what was asked for) predicted from the other points.
         prediction: The law at twice the largest compute, with its interval.
+        ahead: The law at the largest compute, at twice and at ten times that, each with the interval of one
+            further run and its distance from the data; empty for a law over other columns.
         joint: A joint fit of all arms against separate ones; empty where the law is not fitted jointly.
         optima: The best size N* at each budget, for laws of N*(C).
         warnings: Caveats, one sentence each.
@@ -107,6 +106,7 @@ class Fit:
     unit: Unit = "nats-per-token"
     hold_out: dict[str, Any] = field(default_factory=dict)
     prediction: dict[str, Any] = field(default_factory=dict)
+    ahead: tuple[PredictedPoint, ...] = ()
     joint: dict[str, Any] = field(default_factory=dict)
     optima: tuple[Optimum, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -155,9 +155,18 @@ def fit(
     >>> [f"{fit.parameters['alpha']:.4f}" for fit in fit(table, law="power", bootstrap=0)]
     ['0.1000']
     """
-    arms = data_of_arms(
-        results, chosen_options(options, changes, unused=("margin", "looks", "repeated_seeds"))
-    )
+    chosen = chosen_options(options, changes, unused=("margin", "looks", "repeated_seeds"))
+    return [fit_of(*fitted) for fitted in fitted_arms(results, chosen)]
+
+
+def fitted_arms(
+    results: pd.DataFrame, options: AnalysisOptions
+) -> list[tuple[FittedArm, dict[str, Any], dict[str, Any]]]:
+    """The law of each arm of ``results``, its hold-out, and for a joint fit its test against separate ones.
+
+    Raises :class:`DataError` as :func:`fit`.
+    """
+    arms = data_of_arms(results, options)
     if not law_named(arms[0].options.law).per_arm:
         return [_fit_alone(data) for data in arms]
     return _joint_fits(arms)
@@ -175,16 +184,16 @@ def _units(options: AnalysisOptions) -> dict[str, str]:
 
 def fit_arm(table: pd.DataFrame, options: AnalysisOptions) -> Fit:
     """Fit one arm's checked rows; see :func:`fit`."""
-    return _fit_alone(arm_data(table, options))
+    return fit_of(*_fit_alone(arm_data(table, options)))
 
 
-def _fit_alone(data: ArmData) -> Fit:
+def _fit_alone(data: ArmData) -> tuple[FittedArm, dict[str, Any], dict[str, Any]]:
     [law] = fitted_laws([data])
-    return _result(data, law, 0, _uncertainty([data], law), _held_out(data))
+    return FittedArm(data, law, 0, _uncertainty([data], law)), _held_out(data), {}
 
 
-def _joint_fits(arms: list[ArmData]) -> list[Fit]:
-    """One result for each arm of one joint fit."""
+def _joint_fits(arms: list[ArmData]) -> list[tuple[FittedArm, dict[str, Any], dict[str, Any]]]:
+    """One law for each arm, of one joint fit."""
     options, laws = arms[0].options, fitted_laws(arms)
     points = [(data.points.variables, data.y) for data in arms]
     independent = all(data.independent for data in arms)
@@ -196,15 +205,12 @@ def _joint_fits(arms: list[ArmData]) -> list[Fit]:
     if options.hold_out != "none":
         held = hold_outs({data.arm: data.rows for data in arms}, options, options.hold_out)
     return [
-        dataclasses.replace(_result(data, law, arm, uncertainty, held[arm]), joint=against)
+        (FittedArm(data, law, arm, uncertainty), held[arm], against)
         for arm, (data, law) in enumerate(zip(arms, laws, strict=True))
     ]
 
 
-_Uncertainty = Replicates | ProfileIntervals | NoInterval
-
-
-def _uncertainty(arms: Sequence[ArmData], law: FittedLaw) -> _Uncertainty:
+def _uncertainty(arms: Sequence[ArmData], law: FittedLaw) -> Uncertainty:
     """Where the intervals come from, or why there are none."""
     options = arms[0].options
     if several := pooled_settings(pd.concat([data.rows for data in arms]), options.settings):
@@ -214,6 +220,8 @@ def _uncertainty(arms: Sequence[ArmData], law: FittedLaw) -> _Uncertainty:
     clusters = pd.concat([data.clusters for data in arms])
     if reason := next(filter(None, (data.doubt for data in arms)), ""):
         return NoInterval(reason)
+    if law.points.law.method == "isoflop" and options.interval in ("auto", "cluster-t"):
+        return vertex_replicates(law, arms[0].rows, options)
     if options.interval != "profile":
         seeded = all(data.repeats_by_seed for data in arms)
         return replicates(law, law.points.cells, clusters, options, seeded=seeded)
@@ -221,8 +229,10 @@ def _uncertainty(arms: Sequence[ArmData], law: FittedLaw) -> _Uncertainty:
     return NoInterval(reason) if reason else ProfileIntervals()
 
 
-def _result(data: ArmData, law: FittedLaw, arm: int, uncertainty: _Uncertainty, held: dict[str, Any]) -> Fit:
-    options = data.options
+def fit_of(fitted: FittedArm, held: dict[str, Any], joint: dict[str, Any]) -> Fit:
+    """The result of one of :func:`fitted_arms`."""
+    data, law, arm, uncertainty = fitted.data, fitted.law, fitted.number, fitted.uncertainty
+    options, ahead = data.options, fitted.ahead()
     bounds, note = uncertainty.parameters(law, options.level, arm)
     if data.optima and bounds:
         note += f"; {OPTIMA_NOTE}"
@@ -243,7 +253,9 @@ def _result(data: ArmData, law: FittedLaw, arm: int, uncertainty: _Uncertainty, 
         n_clusters=int(data.clusters.nunique()),
         excluded=data.excluded,
         hold_out=held,
-        prediction=_prediction(data, law, uncertainty, arm),
+        prediction=_twice(ahead),
+        ahead=ahead,
+        joint=joint,
         optima=data.optima,
         warnings=(
             *fit_warnings(data.rows, options, law, arm, repeated=data.independent and data.repeats_by_seed),
@@ -296,17 +308,7 @@ def _held_out(data: ArmData) -> dict[str, Any]:
     return hold_out(data.rows, options, options.hold_out, data.arm)
 
 
-def _prediction(data: ArmData, law: FittedLaw, uncertainty: _Uncertainty, arm: int) -> dict[str, Any]:
+def _twice(ahead: Sequence[PredictedPoint]) -> dict[str, Any]:
     """The law at twice the largest compute, at the same tokens per parameter, with its interval."""
-    variables, x = data.points.variables, data.options.x
-    largest = int(np.argmax(np.sum([np.log(values) for values in variables.values()], axis=0)))
-    in_compute = "C" in variables or ("x" in variables and x == "C")
-    factor = FARTHER if in_compute else FARTHER**0.5
-    if not variables.keys() <= {*VARIABLES, "x"}:
-        return {}
-    at = {name: float(values[largest] * factor) for name, values in variables.items()}
-    return {
-        "at": {x if name == "x" else name: number for name, number in at.items()},
-        "value": float(law.values_at(law.theta[None], at, arm)[0]),
-        "interval": uncertainty.prediction(law, at, data.options.level, arm),
-    }
+    twice = ahead[1] if ahead else None
+    return {"at": twice.at, "value": twice.value, "interval": twice.confidence} if twice else {}

@@ -40,6 +40,8 @@ class Replicates:
     df: float
     solution: Solution
     note: str
+    run_sd: float = np.nan
+    """sd of one run's noise on the scale of the residual; not used where percentiles are read."""
 
     @property
     def draws(self) -> int:
@@ -84,6 +86,25 @@ class Replicates:
         """The interval of the law's value at one point, symmetric in the logarithm."""
         estimate = float(fit.values_at(fit.theta[None], at, arm)[0])
         return self.log_interval(estimate, fit.values_at(self.solution.theta, at, arm), level)
+
+    def further_run(
+        self, fit: FittedLaw, at: Mapping[str, float], level: float, arm: int = 0
+    ) -> tuple[float, float] | None:
+        """The interval of y of one further run at a point: its own noise beside the law's.
+
+        The noise is that of the runs that were fitted, in proportion to y or, by linear residuals, as it is.
+        """
+        estimate = float(fit.values_at(fit.theta[None], at, arm)[0])
+        values = fit.values_at(self.solution.theta, at, arm)
+        share = 1.0 if fit.options.residual == "log" else 1 / estimate
+        if np.isinf(self.df):
+            drawn = np.random.default_rng(fit.options.seed).choice(fit.residuals(), len(values))
+            return self.log_interval(estimate, values * np.exp(share * drawn), level)
+        with np.errstate(divide="ignore", over="ignore"):
+            spread = float(np.hypot(np.std(np.log(values)), self.run_sd * share))
+            half = t_quantile(level, self.df) * spread
+            ends = (float(estimate * np.exp(-half)), float(estimate * np.exp(half)))
+        return ends if np.all(np.isfinite(ends)) else None
 
 
 @dataclass(frozen=True)
@@ -270,15 +291,15 @@ def _seed_t(design: _Design) -> Replicates:
     fit = design.fit
     values = _scale(fit, fit.y)
     if (blocks := design.blocks) is not None:
-        df = blocks.covariance(values)[1]
+        covariance, df = blocks.covariance(values)
         note = (
             f"t with {df} degrees of freedom, from seed noise of {design.n_clusters} whole clusters of points"
         )
         solution = design.refitted(lambda rows: blocks.noise(values, rows, design.rng))
-        return Replicates("seed-t", df, solution, note)
+        return Replicates("seed-t", df, solution, note, float(np.sqrt(np.mean(np.diag(covariance)))))
     noise = pooled_noise(values, design.cells)
     note = f"t with {noise.df} degrees of freedom, from seed noise pooled within rungs (sd {noise.sd:.2g})"
-    return Replicates("seed-t", noise.df, _normal(design, noise.sd), note)
+    return Replicates("seed-t", noise.df, _normal(design, noise.sd), note, noise.sd)
 
 
 def _normal(design: _Design, sd: float) -> Solution:
@@ -307,7 +328,7 @@ def residual_noise(fit: FittedLaw) -> tuple[float, int]:
 def _residual_t(design: _Design) -> Replicates:
     sd, df = residual_noise(design.fit)
     note = f"t with {df} degrees of freedom, from the residuals (sd {sd:.2g}), since no seed repeats"
-    return Replicates("residual-t", df, _normal(design, sd), note)
+    return Replicates("residual-t", df, _normal(design, sd), note, sd)
 
 
 def _cluster_t(design: _Design) -> Replicates:
@@ -322,7 +343,8 @@ def _cluster_t(design: _Design) -> Replicates:
         signs = design.rng.choice([-1.0, 1.0], (rows, n_clusters))
         return np.asarray(signs[:, design.codes] * residuals)
 
-    return Replicates("cluster-t", df, design.refitted(noise), note)
+    run_sd = float(np.sqrt(np.mean(residuals**2)))
+    return Replicates("cluster-t", df, design.refitted(noise), note, run_sd)
 
 
 def residuals_left_out(fit: FittedLaw, codes: npt.NDArray[np.intp]) -> tuple[FloatArray, str]:

@@ -12,12 +12,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from scalevec.analysis.data.runs import budgets_of
+from scalevec.analysis.data.runs import budgets_of, checkpoints
 from scalevec.analysis.data.tidy import BoolArray, FloatArray, require_column
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits.columns import variable_of
+from scalevec.analysis.fits.intervals import FEWEST_RESIDUAL_FREEDOM, MOST_FAILED, NoInterval, Replicates
+from scalevec.analysis.formatting import degrees
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.solver.best_fit import FittedLaw
+from scalevec.analysis.statistics.noise import FEWEST_CLUSTERS
 
 SAME_BUDGET = 1.1
 """Without a column ``budget``, points whose C is within this factor of the next lie on one budget."""
@@ -26,6 +30,7 @@ WINDOW = 10.0
 ENVELOPE_BUDGETS = 1500
 """Budgets at which training curves are compared, as in Hoffmann et al. 2022, section 3.1."""
 FEWEST_OPTIMA = 2
+IntArray = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -61,13 +66,99 @@ def optima(rows: pd.DataFrame, options: AnalysisOptions) -> list[Optimum]:
 def isoflop_optima(rows: pd.DataFrame, options: AnalysisOptions) -> list[Optimum]:
     """A parabola in ln N through the losses of each budget, and its vertex."""
     n_params, compute = variable_of(rows, "N", options), variable_of(rows, "C", options)
-    loss = rows["loss"].to_numpy(float)
     tokens = _tokens(rows, n_params, compute)
-    best_sizes = []
+    return [
+        _with_tokens(_vertex(budget, n_params[near], loss[near]), n_params[at], tokens[at])
+        for budget, at, near, loss in _lines(rows, options)
+    ]
+
+
+def has_budgets(rows: pd.DataFrame, options: AnalysisOptions) -> bool:
+    """Whether the rows lie on isoFLOP lines: two budgets or more of three sizes, each far from the next."""
+    n_params, compute = variable_of(rows, "N", options), variable_of(rows, "C", options)
+    if "budget" in rows.columns or options.c_convention == "given":
+        return True
+    lines = [at for at in _budgets(rows, compute, options) if len(np.unique(n_params[at])) >= 3]
+    return len(lines) > 1 and all(np.ptp(np.log(compute[at])) < 2 * np.log(SAME_BUDGET) for at in lines)
+
+
+def _lines(
+    rows: pd.DataFrame, options: AnalysisOptions
+) -> Iterator[tuple[float, IntArray, IntArray, FloatArray]]:
+    """Yield of each budget its C, the positions of its rows and of those near its lowest, and all losses."""
+    n_params, compute = variable_of(rows, "N", options), variable_of(rows, "C", options)
+    loss = rows["loss"].to_numpy(float)
     for at in _budgets(rows, compute, options):
-        optimum = _vertex(n_params[at], loss[at], float(np.exp(np.mean(np.log(compute[at])))))
-        best_sizes.append(_with_tokens(optimum, n_params[at], tokens[at]))
-    return best_sizes
+        lowest = n_params[at][np.argmin(loss[at])]
+        near = at[np.abs(np.log(n_params[at] / lowest)) <= np.log(WINDOW)]
+        yield float(np.exp(np.mean(np.log(compute[at])))), at, near, loss
+
+
+def vertex_replicates(
+    law: FittedLaw, rows: pd.DataFrame, options: AnalysisOptions
+) -> Replicates | NoInterval:
+    """The law of N* refitted to vertices that the noise of whole runs moves.
+
+    Each run's residuals from the parabolas of its budgets get one random sign (the wild cluster bootstrap,
+    scaled by leverage as HC2 of MacKinnon & White 1985), and all parabolas are fitted again. t has the points
+    less three for each parabola as its degrees of freedom, fewer where runs hold several points.
+    """
+    if options.bootstrap == 0:
+        return NoInterval("no interval was asked for")
+    if dependent := checkpoints(rows, options.cluster):
+        return NoInterval(f"no interval: {dependent}")
+    parabolas = [
+        _Parabola.through(near, variable_of(rows, "N", options)[near], loss[near])
+        for budget, _, near, loss in _lines(rows, options)
+        if np.any(np.isclose(budget, law.points.variables["C"], rtol=1e-12))
+    ]
+    used = np.concatenate([parabola.at for parabola in parabolas])
+    codes, runs = pd.factorize(rows[options.cluster].iloc[used])
+    df = (len(used) - 3 * len(parabolas)) * len(runs) / len(used)
+    if len(runs) < FEWEST_CLUSTERS or df < FEWEST_RESIDUAL_FREEDOM:
+        return NoInterval(
+            f"no interval: {len(runs)} independent runs for {len(parabolas)} parabolas leave no noise figure"
+        )
+    noise = np.concatenate([parabola.noise for parabola in parabolas])
+    # A parabola through three sizes leaves no residuals: its points have the noise of the others.
+    noise = np.where(np.isnan(noise), np.sqrt(np.nanmean(noise**2)), noise)
+    signs = np.random.default_rng(options.seed).choice([-1.0, 1.0], (options.bootstrap, len(runs)))
+    parts = np.split(signs[:, codes] * noise, np.cumsum([len(p.at) for p in parabolas])[:-1], axis=1)
+    moved = np.stack([p.vertices(of_one) for p, of_one in zip(parabolas, parts, strict=True)], axis=1)
+    kept = np.all(np.isfinite(moved), axis=1)
+    if np.mean(~kept) > MOST_FAILED:
+        return NoInterval("no interval: the noise of the runs turns a parabola over")
+    note = f"t with {degrees(df)}, from the residuals of {len(runs)} whole runs around the parabolas"
+    return Replicates("cluster-t", df, law.redone(y=np.exp(moved[kept])), note)
+
+
+@dataclass(frozen=True)
+class _Parabola:
+    """A parabola in ln N - ``centre`` through the points ``at``: coefficients are ``inverse`` @ losses.
+
+    ``noise`` [points] are residuals over the square root of what the parabola leaves of them; nan for none.
+    """
+
+    at: IntArray
+    centre: float
+    inverse: FloatArray
+    fitted: FloatArray
+    noise: FloatArray
+
+    @classmethod
+    def through(cls, at: IntArray, n_params: FloatArray, loss: FloatArray) -> "_Parabola":
+        logs = np.log(n_params)
+        design = np.vander(logs - logs.mean(), 3, increasing=True)
+        inverse = np.linalg.pinv(design)
+        fitted = design @ (inverse @ loss)
+        left = np.maximum(1 - np.einsum("ij,ji->i", design, inverse), 1e-9)
+        noise = np.where(left > 1e-6, (loss - fitted) / np.sqrt(left), np.nan)
+        return cls(at, float(logs.mean()), inverse, fitted, noise)
+
+    def vertices(self, noise: FloatArray) -> FloatArray:
+        """ln N of the vertex [draws] under ``noise`` [draws, points]; nan for a maximum."""
+        _, slope, curvature = self.inverse @ (self.fitted + noise).T
+        return np.asarray(self.centre - slope / (2 * np.where(curvature > 0, curvature, np.nan)))
 
 
 def _tokens(rows: pd.DataFrame, n_params: FloatArray, compute: FloatArray) -> FloatArray:
@@ -85,9 +176,7 @@ def _with_tokens(optimum: Optimum, n_params: FloatArray, tokens: FloatArray) -> 
     return replace(optimum, d_star=d_star, tokens_per_parameter=d_star / optimum.n_star)
 
 
-def _budgets(
-    rows: pd.DataFrame, compute: FloatArray, options: AnalysisOptions
-) -> Iterator[npt.NDArray[np.intp]]:
+def _budgets(rows: pd.DataFrame, compute: FloatArray, options: AnalysisOptions) -> Iterator[IntArray]:
     """Positions of the rows of each budget, smallest first."""
     planned: pd.Series[Any] | None = rows["budget"].astype(str) if "budget" in rows.columns else None
     if planned is None and options.c_convention == "given":
@@ -101,9 +190,7 @@ def _budgets(
     yield from np.split(order, gaps + 1)
 
 
-def _vertex(n_params: FloatArray, loss: FloatArray, budget: float) -> Optimum:
-    near = np.abs(np.log(n_params / n_params[np.argmin(loss)])) <= np.log(WINDOW)
-    n_params, loss = n_params[near], loss[near]
+def _vertex(budget: float, n_params: FloatArray, loss: FloatArray) -> Optimum:
     logs = np.log(n_params)
     n_sizes = len(np.unique(np.round(logs, 9)))
     if n_sizes < 3:

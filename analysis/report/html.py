@@ -27,6 +27,7 @@ from scalevec.analysis.options import (
     OptionChanges,
     chosen_options,
 )
+from scalevec.analysis.report.forecast_text import ahead_table
 from scalevec.analysis.report.predicted import predicted_table
 from scalevec.analysis.report.run_times import times_by_rung
 from scalevec.analysis.tables.comparison import comparison_table
@@ -133,6 +134,7 @@ def render_report(data: ReportInput) -> str:
             tuning_verdict=tuning_verdict(choices, data.reference),
             fits=fits,
             unfitted=unfitted,
+            ahead=ahead_table(fits),
             law=law_named(options.law),
             formula=formula_of(options),
             options=options,

@@ -56,14 +56,7 @@ def _fit_lines(fit: Fit) -> Iterator[str]:
         yield f"left out: {', '.join(others)}"
     for optimum in fit.optima:
         yield f"C {optimum.budget:.4g}: {_optimum(optimum)}"
-    held = fit.hold_out
-    if "predicted" in held:
-        yield (
-            f"hold-out ({held['by']}: {held['rung'][:80]}): predicted {held['predicted']:.6g}, seen "
-            f"{held['observed']:.6g}, error {100 * held['relative_error']:+.4f} % (worst of "
-            f"{held['n_points']}: {100 * held['largest_absolute_error']:.4f} %)"
-        )
-    yield from (*_no_hold_out(held), *_prediction(fit), *_joint(fit.joint))
+    yield from (*held_out_lines(fit.hold_out), *_prediction(fit), *_joint(fit.joint))
     yield fit.conventions + (f"; weights: {fit.weights}, of mean one" if fit.weights else "")
     yield from (f"warning: {warning}" for warning in fit.warnings)
 
@@ -73,6 +66,17 @@ def _optimum(optimum: Optimum) -> str:
         return f"censored: {optimum.censored}"
     ratio = f"{optimum.tokens_per_parameter:.3g} tokens per parameter"
     return f"N* {optimum.n_star:.4g}, D* {optimum.d_star:.4g} ({ratio})"
+
+
+def held_out_lines(held: Mapping[str, Any]) -> list[str]:
+    """The hold-out of a fit with its error, or why there is none; nothing where none was asked for."""
+    if "predicted" not in held:
+        return _no_hold_out(held)
+    return [
+        f"hold-out ({held['by']}: {held['rung'][:80]}): predicted {held['predicted']:.6g}, seen "
+        f"{held['observed']:.6g}, error {100 * held['relative_error']:+.4f} % (worst of "
+        f"{held['n_points']}: {100 * held['largest_absolute_error']:.4f} %)"
+    ]
 
 
 def _no_hold_out(held: Mapping[str, Any]) -> list[str]:

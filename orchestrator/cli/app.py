@@ -26,7 +26,7 @@ from scalevec.orchestrator.sources.foreign import TableReading
 PANELS = {
     "Run": ("demo", "init", "plan", "benchmark", "run", "submit", "cancel", "retry"),
     "Look": ("status", "collect", "results", "explain", "logs", "doctor"),
-    "Analyse": ("fit", "compare", "table", "figures", "theory", "report"),
+    "Analyse": ("fit", "predict", "compare", "table", "figures", "theory", "report"),
     "Models": ("export", "generate", "evaluate"),
     "Data": ("corpus", "store", "import", "schema"),
 }
@@ -59,6 +59,7 @@ _NOT_OF = {
     "figures": ("interval", "weights"),
     "table": ("weights",),
     "fit": ("repeated_seeds",),
+    "predict": ("repeated_seeds",),
 }
 """Options of an analysis that a command could only refuse or drop: a comparison chooses its intervals
 itself, and a fit has no pairs."""

@@ -51,6 +51,7 @@ def test_fit_compare_table_figures_and_report_take_the_same_options_but_those_th
     comparison = {"--margin", "--looks"}
     without = {
         "fit": {*comparison, "--repeated-seeds"},
+        "predict": {*comparison, "--repeated-seeds"},
         "compare": {*comparison, "--interval", "--weights"},
         "table": {*comparison, "--weights"},
         "figures": {*comparison, "--interval", "--weights"},
