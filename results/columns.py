@@ -26,7 +26,7 @@ COLUMNS: dict[str, str] = {
     **dict.fromkeys(("micro_batch", "world_size", "steps"), "Int64"),
     **dict.fromkeys(("wall_s", "tokens_per_s", "step_s_median", "mfu"), "float64"),
     **dict.fromkeys(("data_s", "checkpoints_s", "evaluation_s", "planned_s"), "float64"),
-    "device": "str",
+    **dict.fromkeys(("device", "arithmetic"), "str"),
     "resumes": "Int64",
     "precision": "str",
     **dict.fromkeys(("vector_branches", "vector_placement", "vector_reparameterization"), "str"),

@@ -122,6 +122,9 @@ def of_pairs(evidence: Evidence, pairs: Pairs) -> list[str]:
     if n_pairs := int(np.sum(differs(pairs, "world_size", absent=1))):
         used = f"{plural(n_pairs, 'pair')} used different numbers of processes"
         warnings.append(f"{used} (world_size; floating-point summation order differs)")
+    if n_pairs := int(np.sum(differs(pairs, "arithmetic", absent="eager"))):
+        used = f"{plural(n_pairs, 'pair')} of a trial with compiled blocks and one without"
+        warnings.append(f"{used} (arithmetic; rounding differs as between two machines)")
     warnings += [*environment.cautions(pairs), *_carried(pairs), *carried.caution(pairs)]
     warnings += _copies(evidence, pairs)
     testable = evidence.n_pairs and not pairs.related and not pairs.is_interim

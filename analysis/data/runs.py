@@ -28,7 +28,7 @@ HAS_RESULT = frozenset(("completed", "diverged"))
 """The values of ``status`` of a trial that has a result."""
 _NAMES_A_RUN = re.compile(r"(^|_)(run|trial|job|experiment|id|uid|uuid|name)($|_)")
 _MEASURED = re.compile(
-    r"^(loss|wall_s|tokens_per_s|peak_memory_bytes|allocated_bytes|cause|resumes|host|device|micro_batch)|"
+    r"^(loss|wall_s|tokens_per_s|peak_memory_bytes|allocated_bytes|cause|resumes|host|device|micro_batch|arithmetic)|"
     r"^(world_size|diverged_at_step|step_s_median|mfu|data_s|checkpoints_s|evaluation_s|planned_s)|"
     r"(^|_)(loss|perplexity|ppl|accuracy|acc|bpb|time|seconds|hours)($|_)"
 )

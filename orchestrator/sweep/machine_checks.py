@@ -40,10 +40,11 @@ NOTHING_SPECIAL = ResourceRequest()
 
 @dataclass(frozen=True)
 class Machine:
-    """A kind of machine, by a rung whose trials go there, and what they ask for."""
+    """A kind of machine: a rung whose trials go there, what they ask for, for which device they compile."""
 
     rung: str = ""
     request: ResourceRequest = NOTHING_SPECIAL
+    compiles: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class SentCheck:
 def settings_of(profile: Profile, machine: Machine) -> str:
     """Return what tells this kind of machine from others."""
     request = replace(machine.request, time_s=None)
-    return profile.for_rung(machine.rung).model_dump_json(include=set(_KIND_OF_MACHINE)) + repr(request)
+    kind = profile.for_rung(machine.rung).model_dump_json(include=set(_KIND_OF_MACHINE))
+    return f"{kind}{request!r}{machine.compiles}"
 
 
 def preflight(
@@ -122,7 +124,8 @@ def _expected(profile: Profile, machine: Machine, corpora: Collection[str]) -> E
     code: Mapping[str, str | None] = code_here()
     if profile.python or profile.launcher:
         code = {name: value for name, value in code.items() if name not in _OF_THE_INTERPRETER}
-    return Expected(code, tuple(sorted(corpora)), machine.request.gpus > 0)
+    gpus = machine.request.gpus > 0
+    return Expected(code, tuple(sorted(corpora)), gpus, compiles=machine.compiles)
 
 
 def _folder(executor: str, site: Site, machine: Machine, expected: Expected) -> Path:

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from scalevec.orchestrator.costs.compiled_cells import LACKING
 from scalevec.orchestrator.costs.estimates import UNKNOWN_TIME
 from scalevec.orchestrator.costs.rates import ASSUMED_FLOPS_PER_S, H100_SHARE, MEASURED
 from scalevec.orchestrator.costs.trunk_savings import DONE, savings_text, warmup_hint
@@ -188,7 +189,7 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: boo
     lines += _rates(left) if run.sweep.trainer is None else ()
     lines += _asked_for(run)
     lines += _jobs(queued)
-    lines += _recomputing(left)
+    lines += [*_recomputing(left), *_compiled(run)]
     lines += _beyond_one_device(left)
     if most > 1 and run.corpus_facts.fingerprint != NOT_PREPARED:
         lines.append("warning: some trials see text more than once; their losses are not those of fresh text")
@@ -317,6 +318,17 @@ def _recomputing(left: Sequence[Row]) -> Iterator[str]:
             f"recompute: block for {_with_rungs(again)}, as asked or since they would not fit without: a "
             "third more time, which is in the estimate (a smaller micro_batch may do without)"
         )
+
+
+def _compiled(run: "SweepRun") -> Iterator[str]:
+    """Yield which rungs are trained with compiled blocks, and which would be if there were a compiler."""
+    reasons: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+    for choice in run.arithmetic.choices():
+        if choice.compiled or choice.reason.startswith(LACKING):
+            how = "compiled" if choice.compiled else "not compiled"
+            reasons[how, choice.reason][choice.rung] = None
+    for (how, reason), rungs in reasons.items():
+        yield f"blocks {how} ({reason}): {', '.join(rungs)}"
 
 
 def _with_rungs(rows: Sequence[Row]) -> str:

@@ -43,7 +43,9 @@ def planned(run: "SweepRun") -> list[Row]:
         key = (member.cell, trial.tokens, batches(trial))
         if key not in sizes:
             sizes[key] = _size(run, trial, member.cell.rung)
-        rows.append({**_row(member, name, states.get(name or "", "pending")), **sizes[key]})
+        compiled = run.arithmetic.is_compiled(member.cell)
+        of_cell = {"arithmetic": "compiled" if compiled else "eager"}
+        rows.append({**_row(member, name, states.get(name or "", "pending")), **sizes[key], **of_cell})
     add_savings(rows, [member.trial for member, _ in members])
     return rows
 

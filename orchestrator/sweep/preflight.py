@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from scalevec.model.training.corpora.prepare import CorpusError, open_corpus, require_intact
+from scalevec.model.training.devices import missing_compiler
 from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE
 from scalevec.orchestrator.snapshots.snapshot import code_name
 from scalevec.orchestrator.worker.plugins import problems_here
@@ -39,6 +40,8 @@ class Expected:
     free_bytes: int = 0
     folder: str = ""
     token: str = ""
+    compiles: str = ""
+    """The device for which blocks are compiled there: ``cpu`` or ``cuda``; empty: none."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ def look(runs_dir: Path, expected: Expected) -> list[MachineCheck]:
     return [
         *(_same(name, here[name], value) for name, value in expected.code.items()),
         _torch(gpus=expected.gpus),
+        _compiler(expected.compiles),
         MachineCheck("packages", foreign_package() or ""),
         *(MachineCheck("plugin", problem) for problem in problems_here()),
         _same_folder(runs_dir, expected),
@@ -110,6 +114,13 @@ def _torch(*, gpus: bool) -> MachineCheck:
         return MachineCheck("torch", f"cannot be imported there: {error}")
     lacking = gpus and not torch.cuda.is_available()
     return MachineCheck("CUDA", f"torch {torch.__version__} sees no GPU there" if lacking else "")
+
+
+def _compiler(device: str) -> MachineCheck:
+    lacking = missing_compiler(device) if device else ""
+    remedy = "load it in the profile's setup, or give compile: never in the sweep's resources"
+    problem = f"blocks are to be compiled, and the machine lacks {lacking}: {remedy}"
+    return MachineCheck("compiler", problem if lacking else "")
 
 
 def _same_folder(runs_dir: Path, expected: Expected) -> MachineCheck:

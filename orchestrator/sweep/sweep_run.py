@@ -11,6 +11,7 @@ from scalevec.model.config import ConfigurationError, RunOptions, require_whole_
 from scalevec.model.identity import IDENTITY_VERSION
 from scalevec.orchestrator.attempts.any_trunk import shared_trunks
 from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task
+from scalevec.orchestrator.costs.compiled_cells import CompiledCells
 from scalevec.orchestrator.costs.device_room import Room, recompute_for, room_of
 from scalevec.orchestrator.costs.rates import ASSUMED, Rates
 from scalevec.orchestrator.errors import InvalidInputError
@@ -128,6 +129,7 @@ class SweepRun:
         self._ids: dict[AnyTrial, str] = {}
         self._left_out: set[str] = set()
         self._recomputed: dict[str, str] = {}
+        self.arithmetic = CompiledCells(self)
         self._require_whole_parts()
         if sweep.compare.predict:
             require_predicted(sweep, self._places())
@@ -202,6 +204,7 @@ class SweepRun:
         Raises :class:`StageIncompleteError` where trials are missing.
         """
         self.write_file()
+        self.arithmetic.keep()
         if self.tuner.cells:
             self._run_tuning(scheduler)
         members = self.members()
@@ -335,7 +338,7 @@ class SweepRun:
 
     def task(self, member: Member) -> Task:
         """What the scheduler needs to know of a trial."""
-        options = self.options(member.cell.rung)
+        options = replace(self.options(member.cell.rung), compiled=self.arithmetic.is_compiled(member.cell))
         estimate = cost_of(self, member.trial, member.cell.rung)
         name = self.id_of(member.trial)
         return Task(

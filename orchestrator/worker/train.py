@@ -25,6 +25,7 @@ from scalevec.model.identity import IDENTITY_VERSION, trial_from_fields
 from scalevec.model.training.out_of_memory import is_out_of_memory
 from scalevec.model.training.parallel.meeting import NobodyCameError
 from scalevec.model.training.recorder import SilentRecorder, TrainingInterruptedError
+from scalevec.model.training.steps.compiled import keep_compiled_in
 from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WorkerExit
 from scalevec.orchestrator.attempts.kept_files import prune_trained
 from scalevec.orchestrator.attempts.retry_policy import was_called_off
@@ -41,6 +42,7 @@ from scalevec.orchestrator.worker.recording import RunDirectoryRecorder, Superse
 from scalevec.orchestrator.worker.trainers.command_trainer import CommandTrainer
 from scalevec.orchestrator.worker.trainers.function_trainer import FunctionTrainer
 from scalevec.orchestrator.worker.trainers.own_loop import AttemptTrainer, OwnLoop
+from scalevec.results.cache import cache_folder
 from scalevec.results.claims import AlreadyClaimedError, Claim, acquire
 from scalevec.results.files import AlreadyWrittenError
 from scalevec.results.masking import MaskedStream
@@ -282,6 +284,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(problem, file=sys.stderr)
         return WorkerExit.FOREIGN_CODE
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    keep_compiled_in(cache_folder() / "compiled")
     options = from_dict(RunOptions, values.options)
     here = TrialMachine(values.node, values.nodes, values.meeting)
     protocol = from_dict(Protocol, values.protocol)

@@ -17,7 +17,7 @@ from scalevec.results.index.url import (
     store_errors,
 )
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 BUSY_TIMEOUT_S = 60
 CONNECT_TIMEOUT_S = 10
 WRITERS_LOCK = 0x5CA1E7EC
@@ -31,7 +31,7 @@ FLOAT_COLUMNS = (
     *("epochs", "flops", "flops_counted", "loss", "loss_validation", "loss_initial"),
     *("wall_s", "tokens_per_s", "step_s_median", "mfu", "data_s", "checkpoints_s", "evaluation_s"),
 )
-TEXT_COLUMNS = ("device", "precision")
+TEXT_COLUMNS = ("device", "arithmetic", "precision")
 BLOCK_COLUMNS = ("loss_blocks", "block_tokens")
 """Lists of numbers, one for each block of the test split, as JSON text."""
 

@@ -56,6 +56,7 @@ CONTRACT = [
     "evaluation_s",
     "planned_s",
     "device",
+    "arithmetic",
     "resumes",
     "precision",
     "vector_branches",

@@ -95,6 +95,16 @@ def _torch(_: Path) -> Iterator[Finding]:
         yield Finding("GPUs", "absent", "none; trials run on the CPU")
 
 
+def _compiler(_: Path) -> Iterator[Finding]:
+    from scalevec.model.training.devices import missing_compiler
+    from scalevec.orchestrator.executors.local.local_executor import visible_gpus
+
+    lacking = missing_compiler("cuda" if visible_gpus() else "cpu")
+    remedy = f"to train with compiled blocks, install {lacking}" if lacking else ""
+    detail = "blocks are trained as they are" if lacking else "blocks can be compiled"
+    yield Finding("compiler", "absent" if lacking else "good", detail, remedy)
+
+
 def _threads(_: Path) -> Iterator[Finding]:
     from scalevec.orchestrator.costs.rates import BUSY, load_of_machine
 
@@ -233,5 +243,6 @@ def _profiles(_: Path) -> Iterator[Finding]:
 
 
 _LOOKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
-    *(_python, _torch, _threads, _speed, _slurm, _disk, _writing, _store, _extras, _plugins, _profiles),
+    *(_python, _torch, _compiler, _threads, _speed, _slurm, _disk, _writing, _store, _extras),
+    *(_plugins, _profiles),
 )

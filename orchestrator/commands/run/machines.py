@@ -138,6 +138,7 @@ def prepared_run(
         profile=site.profile,
         rates=rates,
     )
+    run.arithmetic.sent_away = EXECUTORS[name].sends_away or simulates
     for warning in [*run.warnings(), *(_warnings_of_queue(run) if EXECUTORS[name].keeps_jobs else [])]:
         progress.message(f"warning: {warning}")
     if EXECUTORS[name].keeps_jobs:
@@ -199,7 +200,7 @@ def checked_executor(executor: "Executor", site: "Site", run: "SweepRun") -> Ite
     machines: dict[str, Machine] = {}
     kinds: dict[str, str] = {}
     for rung in dict.fromkeys(row["rung"] for row in not_done(rows)):
-        machine = Machine(rung, run.request(rung))
+        machine = Machine(rung, run.request(rung), run.arithmetic.device(rung))
         kinds[rung] = machines.setdefault(settings_of(run.profile, machine), machine).rung
     corpora = [run.corpus_facts.fingerprint] if run.sweep.trainer is None else []
     needed: dict[str, Any] = {"corpora": corpora, "free_bytes": bytes_to_come(rows)}

@@ -86,4 +86,6 @@ def _run_to_plan(
             progress.message(f"to see epochs and trial ids: {prepare}")
     planned_in = runs_dir_of(runs_dir, simulated=simulated)
     rates = rates_of(name, progress.message)
-    return SweepRun(sweep, planned_in, progress, facts, profile=profile, rates=rates, only_plan=True), name
+    run = SweepRun(sweep, planned_in, progress, facts, profile=profile, rates=rates, only_plan=True)
+    run.arithmetic.sent_away = EXECUTORS[name].sends_away or simulated
+    return run, name

@@ -2,7 +2,8 @@
 
 import pytest
 
-from scalevec.model.training.devices import DEVICES, device_named, model_flops_utilization
+from scalevec.model.training import devices
+from scalevec.model.training.devices import DEVICES, device_named, missing_compiler, model_flops_utilization
 
 
 @pytest.mark.parametrize(
@@ -43,3 +44,12 @@ def test_the_share_is_that_of_all_devices_at_the_precision_of_the_trial() -> Non
 
 def test_every_figure_has_its_source() -> None:
     assert all(device.source and set(device.peak) == {"bfloat16", "float32"} for device in DEVICES.values())
+
+
+def test_what_is_missing_to_compile_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv("CC", raising=False)
+    assert missing_compiler("cpu").startswith("a compiler (g++)")
+    monkeypatch.setattr(devices, "find_spec", lambda name: None)
+    assert missing_compiler("cuda").startswith("the package triton and a compiler (")

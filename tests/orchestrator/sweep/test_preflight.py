@@ -51,6 +51,13 @@ def test_a_machine_without_torch_is_noticed_beside_all_else(tmp_path, here, monk
     assert lacking["torch"] == f"None there, {here.code['torch']} here"
 
 
+def test_a_missing_compiler_is_noticed_where_blocks_are_to_be_compiled(tmp_path, here, monkeypatch):
+    monkeypatch.setattr(module, "missing_compiler", lambda device: f"a compiler for {device}")
+    assert problems(tmp_path, here) == {}
+    lacking = problems(tmp_path, replace(here, compiles="cuda"))["compiler"]
+    assert "lacks a compiler for cuda: load it in the profile's setup, or give compile: never" in lacking
+
+
 def test_another_folder_of_the_same_name_is_noticed(tmp_path, here):
     assert problems(tmp_path, replace(here, token="xyz")) == {
         "runs directory": f"{tmp_path} is another folder there"
