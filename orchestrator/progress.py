@@ -17,11 +17,28 @@ def note(text: str) -> None:
     print(printable(masked(text)), file=sys.stderr, flush=True)
 
 
+class SweepObserver:
+    """What else follows a sweep while it runs; none may raise, or wait for long."""
+
+    def started(self, task: "Task") -> None:
+        """An attempt begins."""
+
+    def ended(self, task: "Task", status: str) -> None:
+        """A trial is finished or given up."""
+
+    def tick(self) -> None:
+        """Called several times a second."""
+
+    def finished(self, words: str) -> None:
+        """The sweep is over, or this run of it is; ``words`` say how."""
+
+
 class Progress:
     """Counts trials and estimates the time left from how long trials took against their estimate."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
+        self.observers: Sequence[SweepObserver] = ()
         self.stage = ""
         self.total = self.done = 0
         self._todo: dict[str, float] = {}
@@ -41,6 +58,8 @@ class Progress:
     def started(self, task: "Task") -> None:
         """An attempt begins."""
         self._started[task.trial_id] = time.monotonic()
+        for observer in self.observers:
+            observer.started(task)
 
     def interrupted(self, task: "Task") -> None:
         """An attempt ended without a result."""
@@ -60,9 +79,13 @@ class Progress:
             took = f" in {duration(seconds)}"
         shown = "" if loss is None else f", validation loss {loss:.4f}"
         self.message(f"[{self.done}/{self.total}] {task.label}: {status}{took}{shown}; {self.time_left()}")
+        for observer in self.observers:
+            observer.ended(task, status)
 
     def tick(self) -> None:
         """Called several times a second."""
+        for observer in self.observers:
+            observer.tick()
 
     def close(self) -> None:
         """Nothing more will come."""
@@ -119,6 +142,7 @@ class LiveProgress(Progress):
 
     def tick(self) -> None:
         """Move the bar."""
+        super().tick()
         running = len(self._started)
         self._bar.update(
             self._line,

@@ -4,12 +4,14 @@ import shlex
 from pathlib import Path
 from typing import Literal
 
-Extra = Literal["ray", "postgresql", "tensorboard"]
+Extra = Literal["ray", "postgresql", "tensorboard", "wandb", "mlflow"]
 _ROOT = Path(__file__).resolve().parents[1]
 REQUIREMENTS: dict[Extra, str] = {
     "ray": "ray[default]>=2.40",
     "postgresql": "psycopg[binary]>=3.2",
     "tensorboard": "tensorboard>=2.15",
+    "wandb": "wandb>=0.19.9",
+    "mlflow": "mlflow>=2.16",
 }
 """What each extra of pyproject.toml stands for; a test compares them."""
 

@@ -101,6 +101,14 @@ Retrain = Annotated[
     bool, typer.Option("--anew", help="Train again what has results of an earlier identity version.")
 ]
 
+Logs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log",
+        metavar="NAME",
+        help="Log trials to tensorboard, wandb or mlflow too; may be given again.",
+    ),
+]
 Trusted = Annotated[
     bool, typer.Option("--trust", help="Run the sweep's own code (plugins, trainer) without asking.")
 ]

@@ -20,10 +20,10 @@ from pydantic import (
     StringConstraints,
     ValidationError,
 )
-from pydantic_core import PydanticCustomError
 
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.executors.notify import Notify, profile_problem
 from scalevec.orchestrator.executors.registry import EXECUTORS, ExecutorName
 from scalevec.sweeps.errors import (
     DEVICES,
@@ -90,14 +90,10 @@ _RESERVED_FLAGS = (
 )
 
 
-def _problem(message: str) -> PydanticCustomError:
-    return PydanticCustomError("profile", "{message}", {"message": message})
-
-
 def _minutes(value: Any) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if value != "auto" and not (is_number and 0 < value < 1e7):
-        raise _problem(refused(value, "auto, or a positive number of minutes"))
+        raise profile_problem(refused(value, "auto, or a positive number of minutes"))
     return value if value == "auto" else float(value)
 
 
@@ -107,10 +103,10 @@ def _gpus(value: Any) -> Any:
         typed = GPU_TYPE.fullmatch(value)
         if typed and 1 <= int(typed[1]) <= MOST_GPUS:
             return value
-        raise _problem(refused(value, f"{DEVICES}, or those of a type, as h100:8"))
+        raise profile_problem(refused(value, f"{DEVICES}, or those of a type, as h100:8"))
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= MOST_GPUS or (value > 1 and value != int(value)):
-        raise _problem(refused(value, DEVICES))
+        raise profile_problem(refused(value, DEVICES))
     return float(value)
 
 
@@ -118,20 +114,20 @@ def _flag_value(value: Any) -> Any:
     is_text = isinstance(value, str) and re.fullmatch(TEXT_PATTERN.rstrip("$"), value)
     if is_text or isinstance(value, bool | int):
         return value
-    raise _problem(refused(value, f"true, a whole number, or {_PATTERNS[TEXT_PATTERN]}"))
+    raise profile_problem(refused(value, f"true, a whole number, or {_PATTERNS[TEXT_PATTERN]}"))
 
 
 def _not_ours(name: str) -> str:
     if name in _OWN_FLAGS:
-        raise _problem(f"{shown(name)} has a field of its own: {_OWN_FLAGS[name]}")
+        raise profile_problem(f"{shown(name)} has a field of its own: {_OWN_FLAGS[name]}")
     if name in _RESERVED_FLAGS:
-        raise _problem(f"{shown(name)} is set by scalevec itself")
+        raise profile_problem(f"{shown(name)} is set by scalevec itself")
     return name
 
 
 def _no_other_field(name: str) -> str:
     if name in _RAYS_OWN:
-        raise _problem(f"{shown(name)} has a field of its own: {_RAYS_OWN[name]}")
+        raise profile_problem(f"{shown(name)} has a field of its own: {_RAYS_OWN[name]}")
     return name
 
 
@@ -205,6 +201,9 @@ class Profile(RungProfile):
     autoscale: bool = False
     """Whether the Ray cluster grows with demand: then more is asked of it than it has."""
     max_gpu_hours: Positive | None = None
+    notify: Notify = Notify()
+    log: Annotated[tuple[Name, ...], Strict(False)] = ()
+    """What trials are logged to beside the run directories, as ``run --log`` names it."""
     rungs: dict[str, RungProfile] = Field(default_factory=dict)
 
     def for_rung(self, rung: str) -> "Profile":
@@ -391,7 +390,8 @@ def _problem_of(source: SweepSource, name: str, details: Any) -> Problem:
     if details["type"] == "profile":
         message = details["ctx"]["message"]
     elif details["type"] == "extra_forbidden":
-        fields = RungProfile.model_fields if path[1:-1] else Profile.model_fields
+        of_section = Notify if path[1] == "notify" else RungProfile
+        fields = of_section.model_fields if path[1:-1] else Profile.model_fields
         message = unknown(path[-1], fields, "unknown key")
     else:
         message = refused_by_pydantic(details, _PATTERNS)

@@ -3,7 +3,7 @@
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -17,6 +17,7 @@ from scalevec.orchestrator.cli.options import (
     AsJson,
     Executor,
     Jobs,
+    Logs,
     Placement,
     ProfileName,
     Retrain,
@@ -34,6 +35,7 @@ from scalevec.orchestrator.commands.run.machines import (
     send_along,
     site_of,
 )
+from scalevec.orchestrator.commands.run.observed import observed
 from scalevec.orchestrator.errors import CheckInterruptedError, ClusterLostError, Exit, TryLaterError
 from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.progress import counted, note
@@ -63,11 +65,18 @@ def run(
     where: TrialsWhere = None,
     retrain: Retrain = False,
     trust: Trusted = False,
+    log: Logs = None,
     as_json: AsJson = False,
 ) -> Result:
     """Run what is missing of a sweep until it is done; safe to stop and repeat."""
     placement = Placement(executor, profile, jobs)
-    options: dict[str, Any] = {**vars(placement), "retune": retune, "where": where, "json": as_json}
+    options: dict[str, Any] = {
+        **vars(placement),
+        "retune": retune,
+        "where": where,
+        "log": log,
+        "json": as_json,
+    }
     again = command("run", source, runs_dir, **options)
     patience = Patience(note)
     by_hand = True
@@ -83,6 +92,7 @@ def run(
                 retrain=retrain,
                 by_hand=by_hand,
                 trust=Trust(trust),
+                logs=log or (),
             )
         except CheckInterruptedError as problem:
             patience.refused(str(problem))
@@ -101,6 +111,7 @@ def run_sweep(
     retrain: bool = False,
     by_hand: bool = True,
     trust: Trust = NO_TRUST,
+    logs: Sequence[str] = (),
 ) -> Result:
     """Run what is missing; ``again`` is the command that goes on where this one is stopped.
 
@@ -118,7 +129,11 @@ def run_sweep(
     progress = progress_for(site.slots)
     try:
         # The executor is asked before the corpus is prepared: that may take long.
-        with opened_executor(name, site) as executor, owned(site.runs_dir, sweep.name):
+        with (
+            observed(progress, site, logs, by_hand=by_hand),
+            opened_executor(name, site) as executor,
+            owned(site.runs_dir, sweep.name),
+        ):
             run = prepared_run(name, sweep, site, progress, retune=retune, where=where, retrain=retrain)
             if by_hand:
                 run.ask_again()

@@ -1,0 +1,217 @@
+"""Training curves where people already look: metrics of running trials, passed on to other trackers.
+
+It reads the run directories from the scheduler's process, in a thread of its own: no trial knows of it, on no
+executor, and what fails or hangs there costs the log alone.
+"""
+
+import json
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from pkgutil import resolve_name
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
+
+from scalevec.orchestrator.attempts.jobs import Task
+from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
+from scalevec.orchestrator.progress import SweepObserver
+from scalevec.results.extras import install_command
+from scalevec.results.files import CorruptRecordError, read_json_if_any, write_json
+from scalevec.results.run_directory import RunDirectory
+from scalevec.sweeps.errors import unknown
+from scalevec.sweeps.trainers.any_trial import semantic_fields
+
+GROUP = "scalevec.loggers"
+"""Entry points of this group name further kinds of logs: ``module:factory``, as those of :data:`LOGS`."""
+_HERE = "scalevec.orchestrator.observers"
+LOGS = {
+    "tensorboard": f"{_HERE}.tensorboard_log:TensorBoardLog",
+    "wandb": f"{_HERE}.wandb_log:WandbLog",
+    "mlflow": f"{_HERE}.mlflow_log:MlflowLog",
+}
+POLL_S = 2.0
+PATIENCE_S = 30.0
+"""How long the end of a sweep waits for what is still to be passed on."""
+LOGGED = "logged.json"
+"""In the folder of a log: the last step of each trial that was passed on."""
+
+
+@dataclass(frozen=True)
+class LoggedTrial:
+    """A trial as trackers show it; ``fields`` are its semantic fields, nested names joined by dots."""
+
+    trial_id: str
+    label: str
+    sweep: str
+    fields: Mapping[str, Any]
+
+
+class TrialLog(Protocol):
+    """What trials are logged to; built with the sweep's name and a folder that it may write to."""
+
+    def begin(self, trial: LoggedTrial) -> None:
+        """A trial runs, for the first time or again."""
+
+    def add(self, trial: LoggedTrial, step: int, values: Mapping[str, float]) -> None:
+        """Add the finite ``values`` of one step; steps of a trial only grow."""
+
+    def end(self, trial: LoggedTrial, status: str, result: Mapping[str, float]) -> None:
+        """The trial is over: ``completed``, ``diverged``, ``failed`` or ``cancelled``."""
+
+    def close(self) -> None:
+        """Nothing more will come."""
+
+
+def log_named(name: str, sweep: str, folder: Path) -> TrialLog:
+    """Return the log ``name`` for ``sweep``.
+
+    Raises ``InvalidInputError`` for another name, ``MissingRequirementError`` where its library is not there.
+    """
+    others = {point.name: point.value for point in entry_points(group=GROUP)}
+    places = others | LOGS
+    if name not in places:
+        raise InvalidInputError(f"--log is {name!r}: {unknown(name, places)}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        log: TrialLog = resolve_name(places[name])(sweep, folder)
+    except ImportError as error:
+        known: Any = name
+        advice = install_command(known) if name in LOGS else "install the package that has it"
+        raise MissingRequirementError(f"--log {name} cannot be loaded ({error}): {advice}") from None
+    return log
+
+
+class _Tail:
+    """The new rows of a trial's metrics; it may be cut back, or replaced, when an attempt goes on."""
+
+    def __init__(self, path: Path, last_step: int) -> None:
+        self.path, self.last_step = path, last_step
+        self._inode = self._offset = 0
+
+    def rows(self) -> Iterator[Mapping[str, Any]]:
+        try:
+            with self.path.open("rb") as file:
+                content = self._unread(file)
+        except FileNotFoundError:
+            return
+        whole, newline, _ = content.rpartition(b"\n")
+        self._offset += len(whole) + len(newline)
+        for line in whole.splitlines():
+            row = json.loads(line)
+            if row["step"] > self.last_step:
+                self.last_step = row["step"]
+                yield row
+
+    def _unread(self, file: Any) -> bytes:
+        now = os.fstat(file.fileno())
+        if now.st_ino != self._inode or now.st_size < self._offset:
+            self._inode, self._offset = now.st_ino, 0
+        file.seek(self._offset)
+        content: bytes = file.read()
+        return content
+
+
+class TrialLogs(SweepObserver):
+    """Follows the trials of a sweep and passes their metrics on to one :class:`TrialLog`."""
+
+    def __init__(self, name: str, sweep: str, runs_dir: Path, say: Callable[[str], None]) -> None:
+        self.name, self.sweep, self.runs_dir, self.say = name, sweep, runs_dir, say
+        folder = runs_dir / "sweeps" / sweep / name
+        self.log = log_named(name, sweep, folder)
+        self.problem = ""
+        self._kept = folder / LOGGED
+        self._news: SimpleQueue[tuple[Task, str]] = SimpleQueue()
+        self._tails: dict[str, tuple[LoggedTrial, _Tail]] = {}
+        self._is_told, self._closing = False, threading.Event()
+        try:
+            self._steps: dict[str, int] = read_json_if_any(self._kept, dict) or {}
+        except CorruptRecordError:  # then some steps are logged twice
+            self._steps = {}
+        self._thread = threading.Thread(target=self._work, daemon=True, name=f"log to {name}")
+        self._thread.start()
+
+    def started(self, task: Task) -> None:
+        """Follow its metrics."""
+        self._news.put((task, "running"))
+
+    def ended(self, task: Task, status: str) -> None:
+        """Pass on what is left of them, and the result."""
+        self._news.put((task, status))
+
+    def tick(self) -> None:
+        """Say once what went wrong."""
+        if self.problem and not self._is_told:
+            self._is_told = True
+            self.say(f"warning: --log {self.name}: {self.problem}; nothing more is logged, the trials go on")
+
+    def finished(self, words: str) -> None:  # noqa: ARG002
+        """Wait for what is left to be passed on, not for ever."""
+        self._closing.set()
+        self._thread.join(PATIENCE_S)
+        if self._thread.is_alive():
+            self.problem = self.problem or f"did not end within {PATIENCE_S:g} s"
+        self.tick()
+
+    def _work(self) -> None:
+        try:
+            while not self._closing.wait(POLL_S):
+                self._pass_on()
+            self._pass_on()
+            self.log.close()
+        except Exception as error:  # noqa: BLE001 (a tracker may raise anything)
+            self.problem = f"{type(error).__name__}: {error}"
+
+    def _pass_on(self) -> None:
+        over = [(task, status) for task, status in self._received() if status != "running"]
+        for trial, tail in self._tails.values():
+            for row in tail.rows():
+                self.log.add(trial, row["step"], dict(numbers({n: v for n, v in row.items() if n != "step"})))
+            self._steps[trial.trial_id] = tail.last_step
+        for task, status in over:
+            trial, _ = self._tails.pop(task.trial_id)
+            self.log.end(trial, status, self._result(task))
+        if self._steps:
+            write_json(self._kept, self._steps)
+
+    def _received(self) -> Sequence[tuple[Task, str]]:
+        """The news since the last look; whatever has any is followed from then on."""
+        news = []
+        while True:
+            try:
+                news.append(self._news.get_nowait())
+            except Empty:
+                return news
+            task = news[-1][0]
+            if task.trial_id not in self._tails:
+                fields = {"arm": task.arm, "rung": task.rung} | dict(flat(semantic_fields(task.trial)))
+                trial = LoggedTrial(task.trial_id, task.label, self.sweep, fields)
+                path = RunDirectory.of(self.runs_dir, task.trial_id).metrics_path
+                self._tails[task.trial_id] = trial, _Tail(path, self._steps.get(task.trial_id, -1))
+                self.log.begin(trial)
+
+    def _result(self, task: Task) -> dict[str, float]:
+        try:
+            result = RunDirectory.of(self.runs_dir, task.trial_id).result() or {}
+        except CorruptRecordError:
+            return {}
+        return dict(numbers(result))
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested mappings by their names, joined by dots."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield the finite numbers among nested ``values``; lists (a value per layer) are left out."""
+    for name, value in flat(values):
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            yield name, float(value)
