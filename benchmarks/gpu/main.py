@@ -11,6 +11,7 @@ from typing import Any
 
 import correctness
 import torch
+import torch._dynamo  # used by the first step of an optimizer: once here, not in each process of each part
 from parts import FORK, Figures, Part, Record, run_part, write_json
 from step_times import speed_parts
 from workloads import CARD, TOY, Site

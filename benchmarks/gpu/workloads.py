@@ -157,6 +157,6 @@ def trial_of(
         steps * text.batch_tokens,
         seed=0,
         precision=precision,
-        evaluation_tokens=4096,
+        evaluation_tokens=min(4096, 16 * text.batch_tokens),
         stream=STREAM,
     )
