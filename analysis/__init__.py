@@ -53,6 +53,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from scalevec.analysis.comparison.by_laws.law_comparison import LawComparison as LawComparison
+    from scalevec.analysis.comparison.by_laws.law_comparison import compare_by_laws as compare_by_laws
+    from scalevec.analysis.comparison.by_laws.pairs_or_laws import compare_arms as compare_arms
     from scalevec.analysis.comparison.compare import Comparison as Comparison
     from scalevec.analysis.comparison.compare import compare as compare
     from scalevec.analysis.data.tidy import read_table as read_table
@@ -76,6 +79,8 @@ if TYPE_CHECKING:
     from scalevec.analysis.registry import FIGURES as FIGURES
     from scalevec.analysis.registry import LAWS as LAWS
     from scalevec.analysis.registry import TABLES as TABLES
+    from scalevec.analysis.report.by_laws_text import laws_comparison_text as laws_comparison_text
+    from scalevec.analysis.report.by_laws_text import laws_table as laws_table
     from scalevec.analysis.report.forecast_text import forecast_text as forecast_text
     from scalevec.analysis.report.html import write_report as write_report
     from scalevec.analysis.report.text import comparison_text as comparison_text
@@ -86,6 +91,8 @@ if TYPE_CHECKING:
     from scalevec.analysis.tables.render import render as render
 
 _NAMES_BY_MODULE = {
+    "comparison.by_laws.law_comparison": "LawComparison compare_by_laws",
+    "comparison.by_laws.pairs_or_laws": "compare_arms",
     "comparison.compare": "Comparison compare",
     "data.tidy": "read_table",
     "data.where": "select",
@@ -100,6 +107,7 @@ _NAMES_BY_MODULE = {
     "power.detectable": "PlannedRung detectable",
     "power.noise_figure": "NoiseFigure pilot_noise",
     "registry": "FIGURES LAWS TABLES",
+    "report.by_laws_text": "laws_comparison_text laws_table",
     "report.forecast_text": "forecast_text",
     "report.html": "write_report",
     "report.text": "comparison_text fit_text",

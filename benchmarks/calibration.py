@@ -16,6 +16,7 @@ import arm_designs
 import law_designs
 import numpy as np
 import paired_designs
+import unpaired_designs
 from law_designs import Covered, Simulate
 
 from scalevec.analysis.options import AnalysisOptions
@@ -72,6 +73,9 @@ def _of_one_arm() -> Iterator[Design]:
         yield Design(f"isoflop, {n} budgets x 9 sizes", law_designs.isoflops(n, 9), isoflop)
     for n in (12, 24):
         yield Design(f"envelope, {n} curves", law_designs.curves(n), envelope)
+    for correlation in (0.0, 0.5, 0.9):
+        name = f"unpaired, 10 arms x 22 runs x 5 checkpoints, within-run correlation {correlation:g}"
+        yield Design(name, unpaired_designs.unpaired(22, 5, correlation), grown)
     for bend in (0.0, 1e-3, 2e-3):
         yield Design(f"lack of fit, bend {bend:g}", paired_designs.wrong_law(bend), default)
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import pandas as pd
 
@@ -120,6 +120,7 @@ class Comparison:
         laws: The fitted law of each side in each variable that was needed, with its optimality and starts.
         where: The expression by which rows were chosen; None for all.
         excluded: Number of rows of these arms that ``where`` leaves out.
+        basis: ``pairs``; that of :class:`LawComparison` is ``laws``.
     """
 
     reference: str
@@ -167,6 +168,7 @@ class Comparison:
     laws: tuple[dict[str, Any], ...]
     where: str | None
     excluded: dict[str, int]
+    basis: Literal["pairs"] = "pairs"
 
     @property
     def multipliers(self) -> dict[str, tuple[Multiplier, ...]]:

@@ -73,22 +73,23 @@ class RatioInterval:
     split_error: float | None = None
 
 
-def described(side: str, x: str, law: FittedLaw) -> dict[str, Any]:
+def described(side: str, x: str, law: FittedLaw, arm: int = 0) -> dict[str, Any]:
     """A fitted law as plain JSON values; ``objective`` is a sum over points.
 
-    ``equal_parameters`` is the range of each parameter that is not unique at the optimum.
+    ``equal_parameters`` is the range of each parameter that is not unique at the optimum; ``arm`` is the
+    arm's number in a law of several.
     """
     return {
         "side": side,
         "x": x,
-        "parameters": law.parameters(),
+        "parameters": law.parameters(arm),
         "n_points": len(law.y),
         "objective": law.objective,
         "optimality": law.optimality,
         "verified": bool(law.solution.optimal[0]),
         "starts_agreeing": law.starts_agreeing,
         "n_starts": len(law.solution.objective),
-        "equal_parameters": law.equal_parameters(),
+        "equal_parameters": law.equal_parameters(arm),
     }
 
 

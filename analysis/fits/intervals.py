@@ -257,7 +257,7 @@ class _Design:
 
     def refitted(self, noise: Callable[[int], FloatArray]) -> Solution:
         """The fits to the law's values plus ``noise(rows)`` [rows, points], the next rows at each call."""
-        return self._in_blocks(lambda rows: self.fit.redone(y=_shifted(self.fit, noise(rows))))
+        return self._in_blocks(lambda rows: self.fit.redone(y=shifted(self.fit, noise(rows))))
 
     def refitted_to_copies(self, copies: Callable[[int], FloatArray]) -> Solution:
         """The fits to ``copies(rows)`` [rows, points] of each point."""
@@ -274,7 +274,7 @@ def _block_sizes(n_rows: int, n_points: int) -> list[int]:
     return [min(most, n_rows - first) for first in range(0, n_rows, most)]
 
 
-def _shifted(fit: FittedLaw, noise: FloatArray) -> FloatArray:
+def shifted(fit: FittedLaw, noise: FloatArray) -> FloatArray:
     """The law's values plus ``noise`` [draws, points] on the scale of the residual."""
     base = fit.predicted()
     if fit.options.residual == "log":

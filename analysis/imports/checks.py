@@ -92,18 +92,23 @@ def _refuse(bad: "pd.Series[bool]", why: str, findings: Findings) -> None:
 
 
 def without_copies(table: pd.DataFrame, findings: Findings) -> pd.DataFrame:
-    """``table`` with each run once; adds a problem where rows of one run differ."""
+    """``table`` with each run once; adds a problem where rows of one run differ.
+
+    Where a column ``cluster`` says which rows are dependent, a run may have several token counts.
+    """
     copies = table.duplicated(plain_columns(table))
     if copies.any():
         findings.notes.append(f"rows {listed(copies)} repeat others in every column: left out")
     kept = table[~copies]
     if "run" in kept:
-        twice = kept["run"].ne("") & kept["run"].duplicated(keep=False)
+        of_row = ["run", "n_tokens"] if {"cluster", "n_tokens"} <= set(kept) else ["run"]
+        twice = kept["run"].ne("") & kept.duplicated(of_row, keep=False)
         if twice.any():
             names: Sequence[object] = kept.loc[twice, "run"].unique().tolist()
             findings.problems.append(
                 f"rows {shortened((kept.index[twice] + 1).tolist())} are of the same runs "
-                f"({shortened(names)}) and differ: one row per run is needed, its last"
+                f"({shortened(names)}) and differ: one row per run is needed, its last; checkpoints of runs "
+                "are taken where a column says so (--map cluster=...)"
             )
     return kept
 

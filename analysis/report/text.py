@@ -111,7 +111,7 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     yield from (prediction.sentence for prediction in comparison.predictions)
     yield from _by_rung(comparison)
     for kind, multipliers in comparison.multipliers.items():
-        yield from (f"{kind} multiplier, {_multiplier(multiplier)}" for multiplier in multipliers)
+        yield from (f"{kind} multiplier, {multiplier_text(multiplier)}" for multiplier in multipliers)
     yield from _trend(comparison.trend)
     yield from _equivalence(comparison.equivalence)
     held = comparison.hold_out
@@ -121,7 +121,7 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
             f"{signed(held['predicted'])}{_span(held['interval'])}, seen {signed(held['observed'])}"
         )
         yield from (f"hold-out, {warning}" for warning in held["warnings"])
-    yield from (*_no_hold_out(held), *_joint(comparison.joint), *map(_law, comparison.laws))
+    yield from (*_no_hold_out(held), *_joint(comparison.joint), *map(law_text, comparison.laws))
     yield from _settings(comparison)
     yield from _environments(comparison)
     yield from (f"warning: {warning}" for warning in comparison.warnings)
@@ -142,7 +142,7 @@ def _by_rung(comparison: Comparison) -> Iterator[str]:
         yield f"by rung: {more} more cells, in --json"
 
 
-def _law(law: Mapping[str, Any]) -> str:
+def law_text(law: Mapping[str, Any]) -> str:
     """One fitted law with what it says of itself."""
     parameters = ", ".join(f"{name} {value:.6g}" for name, value in law["parameters"].items())
     return (
@@ -196,7 +196,8 @@ def _remark(*notes: str) -> str:
     return f" [{shown}]" if shown else ""
 
 
-def _multiplier(multiplier: Multiplier) -> str:
+def multiplier_text(multiplier: Multiplier) -> str:
+    """One multiplier with its interval and what is to be said of it."""
     estimate = "none" if multiplier.estimate is None else f"{multiplier.estimate:.3f}"
     interval = f" ({limits(multiplier.interval, '.3f')})" if multiplier.interval else ""
     remark = _remark("extrapolated" * multiplier.extrapolated, multiplier.note)

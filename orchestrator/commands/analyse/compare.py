@@ -1,6 +1,6 @@
 """``scalevec compare``: each arm against the reference, and a verdict."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -22,13 +22,39 @@ def compare(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Laws, multipliers and solver diagnostics too.")
     ] = False,
+    by: Annotated[
+        Literal["pairs", "laws"] | None,
+        typer.Option(
+            help="Compare by pairs or by fitted laws (default: pairs, laws for arms that have none)."
+        ),
+    ] = None,
+    tokens_per_parameter: Annotated[
+        float | None,
+        typer.Option(
+            min=1e-6,
+            metavar="RATIO",
+            help="Of the line along which laws are compared (default: as runs end).",
+        ),
+    ] = None,
     output: Output = None,
 ) -> Result:
     """Compare each arm with the reference: differences, intervals, a verdict."""
     data, arm, options = question(source, runs_dir, reference, given, reading)
-    comparisons = analysis.compare(data.rows, reference=arm, options=options)
+    comparisons, of_laws = analysis.compare_arms(
+        data.rows, reference=arm, options=options, by=by, tokens_per_parameter=tokens_per_parameter
+    )
 
     def text() -> str:
+        return "\n\n".join([*([of_pairs()] if comparisons else []), *([by_laws()] if of_laws else [])])
+
+    def by_laws() -> str:
+        details = [analysis.laws_comparison_text(of_laws)] if verbose else []
+        for warning in dict.fromkeys(text for comparison in of_laws for text in comparison.warnings):
+            if not verbose:
+                note(f"caveat: {warning}")
+        return "\n\n".join([*details, analysis.laws_table(of_laws)])
+
+    def of_pairs() -> str:
         from scalevec.analysis.report.verdict_table import verdict_table
 
         if verbose:
@@ -37,4 +63,5 @@ def compare(
             note(f"caveat: {warning}")
         return verdict_table(comparisons)
 
-    return Result([comparison.to_dict() for comparison in comparisons], text, output=output)
+    records = [*(pairs.to_dict() for pairs in comparisons), *(laws.to_dict() for laws in of_laws)]
+    return Result(records, text, output=output)

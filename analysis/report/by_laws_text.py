@@ -1,0 +1,70 @@
+"""Comparisons by laws as lines of text."""
+
+from collections.abc import Sequence
+
+from scalevec.analysis.comparison.by_laws.law_comparison import LawComparison
+from scalevec.analysis.formatting import aligned, joined, limits, p_value, percent, signed, span
+from scalevec.analysis.report.text import law_text, multiplier_text
+
+
+def laws_table(comparisons: Sequence[LawComparison]) -> str:
+    """The comparisons by laws at a glance, one line per arm."""
+    first = comparisons[0]
+    header = (
+        "arm",
+        "mean difference",
+        f"{percent(first.level)} interval",
+        "p",
+        "compute multiplier",
+        f"{percent(first.level)} interval",
+        "verdict",
+    )
+    head = (
+        f"{first.y}: arm minus {first.reference}, by the law {first.law} of each, without pairs, along "
+        f"{first.tokens_per_parameter:.3g} tokens per parameter; p by Holm over the arms; the "
+        "multiplier is in the middle of the line"
+    )
+    notes = dict.fromkeys(c.loss_difference["note"] for c in comparisons if c.loss_difference["note"])
+    notes |= dict.fromkeys(c.sentence for c in comparisons if "The laws cross" in c.sentence)
+    return "\n".join([head, *aligned([header, *map(_row, comparisons)], n_left=1), *notes])
+
+
+def _row(comparison: LawComparison) -> tuple[str, ...]:
+    of_mean, multiplier = comparison.loss_difference, comparison.compute_multipliers[0]
+    return (
+        comparison.arm,
+        signed(of_mean["mean"]),
+        span(of_mean["interval"]) if of_mean["interval"] else "-",
+        "-" if of_mean["p_holm"] is None else p_value(of_mean["p_holm"]),
+        "-" if multiplier.estimate is None else f"{multiplier.estimate:.3f}",
+        limits(multiplier.interval, ".3f") if multiplier.interval else "-",
+        comparison.verdict,
+    )
+
+
+def laws_comparison_text(comparisons: Sequence[LawComparison]) -> str:
+    """Each arm against the reference by their laws: points of the line, multipliers, exponents, caveats."""
+    return "\n".join("\n  ".join([comparison.sentence, *_lines(comparison)]) for comparison in comparisons)
+
+
+def _lines(comparison: LawComparison) -> list[str]:
+    lines = [
+        f"at N {point.at['N']:.4g}, D {point.at['D']:.4g}: {signed(point.estimate)}"
+        f"{f' ({span(point.interval)})' if point.interval else ''}"
+        for point in comparison.at
+    ]
+    for kind, multipliers in (
+        ("compute", comparison.compute_multipliers),
+        ("token", comparison.token_multipliers),
+    ):
+        lines += [f"{kind} multiplier, {multiplier_text(multiplier)}" for multiplier in multipliers]
+    test = comparison.exponents
+    outcome = test.get("reason") or (
+        f"the joint fit's squares are {100 * test['statistic']:.2f} % above, p {p_value(test['p_value'])} "
+        f"({test['draws']} bootstrap replicates)"
+    )
+    lines.append(f"{joined(test.get('shared', ['exponents']))} shared or separate: {outcome}")
+    lines += [law_text(law) for law in comparison.laws]
+    runs = ", ".join(f"{arm} {number}" for arm, number in comparison.runs.items())
+    lines.append(f"independent runs by {comparison.cluster}: {runs}; {comparison.n_bootstrap} replicates")
+    return [*lines, *(f"warning: {warning}" for warning in comparison.warnings)]

@@ -1,0 +1,166 @@
+"""Arms that share no trial, compared by the laws fitted to each."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from scalevec import analysis
+from scalevec.analysis import DataError
+from scalevec.analysis.comparison.by_laws.exponents import shared_exponents
+from scalevec.analysis.comparison.by_laws.surfaces import surfaces_of
+from scalevec.analysis.fits.arm_data import data_of_arms
+from scalevec.analysis.options import AnalysisOptions
+
+WIDTHS = np.geomspace(100, 1000, 112)
+OPTIONS = AnalysisOptions(law="chinchilla", cluster="run", loss="l2", bootstrap=100)
+
+
+def arm(
+    name: str, gain: float = 1.0, noise: float = 2e-3, random_seed: int = 0, **law: float
+) -> pd.DataFrame:
+    """Checkpoints of 14 runs at sizes of their own; ``gain`` is the compute multiplier, ``noise`` a run's."""
+    rng = np.random.default_rng([random_seed, len(name), ord(name[0])])
+    sizes = (np.geomspace(1e7, 1e9, 14) * np.exp(rng.uniform(-0.1, 0.1, 14))).round()
+    n, run = np.repeat(sizes, 4), np.repeat(np.arange(14), 4)
+    d = (n * np.tile([5.0, 12.0, 30.0, 75.0], 14) * np.exp(rng.uniform(-0.3, 0.3, 14))[run]).round()
+    truth = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28, **law}
+    s = gain**0.5
+    loss = truth["E"] + truth["A"] / (s * n) ** truth["alpha"] + truth["B"] / (s * d) ** truth["beta"]
+    loss = loss * np.exp(noise * rng.standard_normal(14)[run] + noise / 3 * rng.standard_normal(56))
+    names = [f"{name} {number}" for number in run]
+    return pd.DataFrame({"arm": name, "n_params": n, "n_tokens": d, "loss": loss, "run": names})
+
+
+def table(*arms: pd.DataFrame) -> pd.DataFrame:
+    return pd.concat(arms, ignore_index=True)
+
+
+def compared(rows: pd.DataFrame, **changes) -> list[analysis.LawComparison]:
+    return analysis.compare_by_laws(rows, reference="base", options=OPTIONS, **changes)
+
+
+@pytest.mark.parametrize("law", ["chinchilla", "chinchilla-shared", "chinchilla; fix E = 1.69"])
+def test_without_noise_the_planted_multipliers_and_differences_are_found(law: str):
+    rows = table(arm("base", noise=0), arm("faster", 1.22, noise=0))
+    comparison = compared(rows, law=law, tokens_per_parameter=20.0)[0]
+    for multiplier in comparison.compute_multipliers:
+        # The arm is the reference at 1.22 times the compute, shared by N and D: on the line, exactly.
+        assert multiplier.estimate == pytest.approx(1.22, rel=2e-3 if law == "chinchilla-shared" else 1e-6)
+    at = comparison.at[0]
+    truth = [
+        1.69 + 406.4 / (s * at.at["N"]) ** 0.34 + 410.7 / (s * at.at["D"]) ** 0.28 for s in (1.22**0.5, 1)
+    ]
+    assert at.estimate == pytest.approx(truth[0] - truth[1], rel=5e-3 if law == "chinchilla-shared" else 1e-6)
+    assert at.at["D"] == pytest.approx(20 * at.at["N"])
+
+
+def test_a_token_multiplier_is_what_the_reference_needs_at_the_same_size():
+    rows = table(arm("base", noise=0), arm("faster", noise=0, B=410.7 / 1.3**0.28))
+    comparison = compared(rows)[0]
+    assert [multiplier.estimate for multiplier in comparison.token_multipliers] == pytest.approx([1.3, 1.3])
+
+
+def test_with_noise_a_better_arm_is_called_and_an_equal_one_is_not():
+    verdicts = {c.arm: c for c in compared(table(arm("base"), arm("same"), arm("faster", 1.22)))}
+    assert verdicts["faster"].verdict == "better"
+    assert verdicts["same"].verdict == "undecided"
+    low, high = verdicts["faster"].compute_multipliers[0].interval
+    assert 1 < low < 1.22 < high
+    assert "by their laws" in verdicts["faster"].sentence
+    assert verdicts["faster"].loss_difference["p_holm"] >= verdicts["faster"].loss_difference["p_value"]
+
+
+def test_laws_that_cross_on_the_line_give_no_verdict():
+    comparison = compared(table(arm("base"), arm("o", E=1.0, B=900.0)))[0]
+    estimates = [point.estimate for point in comparison.at]
+    assert estimates[0] > 0 > estimates[-1]
+    assert comparison.verdict == "undecided"
+    assert "The laws cross: at N" in comparison.sentence
+
+
+def test_arms_are_equivalent_within_a_margin_that_the_noise_allows():
+    rows = table(arm("base"), arm("same", random_seed=1))
+    assert compared(rows, margin=0.1)[0].verdict == "equivalent"
+    assert compared(rows, margin=1e-4)[0].verdict == "undecided"
+
+
+def test_a_run_that_arms_share_counts_as_one_and_its_noise_goes_out_of_the_difference():
+    base = arm("base", noise=0)
+    noise = np.exp(5e-3 * np.repeat(np.random.default_rng(0).standard_normal(14), 4))
+    base = base.assign(loss=base.loss * noise)
+    other = base.assign(arm="other", loss=base.loss * 0.99, n_tokens=base.n_tokens + 1)
+    apart = other.assign(run="other " + other.run)
+    lengths = [np.ptp(compared(table(base, rows))[0].loss_difference["interval"]) for rows in (other, apart)]
+    assert lengths[0] < 0.1 * lengths[1]
+
+
+def test_common_exponents_are_tested_with_whole_runs():
+    def p(other: pd.DataFrame) -> float:
+        arms = data_of_arms(table(arm("base"), other), OPTIONS)
+        surfaces = surfaces_of(arms)
+        return shared_exponents(surfaces["base"], surfaces[other.arm[0]], OPTIONS)["p_value"]
+
+    assert p(arm("same")) > 0.05
+    assert p(arm("other", alpha=0.30, A=200.0)) < 0.05
+
+
+def test_each_arm_is_compared_as_it_can_be():
+    base, paired = arm("base"), arm("base").assign(arm="paired", run="p", loss=arm("base").loss * 0.99)
+    paired["run"] = "paired " + base.run
+    pairs, laws = analysis.compare_arms(table(base, paired, arm("apart")), reference="base", options=OPTIONS)
+    assert [(c.arm, c.basis) for c in pairs] == [("paired", "pairs")]
+    assert [(c.arm, c.basis) for c in laws] == [("apart", "laws")]
+    _, all_laws = analysis.compare_arms(table(base, paired), reference="base", options=OPTIONS, by="laws")
+    assert [c.arm for c in all_laws] == ["paired"]
+
+
+def test_a_few_runs_or_checkpoints_without_a_run_give_no_interval_and_say_why():
+    few = table(*(arm(name).query("n_params < 2e8") for name in ("base", "other")))
+    comparison = compared(few)[0]
+    assert comparison.loss_difference["interval"] is None
+    assert "independent runs for 5 parameters" in comparison.loss_difference["note"]
+    assert comparison.verdict == "undecided"
+    unnamed = table(arm("base"), arm("other")).drop(columns="run")
+    comparison = compared(unnamed, cluster="cluster")[0]
+    assert "name their run by --cluster" in comparison.loss_difference["note"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "why"),
+    [
+        (table(arm("base"), arm("o")), {"law": "power"}, "lie on no line in C: take a law in N and D"),
+        (table(arm("base"), arm("o")).assign(w=WIDTHS), {"law": "E + A/w^a"}, "has no line"),
+        (table(arm("base"), arm("o").eval("n_params = n_params * 1e4")), {}, "have no size in common"),
+        (table(arm("base")), {}, "another arm is needed"),
+        (table(arm("base"), arm("o")), {"law": "isoflop"}, "two budgets|no line"),
+    ],
+)
+def test_what_no_laws_compare_is_refused_with_the_reason(
+    rows: pd.DataFrame, changes: dict[str, str], why: str
+):
+    with pytest.raises(DataError, match=why):
+        compared(rows, **changes)
+
+
+def test_ten_arms_of_other_peoples_checkpoints_are_compared_on_the_command_line(tmp_path, capsys):
+    from scalevec.orchestrator.commands.analyse.compare import compare
+    from scalevec.orchestrator.sources.foreign import TableReading
+
+    rows = table(
+        arm("base"), *(arm(f"arm{number}", random_seed=number) for number in range(8)), arm("fast", 1.3)
+    )
+    foreign = rows.rename(
+        columns={"arm": "recipe", "n_params": "size", "loss": "val/loss", "n_tokens": "tokens"}
+    )
+    foreign.to_csv(tmp_path / "rows.csv", index=False)
+    names = ("arm=recipe", "n_params=size", "loss=val/loss", "n_tokens=tokens", "cluster=run")
+    result = compare(
+        str(tmp_path / "rows.csv"),
+        reference="base",
+        given={"law": "chinchilla", "bootstrap": 40},
+        reading=TableReading(names, None),
+    )
+    shown = result.text()
+    assert "by the law chinchilla of each, without pairs" in shown
+    assert [line.split()[-1] for line in shown.splitlines() if line.startswith("fast")] == ["better"]
+    assert {record["basis"] for record in result.record} == {"laws"}
