@@ -18,5 +18,5 @@ done
 for entry in analysis model orchestrator results sweeps; do
     ln -s "$folder/../$entry" "$links/scalevec/$entry"
 done
-export PYTHONPATH="$links" PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH="$links" PYTHONDONTWRITEBYTECODE=1 TORCHINDUCTOR_CACHE_DIR="$links/compiled"
 "${PYTHON:-python3}" "$folder/gpu/main.py" "$@"

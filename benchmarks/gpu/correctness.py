@@ -16,6 +16,7 @@ from scalevec.model.config import RunOptions, Trial
 from scalevec.model.memory.trial import memory_of
 from scalevec.model.strategies import PRESETS as STRATEGIES
 from scalevec.model.training.corpora.prepared import Corpus
+from scalevec.model.training.devices import missing_compiler
 from scalevec.model.training.evaluation import evaluate
 from scalevec.model.training.loop import train
 from scalevec.model.training.recorder import SilentRecorder, TrainingInterruptedError
@@ -110,6 +111,23 @@ def checked_trials(site: Site, corpus: Corpus) -> list[tuple[str, str, Trial]]:
     ]
 
 
+def compiled_blocks(site: Site, figures: Figures) -> None:
+    """The losses with compiled blocks, against those without on the same device."""
+    if lacking := missing_compiler(site.device):
+        figures.check(False, f"blocks cannot be compiled: this machine lacks {lacking}")
+        return
+    with drawn_corpus(CORPUS_TOKENS) as corpus:
+        for name, arm, trial in checked_trials(site, corpus):
+            for precision in TOLERANCES:
+                if (name, arm, precision) in site.workloads.compiled:
+                    plain = RunOptions(device=site.device)
+                    ways = (plain, replace(plain, compiled=True))
+                    eager, run = (losses_of(replace(trial, precision=precision), corpus, way) for way in ways)
+                    apart, label = differences(run, eager), f"{name}, {arm}, {precision}"
+                    figures.keep(label, {"first": apart[0], "largest": max(apart)})
+                    judge(figures, label, precision, apart)
+
+
 def strategies(site: Site, figures: Figures) -> None:
     """Loss and gradient norm in two steps of every preset, in both architectures, against the CPU's."""
     work = site.workloads
@@ -133,7 +151,7 @@ def _first_steps(trial: Trial, corpus: Corpus, device: str) -> list[float]:
 
 def resume(site: Site, figures: Figures) -> None:
     """A run that was stopped half way and resumed, against one that was not; how far two such differ."""
-    here = RunOptions(device=site.device)
+    here = site.options()
     with drawn_corpus(CORPUS_TOKENS) as corpus:
         for name, arm, trial in checked_trials(site, corpus):
             for precision in TOLERANCES:
@@ -154,7 +172,7 @@ def processes(site: Site, figures: Figures, *, shard: bool = False) -> None:
             if arm == "baseline":
                 continue  # its vectors are a case of unified's
             alone, together = (
-                trained_together(size, trial, corpus, site.device, shard=shard and size > 1)
+                trained_together(size, trial, corpus, site.options(), shard=shard and size > 1)
                 for size in (1, 2)
             )
             apart = differences(together, alone)
@@ -173,7 +191,7 @@ def evaluation_memory(site: Site, figures: Figures) -> None:
     with drawn_corpus(CORPUS_TOKENS) as corpus:
         size = work.timed[work.evaluated]
         trial = trial_of(size, work.timed_text, corpus, "unified", precision="bfloat16")
-        options = RunOptions(device=site.device, micro_batch=4)
+        options = replace(site.options(), micro_batch=4)
         run = SteppedRun(trial, corpus, options)
         memory.reset_peak()
         run.take()

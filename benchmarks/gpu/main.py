@@ -40,6 +40,7 @@ def parts_of(site: Site) -> list[Part]:
     return [
         Part("machine", machine, 40),
         Part("losses against the CPU in float32", correctness.losses, 90),
+        Part("compiled blocks", correctness.compiled_blocks, 180),
         Part("strategies against the CPU in float32", correctness.strategies, 60),
         Part("resume", correctness.resume, 60),
         Part("two processes", correctness.processes, 60),

@@ -6,6 +6,7 @@ import statistics
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -43,11 +44,13 @@ class LossRecorder(SilentRecorder):
         self.losses.append(row["loss"])
 
 
-def trained_together(size: int, trial: Trial, corpus: Corpus, device: str, *, shard: bool) -> list[float]:
+def trained_together(
+    size: int, trial: Trial, corpus: Corpus, options: RunOptions, *, shard: bool
+) -> list[float]:
     """The losses of all steps and the terminal ones of ``trial``, trained by ``size`` processes."""
     listener = listening(HOST)
     port = listener.getsockname()[1]
-    options = RunOptions(device=device, processes=size, shard=shard)
+    options = replace(options, processes=size, shard=shard)
     seats = [Seat(rank, size, {}, limit_s=LIMIT_S) for rank in range(size)]
     with tempfile.TemporaryDirectory(prefix="scalevec-") as folder:
         arguments = [(seat, listener, port, trial, corpus, options, Path(folder)) for seat in seats]
@@ -105,18 +108,18 @@ class SideBySide:
 
 
 @contextmanager
-def side_by_side(n: int, device: str) -> Iterator[SideBySide]:
+def side_by_side(n: int, options: RunOptions) -> Iterator[SideBySide]:
     """Within it there are ``n`` processes."""
-    with _started(_train_when_asked, [(device,)] * n) as processes:
+    with _started(_train_when_asked, [(options,)] * n) as processes:
         yield SideBySide(processes)
 
 
-def _train_when_asked(talk: Connection, device: str) -> None:
+def _train_when_asked(talk: Connection, options: RunOptions) -> None:
     torch.set_num_threads(1)
     while True:
         trial, corpus, seconds = talk.recv()
-        options = RunOptions(device=device, checkpoint_s=1e9)
-        talk.send(statistics.median(steps_timed(trial, corpus, options, seconds)))
+        rare = replace(options, checkpoint_s=1e9)
+        talk.send(statistics.median(steps_timed(trial, corpus, rare, seconds)))
 
 
 @contextmanager

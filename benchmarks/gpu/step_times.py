@@ -81,7 +81,7 @@ def in_turns(
 
 def options_for_all(trials: Mapping[str, Trial], site: Site, recompute: str) -> RunOptions:
     """The largest micro-batch with which any of ``trials`` fits beside what the others hold."""
-    options = RunOptions(device=site.device, recompute=recompute, micro_batch=1)
+    options = replace(site.options(), recompute=recompute, micro_batch=1)
     plans = [memory_of(trial, options) for trial in trials.values()]
     held = sum(plan.parameters * 2 + plan.optimizer for plan in plans[1:])  # gradients stay between steps
     device = site.local()
@@ -138,6 +138,7 @@ def figures_of(
         "sequence_length": trial.sequence_length,
         "micro_batch": options.micro_batch,
         "recompute": options.recompute,
+        "compiled": options.compiled,
         "step_s": step_s,
         "steps_s": steps,
         "tokens_per_s": tokens_per_s,
@@ -151,7 +152,10 @@ def figures_of(
 def small_trials(site: Site, figures: Figures) -> None:
     """Trials of small rungs, so many at once, in a process each: what all of them do together."""
     work = site.workloads
-    with drawn_corpus(CORPUS_TOKENS) as corpus, side_by_side(max(work.side_by_side), site.device) as trials:
+    with (
+        drawn_corpus(CORPUS_TOKENS) as corpus,
+        side_by_side(max(work.side_by_side), site.options()) as trials,
+    ):
         for name, size in work.small.items():
             trial = trial_of(size, work.small_text, corpus)
             steps = TOKENS_PER_PARAMETER * count_parameters(trial.model).matrices / trial.batch_tokens

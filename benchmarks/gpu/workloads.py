@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import torch
 
-from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Trial
+from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Trial
 from scalevec.model.strategies import PRESETS as STRATEGIES
 from scalevec.model.training.corpora.prepared import Corpus
 from scalevec.model.training.out_of_memory import release_unused
-from scalevec.model.training.speed import VOCABULARY, LocalDevice, devices_here
+from scalevec.model.training.speed import VOCABULARY, LocalDevice, compiles_by_itself, devices_here
 from scalevec.sweeps.ladders import PRESETS as LADDER
 from scalevec.sweeps.ladders import Size, mixture, shape
 
@@ -39,6 +39,7 @@ class Workloads:
     overhead: pairs of a size and what is recomputed, at which arms are compared.
     small: rungs of which ``side_by_side`` trials run at once.
     evaluated: the size whose evaluation's memory is measured.
+    compiled: size, arm and precision of those whose blocks are compiled and compared with uncompiled ones.
     """
 
     checked: Mapping[str, Size]
@@ -53,6 +54,7 @@ class Workloads:
     small_text: Text
     side_by_side: tuple[int, ...]
     evaluated: str
+    compiled: tuple[tuple[str, str, str], ...]
 
 
 _FEW = {"n_experts": 4, "top_k": 2, "over": "mean"}
@@ -69,6 +71,12 @@ CARD = Workloads(
     small_text=Text(VOCABULARY, 128, 1024),
     side_by_side=(1, 4, 16),
     evaluated="0.12b",
+    compiled=(
+        ("dense", "baseline", "float32"),
+        ("dense", "unified", "float32"),
+        ("dense", "unified", "bfloat16"),
+        ("mixture", "unified", "bfloat16"),
+    ),
 )
 _TOY = Size(shape(32, 2))
 _TOY_TEXT = Text(VOCABULARY, 16, 64)
@@ -85,6 +93,7 @@ TOY = Workloads(
     small_text=_TOY_TEXT,
     side_by_side=(1, 2),
     evaluated="toy",
+    compiled=(("dense", "baseline", "float32"),),
 )
 
 
@@ -94,6 +103,10 @@ class Site:
 
     device: str
     workloads: Workloads
+
+    def options(self) -> RunOptions:
+        """As a trial is run here: on a card with compiled blocks."""
+        return RunOptions(device=self.device, compiled=compiles_by_itself(self.device))
 
     def local(self) -> LocalDevice:
         """The device by its name and memory; the first card."""

@@ -135,6 +135,7 @@ class TrainingRun:
 
     def _compile(self) -> None:
         """Compile the blocks where the run began so: an attempt keeps the arithmetic of those before it."""
+        self.first_step = self.progress.step + 1
         if self.progress.compiled != self.options.compiled:
             self.recorder.say(f"goes on {self.progress.arithmetic}, as it began")
         if self.progress.compiled:
@@ -157,9 +158,12 @@ class TrainingRun:
             self.recorder.say(f"the state after step {step} is kept for other trials of the trunk")
 
     def _reads(self, step: int) -> bool:
-        """Whether the device is waited for after ``step``: only then is anything recorded or kept."""
-        is_kept_for_others = step in self.options.branch_steps
-        return step % self.read_every == 0 or step == self.trial.steps or is_kept_for_others
+        """Whether the device is waited for after ``step``: only then is anything recorded or kept.
+
+        The first step of a process stands alone, as it takes longer than others.
+        """
+        wanted = {self.first_step, self.trial.steps, *self.options.branch_steps}
+        return step % self.read_every == 0 or step in wanted
 
     def _recorded(self, rows: Sequence[Row]) -> bool:
         """Record ``rows``, up to the first at which the run has diverged; whether there is one."""

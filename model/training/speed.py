@@ -19,6 +19,7 @@ from scalevec.model.training.corpora.prepare import prepare
 from scalevec.model.training.corpora.prepared import Corpus
 from scalevec.model.training.corpora.specification import CorpusConfig
 from scalevec.model.training.corpora.synthetic import TokenProcess
+from scalevec.model.training.devices import missing_compiler
 from scalevec.model.training.loop import TrainingRun, train
 from scalevec.model.training.out_of_memory import release_unused
 from scalevec.model.training.recorder import SilentRecorder
@@ -102,9 +103,14 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def compiles_by_itself(device: str) -> bool:
+    """Whether all trials on ``device`` (``cpu`` or ``cuda``) are compiled where nobody says otherwise."""
+    return device == "cuda" and not missing_compiler(device)
+
+
 def options_that_fit(trial: Trial, device: LocalDevice, recompute: str = "none") -> RunOptions | None:
     """How ``trial`` is run on ``device``: with the largest micro-batch that fits; None where none does."""
-    options = RunOptions(device=device.kind, recompute=recompute)
+    options = RunOptions(device=device.kind, recompute=recompute, compiled=compiles_by_itself(device.kind))
     room, sequences = SHARE_OF_MEMORY * device.memory_bytes, trial.batch_sequences
     while sequences:
         micro = replace(options, micro_batch=0 if sequences == trial.batch_sequences else sequences)
