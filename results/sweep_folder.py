@@ -71,6 +71,8 @@ class SweepFolder:
     """The verdicts that were given, each with the pairs it had."""
     predictions_path = FileIn("predictions")
     """A file for each list of predictions, named by its hash."""
+    looks_path = FileIn("looks.json")
+    """The looks of a comparison that goes on until it is decided, as planned before its first result."""
     dropped_path = FileIn("dropped.json")
     """The trials that the sweep file left out after they had been started."""
     arithmetic_path = FileIn("arithmetic.json")
@@ -203,6 +205,22 @@ class SweepFolder:
         records = [_predictions_in(path) for path in paths if path.suffix == ".json"]
         return sorted(records, key=lambda record: (record["at"], record["sha256"]))
 
+    def keep_looks(self, declared: dict[str, Any], looks: list[int]) -> None:
+        """Keep the ``looks`` that the ``declared`` plan comes to, with its hash and the time."""
+        record = {"at": utc_now(), "sha256": _hash_of(declared), "declared": declared, "looks": looks}
+        self._write(self.looks_path, record)
+
+    def looks(self) -> dict[str, Any] | None:
+        """The plan of looks that was kept: what was declared and its looks; an edited one is refused."""
+        record = read_json_if_any(self.looks_path, dict)
+        if record is None:
+            return None
+        if record.get("sha256") != _hash_of(record.get("declared")):
+            raise CorruptRecordError(self.looks_path, "was edited after it was kept: its hash is another")
+        if not isinstance(looks := record.get("looks"), list) or set(map(type, looks)) != {int}:
+            raise CorruptRecordError(self.looks_path, "has no list of looks")
+        return record
+
     def dropped(self) -> list[dict[str, Any]]:
         """The trials that the sweep file left out after they had been started."""
         return self._entries(self.dropped_path, {"trial_id": str, "arm": str, "rung": str, "state": str})
@@ -241,9 +259,9 @@ def _are_pairs(pairs: list[Any]) -> bool:
     return all(isinstance(pair, list) and list(map(type, pair)) == [str, str] for pair in pairs)
 
 
-def _hash_of(predictions: Any) -> str:
-    """SHA-256 of the canonical JSON of a list of predictions, in hexadecimal digits."""
-    canonical = json.dumps(predictions, sort_keys=True, separators=(",", ":"), allow_nan=False)
+def _hash_of(plan: Any) -> str:
+    """SHA-256 of the canonical JSON of what was planned, in hexadecimal digits."""
+    canonical = json.dumps(plan, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 

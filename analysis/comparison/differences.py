@@ -14,7 +14,7 @@ from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.formatting import is_loss
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.statistics import paired as inference
-from scalevec.analysis.statistics.looks import Look, sequential_p
+from scalevec.analysis.statistics.looks import Look, nominal
 from scalevec.analysis.statistics.noise import pooled_noise
 from scalevec.analysis.statistics.paired import Estimate
 from scalevec.analysis.statistics.sample import PairedSample
@@ -170,7 +170,7 @@ class PairedArm:
             return p_plain
         p = over_seeds.p_value()
         if p is not None and self.look is not None:
-            p = sequential_p(self.look.looks, [*[None] * self.look.number, p])
+            p = self.look.sequential_p(p)
         return None if p is None else max(p_plain, p)
 
 
@@ -290,6 +290,8 @@ def equivalence_test(paired: PairedArm, options: AnalysisOptions) -> dict[str, A
         return {"margin": margin, "p_value": None, "interval": None, "note": INTERIM}
     if estimate is None or estimate.df == 0:
         return {"margin": margin, "p_value": None, "interval": None, "note": "no degree of freedom"}
+    if paired.look is not None and paired.look.until == "decided":
+        return _equivalence_at(paired.look, margin, estimate)
     if paired.look is not None and not paired.look.is_last:
         note = "tested at the last of the declared looks only"
         return {"margin": margin, "p_value": None, "interval": None, "note": note}
@@ -297,5 +299,16 @@ def equivalence_test(paired: PairedArm, options: AnalysisOptions) -> dict[str, A
         "margin": margin,
         "p_value": inference.equivalence_p(estimate, margin),
         "interval": estimate.interval(EQUIVALENCE_LEVEL),
+        "level": EQUIVALENCE_LEVEL,
+    }
+
+
+def _equivalence_at(look: Look, margin: float, estimate: Estimate) -> dict[str, Any]:
+    """The two one-sided tests of a look that shares their level with the others."""
+    level = 1 - nominal(look.looks, 1 - EQUIVALENCE_LEVEL, look.until)[look.number]
+    return {
+        "margin": margin,
+        "p_value": look.equivalence_p,
+        "interval": estimate.interval(level),
         "level": EQUIVALENCE_LEVEL,
     }

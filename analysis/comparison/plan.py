@@ -16,33 +16,36 @@ from scalevec.analysis.comparison.differences import PairedArm
 from scalevec.analysis.data.pairs import UNPAIRED, Pairs
 from scalevec.analysis.data.tidy import BoolArray
 from scalevec.analysis.formatting import signed
-from scalevec.analysis.statistics.looks import Look, sequential_p
-from scalevec.analysis.statistics.paired import holm
+from scalevec.analysis.options import AnalysisOptions
+from scalevec.analysis.statistics.looks import FUTILE, Ending, Look, chance_of_a_claim, sequential_p
+from scalevec.analysis.statistics.paired import Estimate, equivalence_p, holm
 
 VERDICTS, DROPPED = "verdicts", "dropped"
 """Keys of ``DataFrame.attrs``."""
 Record = Mapping[str, Any]
 
 
-def at_looks(family: Mapping[str, Pairs], looks: tuple[int, ...], level: float) -> dict[str, PairedArm]:
+def at_looks(
+    family: Mapping[str, Pairs], looks: tuple[int, ...], options: AnalysisOptions
+) -> dict[str, PairedArm]:
     """Return each arm at the look that decides it, or at its last one so far.
 
     A look takes the first seeds of every cell, whatever else has come in; it is reached once all of their
     pairs have a result. The first look at which Holm's correction of the sequential p-values over ``family``
-    leaves an arm significant is its last.
+    leaves an arm significant is its last. In a design that goes on until it is decided so is the first at
+    which it is equivalent, or futile to go on with; an arm that ended counts in the family as it stood.
     """
     cuts = {arm: _reached(pairs, looks) for arm, pairs in family.items()}
     at_each = {arm: [PairedArm.of(arm, cut) for cut in of_arm] for arm, of_arm in cuts.items()}
-    p_so_far = {
-        arm: [
-            sequential_p(looks, [each.own_p_value() for each in of_arm[: number + 1]])
-            for number in range(len(of_arm))
-        ]
-        for arm, of_arm in at_each.items()
+    until_end = {
+        arm: looks_at([each.estimate for each in of_arm], looks, options) for arm, of_arm in at_each.items()
     }
-    final = _final_looks(p_so_far, len(looks), 1 - level)
+    p_so_far = {arm: [look.p for look in of_arm] for arm, of_arm in until_end.items()}
+    final = _final_looks(p_so_far, len(looks), 1 - options.level)
     return {
-        arm: _at_look(arm, family[arm], of_arm, p_so_far[arm], looks, final.get(arm))
+        arm: _at_look(family[arm], of_arm, until_end[arm], final.get(arm))
+        if of_arm
+        else PairedArm.of(arm, family[arm].before(looks[0]))
         for arm, of_arm in at_each.items()
     }
 
@@ -71,23 +74,54 @@ def _final_looks(p_so_far: Mapping[str, list[float | None]], n_looks: int, alpha
     return final
 
 
+def looks_at(
+    reached: Sequence[Estimate | None], looks: tuple[int, ...], options: AnalysisOptions
+) -> list[Look]:
+    """The looks that one arm has reached, up to the one at which it is equivalent or futile to go on with.
+
+    Args:
+        reached: The mean difference at each look that was reached, of its pairs alone.
+        looks: All declared looks.
+        options: With the level, how far the design goes on, and the margin.
+    """
+    until, margin, alpha = options.until, options.margin, 1 - options.level
+    p_values = [estimate.p_value() if estimate else None for estimate in reached]
+    inside = [equivalence_p(estimate, margin) if estimate and margin else None for estimate in reached]
+    doubled = [None if p is None else min(1.0, 2 * p) for p in inside]
+    passed: list[Look] = []
+    for number, p in enumerate(p_values):
+        look = Look(looks, number, sequential_p(looks, p_values[: number + 1], until), until)
+        if until == "decided":
+            tests = sequential_p(looks, doubled[: number + 1], until)
+            look = replace(look, equivalence_p=tests and tests / 2)
+            estimate = reached[number]
+            errors = margin / estimate.standard_error if margin and estimate and estimate.has_noise else None
+            look = replace(look, ends=_ending(look, p, alpha, errors))
+        passed.append(look)
+        if look.ends:
+            break
+    return passed
+
+
+def _ending(look: Look, p: float | None, alpha: float, margin: float | None) -> Ending:
+    """Why an arm with the two-sided ``p`` ends at this look without a difference, if it does."""
+    if look.equivalence_p is not None and look.equivalence_p < alpha:
+        return "equivalence"
+    if p is None or look.is_last:
+        return ""
+    return "futility" if chance_of_a_claim(look, p, alpha, margin) < FUTILE else ""
+
+
 def _at_look(
-    arm: str,
-    pairs: Pairs,
-    reached: Sequence[PairedArm],
-    p_so_far: Sequence[float | None],
-    looks: tuple[int, ...],
-    final: int | None,
+    pairs: Pairs, reached: Sequence[PairedArm], looks: Sequence[Look], final: int | None
 ) -> PairedArm:
-    if not reached:
-        return PairedArm.of(arm, pairs.before(looks[0]))
-    number = len(reached) - 1 if final is None else final
-    is_over = final is not None or number == len(looks) - 1
-    at = reached[number]
-    shown = at.pairs if is_over else at.pairs.before(looks[number + 1])
-    look = Look(looks, number, p_so_far[number])
+    """The arm at its difference (the look ``final``), or at the last of its ``looks``."""
+    number = len(looks) - 1 if final is None else final
+    look, at = looks[number], reached[number]
+    is_over = final is not None or look.is_last or bool(look.ends)
+    shown = at.pairs if is_over else at.pairs.before(look.looks[number + 1])
     beyond = pairs if is_over else None
-    return replace(PairedArm.of(arm, shown), estimate=at.estimate, look=look, beyond=beyond)
+    return replace(PairedArm.of(at.arm, shown), estimate=at.estimate, look=look, beyond=beyond)
 
 
 def as_first_judged(paired: PairedArm, verdicts: Sequence[Record], reference: str) -> PairedArm:
@@ -171,6 +205,8 @@ def plan_of(paired: PairedArm, dropped: Sequence[str]) -> dict[str, Any]:
         "looks": list(look.looks) if look else None,
         "look": look.size if look else None,
         "next_look": paired.pairs.next_look,
+        "until": look.until if look else None,
+        "ends": (look.ends or None) if look else None,
         "dropped": list(dropped),
         "exploratory": _mean_with_error(after) if after else None,
     }
@@ -191,8 +227,12 @@ def plan_sentences(plan: Mapping[str, Any]) -> list[str]:
     sentences = []
     if plan["look"] and plan["next_look"] is None:
         looks = ", ".join(map(str, plan["looks"]))
+        number = plan["looks"].index(plan["look"]) + 1
+        of_all = f", look {number} of {len(plan['looks'])}" if plan["until"] == "decided" else ""
+        verb = "Ended for futility" if plan["ends"] == "futility" else "Decided"
         sentences.append(
-            f"Decided at the look at {plan['look']} seeds (declared: {looks}); interval and p allow for them."
+            f"{verb} at the look at {plan['look']} seeds{of_all} (declared: {looks}); interval and p allow "
+            "for them."
         )
     sentences += exploratory_sentence(plan)
     if plan["dropped"]:

@@ -167,7 +167,7 @@ class ComparedTrials:
         arms = self.others if looks and reference == self.reference else (names[1],)
         family = {arm: paired_by(self.rows, reference, arm, self.options) for arm in arms}
         if looks:
-            due = at_looks(family, looks, self.options.level)
+            due = at_looks(family, looks, self.options)
         else:
             verdicts = history_of(self.source, VERDICTS)
             due = {

@@ -167,6 +167,8 @@ def _when_undecided(evidence: Evidence) -> str:
     p = evidence.difference.p_value
     if p is not None and p < evidence.alpha:
         return f"Only the correction for several arms stands against a claim: a few more seeds, {NEW_PAIRS}."
+    if evidence.look and evidence.look.ends == "futility":
+        return "A new sweep with seeds of its own: a claim at this one's last look was unlikely."
     if evidence.look:
         return "A new sweep with seeds of its own: the last declared look has passed."
     if estimate.between in ("seeds of clusters", WHOLE_SEEDS):

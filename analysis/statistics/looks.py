@@ -3,48 +3,57 @@
 A test repeated at each look at its full level finds something more often than it should; the boundaries of a
 group sequential design share the level out. The spending function is that of Lan and DeMets (1983) of O'Brien
 and Fleming's type: ``4 - 4 Phi(z_{1 - alpha/4} / sqrt(t))`` is spent by the share ``t`` of the last look's
-sample, two-sided. The boundaries follow from it by recursive integration over the statistic's path (Armitage,
-McPherson and Rowe 1969). Here a p-value is compared with the boundary's own (nominal) p, whatever t
-distribution it came from (Jennison and Turnbull 2000, section 3.8).
+sample, two-sided. A design that goes on until it is decided spends ``alpha t^1.5`` (Kim and DeMets 1987),
+which ends more of them early. The boundaries follow from it by recursive integration over the statistic's
+path (Armitage, McPherson and Rowe 1969). Here a p-value is compared with the boundary's own (nominal) p,
+whatever t distribution it came from (Jennison and Turnbull 2000, section 3.8).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
 import numpy as np
 
 from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.options import Until
 
+Ending = Literal["", "equivalence", "futility"]
 _NODES = 96
 """Gauss-Legendre nodes of each integral; the tests compare the boundaries with another integral."""
 _FURTHEST = 8.2
 """Standard deviations beyond which double precision holds no probability."""
 _SMALLEST_ALPHA = 1e-12
+FUTILE = 0.10
+"""An arm ends where a claim at the last look, were the difference so far the true one, is less likely."""
 
 
-def spent(share: float, alpha: float) -> float:
+def spent(share: float, alpha: float, until: Until = "last") -> float:
     """The part of the two-sided ``alpha`` that is spent by ``share`` (0 to 1) of the last look's sample."""
     from scipy.special import ndtr, ndtri
 
+    if until == "decided":
+        return float(alpha * share**1.5)
     # 4 (1 - Phi(x)), from the lower tail so that no digit is lost.
     return float(4 * ndtr(ndtri(alpha / 4) / np.sqrt(share)))
 
 
 @cache
-def nominal(looks: tuple[int, ...], alpha: float) -> tuple[float, ...]:
+def nominal(looks: tuple[int, ...], alpha: float, until: Until = "last") -> tuple[float, ...]:
     """Return the two-sided p-value to be undercut at each look, for ``alpha`` over all of them.
 
     Args:
         looks: Sizes of the sample at the looks, increasing; only their ratios to the last count.
         alpha: The two-sided level of the whole design, between 0 and 1.
+        until: How far the design goes on, which decides how alpha is spent.
     """
     from scipy.special import ndtr
 
-    return tuple(float(2 * ndtr(-bound)) for bound in boundaries(looks, alpha))
+    return tuple(float(2 * ndtr(-bound)) for bound in boundaries(looks, alpha, until))
 
 
-def boundaries(looks: Sequence[int], alpha: float) -> list[float]:
+def boundaries(looks: Sequence[int], alpha: float, until: Until = "last") -> list[float]:
     """Return the boundary of |z| at each look; arguments as for :func:`nominal`."""
     from scipy.optimize import brentq
     from scipy.special import ndtr
@@ -54,7 +63,7 @@ def boundaries(looks: Sequence[int], alpha: float) -> list[float]:
     at, density = np.zeros(1), np.ones(1)  # where the path may be so far: weights times its density
     for number, share in enumerate(shares):
         before = shares[number - 1] if number else 0.0
-        to_spend = (spent(share, alpha) - (spent(before, alpha) if number else 0.0)) / 2
+        to_spend = (spent(share, alpha, until) - (spent(before, alpha, until) if number else 0.0)) / 2
         step, scale = np.sqrt(share - before), np.sqrt(share)
 
         def too_much(
@@ -93,6 +102,11 @@ class Look:
     number: int
     p: float | None
     """The sequential p-value: the smallest level at which a look so far would have found a difference."""
+    until: Until = "last"
+    equivalence_p: float | None = None
+    """The same of the two one-sided tests against the margin, where they are done at every look."""
+    ends: Ending = ""
+    """Why the arm ends here without a difference, before the last look or at it."""
 
     @property
     def size(self) -> int:
@@ -106,10 +120,39 @@ class Look:
 
     def level(self, level: float) -> float:
         """The level of this look's interval, so that those of all looks hold together with ``level``."""
-        return 1 - nominal(self.looks, 1 - level)[self.number]
+        return 1 - nominal(self.looks, 1 - level, self.until)[self.number]
+
+    def sequential_p(self, p: float) -> float | None:
+        """``p``, found at this look alone, as :func:`sequential_p`."""
+        return sequential_p(self.looks, [*[None] * self.number, p], self.until)
 
 
-def sequential_p(looks: tuple[int, ...], p_values: Sequence[float | None]) -> float | None:
+def chance_of_a_claim(look: Look, p: float, alpha: float, margin: float | None = None) -> float:
+    """Return how likely the last look claims something, were the difference seen so far the true one.
+
+    The conditional power under the current trend (Lan and Wittes 1988). Ending for want of it never adds a
+    claim, so the boundaries stay as they are.
+
+    Args:
+        look: The look that is reached.
+        p: Its own two-sided p-value.
+        alpha: The two-sided level of the whole design; of equivalence, each of the one-sided tests.
+        margin: The margin in standard errors of this look, where equivalence may be claimed.
+    """
+    from scipy.special import ndtr, ndtri
+
+    share = look.size / look.looks[-1]
+    different, equal = (-ndtri(nominal(look.looks, of, look.until)[-1] / 2) for of in (alpha, 2 * alpha))
+    at_the_end, left = -float(ndtri(p / 2)) / np.sqrt(share), np.sqrt(1 - share)
+    chance = ndtr((at_the_end - different) / left) + ndtr((-at_the_end - different) / left)
+    if margin is not None and (inside := margin / np.sqrt(share) - equal) > 0:
+        chance += ndtr((inside - at_the_end) / left) - ndtr((-inside - at_the_end) / left)
+    return float(chance)
+
+
+def sequential_p(
+    looks: tuple[int, ...], p_values: Sequence[float | None], until: Until = "last"
+) -> float | None:
     """Return the smallest alpha at which one of the first looks undercuts its nominal p-value.
 
     With it Holm's correction stays valid over several arms (Liu and Anderson 2008).
@@ -117,6 +160,7 @@ def sequential_p(looks: tuple[int, ...], p_values: Sequence[float | None]) -> fl
     Args:
         looks: All declared looks.
         p_values: The two-sided p-values at the looks so far; None where there is no noise figure.
+        until: How far the design goes on, which decides how alpha is spent.
     """
     from scipy.optimize import brentq
 
@@ -125,7 +169,7 @@ def sequential_p(looks: tuple[int, ...], p_values: Sequence[float | None]) -> fl
         return None
 
     def margin(log_alpha: float) -> float:
-        bounds = nominal(looks, float(np.exp(log_alpha)))
+        bounds = nominal(looks, float(np.exp(log_alpha)), until)
         return max(bounds[number] - p for number, p in seen)
 
     low, high = np.log(_SMALLEST_ALPHA), np.log(1 - 1e-9)

@@ -51,7 +51,7 @@ _METAVARS = {
     "bound": "NAME=LOW:HIGH",
     "weights": "COLUMN",
 }
-_NOT_ON_THE_COMMAND_LINE = ("margin", "looks")
+_NOT_ON_THE_COMMAND_LINE = ("margin", "looks", "until")
 """They are fixed before the runs, in the sweep file."""
 _NOT_OF = {
     "compare": ("interval", "weights"),

@@ -18,40 +18,48 @@ if TYPE_CHECKING:
 
 Members = Iterable[dict[str, Any]]
 _KEPT = ("trial_id", "arm", "rung", "seed", "tokens_per_parameter", "optimizer", "schedule", "setting")
+_IN_THE_FILE = {"seeds": "seeds", "arms": "arms", "at_most": "compare.at_most.gpu_hours"}
 _NEVER_STARTED = ("pending", "queued")
 
 
 def check_looks(
-    folder: SweepFolder, looks: tuple[int, ...] | None, reference: str, members: Members, runs_dir: Path
+    folder: SweepFolder, now: Mapping[str, Any], reference: str, members: Members, runs_dir: Path
 ) -> None:
     """Raise ``InvalidInputError`` where looks are declared or edited after a result of a compared arm.
 
-    ``members`` are the sweep's trials as its file has them now. Results of the ``reference`` alone, which
-    sweeps share, say nothing of a difference.
+    ``now`` has the ``looks`` of the sweep file and ``until``, with what else was planned where that is
+    ``decided``. ``members`` are the sweep's trials as its file has them now. Results of the ``reference``
+    alone, which sweeps share, say nothing of a difference.
     """
     before = _looks_before(folder)
-    if before == (list(looks) if looks else None):
+    edited = [name for name, value in now.items() if before.get(name) != value]
+    if not edited:
         return
     compared = (entry for entry in members if entry["stage"] == "comparison" and entry["arm"] != reference)
     known = next((entry for entry in compared if _state(runs_dir, entry)[0] in RESULT_STATES), None)
     if known is None:
         return
-    now = list(looks) if looks else "none"
+    name = edited[0]
+    field = _IN_THE_FILE.get(name, f"compare.{name}")
     raise InvalidInputError(
-        f"compare.looks is {now}; declared before the first result: {before or 'none'} "
-        f"({known['arm']} {known['rung']}, seed {known['seed']} has one). Looks cannot be declared or edited "
-        "once results are known: restore them, or give the sweep another name and new seeds"
+        f"{field} is {now[name] or 'none'}; declared before the first result: "
+        f"{before.get(name) or 'none'} ({known['arm']} {known['rung']}, seed {known['seed']} has one). "
+        "Looks cannot be declared or edited once results are known: restore them, or give the sweep another "
+        "name and new seeds"
     )
 
 
-def _looks_before(folder: SweepFolder) -> list[int] | None:
+def _looks_before(folder: SweepFolder) -> dict[str, Any]:
+    """The plan of looks that was kept, else what the resolved sweep says of them."""
     try:
+        if kept := folder.looks():
+            return dict(kept["declared"])
         resolved = folder.resolved() or {}
     except CorruptRecordError:
-        return None
+        return {"until": "last"}
     compare = resolved.get("compare")
     looks = compare.get("looks") if isinstance(compare, dict) else None
-    return looks if isinstance(looks, list) else None
+    return {"looks": looks if isinstance(looks, list) else None, "until": "last"}
 
 
 def described(entry: Mapping[str, Any]) -> dict[str, Any]:

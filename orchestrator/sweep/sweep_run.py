@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from scalevec.orchestrator.costs.rates import ASSUMED, Rates
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.profiles import Profile, request_for
 from scalevec.orchestrator.progress import Progress
+from scalevec.orchestrator.scheduling import look_stages
 from scalevec.orchestrator.scheduling.outcome import Outcome
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
 from scalevec.orchestrator.sweep.kept_plan import (
@@ -27,8 +28,8 @@ from scalevec.orchestrator.sweep.kept_plan import (
     require_predicted,
     with_open,
 )
-from scalevec.orchestrator.sweep.trial_costs import cost_of, descriptive_of, pace_of, planned_s
-from scalevec.orchestrator.tuning import choices
+from scalevec.orchestrator.sweep.trial_costs import cost_of, descriptive_of, gpu_hours, pace_of, planned_s
+from scalevec.orchestrator.tuning import carried_check, choices
 from scalevec.orchestrator.tuning.tuner import Losses, Tuner, outdated
 from scalevec.results.columns import semantic_columns
 from scalevec.results.files import CorruptRecordError
@@ -124,10 +125,15 @@ class SweepRun:
         self._varied = {name for name in settings[0] if len({str(other.get(name)) for other in settings}) > 1}
         frozen = [] if retune else self._frozen(only_plan=only_plan)
         self.tuner = Tuner(
-            self.cells, frozen, sweep.tune.extend if sweep.tune else 0, _checked_arms(sweep), progress.message
+            self.cells,
+            frozen,
+            sweep.tune.extend if sweep.tune else 0,
+            carried_check.arms_of(sweep),
+            progress.message,
         )
         self._ids: dict[AnyTrial, str] = {}
         self._left_out: set[str] = set()
+        self._seeds: look_stages.Seeds = {}
         self._recomputed: dict[str, str] = {}
         self.arithmetic = CompiledCells(self)
         self._require_whole_parts()
@@ -167,14 +173,14 @@ class SweepRun:
         Raises ``InvalidInputError`` where it declares or edits looks after the first result.
         """
         members = [member.to_json(self.id_of(member.trial)) for member in self.members()]
-        looks = self.sweep.compare.options().looks
-        check_looks(self.folder, looks, self.sweep.reference, members, self.runs_dir)
+        check_looks(self.folder, look_stages.declared(self), self.sweep.reference, members, self.runs_dir)
+        looks = look_stages.keep_looks(self, partial(gpu_hours, self))
         keep_predictions(self.folder, self.sweep, members, self.runs_dir)
         dropped = dropped_trials(self.folder, self._places(), self.runs_dir)
         if dropped or self.folder.dropped():
             self.folder.write_dropped(dropped)
         self.folder.write_sweep(self.sweep.source.text.encode(), self.sweep.source.folder)
-        self.folder.write_resolved(self.sweep.resolved())
+        self.folder.write_resolved(self.sweep.resolved(looks))
         self.folder.write_plugins(kept(self.sweep.found_plugins))
 
     def _places(self) -> list[dict[str, Any]]:
@@ -207,13 +213,13 @@ class SweepRun:
         self.arithmetic.keep()
         if self.tuner.cells:
             self._run_tuning(scheduler)
-        members = self.members()
-        self.write_members(members)
-        self.progress.stage = COMPARISON
-        compared = [member for member in members if member.stage == COMPARISON]
-        self._complete(scheduler, compared)
-        if self._left_out:
-            raise StageIncompleteError(Outcome(left_out=len(self._left_out)))
+        for seeds in look_stages.stages(self):
+            self._seeds = seeds
+            self.write_members(members := self.members())
+            self.progress.stage = COMPARISON
+            self._complete(scheduler, [member for member in members if member.stage == COMPARISON])
+            if self._left_out:
+                raise StageIncompleteError(Outcome(left_out=len(self._left_out)))
 
     def _run_tuning(self, scheduler: Scheduler) -> None:
         def train(trials: Sequence[tuple[Cell, AnyTrial]]) -> Losses:
@@ -257,7 +263,7 @@ class SweepRun:
             for cell in self.cells
             if not self.tuner.is_open(cell)
             for values, status, check in [self._chosen(cell)]
-            for seed in cell.seeds
+            for seed in cell.seeds[: self._seeds.get(cell.arm)]
         ]
 
     def _tuning_members(self) -> list[Member]:
@@ -392,9 +398,3 @@ class SweepRun:
 
 def _fields_of(sweep: "Sweep") -> list[str]:
     return list(sweep.tune.grids) if sweep.tune is not None and sweep.trainer is not None else []
-
-
-def _checked_arms(sweep: "Sweep") -> list[str]:
-    """The arms whose carried learning rate is checked."""
-    asked = sweep.tune.check_carried if sweep.tune else False
-    return list(sweep.arms) if asked == "all" else [sweep.reference] if asked else []

@@ -8,12 +8,15 @@ censored there: nothing is called better than a censored reference, and no censo
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.tuning.choices import CarriedCheck, CheckStatus, Choice, vertex
 from scalevec.sweeps.axes import LOG
 from scalevec.sweeps.expansion.trials import Cell
 from scalevec.sweeps.trainers.any_trial import AnyTrial
+
+if TYPE_CHECKING:
+    from scalevec.sweeps.sections.schema import Sweep
 
 FIELD = "learning_rate"
 RATES, CENTRE = 3, 1
@@ -72,3 +75,9 @@ def check(
 def _status(best: int, loss: float) -> CheckStatus:
     sides: tuple[CheckStatus, ...] = ("below", "inside", "above")
     return sides[best] if math.isfinite(loss) else "diverged"
+
+
+def arms_of(sweep: "Sweep") -> list[str]:
+    """The arms whose carried learning rate is checked."""
+    asked = sweep.tune.check_carried if sweep.tune else False
+    return list(sweep.arms) if asked == "all" else [sweep.reference] if asked else []

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal, norm
 
-from scalevec.analysis.statistics.looks import Look, boundaries, nominal, sequential_p, spent
+from scalevec.analysis.statistics.looks import (
+    Look,
+    boundaries,
+    chance_of_a_claim,
+    nominal,
+    sequential_p,
+    spent,
+)
 
 # The probability of a box under the joint normal law of the statistics, by Genz's algorithm (in scipy): no
 # recursion over looks, so that it shares nothing with what it checks. The spending function is that of the R
@@ -68,3 +75,26 @@ def test_a_look_widens_its_interval():
     levels = [Look((3, 5, 8), number, None).level(0.95) for number in range(3)]
     assert levels == sorted(levels, reverse=True)
     assert levels[-1] > 0.95
+
+
+def test_a_design_until_decided_spends_as_a_power_of_the_share():
+    """By Kim and DeMets' function with exponent 1.5, at looks as far apart as the sweep file spreads them."""
+    looks = (4, 6, 8, 10)
+    bounds = boundaries(looks, 0.05, "decided")
+    for number, look in enumerate(looks, 1):
+        assert crossed_by(looks, bounds[:number]) == pytest.approx(0.05 * (look / 10) ** 1.5, abs=2e-6)
+
+
+@pytest.mark.parametrize("p", [0.9, 0.3, 0.02])
+def test_the_chance_of_a_claim_is_that_of_paths_with_the_drift_seen_so_far(p):
+    look = Look((4, 6, 8, 10), 1, None, "decided")
+    rng = np.random.default_rng(0)
+    so_far = norm.isf(p / 2) * np.sqrt(0.6)
+    at_the_end = so_far / 0.6 * 0.4 + so_far + np.sqrt(0.4) * rng.standard_normal(200_000)
+    bound = boundaries((4, 6, 8, 10), 0.05, "decided")[-1]
+    assert chance_of_a_claim(look, p, 0.05) == pytest.approx(np.mean(abs(at_the_end) > bound), abs=0.005)
+
+
+def test_a_wide_margin_makes_a_claim_likely_where_no_difference_shows():
+    look = Look((4, 6, 8, 10), 1, None, "decided")
+    assert chance_of_a_claim(look, 0.9, 0.05) < 0.1 < chance_of_a_claim(look, 0.9, 0.05, margin=4.0)
