@@ -165,6 +165,7 @@ FIGURES: dict[str, RegistryEntry] = {
         ("ablation", "forest:draw_ablation", "loss difference of each arm beside its design choices"),
         ("multipliers", "law_curves:draw_multipliers", "compute multiplier against compute"),
         ("hold-outs", "next_rungs:draw_hold_outs", "how the law of the smaller rungs predicts each next one"),
+        ("predictions", "predicted_curves:draw_predictions", "the laws to ten times the largest compute"),
         ("tuning", "tuning_bowls:draw_tuning", "validation loss against the tuned field per rung"),
         ("curves", "training_curves:draw_curves", "training loss against tokens per rung"),
         ("vectors-mean", "run_statistics:draw_vector_mean", "mean of the scale vectors along the run"),

@@ -68,6 +68,8 @@ def _of_one_arm() -> Iterator[Design]:
     yield Design("16 sizes x 15 budgets x 1 seed", grid(16, 15, 1), grown)
     yield Design("15 runs x 8 checkpoints", checkpoints(15, 8), grown)
     yield Design("15 runs x 8 checkpoints, l2", checkpoints(15, 8), squares)
+    yield Design("predictions: 5 sizes x 3 budgets x 3 seeds", law_designs.predicted_grid(5, 3, 3), grown)
+    yield Design("predictions: 6 isoFLOP budgets x 9 sizes", law_designs.predicted_isoflops(6, 9), grown)
     isoflop, envelope = replace(default, law="isoflop"), replace(default, law="envelope")
     for n in (6, 10):
         yield Design(f"isoflop, {n} budgets x 9 sizes", law_designs.isoflops(n, 9), isoflop)

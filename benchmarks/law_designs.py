@@ -10,6 +10,7 @@ from scalevec.analysis.data.tidy import FloatArray, checked
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.fits import intervals
 from scalevec.analysis.fits.fit import fit_arm
+from scalevec.analysis.fits.predict import predict
 from scalevec.analysis.fits.profile_likelihood import prediction_profile, profile
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
@@ -73,6 +74,54 @@ def curves(n_runs: int) -> Simulate:
         return _of_optima(n, d, run, rng.normal(0, NOISE, n_runs)[run], settings)
 
     return simulate
+
+
+def predicted_grid(n_sizes: int, n_budgets: int, n_seeds: int) -> Simulate:
+    """:func:`grid`, and what ``scalevec predict`` says at once, twice and ten times the largest compute."""
+
+    def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Covered:
+        sizes, tokens = np.meshgrid(np.geomspace(1e7, 1e9, n_sizes), np.geomspace(1e8, 1e10, n_budgets))
+        n, d = (np.repeat(values.ravel(), n_seeds) for values in (sizes, tokens))
+        table = pd.DataFrame({"n_params": n, "n_tokens": d, "seed": np.arange(len(n)) % n_seeds})
+        return _predicted(table.assign(cluster=np.arange(len(n)).astype(str)), rng, settings)
+
+    return simulate
+
+
+def predicted_isoflops(n_budgets: int, n_sizes: int) -> Simulate:
+    """:func:`isoflops`, with the surface beside the parabolas."""
+
+    def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Covered:
+        budgets = np.repeat(np.geomspace(1e19, 1e21, n_budgets), n_sizes)
+        n = _optimal_size(budgets) * np.tile(np.geomspace(0.25, 4.0, n_sizes), n_budgets)
+        table = pd.DataFrame({"n_params": n, "n_tokens": budgets / 6 / n, "flops": budgets})
+        return _predicted(table.assign(cluster=np.arange(len(n)).astype(str)), rng, settings)
+
+    return simulate
+
+
+def _predicted(table: pd.DataFrame, rng: np.random.Generator, settings: AnalysisOptions) -> Covered:
+    """The intervals of the loss, of one further run, and of N*; that of D* = C / 6 N* holds with N*'s."""
+    n, d = table["n_params"].to_numpy(), table["n_tokens"].to_numpy()
+    table["loss"] = _planted(n, d) * np.exp(rng.normal(0, NOISE, len(n)))
+    largest, factors = int(np.argmax(n * d)), np.array([1.0, 2.0, 10.0])
+    at = pd.DataFrame({"N": n[largest] * np.sqrt(factors), "D": d[largest] * np.sqrt(factors)})
+    budgets = 6 * n[largest] * d[largest] * factors
+    [forecast] = predict(table, at, budgets.tolist(), replace(settings, hold_out="none"))
+    covered: dict[str, float] = {}
+    losses = zip(factors, forecast.points, _planted(at["N"].to_numpy(), at["D"].to_numpy()), strict=True)
+    for factor, point, truth in losses:
+        covered[f"loss at {factor:g} C"] = covers(point.confidence, truth)
+        further = truth * np.exp(rng.normal(0, NOISE))
+        covered[f"one further run at {factor:g} C"] = covers(point.prediction, further)
+    for factor, (budget, optima) in zip(factors, forecast.budgets.items(), strict=True):
+        truth = float(_optimal_size(np.array([budget]))[0])
+        covered |= {f"N* by {best.by} at {factor:g} C": covers(best.n.interval, truth) for best in optima}
+    return covered
+
+
+def _planted(n: FloatArray, d: FloatArray) -> FloatArray:
+    return law_named("chinchilla").predict(CHINCHILLA, {"N": n, "D": d})
 
 
 def _optimal_size(compute: FloatArray) -> FloatArray:

@@ -87,7 +87,7 @@ def _loss_page(
             if has_laws:
                 _draw_law(axis, x, of_arm["loss"].to_numpy(float), options, style, colour)
             axis.plot(x, of_arm["loss"], style.marker, color=colour, alpha=0.75)
-        _set_log_axes(axis, variable_of(trials, options.x, options), AXES[options.x], medium)
+        set_log_axes(axis, variable_of(trials, options.x, options), AXES[options.x], medium)
 
     entries = data.entries(arm for trials in parts.values() for arm in trials["arm"])
     label = named_with_unit(options.y, options.unit)
@@ -106,7 +106,8 @@ def _draw_law(
         band_between(axis, law.x, law.low, law.high, colour)
 
 
-def _set_log_axes(axis: "Axes", x: FloatArray, label: str, medium: Medium) -> None:
+def set_log_axes(axis: "Axes", x: FloatArray, label: str, medium: Medium) -> None:
+    """Set both axes logarithmic, with ticks for ``x`` [points]."""
     axis.set(xscale="log", yscale="log", xlabel=label)
     log_axis(axis.xaxis, float(np.min(x)), float(np.max(x)), crowded=medium is PAPER)
     plain_ticks(axis.yaxis)
@@ -155,7 +156,7 @@ def _multiplier_page(data: FigureInput, medium: Medium, laws: Mapping[str, Mappi
         spans = {arm: _shared_range(of_arm.laws) for arm, of_arm in laws[name].items()}
         for arm, of_arm in laws[name].items():
             _draw_multiplier(axis, of_arm, spans[arm], data.styles[arm], medium)
-        _set_log_axes(axis, np.array(list(spans.values())), AXES["C"], medium)
+        set_log_axes(axis, np.array(list(spans.values())), AXES["C"], medium)
 
     entries = data.entries(arm for of_setting in laws.values() for arm in of_setting)
     label = "compute multiplier"

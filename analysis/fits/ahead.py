@@ -89,7 +89,11 @@ class FittedArm:
         return {self._shown(name): values for name, values in self.data.points.variables.items()}
 
     def ahead(self) -> tuple[PredictedPoint, ...]:
-        """The law at :data:`FACTORS` of the largest compute and its tokens per parameter.
+        """The law at :data:`FACTORS` of the largest compute."""
+        return self.line(FACTORS)
+
+    def line(self, factors: Mapping[str, float]) -> tuple[PredictedPoint, ...]:
+        """The law at ``factors`` of the largest compute, by name, at the tokens per parameter of that run.
 
         None for a law over other columns, which have no larger compute.
         """
@@ -97,10 +101,10 @@ class FittedArm:
         if not variables.keys() <= VARIABLES.keys():
             return ()
         largest = int(np.argmax(np.sum([np.log(values) for values in variables.values()], axis=0)))
-        table = pd.DataFrame({"rung": list(FACTORS)})
+        table = pd.DataFrame({"rung": list(factors)})
         for name, values in variables.items():
             power = 1.0 if name == "C" else 0.5
-            table[name] = [values[largest] * factor**power for factor in FACTORS.values()]
+            table[name] = [values[largest] * factor**power for factor in factors.values()]
         return self.points(table)
 
 

@@ -99,9 +99,9 @@ def vertex_replicates(
 ) -> Replicates | NoInterval:
     """The law of N* refitted to vertices that the noise of whole runs moves.
 
-    Each run's residuals from the parabolas of its budgets get one random sign (the wild cluster bootstrap,
-    scaled by leverage as HC2 of MacKinnon & White 1985), and all parabolas are fitted again. t has the points
-    less three for each parabola as its degrees of freedom, fewer where runs hold several points.
+    All parabolas are fitted again under noise: where every point is a run, normal noise of the residuals'
+    size; where runs hold several points, each run's residuals from fits without them, with one random sign.
+    t has the points less three for each parabola as its degrees of freedom, fewer where runs hold several.
     """
     if options.bootstrap == 0:
         return NoInterval("no interval was asked for")
@@ -119,11 +119,18 @@ def vertex_replicates(
         return NoInterval(
             f"no interval: {len(runs)} independent runs for {len(parabolas)} parabolas leave no noise figure"
         )
-    noise = np.concatenate([parabola.noise for parabola in parabolas])
-    # A parabola through three sizes leaves no residuals: its points have the noise of the others.
-    noise = np.where(np.isnan(noise), np.sqrt(np.nanmean(noise**2)), noise)
-    signs = np.random.default_rng(options.seed).choice([-1.0, 1.0], (options.bootstrap, len(runs)))
-    parts = np.split(signs[:, codes] * noise, np.cumsum([len(p.at) for p in parabolas])[:-1], axis=1)
+    rng = np.random.default_rng(options.seed)
+    residuals, left = (
+        np.concatenate(part) for part in zip(*((p.residuals, p.left) for p in parabolas), strict=True)
+    )
+    sd = float(np.sqrt(np.sum(residuals**2) / (len(used) - 3 * len(parabolas))))
+    if len(runs) == len(used):
+        noise = sd * rng.standard_normal((options.bootstrap, len(used)))
+    else:
+        # A parabola through three sizes leaves no residuals: its points have the noise of the others.
+        of_point = np.where(left > 1e-6, residuals / np.maximum(left, 1e-6), sd)
+        noise = rng.choice([-1.0, 1.0], (options.bootstrap, len(runs)))[:, codes] * of_point
+    parts = np.split(noise, np.cumsum([len(p.at) for p in parabolas])[:-1], axis=1)
     moved = np.stack([p.vertices(of_one) for p, of_one in zip(parabolas, parts, strict=True)], axis=1)
     kept = np.all(np.isfinite(moved), axis=1)
     if np.mean(~kept) > MOST_FAILED:
@@ -136,14 +143,15 @@ def vertex_replicates(
 class _Parabola:
     """A parabola in ln N - ``centre`` through the points ``at``: coefficients are ``inverse`` @ losses.
 
-    ``noise`` [points] are residuals over the square root of what the parabola leaves of them; nan for none.
+    ``left`` [points] is the share of its own noise that each point's residual keeps.
     """
 
     at: IntArray
     centre: float
     inverse: FloatArray
     fitted: FloatArray
-    noise: FloatArray
+    residuals: FloatArray
+    left: FloatArray
 
     @classmethod
     def through(cls, at: IntArray, n_params: FloatArray, loss: FloatArray) -> "_Parabola":
@@ -151,9 +159,8 @@ class _Parabola:
         design = np.vander(logs - logs.mean(), 3, increasing=True)
         inverse = np.linalg.pinv(design)
         fitted = design @ (inverse @ loss)
-        left = np.maximum(1 - np.einsum("ij,ji->i", design, inverse), 1e-9)
-        noise = np.where(left > 1e-6, (loss - fitted) / np.sqrt(left), np.nan)
-        return cls(at, float(logs.mean()), inverse, fitted, noise)
+        left = 1 - np.einsum("ij,ji->i", design, inverse)
+        return cls(at, float(logs.mean()), inverse, fitted, loss - fitted, left)
 
     def vertices(self, noise: FloatArray) -> FloatArray:
         """ln N of the vertex [draws] under ``noise`` [draws, points]; nan for a maximum."""

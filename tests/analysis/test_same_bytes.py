@@ -54,12 +54,17 @@ CALLS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "detectable": lambda t, _: analysis.detectable(LADDER, analysis.pilot_noise(t, "baseline")),
     "fit": lambda t, _: analysis.fit(t, cluster="run", **BOOTSTRAP),
     "fit_text": lambda t, _: [analysis.fit_text(fitted) for fitted in analysis.fit(t, **BOOTSTRAP)],
+    "fits_of_laws": lambda t, _: analysis.fits_of_laws(t, ["power", "power-floor"], **BOOTSTRAP),
+    "forecast_text": lambda t, _: [analysis.forecast_text(one) for one in analysis.predict(t, **BOOTSTRAP)],
+    "laws_text": lambda t, _: analysis.laws_text(analysis.fits_of_laws(t, ["power"], **BOOTSTRAP)),
     "pilot_noise": lambda t, _: analysis.pilot_noise(t, "baseline"),
+    "predict": lambda t, _: analysis.predict(t, cluster="run", **BOOTSTRAP),
     "profiles": lambda t, _: analysis.profiles(t).to_csv(),
     "read_table": lambda t, path: analysis.read_table(saved(t, path)).to_csv(),
     "render": lambda t, _: analysis.render(
         analysis.table(t, "main", reference="baseline", **BOOTSTRAP), "csv"
     ),
+    "rolling": lambda t, _: analysis.rolling(t, **BOOTSTRAP),
     "select": lambda t, _: analysis.select(t, "loss < 3 or run in ('r1', 'r2')").to_csv(),
     "table": lambda t, _: analysis.table(t, "optimizers", reference="baseline", **BOOTSTRAP),
     "write_figures": lambda t, path: written(

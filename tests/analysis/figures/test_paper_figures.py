@@ -161,8 +161,9 @@ def test_files_of_an_incomplete_comparison_are_stamped(sweep, tmp_path):
 
 def test_a_plain_table_has_the_figures_that_it_can_have_and_says_which_it_cannot(sweep, tmp_path):
     drawn = draw(sweep(ARMS), tmp_path, formats=["svg"])
-    assert {path.stem for path in drawn.paths} == {"loss", "differences", "multipliers", "hold-outs"}
-    assert set(drawn.left_out) == set(FIGURES) - {"loss", "differences", "multipliers", "hold-outs"}
+    possible = {"loss", "differences", "multipliers", "hold-outs", "predictions"}
+    assert {path.stem for path in drawn.paths} == possible
+    assert set(drawn.left_out) == set(FIGURES) - possible
     assert (
         drawn.left_out["tuning"]
         == "nothing was tuned, or the source is a table, which keeps no record of tuning"
