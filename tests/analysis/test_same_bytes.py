@@ -34,6 +34,7 @@ def blank(column: str) -> pd.DataFrame:
 
 TABLES = [rows(), *(blank(column) for column in ("run", "seed", "arm"))]
 BOOTSTRAP = {"bootstrap": 20}
+OPTIONS = analysis.AnalysisOptions(bootstrap=20)
 LADDER = [analysis.PlannedRung("a", 1e5, 2e6, 2), analysis.PlannedRung("b", 1e6, 2e7, 2)]
 
 
@@ -54,9 +55,9 @@ CALLS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "detectable": lambda t, _: analysis.detectable(LADDER, analysis.pilot_noise(t, "baseline")),
     "fit": lambda t, _: analysis.fit(t, cluster="run", **BOOTSTRAP),
     "fit_text": lambda t, _: [analysis.fit_text(fitted) for fitted in analysis.fit(t, **BOOTSTRAP)],
-    "fits_of_laws": lambda t, _: analysis.fits_of_laws(t, ["power", "power-floor"], **BOOTSTRAP),
-    "forecast_text": lambda t, _: [analysis.forecast_text(one) for one in analysis.predict(t, **BOOTSTRAP)],
-    "laws_text": lambda t, _: analysis.laws_text(analysis.fits_of_laws(t, ["power"], **BOOTSTRAP)),
+    "fits_of_laws": lambda t, _: analysis.fits_of_laws(t, ["power"], OPTIONS),
+    "forecast_text": lambda t, _: list(map(analysis.forecast_text, analysis.predict(t, **BOOTSTRAP))),
+    "laws_text": lambda t, _: analysis.laws_text(analysis.fits_of_laws(t, ["power"], OPTIONS)),
     "pilot_noise": lambda t, _: analysis.pilot_noise(t, "baseline"),
     "predict": lambda t, _: analysis.predict(t, cluster="run", **BOOTSTRAP),
     "profiles": lambda t, _: analysis.profiles(t).to_csv(),
@@ -64,7 +65,7 @@ CALLS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "render": lambda t, _: analysis.render(
         analysis.table(t, "main", reference="baseline", **BOOTSTRAP), "csv"
     ),
-    "rolling": lambda t, _: analysis.rolling(t, **BOOTSTRAP),
+    "rolling": lambda t, _: analysis.rolling(t, OPTIONS),
     "select": lambda t, _: analysis.select(t, "loss < 3 or run in ('r1', 'r2')").to_csv(),
     "table": lambda t, _: analysis.table(t, "optimizers", reference="baseline", **BOOTSTRAP),
     "write_figures": lambda t, path: written(
