@@ -15,7 +15,7 @@ from scalevec.analysis.fits.profile_likelihood import prediction_profile, profil
 from scalevec.analysis.laws import law_named
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.analysis.solver.best_fit import fit_points
-from scalevec.analysis.solver.design import DesignMatrix
+from scalevec.analysis.solver.formula_points import points_of
 
 LEVEL = 0.95
 NOISE = 3e-3
@@ -25,15 +25,15 @@ Covered = Mapping[str, float]
 Simulate = Callable[[np.random.Generator, AnalysisOptions], Covered]
 
 
-def grid(n_sizes: int, n_budgets: int, n_seeds: int) -> Simulate:
-    """Hoffmann's law on sizes x token budgets x seeds."""
+def grid(n_sizes: int, n_budgets: int, n_seeds: int, law: str = "chinchilla") -> Simulate:
+    """Hoffmann's law on sizes x token budgets x seeds, fitted by a form of it."""
 
     def simulate(rng: np.random.Generator, settings: AnalysisOptions) -> Covered:
         sizes, tokens = np.meshgrid(np.geomspace(1e7, 1e9, n_sizes), np.geomspace(1e8, 1e10, n_budgets))
         n, d = (np.repeat(values.ravel(), n_seeds) for values in (sizes, tokens))
         loss = law_named("chinchilla").predict(CHINCHILLA, {"N": n, "D": d})
         loss = loss * np.exp(rng.normal(0, NOISE, len(n)))
-        return of_one_arm({"N": n, "D": d}, loss, np.arange(len(n)), "chinchilla", CHINCHILLA, settings)
+        return of_one_arm({"N": n, "D": d}, loss, np.arange(len(n)), law, CHINCHILLA, settings)
 
     return simulate
 
@@ -158,7 +158,7 @@ def of_one_arm(
     settings: AnalysisOptions,
 ) -> Covered:
     """The intervals of one arm's parameters and of its prediction at twice the largest compute."""
-    fit = fit_points(DesignMatrix(law_named(law), variables), loss, settings)
+    fit = fit_points(points_of(law_named(law), variables), loss, settings)
     cells = np.unique(np.stack(list(variables.values())), axis=1, return_inverse=True)[1].ravel()
     names = pd.Series([str(cluster) for cluster in clusters])
     far = {name: float(v.max() * (2.0 if name == "x" else 2**0.5)) for name, v in variables.items()}

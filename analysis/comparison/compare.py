@@ -50,6 +50,7 @@ from scalevec.analysis.data.pairs import (
     WITHOUT_RESULT,
     Pairs,
 )
+from scalevec.analysis.data.runs import shortened
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import is_loss, joined
 from scalevec.analysis.options import (
@@ -274,7 +275,7 @@ def _require_common_cells(all_pairs: list[Pairs], reference: str) -> None:
     )
     raise DataError(
         f"no arm has a trial in common with {reference!r}: a pair agrees in {key}; rungs of {reference!r}: "
-        f"{', '.join(rungs)}; of the others: {', '.join(rungs_of_others)}"
+        f"{shortened(list(rungs))}; of the others: {shortened(list(rungs_of_others))}"
     )
 
 
