@@ -39,7 +39,7 @@ Tables of a paper, in Markdown, LaTeX or CSV (see :mod:`tables`):
 >>> table.columns[-3:], len(table.rows), table.best == {(row, 5) for row in range(5)}
 (('loss', 'difference', 'multiplier'), 5, True)
 >>> print(analysis.render(table, "latex").splitlines()[0])
-% needs \\usepackage{booktabs}
+% needs \\usepackage{adjustbox,booktabs,siunitx,threeparttable}
 
 Before spending: what a design can detect (see :mod:`power`):
 

@@ -167,7 +167,7 @@ def _multipliers(
         for arm in part.others:
             laws, reason = compute_laws_to_show(part.pairs(arm), part.options)
             if laws is None:
-                reasons.append(f"{arm}: {reason}")
+                reasons.append((reason, arm))
             else:
                 compute = part.compute(arm)
                 held = held_out_difference(part.pairs(arm), part.options)
@@ -180,4 +180,4 @@ def _multipliers(
                     for name, law in zip((part.reference, arm), laws.fits, strict=True)
                     for warning in equal_optima_warning(law.equal_parameters())
                 ]
-    return multipliers, list(dict.fromkeys(reasons)), remarks
+    return multipliers, [note.rstrip(".") for note in phrases.remark_notes(reasons)], remarks

@@ -1,6 +1,7 @@
 """What the cells and the notes of tables say, in the same words everywhere."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pandas as pd
@@ -100,8 +101,11 @@ def best_note(trials: ComparedTrials, what: str) -> str:
 def convention_notes(trials: ComparedTrials) -> list[str]:
     """N, C, decay, learning rates, simulated results, and pairs without a difference."""
     options = trials.options
+    counted = N_CONVENTIONS[options.n_convention]
+    if not trials.has("n_params_scale_vectors"):  # a source that knows of none
+        counted = re.sub(",? without scale vectors", "", counted)
     return [
-        f"N: {N_CONVENTIONS[options.n_convention]}; C: {C_CONVENTIONS[options.c_convention]}.",
+        f"N: {counted}; C: {C_CONVENTIONS[options.c_convention]}.",
         *decay_notes(trials),
         *rate_notes(trials),
         *fraction_notes(trials),
@@ -115,6 +119,8 @@ def decay_notes(trials: ComparedTrials) -> list[str]:
     if not trials.has("vector_decay"):
         return []
     by_policy = _arms_by(_decay_and_its_end, trials)
+    if set(by_policy) == {NO_VECTORS}:
+        return []
     decaying = "; ".join(f"{policy} in {joined(arms)}" for policy, arms in by_policy.items())
     strength = ""
     if trials.has("matrix_decay"):

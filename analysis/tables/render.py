@@ -1,14 +1,18 @@
-"""Tables as Markdown, LaTeX (booktabs) and CSV; the same bytes every time."""
+"""Tables as Markdown, LaTeX and CSV; the same bytes every time."""
 
 import csv
 import io
+import re
 from collections.abc import Callable, Sequence
-from itertools import groupby
 
-from scalevec.analysis.errors import require_choice
+from scalevec.analysis.errors import DataError, require_choice
 from scalevec.analysis.tables.content import Table
+from scalevec.analysis.tables.latex import in_latex
+from scalevec.analysis.tables.selection import headings, selected
 
 _MARKDOWN_SPECIAL = str.maketrans({"\\": r"\\", "|": r"\|", "*": r"\*", "<": "&lt;"})
+_OF_BLOCKS = re.compile(r"^(?=[-+#>=]|\d+[.)])")
+"""What would begin a list, a heading or a quotation at the start of a paragraph."""
 
 
 def _markdown(table: Table) -> str:
@@ -23,16 +27,11 @@ def _markdown(table: Table) -> str:
         cells = enumerate(map(cell, table.rows[number]))
         return line([f"**{text}**" if (number, column) in table.best else text for column, text in cells])
 
-    headings = [f"{group}: {name}" if group else name for group, name in _headings(table)]
+    names = [f"{group}: {name}" if group else name for group, name in headings(table)]
     rule = line(["---:" if right else "---" for right in table.numeric])
-    lines = [line([cell(name) for name in headings]), rule, *map(row, range(len(table.rows)))]
-    notes = [f"\n{cell(note)}" for note in table.notes]
+    lines = [line([cell(name) for name in names]), rule, *map(row, range(len(table.rows)))]
+    notes = ["\n" + _OF_BLOCKS.sub(r"\\", cell(note)).replace(r"\|", "|") for note in table.notes]
     return "\n".join([*lines, *notes]) + "\n"
-
-
-def _headings(table: Table) -> list[tuple[str, str]]:
-    """Group and name of each column."""
-    return list(zip(table.groups or [""] * len(table.columns), table.columns, strict=True))
 
 
 def _csv(table: Table) -> str:
@@ -66,92 +65,29 @@ def _ascii_minus(row: Sequence[str], numeric: Sequence[bool]) -> list[str]:
     return [text.replace("−", "-") if is_n else _no_formula(text) for text, is_n in cells]
 
 
-_LATEX_SPECIAL = str.maketrans(
-    {
-        "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-        "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": r"\ensuremath{-}",
-        "<": r"\ensuremath{<}", ">": r"\ensuremath{>}", "|": r"\ensuremath{|}", "±": r"\ensuremath{\pm}",
-        "×": r"\ensuremath{\times}", "✓": r"\ensuremath{\checkmark}", "†": r"\dag{}", "‡": r"\ddag{}",
-        "–": "--", "*": r"\textsuperscript{*}",
-    }
-)  # fmt: skip
+FORMATS: dict[str, Callable[[Table], str]] = {"markdown": _markdown, "csv": _csv, "latex": in_latex}
 
 
-def _in_latex(text: str) -> str:
-    return " ".join(text.split()).translate(_LATEX_SPECIAL)
-
-
-def _latex(table: Table) -> str:
-    """A ``tabular`` with the rules of the booktabs package, the notes below it."""
-    body = []
-    for number, cells in enumerate(table.rows):
-        if number in table.breaks:
-            body.append(r"\midrule")
-        body.append(_latex_line(_bold(table, number, [_in_latex(text) for text in cells])))
-    alignment = "".join("r" if right else "l" for right in table.numeric)
-    lines = [
-        f"% needs {_packages(body)}",
-        rf"\begin{{tabular}}{{{alignment}}}",
-        r"\toprule",
-        *_group_lines(table.groups),
-        _latex_line([_in_latex(name) for name in table.columns]),
-        r"\midrule",
-        *body,
-        r"\bottomrule",
-        r"\end{tabular}",
-        *(rf"\par\smallskip{{\footnotesize {_in_latex(note)}\par}}" for note in table.notes),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _packages(body: Sequence[str]) -> str:
-    marks = any(r"\checkmark" in line for line in body)
-    return r"\usepackage{booktabs}" + (r" and \usepackage{amssymb}" if marks else "")
-
-
-def _bold(table: Table, number: int, cells: list[str]) -> list[str]:
-    return [
-        rf"\textbf{{{text}}}" if (number, column) in table.best else text for column, text in enumerate(cells)
-    ]
-
-
-def _latex_line(cells: Sequence[str]) -> str:
-    # A bracket at the start of a row would be the optional argument of what ends the row above.
-    first = f"{{{cells[0]}}}" if cells[0].startswith("[") else cells[0]
-    return " & ".join([first, *cells[1:]]) + r" \\"
-
-
-def _group_lines(groups: Sequence[str]) -> list[str]:
-    """The headings over groups of columns, and a rule under each."""
-    if not any(groups):
-        return []
-    cells, rules, start = [], [], 1
-    for name, members in groupby(groups):
-        width = len(list(members))
-        if name:
-            cells.append(rf"\multicolumn{{{width}}}{{c}}{{{_in_latex(name)}}}")
-            rules.append(rf"\cmidrule(lr){{{start}-{start + width - 1}}}")
-        else:
-            cells += [""] * width
-        start += width
-    return [_latex_line(cells), " ".join(rules)]
-
-
-FORMATS: dict[str, Callable[[Table], str]] = {"markdown": _markdown, "csv": _csv, "latex": _latex}
-
-
-def render(table: Table, form: str) -> str:
+def render(
+    table: Table, form: str, *, columns: Sequence[str] | None = None, digits: int | None = None
+) -> str:
     """Write a table as text.
 
     Args:
         table: The table, as of :func:`table`.
-        form: One of :data:`FORMATS`: ``markdown``, ``latex`` (booktabs) or ``csv`` (every digit).
+        form: One of :data:`FORMATS`: ``markdown``, ``latex`` (a float with caption, label and notes) or
+            ``csv`` (every digit).
+        columns: Headings of the columns to show, in this order, with ``GROUP: `` before one of a group; all
+            without it.
+        digits: Decimals of losses and differences, fewer than the four that they have.
 
     Returns:
         The text, ready to be saved or pasted.
 
     Raises:
-        DataError: Another format.
+        DataError: Another format or column; ``columns`` or ``digits`` for CSV, which has everything.
     """
     require_choice("format", form, FORMATS)
-    return FORMATS[form](table)
+    if form == "csv" and (columns or digits is not None):
+        raise DataError("columns and digits are for markdown and latex; csv has every column and digit")
+    return FORMATS[form](selected(table, columns, digits))

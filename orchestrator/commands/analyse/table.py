@@ -31,9 +31,19 @@ def table(
     reference: Reference = None,
     given: OptionChanges = {},  # noqa: B006 (never changed)
     reading: TableReading = AS_IT_IS,
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="Headings of the columns to show, in this order, as N,loss."),
+    ] = None,
+    digits: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=4, help="Decimals of losses and differences.")
+    ] = None,
     output: Output = None,
 ) -> Result:
-    """Print a table of a paper: Markdown, LaTeX (booktabs) or CSV with every digit."""
+    """Print a table of a paper: Markdown, LaTeX or CSV with every digit.
+
+    LaTeX is a float with caption, label and notes, as wide as one or two columns.
+    """
     from scalevec.orchestrator.sources.measured import with_vector_norms
 
     data, arm, options = question(source, runs_dir, reference, given, reading)
@@ -42,4 +52,6 @@ def table(
     contents = analysis.table(data.rows, name, reference=arm, options=options)
     shown = {part: getattr(contents, part) for part in ("title", "columns", "rows", "notes")}
     record = shown | {"records": [dict(row) for row in contents.records]}
-    return Result(record, analysis.render(contents, form), output=output)
+    names = [name.strip() for name in columns.split(",")] if columns else None
+    text = analysis.render(contents, form, columns=names, digits=digits)
+    return Result(record, text, output=output)

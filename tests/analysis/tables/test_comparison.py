@@ -56,7 +56,7 @@ def test_an_unknown_format_is_refused():
 def test_latex_is_a_booktabs_table_whatever_a_name_holds(sweep):
     text = render(shown(sweep), "latex")
     assert text.count(r"\\") == 1 + 5
-    assert r"\begin{tabular}{ll" in text
+    assert r"\begin{tabular}{l l" in text
     assert r"\ensuremath{-}0.0" in text
     odd = Table("t", ("arm_1", "a & b"), (("50 %", "x^2"),), (False, True), ("note #1",))
     assert r"arm\_1 & a \& b \\" in render(odd, "latex")
