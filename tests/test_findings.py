@@ -61,7 +61,8 @@ def test_a_higher_loss_is_shown_by_worse(findings):
     [
         (["came true", "came true"], "shows"),
         (["came true", "cannot be told"], "shows at 1 of 2 sizes"),
-        (["came out opposite", "cannot be told"], "shows the opposite"),
+        (["came out opposite", "cannot be told"], "shows the opposite at 1 of 2 sizes"),
+        (["came out opposite", "came out opposite"], "shows the opposite"),
         (["cannot be told", "cannot be told"], "cannot be seen"),
     ],
 )

@@ -78,7 +78,7 @@ def claims() -> tuple[Claim, ...]:
 
 def table() -> str:
     """The claims with what is seen of each, as Markdown."""
-    header = ("claim", "the paper", "sizes here", "seen", "verdict", "scaling", "this", "sweep")
+    header = ("claim", "the paper", "sizes here", "seen here", "verdict", "scaling", "finding", "sweep")
     return _markdown(header, [_row(claim) for claim in claims()])
 
 
@@ -207,10 +207,10 @@ def _predictions(claim: Claim) -> Reading:
 
 def came(outcomes: Sequence[str]) -> str:
     """The word for what came of the predictions of a claim, one at each size."""
-    true = outcomes.count(CAME_TRUE)
-    if true:
-        return SHOWS if true == len(outcomes) else f"{SHOWS} at {true} of {len(outcomes)} sizes"
-    return OPPOSITE if CAME_OPPOSITE in outcomes else UNSEEN
+    for outcome, word in ((CAME_TRUE, SHOWS), (CAME_OPPOSITE, OPPOSITE)):
+        if times := outcomes.count(outcome):
+            return word if times == len(outcomes) else f"{word} at {times} of {len(outcomes)} sizes"
+    return UNSEEN
 
 
 def _cost(claim: Claim) -> Reading:
@@ -258,10 +258,14 @@ READINGS = {
 
 
 def sentences(sweep: str) -> Iterator[str]:
-    """The verdicts on the arms of the sweep's claims, and what was predicted beside what was seen."""
-    arms = {claim.arm for claim in claims() if claim.sweep == sweep and claim.since <= version(sweep)}
-    for comparison in compared(sweep).values() if arms else ():
-        if comparison.arm in arms:
+    """The verdicts on the arms of the sweep's claims, and what was predicted beside what was seen.
+
+    Where a claim was predicted of some cells, a verdict over all of them would be another question's.
+    """
+    evidence = [claim for claim in claims() if claim.sweep == sweep and claim.since <= version(sweep)]
+    judged = {claim.arm for claim in evidence if claim.reads != "predictions"}
+    for comparison in compared(sweep).values() if evidence else ():
+        if comparison.arm in judged:
             scaling = comparison.scaling_sentence if len(_rungs(comparison)) > 2 else ""
             yield " ".join(filter(None, [comparison.sentence, comparison.would_change, scaling]))
         yield from (prediction.sentence for prediction in comparison.predictions)

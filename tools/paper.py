@@ -174,8 +174,8 @@ def _scalevec(*arguments: str, to: Path | None = None) -> int:
 def cut(fields: Mapping[str, Any]) -> Fields:
     """A sweep that goes the same way in seconds: two arms, two seeds, a token for each parameter.
 
-    The learning rate is tuned only at several rungs of one optimizer; a law needs three rungs. Nothing is
-    predicted of it.
+    The learning rate is tuned only at several rungs of one optimizer; a law needs three rungs, of which the
+    last has its rate carried. Nothing is predicted of it.
     """
     small = dict(fields)
     small["name"] = fields["name"].replace("small", "smoke")
@@ -195,7 +195,8 @@ def cut(fields: Mapping[str, Any]) -> Fields:
     tune = small.pop("tune", None)
     if tune and len(tune["rungs"]) > 1 and len(small["optimizers"]) == 1:
         rates = _first_two(tune["learning_rate"])
-        small["tune"] = {**tune, "learning_rate": rates, "rungs": small["ladder"], "extend": 0}
+        tuned = {"rungs": small["ladder"][:2], "seeds": tune["seeds"][:1]}
+        small["tune"] = {**tune, **tuned, "learning_rate": rates, "extend": 0}
     # Of a trial of so few steps the evaluation of whole splits would be two thirds.
     small["trial"] = {**fields["trial"], "evaluation_tokens": 16_384}
     if "warmup_tokens" in fields["trial"]:
