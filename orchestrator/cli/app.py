@@ -24,7 +24,7 @@ from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.sources.foreign import TableReading
 
 PANELS = {
-    "Run": ("demo", "init", "plan", "benchmark", "run", "submit", "cancel", "retry"),
+    "Run": ("demo", "init", "plan", "benchmark", "run", "submit", "cancel", "retry", "next"),
     "Look": ("status", "collect", "results", "explain", "logs", "doctor"),
     "Analyse": ("fit", "predict", "compare", "table", "figures", "theory", "report"),
     "Models": ("export", "generate", "evaluate"),

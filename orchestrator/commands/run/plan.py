@@ -47,7 +47,7 @@ def plan(
     from scalevec.orchestrator.sweep.planning import noise_figure, planned, power, without_identity
 
     placement = Placement(executor, profile, jobs or os.cpu_count() or 1)
-    run, name = _run_to_plan(source, runs_dir, placement, without_corpus=without_corpus)
+    run, name = run_to_plan(source, runs_dir, placement, without_corpus=without_corpus)
     figure = noise_figure(noise, pilot, run.sweep.reference, runs_dir)
     for warning in [*run.warnings(), *notes_on_identity(run)]:
         run.progress.message(f"warning: {warning}")
@@ -61,7 +61,7 @@ def plan(
     return Result(trials if is_prepared else without_identity(trials), lambda: shown(width=terminal_width()))
 
 
-def _run_to_plan(
+def run_to_plan(
     source: str, runs_dir: Path, placement: Placement, *, without_corpus: bool
 ) -> tuple["SweepRun", str]:
     """Return the run of the sweep, simulated where that is meant, and the name of its executor."""

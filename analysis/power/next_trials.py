@@ -1,0 +1,150 @@
+"""The trials that would shorten an interval most for their hours, given the noise that has been seen.
+
+Seeds are added one by one where they shorten the planned interval most per hour. What the test split
+contributes no seed reduces, so its part of the variance stays. Plain numbers in, plain numbers out.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.errors import DataError
+from scalevec.analysis.formatting import joined, plural
+from scalevec.analysis.power.noise_figure import NoiseFigure
+from scalevec.analysis.statistics.paired import MANY_BLOCKS
+from scalevec.analysis.statistics.planned import planned_halves
+from scalevec.analysis.statistics.rung_noise import Component
+
+Purpose = Literal["difference", "scaling"]
+PURPOSES: dict[Purpose, str] = {
+    "difference": "nats/token, of the mean difference",
+    "scaling": "nats/token per decade of compute, of the difference's trend",
+}
+_MOST_STEPS = 500
+Seeds = npt.NDArray[np.int_]
+
+
+@dataclass(frozen=True)
+class ExtendableCell:
+    """A cell with its ``seeds`` (0 where it is not run yet) and the ``hours`` that one more of them takes."""
+
+    name: str
+    n_params: float
+    n_tokens: float
+    seeds: int
+    hours: float
+    settings: int = 1
+    """Settings that each seed is run in, with random numbers of their own."""
+
+
+@dataclass(frozen=True)
+class NextTrials:
+    """What to add: seeds by cell, the hours they take, and half the interval ``before`` and ``after``."""
+
+    purpose: Purpose
+    seeds: dict[str, int]
+    hours: float
+    before: float
+    after: float
+    level: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return dataclasses.asdict(self)
+
+    def text(self, hours: str) -> str:
+        """One line for people; ``hours`` says of what they are, as ``GPU-hours``."""
+        added = [f"{plural(seeds, 'seed')} at {name}" for name, seeds in self.seeds.items() if seeds]
+        left = [f"none at {name}" for name, seeds in self.seeds.items() if not seeds]
+        if not added:
+            return f"no seed that these {hours} buy shortens the interval, +-{self.before:.4f}"
+        return (
+            f"with {self.hours:.3g} more {hours}: interval +-{self.before:.4f} -> "
+            f"+-{self.after:.4f} ({PURPOSES[self.purpose]}); add {joined([*added, *left])}"
+        )
+
+
+def next_trials(
+    cells: Sequence[ExtendableCell],
+    noise: NoiseFigure,
+    hours: float,
+    purpose: Purpose = "difference",
+    level: float = 0.95,
+) -> NextTrials:
+    """Choose the seeds to add within ``hours``, those first that shorten the interval most per hour.
+
+    Args:
+        cells: The design with its seeds; for scaling also cells without any, which may be added.
+        noise: The noise of one pair's difference, and the standard error from the test split.
+        hours: What may be spent, in the unit of the cells' hours.
+        purpose: The interval that counts.
+        level: Its level.
+
+    Raises:
+        DataError: Hours that are none, or a design without a repeated seed or, for scaling, of one size.
+    """
+    if not 0 < hours < np.inf:
+        raise DataError(f"hours is {hours!r}; allowed: a number above zero")
+    candidates = [cell for cell in cells if cell.seeds or purpose == "scaling"]
+    seeds = np.array([cell.seeds for cell in candidates])
+    left, before = hours, _half(candidates, seeds, noise, purpose, level)
+    now = before
+    for _ in range(_MOST_STEPS):
+        steps = [_one_more(seeds, number) for number in range(len(seeds))]
+        costs = [float((step - seeds) @ [cell.hours for cell in candidates]) for step in steps]
+        halves = [
+            _half(candidates, step, noise, purpose, level) if cost <= left else np.inf
+            for step, cost in zip(steps, costs, strict=True)
+        ]
+        gains = [(now - half) / max(cost, 1e-12) for half, cost in zip(halves, costs, strict=True)]
+        best = int(np.argmax(gains))
+        if gains[best] <= 0:
+            break
+        seeds, now, left = steps[best], halves[best], left - costs[best]
+    added = {cell.name: int(new) - cell.seeds for cell, new in zip(candidates, seeds, strict=True)}
+    return NextTrials(purpose, added, hours - left, before, now, level)
+
+
+def _one_more(seeds: Seeds, number: int) -> Seeds:
+    """One more seed of a cell; two at once where it has none, as one alone would say nothing of noise."""
+    more = seeds.copy()
+    more[number] += 1 if seeds[number] else 2
+    return more
+
+
+def _half(
+    cells: Sequence[ExtendableCell],
+    seeds: Seeds,
+    noise: NoiseFigure,
+    purpose: Purpose,
+    level: float,
+) -> float:
+    """Half the interval that is to be expected of a design: the median over draws of its noise."""
+    run = [(cell, int(n)) for cell, n in zip(cells, seeds, strict=True) if n]
+    weights = _weights([cell for cell, _ in run], purpose)
+    parts = [
+        Component(float(weight * noise.at(cell.n_params)) ** 2 / (n * cell.settings), (n - 1) * cell.settings)
+        for (cell, n), weight in zip(run, weights, strict=True)
+    ]
+    if not any(part.df for part in parts):
+        raise DataError("no rung has two seeds, so the design has no noise figure; run a second seed first")
+    # What the text adds to every difference alike is no part of a trend.
+    is_mean = purpose == "difference" and noise.split
+    split = Component(noise.split**2, MANY_BLOCKS) if is_mean else None
+    return float(np.median(planned_halves(parts, level, split)))
+
+
+def _weights(cells: Sequence[ExtendableCell], purpose: Purpose) -> FloatArray:
+    """By which the cells' means are summed: their mean, or their slope over decades of 6 N D."""
+    if purpose == "difference":
+        return np.full(len(cells), 1 / len(cells))
+    decades = np.log10([6 * cell.n_params * cell.n_tokens for cell in cells])
+    away = decades - decades.mean()
+    if not away.any():
+        raise DataError("scaling is asked of a design of one size; it takes a second rung")
+    return np.asarray(away / (away @ away))
