@@ -120,10 +120,12 @@ def vertex_replicates(
             f"no interval: {len(runs)} independent runs for {len(parabolas)} parabolas leave no noise figure"
         )
     rng = np.random.default_rng(options.seed)
-    residuals, left = (
-        np.concatenate(part) for part in zip(*((p.residuals, p.left) for p in parabolas), strict=True)
+    fitted, residuals, left = (
+        np.concatenate(part)
+        for part in zip(*((p.fitted, p.residuals, p.left) for p in parabolas), strict=True)
     )
-    sd = float(np.sqrt(np.sum(residuals**2) / (len(used) - 3 * len(parabolas))))
+    # In proportion to the loss: noise is alike in log loss, and larger budgets have the lower losses.
+    sd = fitted * np.sqrt(np.sum((residuals / fitted) ** 2) / (len(used) - 3 * len(parabolas)))
     if len(runs) == len(used):
         noise = sd * rng.standard_normal((options.bootstrap, len(used)))
     else:

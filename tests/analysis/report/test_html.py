@@ -67,6 +67,16 @@ def test_the_verdict_comes_first_with_what_would_change_it(tmp_path, sweep):
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_each_law_is_predicted_to_ten_times_the_largest_compute_with_its_distance_from_the_data(
+    tmp_path, sweep
+):
+    text = page(tmp_path / "r.html", sweep(), bootstrap=100).text
+    assert text.count("at ten times the largest C") == 2
+    assert text.count("+1.00 decades of C") == 2
+    assert "95 % of one run" in text
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_seeds_without_effect_are_said_once(tmp_path, sweep):
     once = sweep(seeds=(0,))
     table = pd.concat([once, once.assign(seed=1)])
