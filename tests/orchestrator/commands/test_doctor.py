@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 from collections import namedtuple
+from contextlib import suppress
 
 import pytest
 
@@ -19,7 +20,8 @@ Usage = namedtuple("Usage", "total used free")
 def _idle_machine(tmp_path, monkeypatch):
     """Without SLURM, profiles and a named store."""
     monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("PATH", str(tmp_path))
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "sbatch" else which(name))
     monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
 
 
@@ -70,6 +72,15 @@ def test_a_full_disk_is_a_problem(examined, monkeypatch):
     findings, code = examined()
     assert (findings["disk"]["state"], code) == ("problem", Exit.MISSING_REQUIREMENT)
     assert "--runs" in findings["disk"]["remedy"]
+
+
+def test_a_device_without_room_takes_no_files(examined, small_device):
+    with (small_device / "full").open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(b"x" * 4096):
+            pass
+    findings, code = examined("--runs", str(small_device / "runs"))
+    assert (findings["disk"]["state"], findings["writing"]["state"]) == ("problem", "problem")
+    assert code == Exit.MISSING_REQUIREMENT
 
 
 def test_a_folder_that_takes_no_files_is_a_problem(examined):
