@@ -17,7 +17,8 @@ def section(text):
 
 def test_the_section_takes_every_option_of_a_comparison_the_reference_and_predictions():
     options = {option.name for option in dataclasses.fields(AnalysisOptions)} - {"interval", "weights"}
-    assert set(sweeps.json_schema()["$defs"]["Compare"]["properties"]) == {"reference", "predict", *options}
+    beside = {"reference", "predict", "at_most"}
+    assert set(sweeps.json_schema()["$defs"]["Compare"]["properties"]) == {*beside, *options}
 
 
 def test_without_options_they_are_those_of_the_analysis():
