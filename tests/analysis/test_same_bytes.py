@@ -44,8 +44,14 @@ def written(path: Path, write: Callable[[Path], Any]) -> bytes:
     return b"".join(file.read_bytes() for file in files)
 
 
+def by_laws(table: pd.DataFrame) -> list[analysis.LawComparison]:
+    return analysis.compare_by_laws(table, reference="baseline", cluster="run", **BOOTSTRAP)
+
+
 CALLS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "compare": lambda t, _: analysis.compare(t, reference="baseline", **BOOTSTRAP),
+    "compare_arms": lambda t, _: analysis.compare_arms(t, reference="baseline", options=OPTIONS),
+    "compare_by_laws": lambda t, _: by_laws(t),
     "comparison_table": lambda t, _: analysis.comparison_table(
         t, analysis.compare(t, reference="baseline", **BOOTSTRAP)
     ),
@@ -57,6 +63,8 @@ CALLS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "fit_text": lambda t, _: [analysis.fit_text(fitted) for fitted in analysis.fit(t, **BOOTSTRAP)],
     "fits_of_laws": lambda t, _: analysis.fits_of_laws(t, ["power"], OPTIONS),
     "forecast_text": lambda t, _: list(map(analysis.forecast_text, analysis.predict(t, **BOOTSTRAP))),
+    "laws_comparison_text": lambda t, _: analysis.laws_comparison_text(by_laws(t)),
+    "laws_table": lambda t, _: analysis.laws_table(by_laws(t)),
     "laws_text": lambda t, _: analysis.laws_text(analysis.fits_of_laws(t, ["power"], OPTIONS)),
     "pilot_noise": lambda t, _: analysis.pilot_noise(t, "baseline"),
     "predict": lambda t, _: analysis.predict(t, cluster="run", **BOOTSTRAP),
