@@ -284,8 +284,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(problem, file=sys.stderr)
         return WorkerExit.FOREIGN_CODE
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    keep_compiled_in(cache_folder() / "compiled")
     options = from_dict(RunOptions, values.options)
+    if options.compiled:
+        keep_compiled_in(cache_folder() / "compiled")
     here = TrialMachine(values.node, values.nodes, values.meeting)
     protocol = from_dict(Protocol, values.protocol)
     attempt = TrialAttempt(values.runs, values.trial_id, options, here, protocol)
