@@ -92,6 +92,8 @@ class RungDifference:
     setting: dict[str, Any]
     differences: tuple[float, ...]
     """One for each complete pair; their number is ``n``."""
+    seeds: tuple[str, ...]
+    """The seed of each of them."""
     n: int
     loss_reference: float
     loss_arm: float
@@ -250,6 +252,7 @@ def rung_differences(paired: PairedArm, level: float) -> list[RungDifference]:
                 n_tokens=int(first["n_tokens"]),
                 setting={name: str(first[name]) for name in settings},
                 differences=tuple(values.tolist()),
+                seeds=tuple(map(str, of_cell["seed"])),
                 n=difference.n,
                 loss_reference=float(of_cell["loss_reference"].mean()),
                 loss_arm=float(of_cell["loss_arm"].mean()),

@@ -7,6 +7,7 @@ from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.comparison.differences import RungDifference
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.figure_input import Drawing, FigureInput
+from scalevec.analysis.figures.points import name_points
 from scalevec.analysis.figures.style import (
     ArmStyle,
     Medium,
@@ -16,7 +17,7 @@ from scalevec.analysis.figures.style import (
     plain_ticks,
     title,
 )
-from scalevec.analysis.formatting import count, loss_name, percent, unit_of
+from scalevec.analysis.formatting import count, loss_name, percent, signed, unit_of
 from scalevec.analysis.tables import strategies
 
 if TYPE_CHECKING:
@@ -157,7 +158,8 @@ def _draw_lines(axis: "Axes", lines: Sequence[_Line], styles: Mapping[str, ArmSt
         estimate = comparison.loss_difference if row is None else row
         look: dict[str, Any] = {"color": style.on(medium)}
         if row is not None and row.n > 1:
-            axis.plot(row.differences, [y + 0.26] * row.n, ".", markersize=2.6, alpha=0.6, **look)
+            (dots,) = axis.plot(row.differences, [y + 0.26] * row.n, ".", markersize=2.6, alpha=0.6, **look)
+            name_points(dots, _pair_names(comparison.arm, row))
         if estimate.interval is not None:
             axis.plot(estimate.interval, [y] * 2, linewidth=1.2, **look)
         marker, size = ("d", 6.0) if row is None else (style.marker, 3.6)
@@ -166,6 +168,12 @@ def _draw_lines(axis: "Axes", lines: Sequence[_Line], styles: Mapping[str, ArmSt
     plain_ticks(axis.xaxis, 5)
     axis.grid(visible=False, axis="y")
     axis.tick_params(axis="y", length=0)
+
+
+def _pair_names(arm: str, row: RungDifference) -> list[str]:
+    cell = ", ".join([arm, row.rung, *map(str, row.setting.values()), f"{count(row.n_tokens)} tokens"])
+    pairs = zip(row.seeds, row.differences, strict=True)
+    return [f"{cell}, seed {seed}: {signed(difference)}" for seed, difference in pairs]
 
 
 def draw_ablation(data: FigureInput, medium: Medium) -> Drawing:

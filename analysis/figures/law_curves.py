@@ -14,6 +14,7 @@ from scalevec.analysis.comparison.multipliers import compute_laws_to_show
 from scalevec.analysis.data.tidy import BoolArray, FloatArray, completed_rows
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.figure_input import Drawing, FigureInput, paged
+from scalevec.analysis.figures.points import name_points, trial_names
 from scalevec.analysis.figures.style import (
     PAPER,
     ArmStyle,
@@ -86,7 +87,8 @@ def _loss_page(
             x, colour = variable_of(of_arm, options.x, options), style.on(medium)
             if has_laws:
                 _draw_law(axis, x, of_arm["loss"].to_numpy(float), options, style, colour)
-            axis.plot(x, of_arm["loss"], style.marker, color=colour, alpha=0.75)
+            (points,) = axis.plot(x, of_arm["loss"], style.marker, color=colour, alpha=0.75)
+            name_points(points, trial_names(of_arm, data.trials.varying_settings))
         set_log_axes(axis, variable_of(trials, options.x, options), AXES[options.x], medium)
 
     entries = data.entries(arm for trials in parts.values() for arm in trials["arm"])

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from scalevec.analysis.errors import DataError
+from scalevec.analysis.figures.points import with_titles
 from scalevec.analysis.figures.style import FAINT, INK, OKABE_ITO
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def page_svg(figure: "Figure", name: str, description: str) -> str:
 
     ``name`` (letters) keeps the ids of several figures on one page apart; ``description`` is read aloud.
     """
-    text = file_bytes(figure, "svg", name).decode()
+    text = _stable_svg(with_titles(_saved(figure, "svg").decode()), name)
     text = text[text.index("<svg") :]
     text = text.replace(INK, "var(--ink, #1b1f24)").replace(FAINT, "var(--faint, #8a929c)")
     for index, colour in enumerate(OKABE_ITO, start=1):
@@ -41,10 +42,14 @@ def page_svg(figure: "Figure", name: str, description: str) -> str:
 
 def file_bytes(figure: "Figure", form: str, name: str) -> bytes:
     """Return the figure as a file of ``form`` (:data:`FORMATS`); call it in the style of the drawing."""
+    content = _saved(figure, form)
+    return _stable_svg(content.decode(), name).encode() if form == "svg" else content
+
+
+def _saved(figure: "Figure", form: str) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format=form, metadata=_METADATA[form])
-    content = buffer.getvalue()
-    return _stable_svg(content.decode(), name).encode() if form == "svg" else content
+    return buffer.getvalue()
 
 
 def _stable_svg(text: str, name: str) -> str:
