@@ -1,5 +1,6 @@
 """The plan of a sweep as text: a line per stage, rung, setting and arm, the sum, and what could surprise."""
 
+import math
 import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,8 @@ from scalevec.orchestrator.sweep.plan_jobs import (
 )
 from scalevec.orchestrator.sweep.planning import Row, gpu_hours, power
 from scalevec.orchestrator.text_table import aligned
+from scalevec.orchestrator.tuning.larger_rungs import n_points
+from scalevec.orchestrator.tuning.tuner import place_text
 
 if TYPE_CHECKING:
     from scalevec.analysis import NoiseFigure
@@ -200,7 +203,19 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: boo
         lines.append(
             f"tuning may extend its grid by {run.sweep.tune.extend} steps; comparison follows its choices"
         )
+        lines += _starts_small(run)
     return lines
+
+
+def _starts_small(run: "SweepRun") -> Iterator[str]:
+    """Yield what is saved where larger rungs start around what the smaller ones predict."""
+    for group in run.tuner.waiting:
+        trials = sum(len(cell.tune_seeds) for cell in group.cells)
+        least, whole = (n * trials for n in (n_points(group.grid), math.prod(map(len, group.grid.values()))))
+        yield (
+            f"tuning at {place_text(group.cells[0])} waits for the smaller rungs and starts with {least} "
+            f"trials around what they predict; the whole grid has {whole}"
+        )
 
 
 def _gpu_hours(hours: float, left: Sequence[Row]) -> str:

@@ -1,5 +1,6 @@
 """The plan of a sweep: every trial with its cost, before anything is spent."""
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from scalevec.orchestrator.sources.sources import states_of
 from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
 from scalevec.orchestrator.sweep.sweep_run import COMPARISON, TUNING, Member
 from scalevec.orchestrator.sweep.trial_costs import cost_of, epochs_of, size_columns
+from scalevec.orchestrator.tuning import larger_rungs
 from scalevec.orchestrator.tuning.carried_check import RATES as CHECKED_RATES
 from scalevec.results.run_directory import trial_ids
 from scalevec.sweeps.trainers.any_trial import batches, learning_rate, ours
@@ -64,6 +66,10 @@ def named(run: "SweepRun") -> Iterator[tuple[Member, str | None]]:
         if run.tuner.is_open(cell):
             for seed in cell.seeds:
                 yield Member(cell, COMPARISON, cell.trial(seed), "to be tuned"), None
+    for group in run.tuner.waiting:
+        for cell, _ in itertools.product(group.cells, range(larger_rungs.n_points(group.grid))):
+            for seed in cell.tune_seeds:
+                yield Member(cell, TUNING, cell.trial(seed), "to be tuned"), None
     for cell in run.tuner.to_check:
         if run.tuner.is_open(cell) and run.sweep.tune is not None:
             for seed in run.sweep.tune.seeds * CHECKED_RATES:

@@ -30,7 +30,8 @@ from scalevec.orchestrator.sweep.kept_plan import (
 )
 from scalevec.orchestrator.sweep.trial_costs import cost_of, descriptive_of, gpu_hours, pace_of, planned_s
 from scalevec.orchestrator.tuning import carried_check, choices
-from scalevec.orchestrator.tuning.tuner import Losses, Tuner, outdated
+from scalevec.orchestrator.tuning.outdated import outdated
+from scalevec.orchestrator.tuning.tuner import Losses, Tuner
 from scalevec.results.columns import semantic_columns
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
@@ -124,13 +125,10 @@ class SweepRun:
         settings = [cell.setting for cell in self.cells]
         self._varied = {name for name in settings[0] if len({str(other.get(name)) for other in settings}) > 1}
         frozen = [] if retune else self._frozen(only_plan=only_plan)
-        self.tuner = Tuner(
-            self.cells,
-            frozen,
-            sweep.tune.extend if sweep.tune else 0,
-            carried_check.arms_of(sweep),
-            progress.message,
-        )
+        tune, checked = sweep.tune, carried_check.arms_of(sweep)
+        extend, predict_larger = (tune.extend, tune.larger_rungs == "predicted") if tune else (0, False)
+        say = progress.message
+        self.tuner = Tuner(self.cells, frozen, extend, checked, say, predict_larger=predict_larger)
         self._ids: dict[AnyTrial, str] = {}
         self._left_out: set[str] = set()
         self._seeds: look_stages.Seeds = {}

@@ -55,6 +55,16 @@ class CarriedCheck:
     __pydantic_config__ = _AS_WRITTEN
 
 
+@dataclass(frozen=True)
+class Predicted:
+    """What the grid of a larger rung started around, and the ``whole`` grid that it was spared."""
+
+    value: float
+    whole: tuple[float, ...]
+
+    __pydantic_config__ = _AS_WRITTEN
+
+
 @dataclass(frozen=True, kw_only=True)
 class Choice:
     """The frozen value of one tuned field for one arm at one rung, with what it was chosen from.
@@ -65,7 +75,8 @@ class Choice:
     point. ``vertex`` is the unrounded
     optimum. ``status`` is tuned, censored (the optimum is at the edge: a bound) or carried; an optimum at the
     end of what the field can be, such as no decay, is tuned. ``axis`` is where the parabola was fitted
-    (``sweeps.axes``). ``check`` is there where a carried value was checked.
+    (``sweeps.axes``). ``check`` is there where a carried value was checked, ``predicted`` where the grid
+    started with a few values around what the smaller rungs predict.
     """
 
     key: str
@@ -83,6 +94,7 @@ class Choice:
     extensions: int = 0
     axis: str = LOG
     check: CarriedCheck | None = None
+    predicted: Predicted | None = None
 
     __pydantic_config__ = _AS_WRITTEN
 
@@ -114,7 +126,11 @@ class Choice:
 
 def to_json(choices: Sequence[Choice]) -> dict[str, Any]:
     """Return the content of tuning.json."""
-    return {"version": TUNING_VERSION, "choices": [asdict(choice) for choice in choices]}
+    written = [asdict(choice) for choice in choices]
+    for choice in written:
+        if choice["predicted"] is None:  # as earlier versions wrote it
+            del choice["predicted"]
+    return {"version": TUNING_VERSION, "choices": written}
 
 
 def from_json(content: Mapping[str, Any] | None, trainer_fields: Collection[str] = ()) -> list[Choice]:
@@ -161,7 +177,8 @@ def _problem(choice: Choice, trainer_fields: Collection[str]) -> str:
     if check is not None and {len(check.grid), len(check.losses)} != {CHECKED_VALUES}:
         return f"its check has {len(check.grid)} values and {len(check.losses)} losses"
     try:
-        for value in (choice.chosen, *choice.grid, *(check.grid if check else ())):
+        whole = choice.predicted.whole if choice.predicted else ()
+        for value in (choice.chosen, *choice.grid, *whole, *(check.grid if check else ())):
             position_on(choice.axis, value)
     except ValueError:
         return f"{value} is not on its axis, {choice.axis}"

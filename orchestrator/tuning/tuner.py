@@ -3,7 +3,8 @@
 At each tuned rung every arm is trained on the same grid and its own seeds. An optimum at the edge
 extends the grid of *all* arms, a limited number of times; then it is censored. The choice is the vertex
 of a parabola on the field's axis (``sweeps.axes``), rounded, and larger rungs get it by a power law in N
-with a slope that the arms share. Only the validation loss is looked at.
+with a slope that the arms share. Only the validation loss is looked at. Where the file asks for it, a larger
+rung waits for the smaller ones and starts with the values around what their law predicts (``larger_rungs``).
 
 Token budgets that could share a trunk (``model.trunks``) have one choice, by the mean of their losses: with a
 learning rate each they would have nothing to share.
@@ -19,7 +20,9 @@ from functools import cache
 from scalevec.model.config import ConfigurationError, ScheduleConfig
 from scalevec.orchestrator.attempts.any_trunk import trunk_id
 from scalevec.orchestrator.tuning import carried_check as carried
-from scalevec.orchestrator.tuning.choices import Choice, carry, choice_key, settled, vertex
+from scalevec.orchestrator.tuning import larger_rungs
+from scalevec.orchestrator.tuning.choices import Choice, Predicted, carry, choice_key, settled, vertex
+from scalevec.orchestrator.tuning.larger_rungs import Grid
 from scalevec.sweeps.axes import axis_of, beyond, is_whole
 from scalevec.sweeps.budgets import BUDGETS, setting_name
 from scalevec.sweeps.expansion.trials import Cell
@@ -31,7 +34,6 @@ Train = Callable[[Sequence[tuple[Cell, AnyTrial]]], Losses]
 """Runs what is missing of these trials and says what came out."""
 IsDone = Callable[[AnyTrial], bool]
 """Whether a trial has a result: one that nobody asked for may have none."""
-Grid = dict[str, tuple[float, ...]]
 
 
 @dataclass
@@ -43,11 +45,11 @@ class Group:
 
     cells: list[Cell]
     grid: Grid
+    law: Mapping[str, Predicted]
+    """What the smaller rungs predict for a field, where the grid started around it."""
     extensions: int = 0
 
 
-SHOWN = 3
-"""Changes of the sweep file that a warning names."""
 BUDGET_SETTINGS = tuple(setting_name(kind) for kind in BUDGETS)
 Family = tuple[str, str, str, ScheduleConfig]
 
@@ -66,8 +68,9 @@ def points(grid: Grid) -> list[dict[str, float]]:
 class Tuner:
     """Finds the choices that are missing; ``frozen`` ones are kept as they are.
 
-    ``checked_arms`` are those whose carried learning rate is checked at their largest rung; ``say`` is told
-    when a grid is extended and what is chosen.
+    ``checked_arms`` are those whose carried learning rate is checked at their largest rung; with
+    ``predict_larger`` rungs above two tuned ones start with fewer values; ``say`` is told when a grid is
+    extended and what is chosen.
     """
 
     def __init__(
@@ -77,6 +80,8 @@ class Tuner:
         extend: int,
         checked_arms: Collection[str] = (),
         say: Callable[[str], None] = lambda _: None,
+        *,
+        predict_larger: bool = False,
     ) -> None:
         self.say = say
         self.cells = [cell for cell in cells if cell.tune_grid]
@@ -85,7 +90,11 @@ class Tuner:
         self.choices = {(choice.key, choice.field): choice for choice in frozen}
         self._key = cache(choice_key)
         self._families = {cell: family(cell) for cell in self.cells if cell.tune_seeds}
-        self.groups = self._groups()
+        self._with_a_law = set(larger_rungs.with_a_law(self.cells)) if predict_larger else set()
+        groups = self._groups()
+        self.groups = [group for group in groups if not self._waits(group)]
+        self.waiting = [group for group in groups if self._waits(group)]
+        self._begin()
 
     def run(self, train: Train, is_done: IsDone | None = None) -> list[Choice]:
         """Train what is missing and return the choices of all cells, tuned rungs first.
@@ -93,14 +102,17 @@ class Tuner:
         A rung and setting with a trial that is not done stays open, and so does what is carried from it;
         without ``is_done`` all are.
         """
-        losses = train(self.trials())
-        while growing := [group for group in self._done(is_done) if self._extend(group, losses)]:
-            losses = train([pair for group in growing for pair in self._trials(group)])
-        for group in self._done(is_done):
-            fresh = self._open(group)
-            for budgets in self._open_budgets(group):
-                self._keep(tuned_choices(group, budgets, losses))
-            self._announce(fresh)
+        begun = self.groups
+        while begun:
+            losses = train([pair for group in begun for pair in self._trials(group)])
+            while growing := [group for group in self._done(is_done) if self._extend(group, losses)]:
+                losses = train([pair for group in growing for pair in self._trials(group)])
+            for group in self._done(is_done):
+                fresh = self._open(group)
+                for budgets in self._open_budgets(group):
+                    self._keep(tuned_choices(group, budgets, losses))
+                self._announce(fresh)
+            begun = self._begin()
         self._carry()
         if unchecked := [
             cell for cell in self.to_check if not (self.is_open(cell) or self._is_checked(cell))
@@ -110,6 +122,38 @@ class Tuner:
                 if is_done is None or all(is_done(trial) for _, trial in self._check_trials(cell)):
                     self._keep_check(cell, losses)
         return [choice for cell in self.cells for choice in self.of(cell).values()]
+
+    def predicts(self, cell: Cell) -> bool:
+        """Whether the grid of ``cell`` starts around what the law of the smaller rungs predicts."""
+        return cell in self._with_a_law
+
+    def _waits(self, group: Group) -> bool:
+        """Whether the grid of ``group`` is to start around a prediction: where none of it is chosen yet."""
+        return all(map(self.is_open, group.cells)) and not self._with_a_law.isdisjoint(group.cells)
+
+    def _begin(self) -> list[Group]:
+        """Give the waiting groups whose smaller rungs are chosen their first values, and return them."""
+        begun = [group for group in self.waiting if not self._open_below(group)]
+        for group in begun:
+            self.waiting.remove(group)
+            law = larger_rungs.predicted(group.cells, self._smaller_sources)
+            grid = larger_rungs.first_grid(group.grid, law)
+            if can_be_trained(group.cells, grid):
+                group.grid, group.law = grid, law
+                self.say(larger_rungs.announced(place_text(group.cells[0]), law, grid))
+        self.groups += begun
+        return begun
+
+    def _open_below(self, group: Group) -> list[Cell]:
+        smaller = [
+            other
+            for other in self.cells
+            if other.tune_seeds and any(larger_rungs.is_smaller(other, cell) for cell in group.cells)
+        ]
+        return [cell for cell in smaller if self.is_open(cell)]
+
+    def _smaller_sources(self, cell: Cell, field: str) -> list[Choice]:
+        return [choice for choice in self._sources(cell, field) if choice.n_params < cell.n_params]
 
     def _done(self, is_done: IsDone | None) -> list[Group]:
         """Return the groups whose trials are all done."""
@@ -189,9 +233,12 @@ class Tuner:
         groups: dict[str, Group] = {}
         for cell in tuned:
             name = together.get(_setting_name(cell), _setting_name(cell))
-            groups.setdefault(name, Group([], dict(cell.tune_grid))).cells.append(cell)
+            groups.setdefault(name, Group([], dict(cell.tune_grid), {})).cells.append(cell)
         for group in groups.values():
             frozen = [choice for cell in group.cells for choice in self.of(cell).values() if choice.grid]
+            group.law = {choice.field: choice.predicted for choice in frozen if choice.predicted}
+            for field in group.law:
+                group.grid[field] = ()
             for choice in frozen:
                 group.grid[choice.field] = tuple(sorted({*group.grid[choice.field], *choice.grid}))
                 group.extensions = max(group.extensions, choice.extensions)
@@ -199,7 +246,7 @@ class Tuner:
 
     def _extend(self, group: Group, losses: Losses) -> bool:
         """Grow the grid by one step where an arm's optimum is at its edge; whether it grew."""
-        if group.extensions >= self.extend:
+        if group.extensions >= larger_rungs.steps(self.extend, group.law):
             return False
         grown = dict(group.grid)
         for budgets in self._open_budgets(group):
@@ -217,8 +264,10 @@ class Tuner:
 
     def widen(self) -> None:
         """Make every grid as wide as extensions could still make it, whatever the losses."""
+        self.groups += self.waiting
+        self.waiting = []
         for group in self.groups:
-            while group.extensions < self.extend:
+            while group.extensions < larger_rungs.steps(self.extend, group.law):
                 group.extensions += 1
                 for field, values in list(group.grid.items()):
                     for edge in (values[0], values[-1]):
@@ -242,7 +291,7 @@ class Tuner:
         for cell in cells:
             for field, choice in self.of(cell).items():
                 value = f"{cell.arm} {choice.chosen:.3g} ({choice.lr_status})"
-                lines.setdefault(f"{_field_name(field)} at {_place_text(cell)}", []).append(value)
+                lines.setdefault(f"{_field_name(field)} at {place_text(cell)}", []).append(value)
         for what, values in lines.items():
             self.say(f"chosen {what}: {', '.join(dict.fromkeys(values))}")
 
@@ -257,7 +306,7 @@ def _setting_name(cell: Cell, but: Sequence[str] = ()) -> str:
     return f"{cell.rung} {sorted(setting.items())}"
 
 
-def _place_text(cell: Cell) -> str:
+def place_text(cell: Cell) -> str:
     """Return the rung with its setting, as shown to a person."""
     values = (f"{value:g}" if isinstance(value, float) else str(value) for value in cell.setting.values())
     return " ".join((cell.rung, *values))
@@ -270,7 +319,7 @@ def _field_name(field: str) -> str:
 def edge_text(cell: Cell, field: str, best: float, values: Sequence[float], added: float) -> str:
     """Return the announcement that a grid is extended by ``added``, as the best of an arm is at its edge."""
     return (
-        f"tuning {_place_text(cell)}: best {_field_name(field)} of {cell.arm} at the edge ({best:.3g} of "
+        f"tuning {place_text(cell)}: best {_field_name(field)} of {cell.arm} at the edge ({best:.3g} of "
         f"{values[0]:.3g}..{values[-1]:.3g}): grid of all arms gets {added:.3g}"
     )
 
@@ -328,36 +377,5 @@ def tuned_choices(group: Group, budgets: Sequence[Cell], losses: Losses) -> Iter
                 seeds=cell.tune_seeds,
                 vertex=peak,
                 extensions=group.extensions,
+                predicted=group.law.get(field),
             )
-
-
-def outdated(tuner: Tuner) -> list[str]:
-    """Return a warning where frozen choices do not follow from the sweep file any more, else nothing."""
-    changes = list(dict.fromkeys(text for cell in tuner.cells for text in _differences(cell, tuner)))
-    if not changes:
-        return []
-    shown = "; ".join(changes[:SHOWN])
-    more = f"; and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
-    return [
-        f"tuning.json is frozen, but the sweep file has changed since: {shown}{more}. "
-        "`scalevec run --retune` chooses again; finished trials are not retrained"
-    ]
-
-
-def _differences(cell: Cell, tuner: Tuner) -> Iterator[str]:
-    for field, choice in tuner.of(cell).items():
-        at = f"{field} at {cell.rung}"
-        if choice.is_carried and cell.tune_seeds:
-            yield f"{at} was carried and is now to be tuned"
-        elif not choice.is_carried and not cell.tune_seeds:
-            yield f"{at} was tuned and is now to be carried"
-        elif cell.tune_seeds:
-            yield from _otherwise_tuned(at, choice, cell.tune_grid[field], cell.tune_seeds)
-
-
-def _otherwise_tuned(at: str, choice: Choice, grid: Sequence[float], seeds: Sequence[int]) -> Iterator[str]:
-    untried = [value for value in grid if value not in choice.grid]
-    if untried:
-        yield f"{at} was tuned without {', '.join(f'{value:g}' for value in untried)}"
-    if set(seeds) != set(choice.seeds):
-        yield f"{at} was tuned with seeds {', '.join(map(str, choice.seeds))}"

@@ -105,7 +105,7 @@ def _add(module: str, kind: str, registry: dict[str, Any], entries: Mapping[str,
 
 _WORDS_OF_SECTIONS = frozenset(
     (
-        *("name", "preset", "plugin", "options", "rungs", "seeds", "extend", "check_carried"),
+        *("name", "preset", "plugin", "options", "rungs", "seeds", "extend", "larger_rungs", "check_carried"),
         *("given", "label", "lists", "grids", "choices", "resolved", "batch_unit", "copy", "dict", "json"),
     )
 )

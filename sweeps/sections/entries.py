@@ -206,6 +206,12 @@ class TuneLists(Given):
     """Seeds of the tuning trials, none of which is compared."""
     extend: Annotated[int, Field(ge=0, le=20)] = 2
     """How many times a grid may grow by a step where the optimum lies at its edge."""
+    larger_rungs: Literal["grid", "predicted"] = "grid"
+    """Whether tuned rungs above the two smallest get the whole grid too, or start with three values.
+
+    ``predicted``: what the law of the smaller rungs predicts and a step to each side, extended at an edge as
+    far as the grid and its extensions would reach. Each such rung waits for the smaller ones.
+    """
     check_carried: bool | Literal["all"] = False
     """Whether the reference arm's carried learning rate is checked at its largest rung, a step to each side.
 

@@ -173,6 +173,20 @@ def test_the_check_of_a_carried_rate_is_planned_before_the_rate_is_known(tmp_pat
     ]
 
 
+def test_the_grid_of_a_larger_rung_is_planned_before_it_is_predicted(run_of):
+    tune = {"learning_rate": [0.005, 0.01, 0.02, 0.04, 0.08], "seeds": [7], "larger_rungs": "predicted"}
+    run = run_of(tune=tune, ladder=["tiny-25k", "tiny-55k", "tiny-83k"])
+    rows = planned(run)
+    tuned = [row for row in rows if (row["stage"], row["rung"]) == ("tuning", "tiny-83k")]
+    n_arms = len(run.sweep.arms)
+    assert [row["trial_id"] for row in tuned] == 3 * n_arms * [None]
+    (line,) = [
+        line for line in plan_text(run, rows, 1).split("\n") if "tiny-83k" in line and "waits for" in line
+    ]
+    assert f"starts with {3 * n_arms} trials around" in line
+    assert f"the whole grid has {5 * n_arms}" in line
+
+
 def test_a_member_says_its_tokens_per_parameter_whatever_the_budget(tmp_path):
     for kind, amount in (("tokens", 2e6), ("flops", 1e12), ("tokens_per_parameter", 20)):
         sweep = sweeps.loads(yaml.safe_dump(SWEEP | {kind: [amount]}, sort_keys=False))

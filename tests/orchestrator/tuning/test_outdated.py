@@ -5,7 +5,8 @@ import math
 import pytest
 
 from scalevec import sweeps
-from scalevec.orchestrator.tuning.tuner import Tuner, outdated
+from scalevec.orchestrator.tuning.outdated import outdated
+from scalevec.orchestrator.tuning.tuner import Tuner
 from scalevec.sweeps.expansion.expand import expand
 from scalevec.sweeps.expansion.trials import CorpusFacts
 
@@ -56,3 +57,16 @@ def test_many_differences_are_counted(sweep_text):
     other = wider.replace("seeds: [101]", "seeds: [100]").replace("0.04]", "0.04, 0.08]")
     (warning,) = warnings(wider, other)
     assert "; and 1 more. " in warning
+
+
+def test_values_that_a_prediction_spared_are_not_missed(sweep_text):
+    """Unless the file asks for the whole grid now."""
+    whole = sweep_text.replace("rungs: [a]", "rungs: [a, b, c]").replace(
+        "  - {name: b", "  - {name: c, width: 64, layers: 1}\n  - {name: b"
+    )
+    whole = whole.replace(GRID, "learning_rate: [0.005, 0.01, 0.02, 0.04, 0.08]")
+    frozen = Tuner(expand(sweeps.loads(whole), FACTS), [], 1, predict_larger=True).run(lambda _trials: bowl)
+    spared = Tuner(expand(sweeps.loads(whole), FACTS), frozen, 1, predict_larger=True)
+    assert outdated(spared) == []
+    (warning,) = outdated(Tuner(expand(sweeps.loads(whole), FACTS), frozen, 1))
+    assert "at c was tuned without 0.005" in warning

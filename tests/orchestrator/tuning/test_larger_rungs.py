@@ -1,0 +1,136 @@
+"""Larger rungs that start with three values around what the law of the smaller ones predicts."""
+
+import json
+import math
+
+import pytest
+
+from scalevec import sweeps
+from scalevec.orchestrator.tuning.choices import from_json, to_json
+from scalevec.orchestrator.tuning.tuner import Tuner
+from scalevec.sweeps.expansion.expand import expand
+from scalevec.sweeps.expansion.trials import CorpusFacts
+
+FACTS = CorpusFacts("f" * 64, 1024, 10_000_000)
+WIDTHS = {"a": 16, "b": 32, "c": 64}
+GRID = [0.005, 0.01, 0.02, 0.04, 0.08]
+
+
+@pytest.fixture
+def cells(sweep_text):
+    text = sweep_text.replace("  - {name: b", "  - {name: c, width: 64, layers: 1}\n  - {name: b")
+    text = text.replace("[0.01, 0.02, 0.04], rungs: [a]", f"{GRID}, rungs: [a, b, c]")
+    return expand(sweeps.loads(text), FACTS)
+
+
+class Bowls:
+    """A parabola in log(rate) at each rung, the same for both arms; keeps what was asked, call by call."""
+
+    def __init__(self, **optima):
+        self.optima = {WIDTHS[rung]: optimum for rung, optimum in optima.items()}
+        self.asked = []
+
+    def train(self, trials):
+        self.asked.append([(cell.rung, trial.optimizer.learning_rate) for cell, trial in trials])
+        return lambda trial: (
+            3 + math.log2(trial.optimizer.learning_rate / self.optima[trial.model.shape.width]) ** 2
+        )
+
+    def rates(self, rung):
+        return sorted({rate for asked in self.asked for at, rate in asked if at == rung})
+
+
+def tuned(cells, bowls, frozen=(), extend=1):
+    return Tuner(cells, frozen, extend, predict_larger=True).run(bowls.train)
+
+
+def at(choices, rung):
+    return next(choice for choice in choices if choice.rung == rung)
+
+
+def test_the_two_smallest_rungs_get_the_whole_grid_and_the_next_a_step_around_the_prediction(cells):
+    bowls = Bowls(a=0.04, b=0.02, c=0.01)
+    choices = tuned(cells, bowls)
+    assert bowls.rates("a") == bowls.rates("b") == GRID
+    predicted = at(choices, "c").predicted.value
+    assert predicted == pytest.approx(0.01, rel=0.25)  # by rounded choices
+    assert bowls.rates("c") == pytest.approx([predicted / 2, predicted, 2 * predicted])
+    assert at(choices, "c").vertex == pytest.approx(0.01)
+    assert at(choices, "c").status == "tuned"
+    assert at(choices, "c").predicted.whole == tuple(GRID)
+
+
+def test_a_larger_rung_waits_until_the_smaller_ones_are_chosen(cells):
+    bowls = Bowls(a=0.04, b=0.02, c=0.01)
+    tuned(cells, bowls)
+    assert {rung for rung, _ in bowls.asked[0]} == {"a", "b"}
+    assert {rung for rung, _ in bowls.asked[1]} == {"c"}
+
+
+def test_unasked_every_rung_gets_the_whole_grid_at_once(cells):
+    bowls = Bowls(a=0.04, b=0.02, c=0.01)
+    choices = Tuner(cells, [], 1).run(bowls.train)
+    assert len(bowls.asked) == 1
+    assert bowls.rates("c") == GRID
+    assert all("predicted" not in choice for choice in to_json(choices)["choices"])
+
+
+@pytest.mark.parametrize("optimum", [0.005, 0.08])
+def test_a_wrong_prediction_reaches_what_the_whole_grid_would_have(optimum, cells):
+    """Steps through the file's own grid are not counted as extensions of it."""
+    whole = at(Tuner(cells, [], 1).run(Bowls(a=0.02, b=0.02, c=optimum).train), "c")
+    choice = at(tuned(cells, Bowls(a=0.02, b=0.02, c=optimum)), "c")
+    assert (choice.status, choice.chosen) == ("tuned", whole.chosen)
+
+
+def test_a_prediction_beyond_the_grid_starts_at_its_end(cells):
+    bowls = Bowls(a=0.02, b=0.0065, c=0.004)
+    tuned(cells, bowls)
+    assert bowls.rates("c") == pytest.approx([0.0025, 0.005, 0.01])
+
+
+def test_arms_share_three_values_around_the_mean_of_their_predictions(cells):
+    bowls = Bowls(a=0.04, b=0.02, c=0.01)
+    tuned(cells, bowls)
+    of_c = [rate for asked in bowls.asked for rung, rate in asked if rung == "c"]
+    assert len(of_c) == 2 * 3
+
+
+def test_the_choice_is_kept_with_its_prediction_and_stays(cells):
+    choices = tuned(cells, Bowls(a=0.04, b=0.02, c=0.01))
+    kept = from_json(json.loads(json.dumps(to_json(choices))))
+    assert kept == choices
+    later = Bowls(a=0.08, b=0.08, c=0.08)
+    assert tuned(cells, later, kept) == choices
+    assert tuple(later.rates("c")) == at(choices, "c").grid
+
+
+def test_a_new_arm_is_tuned_on_the_values_of_the_others(cells):
+    bowls = Bowls(a=0.04, b=0.02, c=0.01)
+    first = [choice for choice in tuned(cells, bowls) if choice.arm == "baseline"]
+    later = Bowls(a=0.04, b=0.02, c=0.01)
+    both = tuned(cells, later, first)
+    assert {choice.grid for choice in both if choice.rung == "c"} == {at(first, "c").grid}
+    assert tuple(later.rates("c")) == at(first, "c").grid
+
+
+def test_a_field_with_a_zero_starts_with_three_values_of_its_grid(sweep_text):
+    text = sweep_text.replace("  - {name: b", "  - {name: c, width: 64, layers: 1}\n  - {name: b")
+    text = text.replace(
+        "learning_rate: [0.01, 0.02, 0.04], rungs: [a]", "weight_decay: [0, 0.1, 0.2, 0.3], rungs: [a, b, c]"
+    )
+
+    def train(_trials):
+        return lambda trial: (trial.optimizer.weight_decay - 0.1) ** 2
+
+    cells = expand(sweeps.loads(text), FACTS)
+    choices = Tuner(cells, [], 1, predict_larger=True).run(train)
+    assert at(choices, "c").grid == (0, 0.1, 0.2)
+    assert at(choices, "c").chosen == pytest.approx(0.1)
+
+
+def test_a_rung_stays_open_while_a_smaller_one_is(cells):
+    tuner = Tuner(cells, [], 1, predict_larger=True)
+    choices = tuner.run(Bowls(a=0.04, b=0.02, c=0.01).train, lambda trial: trial.model.shape.width == 16)
+    assert {choice.rung for choice in choices} == {"a"}
+    assert [cell.rung for group in tuner.waiting for cell in group.cells] == ["c", "c"]
