@@ -5,12 +5,14 @@ contributes no seed reduces, so its part of the variance stays. Plain numbers in
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
@@ -20,12 +22,17 @@ from scalevec.analysis.statistics.paired import MANY_BLOCKS
 from scalevec.analysis.statistics.planned import planned_halves
 from scalevec.analysis.statistics.rung_noise import Component
 
-Purpose = Literal["difference", "scaling"]
+if TYPE_CHECKING:
+    from scalevec.analysis.power.law_at_points import LawAtPoints
+
+Purpose = Literal["difference", "scaling", "prediction"]
 PURPOSES: dict[Purpose, str] = {
     "difference": "nats/token, of the mean difference",
     "scaling": "nats/token per decade of compute, of the difference's trend",
+    "prediction": "nats/token, of the laws at the points: mean over arms and points",
 }
 _MOST_STEPS = 500
+_NAMED = 4
 Seeds = npt.NDArray[np.int_]
 
 
@@ -61,6 +68,7 @@ class NextTrials:
         """One line for people; ``hours`` says of what they are, as ``GPU-hours``."""
         added = [f"{plural(seeds, 'seed')} at {name}" for name, seeds in self.seeds.items() if seeds]
         left = [f"none at {name}" for name, seeds in self.seeds.items() if not seeds]
+        left = left if len(left) <= _NAMED else ["none elsewhere"]
         if not added:
             return f"no seed that these {hours} buy shortens the interval, +-{self.before:.4f}"
         return (
@@ -75,32 +83,35 @@ def next_trials(
     hours: float,
     purpose: Purpose = "difference",
     level: float = 0.95,
+    laws: "Sequence[LawAtPoints]" = (),
 ) -> NextTrials:
     """Choose the seeds to add within ``hours``, those first that shorten the interval most per hour.
 
     Args:
-        cells: The design with its seeds; for scaling also cells without any, which may be added.
+        cells: The design with its seeds; but for a difference also cells without any, which may be added.
         noise: The noise of one pair's difference, and the standard error from the test split.
         hours: What may be spent, in the unit of the cells' hours.
         purpose: The interval that counts.
         level: Its level.
+        laws: The laws of the arms for a prediction, which have noise of their own.
 
     Raises:
         DataError: Hours that are none, or a design without a repeated seed or, for scaling, of one size.
     """
     if not 0 < hours < np.inf:
         raise DataError(f"hours is {hours!r}; allowed: a number above zero")
-    candidates = [cell for cell in cells if cell.seeds or purpose == "scaling"]
+    candidates = [cell for cell in cells if cell.seeds or purpose != "difference"]
     seeds = np.array([cell.seeds for cell in candidates])
-    left, before = hours, _half(candidates, seeds, noise, purpose, level)
+    if purpose == "prediction":
+        expected = _half_of_laws(candidates, laws, level)
+    else:
+        expected = partial(_half, candidates, noise=noise, purpose=purpose, level=level)
+    left, before = hours, expected(seeds)
     now = before
     for _ in range(_MOST_STEPS):
         steps = [_one_more(seeds, number) for number in range(len(seeds))]
         costs = [float((step - seeds) @ [cell.hours for cell in candidates]) for step in steps]
-        halves = [
-            _half(candidates, step, noise, purpose, level) if cost <= left else np.inf
-            for step, cost in zip(steps, costs, strict=True)
-        ]
+        halves = [expected(step) if cost <= left else np.inf for step, cost in zip(steps, costs, strict=True)]
         gains = [(now - half) / max(cost, 1e-12) for half, cost in zip(halves, costs, strict=True)]
         best = int(np.argmax(gains))
         if gains[best] <= 0:
@@ -115,6 +126,22 @@ def _one_more(seeds: Seeds, number: int) -> Seeds:
     more = seeds.copy()
     more[number] += 1 if seeds[number] else 2
     return more
+
+
+def _half_of_laws(
+    cells: Sequence[ExtendableCell], laws: "Sequence[LawAtPoints]", level: float
+) -> Callable[[Seeds], float]:
+    """Half the interval of the laws at their points, with seeds beyond those that the cells have."""
+    table = pd.DataFrame({"n_params": [c.n_params for c in cells], "n_tokens": [c.n_tokens for c in cells]})
+    slopes = [law.slopes_at(table) for law in laws]
+    settings, there = (np.array([getattr(cell, name) for cell in cells]) for name in ("settings", "seeds"))
+
+    def half(seeds: Seeds) -> float:
+        more = (seeds - there) * settings
+        halves = [law.half(of_law, more, level) for law, of_law in zip(laws, slopes, strict=True)]
+        return float(np.mean(np.concatenate(halves)))
+
+    return half
 
 
 def _half(

@@ -47,7 +47,7 @@ def predict(
     Without points and budgets: at the largest compute of the data, twice and ten times that.
     """
     data = open_source(source, runs_dir, reading)
-    tables = [_points(text, data.rows.columns) for text in at or []]
+    tables = [points_of(text, data.rows.columns) for text in at or []]
     tables += [_rungs(sweep, runs_dir)] if sweep else []
     options = with_given(data, analysis.AnalysisOptions(**meanings_of(data)), given)
     forecasts = analysis.predict(data.rows, tables, flops or (), options)
@@ -55,7 +55,7 @@ def predict(
     return Result([forecast.to_dict() for forecast in forecasts], text, output=output)
 
 
-def _points(text: str, columns: "Iterable[str]") -> "pd.DataFrame":
+def points_of(text: str, columns: "Iterable[str]") -> "pd.DataFrame":
     """The points of one ``--at``, whose variables are N, D, C or ``columns`` of the source."""
     import pandas as pd
 
