@@ -1,20 +1,56 @@
 """Progress of long work on standard error: a live bar at a terminal, one line per trial elsewhere."""
 
+import os
 import sys
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Protocol
 
 from scalevec.analysis.errors import printable as printable
 from scalevec.results.masking import masked
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from scalevec.orchestrator.attempts.jobs import Task
+
+LOG_LINES = 5
+"""Of a terminal that stay the log's while a run shows its state below."""
+_KEPT: ContextVar[list[str] | None] = ContextVar("notes that are kept", default=None)
 
 
 def note(text: str) -> None:
     """Tell the person at the terminal; standard output is for results."""
+    if (kept := _KEPT.get()) is not None:
+        kept.append(text)
+        return
     print(printable(masked(text)), file=sys.stderr, flush=True)
+
+
+@contextmanager
+def notes_kept() -> Iterator[list[str]]:
+    """Yield a list that gets the notes of this thread in the body, which nobody else is told of."""
+    kept: list[str] = []
+    token = _KEPT.set(kept)
+    try:
+        yield kept
+    finally:
+        _KEPT.reset(token)
+
+
+class Below(Protocol):
+    """What is shown below the log of a run."""
+
+    def start(self) -> None:
+        """Begin to look."""
+
+    def text(self, width: int, height: int) -> "Text | None":
+        """Return what fits so many characters; None where there is nothing to show yet."""
+
+    def close(self) -> None:
+        """Look no more."""
 
 
 class SweepObserver:
@@ -116,51 +152,44 @@ class Progress:
 
 
 class LiveProgress(Progress):
-    """The same with a bar that moves, for a terminal."""
+    """The same with the state of the sweep below the log, for a terminal."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, below: Below) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-        from rich.progress import Progress as Bar
+        from rich.live import Live
 
         super().__init__(slots)
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[left]}"),
-        )
-        self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
-        self._line = self._bar.add_task("", total=None, left="")
+        self._below, self._shown = below, ""
+        self._live = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
 
     def begin(self, tasks: "Sequence[Task]", executor: str) -> None:
-        """Show the bar while there is something to run."""
+        """Show the state from the first trial on."""
         super().begin(tasks, executor)
-        if tasks:
-            self.tick()
-            self._bar.start()
+        if tasks and not self._live.is_started:
+            self._live.start()
+            self._below.start()
 
     def tick(self) -> None:
-        """Move the bar."""
+        """Show what has changed, and nothing where nothing has: the line may be slow."""
+        from rich.text import Text
+
         super().tick()
-        running = len(self._started)
-        self._bar.update(
-            self._line,
-            description=f"{self.stage} ({running} running)",
-            total=self.total,
-            completed=self.done,
-            left=self.time_left(),
-        )
-        if self.done == self.total:
-            self._bar.stop()
+        console = self._live.console
+        text = self._below.text(console.width, max(LOG_LINES, console.height - LOG_LINES))
+        if text is None:
+            text = Text(f"{self.stage}: {self.done} of {self.total} done, {self.time_left()}")
+        if text.plain != self._shown:
+            self._live.update(text, refresh=True)
+        self._shown = text.plain
 
     def message(self, text: str) -> None:
-        """Above the bar."""
-        self._bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        """Above the state."""
+        self._live.console.print(printable(masked(text)), highlight=False, markup=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Take the bar away."""
-        self._bar.stop()
+        """Take the state away."""
+        self._below.close()
+        self._live.stop()
 
 
 def duration(seconds: float) -> str:
@@ -177,6 +206,7 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def progress_for(slots: int) -> Progress:
-    """The kind that fits standard error."""
-    return LiveProgress(slots) if sys.stderr.isatty() else Progress(slots)
+def progress_for(slots: int, below: Below) -> Progress:
+    """The kind that fits standard error; at a terminal, with what is to be shown ``below`` the log."""
+    moves = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+    return LiveProgress(slots, below) if moves else Progress(slots)

@@ -234,12 +234,34 @@ class ClaimObserver:
         if attempt == 0 or _path(run_directory, attempt, "done").exists():
             return False
         record = claim_record(run_directory, attempt)
-        # A process number means something only within one boot and one namespace.
-        if is_of_runs_around(record, run_directory.path) and all(
-            record.get(name) == value for name, value in _machine().items()
-        ):
+        if self._is_of_here(record, run_directory):
             return process_lives(record)
         return self._beats(_path(run_directory, attempt, "beat"))
+
+    def silent_s(self, run_directory: RunDirectory) -> float | None:
+        """Seconds since the newest claim's counter moved, between this observer's own looks.
+
+        At the first look: since it was written, where the claim is of this machine and one clock tells; None
+        elsewhere, and without a claim.
+        """
+        if (attempt := newest_attempt(run_directory)) == 0:
+            return None
+        path = _path(run_directory, attempt, "beat")
+        is_first = path not in self._seen
+        self._beats(path)
+        content, since = self._seen[path]
+        if is_first and not self._is_of_here(claim_record(run_directory, attempt), run_directory):
+            return None
+        if is_first:
+            since -= max(0.0, time.time() - path.stat().st_mtime)
+            self._seen[path] = content, since
+        return self.clock() - since
+
+    def _is_of_here(self, record: Mapping[str, Any], run_directory: RunDirectory) -> bool:
+        """Whether a process number in the claim means something: only within one boot and one namespace."""
+        return is_of_runs_around(record, run_directory.path) and all(
+            record.get(name) == value for name, value in _machine().items()
+        )
 
     def _beats(self, path: Path) -> bool:
         try:

@@ -353,14 +353,18 @@ class RunDirectory:
                 raise CorruptRecordError(self.metrics_path, f"line {number}: {wrong[0]!r:.80} is no number")
         return rows
 
-    def last_step(self) -> int:
-        """The step of the last row of metrics, 0 before the first; no other row is read."""
+    def last_metrics(self) -> dict[str, Any]:
+        """The last row of metrics, step 0 alone before the first; no other row is read."""
         row = read_last_line(self.metrics_path)
         if row is None:
-            return 0
-        if not isinstance(step := row.get("step"), int):
+            return {"step": 0}
+        if not isinstance(row.get("step"), int):
             raise CorruptRecordError(self.metrics_path, "its last line has no integer 'step'")
-        return step
+        return row
+
+    def last_step(self) -> int:
+        """The step of the last row of metrics, 0 before the first."""
+        return int(self.last_metrics()["step"])
 
 
 def _is_measured(name: str, value: Any) -> bool:

@@ -63,6 +63,8 @@ class SweepFolder:
     """The sweep with every default in its place."""
     members_path = FileIn("members.json")
     """The trials of the sweep."""
+    to_come_path = FileIn("to_come.json")
+    """The compared trials that have no names yet, as tuning is still to choose their rates."""
     tuning_path = FileIn("tuning.json")
     """The frozen choices of tuning."""
     plugins_path = FileIn("plugins.json")
@@ -168,6 +170,15 @@ class SweepFolder:
         if problems:
             entries = [entry for index, entry in enumerate(entries) if index not in problems]
         return entries, [f"entry {index + 1}: {problem}" for index, problem in problems.items()]
+
+    def write_to_come(self, trials: list[dict[str, Any]]) -> None:
+        """Keep the compared trials that have no names yet."""
+        if trials or self.to_come_path.exists():
+            self._write(self.to_come_path, trials)
+
+    def to_come(self) -> list[dict[str, Any]]:
+        """The compared trials that have no names yet."""
+        return self._entries(self.to_come_path, {"arm": str, "rung": str, "setting": dict})
 
     def write_tuning(self, tuning: dict[str, Any]) -> None:
         """Freeze the choices of tuning."""

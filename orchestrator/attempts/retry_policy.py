@@ -61,6 +61,13 @@ def failure_text(label: str, reason: str, directory: RunDirectory) -> str:
     return f"{label}: {why}; see {directory.log_path}"
 
 
+def why_failed(events: Sequence[Event], directory: RunDirectory) -> str:
+    """Return what the last attempt told of its end: its error, what its machine said, its log's last line."""
+    last = next((event for event in reversed(events) if is_fault(event)), {})
+    told = last.get("error") or last.get("note") or directory.last_log_line()
+    return str(told or f"{last.get('cause', 'unknown')}".replace("_", " "))
+
+
 def _since_retry(events: Sequence[Event]) -> Sequence[Event]:
     retries = [index for index, event in enumerate(events) if event.get("cause") == RETRY]
     return events[retries[-1] + 1 :] if retries else events

@@ -49,8 +49,13 @@ def json_text(value: Record | Sequence[Record]) -> str:
     """Return ``value`` as JSON with its version; a list has one line per record, for line-based tools."""
     if isinstance(value, Mapping):
         return json.dumps(_finite(versioned(value)), indent=1, allow_nan=False)
-    lines = ",\n ".join(json.dumps(_finite(record), allow_nan=False) for record in versioned(value))
+    lines = ",\n ".join(map(json_line, value))
     return f"[\n {lines}\n]" if lines else "[]"
+
+
+def json_line(record: Record) -> str:
+    """Return ``record`` as JSON with its version, on one line."""
+    return json.dumps(_finite(versioned(record)), allow_nan=False)
 
 
 def _finite(value: Any) -> Any:

@@ -2,16 +2,21 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalevec.model.identity import digest
+from scalevec.model.identity import IDENTITY_VERSION, digest
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.sources.readable import readable
+from scalevec.results.columns import semantic_columns
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RESULT_STATES, RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 from scalevec.sweeps.errors import SweepError
+from scalevec.sweeps.expansion.trials import Cell
+from scalevec.sweeps.trainers.any_trial import AnyTrial, semantic_fields
+from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 
 if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep
@@ -20,6 +25,43 @@ Members = Iterable[dict[str, Any]]
 _KEPT = ("trial_id", "arm", "rung", "seed", "tokens_per_parameter", "optimizer", "schedule", "setting")
 _IN_THE_FILE = {"seeds": "seeds", "arms": "arms", "at_most": "compare.at_most.gpu_hours"}
 _NEVER_STARTED = ("pending", "queued")
+
+
+@dataclass(frozen=True)
+class Member:
+    """One trial as this sweep holds it: its place in the grid, and how its tuned fields came about."""
+
+    cell: Cell
+    stage: str
+    trial: AnyTrial
+    lr_status: str
+    carried_check: str | None = None
+    """What the check of a carried learning rate found: ``inside`` where it is kept."""
+
+    def to_json(self, name: str, trunk: str | None = None, planned_s: float | None = None) -> dict[str, Any]:
+        """The entry of members.json; ``name`` is the trial's id, ``trunk`` what it shares with others.
+
+        It has all that names the trial's cell: the row of a trial that never ran, or whose records are lost,
+        is made of it alone.
+        """
+        of_row = ("optimizer", "schedule", "tokens_per_parameter")
+        return {
+            **semantic_columns(semantic_fields(self.trial)),
+            "trial_id": name,
+            "arm": self.cell.arm,
+            "stage": self.stage,
+            "rung": self.cell.rung,
+            "n_params": self.cell.n_params,
+            "identity_version": IDENTITY_VERSION,
+            "lr_status": self.lr_status,
+            **({"carried_check": self.carried_check} if self.carried_check else {}),
+            "tokens_per_parameter": self.trial.tokens / self.cell.n_params,
+            **({"cluster": trunk} if trunk else {}),
+            **({} if planned_s is None else {"planned_s": planned_s}),
+            **{key: value for key, value in self.cell.setting.items() if key in of_row},
+            "setting": {key: value for key, value in self.cell.setting.items() if key not in of_row},
+            **({"fields": dict(self.trial.values)} if isinstance(self.trial, ForeignTrial) else {}),
+        }
 
 
 def check_looks(
@@ -134,18 +176,17 @@ def dropped_trials(folder: SweepFolder, places: Members, runs_dir: Path) -> list
     return [entry for entry in listed if entry["state"] not in _NEVER_STARTED]
 
 
-def with_open(entries: list[dict[str, Any]], places: Members) -> list[dict[str, Any]]:
-    """The ``entries`` of members.json with the compared trials that cannot be named before more is tuned.
+def keep_members(folder: SweepFolder, entries: list[dict[str, Any]], to_come: Members) -> None:
+    """Keep the ``entries`` of members.json, and the compared trials ``to_come`` that more tuning will name.
 
     Where some rungs are compared already, a plan without those of the others would look whole, and a verdict
-    would be given on it. Their ids are of no trial: the rate, which is part of an id, is still to be chosen.
+    would be given on it: there they are entries too. Their ids are of no trial: the rate, which is part of an
+    id, is still to be chosen.
     """
-    held = {_position(entry) for entry in entries if entry["stage"] == "comparison"}
-    missing = [entry for entry in places if _position(entry) not in held] if held else []
-    return [
-        *entries,
-        *({**entry, "trial_id": _of_no_trial(entry), "learning_rate": None} for entry in missing),
-    ]
+    open_ones = [{**entry, "trial_id": _of_no_trial(entry), "learning_rate": None} for entry in to_come]
+    is_begun = any(entry["stage"] == "comparison" for entry in entries)
+    folder.write_to_come([] if is_begun else open_ones)
+    folder.write_members([*entries, *open_ones] if is_begun else entries)
 
 
 def _of_no_trial(entry: Mapping[str, Any]) -> str:

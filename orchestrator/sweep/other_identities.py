@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from scalevec.model.identity import IDENTITY_VERSION
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import Progress, counted, duration
+from scalevec.orchestrator.sweep.kept_plan import Member
 from scalevec.orchestrator.sweep.planning import not_done, planned
-from scalevec.orchestrator.sweep.sweep_run import Member, SweepRun
+from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory, is_trial_id
 from scalevec.results.sweep_folder import SweepFolder, sweep_names

@@ -15,7 +15,8 @@ from scalevec.orchestrator.costs.trunk_savings import (
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.sources.sources import states_of
 from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
-from scalevec.orchestrator.sweep.sweep_run import COMPARISON, TUNING, Member
+from scalevec.orchestrator.sweep.kept_plan import Member
+from scalevec.orchestrator.sweep.sweep_run import COMPARISON, TUNING
 from scalevec.orchestrator.sweep.trial_costs import cost_of, epochs_of, size_columns
 from scalevec.orchestrator.tuning import larger_rungs
 from scalevec.orchestrator.tuning.carried_check import RATES as CHECKED_RATES

@@ -1,14 +1,13 @@
 """One sweep from its file to finished trials: corpus, cells, tuning, comparison, and the record of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.config import ConfigurationError, RunOptions, require_whole_parts
-from scalevec.model.identity import IDENTITY_VERSION
 from scalevec.orchestrator.attempts.any_trunk import shared_trunks
 from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task
 from scalevec.orchestrator.costs.compiled_cells import CompiledCells
@@ -21,18 +20,25 @@ from scalevec.orchestrator.scheduling import look_stages
 from scalevec.orchestrator.scheduling.outcome import Outcome
 from scalevec.orchestrator.scheduling.scheduler import Scheduler
 from scalevec.orchestrator.sweep.kept_plan import (
+    Member,
     check_looks,
     described,
     dropped_trials,
+    keep_members,
     keep_predictions,
     require_predicted,
-    with_open,
 )
-from scalevec.orchestrator.sweep.trial_costs import cost_of, descriptive_of, gpu_hours, pace_of, planned_s
+from scalevec.orchestrator.sweep.trial_costs import (
+    cost_of,
+    descriptive_of,
+    devices,
+    gpu_hours,
+    pace_of,
+    planned_s,
+)
 from scalevec.orchestrator.tuning import carried_check, choices
 from scalevec.orchestrator.tuning.outdated import outdated
 from scalevec.orchestrator.tuning.tuner import Losses, Tuner
-from scalevec.results.columns import semantic_columns
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
@@ -40,8 +46,7 @@ from scalevec.results.trial_state import ASKED_AGAIN, calling_off
 from scalevec.sweeps.expansion.expand import expand, identical_arms
 from scalevec.sweeps.expansion.trials import Cell, CorpusFacts
 from scalevec.sweeps.plugins.registered import kept
-from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate, ours, semantic_fields, trial_id
-from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
+from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate, ours, trial_id
 
 if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep
@@ -57,43 +62,6 @@ class StageIncompleteError(Exception):
     def __init__(self, outcome: Outcome) -> None:
         super().__init__("some trials have no result")
         self.outcome = outcome
-
-
-@dataclass(frozen=True)
-class Member:
-    """One trial as this sweep holds it: its place in the grid, and how its tuned fields came about."""
-
-    cell: Cell
-    stage: str
-    trial: AnyTrial
-    lr_status: str
-    carried_check: str | None = None
-    """What the check of a carried learning rate found: ``inside`` where it is kept."""
-
-    def to_json(self, name: str, trunk: str | None = None, planned_s: float | None = None) -> dict[str, Any]:
-        """The entry of members.json; ``name`` is the trial's id, ``trunk`` what it shares with others.
-
-        It has all that names the trial's cell: the row of a trial that never ran, or whose records are lost,
-        is made of it alone.
-        """
-        of_row = ("optimizer", "schedule", "tokens_per_parameter")
-        return {
-            **semantic_columns(semantic_fields(self.trial)),
-            "trial_id": name,
-            "arm": self.cell.arm,
-            "stage": self.stage,
-            "rung": self.cell.rung,
-            "n_params": self.cell.n_params,
-            "identity_version": IDENTITY_VERSION,
-            "lr_status": self.lr_status,
-            **({"carried_check": self.carried_check} if self.carried_check else {}),
-            "tokens_per_parameter": self.trial.tokens / self.cell.n_params,
-            **({"cluster": trunk} if trunk else {}),
-            **({} if planned_s is None else {"planned_s": planned_s}),
-            **{key: value for key, value in self.cell.setting.items() if key in of_row},
-            "setting": {key: value for key, value in self.cell.setting.items() if key not in of_row},
-            **({"fields": dict(self.trial.values)} if isinstance(self.trial, ForeignTrial) else {}),
-        }
 
 
 class SweepRun:
@@ -277,15 +245,25 @@ class SweepRun:
         return {field: choice.chosen for field, choice in chosen.items()}, status, next(iter(checks), None)
 
     def write_members(self, members: Sequence[Member]) -> None:
-        """Keep which trials belong to the sweep; those of one trunk are a cluster, as they are correlated."""
-        named = [(member, self.id_of(member.trial)) for member in members]
-        trunks = shared_trunks({name: member.trial for member, name in named})
-        entries = [
-            member.to_json(name, trunks.get(name), planned_s(self, member.trial, member.cell.rung))
-            for member, name in named
-        ]
-        is_open = any(map(self.tuner.is_open, self.cells))
-        self.folder.write_members(with_open(entries, self._places()) if is_open else entries)
+        """Keep which trials belong to the sweep, and which compared ones still have no name.
+
+        Those of one trunk are a cluster, as they are correlated.
+        """
+        trunks = shared_trunks({self.id_of(member.trial): member.trial for member in members})
+        entries = [self._entry(member, trunks) for member in members]
+        to_come = [self._entry(member, {}) for member in self._open_members()]
+        keep_members(self.folder, entries, to_come)
+
+    def _entry(self, member: Member, trunks: Mapping[str, str]) -> dict[str, Any]:
+        """The entry of members.json: what names the trial, and what it is planned to take."""
+        name = self.id_of(member.trial)
+        seconds = planned_s(self, member.trial, member.cell.rung)
+        return member.to_json(name, trunks.get(name), seconds) | devices(self.request(member.cell.rung))
+
+    def _open_members(self) -> list[Member]:
+        """The compared trials whose rates are still to be chosen, as they are before that."""
+        cells = [cell for cell in self.cells if self.tuner.is_open(cell)]
+        return [Member(cell, COMPARISON, cell.trial(seed), "") for cell in cells for seed in cell.seeds]
 
     def id_of(self, trial: AnyTrial) -> str:
         """The trial's id, reckoned once."""

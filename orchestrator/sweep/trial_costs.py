@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.accounting import count_parameters
+from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.costs.estimates import Cost, cost, foreign_cost, training_s
 from scalevec.orchestrator.worker.provenance import git
 from scalevec.results.files import CorruptRecordError
@@ -36,6 +37,11 @@ def planned_s(run: "SweepRun", trial: AnyTrial, rung: str) -> float | None:
         return cost_of(run, trial, rung).seconds or None
     seconds = training_s(trial, run.options(rung), evaluated_tokens(trial, run.corpus_facts), run.rates)
     return float(f"{seconds:.4g}")
+
+
+def devices(request: ResourceRequest) -> dict[str, float]:
+    """What a trial keeps busy: its GPUs, where it has any, and the cores of all its machines."""
+    return {"gpus": request.gpus * request.nodes, "cores": request.cpus_of_node * request.nodes}
 
 
 def pace_of(folder: SweepFolder, runs_dir: Path) -> float | None:

@@ -164,6 +164,11 @@ class ResultsIndex:
         states = stored | dict.fromkeys(again, "pending") | self.states(runs_dir, again)
         return {name: state for name, state in states.items() if name not in problems}, problems
 
+    def values(self, runs_dir: Path, ids: Iterable[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """The columns ``names`` of these trials, by id: the cheap part of :meth:`rows`."""
+        rows = self._values(_key(runs_dir), ids, *(trials.c[name] for name in names))
+        return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
+
     def states(self, runs_dir: Path, ids: Iterable[str] | None = None) -> dict[str, str]:
         """The state of these trials (default: all): the cheap part of :meth:`rows`."""
         return dict(self._values(_key(runs_dir), ids, trials.c.state))

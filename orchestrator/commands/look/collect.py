@@ -1,14 +1,15 @@
 """``scalevec collect``: finished results into the index, and what is missing."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import RUNS, AnySweep, Runs
 from scalevec.orchestrator.cli.output import Result
-from scalevec.orchestrator.commands.look.status import members_of, names_of, states_text
+from scalevec.orchestrator.commands.look.status import states_text
+from scalevec.orchestrator.commands.look.sweep_state import entries_of, names_of
 from scalevec.orchestrator.progress import counted
 from scalevec.orchestrator.sources.sources import UNREADABLE, with_index
 from scalevec.results.run_directory import RESULT_STATES
@@ -22,7 +23,8 @@ def collect(source: AnySweep = None, runs_dir: Runs = RUNS) -> Result:
     It says what is missing. Any machine that sees the runs directory can do it, without the sweep file.
     """
     names = names_of(source, runs_dir)
-    members = members_of(names, runs_dir)
+    entries = entries_of(names, runs_dir)
+    members = {name: {entry["trial_id"] for entry in entries[name]} for name in names}
     ids = set[str]().union(*members.values())
     report, known = with_index(
         runs_dir,
@@ -39,7 +41,7 @@ def collect(source: AnySweep = None, runs_dir: Runs = RUNS) -> Result:
 
 
 def _collected(
-    sweep: str, source: str, members: Mapping[str, Record], states: Mapping[str, str], runs_dir: Path
+    sweep: str, source: str, members: Collection[str], states: Mapping[str, str], runs_dir: Path
 ) -> Record:
     counts = Counter(states[name] for name in members)
     missing = {state: count for state, count in counts.items() if state not in RESULT_STATES}

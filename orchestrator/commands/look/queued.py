@@ -90,7 +90,7 @@ def _controller(directory: RunDirectory, job: Record, answers: Mapping[str, Any]
 
 def queue_lines(view: Record, waiting: Sequence[str]) -> list[str]:
     """Return the controller's line, and one for each reason for which trials wait."""
-    lines = [f"  {_controller_text(view['controller'], view['unknown'])}"] if view["controller"] else []
+    lines = [f"  {controller_text(view['controller'], view['unknown'])}"] if view["controller"] else []
     groups: defaultdict[tuple[str | None, str], list[str]] = defaultdict(list)
     for trial in waiting:
         if trial in view["jobs"]:
@@ -119,7 +119,8 @@ def _end_text(controller: Record, unknown: str | None) -> str:
     return f"{how}; to go on: {to_go_on}" if to_go_on else how
 
 
-def _controller_text(controller: Record, unknown: str | None) -> str:
+def controller_text(controller: Record, unknown: str | None) -> str:
+    """Return what a sweep's controller does, in words; ``unknown`` says why the queue could not be asked."""
     state = controller["state"]
     if state is None:
         how = _end_text(controller, unknown)

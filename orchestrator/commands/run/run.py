@@ -117,6 +117,7 @@ def run_sweep(
 
     ``by_hand``: a person gave the command now, so what was cancelled before counts no more.
     """
+    from scalevec.orchestrator.commands.look.watch import Onlooker
     from scalevec.orchestrator.progress import progress_for
     from scalevec.orchestrator.sweep.sweep_run import StageIncompleteError
 
@@ -126,7 +127,7 @@ def run_sweep(
     if not EXECUTORS[name].simulates:
         require_trust(source, own_code(sweep), trust, code_folders(sweep))
         send_along(sweep, site, imports_here=not EXECUTORS[name].sends_away)
-    progress = progress_for(site.slots)
+    progress = progress_for(site.slots, Onlooker(sweep.name, site.runs_dir))
     try:
         # The executor is asked before the corpus is prepared: that may take long.
         with (

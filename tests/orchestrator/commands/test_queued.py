@@ -4,7 +4,7 @@ import pytest
 
 from recorded_sweep import RESULT, complete, directory_of, member_of, record_sweep
 from scalevec.orchestrator.commands.look import status as looking
-from scalevec.orchestrator.commands.look.queued import Queues
+from scalevec.orchestrator.commands.look.sweep_state import LookMemory
 from scalevec.orchestrator.commands.look.time_left import SAMPLE, against_plan, sample_of, seconds_left
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.slurm import queue_view
@@ -81,9 +81,9 @@ def test_where_the_queue_cannot_be_asked_status_says_so_and_shows_the_rest(runs_
 
 
 def test_a_watch_does_not_ask_the_queue_at_every_look(runs_dir, queue):
-    queues = Queues()
+    memory = LookMemory()
     for _ in range(3):
-        looking.sweep_statuses("small", runs_dir, queues=queues)
+        looking.sweep_statuses("small", runs_dir, memory)
     assert len(queue) == 1
 
 

@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from recorded_sweep import complete, directory_of, member_of, record_sweep
-from scalevec.orchestrator.commands.look import status as looking
+from scalevec.orchestrator.commands.look import watch as looking
+from scalevec.orchestrator.commands.look.status import status
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.scheduling import ownership
 from scalevec.results.claims import acquire
@@ -38,7 +39,7 @@ def watched(runs_dir, *steps, source=None, as_json=False) -> int:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(looking, "sweep_statuses", look)
-        assert looking.status(source, runs_dir, watch=True, as_json=as_json) is Exit.DONE
+        assert status(source, runs_dir, watch=True, as_json=as_json) is Exit.DONE
     return len(looks)
 
 
@@ -101,12 +102,12 @@ def test_as_json_each_change_is_a_line(runs_dir, capsys):
         as_json=True,
     )
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [status["states"] for [status] in lines] == [
+    assert [line["states"] for line in lines] == [
         {"pending": 2},
         {"completed": 1, "pending": 1},
         {"completed": 1, "pending": 1},
     ]
-    assert [status["owned"] for [status] in lines] == [True, True, False]
+    assert [line["owned"] for line in lines] == [True, True, False]
 
 
 def test_the_lines_of_json_need_no_terminal_to_move_in(runs_dir, capsys, monkeypatch):
@@ -115,4 +116,4 @@ def test_the_lines_of_json_need_no_terminal_to_move_in(runs_dir, capsys, monkeyp
     monkeypatch.setitem(sys.modules, "rich.live", None)
     watched(runs_dir, source="small", as_json=True)
     (line,) = capsys.readouterr().out.splitlines()
-    assert json.loads(line)[0]["states"] == {"completed": 1, "pending": 1}
+    assert json.loads(line)["states"] == {"completed": 1, "pending": 1}
