@@ -33,6 +33,8 @@ PURPOSES: dict[Purpose, str] = {
 }
 _MOST_STEPS = 500
 _NAMED = 4
+_MOST_FOR_A_LAW = 10
+"""Seeds that a cell is given for a prediction: more of them do not repair a law of the wrong form."""
 Seeds = npt.NDArray[np.int_]
 
 
@@ -102,8 +104,9 @@ def next_trials(
         raise DataError(f"hours is {hours!r}; allowed: a number above zero")
     candidates = [cell for cell in cells if cell.seeds or purpose != "difference"]
     seeds = np.array([cell.seeds for cell in candidates])
+    there, most = seeds, _MOST_STEPS
     if purpose == "prediction":
-        expected = _half_of_laws(candidates, laws, level)
+        most, expected = _MOST_FOR_A_LAW, _half_of_laws(candidates, laws, level)
     else:
         expected = partial(_half, candidates, noise=noise, purpose=purpose, level=level)
     left, before = hours, expected(seeds)
@@ -111,7 +114,10 @@ def next_trials(
     for _ in range(_MOST_STEPS):
         steps = [_one_more(seeds, number) for number in range(len(seeds))]
         costs = [float((step - seeds) @ [cell.hours for cell in candidates]) for step in steps]
-        halves = [expected(step) if cost <= left else np.inf for step, cost in zip(steps, costs, strict=True)]
+        halves = [
+            expected(step) if cost <= left and (step - there).max() <= most else np.inf
+            for step, cost in zip(steps, costs, strict=True)
+        ]
         gains = [(now - half) / max(cost, 1e-12) for half, cost in zip(halves, costs, strict=True)]
         best = int(np.argmax(gains))
         if gains[best] <= 0:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from scalevec.analysis.errors import require_choice
-from scalevec.analysis.formatting import count
+from scalevec.analysis.formatting import count, joined
 from scalevec.analysis.options import AnalysisOptions
 from scalevec.orchestrator.cli.options import RUNS, Executor, Placement, ProfileName, Runs, Sweep
 from scalevec.orchestrator.cli.output import Result
@@ -66,13 +66,17 @@ def next(
     points = [points_of(text, rows.columns) for text in at or ()]
     laws = laws_at_points(rows, points, options) if purpose == "prediction" else ()
     noise = pilot_noise(rows, reference)
+    of_noise = f"sd {noise.sd:.2g} per pair, of its own pairs as {noise.source}"
+    if laws:
+        sds = dict.fromkeys(f"{law.noise[0]:.2g} ({law.fitted.data.arm})" for law in laws)
+        of_noise = f"sd {joined(list(sds))} of one trial around the law, on the scale of its residuals"
     cells = extendable(run, compared_trials(rows, reference, AnalysisOptions()))
     chosen = next_trials(cells, noise, hours, cast("Purpose", purpose), options.level, laws)
     gpus = any(run.request(cell.rung).gpus for cell in run.cells)
     text = "\n".join(
         [
             chosen.text("GPU-hours" if gpus else "machine-hours"),
-            f"noise: sd {noise.sd:.2g} per pair, of its own pairs as {noise.source}",
+            f"noise: {of_noise}",
             AFTER,
         ]
     )
@@ -132,5 +136,5 @@ def _other_budgets(cells: "list[ExtendableCell]") -> "Iterator[ExtendableCell]":
             (cell for cell in cells if cell.n_params == n_params), key=lambda cell: cell.n_tokens
         )
         for cell, ratio in ((budgets[0], 0.5), (budgets[-1], 2.0)):
-            name = f"{cell.name.split(' with ')[0]} with {count(cell.n_tokens * ratio)} tokens, a new budget"
+            name = f"{cell.name.split(' with ')[0]} with {count(cell.n_tokens * ratio)} tokens (a new budget)"
             yield replace(cell, name=name, n_tokens=cell.n_tokens * ratio, seeds=0, hours=cell.hours * ratio)

@@ -96,6 +96,12 @@ def test_a_prediction_is_helped_most_where_its_point_is_near(laws):
     assert chosen.after < chosen.before
 
 
+def test_no_cell_is_given_more_than_ten_seeds_for_a_law(laws):
+    """What is wrong with its form does not average out."""
+    chosen = next_trials(corners(far=0.01, near=0.01), NOISE, 50.0, "prediction", laws=laws[0])
+    assert chosen.seeds == {"far": 10, "near": 10}
+
+
 def test_a_new_cell_at_the_point_is_taken_unless_it_costs_too_much(laws):
     cheap = next_trials(corners(near=1.0, new=1.0), NOISE, 4.0, "prediction", laws=laws[0])
     dear = next_trials(corners(near=1.0, new=50.0), NOISE, 4.0, "prediction", laws=laws[0])
@@ -112,7 +118,7 @@ def test_where_tokens_vary_other_budgets_are_candidates(tmp_path):
     hold_simulations(tmp_path)
     simulated(tmp_path, tokens_per_parameter=[10, 20, 40], compare={"law": "chinchilla"})
     result = next_command("simulated", tmp_path, "prediction", ["N=1e7,D=2e8"], hours=5.0)
-    new = [name for name in result.record["seeds"] if name.endswith("a new budget")]
+    new = [name for name in result.record["seeds"] if name.endswith("(a new budget)")]
     assert len(new) == 4
     assert "of the laws at the points" in result.text
 
