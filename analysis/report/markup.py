@@ -63,11 +63,11 @@ class Words:
         """``text`` as markup, with a link to the meaning of each known word where it first stands."""
         seen: set[str] = set()
 
-        def link(found: re.Match[str]) -> str:
-            word = next(word for word in _RARE if word.lower() == found[0].lower())
+        def link(match: re.Match[str]) -> str:
+            word = next(word for word in _RARE if word.lower() == match[0].lower())
             is_first = word not in seen
             seen.add(word)
-            return str(self.term(word, found[0])) if is_first else found[0]
+            return str(self.term(word, match[0])) if is_first else match[0]
 
         return Markup(_WORD.sub(link, str(powers(text))))
 

@@ -75,9 +75,9 @@ def _total(values: "pd.Series[float] | None", text: Callable[[float], str]) -> s
 
 def _devices(rows: pd.DataFrame) -> "pd.Series[float]":
     """The GPUs of each trial, or the threads of its processes; one where nothing is recorded."""
-    one = pd.Series(1.0, rows.index)
+    ones = pd.Series(1.0, rows.index)
     world, threads, device = (rows.get(name) for name in ("world_size", "threads", "device"))
-    processes = one if world is None else world.astype(float).fillna(1.0)
+    processes = ones if world is None else world.astype(float).fillna(1.0)
     if threads is None or device is None:
         return processes
     return processes * pd.to_numeric(threads, errors="coerce").fillna(1.0).where(device == "cpu", 1.0)

@@ -65,8 +65,8 @@ def _counted(
             counts[str(rung), str(arm), _rounded(rate)].update([status, *([how] if how in _BESIDE else [])])
     for choice in of_rates:
         for rate, loss in zip(choice["grid"], choice["losses"], strict=True):
-            place = (str(choice["rung"]), str(choice["arm"]), _rounded(rate))
-            counts[place]["completed" if loss is not None else "diverged"] += len(choice["seeds"])
+            key = (str(choice["rung"]), str(choice["arm"]), _rounded(rate))
+            counts[key]["completed" if loss is not None else "diverged"] += len(choice["seeds"])
     return counts
 
 

@@ -34,9 +34,9 @@ def pages(tmp_path_factory, sweep, diverge, choice) -> dict[str, Path]:
     many = sweep(
         {"baseline": 0.0} | {f"arm-{n}": -0.01 for n in range(17)}, rungs={"25k": 25_088, "55k": 55_296}
     )
-    one = sweep(rungs={"25k": 25_088}).assign(learning_rate=0.02)
-    none = one.assign(status="pending", loss=np.nan)
-    tables = dict(zip(CASES, (odd, many, one, none, sweep({"baseline": 0.0})), strict=True))
+    single = sweep(rungs={"25k": 25_088}).assign(learning_rate=0.02)
+    none = single.assign(status="pending", loss=np.nan)
+    tables = dict(zip(CASES, (odd, many, single, none, sweep({"baseline": 0.0})), strict=True))
     facts = {"host": "h", "sweep file": f"name: odd  # {LONG * 5}\nseeds: [0]"}
     choices = [choice("baseline"), choice(SCRIPT, losses=[None, 3.9, 3.8], status="censored")]
     with pytest.MonkeyPatch.context() as patch:
@@ -80,9 +80,9 @@ def test_axe_finds_nothing(browser, pages, case):
     for width, scheme in SCREENS[1:3]:
         with opened(browser, pages[case], width, color_scheme=scheme) as page:
             result = Axe().run(page)
-            found = [(rule["id"], [node["html"][:200] for node in rule["nodes"]][:3])
+            violations = [(rule["id"], [node["html"][:200] for node in rule["nodes"]][:3])
                      for rule in result.response["violations"]]  # fmt: skip
-            assert found == []
+            assert violations == []
 
 
 def test_on_a_phone_the_verdict_and_the_difference_are_on_the_first_screen(browser, pages):

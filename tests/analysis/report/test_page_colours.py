@@ -53,8 +53,8 @@ def lab(linear: np.ndarray) -> np.ndarray:
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
-def contrast(one: np.ndarray, other: np.ndarray) -> float:
-    dark, light = sorted(float(TO_XYZ[1] @ colour) for colour in (one, other))
+def contrast(first: np.ndarray, second: np.ndarray) -> float:
+    dark, light = sorted(float(TO_XYZ[1] @ colour) for colour in (first, second))
     return (light + 0.05) / (dark + 0.05)
 
 

@@ -26,16 +26,16 @@ def test_a_pair_without_a_result_makes_it_interim(sweep):
 
 
 @pytest.mark.parametrize(
-    ("seeds", "said"),
+    ("seeds", "sentence"),
     [
         (1, "unified: next look at 2 seeds."),
         (2, "unified: look 1 of 2 (2 seeds), next look at 4 seeds."),
         (4, "unified: look 2 of 2 (4 seeds), ended."),
     ],
 )
-def test_a_declared_look_is_named_with_the_next_one(sweep, seeds, said):
+def test_a_declared_look_is_named_with_the_next_one(sweep, seeds, sentence):
     table = sweep({"baseline": 0.0, "unified": 0.0001}, seeds=tuple(range(seeds)), noise=0.03)
-    assert said in state(table, looks=(2, 4))
+    assert sentence in state(table, looks=(2, 4))
 
 
 def test_pairs_that_came_after_the_verdict_are_counted(sweep):
