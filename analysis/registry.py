@@ -163,7 +163,7 @@ FIGURES: dict[str, RegistryEntry] = {
             "loss difference to the reference per rung, with intervals",
         ),
         ("ablation", "forest:draw_ablation", "loss difference of each arm beside its design choices"),
-        ("multipliers", "law_curves:draw_multipliers", "compute multiplier against compute"),
+        ("multipliers", "multiplier_curves:draw_multipliers", "compute multiplier against compute"),
         ("hold-outs", "next_rungs:draw_hold_outs", "how the law of the smaller rungs predicts each next one"),
         ("predictions", "predicted_curves:draw_predictions", "the laws to ten times the largest compute"),
         ("tuning", "tuning_bowls:draw_tuning", "validation loss against the tuned field per rung"),

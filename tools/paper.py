@@ -20,9 +20,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import yaml
 
 from scalevec import sweeps
+from scalevec.orchestrator.sources.measured import run_statistics, training_curves
+from scalevec.orchestrator.sources.sources import open_source
 from scalevec.results.finished_trials import restore_finished, write_finished
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
@@ -144,8 +147,40 @@ def _experiment(
     choices = SweepFolder.of(RUNS, sweeps.load(path).name).tuning_path
     if choices.is_file():
         shutil.copyfile(choices, folder / choices.name)
+    keep_measured(str(path), RUNS, folder)
     outputs = _outputs(str(path), name, folder, pictures, forms)
     return next((code for arguments, to in outputs if (code := _scalevec(*arguments, to=to))), 0)
+
+
+def keep_measured(source: str, runs: Path, folder: Path) -> None:
+    """Write what the runs of a sweep recorded along the way to ``folder``, as far as figures show it."""
+    sweep = open_source(source, runs)
+    for name, table in (
+        ("curves", training_curves(sweep, runs)),
+        ("statistics", run_statistics(sweep, runs)),
+    ):
+        if len(table):
+            points = _thinned(table) if name == "curves" else table
+            kept = points.drop(columns=["arm", "rung", "seed"], errors="ignore")
+            kept.to_csv(folder / f"{name}.csv.xz", index=False, float_format="%.5g")
+
+
+def measured(folder: Path, rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """What :func:`keep_measured` wrote to ``folder``, with the arm, rung and seed of each of ``rows``."""
+    trials = rows[["trial_id", "arm", "rung", "seed"]]
+    paths = {name: folder / f"{name}.csv.xz" for name in ("curves", "statistics")}
+    return {
+        name: pd.read_csv(path).merge(trials, on="trial_id") for name, path in paths.items() if path.is_file()
+    }
+
+
+def _thinned(curves: pd.DataFrame) -> pd.DataFrame:
+    """Means of the loss over each hundredth of a run."""
+    ordered = curves.sort_values(["trial_id", "tokens"], kind="stable")
+    of_run = ordered.groupby("trial_id")["tokens"]
+    part = (of_run.cumcount() * 100 // of_run.transform("size")).rename("part")
+    means = ordered.groupby(["trial_id", part]).agg(tokens=("tokens", "last"), loss=("loss", "mean"))
+    return means.reset_index("part", drop=True).reset_index()
 
 
 def _outputs(source: str, name: str, folder: Path, pictures: str, forms: Sequence[str]) -> Iterator[Output]:

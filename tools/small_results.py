@@ -40,7 +40,7 @@ def with_blocks(text: str) -> str:
 def write_kept(name: str, folder: Path) -> None:
     """Write the tables and figures of a sweep to ``folder``, as far as its kept results give them.
 
-    Figures of what runs recorded along the way (curves, vectors, theory) need the runs themselves.
+    Of a sweep whose runs recorded nothing that is kept there are no curves, vectors and theory.
     """
     kept = paper.KEPT / name
     rows, options = findings.kept_rows(name), findings.question(name)
@@ -55,7 +55,10 @@ def write_kept(name: str, folder: Path) -> None:
         text = theory_text(json.loads((kept / "theory.json").read_text(encoding="utf-8")))
         (folder / "theory.txt").write_text(f"{text}\n", encoding="utf-8")
     choices = (SweepFolder(kept).tuning() or {}).get("choices", ())
-    analysis.write_figures(rows, folder / "figures", formats=["svg"], choices=choices, **options)
+    recorded = paper.measured(kept, rows)
+    for path in (folder / "figures").glob("*.svg"):
+        path.unlink()
+    analysis.write_figures(rows, folder / "figures", formats=["svg"], choices=choices, **recorded, **options)
 
 
 def _with_six_digits(text: str) -> str:

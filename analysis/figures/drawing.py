@@ -11,19 +11,23 @@ from scalevec.analysis.errors import DataError, require_choice
 from scalevec.analysis.figures.figure_input import Drawing, FigureInput, figure_input
 from scalevec.analysis.figures.files import write_atomically
 from scalevec.analysis.figures.output import FORMATS, file_bytes, page_svg, require_formats
-from scalevec.analysis.figures.style import PAGE, PAPER, Medium
+from scalevec.analysis.figures.style import COLUMN, PAGE, PAPER, Medium
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 from scalevec.analysis.registry import FIGURES, load
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+WIDTHS = {"page": PAPER, "column": COLUMN}
+"""How wide figures in files are."""
+
 
 @dataclass(frozen=True)
 class Written:
-    """The files that were written, and the figures that could not be drawn with the reason for each."""
+    """The files that were written, the caption of each figure, and why a figure could not be drawn."""
 
     paths: tuple[Path, ...]
+    captions: dict[str, str]
     left_out: dict[str, str]
 
 
@@ -42,6 +46,7 @@ def write_figures(
     reference: str,
     formats: Sequence[str] = FORMATS,
     only: Sequence[str] = (),
+    width: str = "page",
     choices: Sequence[Mapping[str, Any]] = (),
     curves: pd.DataFrame | None = None,
     statistics: pd.DataFrame | None = None,
@@ -68,7 +73,7 @@ def write_figures(
         **changes: Fields of :class:`AnalysisOptions` that replace those of ``options``.
 
     Returns:
-        The paths that were written, and why each other figure was left out.
+        The paths that were written, the captions, and why each other figure was left out.
 
     Raises:
         DataError: Nothing can be drawn, a figure of ``only`` cannot, or an option is not allowed.
@@ -79,20 +84,21 @@ def write_figures(
     require_formats(tuple(formats))
     for name in only:
         require_choice("figure", name, FIGURES)
+    require_choice("width", width, WIDTHS)
     data = figure_input(results, reference, chosen_options(options, changes), choices, curves, statistics)
-    files, left_out = _drawn_files(data, only, formats)
+    files, captions, left_out = _drawn_files(data, only, formats, WIDTHS[width])
     for name, content in files.items():
         write_atomically(Path(folder, name), content)
-    return Written(tuple(Path(folder, name) for name in files), left_out)
+    return Written(tuple(Path(folder, name) for name in files), captions, left_out)
 
 
 def _drawn_files(
-    data: FigureInput, only: Sequence[str], formats: Sequence[str]
-) -> tuple[dict[str, bytes], dict[str, str]]:
-    """Return the files by name, and why a figure could not be drawn, which none of ``only`` may be."""
+    data: FigureInput, only: Sequence[str], formats: Sequence[str], medium: Medium
+) -> tuple[dict[str, bytes], dict[str, str], dict[str, str]]:
+    """Return the files by name, captions, and why a figure was not drawn, which none of ``only`` may be."""
     files: dict[str, bytes] = {}
-    with PAPER.style():
-        drawings, left_out = _drawings(data, only or list(FIGURES), PAPER)
+    with medium.style():
+        drawings, left_out = _drawings(data, only or list(FIGURES), medium)
         stamp = _stamp(data)
         for name, drawing in drawings.items():
             for page, figure in _pages(name, drawing).items():
@@ -102,7 +108,7 @@ def _drawn_files(
     if left_out and (only or not files):
         reasons = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
         raise DataError(f"figures that cannot be drawn from this source: {reasons}")
-    return files, left_out
+    return files, {name: drawing.caption for name, drawing in drawings.items()}, left_out
 
 
 def page_figures(data: FigureInput, names: Sequence[str]) -> dict[str, PageFigure]:

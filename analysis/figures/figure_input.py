@@ -1,6 +1,5 @@
 """What figures are drawn from, on a page and in files: results, comparisons and what runs recorded."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,8 +18,6 @@ from scalevec.analysis.options import AnalysisOptions
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_PANELS = 12
-"""Of a page; what is more goes onto further pages."""
 Choices = Sequence[Mapping[str, Any]]
 
 
@@ -46,8 +43,8 @@ class FigureInput:
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        """The arms against the reference, compared once for all figures; none where it is alone."""
-        return compared(self.trials) if self.trials.others else []
+        """The arms against the reference, compared once for all figures. Raises :class:`DataError`."""
+        return compared(self.trials)
 
     @cached_property
     def styles(self) -> dict[str, ArmStyle]:
@@ -81,6 +78,20 @@ class FigureInput:
         """Return the settings of a trial that vary, as text."""
         return ", ".join(self.cells[trial_id].setting.values()) if trial_id in self.cells else ""
 
+    @cached_property
+    def places(self) -> dict[str, tuple[str, str]]:
+        """The setting, with the budget where a rung has several, and the rung of each trial by its id."""
+        budgets: dict[tuple[str, ...], set[int]] = {}
+        for cell in self.trials.cells:
+            budgets.setdefault((cell.rung, *cell.setting.values()), set()).add(cell.n_tokens)
+        has_several = any(len(of_rung) > 1 for of_rung in budgets.values())
+        ranks = {cell.key: number for number, cell in enumerate(self.trials.cells)}
+        places = {}
+        for trial, cell in sorted(self.cells.items(), key=lambda item: ranks[item[1].key]):
+            ratio = [f"D/N {cell.n_tokens / cell.n_params:.3g}"] if has_several else []
+            places[trial] = (", ".join([*cell.setting.values(), *ratio]), cell.rung)
+        return places
+
     def compared(self) -> list[Comparison]:
         """Return the comparisons that have a completed pair; raise :class:`DataError` where none has."""
         compared = [comparison for comparison in self.comparisons if comparison.by_rung]
@@ -90,11 +101,7 @@ class FigureInput:
 
     def lines(self) -> dict[str, ComparedTrials]:
         """Return the parts on which a law in one variable can stand, by their settings: a panel each."""
-        shown = {"tokens_per_parameter": "D/N "}
-        return {
-            ", ".join(f"{shown.get(name, '')}{value}" for name, value in setting.items()): part
-            for setting, part in self.trials.lines()
-        }
+        return {named_setting(setting): part for setting, part in self.trials.lines()}
 
     def training_curves(self) -> pd.DataFrame:
         """Return the curves of the compared arms; raise :class:`DataError` where there are none."""
@@ -113,19 +120,15 @@ def figure_input(
     choices: Choices = (),
     curves: pd.DataFrame | None = None,
     statistics: pd.DataFrame | None = None,
-    *,
-    may_be_alone: bool = False,
 ) -> FigureInput:
     """Return what figures of ``results`` (tidy rows) are drawn from. Raises :class:`DataError`."""
     if curves is not None and not curves.empty:
         for column in ("trial_id", "arm", "rung", "tokens", "loss"):
             require_column(curves, column, "the training curves")
-    trials = compared_losses(results, reference, options, may_be_alone=may_be_alone)
-    return FigureInput(trials, choices, curves, statistics)
+    return FigureInput(compared_losses(results, reference, options), choices, curves, statistics)
 
 
-def paged(names: Iterable[str], most: int = MOST_PANELS) -> list[list[str]]:
-    """Return the distinct ``names`` in their order, as many on each page, at most ``most``."""
-    distinct = list(dict.fromkeys(names))
-    n_pages = max(1, math.ceil(len(distinct) / most))
-    return [list(page) for page in np.array_split(np.array(distinct, object), n_pages)]
+def named_setting(setting: Mapping[str, str]) -> str:
+    """Return the values of a setting as the title of a panel, ``adamw, D/N 16``."""
+    shown = {"tokens_per_parameter": "D/N "}
+    return ", ".join(f"{shown.get(name, '')}{value}" for name, value in setting.items())

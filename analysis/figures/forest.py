@@ -7,16 +7,10 @@ from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.comparison.differences import RungDifference
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.figure_input import Drawing, FigureInput
+from scalevec.analysis.figures.panels import PanelGrid, paged
 from scalevec.analysis.figures.points import name_points
-from scalevec.analysis.figures.style import (
-    ArmStyle,
-    Medium,
-    hide_unused,
-    label_of,
-    panels,
-    plain_ticks,
-    title,
-)
+from scalevec.analysis.figures.style import ArmStyle, Medium, title
+from scalevec.analysis.figures.ticks import plain_ticks
 from scalevec.analysis.formatting import count, loss_name, percent, signed, unit_of
 from scalevec.analysis.tables import strategies
 
@@ -26,7 +20,15 @@ if TYPE_CHECKING:
 
 MOST_LINES = 24
 """A forest of more lines is drawn as small multiples."""
-_Cells = Mapping[tuple[str, ...], RungDifference]
+MOST_CELLS = 30
+"""Of one page, and of arms with their design choices."""
+NAME_INCHES = 2.3
+"""Of the name of a cell."""
+_CellKey = tuple[str, ...]
+MEAN: _CellKey = ()
+"""Stands for the mean over all cells."""
+_Cells = Mapping[_CellKey, RungDifference]
+_Means = Mapping[str, tuple[float | None, tuple[float, float] | None]]
 _Line = tuple[Comparison, RungDifference | None]
 """An arm in a cell; None: its mean over all cells."""
 
@@ -38,17 +40,28 @@ def draw_differences(data: FigureInput, medium: Medium) -> Drawing:
     """
     comparisons = data.compared()
     cells = _ordered_cells(comparisons)
+    pages = []
+    for some in paged(cells, MOST_CELLS):
+        pages += _pages(data, medium, comparisons, {key: cells[key] for key in some})
+    return Drawing(pages, _caption(comparisons))
+
+
+def _pages(
+    data: FigureInput, medium: Medium, comparisons: Sequence[Comparison], cells: _Cells
+) -> "list[Figure]":
+    """Return the forest of some ``cells``: one of all arms, or a panel per arm."""
     lines = {comparison.arm: _lines(comparison, cells) for comparison in comparisons}
-    names = {arm: [title(_name(row, cells), 3) for _, row in rows] for arm, rows in lines.items()}
-    has_long_names = any("\n" in name for of_arm in names.values() for name in of_arm)
-    if sum(map(len, lines.values())) <= MOST_LINES and not has_long_names:
-        figure = _single_forest(data, medium, lines, names)
+    n_lines = sum(map(len, lines.values()))
+    names = _names(cells)
+    if n_lines <= MOST_LINES and "\n" not in "".join(names.values()):
+        figures = [_single_forest(data, medium, lines, names)]
     else:
-        figure = _small_forests(data, medium, lines, names)
+        figures = _small_forests(data, medium, lines, names)
     if _margin(comparisons):
-        handles, labels = figure.axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center")
-    return Drawing([figure], _caption(comparisons))
+        for figure in figures:
+            handles, labels = figure.axes[0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower center")
+    return figures
 
 
 def _caption(comparisons: Sequence[Comparison]) -> str:
@@ -63,78 +76,77 @@ def _caption(comparisons: Sequence[Comparison]) -> str:
     )
 
 
-def _key(row: RungDifference) -> tuple[str, ...]:
+def _key(row: RungDifference) -> _CellKey:
     return (row.rung, str(row.n_tokens), *map(str, row.setting.values()))
 
 
-def _ordered_cells(comparisons: Sequence[Comparison]) -> dict[tuple[str, ...], RungDifference]:
+def _ordered_cells(comparisons: Sequence[Comparison]) -> dict[_CellKey, RungDifference]:
     """Return every cell once, by size."""
     cells = {_key(row): row for comparison in comparisons for row in comparison.by_rung}
     order = sorted(cells, key=lambda key: (cells[key].n_params, cells[key].n_tokens, key))
     return {key: cells[key] for key in order}
 
 
-def _lines(comparison: Comparison, cells: _Cells) -> list[_Line]:
-    """Return the arm's cells by size, then its mean over all, where it is not that of the only cell."""
+def _lines(comparison: Comparison, cells: _Cells) -> dict[_CellKey, _Line]:
+    """Return the arm's cells, then its mean over all, where it is not that of the only cell."""
     rows = {_key(row): row for row in comparison.by_rung}
-    lines: list[_Line] = [(comparison, rows[key]) for key in cells if key in rows]
-    has_mean = len(lines) > 1 and comparison.loss_difference.mean is not None
-    return [*lines, (comparison, None)] if has_mean else lines
+    lines: dict[_CellKey, _Line] = {key: (comparison, rows[key]) for key in cells if key in rows}
+    if len(rows) > 1 and comparison.loss_difference.mean is not None:
+        lines[MEAN] = (comparison, None)
+    return lines
 
 
-def _name(row: RungDifference | None, cells: _Cells) -> str:
-    if row is None:
-        return "mean of all"
-    budgets = {other.n_tokens for other in cells.values() if other.rung == row.rung}
-    tokens = [f"{count(row.n_tokens)} tokens"] if len(budgets) > 1 else []
-    return ", ".join([row.rung, *tokens, *map(str, row.setting.values())])
+def _names(cells: _Cells) -> dict[_CellKey, str]:
+    """Return the name of each cell, on as many lines as it needs, and of the mean of all."""
+    names = {}
+    for key, row in cells.items():
+        budgets = {other.n_tokens for other in cells.values() if other.rung == row.rung}
+        tokens = [f"{count(row.n_tokens)} tokens"] if len(budgets) > 1 else []
+        names[key] = title(", ".join([row.rung, *tokens, *map(str, row.setting.values())]), NAME_INCHES)
+    return names if len(names) == 1 else {**names, MEAN: "mean of all"}
 
 
 def _single_forest(
     data: FigureInput,
     medium: Medium,
-    lines: Mapping[str, Sequence[_Line]],
-    names: Mapping[str, Sequence[str]],
+    lines: Mapping[str, Mapping[_CellKey, _Line]],
+    names: Mapping[_CellKey, str],
 ) -> "Figure":
     """Draw all arms below each other; the first line of an arm begins with its name, a rule stands above."""
     n_lines = sum(map(len, lines.values()))
     figure, axes = medium.figure(height=0.24 * n_lines + 1.4)
     axis = axes[0, 0]
-    _draw_lines(axis, [line for rows in lines.values() for line in rows], data.styles, medium)
+    _draw_lines(axis, [line for of_arm in lines.values() for line in of_arm.values()], data.styles, medium)
     ticks: list[str] = []
-    for arm, of_arm in names.items():
+    for arm, of_arm in lines.items():
         if ticks and n_lines > len(lines):
             axis.axhline(len(ticks) - 0.5, color=medium.faint, linewidth=0.5)
-        ticks += [f"{arm}   {of_arm[0]}", *of_arm[1:]]
+        # One cell is named above, not beside each arm.
+        first, *others = (names[key] if len(names) > 1 else "" for key in of_arm)
+        ticks += [f"{arm}   {first}".rstrip(), *others]
     axis.set_yticks(range(n_lines), ticks)
     axis.set_xlabel(_axis_label(data))
+    if len(names) == 1:
+        axis.set_title(*names.values())
     return figure
 
 
 def _small_forests(
     data: FigureInput,
     medium: Medium,
-    lines: Mapping[str, Sequence[_Line]],
-    names: Mapping[str, Sequence[str]],
-) -> "Figure":
-    """Draw a panel per arm, the cells named at the left of each row."""
-    rows, columns = panels(len(lines))
-    breaks = max(name.count("\n") for of_arm in names.values() for name in of_arm)
-    height = ((0.22 + 0.13 * breaks) * max(map(len, lines.values())) + 0.5) * rows + 0.9
-    figure, axes = medium.figure(rows, columns, height=height, wide=True, sharex=True)
-    for panel, (axis, arm) in enumerate(zip(axes.flat, lines, strict=False)):
-        _draw_lines(axis, lines[arm], data.styles, medium)
-        first = list(lines)[panel - panel % columns]
-        # Beside a panel with the same cells the names would stand twice.
-        repeats = arm != first and names[arm] == names[first]
-        shown = [""] * len(names[arm]) if repeats else names[arm]
-        axis.set_yticks(range(len(shown)), shown)
-        axis.set_title(label_of(arm))
-        axis.tick_params(labelbottom=panel + columns >= len(lines))
-        if panel // columns == rows - 1:
-            axis.set_xlabel(_axis_label(data))
-    hide_unused(axes, len(lines))
-    return figure
+    lines: Mapping[str, Mapping[_CellKey, _Line]],
+    names: Mapping[_CellKey, str],
+) -> "list[Figure]":
+    """Draw a panel per arm; all of them have the same cells, named at the left of each row."""
+    breaks = max(name.count("\n") for name in names.values())
+
+    def draw(axis: "Axes", of_arm: Mapping[_CellKey, _Line]) -> None:
+        _draw_lines(axis, [of_arm.get(key) for key in names], data.styles, medium)
+        axis.set_yticks(range(len(names)), names.values())
+
+    height = (0.22 + 0.18 * breaks) * len(names) + 0.4
+    grid = PanelGrid(medium, (_axis_label(data), ""), height=height, alone=height + 0.9)
+    return grid.pages({("", arm): of_arm for arm, of_arm in lines.items()}, draw)
 
 
 def _axis_label(data: FigureInput) -> str:
@@ -147,13 +159,16 @@ def _margin(comparisons: Sequence[Comparison]) -> float:
     return float(comparisons[0].equivalence.get("margin") or 0)
 
 
-def _draw_lines(axis: "Axes", lines: Sequence[_Line], styles: Mapping[str, ArmStyle], medium: Medium) -> None:
+def _draw_lines(
+    axis: "Axes", lines: Sequence[_Line | None], styles: Mapping[str, ArmStyle], medium: Medium
+) -> None:
+    """Draw lines from the top; None leaves one free."""
     axis.axvline(0, color=medium.ink, linewidth=0.8)
-    margin = _margin([comparison for comparison, _ in lines])
+    margin = _margin([line[0] for line in lines if line])
     if margin:
         label = f"equivalence margin ±{margin:g}"
         axis.axvspan(-margin, margin, color=medium.faint, alpha=0.22, linewidth=0, label=label)
-    for y, (comparison, row) in enumerate(lines):
+    for y, (comparison, row) in ((y, line) for y, line in enumerate(lines) if line):
         style = styles[comparison.arm]
         estimate = comparison.loss_difference if row is None else row
         look: dict[str, Any] = {"color": style.on(medium)}
@@ -165,7 +180,7 @@ def _draw_lines(axis: "Axes", lines: Sequence[_Line], styles: Mapping[str, ArmSt
         marker, size = ("d", 6.0) if row is None else (style.marker, 3.6)
         axis.plot(estimate.mean or 0.0, y, marker, markersize=size, **look)
     axis.set_ylim(len(lines) - 0.4, -0.6)
-    plain_ticks(axis.xaxis, 5)
+    plain_ticks(axis.xaxis)
     axis.grid(visible=False, axis="y")
     axis.tick_params(axis="y", length=0)
 
@@ -178,10 +193,26 @@ def _pair_names(arm: str, row: RungDifference) -> list[str]:
 
 def draw_ablation(data: FigureInput, medium: Medium) -> Drawing:
     """Draw every arm with its design choices as dots, and its mean difference with its interval."""
-    fields, names = _strategies(data), strategies.DOTS
-    means = {c.arm: (c.loss_difference.mean, c.loss_difference.interval) for c in data.compared()}
+    fields = _strategies(data)
+    means: _Means = {c.arm: (c.loss_difference.mean, c.loss_difference.interval) for c in data.compared()}
     ranked = sorted(means, key=lambda arm: (strategies.n_choices(fields[arm]), arm))
-    arms = [data.trials.reference, *(arm for arm in ranked if means[arm][0] is not None)]
+    arms = [arm for arm in ranked if means[arm][0] is not None]
+    figures = [
+        _ablation_page(data, medium, [data.trials.reference, *page], means, fields)
+        for page in paged(arms, MOST_CELLS)
+    ]
+    caption = f"Design choices of each arm, and its loss difference. {strategies.CHOICES_NOTE}"
+    return Drawing(figures, caption)
+
+
+def _ablation_page(
+    data: FigureInput,
+    medium: Medium,
+    arms: Sequence[str],
+    means: _Means,
+    fields: Mapping[str, dict[str, str]],
+) -> "Figure":
+    names = strategies.DOTS
     widths = {"width_ratios": [0.27 * len(names), 3.0]}
     figure, axes = medium.figure(1, 2, height=0.26 * len(arms) + 1.2, gridspec_kw=widths, sharey=True)
     dots, axis = axes[0]
@@ -201,12 +232,11 @@ def draw_ablation(data: FigureInput, medium: Medium) -> Drawing:
     dots.spines[["left", "bottom"]].set_visible(False)
     dots.tick_params(length=0)
     dots.grid(visible=False)
-    plain_ticks(axis.xaxis, 5)
+    plain_ticks(axis.xaxis)
     axis.tick_params(axis="y", length=0)
     axis.spines["left"].set_visible(False)
     axis.set_xlabel(_axis_label(data))
-    caption = f"Design choices of each arm, and its loss difference. {strategies.CHOICES_NOTE}"
-    return Drawing([figure], caption)
+    return figure
 
 
 def _strategies(data: FigureInput) -> dict[str, dict[str, str]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.points import with_titles
-from scalevec.analysis.figures.style import FAINT, INK, OKABE_ITO
+from scalevec.analysis.figures.style import PAGE_COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,19 +25,44 @@ _NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 """Control characters, which a name may hold and an XML file may not."""
 _COORDINATE = re.compile(r"scale\([^)]*\)|(?<![\w.])-?\d+\.\d{3,}(?![\w.])")
 
+_COLOUR = re.compile(rf"\b(fill|stroke): ({'|'.join(PAGE_COLOURS)})\b", re.IGNORECASE)
+_DARK = "".join(
+    f".{part}-{colour[1:]}{{{part}:{dark}!important}}"
+    for colour, (_, dark) in PAGE_COLOURS.items()
+    for part in ("fill", "stroke")
+)
+"""No renderer but a browser reads it: to the others a figure is one on white."""
+
 
 def page_svg(figure: "Figure", name: str, description: str) -> str:
-    """Return the figure as an SVG element in the page's colours that refers to nothing outside itself.
+    """Return the figure as an SVG element that refers to nothing outside itself, dark on a dark screen.
 
     ``name`` (letters) keeps the ids of several figures on one page apart; ``description`` is read aloud.
     """
     text = _stable_svg(with_titles(_saved(figure, "svg").decode()), name)
     text = text[text.index("<svg") :]
-    text = text.replace(INK, "var(--ink, #1b1f24)").replace(FAINT, "var(--faint, #8a929c)")
-    for index, colour in enumerate(OKABE_ITO, start=1):
-        text = text.replace(colour.lower(), f"var(--colour-{index}, {colour})")
+    text = re.sub(r"<[a-z][^<>]*style=\"[^<>]*>", _with_classes, text)
     label = html.escape(description, quote=True)
-    return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1).strip() + "\n"
+    text = text.replace("<svg ", f'<svg class="figure" role="img" aria-label="{label}" ', 1)
+    dark = f"@media screen and (prefers-color-scheme: dark) {{{_DARK}}}"
+    return text.replace("</style>", f"{dark}</style>", 1).strip() + "\n"
+
+
+def _with_classes(tag: re.Match[str]) -> str:
+    """Return an element in the colours of a light page, with a class for each that a dark screen replaces."""
+    classes = []
+
+    def plain(colour: re.Match[str]) -> str:
+        light, _ = PAGE_COLOURS[colour[2].lower()]
+        classes.append(f"{colour[1]}-{colour[2].lower()[1:]}")
+        return f"{colour[1]}: {light}"
+
+    text = _COLOUR.sub(plain, tag[0])
+    return (
+        re.sub(r"^<[a-z]+", lambda start: f'{start[0]} class="{" ".join(classes)}"', text)
+        if classes
+        else text
+    )
 
 
 def file_bytes(figure: "Figure", form: str, name: str) -> bytes:

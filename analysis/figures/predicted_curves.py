@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.figures.figure_input import Drawing, FigureInput, paged
-from scalevec.analysis.figures.law_curves import AXES, set_log_axes
-from scalevec.analysis.figures.style import ArmStyle, Medium, band_between, small_multiples
+from scalevec.analysis.figures.figure_input import Drawing, FigureInput, named_setting
+from scalevec.analysis.figures.law_curves import AXES
+from scalevec.analysis.figures.panels import PanelGrid
+from scalevec.analysis.figures.style import ArmStyle, Medium, band_between
+from scalevec.analysis.figures.ticks import log_log_ticks
 from scalevec.analysis.fits.ahead import FACTORS, FittedArm
 from scalevec.analysis.fits.columns import variable_of
 from scalevec.analysis.fits.fit import fitted_arms
@@ -26,7 +27,7 @@ SAME_RATIO = 1.05
 
 def draw_predictions(data: FigureInput, medium: Medium) -> Drawing:
     """Draw the laws to ten times the largest compute, thin beyond the data, a panel for each setting."""
-    panels: dict[str, list[FittedArm]] = {}
+    panels: dict[tuple[str, str], list[FittedArm]] = {}
     reasons: list[str] = []
     options = replace(data.trials.options, where=None, hold_out="none")
     for setting, part in data.trials.law_parts():
@@ -36,22 +37,19 @@ def draw_predictions(data: FigureInput, medium: Medium) -> Drawing:
             reasons.append(str(error))
             continue
         if fitted:
-            panels[", ".join(setting.values())] = fitted
+            panels["", named_setting(setting)] = fitted
     if not panels:
         raise DataError("; ".join(reasons) or f"law {options.law} has no larger compute")
 
-    def draw(axis: "Axes", name: str) -> None:
-        spans = [_draw_arm(axis, arm, data.styles[arm.data.arm], medium) for arm in panels[name]]
-        set_log_axes(axis, np.concatenate(spans), AXES[_axis(panels[name][0])], medium)
+    def draw(axis: "Axes", fitted: list[FittedArm]) -> None:
+        for arm in fitted:
+            _draw_arm(axis, arm, data.styles[arm.data.arm], medium)
+        axis.set(xscale="log", yscale="log")
 
     entries = data.entries(arm.data.arm for of_panel in panels.values() for arm in of_panel)
-    label = named_with_unit(options.y, options.unit)
-    pages = [
-        small_multiples(medium, page, draw, label=label, entries=entries, row_height=3.1)
-        for page in paged(panels)
-    ]
+    labels = (AXES[_axis(next(iter(panels.values()))[0])], named_with_unit(options.y, options.unit))
     return Drawing(
-        pages,
+        PanelGrid(medium, labels, entries, log_log_ticks, height=2.8).pages(panels, draw),
         f"{formula_of(options)} at the tokens per parameter of each arm's largest run; points: runs of that "
         f"ratio; thin: beyond the data; bands: {percent(options.level)} of the law and, paler, of one "
         "further run, given the form of the law.",
@@ -62,8 +60,8 @@ def _axis(arm: FittedArm) -> str:
     return arm.data.options.x if arm.data.points.law.variables == ("x",) else "C"
 
 
-def _draw_arm(axis: "Axes", arm: FittedArm, style: ArmStyle, medium: Medium) -> FloatArray:
-    """Draw one law and its runs; return where they lie."""
+def _draw_arm(axis: "Axes", arm: FittedArm, style: ArmStyle, medium: Medium) -> None:
+    """Draw one law and its runs."""
     colour, x_name, rows = style.on(medium), _axis(arm), arm.data.rows
     seen = variable_of(rows, x_name, arm.data.options)
     if arm.data.points.law.variables != ("x",) and "n_tokens" in rows:
@@ -83,4 +81,3 @@ def _draw_arm(axis: "Axes", arm: FittedArm, style: ArmStyle, medium: Medium) -> 
         low, high = np.array([span or (np.nan, np.nan) for span in ends]).T
         band_between(axis, x, low, high, colour)
     axis.plot(seen[shown], rows[arm.data.options.y].to_numpy(float)[shown], style.marker, color=colour)
-    return np.concatenate([x, seen[shown]])

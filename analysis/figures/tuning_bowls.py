@@ -9,12 +9,14 @@ from scalevec.analysis.data.tidy import FloatArray
 from scalevec.analysis.data.tuning import setting_text
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.figure_input import Drawing, FigureInput
-from scalevec.analysis.figures.style import ArmStyle, Medium, plain_ticks, small_multiples
+from scalevec.analysis.figures.panels import Key, PanelGrid
+from scalevec.analysis.figures.style import ArmStyle, Medium
+from scalevec.analysis.figures.ticks import plain_ticks
 from scalevec.analysis.formatting import joined
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
+    from matplotlib.figure import Figure
 
 TRANSFORMS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "log": np.log,
@@ -22,8 +24,9 @@ TRANSFORMS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "linear": lambda values: values,
 }
 """What a parabola is quadratic in, by the axis that tuning.json names."""
-MOST_UPRIGHT = 4
-"""More tick labels than these are slanted."""
+MOST_RATES = 4
+"""Of more rates than these not all are named."""
+_Choices = Sequence[Mapping[str, Any]]
 
 
 def draw_tuning(data: FigureInput, medium: Medium) -> Drawing:
@@ -36,54 +39,66 @@ def draw_tuning(data: FigureInput, medium: Medium) -> Drawing:
     tuned = [choice for choice in data.choices if choice["grid"] and choice["arm"] in data.styles]
     if not tuned:
         raise DataError("no rung was tuned")
-    # Setting by setting, so that with two or three rungs each row of panels is a setting.
-    ordered = sorted(tuned, key=lambda choice: (setting_text(choice, tuned), choice["n_params"]))
-    names = list(dict.fromkeys(_panel_name(choice, tuned) for choice in ordered))
-    n_rungs = len({choice["rung"] for choice in tuned})
-    figure = small_multiples(
-        medium,
-        names,
-        lambda axis, name: _draw_panel(
-            axis, [choice for choice in tuned if _panel_name(choice, tuned) == name], data.styles, medium
-        ),
-        label="validation loss (nats/token)",
-        entries=data.entries(choice["arm"] for choice in tuned),
-        columns=n_rungs if n_rungs < 4 else 0,
-        row_height=3.1,
-    )
+    fields = dict.fromkeys(str(choice["field"]) for choice in tuned)
+    pages = [
+        page
+        for field in fields
+        for page in _pages(data, medium, field, [choice for choice in tuned if choice["field"] == field])
+    ]
     seeds = sorted({seed for choice in tuned for seed in choice["seeds"]})
     shared = set(data.trials.rows["seed"]) & set(seeds)
     used = "some are compared too" if shared else "no comparison trial uses them"
     return Drawing(
-        [figure],
+        pages,
         f"Mean validation loss (tuning seeds: {joined([str(seed) for seed in seeds])}; {used}). Curve: the "
         "parabola through the lowest point and its neighbours, in the log of the rate. Ring: chosen; open "
         "diamond: censored at the edge; cross at the top: diverged.",
     )
 
 
-def _panel_name(choice: Mapping[str, Any], choices: Sequence[Mapping[str, Any]]) -> str:
-    """Return the rung, those settings in which the choices differ, and the field where there are several."""
-    several = len({other["field"] for other in choices}) > 1
-    field = str(choice["field"]).replace("_", " ") if several else ""
-    return ", ".join(filter(None, [str(choice["rung"]), setting_text(choice, choices), field]))
-
-
-def _draw_panel(
-    axis: "Axes", choices: Sequence[Mapping[str, Any]], styles: Mapping[str, ArmStyle], medium: Medium
-) -> None:
+def _pages(data: FigureInput, medium: Medium, field: str, choices: _Choices) -> "list[Figure]":
+    """Return the pages of one tuned field, a row for each setting and a column for each rung."""
+    ordered = sorted(choices, key=lambda choice: (setting_text(choice, choices), choice["n_params"]))
+    panels: dict[Key, list[Mapping[str, Any]]] = {}
+    for choice in ordered:
+        panels.setdefault((setting_text(choice, choices), str(choice["rung"])), []).append(choice)
+    panels = _told_once(panels)
+    n_settings, n_rungs = (len({key[side] for key in panels}) for side in (0, 1))
     scale = _scale(choices)
-    for choice in choices:
-        _draw_bowl(axis, choice, styles[choice["arm"]], medium, scale)
-    rates = [rate for choice in choices for rate in choice["grid"]]
-    if scale == "log":
-        axis.set_xscale("log")
-    ticks = sorted(set(rates))
-    turned: dict[str, Any] = {"rotation": 30, "ha": "right"} if len(ticks) > MOST_UPRIGHT else {}
-    axis.set_xticks(_drawn(np.array(ticks), scale), [f"{rate:.3g}" for rate in ticks], **turned)
-    axis.minorticks_off()
-    axis.set_xlabel(str(choices[0]["field"]).replace("_", " "))
-    plain_ticks(axis.yaxis, 5)
+    rates = sorted({rate for choice in choices for rate in choice["grid"]})
+
+    def draw(axis: "Axes", of_panel: _Choices) -> None:
+        for choice in of_panel:
+            _draw_bowl(axis, choice, data.styles[choice["arm"]], medium, scale)
+        if scale == "log":
+            axis.set_xscale("log")
+
+    def ticks(axis: "Axes") -> None:
+        step = -(-len(rates) // MOST_RATES)
+        axis.set_xticks(_drawn(np.array(rates[::step]), scale), [f"{rate:.3g}" for rate in rates[::step]])
+        axis.minorticks_off()
+        plain_ticks(axis.yaxis)
+
+    entries = data.entries(choice["arm"] for choice in choices)
+    # Rungs differ in their losses, so each has an axis of its own; settings of one rung are compared.
+    share: Any = "all" if n_rungs == 1 else "col" if n_settings > 1 else "none"
+    labels = (field.replace("_", " "), "validation loss (nats/token)")
+    return PanelGrid(medium, labels, entries, ticks, height=2.5, share=("all", share)).pages(panels, draw)
+
+
+def _told_once(panels: Mapping[Key, list[Mapping[str, Any]]]) -> dict[Key, list[Mapping[str, Any]]]:
+    """Return the panels, one where settings share what was tuned; it is named by all of them."""
+    settings: dict[tuple[str, str], list[str]] = {}
+    for (setting, rung), choices in panels.items():
+        told = str([[choice[name] for name in ("arm", "grid", "losses", "chosen")] for choice in choices])
+        settings.setdefault((rung, told), []).append(setting)
+    return {(_joined(names), rung): panels[names[0], rung] for (rung, _), names in settings.items()}
+
+
+def _joined(settings: Sequence[str]) -> str:
+    """Return ``tokens per parameter 8, 16, 32`` of settings that begin alike."""
+    begin, _, first = settings[0].rpartition(" ")
+    return " ".join(filter(None, [begin, ", ".join([first, *(s.rpartition(" ")[2] for s in settings[1:])])]))
 
 
 def _draw_bowl(axis: "Axes", choice: Mapping[str, Any], style: ArmStyle, medium: Medium, scale: str) -> None:

@@ -1,7 +1,7 @@
 """``scalevec figures``: the figures of a paper as files."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -31,6 +31,10 @@ def figures(
             autocompletion=lambda: list(FIGURES),
         ),
     ] = None,
+    width: Annotated[
+        Literal["page", "column"],
+        typer.Option(help="page: several panels are 6.9 inches wide; column: every figure is 3.3."),
+    ] = "page",
     reference: Reference = None,
     given: OptionChanges = {},  # noqa: B006 (never changed)
     reading: TableReading = AS_IT_IS,
@@ -44,6 +48,7 @@ def figures(
         output,
         formats=[name.strip() for name in form.split(",") if name.strip()],
         only=only or [],
+        width=width,
         choices=choices_of(data),
         curves=training_curves(data, runs_dir),
         statistics=run_statistics(data, runs_dir) if data.folder else None,
@@ -53,4 +58,5 @@ def figures(
     for name, reason in written.left_out.items():
         note(f"no figure {name}: {reason}")
     paths = [str(path) for path in written.paths]
-    return Result({"paths": paths, "left_out": dict(written.left_out)}, "\n".join(paths))
+    shown = {"paths": paths, "captions": written.captions, "left_out": dict(written.left_out)}
+    return Result(shown, "\n".join(paths))

@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from scalevec.analysis import FIGURES, DataError, write_figures
-from scalevec.analysis.figures.style import PAPER, arm_styles, legend_below
+from scalevec.analysis.figures.panels import legend_below
+from scalevec.analysis.figures.style import PAPER, arm_styles
 
 ARMS = {"baseline": 0.0, "none": 0.04, "unified": -0.03}
 STRATEGIES = {

@@ -1,0 +1,196 @@
+"""Every example of the gallery: nothing overlaps, all of it can be read, and two renderers draw it alike."""
+
+import importlib
+import os
+import shutil
+import subprocess
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from functools import cache
+from itertools import combinations, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib import image
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from scipy.ndimage import gaussian_filter
+
+from scalevec.analysis.figures.drawing import WIDTHS
+from scalevec.analysis.figures.figure_input import figure_input
+from scalevec.analysis.figures.panels import MOST_INCHES
+from scalevec.analysis.registry import FIGURES, load
+from support import CHECKOUT
+
+DRAWINGS = sorted((CHECKOUT / "docs" / "figures" / "gallery").glob("*.svg"))
+KEPT = sorted((CHECKOUT / "benchmarks" / "reference" / "small").glob("*/figures/*.svg"))
+EXAMPLES = sorted({path.stem.rstrip("0123456789").rstrip("-") for path in DRAWINGS})
+SMALLEST = 7.0
+"""Points, of a letter that can be read in print."""
+TOUCHING = 0.5
+"""Points by which boxes may overlap that only touch."""
+
+
+class Page:
+    """A drawn page: the boxes [x0, y0, x1, y1] in points of its texts, axes and legends."""
+
+    def __init__(self, figure: Figure, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.figure, self.texts = figure, []
+        draw = Text.draw
+
+        def noted(text: Text, renderer, *rest) -> None:
+            # As it is drawn: ticks beyond the ends of an axis have texts too, and others move later.
+            if text.get_text().strip() and text.get_visible():
+                self.texts.append((text.get_text(), self._box(text, renderer), text.get_fontsize()))
+            draw(text, renderer, *rest)
+
+        monkeypatch.setattr(Text, "draw", noted)
+        figure.draw_without_rendering()
+        monkeypatch.setattr(Text, "draw", draw)
+        self.panels = [self._box(axes) for axes in figure.axes if axes.axison]
+        self.legends = [self._box(owner) for owner in figure.legends]
+
+    def _box(self, artist, renderer=None) -> tuple[float, float, float, float]:
+        x0, y0, x1, y1 = 72 / self.figure.dpi * artist.get_window_extent(renderer).extents
+        return x0, y0, x1, y1
+
+
+def overlap(box, other) -> bool:
+    across = min(box[2], other[2]) - max(box[0], other[0])
+    return across > TOUCHING and min(box[3], other[3]) - max(box[1], other[1]) > TOUCHING
+
+
+@cache
+def pages(name: str) -> list[Page]:
+    """The pages of an example, drawn once and laid out."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(CHECKOUT / "tools")
+        gallery = importlib.import_module("gallery")
+        example = next(example for example in gallery.EXAMPLES if example.name == name)
+        given = dict(gallery.source(example.sweep))
+        # Where things stand does not depend on how many replicates the intervals have.
+        options = replace(given.pop("options"), bootstrap=0)
+        data = figure_input(given.pop("results"), given.pop("reference"), options, **given)
+        medium = WIDTHS[example.width]
+        with medium.style():
+            return [Page(page, patch) for page in load(FIGURES[example.figure].factory)(data, medium).pages]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_legible(name):
+    for page in pages(name):
+        assert faults(page) == []
+        assert min(min(x1 - x0, y1 - y0) for x0, y0, x1, y1 in page.panels) > 0.5 * 72
+
+
+def faults(page: Page) -> list[str]:
+    """What cannot be read on a page, because it is small, covered or cut off."""
+    pairs = combinations(page.texts, 2)
+    unreadable = [f"{a!r} on {b!r}" for (a, box, _), (b, other, _) in pairs if overlap(box, other)]
+    # Lines and points are drawn within their panels alone.
+    covers = [(text, box) for text, box, _ in page.texts] + [("the legend", box) for box in page.legends]
+    pairs_with_panels = product(covers, page.panels)
+    unreadable += [f"{text!r} on a panel" for (text, box), panel in pairs_with_panels if overlap(box, panel)]
+    unreadable += [f"{text!r} cut off" for text, box, _ in page.texts if not within(box, page.figure)]
+    return unreadable + [f"{text!r} in {size} points" for text, _, size in page.texts if size < SMALLEST]
+
+
+def test_what_cannot_be_read_is_found(monkeypatch):
+    figure = Figure()
+    axes = figure.add_axes((0.1, 0.1, 0.8, 0.8), xticks=[], yticks=[])
+    axes.text(0.5, 0.5, "in the panel")
+    figure.text(0.02, 0.95, "below")
+    figure.text(0.03, 0.95, "above", fontsize=5)
+    figure.text(0.95, 0.02, "far to the right")
+    assert faults(Page(figure, monkeypatch)) == [
+        "'below' on 'above'",
+        "'in the panel' on a panel",
+        "'far to the right' cut off",
+        "'above' in 5.0 points",
+    ]
+
+
+def within(box, figure: Figure) -> bool:
+    width, height = 72 * figure.get_size_inches()
+    return min(box[:2]) > -TOUCHING and box[2] < width + TOUCHING and box[3] < height + TOUCHING
+
+
+def test_the_gallery_has_an_example_of_every_figure_most_of_them_in_one_column():
+    assert {name for name in FIGURES for example in EXAMPLES if example.startswith(f"{name}-")} == set(
+        FIGURES
+    )
+    widths = [round(inches(path)[0], 1) for path in DRAWINGS]
+    assert set(widths) == {3.3, 6.9}
+    assert widths.count(3.3) > widths.count(6.9)
+
+
+def test_no_drawing_is_higher_than_a_page_of_a_paper():
+    assert [path.name for path in [*DRAWINGS, *KEPT] if inches(path)[1] > MOST_INCHES] == []
+
+
+@cache
+def inches(path: Path) -> tuple[float, float]:
+    root = ElementTree.parse(path).getroot()
+    width, height = (float(root.attrib[side].removesuffix("pt")) / 72 for side in ("width", "height"))
+    return width, height
+
+
+def test_no_drawing_needs_a_renderer_that_knows_style_sheets_variables():
+    drawn = [*DRAWINGS, *KEPT, *(CHECKOUT / "docs" / "figures").rglob("*.svg")]
+    assert [path.name for path in drawn if "var(" in path.read_text(encoding="utf-8")] == []
+
+
+def require(*programs: str) -> str:
+    """The path of the first of ``programs`` that is installed."""
+    for program in programs:
+        if path := shutil.which(program):
+            return path
+    if os.environ.get("CI"):
+        pytest.fail(f"{programs[0]} is not installed, and nothing is skipped where changes are judged")
+    pytest.skip(f"{programs[0]} is not installed")
+
+
+@pytest.fixture(scope="module")
+def in_a_browser(tmp_path_factory):
+    """The drawings in Chromium, below each other on one page: each as an array [rows, columns, colours]."""
+    folder = tmp_path_factory.mktemp("browser")
+    sizes = [pixels(path) for path in DRAWINGS]
+    style = "html, body {margin: 0; background: white} img {display: block}"
+    images = "".join(
+        f'<img src="{path.as_uri()}" width={width} height={height}>'
+        for path, (width, height) in zip(DRAWINGS, sizes, strict=True)
+    )
+    (folder / "page.html").write_text(f"<style>{style}</style>{images}", encoding="utf-8")
+    window = f"{max(width for width, _ in sizes)},{sum(height for _, height in sizes)}"
+    command = [require("chromium", "chromium-browser", "google-chrome"), "--headless", "--no-sandbox"]
+    command += ["--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder}/profile"]
+    command += [f"--window-size={window}", f"--screenshot={folder}/page.png", f"file://{folder}/page.html"]
+    subprocess.run(command, check=True, capture_output=True, timeout=240)
+    whole, top, drawn = image.imread(folder / "page.png")[..., :3], 0, {}
+    for path, (width, height) in zip(DRAWINGS, sizes, strict=True):
+        drawn[path] = whole[top : top + height, :width]
+        top += height
+    return drawn
+
+
+def pixels(path: Path) -> tuple[int, int]:
+    """Width and height of a drawing at 96 pixels an inch."""
+    width, height = (round(96 * side) for side in inches(path))
+    return width, height
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", DRAWINGS, ids=lambda path: path.stem)
+def test_chromium_and_librsvg_draw_it_alike(path, in_a_browser, tmp_path):
+    width, height = pixels(path)
+    program, target = require("rsvg-convert"), tmp_path / "drawn.png"
+    size = ["--width", str(width), "--height", str(height), "--background-color", "white"]
+    subprocess.run([program, *size, str(path), "--output", str(target)], check=True)
+    drawn = image.imread(target)[..., :3]
+    blurred = [gaussian_filter(each, (2, 2, 0)) for each in (drawn, in_a_browser[path])]
+    assert blurred[0].shape == blurred[1].shape
+    differ = np.abs(blurred[0] - blurred[1]).max(axis=2) > 0.1
+    assert differ.mean() < 0.01
+    assert np.ptp(drawn) > 0.5, "nothing is drawn"

@@ -1,0 +1,102 @@
+"""The gallery: every figure, as narrow as one column of a paper, from kept results: ``make gallery``.
+
+Writes docs/gallery.md and its drawings. Each way in which a figure can look has an example.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import findings
+import paper
+
+from scalevec import analysis
+from scalevec.analysis.registry import FIGURES
+from scalevec.results.sweep_folder import SweepFolder
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "gallery.md"
+DRAWINGS = PAGE.parent / "figures" / "gallery"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A figure of a kept sweep of ``sweeps/small``."""
+
+    figure: str
+    sweep: str
+    what: str
+    width: str = "column"
+
+    @property
+    def name(self) -> str:
+        """The beginning of its files' names."""
+        return f"{self.figure}-{self.sweep}"
+
+
+EXAMPLES = (
+    Example("loss", "removal-tuned", "laws, their bands, what was held out, and what is left"),
+    Example("loss", "scaling", "budgets side by side", "page"),
+    Example("loss", "overhead", "trials of one size"),
+    Example("differences", "removal-tuned", "arms below each other"),
+    Example("differences", "mixture", "one arm at several sizes"),
+    Example("differences", "theory", "settings with long names, a panel for each arm", "page"),
+    Example("ablation", "overhead", "design choices and what they come to"),
+    Example("multipliers", "scaling", "a panel for each budget"),
+    Example("hold-outs", "scaling", "a panel for each budget"),
+    Example("predictions", "removal-tuned", "beyond the data"),
+    Example("tuning", "removal-tuned", "a panel for each rung"),
+    Example("tuning", "optimizers", "a panel for each optimizer", "page"),
+    Example("curves", "removal-tuned", "few arms"),
+    Example("curves", "overhead", "many arms", "page"),
+    Example("vectors-mean", "removal-tuned", "few kinds of vectors, with the range over layers"),
+    Example("vectors-deviation", "mixture", "many kinds of vectors", "page"),
+    Example("vectors-near-zero", "theory", "settings side by side", "page"),
+    Example("theory", "theory", "settings side by side", "page"),
+)
+
+
+@cache
+def source(sweep: str) -> dict[str, Any]:
+    """What figures of ``sweep`` are drawn from: arguments of ``analysis.write_figures``."""
+    rows = findings.kept_rows(sweep)
+    choices = (SweepFolder(paper.KEPT / sweep).tuning() or {}).get("choices", ())
+    return {
+        "results": rows,
+        "choices": choices,
+        **paper.measured(paper.KEPT / sweep, rows),
+        **findings.question(sweep),
+    }
+
+
+def section(example: Example, folder: Path) -> str:
+    """Draw ``example`` to ``folder`` and return its section of the page."""
+    shown = {**source(example.sweep), "only": [example.figure], "formats": ["svg"], "width": example.width}
+    written = analysis.write_figures(folder=folder, **shown)
+    images = []
+    for path in written.paths:
+        target = folder / f"{example.name}{path.stem.removeprefix(example.figure)}.svg"
+        path.replace(target)
+        images.append(f"![{FIGURES[example.figure].description}](figures/gallery/{target.name})")
+    caption = written.captions[example.figure]
+    return "\n\n".join([f"### {example.what.capitalize()} (`{example.sweep}`)", *images, caption])
+
+
+def main() -> None:
+    """Write the page and its drawings."""
+    for path in DRAWINGS.glob("*.svg"):
+        path.unlink()
+    parts = [
+        "# Gallery of figures",
+        "Every figure of `scalevec figures`, made by `make gallery` from the kept results of the small "
+        "sweeps ([findings.md](findings.md)). Each is as it would stand in one column of a paper (3.3 "
+        "inches, `--width column`), or across both where it shows settings side by side.",
+    ]
+    for figure, entry in FIGURES.items():
+        parts.append(f"## `{figure}`: {entry.description}")
+        parts += [section(example, DRAWINGS) for example in EXAMPLES if example.figure == figure]
+    PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
