@@ -38,7 +38,7 @@ OF_ARCHITECTURE: dict[str, dict[str, str]] = {
 The fields of a model, as records hold them, have no such values: there a field that is left out means what it
 meant before it existed.
 """
-PRECISIONS = ("float32", "bfloat16")
+PRECISIONS = ("float32", "bfloat16", "bfloat16-residual")
 BALANCINGS = ("loss", "bias", "none")
 OVER = ("sum", "mean")
 PER = ("sequence", "batch")
@@ -213,7 +213,8 @@ class Trial:
         batch_tokens: Tokens per optimizer step, a multiple of ``sequence_length``.
         tokens: Tokens to train on in all, a multiple of ``batch_tokens``.
         seed: Number of the repetition, 0 to 2**63 - 1; the stream follows from it.
-        precision: ``float32``, or ``bfloat16`` for matrix products under autocast.
+        precision: ``float32``; ``bfloat16`` for matrix products under autocast; ``bfloat16-residual`` for
+            these and for the residual stream.
         evaluation_tokens: Tokens at the beginning of the validation and of the test split on which the
             terminal losses are taken, at most; 0 takes the whole splits.
         stream: What the initial weights and the order of the data follow from, 64 hexadecimal digits, shared
@@ -264,6 +265,11 @@ class Trial:
         """The plugins whose code trains it, each once."""
         parts = (self.optimizer.plugin, self.schedule.plugin, self.model.scale_vectors.plugin)
         return tuple(dict.fromkeys(plugin for plugin in parts if plugin is not None))
+
+    @property
+    def product_precision(self) -> str:
+        """Of the matrix products: ``float32`` or ``bfloat16``."""
+        return self.precision.removesuffix("-residual")
 
     @property
     def steps(self) -> int:

@@ -14,6 +14,7 @@ input. Where the architecture has a norm behind the feed-forward sublayer, it is
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,6 @@ from torch.nn.functional import linear
 
 from scalevec.model.accounting import FEED_FORWARD_MAPS
 from scalevec.model.config import Experts, ModelConfig
-from scalevec.model.feed_forward import GatedUnit
 from scalevec.model.functional import GATED, rms_norm
 from scalevec.model.scale_vectors import (
     LinearMap,
@@ -29,10 +29,12 @@ from scalevec.model.scale_vectors import (
     effective,
     normalized,
     scale_vector,
+    scaled,
     scaled_map,
     shared_vector,
 )
 from scalevec.model.strategies import FEED_FORWARD_INPUT_MAPS, OUTPUT_NORMS, PRESETS
+from scalevec.model.sublayers import GatedUnit, UnitWeights
 
 _grouped_mm = getattr(torch.nn.functional, "grouped_mm", None)
 ALIGNED = 8
@@ -56,6 +58,20 @@ Note = Callable[[Routing], None]
 """Who is told of a routing. No list: FSDP gives a unit a copy of a list of tensors that it is called with."""
 
 
+class MixtureWeights(NamedTuple):
+    """What a pass needs of the parameters of a mixture; ``shared`` of its shared experts."""
+
+    router: Tensor
+    routed: UnitWeights
+    shared: UnitWeights | None
+    gain: Tensor | None
+
+    def narrowed(self, dtype: torch.dtype) -> "MixtureWeights":
+        """With the weights of products in ``dtype``, but for the router's."""
+        shared = None if self.shared is None else self.shared.narrowed(dtype)
+        return self._replace(routed=self.routed.narrowed(dtype), shared=shared)
+
+
 class RoutedExperts(nn.Module):
     """The experts among which the router chooses: three stacks of matrices, [n_experts, out, in] each."""
 
@@ -71,29 +87,31 @@ class RoutedExperts(nn.Module):
         self.up = scaled_map("up", config, width, hidden, count)
         self.down = scaled_map("down", config, hidden, width, count)
 
-    def forward(self, rows: Tensor, load: Tensor, before: Tensor | None) -> Tensor:
-        """rows [n, width], those of the first expert first, to their outputs; ``load`` counts each one's.
+    def weights(self, before: Tensor | None) -> UnitWeights:
+        """What a pass needs of the parameters.
 
         ``before`` [width] is the vector that the layer's readers share.
         """
         before = before if self.shared_vector is None else self.shared_vector()
-        gate = self._late(self.gate, self._map(self.gate, rows, load, before), load)
-        up = self._map(self.up, rows, load, before)
+        gate, up = (map_.folded_weight(before) for map_ in (self.gate, self.up))
         # As in a dense unit, ``down`` takes in what stands behind the norm of ``up``.
-        product = self._map(self.down, self.gated(gate, up), load, self.up.late_vector())
-        return self._late(self.down, product, load)
+        down = self.down.folded_weight(self.up.late_vector())
+        return UnitWeights(gate, up, down, self.gate.late_vector(), self.down.late_vector()).padded()
 
-    def _map(self, map_: LinearMap, rows: Tensor, load: Tensor, before: Tensor | None) -> Tensor:
-        product = expert_products(rows, map_.folded_weight(before), load)
-        return normalized(product, map_.norm_width, self.epsilon)
+    def forward(self, rows: Tensor, load: Tensor, weights: UnitWeights) -> Tensor:
+        """rows [n, width], those of the first expert first, to their outputs; ``load`` counts each one's."""
+        gate = self._late(self._map(self.gate, rows, load, weights.gate), load, weights.behind_gate)
+        up = self._map(self.up, rows, load, weights.up)
+        product = self._map(self.down, self.gated(gate, up), load, weights.down)
+        return self._late(product, load, weights.behind_down)
 
-    def _late(self, map_: LinearMap, rows: Tensor, load: Tensor) -> Tensor:
-        """``rows`` times the map's late vector: one for all experts, or each expert's own."""
-        vector = map_.late_vector()
-        if vector is None:
-            return rows
-        if vector.ndim == 1:
-            return rows * vector
+    def _map(self, map_: LinearMap, rows: Tensor, load: Tensor, weight: Tensor) -> Tensor:
+        return normalized(expert_products(rows, weight, load), map_.norm_width, self.epsilon)
+
+    def _late(self, rows: Tensor, load: Tensor, vector: Tensor | None) -> Tensor:
+        """``rows`` times a map's late vector: one for all experts, or each expert's own."""
+        if vector is None or vector.ndim == 1:
+            return scaled(rows, vector)
         # Without the size it waits for the device to tell it.
         return rows * torch.repeat_interleave(vector, load, dim=0, output_size=len(rows))
 
@@ -131,29 +149,35 @@ class Mixture(nn.Module):
         self.batch_load: Tensor | None = None
         """The choices by expert of the whole batch, where a pass sees but a part of it."""
 
-    def forward(self, x: Tensor, note: Note | None = None) -> Tensor:
+    def weights(self) -> MixtureWeights:
+        """What a pass needs of the parameters."""
+        shared = effective(self.shared_vector)
+        router = self.router.folded_weight(shared if self.router_shares else None)
+        routed = self.experts.weights(shared if self.routed_share else None)
+        unit = None if self.shared_expert is None else self.shared_expert.weights(shared)
+        return MixtureWeights(router, routed, unit, effective(self.norm_vector))
+
+    def forward(self, x: Tensor, note: Note | None = None, weights: MixtureWeights | None = None) -> Tensor:
         """Normalized input [batch, length, width] to the sublayer's output, the same shape.
 
         What this pass says of the balance is given to ``note``, where there is one.
         """
-        shared = effective(self.shared_vector)
-        probabilities = self._probabilities(x, shared)
-        weights, chosen = self._choices(probabilities)
+        held = self.weights() if weights is None else weights
+        probabilities = self._probabilities(x, held.router)
+        shares, chosen = self._choices(probabilities)
         if note is not None:
             note(self._routing(probabilities, chosen))
-        result = self._routed(x, weights, chosen, shared if self.routed_share else None)
+        result = self._routed(x, shares, chosen, held.routed)
         if self.shared_expert is not None:
-            result = result + self.shared_expert(x, shared)
+            result = result + self.shared_expert(x, held.shared)
         if self.normalizes:
             result = rms_norm(result, self.epsilon)
-        gain = effective(self.norm_vector)
-        return result if gain is None else result * gain
+        return scaled(result, held.gain)
 
-    def _probabilities(self, x: Tensor, shared: Tensor | None) -> Tensor:
+    def _probabilities(self, x: Tensor, weight: Tensor) -> Tensor:
         """Of every expert for each token, [batch, length, n_experts], in float32 or wider."""
         # Rounded logits change choices: routers stay in float32 (Switch, arXiv 2101.03961, section 2.4).
         with torch.autocast(x.device.type, enabled=False):
-            weight = self.router.folded_weight(shared if self.router_shares else None)
             return linear(x.to(weight.dtype), weight).softmax(-1)
 
     def _choices(self, probabilities: Tensor) -> tuple[Tensor, Tensor]:
@@ -166,8 +190,8 @@ class Mixture(nn.Module):
             weights = weights / weights.sum(-1, keepdim=True)
         return weights, chosen
 
-    def _routed(self, x: Tensor, weights: Tensor, chosen: Tensor, before: Tensor | None) -> Tensor:
-        """The weighted sum of the chosen experts' outputs.
+    def _routed(self, x: Tensor, shares: Tensor, chosen: Tensor, weights: UnitWeights) -> Tensor:
+        """The sum of the chosen experts' outputs by their ``shares``.
 
         Each token is repeated for each of its experts and the repeats are brought into the experts' order and
         back by permutations, so that no gradient is summed in an order that threads decide.
@@ -176,10 +200,10 @@ class Mixture(nn.Module):
         # Stable: an expert sees its tokens in their order, so its sums are the same in every run.
         order = chosen.flatten().argsort(stable=True)
         rows = x.unsqueeze(-2).expand(*x.shape[:-1], top_k, width).reshape(-1, width)[order]
-        outputs = self.experts(rows, self._count(chosen), before)
+        outputs = self.experts(rows, self._count(chosen), weights)
         # The argsort of a permutation is its inverse.
         by_token = outputs[order.argsort()].view(*x.shape[:-1], top_k, width)
-        result: Tensor = (by_token * weights.unsqueeze(-1)).sum(-2)
+        result: Tensor = (by_token * shares.unsqueeze(-1)).sum(-2)
         return result
 
     def _count(self, chosen: Tensor) -> Tensor:

@@ -16,28 +16,29 @@ class _RMSNorm(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, x: Tensor, epsilon: float, width: int) -> tuple[Tensor, Tensor]:
         # An output without a gradient then gives None in backward, not zeros to multiply.
         ctx.set_materialize_grads(False)
-        scale = _mean_of_squares(x, epsilon).rsqrt_()
+        scale = _mean_of_squares(x, epsilon, width).rsqrt_()
         y = x * scale
         # The gradient is scale (g - y mean(g y)), epsilon included: x need not be kept.
         ctx.save_for_backward(y, scale)
+        ctx.width = width
         return y, scale
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None, None]:
         gradient, of_scale = gradients
         y, scale = ctx.saved_tensors
         result: Tensor | None = None
         if gradient is not None:
-            along = _mean(gradient * y)
+            along = _mean(gradient * y, ctx.width)
             result = torch.addcmul(gradient, y, along, value=-1).mul_(scale)
         if of_scale is not None:
             # d scale / d x = -scale^3 x / width, and scale x = y.
-            through_scale = y * of_scale * scale.square() / -y.shape[-1]
+            through_scale = y * of_scale * scale.square() / -ctx.width
             result = through_scale if result is None else result + through_scale
-        return result, None
+        return result, None, None
 
 
 NARROW = 64
@@ -51,13 +52,15 @@ def _constant(value: float, shape: tuple[int, ...], dtype: torch.dtype) -> Tenso
         return torch.full(shape, value, dtype=dtype, device="cpu")
 
 
-def _is_narrow(x: Tensor) -> bool:
-    return x.shape[-1] <= NARROW and x.device.type == "cpu"
+def _is_narrow(x: Tensor, width: int) -> bool:
+    return x.shape[-1] == width <= NARROW and x.device.type == "cpu"
 
 
-def _mean(x: Tensor) -> Tensor:
-    """The mean over the last axis, which is kept."""
-    return _narrow_mean(x, 0.0) if _is_narrow(x) else x.mean(-1, keepdim=True)
+def _mean(x: Tensor, width: int) -> Tensor:
+    """The sum over the last axis, which is kept, over ``width``."""
+    if _is_narrow(x, width):
+        return _narrow_mean(x, 0.0)
+    return x.mean(-1, keepdim=True) if x.shape[-1] == width else x.sum(-1, keepdim=True) / width
 
 
 def _narrow_mean(x: Tensor, plus: float) -> Tensor:
@@ -68,19 +71,26 @@ def _narrow_mean(x: Tensor, plus: float) -> Tensor:
     return mean
 
 
-def _mean_of_squares(x: Tensor, plus: float) -> Tensor:
-    """The mean of squares over the last axis, which is kept, and ``plus``."""
-    if _is_narrow(x):
+def _mean_of_squares(x: Tensor, plus: float, width: int) -> Tensor:
+    """The sum of squares over the last axis, which is kept, over ``width``, and ``plus``."""
+    if _is_narrow(x, width):
         return _narrow_mean(x * x, plus)
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)  # Needs no copy of squares.
-    mean: Tensor = norm.square_().div_(x.shape[-1]).add_(plus)
+    mean: Tensor = norm.square_().div_(width).add_(plus)
     return mean
 
 
-def rms_norm(x: Tensor, epsilon: float) -> Tensor:
-    """``x / sqrt(mean(x^2) + epsilon)`` over the last axis, reckoned in float32 or wider; no scale vector."""
-    wide = x.to(_wide_type(x))
-    y, _ = _RMSNorm.apply(wide, epsilon)  # type: ignore[no-untyped-call]
+def rms_norm(x: Tensor, epsilon: float, width: int | None = None) -> Tensor:
+    """``x / sqrt(mean(x^2) + epsilon)`` over the last axis, reckoned in float32 or wider; no scale vector.
+
+    ``width`` is the number of entries of which the mean is taken, where others were padded with zeros.
+    """
+    wide, width = x.to(_wide_type(x)), x.shape[-1] if width is None else width
+    if torch.compiler.is_compiling():
+        # One kernel each way, whose parts are derived: what saves an uncompiled pass keeps it from fusing.
+        mean = wide.square().sum(-1, keepdim=True) / width
+        return (wide * torch.rsqrt(mean + epsilon)).to(x.dtype)
+    y, _ = _RMSNorm.apply(wide, epsilon, width)  # type: ignore[no-untyped-call]
     return cast(Tensor, y.to(x.dtype))
 
 
@@ -88,29 +98,38 @@ def rms_norm(x: Tensor, epsilon: float) -> Tensor:
 def rotary_table(
     length: int, head_width: int, base: float, device: torch.device, dtype: torch.dtype
 ) -> Tensor:
-    """``exp(i p base^(-2k/head_width))`` for positions p and pairs of channels k, [length, head_width / 2].
+    """Cosine and sine of ``p base^(-2k/head_width)`` for positions p and pairs of channels k.
 
-    ``dtype`` is the complex type. A plain tensor even when first asked for in inference mode, so that it
-    may be kept for training.
+    [length, head_width / 2, 2] of the real ``dtype``; kept, so a plain tensor even when first asked for in
+    inference mode, and made outside of compiled functions.
     """
     with torch.inference_mode(False):
         # In float64: float32 loses digits of an angle as the position grows.
         pairs = torch.arange(head_width // 2, dtype=torch.float64, device=device)
         positions = torch.arange(length, dtype=torch.float64, device=device)
         angles = torch.outer(positions, torch.exp(-math.log(base) * 2 / head_width * pairs))
-        return torch.polar(torch.ones_like(angles), angles).to(dtype)
+        return torch.view_as_real(torch.polar(torch.ones_like(angles), angles)).to(dtype)
 
 
-def rotate(x: Tensor, base: float) -> Tensor:
+def table_for(x: Tensor, head_width: int, base: float) -> Tensor:
+    """The :func:`rotary_table` for activations ``x`` [batch, length, ...], in float32 or wider."""
+    return rotary_table(x.shape[1], head_width, base, x.device, _wide_type(x))
+
+
+def rotate(x: Tensor, table: Tensor) -> Tensor:
     """Rotary position embedding (Su et al., arXiv 2104.09864) of x [batch, length, heads, head_width].
 
-    Neighbouring channels (2k, 2k + 1) form a pair, as in the paper; reckoned in float32 or wider.
+    Neighbouring channels (2k, 2k + 1) form a pair, as in the paper; reckoned in the type of ``table``.
     """
-    wide = x.to(_wide_type(x))
-    # One complex product turns a pair of channels by its angle.
-    pairs = torch.view_as_complex(wide.reshape(*x.shape[:-1], -1, 2))
-    table = rotary_table(x.shape[1], x.shape[3], base, x.device, pairs.dtype)
-    return torch.view_as_real(pairs * table[:, None]).flatten(-2).to(x.dtype)
+    pairs = x.to(table.dtype).reshape(*x.shape[:-1], -1, 2)
+    table = table[:, None]
+    if torch.compiler.is_compiling():  # which fuses neither complex products nor interleaved channels
+        cosine, sine = table[..., :1], table[..., 1:]
+        turned = pairs * cosine + pairs.flip(-1) * torch.cat((-sine, sine), -1)
+    else:
+        # One complex product turns a pair of channels by its angle.
+        turned = torch.view_as_real(torch.view_as_complex(pairs) * torch.view_as_complex(table))
+    return turned.flatten(-2).to(x.dtype)
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:

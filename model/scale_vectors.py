@@ -183,12 +183,6 @@ class LinearMap(nn.Module):
             weight = self.output_vector().unsqueeze(-1) * weight
         return weight
 
-    def forward(self, x: Tensor, epsilon: float, before: Tensor | None = None) -> Tensor:
-        """x [..., in_width] to y [..., out_width]; ``epsilon`` is the norm's."""
-        y = joint_map((self,), x, epsilon, (before,))
-        late = self.late_vector()
-        return y if late is None else y * late
-
     def late_vector(self) -> Tensor | None:
         """What a norm keeps from being folded into W, [out_width]: u, or the norm's own vector; else None."""
         if self.norm_vector is not None:
@@ -197,13 +191,10 @@ class LinearMap(nn.Module):
         return None if self.output_vector is None or self.output_is_folded else self.output_vector()
 
 
-def joint_map(
-    maps: Sequence[LinearMap], x: Tensor, epsilon: float, before: Sequence[Tensor | None]
-) -> Tensor:
-    """What ``maps`` make of the same x [..., in_width], side by side [..., all out_widths]: one product.
+def joint_weight(maps: Sequence[LinearMap], before: Sequence[Tensor | None]) -> Tensor:
+    """The folded weights of ``maps``, which read the same input, on top of each other: [all out_widths, in].
 
-    Late vectors are left to the reader, who may fold them into a weight of its own. ``before`` has for each
-    map a further vector on its input [in_width], which others may share.
+    ``before`` has for each map a further vector on its input [in_width], which others may share.
     """
     # What all share is folded once, and its gradient summed in one go.
     if all(vector is before[0] for vector in before):
@@ -212,21 +203,39 @@ def joint_map(
         common = None
     weights = [map_.folded_weight(vector) for map_, vector in zip(maps, before, strict=True)]
     weight = weights[0] if len(weights) == 1 else torch.cat(weights)
-    product = linear(x, weight if common is None else weight * common)
+    return weight if common is None else weight * common
+
+
+def joint_map(maps: Sequence[LinearMap], x: Tensor, epsilon: float, weight: Tensor) -> Tensor:
+    """What ``maps`` make of the same x [..., in_width], side by side [..., all out_widths]: one product.
+
+    ``weight`` is their :func:`joint_weight`, ``epsilon`` that of norms. Late vectors are left to the reader.
+    """
+    product = linear(x, weight)
     norm_widths = [map_.norm_width for map_ in maps]
     # Alike for all maps (or none): one norm over the whole product, without a copy of its parts.
     if len(set(norm_widths)) == 1:
         return normalized(product, norm_widths[0], epsilon)
-    parts = torch.split(product, [len(weight) for weight in weights], -1)
+    parts = torch.split(product, [len(map_.weight) for map_ in maps], -1)
     pairs = zip(parts, norm_widths, strict=True)
     return torch.cat([normalized(part, width, epsilon) for part, width in pairs], -1)
 
 
 def normalized(x: Tensor, norm_width: int, epsilon: float) -> Tensor:
-    """``x`` [..., n] with each ``norm_width`` neighbours normalized together, as it is for 0."""
+    """``x`` [..., n] with each ``norm_width`` neighbours normalized together, as it is for 0.
+
+    Zeros that pad x to less than two groups are no part of a mean.
+    """
     if not norm_width:
         return x
+    if x.shape[-1] % norm_width:
+        return rms_norm(x, epsilon, norm_width)
     return rms_norm(x.reshape(*x.shape[:-1], -1, norm_width), epsilon).flatten(-2)
+
+
+def scaled(x: Tensor, vector: Tensor | None) -> Tensor:
+    """``x`` times a late vector, if there is one."""
+    return x if vector is None else x * vector
 
 
 def late_vectors(maps: Sequence[LinearMap]) -> Tensor | None:

@@ -7,101 +7,53 @@ attention, gated units, no biases.
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding, linear, scaled_dot_product_attention
+from torch.nn.functional import embedding, linear
 from torch.utils.checkpoint import checkpoint
 
 from scalevec.model.config import Experts, ModelConfig
-from scalevec.model.experts import Mixture, Note, Routing
-from scalevec.model.feed_forward import FeedForward
-from scalevec.model.functional import head_loss, head_losses, rms_norm, rotate
-from scalevec.model.scale_vectors import (
-    FoldingError,
-    LinearMap,
-    ScaleVector,
-    effective,
-    joint_map,
-    late_vectors,
-    scaled_map,
-    shared_vector,
-)
-from scalevec.model.strategies import ALL_MAPS, ATTENTION_INPUT_MAPS, PRESETS
+from scalevec.model.experts import Mixture, MixtureWeights, Note, Routing
+from scalevec.model.functional import head_loss, head_losses, rms_norm, table_for
+from scalevec.model.scale_vectors import FoldingError, ScaleVector, effective, shared_vector
+from scalevec.model.strategies import ALL_MAPS, PRESETS
+from scalevec.model.sublayers import Attention, AttentionWeights, FeedForward, UnitWeights
 
 RESIDUAL_OUTPUTS = ("output", "down")
 """The maps that write to the residual stream."""
 
 
-class Attention(nn.Module):
-    """Causal self-attention with grouped queries; reads the normalized residual stream."""
+class BlockWeights(NamedTuple):
+    """What a pass through a block needs of its parameters."""
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        shape = config.shape
-        self.config = config
-        width, kv = shape.width, shape.kv_heads * shape.head_width
-        self.shared_vector = shared_vector(config, ATTENTION_INPUT_MAPS)
-        self.query = scaled_map("query", config, width, width)
-        self.key = scaled_map("key", config, width, kv)
-        self.value = scaled_map("value", config, width, kv)
-        self.output = scaled_map("output", config, width, width)
+    attention: AttentionWeights
+    feed_forward: UnitWeights | MixtureWeights
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalized input [batch, length, width] to the sublayer's output, the same shape."""
-        shape, epsilon = self.config.shape, self.config.norm_epsilon
-        maps = (self.query, self.key, self.value)
-        joint = joint_map(maps, x, epsilon, self._shared_vectors())
-        turning = shape.heads + shape.kv_heads
-        heads = joint.view(*x.shape[:-1], turning + shape.kv_heads, shape.head_width)
-        query_key, value = torch.split(heads, [turning, shape.kv_heads], -2)
-        late = late_vectors(maps[:2])
-        if late is not None:
-            query_key = query_key * late.view(turning, shape.head_width)
-        query_key = rotate(query_key, self.config.rope_base)
-        query, key = torch.split(query_key, [shape.heads, shape.kv_heads], -2)
-        mixed = scaled_dot_product_attention(
-            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2),
-            is_causal=True, enable_gqa=shape.kv_heads != shape.heads,
-        )  # fmt: skip
-        result: Tensor = self.output(
-            mixed.transpose(1, 2).flatten(-2), epsilon, self._late_vector_of_values()
-        )
-        return result
+    def narrowed(self, dtype: torch.dtype) -> "BlockWeights":
+        """With the weights of products in ``dtype``."""
+        return BlockWeights(self.attention.narrowed(dtype), self.feed_forward.narrowed(dtype))
 
-    def maps(self) -> Iterator[tuple[str, LinearMap, Tensor | None]]:
-        """Each linear map by its name, with the vector that it shares with others."""
-        for name, shared in zip(ATTENTION_INPUT_MAPS, self._shared_vectors(), strict=True):
-            yield name, getattr(self, name), shared
-        yield "output", self.output, None
 
-    def _shared_vectors(self) -> list[Tensor | None]:
-        """For queries, keys and values the vector that they share, None for one that has its own."""
-        shared, has_own = effective(self.shared_vector), self.config.scale_vectors.has_own_input_vector
-        return [None if has_own(name) else shared for name in ATTENTION_INPUT_MAPS]
-
-    def _late_vector_of_values(self) -> Tensor | None:
-        """The values' late vector as the output map sees it, [width]: mixing values commutes with it."""
-        vector = self.value.late_vector()
-        if vector is None:
-            return None
-        shape = self.config.shape
-        by_head = vector.view(shape.kv_heads, shape.head_width)
-        return by_head.repeat_interleave(shape.heads // shape.kv_heads, dim=0).flatten()
+Compilable = Callable[["DecoderLayer", Tensor, Tensor, BlockWeights | None], Tensor]
+"""Of a block, the residual stream, the rotary table and weights that are held."""
 
 
 class DecoderLayer(nn.Module):
     """One layer: attention and feed-forward, each behind a norm and added to the residual stream.
 
-    ``experts`` makes the feed-forward a mixture. ``compiled`` stands in for :attr:`compilable` in training
-    passes, which take notes: measurements differentiate twice, evaluations see other shapes.
+    ``experts`` makes the feed-forward a mixture. ``compiled`` stands in for :attr:`compilable`, and ``held``
+    for the block's :meth:`weights`, in training passes, which take notes: measurements differentiate twice,
+    evaluations see other shapes.
     """
 
-    compiled: "Callable[[DecoderLayer, Tensor], Tensor] | None" = None
+    compiled: Compilable | None = None
+    held: BlockWeights | None = None
 
     def __init__(self, config: ModelConfig, experts: Experts | None = None) -> None:
         super().__init__()
-        self.epsilon = config.norm_epsilon
+        self.config, self.epsilon = config, config.norm_epsilon
         self.attention = Attention(config)
         self.feed_forward = FeedForward(config) if experts is None else Mixture(config, experts)
 
@@ -110,29 +62,40 @@ class DecoderLayer(nn.Module):
 
         How a mixture routed its tokens is told to ``note``, if given.
         """
-        through = self.compilable if note is None or self.compiled is None else self.compiled
-        x = through(self, x)
+        compiled, held = (None, None) if note is None else (self.compiled, self.held)
+        table = table_for(x, self.config.shape.head_width, self.config.rope_base)
+        x = (compiled or self.compilable)(self, x, table, held)
         if isinstance(self.feed_forward, Mixture):
-            x = x + self.feed_forward(rms_norm(x, self.epsilon), note)
+            weights = None if held is None else held.feed_forward
+            x = added(x, self.feed_forward(rms_norm(x, self.epsilon), note, weights))
         return x
 
+    def weights(self) -> BlockWeights:
+        """What a pass needs of the parameters."""
+        return BlockWeights(self.attention.weights(), self.feed_forward.weights())
+
     @property
-    def compilable(self) -> "Callable[[DecoderLayer, Tensor], Tensor]":
+    def compilable(self) -> Compilable:
         """What equal blocks compile once: all of a dense one, of a mixture what is before its router."""
         return attended if isinstance(self.feed_forward, Mixture) else through_dense
 
 
-def attended(block: DecoderLayer, x: Tensor) -> Tensor:
+def added(x: Tensor, change: Tensor) -> Tensor:
+    """The residual stream ``x`` and what a sublayer adds to it, in the stream's own type."""
+    return (x + change).to(x.dtype)
+
+
+def attended(block: DecoderLayer, x: Tensor, table: Tensor, held: BlockWeights | None) -> Tensor:
     """The residual stream behind the attention of ``block``."""
-    result: Tensor = x + block.attention(rms_norm(x, block.epsilon))
-    return result
+    weights = None if held is None else held.attention
+    return added(x, block.attention(rms_norm(x, block.epsilon), table, weights))
 
 
-def through_dense(block: DecoderLayer, x: Tensor) -> Tensor:
+def through_dense(block: DecoderLayer, x: Tensor, table: Tensor, held: BlockWeights | None) -> Tensor:
     """The residual stream behind a ``block`` that is no mixture."""
-    x = attended(block, x)
-    result: Tensor = x + block.feed_forward(rms_norm(x, block.epsilon))
-    return result
+    x = attended(block, x, table, held)
+    weights = None if held is None else held.feed_forward
+    return added(x, block.feed_forward(rms_norm(x, block.epsilon), weights))
 
 
 class Transformer(nn.Module):
@@ -157,6 +120,8 @@ class Transformer(nn.Module):
         )
         self.final_vector = shared_vector(config, ("head",))
         self.head = None if config.tied_embeddings else nn.Parameter(torch.empty_like(self.embedding))
+        self.residual_type: torch.dtype | None = None
+        """Of the residual stream under autocast; None is the embedding's."""
         self.recomputes = False
         """Whether a backward pass goes through each block again instead of keeping what is inside it."""
 
@@ -175,6 +140,8 @@ class Transformer(nn.Module):
         How each mixture routed its tokens is told to ``note``, if given.
         """
         x = embedding(tokens, self.embedding)
+        if self.residual_type is not None and torch.is_autocast_enabled(x.device.type):
+            x = x.to(self.residual_type)
         if self.config.embedding_scale != "none":
             x = x * self.config.embedding_factor
         for block in self.blocks:

@@ -121,7 +121,7 @@ FIELD_HELP: dict[str, str] = {
     WARMUP_FRACTION: "Share of the trial's tokens over which the rate rises to its peak (default 0.08).",
     "batch_tokens": "Tokens per optimizer step; 8 sequences where it is not given.",
     "sequence_length": "Tokens per sequence, where it is not the corpus's.",
-    "precision": "Number format of the matrix products.",
+    "precision": "Number format of the matrix products, and of the residual stream (else float32).",
     "evaluation_tokens": "Tokens of each held-out split that the losses are taken on, at most, or all.",
     "architecture": "Where norms are; gemma means Gemma's embedding scale, gains and activation too.",
     "scale_vectors": "Scale-vector strategy: a preset's name, or fields that change one.",

@@ -25,7 +25,7 @@ def kept_for_backward(trial: Trial) -> int:
 
     tokens = torch.zeros(trial.batch_sequences, trial.sequence_length, dtype=torch.long)
     tokens += torch.arange(trial.sequence_length) % trial.model.vocabulary_size
-    narrow = torch.autocast("cpu", torch.bfloat16, enabled=trial.precision == "bfloat16")
+    narrow = torch.autocast("cpu", torch.bfloat16, enabled=trial.product_precision == "bfloat16")
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), narrow:
         model.training_loss(tokens, tokens.clone())
     return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())

@@ -143,7 +143,7 @@ def figures_of(
         "steps_s": steps,
         "tokens_per_s": tokens_per_s,
         "flops_per_s": flops * tokens_per_s,
-        "mfu": model_flops_utilization(flops, tokens_per_s, trial.precision, device),
+        "mfu": model_flops_utilization(flops, tokens_per_s, trial.product_precision, device),
         "peak_bytes": peak,
         "planned_bytes": memory_of(trial, options).arrays,
     }

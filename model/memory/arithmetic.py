@@ -63,8 +63,9 @@ class Arithmetic:
         return self.tape.apply((x, vector), x.entries, WIDE, (x, vector), working_backward=size)
 
     def add(self, x: Array, change: Array) -> Array:
-        """A sum, in the wider type of the two."""
-        return self.tape.apply((x, change), x.entries, max(x.width, change.width), shares_gradient=True)
+        """A sum, in the wider type of the two, then in that of ``x``."""
+        width = max(x.width, change.width)
+        return self.cast(self.tape.apply((x, change), x.entries, width, shares_gradient=True), x.width)
 
     def linear(self, x: Array, weight: Array, outputs: int) -> Array:
         """``x`` by a weight, both in the narrow type; by a stack of weights a product for each expert."""

@@ -10,11 +10,15 @@ from scalevec.model.strategies import ATTENTION_INPUT_MAPS, FEED_FORWARD_INPUT_M
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """What a pass is given: ``tokens`` in sequences of ``length``; ``narrow`` bytes an entry of a product."""
+    """What a pass is given: ``tokens`` in sequences of ``length``.
+
+    Bytes of an entry: ``narrow`` in products, ``residual`` in the residual stream.
+    """
 
     tokens: int
     length: int
     narrow: int
+    residual: int = WIDE
     device: str = "cpu"
 
 
@@ -24,9 +28,9 @@ def recorded(config: ModelConfig, micro: MicroBatch, *, trains: bool = True) -> 
     strategy, norms = config.scale_vectors, config.architecture
     of = Arithmetic(tape, shape, strategy, norms, micro.tokens, micro.narrow, config.norm_gain)
     embedding, tokens = parameter(config.vocabulary_size * shape.width), new_array(micro.tokens, INDEX)
-    x = tape.apply((embedding,), micro.tokens * shape.width, WIDE, (tokens,))
+    x = of.cast(tape.apply((embedding,), micro.tokens * shape.width, WIDE, (tokens,)), micro.residual)
     if config.embedding_scale != "none":
-        x = tape.apply((x,), x.entries, WIDE)
+        x = tape.apply((x,), x.entries, x.width)
     table = new_array(micro.length * shape.head_width // 2, 2 * WIDE)
     dense = shape.layers if experts is None else experts.dense_layers
     for layer in range(shape.layers):

@@ -10,8 +10,8 @@ from scalevec.model.memory.tape import Peak, forward_peak, training_peak
 
 FLOAT_BYTES = 4
 """Of a weight, a gradient and an entry of the optimizer's state."""
-BYTES_OF = {"float32": 4, "bfloat16": 2}
-"""Of an entry of a matrix product, by the precision of the trial."""
+BYTES_OF = {"float32": (4, 4), "bfloat16": (2, 4), "bfloat16-residual": (2, 2)}
+"""Of an entry of a matrix product and of the residual stream, by the precision of the trial."""
 FRAMEWORK_BYTES = {"cpu": 3e8, "cuda": 1.2e9}
 """The framework's own share: of a process on the CPU the interpreter and torch's libraries, as seen; on a GPU
 the context, the libraries' workspaces and what the allocator cannot use, a rough figure."""
@@ -73,20 +73,21 @@ def memory_of(trial: Trial, options: RunOptions) -> Memory:
     """
     part = trial.batch_sequences // options.processes
     sequences = min(options.micro_batch or part, part)
-    micro = MicroBatch(
-        sequences * trial.sequence_length, trial.sequence_length, BYTES_OF[trial.precision], options.device
-    )
+    micro = _micro_batch(trial, sequences * trial.sequence_length, options)
     training = _training(trial.model, micro, sequences < part, options.recompute == "block")
     holders = options.processes if options.shard else 1
     entire = FLOAT_BYTES * count_parameters(trial.model).total
     parameters, state = entire // holders, FLOAT_BYTES * _state_entries_of_a_process(trial, options)
     gathered, read = (_gathered(trial.model, n) if options.shard else 0 for n in (2, 1))
     gradients = parameters if sequences < part else 0
+    # Folded once for all micro-batches, weights are held in the type of products.
+    folds_once = options.compiled and gradients and not options.shard
+    folded = micro.narrow * count_parameters(trial.model).matrices_total if folds_once else 0
     return Memory(
         parameters=parameters,
         optimizer=state,
         training=round(
-            training.size - training.parameter_gradients * (1 - 1 / holders) + gradients + gathered
+            training.size - training.parameter_gradients * (1 - 1 / holders) + gradients + gathered + folded
         ),
         step=round(_step(trial, options, parameters)),
         evaluation=round(_evaluation(trial, options) + read),
@@ -154,7 +155,11 @@ def _evaluation(trial: Trial, options: RunOptions) -> float:
     tokens = options.evaluated_at_once(trial) * length
     if trial.evaluation_tokens:
         tokens = min(tokens, max(trial.evaluation_tokens, length))
-    return _forward(trial.model, MicroBatch(tokens, length, BYTES_OF[trial.precision], options.device))
+    return _forward(trial.model, _micro_batch(trial, tokens, options))
+
+
+def _micro_batch(trial: Trial, tokens: int, options: RunOptions) -> MicroBatch:
+    return MicroBatch(tokens, trial.sequence_length, *BYTES_OF[trial.precision], options.device)
 
 
 def state_entries(trial: Trial) -> int:
@@ -207,7 +212,9 @@ def _twice_differentiable(trial: Trial, options: RunOptions) -> float:
     length, shape = trial.sequence_length, trial.model.shape
     tokens = max(SHARPNESS_TOKENS // length, 1) * length
     sizes = {
-        "pass": _training(trial.model, MicroBatch(tokens, length, 4, options.device), True, False).size,
+        "pass": _training(
+            trial.model, MicroBatch(tokens, length, FLOAT_BYTES, device=options.device), True, False
+        ).size,
         "weights": FLOAT_BYTES * shape.layers * shape.heads * tokens * length,
         "logits": FLOAT_BYTES * tokens * trial.model.vocabulary_size,
     }

@@ -8,6 +8,7 @@ the order of the data is a function of stream and step, the learning rate one of
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from scalevec.model.training.recorder import Recorder, TrainingInterruptedError
 from scalevec.model.training.starting_state import StartingState, StartingStates, how_trained
 from scalevec.model.training.steps.compiled import compile_blocks
 from scalevec.model.training.steps.feed import BatchFeed
+from scalevec.model.training.steps.folded import folded_once
 from scalevec.model.training.steps.readings import Row, UnreadSteps, steps_between_readings
 from scalevec.model.training.steps.timing import timing_of
 from scalevec.model.transformer import Transformer, initialise
@@ -69,6 +71,8 @@ class TrainingRun:
         self.device = torch.device(options.device)
         self.model = Transformer(trial.model)
         self.model.recomputes = options.recompute == "block"
+        self.model.residual_type = torch.bfloat16 if trial.precision == "bfloat16-residual" else None
+        self.is_narrow = trial.product_precision == "bfloat16"
         self.read_every = steps_between_readings(trial, options)
         initialise(self.model, stream_of(trial))
         # First: what is sharded goes to the device a block at a time.
@@ -215,16 +219,23 @@ class TrainingRun:
             self._count_choices(inputs, parts)
         # Added up on the device, in float64: what reads it waits for it.
         total = torch.zeros((), dtype=torch.float64, device=self.device)
-        for part in parts:
-            # By share: the last micro-batch may be smaller than the others.
-            share = len(inputs[part]) / whole
-            with self.autocast():
-                loss, penalty = self.model.training_loss(inputs[part], targets[part])
-            loss = loss * share
-            objective = loss if penalty is None else loss + penalty * share
-            self.world.objective(objective).backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
+        with self._folded_once(len(parts)):
+            for part in parts:
+                # By share: the last micro-batch may be smaller than the others.
+                share = len(inputs[part]) / whole
+                with self.autocast():
+                    loss, penalty = self.model.training_loss(inputs[part], targets[part])
+                loss = loss * share
+                objective = loss if penalty is None else loss + penalty * share
+                self.world.objective(objective).backward()  # type: ignore[no-untyped-call]
+                total += loss.detach()
         return self.world.sum(total)
+
+    def _folded_once(self, n_parts: int) -> AbstractContextManager[None]:
+        """For all micro-batches, where blocks are compiled; shares are folded when they are gathered."""
+        if n_parts == 1 or self.options.shard or not self.progress.compiled:
+            return nullcontext()
+        return folded_once(self.model, torch.bfloat16 if self.is_narrow else None)
 
     def _count_choices(self, inputs: Tensor, parts: Sequence[slice]) -> None:
         """Tell the model how the whole batch chooses its experts, which a part of it cannot know."""
@@ -236,8 +247,7 @@ class TrainingRun:
 
     def autocast(self) -> torch.autocast:
         """bfloat16 for the matrix products where the trial asks for it."""
-        enabled = self.trial.precision == "bfloat16"
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.is_narrow)
 
     def _save(self) -> None:
         self.recorder.require_ownership()

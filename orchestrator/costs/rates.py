@@ -121,7 +121,7 @@ class Rates:
         Of several devices of one kind the slowest counts, since a trial may run on any of them.
         """
         work = flops_per_token(trial.model, trial.sequence_length)
-        rates = [self._on(device, work, trial.precision) for device in self._devices(options.device)]
+        rates = [self._on(device, work, trial.product_precision) for device in self._devices(options.device)]
         known = [rate for rate in rates if rate is not None]
         return (min(known), self.words) if known else (ASSUMED_FLOPS_PER_S[options.device], "assumed")
 

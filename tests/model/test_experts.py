@@ -14,13 +14,13 @@ from scalevec.model import experts as module
 from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import ARCHITECTURES, ConfigurationError, Experts, ModelConfig, Shape
 from scalevec.model.experts import Mixture, imbalance, looped_products
-from scalevec.model.feed_forward import FeedForward
 from scalevec.model.scale_vectors import LinearMap
 from scalevec.model.strategies import (
     ALL_MAPS,
     PRESETS,
     ScaleVectorStrategy,
 )
+from scalevec.model.sublayers import FeedForward
 from scalevec.model.transformer import Transformer, fold, initialise, parameter_roles
 from scalevec.model.vector_statistics import vector_statistics
 

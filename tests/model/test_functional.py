@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from scalevec.model import functional
-from scalevec.model.functional import geglu, head_loss, rms_norm, rotary_table, rotate, swiglu
+from scalevec.model.functional import geglu, head_loss, rms_norm, rotary_table, rotate, swiglu, table_for
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -115,16 +115,20 @@ def test_geglu_gates_up_with_the_tanh_formula_of_gelu():
     torch.testing.assert_close(geglu(gate, up), gate * (1 + inside.tanh()) / 2 * up)
 
 
+def turned_by(base: float, x: torch.Tensor) -> torch.Tensor:
+    return rotate(x, table_for(x, x.shape[-1], base))
+
+
 def test_rotation_leaves_the_first_position_and_every_length_as_they_were():
     x = drawn(2, 7, 3, 8)
-    turned = rotate(x, 10_000.0)
+    turned = turned_by(10_000.0, x)
     torch.testing.assert_close(turned[:, 0], x[:, 0])
     torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
 
 
 def test_rotated_products_depend_on_relative_position_only():
-    query = rotate(drawn(8).expand(1, 12, 1, 8), 100.0)[0, :, 0]
-    key = rotate(drawn(8, seed=1).expand(1, 12, 1, 8), 100.0)[0, :, 0]
+    query = turned_by(100.0, drawn(8).expand(1, 12, 1, 8))[0, :, 0]
+    key = turned_by(100.0, drawn(8, seed=1).expand(1, 12, 1, 8))[0, :, 0]
     scores = query @ key.T
     for offset in range(-11, 12):
         diagonal = scores.diagonal(offset)
@@ -134,7 +138,7 @@ def test_rotated_products_depend_on_relative_position_only():
 def test_the_first_pair_turns_by_one_radian_a_position():
     x = torch.zeros(1, 5, 1, 4, dtype=torch.float64)
     x[..., 0] = 1.0
-    turned = rotate(x, 10_000.0)[0, :, 0]
+    turned = turned_by(10_000.0, x)[0, :, 0]
     positions = torch.arange(5, dtype=torch.float64)
     torch.testing.assert_close(turned[:, :2], torch.stack([positions.cos(), positions.sin()], -1))
 
@@ -143,7 +147,7 @@ def test_a_rotary_table_first_made_in_inference_mode_serves_training():
     rotary_table.cache_clear()
     x = drawn(1, 4, 1, 4)
     with torch.inference_mode():
-        rotate(x, 10_000.0)
+        turned_by(10_000.0, x)
     x.requires_grad_()
-    rotate(x, 10_000.0).sum().backward()
+    turned_by(10_000.0, x).sum().backward()
     assert x.grad is not None

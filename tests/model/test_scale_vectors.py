@@ -9,8 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from scalevec.model import feed_forward, transformer
-from scalevec.model.scale_vectors import FoldingError, LinearMap, ScaleVector, joint_map, late_vectors
+from scalevec.model import sublayers
+from scalevec.model.scale_vectors import (
+    FoldingError,
+    LinearMap,
+    ScaleVector,
+    joint_map,
+    joint_weight,
+    late_vectors,
+    scaled,
+)
 from scalevec.model.strategies import (
     ALL_MAPS,
     CHOICES,
@@ -164,7 +172,12 @@ def test_dual_normalized_placement_scales_the_normalized_product(build, tokens, 
     groups = product.view(2, 5, -1, 4 if per_head else 8)
     normalized = groups / (groups.square().mean(-1, keepdim=True) + 1e-5).sqrt()
     expected = normalized.flatten(-2) * attention.value.output_vector.gain
-    torch.testing.assert_close(attention.value(x, 1e-5), expected, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(alone(attention.value, x), expected, rtol=1e-10, atol=1e-12)
+
+
+def alone(map_: LinearMap, x: Tensor, before: Tensor | None = None) -> Tensor:
+    product = joint_map((map_,), x, 1e-5, joint_weight((map_,), (before,)))
+    return scaled(product, map_.late_vector())
 
 
 @pytest.mark.parametrize("name", ["value", "up"])
@@ -172,21 +185,27 @@ def test_a_vector_folded_into_the_next_map_acts_like_one_on_the_activations(buil
     """Behind a norm, the vectors of values and up are folded into the output and down maps."""
     model = build(replace(PRESETS["dnp"], dual_maps=ALL_MAPS), drawn=True)
     expected = model(tokens)
+    finished = [map_ for block in model.blocks for map_ in maps_called(name, block)]
+    for map_ in finished:
+        map_.late_vector = lambda: None
     reached = []
-    for module in (transformer, feed_forward):
-        monkeypatch.setattr(module, "joint_map", partial(finished_at_once, name, reached))
+    monkeypatch.setattr(sublayers, "joint_map", partial(finished_at_once, finished, reached))
     torch.testing.assert_close(model(tokens), expected, rtol=1e-10, atol=1e-12)
     assert len(reached) == len(model.blocks)
 
 
-def finished_at_once(name: str, reached: list[LinearMap], maps, x, epsilon, before) -> Tensor:
-    """``joint_map`` with the late vector of the map ``name`` on its result and hidden from its reader."""
-    result = joint_map(maps, x, epsilon, before)
-    if len(maps) != {"value": 3, "up": 1}[name]:
+def maps_called(name: str, block) -> list[LinearMap]:
+    sublayers = (block.attention, block.feed_forward)
+    return [map_ for sublayer in sublayers for known, map_, _ in sublayer.maps() if known == name]
+
+
+def finished_at_once(finished: list[LinearMap], reached: list[LinearMap], maps, x, epsilon, weight) -> Tensor:
+    """``joint_map`` with the vector of a map that is ``finished`` on its result."""
+    result = joint_map(maps, x, epsilon, weight)
+    if not any(maps[-1] is map_ for map_ in finished):
         return result
     reached.append(maps[-1])
     vector = maps[-1].output_vector()
-    maps[-1].late_vector = lambda: None
     return torch.cat([result[..., : -len(vector)], result[..., -len(vector) :] * vector], -1)
 
 
@@ -197,9 +216,9 @@ def test_maps_side_by_side_are_what_each_makes_alone(build, dual_maps, per_head)
     attention = build(strategy, drawn=True).blocks[0].attention
     maps = (attention.query, attention.key, attention.value)
     x = torch.randn(2, 5, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    alone = torch.cat([map_(x, 1e-5, x[0, 0]) for map_ in maps], -1)
-    joint = joint_map(maps, x, 1e-5, [x[0, 0]] * 3) * late_vectors(maps)
-    torch.testing.assert_close(joint, alone, rtol=1e-10, atol=1e-12)
+    one_by_one = torch.cat([alone(map_, x, x[0, 0]) for map_ in maps], -1)
+    joint = joint_map(maps, x, 1e-5, joint_weight(maps, [x[0, 0]] * 3)) * late_vectors(maps)
+    torch.testing.assert_close(joint, one_by_one, rtol=1e-10, atol=1e-12)
 
 
 # Preconditioners

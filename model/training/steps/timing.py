@@ -51,4 +51,6 @@ def timing_of(
 
 def _utilization(trial: Trial, step_s: float, device: torch.device, world_size: int) -> float | None:
     per_token, name = flops_per_token(trial.model, trial.sequence_length), torch.cuda.get_device_name(device)
-    return model_flops_utilization(per_token, trial.batch_tokens / step_s, trial.precision, name, world_size)
+    return model_flops_utilization(
+        per_token, trial.batch_tokens / step_s, trial.product_precision, name, world_size
+    )

@@ -10,6 +10,7 @@ from allocations import allocations
 from scalevec.model.config import (
     OF_ARCHITECTURE,
     OPTIMIZERS,
+    PRECISIONS,
     Experts,
     ModelConfig,
     OptimizerConfig,
@@ -62,7 +63,7 @@ def test_under_every_optimizer(optimizer: str, held: Any) -> None:
     assert told == pytest.approx(measured, rel=PROMISED)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("architecture", OF_ARCHITECTURE)
 @pytest.mark.parametrize("preset", ["baseline", "unified"])
 def test_of_architectures_and_strategies(preset: str, architecture: str, precision: str, held: Any) -> None:
