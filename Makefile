@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test nightly test-cluster test-cluster-slurm test-cluster-training test-cluster-storms test-cluster-ray test-cluster-others faults lint readme gallery bench bench-cluster bench-store paper-small paper-smoke paper-decay paper-trend clean
+.PHONY: demo test nightly test-cluster test-cluster-slurm test-cluster-training test-cluster-storms test-cluster-ray test-cluster-others faults lint readme gallery screenshots bench bench-cluster bench-store paper-small paper-smoke paper-decay paper-trend clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/scalevec demo
@@ -66,6 +66,10 @@ readme: $(VENV)/run.stamp
 # docs/gallery.md: every figure there is, in one column of a paper, from kept results.
 gallery: $(VENV)/run.stamp
 	$(BIN)/python tools/gallery.py
+
+# Reports of kept results in a real Chromium, as pictures to be looked at.
+screenshots: $(VENV)/dev.stamp
+	$(BIN)/python tools/screenshots.py
 
 # The small siblings of the paper's experiments; paper-small-NAME runs one of sweeps/small, paper-smoke a cut of each.
 # paper-small leaves out the two that take hours each: whether output-norm vectors should decay, whether the gain grows.

@@ -236,8 +236,12 @@ def _sortable(text: str) -> tuple[int, float, str]:
         return 1, 0.0, text
 
 
-def compared_trials(results: pd.DataFrame, reference: str, options: AnalysisOptions) -> ComparedTrials:
+def compared_trials(
+    results: pd.DataFrame, reference: str, options: AnalysisOptions, *, may_be_alone: bool = False
+) -> ComparedTrials:
     """Return the trials of ``results`` (tidy rows) to be compared. Raises :class:`DataError`.
+
+    The reference needs another arm unless it ``may_be_alone``.
 
     Trials are put in the order of a sweep's tidy table, so that no digit depends on the order of the rows;
     arms keep the order in which the table names them.
@@ -254,9 +258,8 @@ def compared_trials(results: pd.DataFrame, reference: str, options: AnalysisOpti
     ordered = ordered.sort_values("arm", key=lambda arms: arms.map(ranks), kind="stable", ignore_index=True)
     rows = ordered.assign(loss=ordered[options.y])
     n_unplaced = len(planned) - len(table)
-    return ComparedTrials(
-        rows, reference, tuple(_others(list(ranks), reference)), options, results, n_unplaced
-    )
+    others = [] if may_be_alone and list(ranks) == [reference] else _others(list(ranks), reference)
+    return ComparedTrials(rows, reference, tuple(others), options, results, n_unplaced)
 
 
 def _others(arms: list[str], reference: str) -> list[str]:
@@ -269,10 +272,12 @@ def _others(arms: list[str], reference: str) -> list[str]:
     return [arm for arm in arms if arm != reference]
 
 
-def compared_losses(results: pd.DataFrame, reference: str, options: AnalysisOptions) -> ComparedTrials:
+def compared_losses(
+    results: pd.DataFrame, reference: str, options: AnalysisOptions, *, may_be_alone: bool = False
+) -> ComparedTrials:
     """The same for tables and figures, which show losses only. Raises :class:`DataError`."""
     if not is_loss(options.y):
         raise DataError(
             f"y is {options.y!r}; a table shows losses: allowed is a column whose name starts with loss"
         )
-    return compared_trials(results, reference, options)
+    return compared_trials(results, reference, options, may_be_alone=may_be_alone)

@@ -43,8 +43,8 @@ class FigureInput:
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        """The arms against the reference, compared once for all figures. Raises :class:`DataError`."""
-        return compared(self.trials)
+        """The arms against the reference, compared once for all figures; none where it is alone."""
+        return compared(self.trials) if self.trials.others else []
 
     @cached_property
     def styles(self) -> dict[str, ArmStyle]:
@@ -120,12 +120,15 @@ def figure_input(
     choices: Choices = (),
     curves: pd.DataFrame | None = None,
     statistics: pd.DataFrame | None = None,
+    *,
+    may_be_alone: bool = False,
 ) -> FigureInput:
     """Return what figures of ``results`` (tidy rows) are drawn from. Raises :class:`DataError`."""
     if curves is not None and not curves.empty:
         for column in ("trial_id", "arm", "rung", "tokens", "loss"):
             require_column(curves, column, "the training curves")
-    return FigureInput(compared_losses(results, reference, options), choices, curves, statistics)
+    trials = compared_losses(results, reference, options, may_be_alone=may_be_alone)
+    return FigureInput(trials, choices, curves, statistics)
 
 
 def named_setting(setting: Mapping[str, str]) -> str:

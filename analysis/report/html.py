@@ -1,6 +1,8 @@
 """One self-contained HTML page: verdict, table, figures, tuning, fits, and how it was done."""
 
+import base64
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,15 +30,19 @@ from scalevec.analysis.options import (
     chosen_options,
 )
 from scalevec.analysis.report.forecast_text import ahead_table
+from scalevec.analysis.report.plan_state import plan_state, seeds_by_stage
 from scalevec.analysis.report.predicted import predicted_table
-from scalevec.analysis.report.run_times import times_by_rung
+from scalevec.analysis.report.run_times import costs, times_by_rung
+from scalevec.analysis.report.stability import stability_map
+from scalevec.analysis.report.trial_tables import pairs_table, trials_table
 from scalevec.analysis.tables.comparison import comparison_table
 from scalevec.analysis.tables.content import Table
+from scalevec.analysis.tables.render import render
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-TEMPLATES = Path(__file__).parent
+TEMPLATES = Path(__file__).parent / "page"
 FIGURES_SHOWN = ("differences", "loss", "curves", "multipliers", "tuning")
 """The figures of a page; the last two stand in sections of their own."""
 
@@ -77,7 +83,7 @@ def write_report(
         path: The file; an older one is replaced.
         results: Tidy rows, one per trial.
         name: The title, for example the name of the sweep.
-        reference: The arm that the others are compared with.
+        reference: The arm that the others are compared with; alone it has a page without a verdict.
         choices: The entries of a sweep's tuning.json.
         curves: Training curves: trial_id, arm, rung, seed, tokens, loss (nats/token).
         facts: Provenance by name; text of several lines keeps them.
@@ -92,7 +98,7 @@ def write_report(
         >>> write_report("report.html", results, name="mine", reference="baseline")  # doctest: +SKIP
     """
     chosen = chosen_options(options, changes)
-    figures = figure_input(results, reference, chosen, choices, curves)
+    figures = figure_input(results, reference, chosen, choices, curves, may_be_alone=True)
     remarks = [*figures.trials.chosen_rows(), *_deviations(chosen, declared)]
     table = checked(select(results, chosen.where), cluster=chosen.cluster)
     page = render_report(ReportInput(name, table, figures, remarks, facts or {}))
@@ -113,40 +119,103 @@ def _deviations(options: AnalysisOptions, declared: AnalysisOptions | None) -> l
 
 def render_report(data: ReportInput) -> str:
     """Return the page of :func:`write_report` as text."""
-    comparisons, choices = data.figures.comparisons, data.figures.choices
-    options = data.figures.trials.options
+    comparisons, trials = data.figures.comparisons, data.figures.trials
     fits, unfitted = _fits(data)
-    shared = [w for w in comparisons[0].warnings if all(w in other.warnings for other in comparisons)]
+    first = comparisons[0].warnings if comparisons else ()
+    shared = [warning for warning in first if all(warning in other.warnings for other in comparisons)]
     return (
         _environment()
-        .get_template("report.html.jinja")
+        .get_template("page.html.jinja")
         .render(
             data=data,
             comparisons=comparisons,
-            interim=data.figures.trials.interim(),
+            state=plan_state(comparisons, trials.interim()),
             warnings=shared,
             arm_warnings={c.arm: [w for w in c.warnings if w not in shared] for c in comparisons},
-            predicted=predicted_table(comparisons),
-            table=comparison_table(data.table, comparisons),
-            figures=page_figures(data.figures, FIGURES_SHOWN),
-            multipliers=_multiplier_table(comparisons),
-            tuning=tuning_rows(choices),
-            tuning_verdict=tuning_verdict(choices, data.reference),
             fits=fits,
             unfitted=unfitted,
-            ahead=ahead_table(fits),
-            law=law_named(options.law),
-            formula=formula_of(options),
-            options=options,
-            loss_name=named_with_unit(options.y, options.unit),
-            n_words=N_CONVENTIONS[options.n_convention],
-            c_words=C_CONVENTIONS[options.c_convention],
-            counts=_status_counts(data.table),
-            times=times_by_rung(data.table),
-            epochs=_epochs_sentence(data.table),
+            fit_notes=_fit_notes(fits),
+            fit_records=[_fit_record(fitted) for fitted in fits],
             facts={str(key): str(value) for key, value in data.facts.items()},
+            **_tables(data, fits),
+            **_conventions(data),
         )
     )
+
+
+def _tables(data: ReportInput, fits: Sequence[Fit]) -> dict[str, Any]:
+    """The tables and figures of the page."""
+    comparisons, choices, trials = data.figures.comparisons, data.figures.choices, data.figures.trials
+    by_rung = comparison_table(data.table, comparisons)
+    return {
+        "predicted": predicted_table(comparisons),
+        "table": dataclasses.replace(by_rung, records=_by_rung_records(comparisons)),
+        "figures": page_figures(data.figures, FIGURES_SHOWN),
+        "multipliers": _multiplier_table(comparisons),
+        "tuning": tuning_rows(choices),
+        "tuning_verdict": tuning_verdict(choices, data.reference),
+        "stability": stability_map(data.table, choices),
+        "ahead": ahead_table(fits),
+        "trials": trials_table(data.table, trials),
+        "pairs": pairs_table(trials),
+        "counts": _status_counts(data.table),
+        "times": times_by_rung(data.table),
+        "costs": costs(data.table),
+        "seeds": seeds_by_stage(data.table),
+        "epochs": _epochs_sentence(data.table),
+    }
+
+
+def _conventions(data: ReportInput) -> dict[str, Any]:
+    """The options of the page, and what its words and its law stand for."""
+    options = data.figures.trials.options
+    return {
+        "options": options,
+        "law": law_named(options.law),
+        "formula": formula_of(options),
+        "loss_name": named_with_unit(options.y, options.unit),
+        "n_words": N_CONVENTIONS[options.n_convention],
+        "c_words": C_CONVENTIONS[options.c_convention],
+    }
+
+
+def _by_rung_records(comparisons: Sequence[Comparison]) -> tuple[dict[str, Any], ...]:
+    """The table by rung with every digit; the mean over all rungs has no size."""
+    records: list[dict[str, Any]] = []
+    for of_arm in comparisons:
+        for cell in of_arm.by_rung:
+            names = ("rung", "n_params", "n_tokens", "loss_reference", "loss_arm")
+            setting = dict(cell.setting)
+            shown = {"arm": of_arm.arm, **{name: getattr(cell, name) for name in names}, **setting}
+            records.append({**shown, "difference": cell.mean, **_ends(cell.interval), "pairs": cell.n})
+        mean = of_arm.loss_difference
+        shown = {"arm": of_arm.arm, "rung": "all (mean)", "difference": mean.mean, **_ends(mean.interval)}
+        records.append({**shown, "pairs": of_arm.pairs, "p": mean.p_value, "p_holm": mean.p_holm})
+    return tuple(records)
+
+
+def _ends(interval: tuple[float, float] | None) -> dict[str, float | None]:
+    low, high = interval or (None, None)
+    return {"low": low, "high": high}
+
+
+def _fit_notes(fits: Sequence[Fit]) -> list[str]:
+    """What is to be said of the fits, each sentence once with the arms that it is of."""
+    arms: dict[str, list[str]] = {}
+    for fitted in fits:
+        for note in (fitted.interval_note, *fitted.warnings):
+            arms.setdefault(note, []).append(fitted.arm)
+    return [f"{', '.join(of_note)}: {note}" for note, of_note in arms.items()]
+
+
+def _fit_record(fitted: Fit) -> dict[str, Any]:
+    """One fit with every digit and how good an optimum it is."""
+    record: dict[str, Any] = {"arm": fitted.arm}
+    for name, value in fitted.parameters.items():
+        low, high = fitted.intervals.get(name, (None, None))
+        record |= {name: value, f"{name}_low": low, f"{name}_high": high}
+    names = ("objective", "optimality", "starts_agreeing", "n_starts", "n_points")
+    return record | {name: getattr(fitted, name) for name in names}
 
 
 def _fits(data: ReportInput) -> tuple[list[Fit], list[str]]:
@@ -208,6 +277,8 @@ def _epochs_sentence(table: pd.DataFrame) -> str:
 def _environment() -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+    from scalevec.analysis.report import markup
+
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -215,7 +286,27 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(signed=signed, span=span, percent=percent)
-    # Parameters with fewer digits do not give the objective back (a fit to 3 digits is 4 times worse).
-    environment.filters["digits"] = "{:.6g}".format
+    words = markup.Words()
+    environment.filters.update(signed=signed, span=span, percent=percent, csv=_csv)
+    environment.filters.update(
+        powers=markup.powers,
+        short=markup.short,
+        digits=markup.digits,
+        formula=markup.formula,
+        parameter=markup.parameter,
+        linked=words.linked,
+        anchor=markup.anchor,
+    )
+    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
+    environment.globals.update(term=words.term, words=words, script=script, script_hash=_hash(script))
     return environment
+
+
+def _csv(records: Sequence[Mapping[str, Any]]) -> str:
+    """The records as CSV with every digit."""
+    return render(Table("", (), (), (), records=tuple(records)), "csv")
+
+
+def _hash(text: str) -> str:
+    """What a page's policy calls a script by, so that no other one runs."""
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -35,6 +35,54 @@ def times_by_rung(table: pd.DataFrame) -> Table | None:
     return Table("Time and memory", names, body, (False, *(True for _ in names[1:])), (_NOTE,))
 
 
+def costs(table: pd.DataFrame) -> Table | None:
+    """What each stage of the checked ``table`` has cost and what is left of its plan; None if unknown."""
+    if not {"wall_s", "planned_s", "flops", "flops_counted"} & set(table.columns):
+        return None
+    rows = table.drop_duplicates("trial_id") if "trial_id" in table.columns else table
+    stages = [(str(stage), of_stage) for stage, of_stage in rows.groupby("stage", sort=False)]
+    stages += [("all", rows)] if len(stages) > 1 else []
+    body = tuple((stage, *_cost_cells(of_stage)) for stage, of_stage in stages)
+    columns = ("stage", "trials with a result", *_COSTS)
+    totals = frozenset([len(body) - 1]) if len(body) > 1 else frozenset[int]()
+    return Table("Cost", columns, body, (False, *(True for _ in columns[1:])), (_COST_NOTE,), totals=totals)
+
+
+_COSTS = ("spent, h", "spent, device-hours", "planned for these, h", "left by the plan, h", "FLOPs spent")
+_COST_NOTE = (
+    "Hours are summed over trials. Device-hours: times the GPUs of a trial, or its CPU threads. "
+    "A blank: not recorded."
+)
+
+
+def _cost_cells(rows: pd.DataFrame) -> tuple[str, ...]:
+    is_done = rows["status"].isin(HAS_RESULT)
+    done, left = rows[is_done], rows[~is_done]
+    compute = "flops_counted" if _is_known(rows, "flops_counted") else "flops"
+    sums = (
+        _total(_measured_s(done) if "wall_s" in done else None, _hours),
+        _total(_measured_s(done) * _devices(done) if "wall_s" in done else None, _hours),
+        _total(done.get("planned_s"), _hours),
+        _total(left.get("planned_s"), _hours) if len(left) else "0",
+        _total(done.get(compute), "{:.2e}".format),
+    )
+    return (f"{len(done)} of {len(rows)}", *sums)
+
+
+def _total(values: "pd.Series[float] | None", text: Callable[[float], str]) -> str:
+    return "" if values is None or values.isna().all() else text(float(values.sum()))
+
+
+def _devices(rows: pd.DataFrame) -> "pd.Series[float]":
+    """The GPUs of each trial, or the threads of its processes; one where nothing is recorded."""
+    ones = pd.Series(1.0, rows.index)
+    world, threads, device = (rows.get(name) for name in ("world_size", "threads", "device"))
+    processes = ones if world is None else world.astype(float).fillna(1.0)
+    if threads is None or device is None:
+        return processes
+    return processes * pd.to_numeric(threads, errors="coerce").fillna(1.0).where(device == "cpu", 1.0)
+
+
 def _is_known(rows: pd.DataFrame, name: str) -> bool:
     return name in rows.columns and bool(rows[name].notna().any())
 

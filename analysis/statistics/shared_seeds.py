@@ -45,6 +45,8 @@ def shared_seeds(
     """
     from scipy.special import fdtrc
 
+    if len(np.unique(units)) == len(values):  # nothing is shared, and of very many pairs the layout is large
+        return None
     columns, shifts = _indicators(cells), _indicators(units)
     both = np.linalg.svd(np.concatenate([columns, shifts], axis=1), full_matrices=False)
     rank = int(np.sum(both.S / both.S[0] > RANK))

@@ -90,14 +90,14 @@ def meanings_of(source: Source) -> OptionChanges:
 
 
 def reference_of(source: Source, reference: str | None) -> str:
-    """Return the arm to compare with: the one named, the sweep's own, else ``baseline``.
+    """Return the arm to compare with: the one named, the sweep's own, else ``baseline``, or the only one.
 
     Raises ``InvalidInputError`` with the arms there are.
     """
     chosen = reference or source.compare.get("reference")
     arms = sorted(source.rows["arm"].dropna().unique()) if "arm" in source.rows else []
-    if chosen is None and DEFAULT_REFERENCE in arms:
-        chosen = DEFAULT_REFERENCE
+    if chosen is None and (DEFAULT_REFERENCE in arms or len(arms) == 1):
+        chosen = DEFAULT_REFERENCE if DEFAULT_REFERENCE in arms else arms[0]
     if chosen is None:
         raise InvalidInputError(
             f"--reference is needed: the arm of {source.name} that the others are compared with; "

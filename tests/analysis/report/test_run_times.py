@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from scalevec.analysis.data.tidy import checked
-from scalevec.analysis.report.run_times import times_by_rung
+from scalevec.analysis.report.run_times import costs, times_by_rung
 
 
 @pytest.fixture
@@ -63,3 +63,22 @@ def test_where_only_some_trials_were_planned_these_alone_are_compared(timed):
 def test_a_table_without_times_has_none(sweep):
     assert times_by_rung(checked(sweep())) is None
     assert times_by_rung(checked(sweep().assign(wall_s=None))) is None
+
+
+def test_what_was_spent_and_what_the_plan_leaves_stand_by_stage(timed):
+    timed = timed.assign(threads=2, device="cpu", flops=1e9)
+    timed.loc[timed.index[:3], "stage"] = "tuning"
+    timed.loc[timed.index[3], ["status", "wall_s"]] = ["pending", None]
+    timed["stage"] = timed["stage"].fillna("comparison")
+    table = costs(checked(timed))
+    assert table is not None
+    shown = {row[0]: row[1:] for row in table.rows}
+    assert shown["tuning"] == ("3 of 3", "3.75", "7.5", "3", "0", "3.00e+09")
+    assert shown["comparison"] == ("4 of 5", "5", "10", "4", "1", "4.00e+09")
+    assert shown["all"][0] == "7 of 8"
+
+
+def test_a_blank_stands_for_a_cost_that_nobody_recorded(sweep):
+    table = costs(checked(sweep().assign(flops=1e9)))
+    assert table is not None
+    assert table.rows == (("comparison", "16 of 16", "", "", "", "0", "1.60e+10"),)

@@ -1,0 +1,74 @@
+"""Numbers, formulas and words as a page writes them."""
+
+import re
+
+import pytest
+
+from scalevec.analysis.registry import LAWS
+from scalevec.analysis.report.glossary import MEANINGS
+from scalevec.analysis.report.markup import Words, formula, powers, short
+from support import CHECKOUT
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("C 3.629e+11 FLOPs", "C 3.63 × 10<sup>11</sup> FLOPs"),
+        ("1e-05", "10<sup>−5</sup>"),
+        ("4e+00", "4 × 10<sup>0</sup>"),
+        ("run-1e+05x, v1.2e+3.4", "run-1e+05x, v1.2e+3.4"),
+        ("<b>", "&lt;b&gt;"),
+    ],
+)
+def test_a_power_of_ten_is_raised_and_all_else_stays(written, shown):
+    assert powers(written) == shown
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("21.5573 (16.2011 to 28.6842)", "21.6 (16.2 to 28.7)"),
+        ("−0.116234", "−0.116"),
+        ("3.505438", "3.505"),
+        ("0.0312, 25,088, 1.2.3, 0.0000", "0.0312, 25,088, 1.2.3, 0.0000"),
+    ],
+)
+def test_a_fraction_keeps_three_digits_and_a_loss_its_thousandths(written, shown):
+    assert short(written) == shown
+
+
+def test_a_formula_is_mathml():
+    assert formula("L = E + A/N^alpha") == (
+        "<math><mrow><mi>L</mi><mo>=</mo><mi>E</mi><mo>+</mo><mfrac><mrow><mi>A</mi></mrow><mrow>"
+        "<msup><mrow><mi>N</mi></mrow><mrow><mi>α</mi></mrow></msup></mrow></mfrac></mrow></math>"
+    )
+
+
+def test_parentheses_stand_where_the_formula_needs_them():
+    assert "<mo>(</mo>" in formula("(A + B)*C")
+    assert "<mo>(</mo>" not in formula("A*B + C/(D + E)")
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_every_law_is_written_as_mathml(law):
+    assert formula(f"L = {LAWS[law].formula}").startswith("<math>")
+
+
+def test_what_is_no_formula_is_shown_as_it_is_written():
+    assert formula("L = <A ? B") == "<code>L = &lt;A ? B</code>"
+
+
+def test_a_word_is_linked_where_it_first_stands_and_explained():
+    words = Words()
+    assert words.linked("Carried, carried: <Holm>") == (
+        '<a class="term" href="#word-carried">Carried</a>, carried: '
+        '&lt;<a class="term" href="#word-holm">Holm</a>&gt;'
+    )
+    assert list(words.meanings()) == ["carried", "Holm"]
+
+
+def test_the_page_explains_words_as_the_glossary_does():
+    text = (CHECKOUT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| ([^|]+?) \| (.+) \|$", text, re.MULTILINE))
+    plain = {word: re.sub(r"\[([^]]+)\]\([^)]+\)|`", r"\1", rows[word]) for word in MEANINGS}
+    assert plain == MEANINGS
