@@ -177,8 +177,10 @@ class SweepFolder:
             self._write(self.to_come_path, trials)
 
     def to_come(self) -> list[dict[str, Any]]:
-        """The compared trials that have no names yet."""
-        return self._entries(self.to_come_path, {"arm": str, "rung": str, "setting": dict})
+        """The compared trials that have no names yet, without damaged entries."""
+        entries = read_json_if_any(self.to_come_path, list) or []
+        problems = problems_in(self.to_come_path, entries)
+        return [entry for at, entry in enumerate(entries) if at not in problems]
 
     def write_tuning(self, tuning: dict[str, Any]) -> None:
         """Freeze the choices of tuning."""

@@ -62,7 +62,7 @@ def failure_text(label: str, reason: str, directory: RunDirectory) -> str:
 
 
 def why_failed(events: Sequence[Event], directory: RunDirectory) -> str:
-    """Return what the last attempt told of its end: its error, what its machine said, its log's last line."""
+    """Return how the last attempt ended: its error, else what its machine said, else its log's last line."""
     last = next((event for event in reversed(events) if is_fault(event)), {})
     told = last.get("error") or last.get("note") or directory.last_log_line()
     return str(told or f"{last.get('cause', 'unknown')}".replace("_", " "))

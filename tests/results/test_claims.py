@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import signal
+import time
 
 import pytest
 
@@ -169,6 +170,25 @@ def test_a_foreign_claim_is_stale_once_its_counter_stood_still_for_a_lease(run_d
     clock.seconds = 180
     assert not observer.is_alive(run_directory)
     assert acquire(run_directory, {}, observer).attempt == 2
+
+
+def test_the_silence_of_an_owner_elsewhere_is_what_this_observer_has_waited(run_directory, clock):
+    observer = ClaimObserver(clock=clock)
+    assert observer.silent_s(run_directory) is None
+    claim = acquire(run_directory, {})
+    make_foreign(run_directory)
+    assert observer.silent_s(run_directory) is None
+    clock.seconds = 40
+    assert observer.silent_s(run_directory) == 40
+    claim.beat()
+    assert observer.silent_s(run_directory) == 0
+
+
+def test_the_silence_of_an_owner_of_this_machine_is_known_at_the_first_look(run_directory, clock):
+    acquire(run_directory, {})
+    (counter,) = run_directory.claims_path.glob("*.beat")
+    os.utime(counter, (time.time() - 3600, time.time() - 3600))
+    assert 3600 <= ClaimObserver(clock=clock).silent_s(run_directory) < 7200
 
 
 @pytest.mark.parametrize("year", ["1970", "2099"])

@@ -28,6 +28,16 @@ def test_what_is_written_is_read_back(tmp_path):
     assert sweep_names(tmp_path) == ["quick-start_1.0"]
 
 
+def test_trials_that_have_no_names_yet_are_kept_until_they_have(tmp_path):
+    folder = SweepFolder.of(tmp_path, "s")
+    folder.write_to_come([])
+    assert not folder.to_come_path.exists()
+    folder.write_to_come([MEMBER, {"arm": 7}])
+    assert folder.to_come() == [MEMBER]
+    folder.write_to_come([])
+    assert folder.to_come() == []
+
+
 def test_verdicts_are_added_to_those_that_were_given(tmp_path):
     folder = SweepFolder.of(tmp_path, "s")
     assert folder.verdicts() == folder.dropped() == []

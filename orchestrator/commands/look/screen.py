@@ -14,7 +14,7 @@ from scalevec.orchestrator.text_table import aligned
 from scalevec.results.run_directory import RESULT_STATES
 
 Record = Mapping[str, Any]
-WIDEST_LABEL = 28
+NARROWEST_LABEL, WIDEST_LABEL = 12, 28
 TITLE = 9
 """Columns before what a title stands for."""
 MOST_OTHERS = 3
@@ -120,13 +120,13 @@ def _fit(blocks: Sequence[ScreenBlock], height: int) -> int:
 
 
 def _blocks(status: Record, width: int) -> list[ScreenBlock]:
-    blocks = [ScreenBlock(list(_head(status)), least=6), table(status, width)]
+    blocks = [ScreenBlock(list(_head(status, width)), least=6), table(status, width)]
     running = [trial for trial in status["running"] if trial["worker_alive"]]
     gone = [trial for trial in status["running"] if not trial["worker_alive"]]
-    if status["running"]:
-        lines = [Text(line, "green") for line in _running_lines(running)]
-        lines += [Text(f"{trial['label']}: its worker is gone", "red") for trial in gone]
-        blocks.append(_titled("running", lines))
+    lines = [Text(line, "green") for line in _running_lines(running)]
+    lines += [Text(f"{trial['label']}: its worker is gone", "red") for trial in gone]
+    if lines or (status["owned"] and status["waiting"]):
+        blocks.append(_titled("running", lines or [Text("none at this moment")]))
     if status["waiting"]:
         blocks.append(
             _titled("waiting", [Text(f"{each['trials']} {each['reason']}") for each in status["waiting"]])
@@ -151,14 +151,15 @@ def _titled(title: str, lines: Sequence[Text], least: int = 2) -> ScreenBlock:
     return ScreenBlock(titled, least)
 
 
-def _head(status: Record) -> Iterator[Text]:
-    yield Text.assemble((status["sweep"], "bold"), f": {counts_text(status)}")
+def _head(status: Record, width: int) -> Iterator[Text]:
+    tuned = [part for line in chosen_lines(status) for part in wrap(line, width - TITLE)]
+    yield from (Text(part, "bold") for part in wrap(f"{status['sweep']}: {counts_text(status)}", width))
     for title, words in (
         ("work", _work_text(status["plan"])),
         ("left", _left_text(status)),
         ("cost", _cost_text(status["cost"])),
         ("run by", _owner_text(status)),
-        *(("tuned" if at == 0 else "", words) for at, words in enumerate(chosen_lines(status))),
+        *(("" if at else "tuned", line) for at, line in enumerate(tuned)),
     ):
         if words:
             yield Text.assemble((f"{title:<{TITLE}}", "bold"), words)
@@ -252,8 +253,9 @@ def table(status: Record, width: int) -> ScreenBlock:
     if len(block.lines) > len(dict.fromkeys(map(row, cells))) + 1:
         block = min(block, _grid(cells, arm, row, width), key=lambda grid: len(grid.lines))
     is_expected = any("~" in line.plain for line in block.lines)
-    block.lines.append(Text(_legend(cells, stage, is_expected=is_expected), "dim"))
-    block.ranks = [*block.ranks, 0]
+    legend = wrap(_legend(cells, stage, is_expected=is_expected), width)
+    block.lines += [Text(line, "dim") for line in legend]
+    block.ranks = [*block.ranks, *[0] * len(legend)]
     return block
 
 
@@ -263,7 +265,7 @@ def _legend(cells: Sequence[Record], stage: str, *, is_expected: bool) -> str:
     ]
     words = ["done/all", *marks] + (["mean test loss"] if stage == "comparison" else [])
     if is_expected:
-        words.append("~ where the arm's law expects it")
+        words.append("~ expected by the arm's law")
     return ", ".join(words)
 
 
@@ -273,10 +275,11 @@ def _grid(
     """Return the cells by row and column; columns that do not fit beside the others follow below."""
     by_place = {(row(cell), column(cell)): cell for cell in cells}
     rows, columns = (list(dict.fromkeys(map(name, cells))) for name in (row, column))
-    label_width = min(max(map(cell_len, rows)), WIDEST_LABEL) + 2
+    longest = min(max(map(cell_len, rows)), WIDEST_LABEL) + 2
     for with_both in (True, False):
         texts = _cell_texts(by_place, with_both=with_both)
         cell_width = max(map(len, texts.values()))
+        label_width = min(longest, max(NARROWEST_LABEL, width - len(columns) * (cell_width + 2)))
         if (fitting := (width - label_width) // (cell_width + 2)) >= len(columns):
             break
     fitting = max(1, min(fitting, len(columns)))

@@ -20,6 +20,7 @@ from scalevec.orchestrator.commands.look.screen import (
 from scalevec.orchestrator.commands.look.sweep_state import LookMemory, states_of_sweeps, sweep_statuses
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.progress import counted, duration, note, notes_kept, printable
+from scalevec.results.run_directory import OPEN_STATES
 from scalevec.results.sweep_folder import sweep_names
 
 if TYPE_CHECKING:
@@ -115,8 +116,10 @@ def _events(status: Record) -> Iterator[tuple[str, str]]:
     for failure in status["failed"]:
         line = f"{sweep}: failed: {failure_text(failure)}"
         yield line, f"{sweep}: failed: {failure['trial_id']}"
-    counts = f"{sweep}: {counts_text(status)}"
-    yield counts + ("" if left is None else f"; about {duration(left)} left"), counts
+    # Between two trials nothing runs: that alone is nothing to tell.
+    lasting = {name: count for name, count in status["states"].items() if name not in OPEN_STATES}
+    key = f"{sweep}: {status['stage']} {status['trials'] + status['to_come']} {sorted(lasting.items())}"
+    yield f"{sweep}: {counts_text(status)}" + ("" if left is None else f"; about {duration(left)} left"), key
 
 
 def _show_live(looks: Iterable[Look], runs_dir: Path, console: "Console") -> None:
@@ -124,10 +127,13 @@ def _show_live(looks: Iterable[Look], runs_dir: Path, console: "Console") -> Non
     from rich.text import Text
 
     statuses: list[Record] = []
+    shown = None
     with Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
         for statuses, notes in looks:
-            shown = screen(statuses, *console.size, notes)
-            live.update(shown if statuses else Text("nothing is run yet"), refresh=True)
+            text = screen(statuses, *console.size, notes) if statuses else Text("nothing is run yet")
+            if (text.plain, console.size) != shown:
+                live.update(text, refresh=True)
+            shown = text.plain, console.size
     console.print(screen(statuses, console.width), highlight=False)
     print("\n".join(printable(_ending(status, runs_dir)) for status in statuses))
 

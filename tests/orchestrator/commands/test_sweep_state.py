@@ -1,0 +1,193 @@
+"""The record of a sweep's state: losses and laws by cell, why trials wait or failed, time and cost."""
+
+import json
+import shutil
+
+import pytest
+from tests.simulations import simulated
+
+from recorded_sweep import complete, directory_of, member_of, record_sweep
+from scalevec.orchestrator.cli.output import json_line
+from scalevec.orchestrator.commands.look.screen import missing, screen
+from scalevec.orchestrator.commands.look.status import status as show_status
+from scalevec.orchestrator.commands.look.sweep_state import LookMemory, sweep_statuses
+from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
+from scalevec.orchestrator.scheduling import ownership
+from scalevec.orchestrator.sweep.sweep_run import SweepRun
+from scalevec.results.claims import acquire
+from scalevec.results.run_directory import RunDirectory
+
+NAME = "simulated"
+RUNGS = {"ladder": [{"name": f"w{width}", "width": width, "layers": 2} for width in (64, 96, 128, 192)]}
+TUNED = {"tune": {"learning_rate": [0.004, 0.008], "rungs": ["small"], "seeds": [100]}}
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("SCALEVEC_STORE", f"sqlite:///{tmp_path}/index.sqlite")
+
+
+@pytest.fixture
+def runs_dir(tmp_path):
+    """A recorded sweep of one arm with two seeds."""
+    record_sweep(tmp_path / "runs", "small", [member_of("none", seed) for seed in (0, 1)])
+    return tmp_path / "runs"
+
+
+def cells_of(runs_dir, memory=None) -> dict:
+    (status,) = sweep_statuses(NAME, runs_dir, memory)
+    return {(cell["rung"], cell["arm"]): cell for cell in status["cells"] if cell["stage"] == "comparison"}
+
+
+def without(simulation, *rungs) -> dict:
+    """Take away what is known of these rungs; return their losses by rung and arm."""
+    known = {}
+    for member in simulation.run.members():
+        if member.cell.rung in rungs:
+            directory = simulation.run.directory(member.trial)
+            known.setdefault((member.cell.rung, member.cell.arm), []).append(directory.result()["loss"])
+            shutil.rmtree(directory.path)
+    return {rung_and_arm: sum(losses) / len(losses) for rung_and_arm, losses in known.items()}
+
+
+def test_the_mean_loss_of_each_cell_is_that_of_its_completed_trials(tmp_path):
+    simulation = simulated(tmp_path)
+    cells = cells_of(tmp_path)
+    assert list(cells) == [(rung, arm) for rung in ("small", "large") for arm in ("baseline", "unified")]
+    known = without(simulation, "large")
+    for rung_and_arm, loss in known.items():
+        assert cells[rung_and_arm]["loss"] == pytest.approx(loss)
+        assert cells_of(tmp_path)[rung_and_arm] == cells[rung_and_arm] | {
+            "states": {"pending": 2},
+            "loss": None,
+        }
+
+
+def test_from_three_finished_rungs_on_each_arms_law_says_where_it_expects_the_next(tmp_path):
+    simulation = simulated(tmp_path, **RUNGS)
+    known = without(simulation, "w192")
+    cells = cells_of(tmp_path)
+    for (rung, arm), loss in known.items():
+        assert cells[rung, arm]["expected"] == pytest.approx(loss, rel=0.05)
+        assert cells["w64", arm]["expected"] is None
+    without(simulation, "w128")
+    assert {cell["expected"] for cell in cells_of(tmp_path).values()} == {None}
+
+
+def test_a_law_is_fitted_again_only_where_results_have_come(tmp_path, monkeypatch):
+    without(simulated(tmp_path, **RUNGS), "w192")
+    memory = LookMemory()
+    first = cells_of(tmp_path, memory)
+    monkeypatch.setattr("scalevec.analysis.predict", lambda *_: pytest.fail("fitted again"), raising=False)
+    assert cells_of(tmp_path, memory) == first
+
+
+def test_to_watch_is_no_look_no_arm_is_compared_with_another(tmp_path):
+    simulated(tmp_path)
+    (status,) = sweep_statuses(NAME, tmp_path)
+    assert not [
+        word for word in ("difference", "p_value", "interval", "verdict") if word in json.dumps(status)
+    ]
+
+
+def test_before_tuning_has_chosen_the_compared_trials_count_in_all_but_the_stage(tmp_path):
+    run = simulated(tmp_path, where="arm == 'none of them'", **TUNED).run
+    tuning = SweepRun(run.sweep, tmp_path, run.progress, nominal_corpus(run.sweep))
+    tuning.write_members(tuning.members())
+    (status,) = sweep_statuses(NAME, tmp_path)
+    assert (status["trials"], status["to_come"], missing(status), status["stage"]) == (4, 8, 12, "tuning")
+    assert {"reason": "for the rates that tuning chooses", "trials": 8} in status["waiting"]
+    planned = sum(entry["planned_s"] for entry in (*tuning.folder.members(), *tuning.folder.to_come()))
+    assert status["plan"]["planned_s"] == pytest.approx(planned)
+    assert status["cost"] == {"unit": "core hours", "spent": 0.0, "left": pytest.approx(planned / 3600)}
+
+
+def test_once_tuned_it_says_what_was_chosen_and_nothing_is_to_come(tmp_path):
+    simulated(tmp_path, **TUNED)
+    (status,) = sweep_statuses(NAME, tmp_path)
+    assert status["to_come"] == 0
+    assert {(choice["arm"], choice["rung"]) for choice in status["chosen"]} == {
+        (arm, rung) for arm in ("baseline", "unified") for rung in ("small", "large")
+    }
+    shown = screen([status], 110).plain
+    assert "tuned    learning rate at small: baseline " in shown
+
+
+def test_a_failed_trial_shows_its_error_before_the_rule_that_gave_it_up(runs_dir):
+    directory = directory_of(runs_dir, "none", 0)
+    directory.append_event("pending", cause="error", error="RuntimeError: no such layer")
+    directory.append_event("failed", cause="error", reason="3 attempts without a new checkpoint")
+    text = show_status("small", runs_dir).text
+    cause = "RuntimeError: no such layer (3 attempts without a new checkpoint)"
+    assert f"failed: none a seed 0: {cause}" in text
+
+
+def test_without_an_error_on_record_the_last_line_of_the_log_tells(runs_dir):
+    directory = directory_of(runs_dir, "none", 0)
+    directory.log_path.write_text("loading\nIllegal instruction\n")
+    directory.append_event("pending", cause="killed")
+    directory.append_event("failed", cause="killed", reason="3 attempts without a new checkpoint")
+    assert "none a seed 0: Illegal instruction (3 attempts" in show_status("small", runs_dir).text
+
+
+def test_the_reasons_for_which_trials_wait(runs_dir):
+    (status,) = sweep_statuses("small", runs_dir)
+    assert status["waiting"] == [{"reason": "for somebody to run the sweep", "trials": 2}]
+    directory_of(runs_dir, "none", 1).append_event("pending", cause="out_of_memory")
+    claim = acquire(ownership.owner_directory(runs_dir, "small"), {})
+    (status,) = sweep_statuses("small", runs_dir)
+    claim.release()
+    assert sorted(each["reason"] for each in status["waiting"]) == [
+        "for a free slot",
+        "to be tried again after out of memory",
+    ]
+    assert status["seconds_since_sign_of_life"] >= 0
+
+
+def test_arms_that_share_a_trial_both_show_it(runs_dir):
+    record_sweep(runs_dir, "small", [member_of("none", 0), member_of("none", 0) | {"arm": "as none"}])
+    complete(directory_of(runs_dir, "none", 0))
+    (status,) = sweep_statuses("small", runs_dir)
+    assert [(cell["arm"], cell["states"]) for cell in status["cells"]] == [
+        ("none", {"completed": 1}),
+        ("as none", {"completed": 1}),
+    ]
+    assert status["trials"] == 1
+
+
+def test_cells_of_one_rung_are_told_apart_by_what_varies(runs_dir):
+    members = [
+        member_of("none", seed, schedule=schedule, tokens_per_parameter=ratio)
+        for seed, (schedule, ratio) in enumerate([("cosine", 4), ("wsd", 4), ("wsd", 16)])
+    ]
+    record_sweep(runs_dir, "small", members)
+    (status,) = sweep_statuses("small", runs_dir)
+    assert [cell["setting"] for cell in status["cells"]] == ["cosine D/N 4", "wsd D/N 16", "wsd D/N 4"]
+
+
+def test_a_running_trial_shows_its_step_loss_and_rate(runs_dir):
+    directory = directory_of(runs_dir, "none", 0)
+    claim = acquire(directory, {})
+    directory.append_event("running", attempt=1)
+    directory.append_metrics({"step": 4, "loss": 3.5, "tokens_per_s": 1200.0})
+    (status,) = sweep_statuses("small", runs_dir)
+    claim.release()
+    shown = screen([status], 80).plain
+    assert "running  none a seed 0  step 4/10  loss 3.5000  1,200 tokens/s" in shown
+    assert json.loads(json_line(status))["running"][0]["loss"] == 3.5
+
+
+def test_time_is_estimated_between_two_trials_too(runs_dir):
+    members = [member_of("none", seed, planned_s=10.0, n_params=100, n_tokens=1000) for seed in (0, 1)]
+    record_sweep(runs_dir, "small", members)
+    owner = acquire(ownership.owner_directory(runs_dir, "small"), {})
+    directory: RunDirectory = directory_of(runs_dir, "none", 0)
+    memory = LookMemory()
+    worker = acquire(directory, {})
+    directory.append_event("running", attempt=1)
+    sweep_statuses("small", runs_dir, memory)
+    worker.release()
+    complete(directory)
+    (status,) = sweep_statuses("small", runs_dir, memory)
+    owner.release()
+    assert (status["running"], status["seconds_left"], status["sweep_seconds_left"]) == ([], 10.0, 10.0)
