@@ -95,7 +95,7 @@ def formula(text: str) -> Markup:
         return Markup("<code>{}</code>").format(text)
     shown = Markup("<mo>=</mo>").join(sides)
     after = Markup("; {}").format(";".join(clauses).strip()) if clauses else Markup("")
-    return Markup("<math><mrow>{}</mrow></math>{}").format(shown, after)
+    return Markup('<math alttext="{}"><mrow>{}</mrow></math>{}').format(law.strip(), shown, after)
 
 
 def _tree(side: str) -> ast.expr:
