@@ -168,10 +168,13 @@ class _Parser:
         self.unmarked = len(self.steps.steps)
         return step
 
-    def _sum(self) -> int:
+    def _deeper(self) -> None:
         self.depth += 1
         if self.depth > DEEPEST:
             raise refusal(self.text, self.tokens[self.at][2], f"nested more than {DEEPEST} deep")
+
+    def _sum(self) -> int:
+        self._deeper()
         result = self._product()
         while sign := self._takes("+", "-"):
             position = self.tokens[self.at - 1][2]
@@ -195,9 +198,7 @@ class _Parser:
         return result
 
     def _signed(self) -> int:
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise refusal(self.text, self.tokens[self.at][2], f"nested more than {DEEPEST} deep")
+        self._deeper()
         if sign := self._takes("-", "+"):
             inner = self._signed()
             result = self.steps.minus(inner) if sign == "-" else inner

@@ -216,13 +216,10 @@ def _bounded(steps: FormulaSteps, name: str, scale: float, ends: Range | None) -
 
 def of_theta(theta: FloatArray, scale: float, ends: Range | None) -> FloatArray:
     """The values of a parameter by its ``theta``, as :func:`derivatives` writes it."""
-    if ends is None:
-        return theta * scale
-    low, high = ends
-    grown = np.exp(np.clip(theta, -700, 700))
-    if high == np.inf:
-        return np.asarray(low + grown)
-    return np.asarray(high - grown if low == -np.inf else low + (high - low) * _sigmoid(theta))
+    steps, known = FormulaSteps(), dict[int, Any]()
+    value = _bounded(steps, "theta", scale, ends)
+    computed(steps, steps.needed(value), known, {"theta": np.clip(theta, -700, 700) if ends else theta})
+    return np.asarray(known[value])
 
 
 def theta_of(values: FloatArray, scale: float, ends: Range | None) -> FloatArray:

@@ -201,13 +201,15 @@ class ArmOnLine:
         """How the laws were fitted."""
         return self.arm.data.options
 
+    def places(self, compute: FloatArray) -> dict[str, FloatArray]:
+        """N, D and C at ``compute`` on the line."""
+        size = np.sqrt(compute / (6 * self.ratio))
+        return {"N": size, "D": self.ratio * size, "C": compute}
+
     def variables(self, compute: FloatArray) -> dict[str, FloatArray]:
         """What the law reads at ``compute`` on the line."""
-        size = np.sqrt(compute / (6 * self.ratio))
-        known = {"N": size, "D": self.ratio * size, "C": compute}
-        return {
-            name: known[self.options.x if name == "x" else name] for name in self.law.points.law.variables
-        }
+        known, read = self.places(compute), self.law.points.law.variables
+        return {name: known[self.options.x if name == "x" else name] for name in read}
 
     @property
     def law(self) -> FittedLaw:
@@ -246,7 +248,7 @@ class ArmOnLine:
 
     def token_multiplier(self, name: str, compute: float) -> Multiplier:
         """The same in tokens at the size that ``compute`` has on the line."""
-        size, tokens = self.variables(np.array([compute]))["N"], self.variables(np.array([compute]))["D"]
+        size, tokens, _ = self.places(np.array([compute])).values()
 
         def along(parameters: Rows, at: FloatArray) -> FloatArray:
             return self.loss(parameters, N=np.full((len(at), 1), size), D=at[:, None])[:, 0]
@@ -272,20 +274,18 @@ class ArmOnLine:
 
     def multipliers(self, *, of_tokens: bool = False) -> tuple[Multiplier, ...]:
         """In the middle of the line and at its end; of tokens for laws in N and D alone."""
-        points = {"geometric middle": float(np.sqrt(self.compute[0] * self.compute[-1]))}
-        points["largest"] = float(self.compute[-1])
-        if not of_tokens:
-            return tuple(self.compute_multiplier(name, compute) for name, compute in points.items())
-        in_both = set(self.law.points.law.variables) == {"N", "D"}
-        return tuple(self.token_multiplier(name, c) for name, c in points.items() if in_both)
+        if of_tokens and set(self.law.points.law.variables) != {"N", "D"}:
+            return ()
+        first, largest = float(self.compute[0]), float(self.compute[-1])
+        at = self.token_multiplier if of_tokens else self.compute_multiplier
+        return at("geometric middle", float(np.sqrt(first * largest))), at("largest", largest)
 
     def along_the_line(self) -> tuple[LawDifference, ...]:
         """The difference at each point of the line."""
         result = []
-        for compute in self.compute:
-            size = float(np.sqrt(compute / (6 * self.ratio)))
-            estimate, _ = self.difference(np.array([compute]))
-            at = {"N": size, "D": self.ratio * size, "C": float(compute)}
+        for compute in self.compute[:, None]:
+            estimate, _ = self.difference(compute)
+            at = {name: float(values[0]) for name, values in self.places(compute).items()}
             result.append(LawDifference(at, estimate.value, estimate.interval(self.options.level)))
         return tuple(result)
 
@@ -366,9 +366,9 @@ def _sentence(sides: ArmOnLine, verdict: LawVerdict, mean: Mapping[str, Any], p_
     noise = mean["note"] or (
         f"{level} interval {span(mean['interval'])}, {degrees(mean['df'])}, Holm p {p_value(p_holm)}"
     )
-    sizes = np.sqrt(sides.compute[[0, -1]] / (6 * sides.ratio))
+    sizes = sides.places(sides.compute)["N"]
     return (
         f"{openings[verdict]}, by their laws: mean difference {signed(mean['mean'])} ({noise}) at "
-        f"{sides.ratio:.3g} tokens per parameter from N {count(sizes[0])} to {count(sizes[1])}, "
+        f"{sides.ratio:.3g} tokens per parameter from N {count(sizes[0])} to {count(sizes[-1])}, "
         "which no pairs check."
     )

@@ -6,7 +6,7 @@ signs: Cameron, Gelbach & Miller 2008), so that a run which draws the law to its
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -68,7 +68,7 @@ def surfaces_of(arms: Sequence[ArmData]) -> dict[str, Surface]:
     surfaces: list[Surface] = []
     for number, (data, law) in enumerate(zip(arms, laws, strict=True)):
         if jointly and surfaces:
-            surfaces.append(Surface(data, law, number, *_of(surfaces[0])))
+            surfaces.append(replace(surfaces[0], data=data, law=law, number=number))
             continue
         of_law = arms if jointly else [data]
         codes = np.searchsorted(runs, np.concatenate([member.clusters.to_numpy(str) for member in of_law]))
@@ -77,10 +77,6 @@ def surfaces_of(arms: Sequence[ArmData]) -> dict[str, Surface]:
         df = len(np.unique(codes)) - law.theta.size
         surfaces.append(Surface(data, law, number if jointly else 0, drawn, df, reason))
     return {surface.data.arm: surface for surface in surfaces}
-
-
-def _of(surface: Surface) -> tuple[Solution | None, float, str]:
-    return surface.replicates, surface.df, surface.reason
 
 
 def replicates(law: FittedLaw, clusters: npt.NDArray[np.intp], signs: FloatArray) -> Solution:
