@@ -23,14 +23,14 @@ SHEETS = Path(__file__).parent
 INK, FAINT = "#111112", "#222223"
 """Stand-ins that a page replaces by its own colours, and a paper by black and grey."""
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+ON_DARK = ("#2f8fdc", "#f0742c", "#35c79a", "#cc79a7", "#f0b432", "#8fd0ff")
+"""The same on a dark screen."""
 PAGE_COLOURS = {
     INK: ("#1b1f24", "#e6e9ed"),
     FAINT: ("#8a929c", "#767f8a"),
-    "#0072b2": ("#0072b2", "#4fb0ec"),
-    "#d55e00": ("#d55e00", "#f08a3c"),
-    "#009e73": ("#009e73", "#35c79a"),
+    **{colour.lower(): (colour.lower(), dark) for colour, dark in zip(OKABE_ITO, ON_DARK, strict=True)},
 }
-"""On a page, light and dark, of stand-ins and of the colours that are too dim on a dark screen."""
+"""What a page shows for a colour of a figure, light and dark."""
 MARKERS = ("s", "^", "D", "v", "P", "X")
 Dash = Literal["solid", "none"] | tuple[float, tuple[float, ...]]
 SOLID: Dash = "solid"

@@ -1,3 +1,4 @@
+import re
 import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
 
@@ -11,7 +12,7 @@ from scalevec.analysis.figures.figure_input import figure_input
 from scalevec.analysis.figures.forest import draw_differences
 from scalevec.analysis.figures.law_curves import draw_loss
 from scalevec.analysis.figures.multiplier_curves import draw_multipliers
-from scalevec.analysis.figures.style import INK, PAPER, arm_styles, nth_style, title
+from scalevec.analysis.figures.style import INK, PAGE_COLOURS, PAPER, arm_styles, nth_style, title
 from scalevec.analysis.figures.tuning_bowls import bowl, draw_tuning
 
 ARMS = ["baseline", "none", "unified"]
@@ -231,3 +232,13 @@ def test_panels_of_all_arms_have_the_same_cells_also_where_one_was_not_run(sweep
 def places(axis, marker: str) -> set[float]:
     """Where lines with that marker stand along the vertical axis."""
     return {y for line in axis.lines if line.get_marker() == marker for y in line.get_ydata()}
+
+
+def test_a_figure_is_one_on_white_but_on_a_dark_screen_and_asks_no_page_for_its_colours(sweep):
+    svg = figures(sweep(), "loss")["loss"]
+    assert "var(" not in svg
+    assert INK not in svg.partition("</style>")[2]
+    light, dark = PAGE_COLOURS[INK]
+    rule = f".stroke-{INK[1:]}{{stroke:{dark}!important}}"
+    assert rule in svg.partition("@media screen and (prefers-color-scheme: dark) {")[2]
+    assert re.search(rf'<path class="[^"]*stroke-{INK[1:]}[^"]*" [^>]*stroke: {light}', svg)

@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from scalevec.analysis.figures.style import OKABE_ITO
+from scalevec.analysis.figures.style import OKABE_ITO, ON_DARK
 from scalevec.analysis.report.html import TEMPLATES
 
 SIGHT = {
@@ -36,8 +36,11 @@ def themes() -> dict[str, dict[str, str]]:
     """The colours of the page by name, light and dark."""
     css = (TEMPLATES / "page.css").read_text(encoding="utf-8")
     light, dark = (dict(re.findall(r"--([\w-]+): (#\w{6})", part)) for part in css.split("@media", 2)[:2])
-    arms = {f"colour-{number}": colour for number, colour in enumerate(OKABE_ITO, start=1)}
-    return {"light": arms | light, "dark": arms | light | dark}
+    arms = [
+        {f"colour-{number}": colour for number, colour in enumerate(colours, start=1)}
+        for colours in (OKABE_ITO, ON_DARK)
+    ]
+    return {"light": arms[0] | light, "dark": arms[1] | light | dark}
 
 
 def seen(colour: str, sight: str) -> np.ndarray:
