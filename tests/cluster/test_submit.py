@@ -91,7 +91,7 @@ def test_a_watch_ends_where_the_controller_failed_before_it_began(scalevec, tmp_
     assert scalevec("submit", "sent.yaml", "--profile", "broken").returncode == 0
     watched = scalevec("status", "sent", "--watch", "--json")
     assert watched.returncode == 0, watched.stderr
-    last = json.loads(watched.stdout.splitlines()[-1])[0]
+    last = json.loads(watched.stdout.splitlines()[-1])
     assert (last["states"], last["owned"]) == ({"pending": 3}, False)
 
 

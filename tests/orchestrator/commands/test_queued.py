@@ -64,6 +64,11 @@ def test_status_shows_jobs_reasons_stage_controller_and_the_time_left(runs_dir, 
     assert len(queue) == 1
 
 
+def test_the_reason_of_the_queue_is_why_a_trial_waits(runs_dir, queue):
+    (status,) = looking.sweep_statuses("small", runs_dir)
+    assert {"reason": "in the queue: pending (Priority)", "trials": 1} in status["waiting"]
+
+
 def test_the_time_left_follows_from_how_long_finished_trials_took(runs_dir, queue):
     (status,) = looking.sweep_statuses("small", runs_dir)
     assert status["seconds_left"] == pytest.approx((0.5 + 1 + 1) * 100)
