@@ -325,3 +325,16 @@ def test_the_page_shows_times_where_there_are_any(tmp_path, sweep, undrawn):
     timed = sweep().assign(wall_s=3600.0, planned_s=1800.0)
     text = page(tmp_path / "r.html", timed).text
     assert "Time and memory rung trials planned, h measured, h measured / planned 25k 4 2 4 2.00" in text
+
+
+@pytest.mark.parametrize(
+    ("arms", "seeds", "most"), [(5, 10, 3e6), pytest.param(10, 50, 8e6, marks=pytest.mark.nightly)]
+)
+def test_a_page_of_very_many_trials_can_be_sent(tmp_path, sweep, arms, seeds, most):
+    rungs = {f"rung-{number}": int(25e3 * 1.5**number) for number in range(10)}
+    effects = {"baseline": 0.0} | {f"arm-{number}": -0.01 for number in range(1, arms)}
+    table = sweep(effects, seeds=tuple(range(seeds)), rungs=rungs)
+    table = table.assign(trial_id=[f"{number:064x}" for number in range(len(table))], learning_rate=0.01)
+    write_report(tmp_path / "r.html", table, name="n", reference="baseline", bootstrap=0)
+    assert len(table) == 100 * arms * seeds // 10
+    assert (tmp_path / "r.html").stat().st_size < most
