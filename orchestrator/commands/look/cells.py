@@ -77,18 +77,21 @@ def _setting(entry: Record) -> dict[str, str]:
     }
 
 
-def setting_text(entry: Record, varied: frozenset[str]) -> str:
+def setting_of(entry: Record, varied: frozenset[str]) -> dict[str, str]:
     """Return what tells the cell of ``entry`` from others of its rung; empty where nothing does."""
-    named = {name: value for name, value in _setting(entry).items() if name in varied}
-    return " ".join(
-        value if name in ("optimizer", "schedule") else f"{_WORDS.get(name, name)} {value}"
-        for name, value in named.items()
-    )
+    return {_WORDS.get(name, name): value for name, value in _setting(entry).items() if name in varied}
+
+
+def setting_words(setting: Mapping[str, str]) -> list[str]:
+    """Return ``["wsd", "D/N 4"]`` of a setting; names stand where values do not speak for themselves."""
+    return [
+        value if name in ("optimizer", "schedule") else f"{name} {value}" for name, value in setting.items()
+    ]
 
 
 def label_of(entry: Record, varied: frozenset[str]) -> str:
     """Return what a person calls a trial: arm, rung, setting, seed, and in tuning the rate that is tried."""
-    words = [entry["arm"], entry["rung"], setting_text(entry, varied)]
+    words = [entry["arm"], entry["rung"], *setting_words(setting_of(entry, varied))]
     words.append(f"seed {entry['seed']}" if entry.get("seed") is not None else "")
     if entry["stage"] == "tuning" and entry.get("learning_rate") is not None:
         words.append(f"rate {entry['learning_rate']:.3g}")
@@ -99,7 +102,7 @@ def cells(look: SweepLook) -> list[Record]:
     """Return a record for each stage, rung, setting and arm, rungs by size, arms as in the sweep."""
     groups: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)
     for entry in (*look.entries, *look.to_come):
-        setting = setting_text(entry, look.varied)
+        setting = tuple(setting_of(entry, look.varied).items())
         groups[entry["stage"], entry.get("n_params") or 0, entry["rung"], setting, entry["arm"]].append(entry)
     arms = list(dict.fromkeys(entry["arm"] for entry in (*look.entries, *look.to_come)))
     order = sorted(groups, key=lambda key: (key[0] != "tuning", *key[1:4], arms.index(key[4])))
@@ -113,7 +116,7 @@ def _cell(look: SweepLook, key: tuple[Any, ...], entries: Sequence[Record]) -> R
         "stage": stage,
         "rung": rung,
         "n_params": n_params or None,
-        "setting": setting,
+        "setting": dict(setting),
         "arm": arm,
         "trials": len(entries),
         "states": dict(Counter(map(look.state, entries))),

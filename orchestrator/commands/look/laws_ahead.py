@@ -29,10 +29,10 @@ class LawsAhead:
 
     def added(self, look: "SweepLook", cells: Sequence[Record]) -> list[Record]:
         """Return ``cells`` with what is expected of each arm's next rung in ``expected``, nats/token."""
-        lines: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
+        lines: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)
         for cell in cells:
             if cell["stage"] == "comparison" and cell["n_params"]:
-                lines[cell["arm"], cell["setting"]].append(cell)
+                lines[cell["arm"], *cell["setting"].items()].append(cell)
         for line in lines.values():
             finished = [cell for cell in line if _is_finished(cell)]
             following = [cell for cell in line if not _is_finished(cell)]

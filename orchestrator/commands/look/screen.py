@@ -8,6 +8,7 @@ from typing import Any
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from scalevec.orchestrator.commands.look.cells import setting_words
 from scalevec.orchestrator.commands.look.queued import controller_text
 from scalevec.orchestrator.progress import counted, duration, printable
 from scalevec.orchestrator.text_table import aligned
@@ -243,8 +244,10 @@ def table(status: Record, width: int) -> ScreenBlock:
     if not cells:
         return ScreenBlock([])
 
+    is_named = all(cell_len(_row(cell)) <= WIDEST_LABEL for cell in cells)
+
     def row(cell: Record) -> str:
-        return f"{cell['rung']} {cell['setting']}".rstrip()
+        return _row(cell, is_named=is_named)
 
     def arm(cell: Record) -> str:
         return str(cell["arm"])
@@ -253,10 +256,17 @@ def table(status: Record, width: int) -> ScreenBlock:
     if len(block.lines) > len(dict.fromkeys(map(row, cells))) + 1:
         block = min(block, _grid(cells, arm, row, width), key=lambda grid: len(grid.lines))
     is_expected = any("~" in line.plain for line in block.lines)
-    legend = wrap(_legend(cells, stage, is_expected=is_expected), width)
+    names = "" if is_named else f"named by rung, {', '.join(cells[0]['setting'])}; "
+    legend = wrap(names + _legend(cells, stage, is_expected=is_expected), width)
     block.lines += [Text(line, "dim") for line in legend]
     block.ranks = [*block.ranks, *[0] * len(legend)]
     return block
+
+
+def _row(cell: Record, *, is_named: bool = True) -> str:
+    """Return the rung and setting of a cell; where settings would not fit, their values alone."""
+    setting: Mapping[str, str] = cell["setting"]
+    return " ".join([cell["rung"], *(setting_words(setting) if is_named else setting.values())])
 
 
 def _legend(cells: Sequence[Record], stage: str, *, is_expected: bool) -> str:
@@ -275,7 +285,8 @@ def _grid(
     """Return the cells by row and column; columns that do not fit beside the others follow below."""
     by_place = {(row(cell), column(cell)): cell for cell in cells}
     rows, columns = (list(dict.fromkeys(map(name, cells))) for name in (row, column))
-    longest = min(max(map(cell_len, rows)), WIDEST_LABEL) + 2
+    is_told_apart = len({_padded(label, WIDEST_LABEL) for label in rows}) == len(rows)
+    longest = min(max(map(cell_len, rows)), WIDEST_LABEL if is_told_apart else width // 2) + 2
     for with_both in (True, False):
         texts = _cell_texts(by_place, with_both=with_both)
         cell_width = max(map(len, texts.values()))

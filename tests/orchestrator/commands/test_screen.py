@@ -8,12 +8,12 @@ from scalevec.orchestrator.commands.look.screen import screen
 RUNGS = ("tiny-25k", "tiny-55k", "tiny-83k", "tiny-150k")
 
 
-def cell(rung, arm, *, loss=None, expected=None, stage="comparison", setting="", **states) -> dict:
+def cell(rung, arm, *, loss=None, expected=None, stage="comparison", setting=None, **states) -> dict:
     return {
         "stage": stage,
         "rung": rung,
         "n_params": None,
-        "setting": setting,
+        "setting": setting or {},
         "arm": arm,
         "trials": sum(states.values()),
         "states": states,
@@ -58,6 +58,22 @@ def lines_of(status, width=80, height=None) -> list[str]:
 def failure(number, error="RuntimeError: boom") -> dict:
     label = f"none tiny-25k seed {number}"
     return {"label": label, "error": error, "reason": "the same error twice", "cause": "error"}
+
+
+def test_settings_that_would_be_cut_stand_as_values_and_the_legend_names_them():
+    settings = [
+        {"weight_decay": decay, "embedding_scale": scale, "norm_gain": gain}
+        for decay in ("0.1", "0.3")
+        for scale, gain in (("none", "g"), ("sqrt-width", "1+w"))
+    ]
+    lines = lines_of(status_of(*(cell("tiny-25k", "iwd", setting=each, completed=2) for each in settings)))
+    assert [line.split("  ")[0] for line in lines[5:9]] == [
+        "tiny-25k 0.1 none g",
+        "tiny-25k 0.1 sqrt-width 1+w",
+        "tiny-25k 0.3 none g",
+        "tiny-25k 0.3 sqrt-width 1+w",
+    ]
+    assert lines[9].startswith("named by rung, weight_decay, embedding_scale, norm_gain; done/all")
 
 
 def test_rungs_stand_by_arms_with_counts_and_mean_losses():

@@ -162,7 +162,7 @@ def test_cells_of_one_rung_are_told_apart_by_what_varies(runs_dir):
     ]
     record_sweep(runs_dir, "small", members)
     (status,) = sweep_statuses("small", runs_dir)
-    assert [cell["setting"] for cell in status["cells"]] == ["cosine D/N 4", "wsd D/N 16", "wsd D/N 4"]
+    assert [" ".join(cell["setting"].values()) for cell in status["cells"]] == ["cosine 4", "wsd 16", "wsd 4"]
 
 
 def test_a_running_trial_shows_its_step_loss_and_rate(runs_dir):
