@@ -98,7 +98,7 @@ def test_the_schema_lists_every_trial_field_where_it_may_stand() -> None:
     definitions = schema["$defs"]
     assert set(definitions["TrialFields"]["properties"]) == set(FIELD_TYPES)
     assert set(definitions["FieldLists"]["properties"]) == set(FIELD_TYPES)
-    others = {"rungs", "seeds", "extend", "check_carried"}
+    others = {"rungs", "seeds", "extend", "larger_rungs", "check_carried"}
     assert set(definitions["Tune"]["properties"]) == {*numeric_fields(), *others}
     assert definitions["StrategyFields"]["properties"]["branches"]["enum"] == [
         "none",

@@ -1,6 +1,7 @@
 """While a planned pair has no result nothing is claimed; one rung alone never carries a claim."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -143,7 +144,9 @@ def test_the_terminal_and_the_page_are_stamped(sweep, tmp_path):
     assert "interim: 1 of 8 pairs" in comparison_text([only(table)])
     analysis.write_report(tmp_path / "r.html", table, name="n", reference="baseline", bootstrap=50)
     page = (tmp_path / "r.html").read_text()
-    assert "Interim: unified 1 of 8 pairs have a result" in page
+    stamp = re.search('<h1>n</h1>\n<p class="state interim">(.*)</p>', page)
+    assert stamp
+    assert re.sub("<.*?>", "", stamp[1]).startswith("Interim: unified 1 of 8 pairs have a result.")
     assert "95 %" not in page.split("<h2>")[0]
 
 
