@@ -50,7 +50,7 @@ class Below(Protocol):
         """Return what fits so many characters; None where there is nothing to show yet."""
 
     def close(self) -> None:
-        """Look no more."""
+        """Look once more, and then no more."""
 
 
 class SweepObserver:
@@ -160,7 +160,7 @@ class LiveProgress(Progress):
 
         super().__init__(slots)
         self._below, self._shown = below, ""
-        self._live = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
+        self._live = Live(console=Console(stderr=True), auto_refresh=False)
 
     def begin(self, tasks: "Sequence[Task]", executor: str) -> None:
         """Show the state from the first trial on."""
@@ -170,10 +170,14 @@ class LiveProgress(Progress):
             self._below.start()
 
     def tick(self) -> None:
-        """Show what has changed, and nothing where nothing has: the line may be slow."""
+        """Show what has changed."""
+        super().tick()
+        self._show()
+
+    def _show(self) -> None:
+        """Draw the state, and nothing where nothing has changed: the line may be slow."""
         from rich.text import Text
 
-        super().tick()
         console = self._live.console
         text = self._below.text(console.width, max(LOG_LINES, console.height - LOG_LINES))
         if text is None:
@@ -187,9 +191,11 @@ class LiveProgress(Progress):
         self._live.console.print(printable(masked(text)), highlight=False, markup=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Take the state away."""
-        self._below.close()
-        self._live.stop()
+        """Leave the last state below the log."""
+        if self._live.is_started:
+            self._below.close()
+            self._show()
+            self._live.stop()
 
 
 def duration(seconds: float) -> str:

@@ -169,13 +169,16 @@ class Onlooker:
         return screen(self._statuses, width, height) if self._statuses else None
 
     def close(self) -> None:
-        """Look no more."""
+        """Look once more, and then no more."""
         self._closed.set()
+        self._thread.join()
 
     def _look(self) -> None:
         memory = LookMemory()
         took_s = 0.0
-        while not self._closed.wait(max(WATCH_S / 2, SHARE * took_s)):
+        is_last = False
+        while not is_last:
+            is_last = self._closed.wait(max(WATCH_S / 2, SHARE * took_s))
             began = time.monotonic()
             # Whatever a look meets, the run itself meets it too, and says so.
             with notes_kept(), suppress(Exception):

@@ -47,7 +47,7 @@ def test_a_watch_started_before_the_run_outlives_every_gap_and_ends_with_the_swe
 
 
 @pytest.mark.slow
-def test_a_run_at_a_terminal_shows_why_a_trial_failed_below_its_log(sweep):
+def test_a_run_at_a_terminal_ends_with_its_state_and_why_a_trial_failed(sweep):
     script = SCRIPT.replace(
         "for step in", "if float(given['decay']): raise ValueError('no decay')\nfor step in"
     )
@@ -56,7 +56,9 @@ def test_a_run_at_a_terminal_shows_why_a_trial_failed_below_its_log(sweep):
     run = PseudoTerminal(command, sweep.folder, variables(sweep))
     run.shows("ValueError: no decay")
     assert run.wait() == 1
-    assert "f2" in run.output
+    state = run.output.rpartition("theirs: comparison")[2]
+    assert "2/2" in state
+    assert "0/2  f2" in state
     done = subprocess.run(WATCH, cwd=sweep.folder, env=run.environment, capture_output=True, text=True)
     assert done.returncode == 0
     assert "theirs: failed: decay s seed" in done.stdout
