@@ -5,13 +5,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test nightly test-cluster test-cluster-slurm test-cluster-training test-cluster-storms test-cluster-ray test-cluster-others faults lint readme gallery screenshots bench bench-cluster bench-store paper-small paper-smoke paper-decay paper-trend clean
+.PHONY: demo test test-slow nightly test-cluster test-cluster-slurm test-cluster-training test-cluster-storms test-cluster-ray test-cluster-others faults lint readme gallery screenshots bench bench-cluster bench-store paper-small paper-smoke paper-decay paper-trend clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/scalevec demo
 
 test: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not nightly"
+
+# Trainings, faults and sweeps from end to end, which take seconds to a minute each.
+test-slow: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "slow and not nightly"
 
 # What every change cannot wait for, before an issue is called resolved: longer tests, every fault, the coverage of
 # intervals, the small sweeps (hours).
