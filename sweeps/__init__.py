@@ -80,7 +80,7 @@ def json_schema() -> dict[str, Any]:
     from scalevec.sweeps.sections.json_schema import sweep_schema
 
     schema = sweep_schema()
-    schema["properties"]["plugins"]["examples"] = sorted(entry_points())
+    schema["properties"]["plugins"]["examples"] += sorted(entry_points())
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

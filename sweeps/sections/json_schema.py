@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from scalevec.sweeps.sections.examples import with_examples
 from scalevec.sweeps.sections.foreign_sweep import foreign_model
 from scalevec.sweeps.sections.schema import Sweep
 from scalevec.sweeps.sections.trainer import PLAIN_TYPES
@@ -38,7 +39,7 @@ def sweep_schema() -> Schema:
         {"properties": {name: form["properties"][name] for name in sections}}
         for form in (plugins, trainer, ours)
     )
-    return {
+    schema = {
         **ours,
         "$defs": trainer["$defs"] | plugins["$defs"] | ours["$defs"],
         "properties": properties
@@ -47,6 +48,7 @@ def sweep_schema() -> Schema:
         "then": of_a_trainer,
         "else": {"if": {"required": ["plugins"]}, "then": of_plugins, "else": as_they_are},
     }
+    return with_examples(schema)
 
 
 def _with_trainer() -> Schema:

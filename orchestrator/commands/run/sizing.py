@@ -150,6 +150,7 @@ def sized(template: str, name: str, folder: Path, minutes: float, text: Text, ra
         rates: How fast this machine trains.
     """
     content = (TEMPLATES / f"{template}.yaml").read_text(encoding="utf-8")
+    content = content.replace("$schema=../", f"$schema={TEMPLATES.parent}/", 1)
     gpus = visible_gpus() if text.files and text.tokens >= TOKENS_FOR_GPUS else ()
     scales, lines = (ON_GPUS, _FOR_GPUS) if gpus else (SCALES[template], {})
     at_a_time = len(gpus) or os.cpu_count() or 1

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -137,7 +138,15 @@ def test_comments_stay_where_they_are_and_the_name_is_that_of_the_file(scalevec,
 def test_the_example_of_the_readme_is_what_init_begins_with():
     readme = (CHECKOUT / "README.md").read_text(encoding="utf-8")
     [example] = re.findall(r"```yaml\n(.*?)```", readme, flags=re.DOTALL)
-    assert example == (TEMPLATES / "quickstart.yaml").read_text(encoding="utf-8")
+    _, _, template = (TEMPLATES / "quickstart.yaml").read_text(encoding="utf-8").partition("\n")
+    assert example == template
+
+
+def test_an_editor_knows_the_schema_of_what_init_wrote(scalevec, tmp_path):
+    assert scalevec("init").returncode == Exit.DONE
+    first, _, _ = (tmp_path / "my-sweep.yaml").read_text().partition("\n")
+    _, _, schema = first.partition("# yaml-language-server: $schema=")
+    assert json.loads(Path(schema).read_text()) == json.loads(json.dumps(sweeps.json_schema()))
 
 
 @pytest.mark.slow

@@ -218,7 +218,7 @@ def test_an_entry_point_and_an_installed_package_are_found(folder, tmp_path_fact
     monkeypatch.syspath_prepend(site)
     by_point, by_module = loaded(folder, SWEEP.replace("mylab.arms", "my-arms")), loaded(folder)
     assert by_point.found_plugins[0].identity == by_module.found_plugins[0].identity
-    assert sweeps.json_schema()["properties"]["plugins"]["examples"] == ["my-arms"]
+    assert "my-arms" in sweeps.json_schema()["properties"]["plugins"]["examples"]
 
 
 def test_arithmetic_of_a_plugin_that_is_not_loaded_is_refused_where_it_would_run(folder):
