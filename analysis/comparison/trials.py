@@ -96,12 +96,7 @@ class ComparedTrials:
         """
         names = self.cell_columns if cell_columns is None else cell_columns
         columns = [rows[name if name in rows else f"{name}_arm"] for name in names]
-        return list(
-            zip(
-                *(column.astype(object).where(column.notna(), None).tolist() for column in columns),
-                strict=True,
-            )
-        )
+        return list(zip(*map(_without_blanks, columns), strict=True))
 
     def has(self, column: str) -> bool:
         """Whether some trial has a value in ``column``."""
@@ -216,6 +211,15 @@ class ComparedTrials:
                 )
                 parts.append((dict(zip(columns, map(_text, values), strict=True)), part))
         return parts
+
+
+def _without_blanks(column: "pd.Series[Any]") -> list[Any]:
+    """The values of ``column``, None for each blank."""
+    blank = column.isna()
+    values = column.tolist()
+    if not blank.any():
+        return values
+    return [None if absent else value for value, absent in zip(values, blank, strict=True)]
 
 
 def _text(value: object) -> str:

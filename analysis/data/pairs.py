@@ -89,17 +89,18 @@ class Pairs:
     @property
     def absences(self) -> dict[PairKind, tuple[str, ...]]:
         """The names of the pairs that have no difference, by kind."""
-        return {kind: tuple(self.names(kind)) for kind in NO_DIFFERENCE}
+        present = set(self.table["kind"])
+        return {kind: tuple(self.names(kind)) if kind in present else () for kind in NO_DIFFERENCE}
 
     @property
     def n_planned(self) -> int:
         """The pairs of which both sides have a row, with a result or not."""
         return int((self.table["kind"] != UNPAIRED).sum())
 
-    @property
+    @cached_property
     def n_without_result(self) -> int:
         """Planned pairs that have no result."""
-        return len(self.of_kind(*WITHOUT_RESULT))
+        return int(self.table["kind"].isin(WITHOUT_RESULT).sum())
 
     @property
     def is_interim(self) -> bool:
