@@ -173,12 +173,12 @@ def _with_slope(
     """The quantity with its gradient by central differences, exact enough to steer by."""
 
     def both(theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        slopes = []
-        for column in range(theta.shape[1]):
-            step = np.zeros(theta.shape[1])
-            step[column] = _SMALL
-            slopes.append((value(theta + step) - value(theta - step)) / (2 * _SMALL))
-        return value(theta), np.stack(slopes, axis=1)
+        rows, columns = theta.shape
+        steps = _SMALL * np.eye(columns)[:, None]
+        around = np.concatenate([theta[None], theta + steps, theta - steps])
+        values = value(around.reshape(-1, columns)).reshape(-1, rows)
+        above, below = values[1 : columns + 1], values[columns + 1 :]
+        return values[0], ((above - below) / (2 * _SMALL)).T
 
     return both
 

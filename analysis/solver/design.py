@@ -8,6 +8,7 @@ Starts are found by variable projection: a grid of exponents, each with its exac
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +47,7 @@ class DesignMatrix:
     weights: FloatArray | None = None
     """What each point counts in the objective [points]; equally without."""
 
-    @property
+    @cached_property
     def free(self) -> tuple[tuple[str, int], ...]:
         """(name, arm) of each column of theta; arm 0 stands for all where the parameter is shared."""
         names = [name for name in self.law.inner if not (name == "E" and self.floor is not None)]
@@ -56,7 +57,11 @@ class DesignMatrix:
 
     def column(self, name: str, arm: int = 0) -> int:
         """The column of theta of a parameter of the terms."""
-        return self.free.index((name, arm if name in self.per_arm else 0))
+        return self._columns[name, arm if name in self.per_arm else 0]
+
+    @cached_property
+    def _columns(self) -> dict[tuple[str, int], int]:
+        return {free: column for column, free in enumerate(self.free)}
 
     @property
     def n_points(self) -> int:
@@ -77,9 +82,10 @@ class DesignMatrix:
         """Whether most points share their cell with another, so that the noise between seeds is known."""
         return mostly_repeated(self.cells)
 
-    def centre(self, variable: str) -> float:
-        """Mean of ln variable over the points."""
-        return float(np.mean(np.log(self.variables[variable])))
+    @cached_property
+    def centres(self) -> dict[str, float]:
+        """Mean of the logarithm of each variable of the terms over the points."""
+        return {name: float(np.mean(np.log(self.variables[name]))) for name in self.law.variables}
 
     def _held(self, term: Term) -> bool:
         return self.floor is not None and term.coefficient == "E"
@@ -87,7 +93,7 @@ class DesignMatrix:
     def _slope(self, term: Term) -> FloatArray:
         """d z / d exponent [points]."""
         assert term.variable is not None
-        centred = np.log(self.variables[term.variable]) - self.centre(term.variable)
+        centred = np.log(self.variables[term.variable]) - self.centres[term.variable]
         return np.asarray(centred if term.rising else -centred)
 
     def design(self) -> tuple[FloatArray, FloatArray]:
@@ -137,7 +143,7 @@ class DesignMatrix:
                 exponent = rows[:, self.column(term.exponent)] if term.exponent else np.ones(len(rows))
                 if term.exponent:
                     inner[term.exponent] = exponent
-                shift = exponent * self.centre(term.variable)
+                shift = exponent * self.centres[term.variable]
                 log_coefficient = log_coefficient + (-shift if term.rising else shift)
             # exp overflows float64 above 709.
             inner[term.coefficient] = np.exp(np.clip(log_coefficient, -700, 700))
