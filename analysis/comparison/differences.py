@@ -128,6 +128,12 @@ class PairedArm:
         return cls(arm, pairs, sample, independence, estimate, beyond=beyond)
 
     @property
+    def pair_sd(self) -> float | None:
+        """Noise of one pair's difference, pooled within cells; None where no seed repeats."""
+        noise = pooled_noise(self.pairs.differences, self.pairs.cells)
+        return noise.sd if noise.df else None
+
+    @property
     def progress(self) -> str:
         """How far the plan is, as text."""
         if self.look is None:
@@ -211,11 +217,9 @@ def corrected_differences(family: Sequence[PairedArm], level: float) -> list[Los
 
 
 def _loss_difference(paired: PairedArm, p_holm: float | None, level: float) -> LossDifference:
-    pairs, estimate = paired.pairs, paired.estimate
+    estimate = paired.estimate
     if estimate is None:
         return LossDifference(None, None, None, None, 0, None)
-    noise = pooled_noise(pairs.differences, pairs.cells)
-    sd = noise.sd if noise.df else None
     error = estimate.standard_error if estimate.has_noise else None
     return LossDifference(
         estimate.value,
@@ -223,7 +227,7 @@ def _loss_difference(paired: PairedArm, p_holm: float | None, level: float) -> L
         paired.p_value(),
         p_holm,
         estimate.df,
-        sd,
+        paired.pair_sd,
         error,
         estimate.seeds_error if estimate.has_noise else None,
         estimate.split_error,

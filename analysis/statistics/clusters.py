@@ -30,9 +30,9 @@ class Blocks:
     whole: npt.NDArray[np.bool_]
 
     def table(self, values: FloatArray) -> FloatArray:
-        """``values`` [points] by cluster and position [clusters, positions]; zero where there is no point."""
-        table = np.zeros((len(self.block), int(self.position.max()) + 1))
-        table[self.cluster, self.position] = values
+        """``values`` [..., points] by cluster and position [..., clusters, positions]; zero without one."""
+        table = np.zeros((*values.shape[:-1], len(self.block), int(self.position.max()) + 1))
+        table[..., self.cluster, self.position] = values
         return table
 
     def part(self, points: IntArray) -> "Blocks":

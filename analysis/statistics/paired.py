@@ -155,7 +155,7 @@ def slope(sample: PairedSample, x: FloatArray) -> Estimate | None:
     Where no seed repeats and there are many cells, the noise is the cells' spread around the line, as that of
     :func:`overall` is their spread around the mean.
     """
-    coefficients = _slope_of(sample.means(x))
+    coefficients = slope_coefficients(sample.means(x))
     if coefficients is None:
         return None
     weights, n_cells = sample.weights(coefficients), len(coefficients)
@@ -169,13 +169,13 @@ def slope(sample: PairedSample, x: FloatArray) -> Estimate | None:
 
     def fitted(keep: BoolArray) -> float:
         rest = sample.kept(keep)
-        of_rest = _slope_of(rest.means(x[keep]))
+        of_rest = slope_coefficients(rest.means(x[keep]))
         return float("nan") if of_rest is None else float(of_rest @ rest.means())
 
     return jackknife(fitted, sample, weights, 2)
 
 
-def _slope_of(at: FloatArray) -> FloatArray | None:
+def slope_coefficients(at: FloatArray) -> FloatArray | None:
     """The coefficients [cells] of the least-squares slope at these places; None where all are one."""
     centred = at - at.mean()
     spread = float(centred @ centred)

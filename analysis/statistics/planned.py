@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from scalevec.analysis.data.tidy import FloatArray
-from scalevec.analysis.statistics.rung_noise import COMPARED_AT, Component
+from scalevec.analysis.statistics.rung_noise import COMPARED_AT, Component, Parts
 
 DRAWS = 2000
 
@@ -26,17 +26,20 @@ def planned_halves(rungs: Sequence[Component], level: float, split: Component | 
     lent = variances[~repeated].sum() * df[repeated] / df.sum()
     drawn = np.random.default_rng(0).chisquare(df[repeated], (DRAWS, int(repeated.sum()))) / df[repeated]
     one_noise = drawn @ df[repeated] / df.sum() * variances.sum()
-    errors = [
-        ((variances[repeated] + lent) * drawn, df[repeated]),
-        (one_noise[:, None], np.array([df.sum()])),
+    by_rung = (variances[repeated] + lent) * drawn, df[repeated]
+    return longest_halves([by_rung, (one_noise[:, None], np.array([df.sum()]))], level, split)
+
+
+def longest_halves(errors: Sequence[Parts], level: float, split: Component | None = None) -> FloatArray:
+    """Half the width [draws] of the longest of the intervals whose variances are sums of these parts.
+
+    No interval is shorter with the test split's part than without it.
+    """
+    added = [
+        (np.insert(parts, 0, split.variance, 1), np.insert(df, 0, split.df)) for parts, df in errors if split
     ]
-    if split is not None:
-        # No interval is shorter with the test split's part than without it.
-        errors += [
-            (np.insert(parts, 0, split.variance, 1), np.insert(of, 0, split.df)) for parts, of in errors
-        ]
-    compared = np.stack([_half(*_satterthwaite(*error), COMPARED_AT) for error in errors])
-    halves = np.stack([_half(*_satterthwaite(*error), level) for error in errors])
+    sums = [_satterthwaite(*error) for error in (*errors, *added)]
+    compared, halves = (np.stack([_half(*each, at) for each in sums]) for at in (COMPARED_AT, level))
     return np.asarray(np.take_along_axis(halves, compared.argmax(axis=0)[None], 0)[0])
 
 

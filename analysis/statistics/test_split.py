@@ -43,6 +43,13 @@ class SplitLosses:
         without = self.without_each()
         return self.jackknife((without[:, 1] - without[:, 0]) @ weights)
 
+    def covariance(self) -> FloatArray:
+        """Of the differences [pairs, pairs]: weights on both sides of it give their :meth:`variance`."""
+        without = self.without_each()
+        left_out = without[:, 1] - without[:, 0]
+        away = (left_out - left_out.mean(axis=0)) * (1 - self.shares)[:, None]
+        return np.asarray(len(away) / (len(away) - 1) * away.T @ away)
+
     def jackknife(self, left_out: FloatArray) -> tuple[float, int]:
         """The variance of a statistic from its values without one block at a time [blocks], and its df.
 

@@ -7,7 +7,6 @@ import typer
 
 from scalevec.analysis.errors import require_choice
 from scalevec.analysis.formatting import count, joined
-from scalevec.analysis.options import AnalysisOptions
 from scalevec.orchestrator.cli.options import RUNS, Executor, Placement, ProfileName, Runs, Sweep
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import InvalidInputError
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from scalevec.analysis.comparison.trials import ComparedTrials
-    from scalevec.analysis.power.next_trials import ExtendableCell, Purpose
+    from scalevec.analysis.power.next_trials import ExtendableSize, Purpose
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
     from scalevec.sweeps.expansion.trials import Cell
 
@@ -51,8 +50,7 @@ def next(
     """
     from scalevec.analysis.comparison.trials import compared_trials
     from scalevec.analysis.power.law_at_points import laws_at_points
-    from scalevec.analysis.power.next_trials import PURPOSES, next_trials
-    from scalevec.analysis.power.noise_figure import pilot_noise
+    from scalevec.analysis.power.next_trials import PURPOSES, halves_of_laws, halves_of_pairs, next_trials
     from scalevec.orchestrator.commands.analyse.predict import points_of
     from scalevec.orchestrator.commands.run.plan import run_to_plan
     from scalevec.orchestrator.sources.sources import open_source
@@ -61,35 +59,33 @@ def next(
     if at and purpose != "prediction":
         raise InvalidInputError(f"--at is given for {purpose}; allowed: with --for prediction")
     run, _ = run_to_plan(source, runs_dir, Placement(executor, profile, 1), without_corpus=False)
-    data, reference = open_source(run.sweep.name, run.runs_dir), run.sweep.reference
-    rows, options = data.rows, run.sweep.compare.options()
-    points = [points_of(text, rows.columns) for text in at or ()]
-    laws = laws_at_points(rows, points, options) if purpose == "prediction" else ()
-    noise = pilot_noise(rows, reference)
-    of_noise = f"sd {noise.sd:.2g} per pair, of its own pairs as {noise.source}"
-    if laws:
-        sds = dict.fromkeys(f"{law.noise[0]:.2g} ({law.fitted.data.arm})" for law in laws)
-        of_noise = f"sd {joined(list(sds))} of one trial around the law, on the scale of its residuals"
-    cells = extendable(run, compared_trials(rows, reference, AnalysisOptions()))
-    chosen = next_trials(cells, noise, hours, cast("Purpose", purpose), options.level, laws)
+    data, options = open_source(run.sweep.name, run.runs_dir), run.sweep.compare.options()
+    trials = compared_trials(data.rows, run.sweep.reference, options)
+    sizes = [size for size in extendable(run, trials) if size.seeds or purpose != "difference"]
+    if purpose == "prediction":
+        points = [points_of(text, data.rows.columns) for text in at or ()]
+        laws = laws_at_points(data.rows, points, options)
+        halves = halves_of_laws(sizes, laws, options.level)
+        sds = {law.fitted.data.arm: law.noise[0] for law in laws}
+        of_what = "one trial around the law, on the scale of its residuals"
+    else:
+        halves = halves_of_pairs(sizes, trials, is_trend=purpose == "scaling")
+        sds = {arm: trials.paired(arm).pair_sd or 0.0 for arm in halves.now}
+        of_what = "a pair, within rungs"
+    chosen = next_trials(sizes, halves, hours, cast("Purpose", purpose), options.level)
     gpus = any(run.request(cell.rung).gpus for cell in run.cells)
-    text = "\n".join(
-        [
-            chosen.text("GPU-hours" if gpus else "machine-hours"),
-            f"noise: {of_noise}",
-            AFTER,
-        ]
-    )
-    return Result(chosen.to_dict() | {"noise": noise.sd, "status": "after the plan"}, text)
+    noise = joined([f"{sd:.2g} ({arm})" for arm, sd in sds.items()])
+    text = [chosen.text("GPU-hours" if gpus else "machine-hours"), f"noise: sd {noise} of {of_what}", AFTER]
+    return Result(chosen.to_dict() | {"noise": sds, "status": "after the plan"}, "\n".join(text))
 
 
-def extendable(run: "SweepRun", trials: "ComparedTrials") -> "list[ExtendableCell]":
+def extendable(run: "SweepRun", trials: "ComparedTrials") -> "list[ExtendableSize]":
     """The sizes of the sweep with their complete pairs and the cost of a seed of all arms and settings.
 
     After them stands what has no seed yet: a rung above the largest, by the ladder's own ratio; where tokens
     vary, half the smallest and twice the largest budget of each size.
     """
-    from scalevec.analysis.power.next_trials import ExtendableCell
+    from scalevec.analysis.power.next_trials import ExtendableSize
     from scalevec.orchestrator.sweep.trial_costs import cost_of
 
     complete = [trials.pairs(arm).complete for arm in trials.others]
@@ -97,7 +93,7 @@ def extendable(run: "SweepRun", trials: "ComparedTrials") -> "list[ExtendableCel
     for cell in run.cells:
         sizes.setdefault((cell.rung, cell.template.tokens), []).append(cell)
     several = len(sizes) > len({rung for rung, _ in sizes})
-    cells = []
+    found = []
     for (rung, tokens), alike in sizes.items():
         here = [pairs[(pairs["rung"] == rung) & (pairs["n_tokens"] == tokens)] for pairs in complete]
         request = run.request(rung)
@@ -106,14 +102,14 @@ def extendable(run: "SweepRun", trials: "ComparedTrials") -> "list[ExtendableCel
         name = f"{rung} with {count(tokens)} tokens" if several else rung
         settings = max(1, round(len(alike) / len(run.sweep.arms)))
         seeds = min(of_arm["seed"].nunique() for of_arm in here)
-        cells.append(ExtendableCell(name, alike[0].n_params, tokens, seeds, hours, settings))
-    return [*cells, *_above(cells), *(_other_budgets(cells) if several else ())]
+        found.append(ExtendableSize(name, rung, alike[0].n_params, tokens, seeds, hours, settings))
+    return [*found, *_above(found), *(_other_budgets(found) if several else ())]
 
 
-def _above(cells: "list[ExtendableCell]") -> "list[ExtendableCell]":
+def _above(sizes: "list[ExtendableSize]") -> "list[ExtendableSize]":
     """A rung as far above the largest as that is above the one before."""
-    tops = sorted(cells, key=lambda cell: (cell.n_params, cell.n_tokens))
-    smaller = [cell for cell in tops if cell.n_params < tops[-1].n_params]
+    tops = sorted(sizes, key=lambda size: (size.n_params, size.n_tokens))
+    smaller = [size for size in tops if size.n_params < tops[-1].n_params]
     if not smaller:
         return []
     ratio, top = tops[-1].n_params / smaller[-1].n_params, tops[-1]
@@ -129,12 +125,12 @@ def _above(cells: "list[ExtendableCell]") -> "list[ExtendableCell]":
     ]
 
 
-def _other_budgets(cells: "list[ExtendableCell]") -> "Iterator[ExtendableCell]":
+def _other_budgets(sizes: "list[ExtendableSize]") -> "Iterator[ExtendableSize]":
     """Half the smallest and twice the largest budget of each size, at their share of the cost."""
-    for n_params in dict.fromkeys(cell.n_params for cell in cells):
+    for n_params in dict.fromkeys(size.n_params for size in sizes):
         budgets = sorted(
-            (cell for cell in cells if cell.n_params == n_params), key=lambda cell: cell.n_tokens
+            (size for size in sizes if size.n_params == n_params), key=lambda size: size.n_tokens
         )
-        for cell, ratio in ((budgets[0], 0.5), (budgets[-1], 2.0)):
-            name = f"{cell.name.split(' with ')[0]} with {count(cell.n_tokens * ratio)} tokens (a new budget)"
-            yield replace(cell, name=name, n_tokens=cell.n_tokens * ratio, seeds=0, hours=cell.hours * ratio)
+        for size, ratio in ((budgets[0], 0.5), (budgets[-1], 2.0)):
+            name = f"{size.name.split(' with ')[0]} with {count(size.n_tokens * ratio)} tokens (a new budget)"
+            yield replace(size, name=name, n_tokens=size.n_tokens * ratio, seeds=0, hours=size.hours * ratio)

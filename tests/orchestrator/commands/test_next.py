@@ -1,66 +1,102 @@
 """What to add to a sweep: the seeds that shorten an interval most per hour, told to be after the plan."""
 
+import itertools
+import json
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 from tests.simulations import simulated
 
 from scalevec.analysis import predict
+from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.options import AnalysisOptions
-from scalevec.analysis.power.law_at_points import laws_at_points
-from scalevec.analysis.power.next_trials import ExtendableCell, next_trials
-from scalevec.analysis.power.noise_figure import NoiseFigure
+from scalevec.analysis.power.law_at_points import LawAtPoints, laws_at_points
+from scalevec.analysis.power.next_trials import (
+    ExtendableSize,
+    NextTrials,
+    Purpose,
+    halves_of_laws,
+    halves_of_pairs,
+    next_trials,
+)
 from scalevec.orchestrator.commands.run.next import next as next_command
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.simulate.runs_folder import hold_simulations
 
-NOISE = NoiseFigure(0.01, None, "given")
 
-
-def ladder(*hours: float, seeds: int = 3) -> list[ExtendableCell]:
+def ladder(*hours: float, seeds: int = 3) -> list[ExtendableSize]:
     return [
-        ExtendableCell(f"rung {number}", 1e6 * 4**number, 2e7 * 4**number, seeds, cost)
+        ExtendableSize(f"rung {number}", f"rung {number}", 1e6 * 4**number, 2e7 * 4**number, seeds, cost)
         for number, cost in enumerate(hours)
     ]
 
 
+def pairs(rungs: int, seeds: int = 3, split: float = 0.0) -> ComparedTrials:
+    """Pairs of equal noise at every rung of a ladder; ``split``: what the test text adds to all of them."""
+    rng, rows = np.random.default_rng(0), []
+    for size in ladder(*[1.0] * rungs):
+        for arm, seed in itertools.product(("baseline", "unified"), range(seeds)):
+            row = {"arm": arm, "rung": size.rung, "n_params": size.n_params, "n_tokens": size.n_tokens}
+            row |= {
+                "seed": seed,
+                "stream": f"{size.rung} {seed}",
+                "loss": 3.0 + 0.001 * rng.standard_normal(),
+            }
+            away = np.random.default_rng(1).standard_normal(64)
+            blocks = row["loss"] + (arm == "unified") * split * (away - away.mean())
+            rows.append(
+                row | {"loss_blocks": json.dumps(blocks.tolist()), "block_tokens": json.dumps([1] * 64)}
+            )
+    return compared_trials(pd.DataFrame(rows), "baseline", AnalysisOptions())
+
+
+def chosen_for(
+    sizes: list[ExtendableSize], hours: float, is_trend: bool = False, **of_pairs: Any
+) -> NextTrials:
+    trials = pairs(sum(size.seeds > 0 for size in sizes), **of_pairs)
+    purpose: Purpose = "scaling" if is_trend else "difference"
+    return next_trials(sizes, halves_of_pairs(sizes, trials, is_trend), hours, purpose)
+
+
 def test_the_cheaper_of_two_equally_noisy_rungs_gets_the_first_seeds():
-    chosen = next_trials(ladder(1.0, 16.0), NOISE, hours=4.0)
+    chosen = chosen_for(ladder(1.0, 16.0), 4.0)
     assert chosen.seeds["rung 0"] > chosen.seeds["rung 1"] == 0
     assert chosen.after < chosen.before
 
 
 def test_the_hours_are_not_exceeded():
-    chosen = next_trials(ladder(1.0, 3.0), NOISE, hours=10.0)
+    chosen = chosen_for(ladder(1.0, 3.0), 10.0)
     assert sum(chosen.seeds[f"rung {n}"] * cost for n, cost in enumerate((1.0, 3.0))) == chosen.hours <= 10.0
 
 
 def test_where_the_test_split_is_what_limits_no_seed_helps_much():
-    limited = NoiseFigure(0.001, None, "given", split=0.01)
-    chosen = next_trials(ladder(1.0, 1.0), limited, hours=20.0)
+    chosen = chosen_for(ladder(1.0, 1.0), 20.0, split=0.1)
     assert chosen.after > 0.95 * chosen.before
 
 
 def test_scaling_is_helped_most_by_the_ends_of_the_ladder():
-    chosen = next_trials(ladder(1.0, 1.0, 1.0), NOISE, 6.0, "scaling")
+    chosen = chosen_for(ladder(1.0, 1.0, 1.0), 6.0, is_trend=True)
     assert min(chosen.seeds["rung 0"], chosen.seeds["rung 2"]) > chosen.seeds["rung 1"]
 
 
 def test_a_rung_that_is_new_takes_two_seeds_at_once():
-    above = ExtendableCell("above", 1e9, 2e10, 0, 0.5)
-    chosen = next_trials([*ladder(1.0, 1.0), above], NOISE, 1.0, "scaling")
+    above = ExtendableSize("above", "above", 1e9, 2e10, 0, 0.5)
+    chosen = chosen_for([*ladder(1.0, 1.0), above], 1.0, is_trend=True)
     assert chosen.seeds["above"] == 2
 
 
 def test_a_design_without_a_repeated_seed_is_refused():
     with pytest.raises(DataError, match="no rung has two seeds"):
-        next_trials(ladder(1.0, 1.0, seeds=1), NOISE, 4.0)
+        chosen_for(ladder(1.0, 1.0, seeds=1), 4.0, seeds=1)
 
 
 def test_hours_that_are_none_are_refused():
     with pytest.raises(DataError, match="hours is -1"):
-        next_trials(ladder(1.0), NOISE, -1.0)
+        chosen_for(ladder(1.0), -1.0)
 
 
 @pytest.fixture(scope="module")
@@ -77,34 +113,39 @@ def laws():
     return laws_at_points(rows, [point], options), forecast.points[0]
 
 
-def corners(**hours: float) -> list[ExtendableCell]:
+def corners(**hours: float) -> list[ExtendableSize]:
     """Cells far from the wanted point and near it, of two seeds each, and one that is new."""
     sizes = {"far": (1e6, 2e7, 2), "near": (6.4e7, 1.28e9, 2), "new": (1.28e8, 2.56e9, 0)}
-    return [ExtendableCell(name, *sizes[name], cost) for name, cost in hours.items()]
+    return [ExtendableSize(name, name, *sizes[name], cost) for name, cost in hours.items()]
+
+
+def chosen_for_laws(laws: Sequence[LawAtPoints], hours: float, **costs: float) -> NextTrials:
+    sizes = corners(**costs)
+    return next_trials(sizes, halves_of_laws(sizes, laws, 0.95), hours, "prediction")
 
 
 def test_the_interval_before_is_that_of_predict(laws):
     designs, point = laws
-    chosen = next_trials(corners(far=1.0), NOISE, 1.0, "prediction", laws=designs)
+    chosen = chosen_for_laws(designs, 1.0, far=1.0)
     low, high = point.confidence
     assert chosen.before == pytest.approx((high - low) / 2, rel=0.2)
 
 
 def test_a_prediction_is_helped_most_where_its_point_is_near(laws):
-    chosen = next_trials(corners(far=1.0, near=1.0), NOISE, 6.0, "prediction", laws=laws[0])
+    chosen = chosen_for_laws(laws[0], 6.0, far=1.0, near=1.0)
     assert chosen.seeds["near"] > chosen.seeds["far"]
     assert chosen.after < chosen.before
 
 
 def test_no_cell_is_given_more_than_ten_seeds_for_a_law(laws):
     """What is wrong with its form does not average out."""
-    chosen = next_trials(corners(far=0.01, near=0.01), NOISE, 50.0, "prediction", laws=laws[0])
+    chosen = chosen_for_laws(laws[0], 50.0, far=0.01, near=0.01)
     assert chosen.seeds == {"far": 10, "near": 10}
 
 
 def test_a_new_cell_at_the_point_is_taken_unless_it_costs_too_much(laws):
-    cheap = next_trials(corners(near=1.0, new=1.0), NOISE, 4.0, "prediction", laws=laws[0])
-    dear = next_trials(corners(near=1.0, new=50.0), NOISE, 4.0, "prediction", laws=laws[0])
+    cheap = chosen_for_laws(laws[0], 4.0, near=1.0, new=1.0)
+    dear = chosen_for_laws(laws[0], 4.0, near=1.0, new=50.0)
     assert cheap.seeds["new"] >= 2
     assert dear.seeds["new"] == 0
 
