@@ -45,8 +45,8 @@ class MoreSeeds:
         cluster = np.unique(self.sample.clusters, return_inverse=True)[1].ravel()
         of_cluster, of_cell = connected(cluster, self.sample.index)
         # Where rungs share what a seed does, a new rung does too.
-        own = of_cell.max() + 1 + np.arange(len(self.new))
-        return cluster, of_cluster, np.append(of_cell, np.zeros_like(own) if self.sample.unit else own)
+        beyond = of_cell.max() + 1 + np.arange(len(self.new))
+        return cluster, of_cluster, np.append(of_cell, np.zeros_like(beyond) if self.sample.unit else beyond)
 
     def half(self, added: IntArray, level: float) -> float:
         """The half of the ``level`` interval that is expected with ``added`` [cells] seeds more."""
@@ -143,22 +143,24 @@ class MoreSeeds:
         mean = np.stack([self.sample.means(column) for column in mean.T])
         counts = self.sample.counts
         diagonal = self.sample.means(np.diagonal(covariance).copy())
-        own = np.where(counts > 1, (diagonal - np.diagonal(mean)) / np.maximum(1 - 1 / counts, 0.5), np.nan)
-        own = np.where(np.isnan(own), np.nanmean(own), own)
+        of_seed = np.where(
+            counts > 1, (diagonal - np.diagonal(mean)) / np.maximum(1 - 1 / counts, 0.5), np.nan
+        )
+        of_seed = np.where(np.isnan(of_seed), np.nanmean(of_seed), of_seed)
         n = len(counts)
         between = (mean.sum() - np.trace(mean)) / max(n * (n - 1), 1)
         whole = np.full((n + n_new, n + n_new), between)
         whole[:n, :n] = mean
         whole[range(n, n + n_new), range(n, n + n_new)] = float(np.mean(np.diagonal(mean)))
-        return whole, np.append(own, np.full(n_new, own.mean()))
+        return whole, np.append(of_seed, np.full(n_new, of_seed.mean()))
 
     def _split(self, coefficients: FloatArray, present: IntArray, counts: IntArray) -> Component | None:
         """The test split's part of the variance of a contrast of the cells ``present`` with so many pairs."""
         if self._of_split is None or self.sample.split is None:
             return None
-        covariance, own = self._of_split
+        covariance, of_seed = self._of_split
         before = np.append(self.sample.counts, np.full(len(self.new), self.sample.counts.mean()))[present]
-        fewer = float(coefficients**2 @ (own[present] * (1 / counts - 1 / before)))
+        fewer = float(coefficients**2 @ (of_seed[present] * (1 / counts - 1 / before)))
         variance = float(coefficients @ covariance[np.ix_(present, present)] @ coefficients) + fewer
         return Component(max(variance, 0.0), len(self.sample.split.tokens) - 1)
 

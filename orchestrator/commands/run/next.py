@@ -93,7 +93,7 @@ def extendable(run: "SweepRun", trials: "ComparedTrials") -> "list[ExtendableSiz
     for cell in run.cells:
         sizes.setdefault((cell.rung, cell.template.tokens), []).append(cell)
     several = len(sizes) > len({rung for rung, _ in sizes})
-    found = []
+    run_sizes = []
     for (rung, tokens), alike in sizes.items():
         here = [pairs[(pairs["rung"] == rung) & (pairs["n_tokens"] == tokens)] for pairs in complete]
         request = run.request(rung)
@@ -102,8 +102,8 @@ def extendable(run: "SweepRun", trials: "ComparedTrials") -> "list[ExtendableSiz
         name = f"{rung} with {count(tokens)} tokens" if several else rung
         settings = max(1, round(len(alike) / len(run.sweep.arms)))
         seeds = min(of_arm["seed"].nunique() for of_arm in here)
-        found.append(ExtendableSize(name, rung, alike[0].n_params, tokens, seeds, hours, settings))
-    return [*found, *_above(found), *(_other_budgets(found) if several else ())]
+        run_sizes.append(ExtendableSize(name, rung, alike[0].n_params, tokens, seeds, hours, settings))
+    return [*run_sizes, *_above(run_sizes), *(_other_budgets(run_sizes) if several else ())]
 
 
 def _above(sizes: "list[ExtendableSize]") -> "list[ExtendableSize]":

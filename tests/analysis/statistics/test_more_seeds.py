@@ -78,8 +78,10 @@ def test_what_is_forecast_is_what_is_seen_once_the_seeds_have_come(sds, settings
 def test_a_seed_of_one_rung_is_no_whole_seed():
     """Where a seed does the same at all rungs, one rung's seeds beyond the others' say little."""
     sample = drawn(np.random.default_rng(1), [1, 1, 1, 1], 1, 4, 0.8, WHOLE_SEEDS)
-    one, all_four = (MoreSeeds(sample).half(np.array(added), 0.95) for added in ([4, 0, 0, 0], [1, 1, 1, 1]))
-    assert all_four < one
+    single, all_four = (
+        MoreSeeds(sample).half(np.array(added), 0.95) for added in ([4, 0, 0, 0], [1, 1, 1, 1])
+    )
+    assert all_four < single
 
 
 def test_a_seed_that_another_rung_has_comes_before_new_ones():
