@@ -184,7 +184,7 @@ def halves_of_pairs(sizes: Sequence[ExtendableSize], trials: ComparedTrials, is_
 
 
 @dataclass(frozen=True, eq=False)
-class _Design:
+class _ArmDesign:
     """One arm's pairs: the size of each cell [cells], -1 where it is none, and half the interval now."""
 
     of_cell: Seeds
@@ -205,7 +205,7 @@ class _Design:
 
 def _design(
     sizes: Sequence[ExtendableSize], arm: PairedArm, is_trend: bool, trials: ComparedTrials
-) -> _Design | None:
+) -> _ArmDesign | None:
     """The design of one arm; None where it has no noise figure of its own seeds."""
     level, numbers = arm.level(trials.options.level), _size_of_cell(sizes, arm)
     pairs, estimate = MoreSeeds(arm.sample), arm.estimate
@@ -216,7 +216,7 @@ def _design(
             raise DataError("scaling is asked of a design of one size; it takes a second rung")
         pairs, numbers = _with_new_sizes(sizes, arm.sample, decades, numbers)
     interval = estimate.interval(level) if estimate and estimate.between in _OF_PAIRS else None
-    return _Design(numbers, pairs, (interval[1] - interval[0]) / 2, level) if interval else None
+    return _ArmDesign(numbers, pairs, (interval[1] - interval[0]) / 2, level) if interval else None
 
 
 def _size_of_cell(sizes: Sequence[ExtendableSize], arm: PairedArm) -> Seeds:
