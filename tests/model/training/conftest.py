@@ -16,9 +16,13 @@ def corpus(tmp_path_factory, text_files) -> Corpus:
 
 @pytest.fixture
 def trial(corpus) -> Trial:
-    """24 steps of a model of width 16 with the unified strategy, which has vectors of every kind."""
+    """24 steps of a model of width 16 with the unified strategy, which has vectors of every kind.
+
+    It is evaluated on 64 sequences of each split, one a block.
+    """
     model = ModelConfig(Shape(16, 1, 2, 2, 48), 256, PRESETS["unified"])
     schedule = ScheduleConfig(warmup_tokens=4 * BATCH_TOKENS)
     optimizer = OptimizerConfig(learning_rate=0.01)
     tokens = STEPS * BATCH_TOKENS
-    return Trial(model, optimizer, schedule, corpus.fingerprint, SEQUENCE, BATCH_TOKENS, tokens, seed=3)
+    evaluated, of_corpus = 64 * SEQUENCE, (corpus.fingerprint, SEQUENCE, BATCH_TOKENS)
+    return Trial(model, optimizer, schedule, *of_corpus, tokens, seed=3, evaluation_tokens=evaluated)

@@ -50,7 +50,7 @@ def test_a_trial_learns_and_says_what_it_did(trial, corpus, tmp_path):
 
 
 def test_the_result_has_the_losses_of_blocks_of_the_test_split(trial, corpus, tmp_path):
-    result, _ = run(trial, corpus, tmp_path)
+    result, _ = run(replace(trial, evaluation_tokens=0), corpus, tmp_path)
     assert len(result["loss_blocks"]) == len(result["block_tokens"]) == 64
     assert sum(result["block_tokens"]) == corpus.tokens["test"] - 1
     weighted = zip(result["loss_blocks"], result["block_tokens"], strict=True)
@@ -84,12 +84,16 @@ def test_a_diverged_trial_has_no_blocks(trial, corpus, tmp_path):
 
 
 def test_the_first_loss_is_that_of_guessing(trial, corpus, tmp_path):
-    result, _ = run(with_strategy(trial, "baseline"), corpus, tmp_path)
+    of_whole_splits = replace(with_strategy(trial, "baseline"), evaluation_tokens=0)
+    result, _ = run(of_whole_splits, corpus, tmp_path)
     assert result["loss_initial"] == pytest.approx(math.log(256), abs=0.7)
 
 
-@pytest.mark.parametrize("arm", ARMS)
-@pytest.mark.parametrize("stops", [[1], [5], [STEPS - 1], [3, 4, 11]], ids=str)
+@pytest.mark.parametrize(
+    ("arm", "stops"),
+    [*((arm, [3, 4, 11]) for arm in ARMS), *(("unified", [stop]) for stop in (1, 5, STEPS - 1))],
+    ids=str,
+)
 def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_bits(arm, stops, trial, corpus, tmp_path):
     trial = with_strategy(trial, arm)
     undisturbed, reference = run(trial, corpus, tmp_path / "undisturbed")
@@ -253,7 +257,7 @@ def test_an_evaluation_takes_a_micro_batch_at_a_time_without_gradients(
         return original(model, inputs, targets)
 
     monkeypatch.setattr(Transformer, "token_losses", token_losses)
-    run(trial, corpus, tmp_path, micro_batch=micro_batch)
+    run(replace(trial, evaluation_tokens=0), corpus, tmp_path, micro_batch=micro_batch)
     assert seen[0] == (at_once, True, [])
     assert max(length for length, _, _ in seen) == at_once
 
