@@ -14,6 +14,7 @@ from scalevec.analysis.solver.formula_points import points_of
 from scalevec.analysis.statistics.noise import t_quantile
 
 DRAWS = 200
+_POINTS = 60
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,12 @@ class Band:
     high: FloatArray | None
 
 
-def band(x: FloatArray, loss: FloatArray, options: AnalysisOptions, n_points: int = 60) -> Band:
+def band(x: FloatArray, loss: FloatArray, options: AnalysisOptions) -> Band:
     """Fit a law in one variable to x, loss [trials] and give its t interval from seed noise along x.
 
     Half the width is t times the spread, over :data:`DRAWS` replicates of the noise, of the log prediction.
     """
-    grid = np.geomspace(x.min(), x.max(), n_points)
+    grid = np.geomspace(x.min(), x.max(), _POINTS)
     law = law_named(options.law)
     fit = fit_points(points_of(law, {"x": x}), loss, options)
     centre = law.predict(fit.parameters(), {"x": grid})

@@ -249,11 +249,6 @@ def _detectable(
     return Detectable(what, trials, flops, df, difference, multiplier, limits, between, seeds_error)
 
 
-def _times(components: Sequence[Component], factor: float) -> list[Component]:
-    """The ``components`` of ``factor`` times the noise."""
-    return [Component(part.variance * factor**2, part.df) for part in components]
-
-
 def _components(rungs: Sequence[PlannedRung], noise: NoiseFigure) -> tuple[list[Component], str]:
     """The variance of the mean by rung with its df, or one part "between" rungs, where no seed repeats.
 

@@ -5,13 +5,13 @@ from typing import Any
 
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.errors import DataError
+from scalevec.analysis.fits.columns import rung_size
 from scalevec.analysis.fits.law_choice import rolling
 from scalevec.analysis.formatting import count
 from scalevec.analysis.laws import formula_of
 from scalevec.analysis.tables import phrases
 from scalevec.analysis.tables.content import Table
 
-_NUMBERS = ("rungs fitted", "N predicted", "points", "predicted", "seen", "error")
 _RECORD = ("rungs", "size", "n_points", "predicted", "observed", "relative_error", "largest_absolute_error")
 
 
@@ -24,6 +24,8 @@ def build(trials: ComparedTrials) -> Table:
             f"table 'hold-outs' has no rung to predict: {'; '.join(reasons) or 'there is one rung'}"
         )
     labels = (*records[0][0], "arm")
+    of_size = f"{rung_size(trials.options)} predicted"
+    numbers = ("rungs fitted", of_size, "points", "predicted", "seen", "error")
     rows = tuple((*setting.values(), record["arm"], *_texts(record)) for setting, record in records)
     remarks = [
         (record["reason"], f"{record['arm']}, k {record['rungs']}")
@@ -32,9 +34,9 @@ def build(trials: ComparedTrials) -> Table:
     ]
     return Table(
         title="Rolling hold-outs",
-        columns=(*labels, *_NUMBERS),
+        columns=(*labels, *numbers),
         rows=rows,
-        numeric=(False,) * len(labels) + (True,) * len(_NUMBERS),
+        numeric=(False,) * len(labels) + (True,) * len(numbers),
         notes=(
             f"Law: {formula_of(trials.options)}, fitted to the k smallest rungs and asked for the next. "
             "Error: predicted over seen less one, of the means over the points of that rung.",
