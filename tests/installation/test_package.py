@@ -82,6 +82,7 @@ def test_a_wheel_built_from_the_source_archive_holds_the_same(wheel, wheel_of_so
         assert sorted(first.namelist()) == sorted(second.namelist())
 
 
+@pytest.mark.slow
 def test_help_answers_beside_packages_with_our_names(installed):
     assert "Usage: scalevec" in installed.call("scalevec", "--help").stdout
 
@@ -97,20 +98,24 @@ def test_a_sweep_is_trained_and_reported_beside_packages_with_our_names(installe
     assert "unified" in (installed.folder / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_shipped_sweep_is_planned_by_name_beside_packages_with_our_names(installed):
     plan = installed.call("scalevec", "plan", "paper/main", "--without-corpus").stdout
     assert "unified" in plan
 
 
+@pytest.mark.slow
 def test_a_shipped_sweep_is_simulated_by_name_beside_packages_with_our_names(installed):
     installed.call("scalevec", "run", "simulate", "--executor", "simulate")
     assert (installed.folder / "runs" / "simulated" / "sweeps" / "simulate").is_dir()
 
 
+@pytest.mark.slow
 def test_arms_are_compared_in_python_beside_packages_with_our_names_and_without_torch(installed):
     assert installed.call("python", "-c", COMPARE).stdout.split() == ["better", "False"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pythonpath", ["", "."])
 def test_the_folder_of_a_checkout_is_not_taken_for_the_package(installed, checkout, pythonpath):
     code = "import scalevec; print(scalevec.__version__, scalevec.fit.__name__)"

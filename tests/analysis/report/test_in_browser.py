@@ -13,6 +13,8 @@ from browser import chromium
 from scalevec.analysis import write_report
 from scalevec.analysis.report import html
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = '<script>document.title = "taken"</script>'
 LONG = "an-arm-with-a-name-of-sixty-characters-which-is-what-people-w"[:60]
 SCREENS = [(1400, "light"), (400, "light"), (1400, "dark"), (400, "dark")]
