@@ -82,8 +82,9 @@ class AnalysisOptions:
     ``dataclasses.fields`` gives each option's default, ``metadata["help"]`` and ``metadata["choices"]``
     (empty where the set is open). Raises :class:`DataError` for a value that is not allowed.
 
-    >>> AnalysisOptions(law="power-floor", bootstrap=200).level
-    0.95
+    Examples:
+        >>> AnalysisOptions(law="power-floor", bootstrap=200).level
+        0.95
     """
 
     law: str = field(

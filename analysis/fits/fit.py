@@ -150,10 +150,11 @@ def fit(
     Raises:
         DataError: Bad values, or points that leave a parameter free.
 
-    >>> table = pd.DataFrame({"n_params": [1e5, 2e5, 4e5], "n_tokens": [2e6, 4e6, 8e6]})
-    >>> table["loss"] = 40.0 * (6 * table.n_params * table.n_tokens) ** -0.1
-    >>> [f"{fit.parameters['alpha']:.4f}" for fit in fit(table, law="power", bootstrap=0)]
-    ['0.1000']
+    Examples:
+        >>> table = pd.DataFrame({"n_params": [1e5, 2e5, 4e5], "n_tokens": [2e6, 4e6, 8e6]})
+        >>> table["loss"] = 40.0 * (6 * table.n_params * table.n_tokens) ** -0.1
+        >>> [f"{fit.parameters['alpha']:.4f}" for fit in fit(table, law="power", bootstrap=0)]
+        ['0.1000']
     """
     chosen = chosen_options(options, changes, unused=("margin", "looks", "repeated_seeds"))
     return [fit_of(*fitted) for fitted in fitted_arms(results, chosen)]

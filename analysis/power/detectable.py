@@ -172,12 +172,13 @@ def detectable(
     Raises:
         DataError: A design without a rung, or a figure outside of its range.
 
-    >>> ladder = [PlannedRung(str(n), n, 16 * n, seeds=2) for n in (25e3, 55e3, 83e3, 150e3)]
-    >>> analysis = detectable(ladder, NoiseFigure(sd=0.01, slope=0.35, source="a pilot"))
-    >>> round(analysis.design.difference, 4), round(analysis.design.multiplier, 3)
-    (0.0208, 1.061)
-    >>> [(more.what, round(more.difference, 4)) for more in analysis.more]
-    [('one more seed', 0.0101), ('one more rung', 0.0161), ('one more token budget', 0.0147)]
+    Examples:
+        >>> ladder = [PlannedRung(str(n), n, 16 * n, seeds=2) for n in (25e3, 55e3, 83e3, 150e3)]
+        >>> analysis = detectable(ladder, NoiseFigure(sd=0.01, slope=0.35, source="a pilot"))
+        >>> round(analysis.design.difference, 4), round(analysis.design.multiplier, 3)
+        (0.0208, 1.061)
+        >>> [(more.what, round(more.difference, 4)) for more in analysis.more]
+        [('one more seed', 0.0101), ('one more rung', 0.0161), ('one more token budget', 0.0147)]
     """
     noise = noise if test_tokens is None else noise.with_test_tokens(test_tokens)
     _check(rungs, noise, n_arms, level, power)
