@@ -24,6 +24,7 @@ def call(folder, scalevec_process):
     return scalevec_process
 
 
+@pytest.mark.slow
 def test_a_plugin_in_the_sweeps_folder_trains_and_its_results_are_read_without_it(folder, call, scalevec):
     write_plugin(folder)
     refused = scalevec("run", "s.yaml")
@@ -50,6 +51,7 @@ def test_a_plugin_in_the_sweeps_folder_trains_and_its_results_are_read_without_i
     assert declared["laws"]["floor-in-n"]["formula"] == "E + A/N^alpha"
 
 
+@pytest.mark.slow
 def test_an_installed_plugin_is_run_from_its_copy_and_what_it_prints_is_masked(folder, call):
     noisy = ARMS.replace("import math\n", "import math\nimport os\n").replace(
         "    return SignMomentum(", "    print('key', os.environ['LAB_API_KEY'])\n    return SignMomentum("
