@@ -31,6 +31,7 @@ def run(scalevec, tmp_path, text_files):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shard", ["false", "true"])
 def test_trials_of_two_processes_are_run_one_after_the_other(shard, run, tmp_path):
     done = run(f"processes: 2, shard: {shard}")

@@ -342,6 +342,7 @@ class TestLocalExecutor:
         assert not self.servers()
 
 
+@pytest.mark.slow
 def test_a_forked_worker_trains_and_records_what_a_fresh_one_does(finished_sweep, tmp_path):
     """The sweep was trained by forked workers; one of its trials is trained again by a fresh process."""
     runs = tmp_path / "runs"

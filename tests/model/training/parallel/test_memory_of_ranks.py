@@ -55,6 +55,7 @@ def of_all(optimizer: str, corpus: Corpus, options: RunOptions, folder: Path) ->
     return world_of(options.processes, work, folder / "world", shard=options.shard), memory_of(trial, options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 @pytest.mark.parametrize(
     "options",

@@ -32,6 +32,7 @@ def test_a_gemma_and_vectors_that_maps_and_heads_share_are_trained_as_by_one_pro
     assert losses(leader) == pytest.approx(losses(alone), rel=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_a_checkpoint_of_shares_goes_on_in_any_world_and_way(optimizer, corpus, tmp_path):
     trial, kept = small_trial(corpus, optimizer, "bias"), tmp_path / "kept"
