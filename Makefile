@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo docs test test-slow nightly test-cluster test-cluster-slurm test-cluster-training test-cluster-storms test-cluster-ray test-cluster-others faults lint readme gallery screenshots bench bench-cluster bench-store paper-small paper-smoke paper-decay paper-trend clean
+.PHONY: demo docs test test-slow nightly test-cluster test-cluster-slurm test-cluster-training test-cluster-storms test-cluster-ray test-cluster-others faults lint readme gallery screenshots pictures bench bench-cluster bench-store paper-small paper-smoke paper-decay paper-trend clean
 
 demo: $(VENV)/run.stamp
 	$(BIN)/scalevec demo
@@ -71,6 +71,10 @@ readme: $(VENV)/run.stamp
 # docs/gallery.md: every figure there is, in one column of a paper, from kept results.
 gallery: $(VENV)/run.stamp
 	$(BIN)/python tools/gallery.py
+
+# The pictures of the README: a sweep that is watched while it runs, and a report (two minutes).
+pictures: $(VENV)/dev.stamp
+	$(BIN)/python tools/pictures.py
 
 # The documentation as a site that opens from files, with the reference that follows from the code: build/site/index.html.
 docs: $(VENV)/docs.stamp

@@ -16,13 +16,13 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 KEPT = CHECKOUT / "benchmarks" / "reference" / "quickstart"
 README = CHECKOUT / "README.md"
 FIGURES = CHECKOUT / "docs" / "figures" / "quickstart"
-SHOWN = ("loss", "differences", "tuning")
+SHOWN = ("loss",)
 BEGIN, END = "<!-- quickstart: begin (make readme) -->", "<!-- quickstart: end -->"
 REFERENCE, MARGIN = "baseline", 0.005
 
 
 def main() -> None:
-    """Write the README's block and its figures."""
+    """Write the README's block and its figure."""
     draw(FIGURES)
     README.write_text(with_block(README.read_text(encoding="utf-8"), block()), encoding="utf-8")
 
@@ -50,7 +50,7 @@ def block() -> str:
 
 
 def draw(folder: Path) -> None:
-    """Write the README's figures to ``folder``."""
+    """Write the README's figure to ``folder``."""
     choices = json.loads((KEPT / "tuning.json").read_text(encoding="utf-8"))["choices"]
     analysis.write_figures(
         analysis.read_table(KEPT / "results.csv"),
