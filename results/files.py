@@ -8,7 +8,7 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -299,17 +299,22 @@ def read_last_line(path: Path) -> dict[str, Any] | None:
     return _parsed(path, lines[-1], dict, "last line ") if lines else None
 
 
-def append_line(path: Path, record: dict[str, Any]) -> None:
+def append_line(path: Path, record: dict[str, Any], permitted: Callable[[], object] | None = None) -> None:
     """Append ``record`` to a JSON-lines file with a single write, after cutting back a torn last line.
 
     The line survives the end of this process; a loss of power only after :func:`sync_path`. Raises
     ``OSError`` that names ``path``; on a full device the file is as it was before.
+
+    ``permitted`` is called once the file is open, and raises where nothing may be written. Who takes the
+    file over replaces it: a process that was stopped after this look writes to the file that is gone.
     """
     line = to_json(record) + b"\n"
     with _naming(path):
         # To read as well, since the torn tail of another's line is looked for first.
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         try:
+            if permitted is not None:
+                permitted()
             _lock(descriptor)
             _append_whole(descriptor, line)
         finally:

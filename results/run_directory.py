@@ -5,7 +5,7 @@ import os
 import pwd
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -314,9 +314,9 @@ class RunDirectory:
         candidates = (path.with_name(f"{path.name}.corrupt-{number}") for number in count(1))
         return next(path for path in candidates if not path.exists())
 
-    def append_metrics(self, row: dict[str, Any]) -> None:
-        """Add a row of metrics; it holds its ``step``."""
-        append_line(self.metrics_path, row)
+    def append_metrics(self, row: dict[str, Any], permitted: Callable[[], object] | None = None) -> None:
+        """Add a row of metrics, which holds its ``step``, where ``permitted`` lets it."""
+        append_line(self.metrics_path, row, permitted)
 
     def sync_records(self) -> None:
         """Make the rows of metrics and the events survive a loss of power.

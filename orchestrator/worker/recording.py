@@ -30,9 +30,7 @@ class RunDirectoryRecorder:
 
     def record(self, row: Mapping[str, Any]) -> None:
         """Append ``row`` to metrics.jsonl; a process that was stopped for long looks at its claim first."""
-        if _now() - self._looked > LOOK_S:
-            self.require_ownership()
-        self.directory.append_metrics(dict(row))
+        self.directory.append_metrics(dict(row), self._require_recent_ownership)
 
     def cut_back(self, step: int) -> None:
         """Drop the rows after ``step`` from metrics.jsonl."""
@@ -68,6 +66,10 @@ class RunDirectoryRecorder:
         if not self.claim.is_current():
             raise SupersededError
         self._looked = _now()
+
+    def _require_recent_ownership(self) -> None:
+        if _now() - self._looked > LOOK_S:
+            self.require_ownership()
 
     def stop_requested(self) -> bool:
         """Whether a signal asked this process to stop."""

@@ -62,6 +62,24 @@ def test_a_machine_that_was_suspended_looks_at_its_claim_before_the_next_row(rec
     assert recorder.directory.last_step() == 1
 
 
+def test_a_process_stopped_just_after_its_look_does_not_touch_what_its_successor_wrote(recorder, monkeypatch):
+    recorder.record({"step": 1})
+    now = recording._now
+
+    def taken_over_after_the_look() -> float:
+        monkeypatch.setattr(recording, "_now", now)
+        looked_at = now()
+        end_claim(recorder.directory, recorder.claim.attempt, "found stale by another machine")
+        successor = RunDirectoryRecorder(recorder.directory, acquire(recorder.directory, {}))
+        successor.cut_back(0)
+        successor.record({"step": 1})
+        return looked_at
+
+    monkeypatch.setattr(recording, "_now", taken_over_after_the_look)
+    recorder.record({"step": 2})
+    assert recorder.directory.metrics() == [{"step": 1}]
+
+
 def attempt(recorder: RunDirectoryRecorder, train) -> WorkerExit:
     trainer = SimpleNamespace(train=train, reached=lambda: {"step": 0}, origin=dict)
     return worker._train_and_record(trainer, Ranks(RunOptions(), 0, 0), recorder)
