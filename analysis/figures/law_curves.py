@@ -23,7 +23,6 @@ from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS, AnalysisOpti
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 AXES = {"N": "parameters N", "D": "training tokens D", "C": "compute C (FLOPs)"}
 PREDICTED = "predicted (held out)"
@@ -85,7 +84,7 @@ def draw_loss(data: FigureInput, medium: Medium) -> Drawing:
     one_size = [name for name in parts if name not in curves]
     remark = f" Not shown, for they have one size: {few(one_size)}." if one_size else ""
     caption = _loss_caption(pd.concat(curves.values()), data, losses) + remark
-    return Drawing(_loss_pages(data, medium, losses), caption)
+    return _loss_drawing(data, medium, losses, caption)
 
 
 def _points(data: FigureInput, rows: pd.DataFrame, *, has_laws: bool) -> _Panel:
@@ -138,7 +137,7 @@ def _loss_caption(rows: pd.DataFrame, data: FigureInput, losses: Mapping[str, _P
     )
 
 
-def _loss_pages(data: FigureInput, medium: Medium, losses: Mapping[str, _Panel]) -> "list[Figure]":
+def _loss_drawing(data: FigureInput, medium: Medium, losses: Mapping[str, _Panel], caption: str) -> Drawing:
     options, reference = data.trials.options, data.trials.reference
     label = named_with_unit(options.y, options.unit)
     residual = f"residual to the\nlaw of {reference} (%)"
@@ -165,7 +164,7 @@ def _loss_pages(data: FigureInput, medium: Medium, losses: Mapping[str, _Panel])
     grid = PanelGrid(medium, (AXES[options.x], label), entries, ticks, height=2.6, share=("all", "row"))
     if len(panels) > len(losses):
         grid = replace(grid, ratios=(1.8, 1.0))
-    return grid.pages(panels, draw)
+    return grid.drawing(panels, draw, caption)
 
 
 def _draw_points(axis: "Axes", points: _Points, style: ArmStyle, medium: Medium) -> None:
@@ -210,8 +209,9 @@ def _strips(data: FigureInput, medium: Medium, parts: Mapping[str, pd.DataFrame]
         alone=height + 0.6,
     )
     n_trials = sum(map(len, parts.values()))
-    return Drawing(
-        grid.pages({("", name): rows for name, rows in parts.items()}, draw),
+    return grid.drawing(
+        {("", name): rows for name, rows in parts.items()},
+        draw,
         f"{loss_name(options.y, options.unit).capitalize()} of {n_trials} trials of one size, arm by arm; "
         "strokes: means over seeds.",
     )

@@ -55,8 +55,9 @@ def draw_multipliers(data: FigureInput, medium: Medium) -> Drawing:
     entries = data.entries(arm for of_setting in laws.values() for arm in of_setting)
     grid = PanelGrid(medium, (AXES["C"], "compute multiplier"), entries, log_log_ticks, height=2.8)
     reference = data.trials.reference
-    return Drawing(
-        grid.pages(laws, draw),
+    return grid.drawing(
+        laws,
+        draw,
         f"How many times the compute {reference} needs for the arm's loss. Markers: runs; bands: "
         f"{percent(data.trials.options.level)} t interval from seed noise; thin: beyond the range of "
         + " ".join([f"{reference}, where nothing is drawn if the hold-out fails.", *dict.fromkeys(remarks)]),

@@ -48,7 +48,8 @@ def draw_hold_outs(data: FigureInput, medium: Medium) -> Drawing:
     entries = data.entries(arm for of_panel in panels.values() for arm in of_panel)
     labels = (f"{rung_size(data.trials.options)} of the predicted rung", "error of the prediction (%)")
     law = formula_of(data.trials.options)
-    return Drawing(
-        PanelGrid(medium, labels, entries, ticks).pages(panels, draw),
+    return PanelGrid(medium, labels, entries, ticks).drawing(
+        panels,
+        draw,
         f"The law {law} of the smaller rungs asked for each next one: predicted over seen less one.",
     )

@@ -25,6 +25,12 @@ _NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 """Control characters, which a name may hold and an XML file may not."""
 _COORDINATE = re.compile(r"scale\([^)]*\)|(?<![\w.])-?\d+\.\d{3,}(?![\w.])")
 
+_USE = re.compile(
+    r'<use(?P<names> class="[^"]*")?'
+    r'(?P<position> xlink:href="[^"]*" x="[^"]*" y="[^"]*")(?P<style> style="[^"]*")'
+)
+_MARKERS = re.compile(r'<g( clip-path="[^"]*")>(\s*<use [^<>]*>.*?)</g>', re.DOTALL)
+
 _COLOUR = re.compile(rf"\b(fill|stroke): ({'|'.join(PAGE_COLOURS)})\b", re.IGNORECASE)
 _DARK = "".join(
     f".{part}-{colour[1:]}{{{part}:{dark}!important}}"
@@ -40,12 +46,23 @@ def page_svg(figure: "Figure", name: str, description: str) -> str:
     ``name`` (letters) keeps the ids of several figures on one page apart; ``description`` is read aloud.
     """
     text = _stable_svg(with_titles(_saved(figure, "svg").decode()), name)
-    text = text[text.index("<svg") :]
+    text = re.sub(r"\n +", "\n", text[text.index("<svg") :])
     text = re.sub(r"<[a-z][^<>]*style=\"[^<>]*>", _with_classes, text)
+    text = _MARKERS.sub(_with_one_look, text)
     label = html.escape(description, quote=True)
     text = text.replace("<svg ", f'<svg class="figure" role="img" aria-label="{label}" ', 1)
     dark = f"@media screen and (prefers-color-scheme: dark) {{{_DARK}}}"
     return text.replace("</style>", f"{dark}</style>", 1).strip() + "\n"
+
+
+def _with_one_look(markers: re.Match[str]) -> str:
+    """Return the markers of a line, thousands on a large page, whose common look is written once."""
+    clip, text = markers.groups()
+    looks = [use.group("names", "style") for use in _USE.finditer(text)]
+    if len(set(looks)) != 1 or len(looks) != text.count("<use "):
+        return markers[0]
+    names, style = looks[0]
+    return f"<g{names or ''}{clip}{style}>" + _USE.sub(r"<use\g<position>", text) + "</g>"
 
 
 def _with_classes(tag: re.Match[str]) -> str:

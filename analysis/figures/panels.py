@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
+from scalevec.analysis.figures.figure_input import Drawing
 from scalevec.analysis.figures.style import ArmStyle, Medium, font_points, label_of, title
 
 if TYPE_CHECKING:
@@ -60,12 +61,23 @@ class PanelGrid:
     ratios: tuple[float, ...] = ()
     """The heights of rows that differ in what they show; then the name of a row is that of its axis."""
 
+    def drawing(
+        self, panels: Mapping[Key, Content], draw: Callable[["Axes", Content], None], caption: str
+    ) -> Drawing:
+        """Return the figure of ``panels``; the caption says how many of them have no room on the medium."""
+        layout = self._layout(list(panels))
+        on_pages = layout[: self.medium.most_pages]
+        n_shown = sum(panel.key is not None for page in on_pages for row in page for panel in row)
+        if n_shown < len(panels):
+            caption += f" Here: {n_shown} of {len(panels)} panels; scalevec figures writes all of them."
+        return Drawing([self._page(page, panels, draw) for page in on_pages], caption)
+
     def pages(self, panels: Mapping[Key, Content], draw: Callable[["Axes", Content], None]) -> "list[Figure]":
         """Return ``panels`` by row and column, filled by ``draw``; a single row is wrapped into several."""
-        most_rows = max(1, int((MOST_INCHES - ROOM) / (self.height * self.medium.squeeze[1])))
-        return [self._page(page, panels, draw) for page in self._layout(list(panels), most_rows)]
+        return [self._page(page, panels, draw) for page in self._layout(list(panels))]
 
-    def _layout(self, keys: Sequence[Key], most_rows: int) -> list[_Page]:
+    def _layout(self, keys: Sequence[Key]) -> list[_Page]:
+        most_rows = max(1, int((MOST_INCHES - ROOM) / (self.height * self.medium.squeeze[1])))
         rows, columns = _names(keys)
         most_wrapped, most_columns = self.medium.most_columns
         if self.ratios or (len(rows) > 1 and len(columns) > 1):

@@ -48,8 +48,9 @@ def draw_predictions(data: FigureInput, medium: Medium) -> Drawing:
 
     entries = data.entries(arm.data.arm for of_panel in panels.values() for arm in of_panel)
     labels = (AXES[_axis(next(iter(panels.values()))[0])], named_with_unit(options.y, options.unit))
-    return Drawing(
-        PanelGrid(medium, labels, entries, log_log_ticks, height=2.8).pages(panels, draw),
+    return PanelGrid(medium, labels, entries, log_log_ticks, height=2.8).drawing(
+        panels,
+        draw,
         f"{formula_of(options)} at the tokens per parameter of each arm's largest run; points: runs of that "
         f"ratio; thin: beyond the data; bands: {percent(options.level)} of the law and, paler, of one "
         "further run, given the form of the law.",

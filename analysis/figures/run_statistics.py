@@ -77,8 +77,9 @@ def _draw_vectors(statistic: str, data: FigureInput, medium: Medium) -> Drawing:
     entries = [(kind.replace("_", " "), style) for kind, style in styles.items()]
     grid = PanelGrid(medium, ("tokens", STATISTICS[statistic]), entries, token_ticks, height=2.1)
     bands = "; bands: range over layers" if has_bands else " and layers"
-    return Drawing(
-        grid.pages({key: here for key, here in panels.items() if len(here)}, draw),
+    return grid.drawing(
+        {key: here for key, here in panels.items() if len(here)},
+        draw,
         f"{STATISTICS[statistic].capitalize()} of the scale vectors, mean over seeds{bands}.",
     )
 
@@ -148,8 +149,9 @@ def draw_theory(data: FigureInput, medium: Medium) -> Drawing:
     grid = PanelGrid(
         medium, ("tokens", ""), data.entries(rows["arm"]), ticks, share=("all", "row"), ratios=ratios
     )
-    return Drawing(
-        grid.pages({key: here for key, here in panels.items() if len(here)}, draw),
+    return grid.drawing(
+        {key: here for key, here in panels.items() if len(here)},
+        draw,
         "Measured at the largest rung: mean over seeds, kinds of matrices and layers.",
     )
 

@@ -49,7 +49,8 @@ class Medium:
     """Where figures stand: style sheets, widths in inches of a column and of the page, ink and grey.
 
     ``squeeze`` is the height of a figure over that on the page of a report, in a column and across the page;
-    ``most_columns`` of panels: of a single row that is wrapped, and of a matrix.
+    ``most_columns`` of panels: of a single row that is wrapped, and of a matrix. ``most_pages`` of a figure:
+    what a report of thousands of trials has no room for is left to files.
     """
 
     sheets: tuple[str, ...]
@@ -58,6 +59,7 @@ class Medium:
     most_columns: tuple[int, int]
     ink: str
     faint: str
+    most_pages: int | None = None
 
     def style(self) -> AbstractContextManager[None]:
         """Return the context in which figures are drawn and written."""
@@ -76,7 +78,7 @@ class Medium:
         return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
-PAGE = Medium(("scalevec.mplstyle",), (7.6, 7.6), (1.0, 1.0), (3, 4), INK, FAINT)
+PAGE = Medium(("scalevec.mplstyle",), (7.6, 7.6), (1.0, 1.0), (3, 4), INK, FAINT, most_pages=4)
 """The report: a browser's page, light or dark."""
 PAPER = Medium(("scalevec.mplstyle", "paper.mplstyle"), (3.3, 6.9), (0.6, 0.72), (3, 4), "#000000", "#555555")
 """A two-column paper."""

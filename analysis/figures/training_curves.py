@@ -65,8 +65,9 @@ def draw_curves(data: FigureInput, medium: Medium) -> Drawing:
         _ticks,
         height=2.1,
     )
-    return Drawing(
-        grid.pages(panels, draw),
+    return grid.drawing(
+        panels,
+        draw,
         f"Training loss less that of {reference} at the same step, mean over seeds (running mean over "
         f"{100 * WINDOW:g} % of the run, the first fifth left out); bands: range over seeds. Below zero is "
         "better.",

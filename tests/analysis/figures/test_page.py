@@ -1,5 +1,6 @@
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +13,17 @@ from scalevec.analysis.figures.figure_input import figure_input
 from scalevec.analysis.figures.forest import draw_differences
 from scalevec.analysis.figures.law_curves import draw_loss
 from scalevec.analysis.figures.multiplier_curves import draw_multipliers
-from scalevec.analysis.figures.style import INK, PAGE_COLOURS, PAPER, arm_styles, nth_style, title
+from scalevec.analysis.figures.panels import PanelGrid
+from scalevec.analysis.figures.style import (
+    INK,
+    PAGE,
+    PAGE_COLOURS,
+    PAPER,
+    Medium,
+    arm_styles,
+    nth_style,
+    title,
+)
 from scalevec.analysis.figures.tuning_bowls import bowl, draw_tuning
 
 ARMS = ["baseline", "none", "unified"]
@@ -242,3 +253,30 @@ def test_a_figure_is_one_on_white_but_on_a_dark_screen_and_asks_no_page_for_its_
     rule = f".stroke-{INK[1:]}{{stroke:{dark}!important}}"
     assert rule in svg.partition("@media screen and (prefers-color-scheme: dark) {")[2]
     assert re.search(rf'<path class="[^"]*stroke-{INK[1:]}[^"]*" [^>]*stroke: {light}', svg)
+
+
+def test_what_has_no_room_on_a_page_is_left_to_files_and_said(medium_of_one_page):
+    grid = PanelGrid(medium_of_one_page, ("x", "y"))
+    panels = {(f"row {row}", f"column {column}"): None for row in range(5) for column in range(6)}
+    with medium_of_one_page.style():
+        drawing = grid.drawing(panels, lambda *_: None, "Losses.")
+    assert len(drawing.pages) == 1
+    assert drawing.caption == "Losses. Here: 9 of 30 panels; scalevec figures writes all of them."
+
+
+@pytest.fixture
+def medium_of_one_page() -> Medium:
+    return replace(PAGE, most_pages=1)
+
+
+def test_points_of_a_line_are_drawn_in_the_look_that_their_line_has(sweep):
+    root = ElementTree.fromstring(figures(sweep(), "loss")["loss"])
+    lines = [
+        line
+        for line in root.iter()
+        if len(points := list(line)) > 1 and all(p.tag.endswith("use") for p in points)
+    ]
+    assert lines
+    for line in lines:
+        assert line.get("style")
+        assert {point.get("style") for point in line} == {None}
