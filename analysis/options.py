@@ -5,12 +5,12 @@ Each field stands here with its default, its help and its allowed values; nothin
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, get_args
 
 from scalevec.analysis.errors import DataError, require_choice
-from scalevec.analysis.formula.grammar import parsed
+from scalevec.analysis.formula.grammar import FormulaError, parsed
 from scalevec.analysis.registry import LAWS, base_of, law_text
 
 Variable = Literal["N", "D", "C"]
@@ -178,7 +178,7 @@ class AnalysisOptions:
         for clause, name in (("fix", "fix"), ("bounds", "bound")):
             if given := getattr(self, name):
                 listed = [given] if isinstance(given, str) else list(given)
-                object.__setattr__(self, "law", f"{self.law}; {clause} {', '.join(listed)}")
+                object.__setattr__(self, "law", _with_clause(self.law, clause, name, listed))
                 object.__setattr__(self, name, None)
 
     def with_loss(self, *, seeds_repeat: bool = False) -> "AnalysisOptions":
@@ -192,6 +192,18 @@ class AnalysisOptions:
         return dataclasses.replace(self, loss="l2" if seeds_repeat else "huber")
 
 
+def _with_clause(law: str, clause: str, option: str, listed: Sequence[str]) -> str:
+    """Return ``law`` with what an option lists as its ``clause``; an error names the one at fault."""
+    require_law(law)
+    for n_read, value in enumerate(listed, 1):
+        longer = f"{law}; {clause} {', '.join(listed[:n_read])}"
+        try:
+            require_law(longer)
+        except FormulaError as error:
+            raise DataError(f"{option} is {value!r} (law {law}): {error.why}") from error
+    return longer
+
+
 def require_law(law: str) -> None:
     """Raise :class:`DataError` unless ``law`` is the name of one or a formula."""
     if law not in LAWS and not is_formula(law):
@@ -199,6 +211,8 @@ def require_law(law: str) -> None:
     if law not in LAWS:
         try:
             parsed(law_text(law) if base_of(law) else law)
+        except FormulaError:
+            raise
         except ValueError as error:
             raise DataError(str(error)) from error
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.comparison.compare import Comparison, compared
+from scalevec.analysis.comparison.by_laws.law_comparison import LawComparison
+from scalevec.analysis.comparison.by_laws.pairs_or_laws import pairs_or_laws
+from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.comparison.trials import Cell, ComparedTrials, compared_losses
 from scalevec.analysis.data.tidy import require_column
 from scalevec.analysis.errors import DataError
@@ -42,9 +44,18 @@ class FigureInput:
     """trial_id, arm, rung, seed, tokens, key (``sv/KIND/NAME``, ``theory/...``), value, low, high."""
 
     @cached_property
+    def _compared(self) -> tuple[list[Comparison], list[LawComparison]]:
+        return pairs_or_laws(self.trials) if self.trials.others else ([], [])
+
+    @property
     def comparisons(self) -> list[Comparison]:
-        """The arms against the reference, compared once for all figures; none where it is alone."""
-        return compared(self.trials) if self.trials.others else []
+        """The arms against the reference by their pairs, compared once; none where it is alone."""
+        return self._compared[0]
+
+    @property
+    def by_laws(self) -> list[LawComparison]:
+        """Those arms that have no pair with the reference, compared by their laws."""
+        return self._compared[1]
 
     @cached_property
     def styles(self) -> dict[str, ArmStyle]:

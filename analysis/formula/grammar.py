@@ -59,11 +59,21 @@ class Formula:
         return refusal(self.text, position, why)
 
 
-def refusal(text: str, position: int, why: str) -> DataError:
+class FormulaError(DataError):
+    """A formula that cannot be read; ``why`` without the place in its text."""
+
+    def __init__(self, message: str, why: str) -> None:
+        """Keep ``why`` beside the whole message."""
+        super().__init__(message)
+        self.why = why
+
+
+def refusal(text: str, position: int, why: str) -> FormulaError:
     """The error ``why``, with a caret below the place in the text."""
     first = max(0, position - 60)
     shown = "".join(c if c.isprintable() else "?" for c in text[first : position + 60])
-    return DataError(f"formula, character {position + 1}: {why}\n  {shown}\n  {' ' * (position - first)}^")
+    message = f"formula, character {position + 1}: {why}\n  {shown}\n  {' ' * (position - first)}^"
+    return FormulaError(message, why)
 
 
 def parsed(text: str) -> Formula:

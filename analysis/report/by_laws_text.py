@@ -1,10 +1,11 @@
-"""Comparisons by laws as lines of text."""
+"""Comparisons by laws as lines of text, and along their line as a table."""
 
 from collections.abc import Sequence
 
 from scalevec.analysis.comparison.by_laws.law_comparison import LawComparison
-from scalevec.analysis.formatting import aligned, joined, limits, p_value, percent, signed, span
+from scalevec.analysis.formatting import aligned, count, joined, limits, p_value, percent, signed, span
 from scalevec.analysis.report.text import law_text, multiplier_text
+from scalevec.analysis.tables.content import Table
 
 
 def laws_table(comparisons: Sequence[LawComparison]) -> str:
@@ -68,3 +69,32 @@ def _lines(comparison: LawComparison) -> list[str]:
     runs = ", ".join(f"{arm} {number}" for arm, number in comparison.runs.items())
     lines.append(f"independent runs by {comparison.cluster}: {runs}; {comparison.n_bootstrap} replicates")
     return [*lines, *(f"warning: {warning}" for warning in comparison.warnings)]
+
+
+def along_the_line(comparisons: Sequence[LawComparison]) -> Table:
+    """The difference of the laws at each point of the line, a row per arm and point."""
+    columns = ("arm", "N", "tokens", "difference of the laws", "interval")
+    points = [(comparison, point) for comparison in comparisons for point in comparison.at]
+    rows = tuple(
+        (
+            comparison.arm,
+            count(point.at["N"]),
+            count(point.at["D"]),
+            signed(point.estimate),
+            span(point.interval) if point.interval else "none",
+        )
+        for comparison, point in points
+    )
+    records = tuple(
+        {
+            "arm": comparison.arm,
+            "n_params": point.at["N"],
+            "n_tokens": point.at["D"],
+            "difference": point.estimate,
+            "low": point.interval and point.interval[0],
+            "high": point.interval and point.interval[1],
+        }
+        for comparison, point in points
+    )
+    notes = ("The intervals of single points are descriptive: no verdict follows from one of them.",)
+    return Table("Along the line", columns, rows, (False, True, True, True, True), notes, records=records)

@@ -29,6 +29,7 @@ from scalevec.analysis.options import (
     OptionChanges,
     chosen_options,
 )
+from scalevec.analysis.report.by_laws_text import along_the_line
 from scalevec.analysis.report.forecast_text import ahead_table
 from scalevec.analysis.report.plan_state import plan_state, seeds_by_stage
 from scalevec.analysis.report.predicted import predicted_table
@@ -129,7 +130,8 @@ def render_report(data: ReportInput) -> str:
         .render(
             data=data,
             comparisons=comparisons,
-            state=plan_state(comparisons, trials.interim()),
+            by_laws=data.figures.by_laws,
+            state=plan_state(comparisons, trials.interim(), data.figures.by_laws),
             warnings=shared,
             arm_warnings={c.arm: [w for w in c.warnings if w not in shared] for c in comparisons},
             fits=fits,
@@ -149,6 +151,7 @@ def _tables(data: ReportInput, fits: Sequence[Fit]) -> dict[str, Any]:
     by_rung = comparison_table(data.table, comparisons)
     return {
         "predicted": predicted_table(comparisons),
+        "line": along_the_line(data.figures.by_laws),
         "table": dataclasses.replace(by_rung, records=_by_rung_records(comparisons)),
         "figures": page_figures(data.figures, FIGURES_SHOWN),
         "multipliers": _multiplier_table(comparisons),

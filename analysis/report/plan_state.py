@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from scalevec.analysis.comparison.by_laws.law_comparison import LawComparison
 from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.data.runs import shortened
 from scalevec.analysis.formatting import few, plural
@@ -11,10 +12,19 @@ from scalevec.analysis.formatting import few, plural
 MOST_SEEDS = 20
 
 
-def plan_state(comparisons: Sequence[Comparison], interim: Sequence[str]) -> list[str]:
+def plan_state(
+    comparisons: Sequence[Comparison], interim: Sequence[str], by_laws: Sequence[LawComparison] = ()
+) -> list[str]:
     """Return the state as sentences, the first of which begins with one word for it."""
     if not comparisons:
-        return ["One arm: nothing is compared with it."]
+        without = "No pairs: the arms are compared by the laws fitted to them."
+        return [without if by_laws else "One arm: nothing is compared with it."]
+    by_pairs = _of_pairs(comparisons, interim)
+    unpaired = few([comparison.arm for comparison in by_laws])
+    return [*by_pairs, f"Without pairs, compared by laws: {unpaired}."] if by_laws else by_pairs
+
+
+def _of_pairs(comparisons: Sequence[Comparison], interim: Sequence[str]) -> list[str]:
     looks = list(dict.fromkeys(text for text in map(_look, comparisons) if text))
     if interim:
         begun = f"Interim: {'; '.join(interim)} have a result."

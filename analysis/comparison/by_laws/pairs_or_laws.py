@@ -5,8 +5,8 @@ from typing import Literal
 import pandas as pd
 
 from scalevec.analysis.comparison.by_laws.law_comparison import LawComparison, compare_by_laws
-from scalevec.analysis.comparison.compare import Comparison, compare
-from scalevec.analysis.comparison.trials import compared_trials
+from scalevec.analysis.comparison.compare import Comparison, compare, compared
+from scalevec.analysis.comparison.trials import ComparedTrials, compared_trials
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.options import AnalysisOptions
 
@@ -36,25 +36,33 @@ def compare_arms(
     Raises:
         DataError: What neither way can be compared, and why.
     """
-    trials = compared_trials(results, reference, options)
+    return pairs_or_laws(compared_trials(results, reference, options), by, tokens_per_parameter)
+
+
+def pairs_or_laws(
+    trials: ComparedTrials, by: Basis | None = None, tokens_per_parameter: float | None = None
+) -> tuple[list[Comparison], list[LawComparison]]:
+    """The same of ``trials``. Raises :class:`DataError`."""
     unpaired = [arm for arm in trials.others if not trials.pairs(arm).n_planned]
     chosen = list(trials.others) if by == "laws" else [] if by == "pairs" else unpaired
     if not chosen:
-        return compare(results, reference=reference, options=options), []
+        return compared(trials), []
+    results = trials.source
     try:
         laws = compare_by_laws(
-            results[results["arm"].isin([reference, *chosen])],
-            reference=reference,
-            options=options,
+            results[results["arm"].isin([trials.reference, *chosen])],
+            reference=trials.reference,
+            options=trials.options,
             tokens_per_parameter=tokens_per_parameter,
         )
     except DataError as error:
         if by:
             raise
         try:
-            return compare(results, reference=reference, options=options), []
-        except DataError as unpaired:
-            raise DataError(f"{unpaired}; by their laws: {error}") from error
+            return compared(trials), []
+        except DataError as unpaired_error:
+            raise DataError(f"{unpaired_error}; by their laws: {error}") from error
     if len(chosen) == len(trials.others):
         return [], laws
-    return compare(results[~results["arm"].isin(chosen)], reference=reference, options=options), laws
+    paired = results[~results["arm"].isin(chosen)]
+    return compare(paired, reference=trials.reference, options=trials.options), laws

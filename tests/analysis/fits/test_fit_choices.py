@@ -103,6 +103,7 @@ def test_whole_weights_of_a_joint_fit_are_copies_of_points():
     ("options", "why"),
     [
         ({"fix": ("F=1",)}, r"expected a name of the formula \(E, A, N, alpha, B, D, beta\)"),
+        ({"fix": ("E=1", "F=1")}, r"^fix is 'F=1' \(law chinchilla\): expected a name"),
         ({"fix": ("E",)}, "expected '=' and a number"),
         ({"fix": ("N=3",)}, "N is a column, no parameter"),
         ({"bound": ("alpha=1:0.1",)}, "the low one first"),

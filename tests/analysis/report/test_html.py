@@ -79,6 +79,16 @@ def test_each_law_is_predicted_to_ten_times_the_largest_compute_with_its_distanc
     assert "95 % of one run" in text
 
 
+def test_arms_without_a_pair_are_judged_by_their_laws_with_the_figures_that_need_no_pair(tmp_path, sweep):
+    table = sweep({"baseline": 0.0, "unified": -0.2}, seeds=tuple(range(5)), noise=0.002)
+    table["seed"] += 10 * (table["arm"] == "unified")
+    text = page(tmp_path / "r.html", table, bootstrap=100).text
+    assert "No pairs: the arms are compared by the laws fitted to them." in text
+    assert "unified is better than baseline, by their laws: mean difference −0.2" in text
+    assert text.index("by their laws") < text.index("Along the line") < text.index("Figure 1.")
+    assert "By rung" not in text
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_seeds_without_effect_are_said_once(tmp_path, sweep):
     once = sweep(seeds=(0,))

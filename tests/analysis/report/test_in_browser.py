@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from browser import chromium
@@ -18,13 +19,18 @@ pytestmark = pytest.mark.slow
 SCRIPT = '<script>document.title = "taken"</script>'
 LONG = "an-arm-with-a-name-of-sixty-characters-which-is-what-people-w"[:60]
 SCREENS = [(1400, "light"), (400, "light"), (1400, "dark"), (400, "dark")]
-CASES = ("odd names", "eighteen arms", "one rung", "no result", "one arm")
+CASES = ("odd names", "eighteen arms", "one rung", "no result", "one arm", "no pairs")
 
 
 @pytest.fixture(scope="module")
 def browser():
     with chromium() as started:
         yield started
+
+
+def unpaired(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with seeds of their own for all arms but the baseline."""
+    return table.assign(seed=table["seed"].where(table["arm"] == "baseline", table["seed"] + 10))
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +44,8 @@ def pages(tmp_path_factory, sweep, diverge, choice) -> dict[str, Path]:
     )
     single = sweep(rungs={"25k": 25_088}).assign(learning_rate=0.02)
     none = single.assign(status="pending", loss=np.nan)
-    tables = dict(zip(CASES, (odd, many, single, none, sweep({"baseline": 0.0})), strict=True))
+    alone = sweep({"baseline": 0.0})
+    tables = dict(zip(CASES, (odd, many, single, none, alone, unpaired(sweep())), strict=True))
     facts = {"host": "h", "sweep file": f"name: odd  # {LONG * 5}\nseeds: [0]"}
     choices = [choice("baseline"), choice(SCRIPT, losses=[None, 3.9, 3.8], status="censored")]
     with pytest.MonkeyPatch.context() as patch:
@@ -79,7 +86,7 @@ def test_nothing_is_loaded_or_complained_of_and_no_screen_is_too_narrow(browser,
 def test_axe_finds_nothing(browser, pages, case):
     from axe_playwright_python.sync_playwright import Axe
 
-    for width, scheme in SCREENS[1:3]:
+    for width, scheme in SCREENS:
         with opened(browser, pages[case], width, color_scheme=scheme) as page:
             result = Axe().run(page)
             violations = [(rule["id"], [node["html"][:200] for node in rule["nodes"]][:3])
@@ -145,23 +152,46 @@ def test_the_point_under_the_pointer_names_its_trial(browser, pages):
         assert named.startswith(f"{LONG}, 150k, 2.41M tokens, seed 1: ")
 
 
-def test_all_is_reached_by_keyboard_alone(browser, pages):
+def test_tab_reaches_all_that_can_be_used_in_the_order_of_the_page(browser, pages):
     with opened(browser, pages["odd names"]) as page:
-        page.keyboard.press("Tab")
+        number = page.evaluate("""() => {
+            const used = "a[href], button, input, summary, [tabindex]";
+            const shown = [...document.querySelectorAll(used)].filter(element => element.checkVisibility());
+            shown.forEach((element, number) => { element.dataset.number = number; });
+            return shown.length;
+        }""")
         reached = []
-        for _ in range(120):
-            here = page.evaluate("[document.activeElement.tagName, document.activeElement.ariaLabel ?? '']")
-            if here == ["DIV", "Figure 2"]:
-                page.keyboard.press("ArrowRight")
-                page.keyboard.press("ArrowRight")
-                assert "seed 1" in page.locator("[aria-label='Figure 2'] + output").text_content()
-            if here == ["BUTTON", ""] and not reached.count(here):
-                page.keyboard.press("Enter")
-                assert page.locator("th[aria-sort]").count() <= 1
-            reached.append(here)
+        for _ in range(number):
             page.keyboard.press("Tab")
-        tags = {tag for tag, _ in reached}
-        assert {"A", "DIV", "BUTTON", "INPUT", "SUMMARY", "PRE"} <= tags
+            reached.append(page.evaluate("document.activeElement.dataset.number"))
+        assert reached == [str(n) for n in range(number)]
+
+
+def test_a_table_is_sorted_and_filtered_and_all_digits_open_by_keyboard(browser, pages):
+    with opened(browser, pages["odd names"]) as page:
+        header = page.locator("[aria-label=Trials] th", has_text="loss")
+        header.get_by_role("button").focus()
+        page.keyboard.press("Enter")
+        assert header.get_attribute("aria-sort") == "ascending"
+        page.get_by_label("Filter Trials").focus()
+        page.keyboard.type("55k baseline")
+        assert column(page, "Trials", 4) == ["55k", "55k"]
+        details = page.locator("details.digits").first
+        details.locator("summary").focus()
+        page.keyboard.press("Enter")
+        assert details.locator("pre").is_visible()
+
+
+def test_arrow_keys_step_through_the_points_of_a_figure(browser, pages):
+    with opened(browser, pages["odd names"]) as page:
+        page.locator("[aria-label='Figure 2']").focus()
+        named = []
+        for key in ("ArrowRight", "ArrowRight", "ArrowLeft"):
+            page.keyboard.press(key)
+            named.append(page.locator("[aria-label='Figure 2'] + output").text_content())
+        assert named[0] != named[1]
+        assert named[0] == named[2]
+        assert "seed 1" in named[1]
 
 
 def test_without_scripts_the_tables_are_whole_and_offer_nothing_that_would_not_work(browser, pages):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scalevec.analysis.comparison.compare import compared
+from scalevec.analysis.comparison.by_laws.pairs_or_laws import pairs_or_laws
 from scalevec.analysis.comparison.trials import compared_trials
 from scalevec.analysis.data.tidy import checked
 from scalevec.analysis.options import AnalysisOptions
@@ -12,11 +12,18 @@ from scalevec.analysis.report.plan_state import plan_state, seeds_by_stage
 
 def state(table, **options) -> str:
     trials = compared_trials(table, "baseline", AnalysisOptions(bootstrap=0, **options))
-    return " ".join(plan_state(compared(trials), trials.interim()))
+    comparisons, by_laws = pairs_or_laws(trials)
+    return " ".join(plan_state(comparisons, trials.interim(), by_laws))
 
 
 def test_all_pairs_with_a_result_are_complete(sweep):
     assert state(sweep()) == "Complete: every planned pair has a result (8 pairs)."
+
+
+def test_arms_without_a_pair_are_named_beside_those_that_have_one(sweep):
+    table = sweep({"baseline": 0.0, "unified": -0.03, "apart": -0.02})
+    table["seed"] += 10 * (table["arm"] == "apart")
+    assert state(table).endswith("(8 pairs). Without pairs, compared by laws: apart.")
 
 
 def test_a_pair_without_a_result_makes_it_interim(sweep):
