@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import pytest
 
-from scalevec.model.config import Trial
+from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
 from scalevec.model.strategies import PRESETS
 from scalevec.orchestrator.cli.main import main
 from scalevec.orchestrator.executors import forked_workers
@@ -29,6 +29,34 @@ STEPS = 24
 BATCH_TOKENS = 128
 SEQUENCE = 32
 
+TWO_BILLION = Trial(
+    model=ModelConfig(Shape(2560, 22, 20, 20, 6912), 32_768, PRESETS["unified"]),
+    optimizer=OptimizerConfig(),
+    schedule=ScheduleConfig(),
+    corpus="c0" * 32,
+    sequence_length=2048,
+    batch_tokens=2**19,
+    tokens=2**30,
+    seed=0,
+    precision="bfloat16",
+)
+"""Too large for many a card."""
+ON_A_GPU = RunOptions(device="cuda", micro_batch=8)
+
+ONE_TRIAL = """\
+name: small
+corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_length: 32}}
+trial: {{batch_tokens: 256, learning_rate: 0.02}}
+ladder:
+  - {{name: a, width: 32, layers: 2}}
+tokens_per_parameter: [0.5]
+arms:
+  unified: {{scale_vectors: unified}}
+compare: {{reference: unified}}
+seeds: [0]
+resources: {{default: {{checkpoint_s: 0.5}}}}
+"""
+"""A sweep of a single trial on the ``text`` files."""
 
 TWO_ARMS = """\
 name: {name}

@@ -15,22 +15,9 @@ from cluster.test_ray_training import (
     wait_until_gone,
 )
 from hold import release
-from support import call_main
+from support import ONE_TRIAL, call_main
 
 pytestmark = pytest.mark.slow
-SWEEP = """\
-name: small
-corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_length: 32}}
-trial: {{batch_tokens: 256, learning_rate: 0.02}}
-ladder:
-  - {{name: a, width: 32, layers: 2}}
-tokens_per_parameter: [0.5]
-arms:
-  unified: {{scale_vectors: unified}}
-compare: {{reference: unified}}
-seeds: [0]
-resources: {{default: {{checkpoint_s: 0.5}}}}
-"""
 TRAINS = "scalevec.orchestrator.worker.train"
 PROFILES = """\
 spread: {{executor: ray, address: '{address}', nodes: 2}}
@@ -48,7 +35,7 @@ def folder_of(tmp_path, text_files, ray_cluster, monkeypatch):
     def folder_of(name: str) -> Path:
         folder = tmp_path / name
         folder.mkdir()
-        (folder / "small.yaml").write_text(SWEEP.format(text=text_files))
+        (folder / "small.yaml").write_text(ONE_TRIAL.format(text=text_files))
         (folder / "profiles.yaml").write_text(PROFILES.format(address=ray_cluster.address))
         return folder
 

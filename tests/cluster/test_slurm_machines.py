@@ -12,7 +12,7 @@ from cluster.test_slurm_jobs import killed, ours
 from hold import can_hold, hold, release
 from scalevec.model.training.checkpoints.folder import newest_step
 from scalevec.results.run_directory import RunDirectory, trial_ids
-from support import SCALEVEC, call_main
+from support import ONE_TRIAL, SCALEVEC, call_main
 
 pytestmark = pytest.mark.slow
 
@@ -22,24 +22,11 @@ two: {poll_s: 0.2, memory_gb: 1.2, time: 60, nodes: 2}
 four: {poll_s: 0.2, memory_gb: 0.9, time: 60, nodes: 2, processes: 2, shard: true}
 bundled: {nodes: 2, trials_per_job: 2}
 """
-SWEEP = """\
-name: small
-corpus: {{source: text, files: ["{text}/*.txt"], tokenizer: bytes, sequence_length: 32}}
-trial: {{batch_tokens: 256, learning_rate: 0.02}}
-ladder:
-  - {{name: a, width: 32, layers: 2}}
-tokens_per_parameter: [0.5]
-arms:
-  unified: {{scale_vectors: unified}}
-compare: {{reference: unified}}
-seeds: [0]
-resources: {{default: {{checkpoint_s: 0.5}}}}
-"""
 
 
 @pytest.fixture
 def sweep(tmp_path, text_files) -> Path:
-    (tmp_path / "small.yaml").write_text(SWEEP.format(text=text_files))
+    (tmp_path / "small.yaml").write_text(ONE_TRIAL.format(text=text_files))
     (tmp_path / "profiles.yaml").write_text(PROFILES)
     return tmp_path
 

@@ -4,25 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
 from scalevec.model.memory.trial import memory_of
 from scalevec.model.strategies import PRESETS
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.costs.device_room import Room, recompute_for, room_of, what_fits
 from scalevec.orchestrator.costs.rates import MeasuredDevice
-
-TWO_BILLION = Trial(
-    model=ModelConfig(Shape(2560, 22, 20, 20, 6912), 32_768, PRESETS["unified"]),
-    optimizer=OptimizerConfig(),
-    schedule=ScheduleConfig(),
-    corpus="c0" * 32,
-    sequence_length=2048,
-    batch_tokens=2**19,
-    tokens=2**30,
-    seed=0,
-    precision="bfloat16",
-)
-GPU = RunOptions(device="cuda", micro_batch=8)
+from support import ON_A_GPU, TWO_BILLION
 
 
 def room(gigabytes: float) -> Room:
@@ -63,11 +50,11 @@ def test_without_gpus_the_room_is_what_is_asked_for() -> None:
 
 def test_blocks_are_recomputed_where_one_arm_would_not_fit_otherwise() -> None:
     baseline = replace(TWO_BILLION, model=replace(TWO_BILLION.model, scale_vectors=PRESETS["baseline"]))
-    sizes = sorted(memory_of(trial, GPU).total / 1e9 for trial in (baseline, TWO_BILLION))
+    sizes = sorted(memory_of(trial, ON_A_GPU).total / 1e9 for trial in (baseline, TWO_BILLION))
     between = room(sum(sizes) / 2)
-    assert recompute_for([baseline], GPU, between) == "none"
-    assert recompute_for([baseline, TWO_BILLION], GPU, between) == "block"
-    assert recompute_for([TWO_BILLION], GPU, None) == "none"
+    assert recompute_for([baseline], ON_A_GPU, between) == "none"
+    assert recompute_for([baseline, TWO_BILLION], ON_A_GPU, between) == "block"
+    assert recompute_for([TWO_BILLION], ON_A_GPU, None) == "none"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +67,7 @@ def test_blocks_are_recomputed_where_one_arm_would_not_fit_otherwise() -> None:
     ],
 )
 def test_what_does_not_fit_is_told_what_would(gigabytes: float, advice: str) -> None:
-    words = what_fits(TWO_BILLION, GPU, room(gigabytes))
-    needed = memory_of(TWO_BILLION, GPU).total / 1e9
+    words = what_fits(TWO_BILLION, ON_A_GPU, room(gigabytes))
+    needed = memory_of(TWO_BILLION, ON_A_GPU).total / 1e9
     assert words.startswith(f"needs {needed:,.3g} GB, more than what it has")
     assert advice in words
