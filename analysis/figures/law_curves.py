@@ -1,6 +1,6 @@
 """Loss against size or compute with the fitted laws and what is left of them; at one size, loss by arm."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import pandas as pd
 from scalevec.analysis.data.tidy import FloatArray, completed_rows
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.figure_input import Drawing, FigureInput
-from scalevec.analysis.figures.panels import Key, PanelGrid
+from scalevec.analysis.figures.panels import Key, PanelGrid, arm_by_arm
 from scalevec.analysis.figures.points import name_points, trial_names
 from scalevec.analysis.figures.style import INK, ArmStyle, Medium, band_between
 from scalevec.analysis.figures.ticks import log_ticks, plain_ticks
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 AXES = {"N": "parameters N", "D": "training tokens D", "C": "compute C (FLOPs)"}
 PREDICTED = "predicted (held out)"
+APART = 2.5
+"""Losses of settings that together span so many times what those of one span have axes of their own."""
 
 
 @dataclass(frozen=True)
@@ -195,23 +197,27 @@ def _strips(data: FigureInput, medium: Medium, parts: Mapping[str, pd.DataFrame]
             name_points(trials, trial_names(of_arm, data.trials.varying_settings))
             if len(loss):
                 axis.plot([loss.mean()] * 2, [y - 0.36, y + 0.36], color=colour)
-        axis.set_yticks(range(len(arms)), arms)
-        axis.set_ylim(len(arms) - 0.4, -0.6)
-        axis.grid(visible=False, axis="y")
-        axis.tick_params(axis="y", length=0)
+        arm_by_arm(axis, arms)
 
     height = 0.3 * len(arms) + 0.5
+    has_own_axes = _lie_apart([rows["loss"].to_numpy(float) for rows in parts.values()])
     grid = PanelGrid(
         medium,
         (named_with_unit(options.y, options.unit), ""),
         ticks=lambda axis: plain_ticks(axis.xaxis),
         height=height,
         alone=height + 0.6,
+        share=("none" if has_own_axes else "all", "all"),
     )
     n_trials = sum(map(len, parts.values()))
     return grid.drawing(
         {("", name): rows for name, rows in parts.items()},
         draw,
         f"{loss_name(options.y, options.unit).capitalize()} of {n_trials} trials of one size, arm by arm; "
-        "strokes: means over seeds.",
+        f"strokes: means over seeds.{' Each panel has an axis of its own.' * has_own_axes}",
     )
+
+
+def _lie_apart(panels: Sequence[FloatArray]) -> bool:
+    """Whether on a common axis the widest of ``panels`` [trials] would be a fraction of it."""
+    return float(np.ptp(np.concatenate(panels))) > APART * max(map(float, map(np.ptp, panels)))

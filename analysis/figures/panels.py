@@ -56,7 +56,7 @@ class PanelGrid:
     """Of a panel in inches on the page of a report."""
     alone: float = 4.0
     """The same of the only panel of a figure."""
-    share: tuple[Literal["all", "col"], Literal["all", "row", "col", "none"]] = ("all", "all")
+    share: tuple[Literal["all", "col", "none"], Literal["all", "row", "col", "none"]] = ("all", "all")
     """Which panels share the horizontal and the vertical axis."""
     ratios: tuple[float, ...] = ()
     """The heights of rows that differ in what they show; then the name of a row is that of its axis."""
@@ -175,6 +175,14 @@ def _matrix(rows: Sequence[str], columns: Sequence[str], keys: set[Key]) -> _Pag
         ]
         for row in rows
     ]
+
+
+def arm_by_arm(axis: "Axes", arms: Sequence[str]) -> None:
+    """Name a line of ``axis`` for each of ``arms``, the first at the top."""
+    axis.set_yticks(range(len(arms)), arms)
+    axis.set_ylim(len(arms) - 0.4, -0.6)
+    axis.grid(visible=False, axis="y")
+    axis.tick_params(axis="y", length=0)
 
 
 def wrapped_columns(n_panels: int, most: int) -> int:

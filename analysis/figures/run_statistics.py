@@ -12,6 +12,7 @@ from scalevec.analysis.figures.figure_input import Drawing, FigureInput
 from scalevec.analysis.figures.panels import PanelGrid
 from scalevec.analysis.figures.style import DASHES, SOLID, ArmStyle, Medium, band_between, nth_style
 from scalevec.analysis.figures.ticks import log_ticks, token_ticks
+from scalevec.analysis.formatting import few
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,7 +63,11 @@ def _draw_vectors(statistic: str, data: FigureInput, medium: Medium) -> Drawing:
     rows = recorded[recorded["key"].str.fullmatch(f"sv/[^/]+/{statistic}")]
     if rows.empty:
         raise DataError(f"no run recorded {statistic} of its scale vectors")
-    styles = kind_styles(sorted({key.split("/")[1] for key in rows["key"]}))
+    of_all = kind_styles(_kinds(rows))
+    remark = ""
+    if statistic == "near_zero":
+        rows, remark = _some_near_zero(rows)
+    styles = {kind: of_all[kind] for kind in _kinds(rows)}
     has_bands = len(styles) <= MOST_BANDS
 
     def draw(axis: "Axes", here: pd.DataFrame) -> None:
@@ -80,8 +85,26 @@ def _draw_vectors(statistic: str, data: FigureInput, medium: Medium) -> Drawing:
     return grid.drawing(
         {key: here for key, here in panels.items() if len(here)},
         draw,
-        f"{STATISTICS[statistic].capitalize()} of the scale vectors, mean over seeds{bands}.",
+        f"{STATISTICS[statistic].capitalize()} of the scale vectors, mean over seeds{bands}.{remark}",
     )
+
+
+def _kinds(rows: pd.DataFrame) -> list[str]:
+    return sorted({key.split("/")[1] for key in rows["key"]})
+
+
+def _some_near_zero(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The kinds and arms that ever have an entry near zero, and a remark that names the others.
+
+    Raises :class:`DataError` where there are none.
+    """
+    some = rows[rows["value"] > 0]
+    if some.empty:
+        raise DataError("no scale vector had an entry near zero at any time")
+    without = {name: sorted(set(rows[name]) - set(some[name])) for name in ("arm", "key")}
+    names = [*without["arm"], *(key.split("/")[1].replace("_", " ") for key in without["key"])]
+    remark = f" Never near zero, and not drawn: {few(names)}." if names else ""
+    return rows[rows["key"].isin(some["key"]) & rows["arm"].isin(some["arm"])], remark
 
 
 draw_vector_mean = partial(_draw_vectors, "mean")
