@@ -63,7 +63,7 @@ def _status_text(status: Record) -> str:
     for trial in status["running"]:
         gone = "" if trial["worker_alive"] else " (its worker is gone; run the sweep again)"
         lines.append(
-            f"  {trial['arm']} {trial['rung']} {trial['trial_id'][:12]}: "
+            f"  {trial['label']} ({trial['trial_id'][:12]}): "
             f"step {_known(trial['step'])} of {_known(trial['steps'])}"
             f"{_job_text(jobs.get(trial['trial_id']))}{gone}"
         )

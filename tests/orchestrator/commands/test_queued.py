@@ -1,5 +1,7 @@
 """status: what the queue says of a sweep's jobs, its stage, its controller and the time left."""
 
+import re
+
 import pytest
 
 from recorded_sweep import RESULT, complete, directory_of, member_of, record_sweep
@@ -60,7 +62,7 @@ def test_status_shows_jobs_reasons_stage_controller_and_the_time_left(runs_dir, 
     assert text[1] == "  controller, job 6_0: running on n1; it says: [1/4] none a: completed"
     assert "  1 trial pending (Priority) in job 7_2" in text
     assert "  1 trial in job 7_3: not in the queue any more" in text
-    assert text[-1].endswith("step 5 of 10, job 7_1 on n2")
+    assert re.fullmatch(r"  none a seed 1 \(\w{12}\): step 5 of 10, job 7_1 on n2", text[-1])
     assert len(queue) == 1
 
 
