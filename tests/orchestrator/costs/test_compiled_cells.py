@@ -71,6 +71,12 @@ def test_on_a_cpu_it_is_what_is_saved_over_all_trials_of_a_cell_that_decides(run
     assert compiled(run_of(**long, arms=without)) == {"tiny-200k": False}
 
 
+def test_in_bfloat16_more_is_saved(run_of):
+    middling = {"ladder": ["tiny-200k"], "tokens_per_parameter": [80], "seeds": [0]}
+    answers = [compiled(run_of(**middling, trial={"precision": name})) for name in ("float32", "bfloat16")]
+    assert answers == [{"tiny-200k": False}, {"tiny-200k": True}]
+
+
 def test_a_person_can_say_so_for_each_rung(run_of):
     asked = {"default": {"compile": "always"}, "tiny-55k": {"compile": "never"}}
     assert compiled(run_of(resources=asked)) == {"tiny-25k": True, "tiny-55k": False}
