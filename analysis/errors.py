@@ -25,6 +25,15 @@ class DataError(ValueError):
         super().__init__(shown)
 
 
+class FormulaError(DataError):
+    """A formula that cannot be read; ``why`` without the place in its text."""
+
+    def __init__(self, message: str, why: str) -> None:
+        """Keep ``why`` beside the whole message."""
+        super().__init__(message)
+        self.why = why
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown ``name``: the nearest known one, or all of them."""
     names = sorted(str(candidate) for candidate in known)

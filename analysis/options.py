@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, get_args
 
-from scalevec.analysis.errors import DataError, require_choice
-from scalevec.analysis.formula.grammar import FormulaError, parsed
+from scalevec.analysis.errors import DataError, FormulaError, require_choice
+from scalevec.analysis.formula.grammar import parsed
 from scalevec.analysis.registry import LAWS, base_of, law_text
 
 Variable = Literal["N", "D", "C"]

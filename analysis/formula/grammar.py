@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from scalevec.analysis.errors import DataError
+from scalevec.analysis.errors import FormulaError
 from scalevec.analysis.formula.steps import FormulaSteps
 
 LONGEST_FORMULA = 500
@@ -54,18 +54,9 @@ class Formula:
         """The formula without its clauses."""
         return self.text.split(";", 1)[0].strip()
 
-    def refuse(self, position: int, why: str) -> DataError:
+    def refuse(self, position: int, why: str) -> FormulaError:
         """The error ``why`` with the place in the text."""
         return refusal(self.text, position, why)
-
-
-class FormulaError(DataError):
-    """A formula that cannot be read; ``why`` without the place in its text."""
-
-    def __init__(self, message: str, why: str) -> None:
-        """Keep ``why`` beside the whole message."""
-        super().__init__(message)
-        self.why = why
 
 
 def refusal(text: str, position: int, why: str) -> FormulaError:
@@ -79,7 +70,7 @@ def refusal(text: str, position: int, why: str) -> FormulaError:
 def parsed(text: str) -> Formula:
     """Return the formula that ``text`` writes.
 
-    Raises :class:`DataError` with the place in the text for anything else, and for one that is too long.
+    Raises :class:`FormulaError` with the place in the text for anything else, and for one that is too long.
     """
     if len(text) > LONGEST_FORMULA:
         raise refusal(text, LONGEST_FORMULA, f"it has {len(text)} characters; allowed: {LONGEST_FORMULA}")
