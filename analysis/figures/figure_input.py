@@ -44,18 +44,18 @@ class FigureInput:
     """trial_id, arm, rung, seed, tokens, key (``sv/KIND/NAME``, ``theory/...``), value, low, high."""
 
     @cached_property
-    def _compared(self) -> tuple[list[Comparison], list[LawComparison]]:
+    def _pairs_and_laws(self) -> tuple[list[Comparison], list[LawComparison]]:
         return pairs_or_laws(self.trials) if self.trials.others else ([], [])
 
     @property
     def comparisons(self) -> list[Comparison]:
         """The arms against the reference by their pairs, compared once; none where it is alone."""
-        return self._compared[0]
+        return self._pairs_and_laws[0]
 
     @property
     def by_laws(self) -> list[LawComparison]:
         """Those arms that have no pair with the reference, compared by their laws."""
-        return self._compared[1]
+        return self._pairs_and_laws[1]
 
     @cached_property
     def styles(self) -> dict[str, ArmStyle]:
