@@ -4,8 +4,8 @@
 
 Hugging Face's Llama has the same shape, data, loss and optimizer. All contestants of a width take turns
 step by step within one run, and medians are compared, so that a busy machine slows all of them alike. With
-``--compiled`` each takes part twice, as it is and compiled, and the faster of the two is compared: what a
-sweep chooses with ``compile: auto`` too. Needs the extra ``bench``.
+``--compiled`` each takes part twice, as it is and compiled, and the faster of the two is compared. Needs the
+extra ``bench``.
 """
 
 import argparse

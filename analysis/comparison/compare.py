@@ -251,7 +251,7 @@ def untold(evidence: Evidence, hold_out: Mapping[str, Any]) -> list[str]:
 def judged(trials: ComparedTrials) -> list[tuple[PairedArm, Evidence]]:
     """What each verdict is written from: the pairs of every other arm, corrected by Holm, without any law."""
     family = [trials.paired(arm) for arm in trials.others]
-    _require_common_cells([paired.pairs for paired in family], trials.reference)
+    require_common_cells(trials)
     differences = corrected_differences(family, trials.options.level)
     checks = checks_over_seeds(family, trials.options)
     return [
@@ -260,8 +260,9 @@ def judged(trials: ComparedTrials) -> list[tuple[PairedArm, Evidence]]:
     ]
 
 
-def _require_common_cells(all_pairs: list[Pairs], reference: str) -> None:
-    """Refuse a table in which no arm has anything in common with the reference."""
+def require_common_cells(trials: ComparedTrials) -> None:
+    """Raise :class:`DataError` where no arm has anything in common with the reference."""
+    all_pairs, reference = [trials.pairs(arm) for arm in trials.others], trials.reference
     if any(pairs.table[["status_reference", "status_arm"]].notna().all(axis=1).any() for pairs in all_pairs):
         return
     key = ", ".join([*all_pairs[0].cell_columns, "seed"])

@@ -10,7 +10,7 @@ import pandas as pd
 
 from scalevec.analysis.comparison.by_laws.law_comparison import LawComparison
 from scalevec.analysis.comparison.by_laws.pairs_or_laws import pairs_or_laws
-from scalevec.analysis.comparison.compare import Comparison
+from scalevec.analysis.comparison.compare import Comparison, require_common_cells
 from scalevec.analysis.comparison.trials import Cell, ComparedTrials, compared_losses
 from scalevec.analysis.data.tidy import require_column
 from scalevec.analysis.errors import DataError
@@ -105,6 +105,8 @@ class FigureInput:
 
     def compared(self) -> list[Comparison]:
         """Return the comparisons that have a completed pair; raise :class:`DataError` where none has."""
+        if self.trials.others:  # before laws are fitted to arms of which no pair can be drawn
+            require_common_cells(self.trials)
         compared = [comparison for comparison in self.comparisons if comparison.by_rung]
         if not compared:
             raise DataError("no arm has a completed pair with the reference")

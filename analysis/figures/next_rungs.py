@@ -75,7 +75,7 @@ def _strips(data: FigureInput, medium: Medium, panels: Mapping[tuple[str, str], 
 
     height = 0.3 * len(arms) + 0.5
     grid = PanelGrid(medium, (ERROR, ""), ticks=lambda axis: plain_ticks(axis.xaxis), height=height)
-    return replace(grid, alone=height + 0.6).drawing(panels, draw, _caption(data, "the largest"))
+    return replace(grid, alone=height + 0.6).drawing(panels, draw, _caption(data, "the next one"))
 
 
 def _caption(data: FigureInput, asked: str) -> str:

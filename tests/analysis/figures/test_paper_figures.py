@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from scalevec.analysis import FIGURES, DataError, write_figures
+from scalevec.analysis.figures import figure_input
 from scalevec.analysis.figures.panels import legend_below
 from scalevec.analysis.figures.style import PAPER, arm_styles
 
@@ -170,6 +171,16 @@ def test_a_plain_table_has_the_figures_that_it_can_have_and_says_which_it_cannot
         == "nothing was tuned, or the source is a table, which keeps no record of tuning"
     )
     assert drawn.left_out["ablation"].startswith("the source lacks vector_branches")
+
+
+def test_without_a_pair_the_figures_of_pairs_say_what_a_pair_agrees_in_and_no_arms_are_compared(
+    sweep, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(figure_input, "pairs_or_laws", None)
+    table = sweep().assign(seed=lambda rows: rows["seed"] + 10 * (rows["arm"] != "baseline"))
+    drawn = draw(table, tmp_path, formats=["svg"])
+    assert drawn.left_out["differences"].startswith("no arm has a trial in common with 'baseline': a pair")
+    assert "loss" in {path.stem for path in drawn.paths}
 
 
 def test_a_figure_that_was_asked_for_and_cannot_be_drawn_is_refused_and_nothing_written(sweep, tmp_path):
