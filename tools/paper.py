@@ -4,8 +4,9 @@
     python tools/paper.py smoke [NAME ...]    a cut of each, to see that all of it works, in runs/smoke
 
 Each NAME is a file of ``sweeps/small``; of the whole ones decay and trend are run only by name. What is
-trained already is not trained again: stop it and go on. Those two go rung by rung, and the trials of each
-rung that is finished are kept too: another machine goes on from there.
+trained already is not trained again: stop it and go on. Those two go rung by rung, first its tuning, then its
+comparison, and the trials of each of these stages that is finished are kept too: another machine goes on
+from there. All that is compared at a rung comes from one machine.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import sysconfig
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ import yaml
 from scalevec import sweeps
 from scalevec.orchestrator.sources.measured import run_statistics, training_curves
 from scalevec.orchestrator.sources.sources import open_source
+from scalevec.orchestrator.sweep.sweep_run import COMPARISON, TUNING
 from scalevec.results.finished_trials import restore_finished, write_finished
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
@@ -87,7 +90,7 @@ def _small(name: str, until: str | None = None) -> int:
 
 
 def rung_by_rung(path: Path, kept: Path, until: str | None = None) -> int:
-    """Run the sweep at ``path`` from rung to rung, from what is in ``kept`` on; each that ends is kept."""
+    """Run the sweep at ``path`` from stage to stage of its rungs, from what is in ``kept`` on."""
     sweep = sweeps.load(path)
     rungs = [rung.name for rung in sweep.ladder]
     if until and until not in rungs:
@@ -95,8 +98,9 @@ def rung_by_rung(path: Path, kept: Path, until: str | None = None) -> int:
         return 2
     folder = SweepFolder.of(RUNS, sweep.name)
     restore(kept, folder)
-    for rung in rungs[: rungs.index(until) + 1 if until else None]:
-        if code := _scalevec("run", str(path), "--where", f"rung == {rung!r}"):
+    asked = rungs[: rungs.index(until) + 1 if until else None]
+    for rung, stage in product(asked, (TUNING, COMPARISON)):
+        if code := _scalevec("run", str(path), "--where", f"rung == {rung!r} and stage == {stage!r}"):
             return code
         keep(rung, folder, kept)
     return _scalevec("results", str(path), "--vector-norms", to=kept / "results.csv")
@@ -111,11 +115,15 @@ def restore(kept: Path, folder: SweepFolder) -> None:
 
 
 def keep(rung: str, folder: SweepFolder, kept: Path) -> None:
-    """Keep the trials of ``rung`` if all of them are finished, and the predictions of the sweep."""
-    of_rung = {member["trial_id"] for member in folder.members() or [] if member["rung"] == rung}
-    trials = [RunDirectory.of(folder.path.parents[1], name) for name in of_rung]
-    if all(trial.result() is not None for trial in trials):
-        write_finished(kept / "trials" / f"{rung}.jsonl.xz", trials)
+    """Keep the trials of the stages of ``rung`` that are finished, and the predictions of the sweep."""
+    members = [member for member in folder.members() or [] if member["rung"] == rung]
+    finished = []
+    for stage in (TUNING, COMPARISON):
+        of_stage = {member["trial_id"] for member in members if member["stage"] == stage}
+        trials = [RunDirectory.of(folder.path.parents[1], name) for name in of_stage]
+        finished += trials if all(trial.result() is not None for trial in trials) else []
+    if finished:
+        write_finished(kept / "trials" / f"{rung}.jsonl.xz", finished)
     _copy_missing(folder.predictions_path, kept / folder.predictions_path.name)
 
 

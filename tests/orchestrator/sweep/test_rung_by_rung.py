@@ -3,6 +3,7 @@
 import importlib
 from collections import Counter
 
+import pytest
 from tests.simulations import simulated
 
 from scalevec.orchestrator.commands.analyse.compare import compare
@@ -70,9 +71,25 @@ def test_no_rate_is_chosen_before_all_arms_of_a_rung_have_been_tried(tmp_path):
     assert rates(tmp_path) == {}
 
 
-def test_a_sweep_goes_on_from_kept_rungs_and_keeps_the_time_of_its_predictions(tmp_path, monkeypatch):
+@pytest.fixture
+def paper(monkeypatch):
     monkeypatch.syspath_prepend(CHECKOUT / "tools")
-    paper = importlib.import_module("paper")
+    return importlib.import_module("paper")
+
+
+def test_a_sweep_goes_on_from_a_rung_whose_tuning_alone_was_kept(tmp_path, paper):
+    tuned = simulated(tmp_path / "here", where=f"{SMALL} and stage == 'tuning'", **TUNED)
+    paper.keep("small", SweepFolder.of(tmp_path / "here", NAME), tmp_path / "kept")
+    hold_simulations(tmp_path / "there")
+    paper.restore(tmp_path / "kept", SweepFolder.of(tmp_path / "there", NAME))
+    gone_on = simulated(tmp_path / "there", **TUNED)
+    assert len(tuned.results()) == done(gone_on)["tuning", "small"]
+    for name, result in tuned.results().items():
+        assert gone_on.results()[name] == result
+        assert len(RunDirectory.of(tmp_path / "there", name).events()) == 1  # none of a second training
+
+
+def test_a_sweep_goes_on_from_kept_rungs_and_keeps_the_time_of_its_predictions(tmp_path, paper):
     sections = {**TUNED, "compare": {"predict": [{"arm": "unified", "sign": "lower"}]}}
     here, there = (SweepFolder.of(tmp_path / name, NAME) for name in ("here", "there"))
     first = simulated(tmp_path / "here", where=SMALL, **sections)
