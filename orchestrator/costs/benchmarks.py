@@ -1,14 +1,17 @@
 """Measuring how fast the devices of this machine train: a few sizes, in each precision."""
 
+import os
 import platform
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
 
 import torch
 
 from scalevec.model.accounting import count_parameters, flops_per_token
-from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
+from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
 from scalevec.model.training.corpora.prepared import Corpus
 from scalevec.model.training.out_of_memory import is_out_of_memory
 from scalevec.model.training.speed import (
@@ -68,6 +71,8 @@ WORKLOADS = {
 def measured_machine(seconds: float, say: Say) -> MeasuredMachine:
     """Measure every device of this machine in about ``seconds``, one after the other; nothing is kept.
 
+    A CPU trains a trial on each of its cores meanwhile, as a sweep does: side by side they are slower.
+
     Returns:
         The figures; a device on which nothing could be measured has none. ``say`` is told of each.
     """
@@ -82,17 +87,18 @@ def measured_machine(seconds: float, say: Say) -> MeasuredMachine:
 def _measured(device: LocalDevice, seconds: float, say: Say) -> MeasuredDevice:
     work, precisions = WORKLOADS[device.kind], precisions_of(device.device)
     each, rates = seconds / len(work.sizes) / len(precisions), []
+    at_once = (os.cpu_count() or 1) if device.kind == "cpu" else 1
     with drawn_corpus(CORPUS_TOKENS) as corpus:
         for size in work.sizes:
             for precision in precisions:
                 try:
-                    rate = _rate(size, _trial(size, precision, work, corpus), corpus, device, each)
+                    rate = _rate(size, _trial(size, precision, work, corpus), corpus, device, at_once, each)
                 except _LeftOutError as reason:
                     say(f"{device.device}, {size}, {precision}: left out, {reason}")
                 else:
                     say(f"{device.device}, {size}, {precision}: {rate.tokens_per_s:,.0f} tokens/s")
                     rates.append(rate)
-    return MeasuredDevice(device.device, device.name, device.memory_bytes, tuple(rates))
+    return MeasuredDevice(device.device, device.name, device.memory_bytes, tuple(rates), at_once)
 
 
 class _LeftOutError(Exception):
@@ -113,12 +119,14 @@ def _trial(size: str, precision: str, work: Workload, corpus: Corpus) -> Trial:
     )
 
 
-def _rate(size: str, trial: Trial, corpus: Corpus, device: LocalDevice, seconds: float) -> MeasuredRate:
-    options = options_that_fit(trial, device)
+def _rate(
+    size: str, trial: Trial, corpus: Corpus, device: LocalDevice, at_once: int, seconds: float
+) -> MeasuredRate:
+    options = options_that_fit(trial, replace(device, memory_bytes=device.memory_bytes // at_once))
     if options is None:
         raise _LeftOutError(f"it would not fit in {device.memory_bytes / 1e9:.3g} GB")
     try:
-        steps = steps_timed(trial, corpus, options, seconds)
+        steps = _steps_of(at_once, trial, corpus, options, seconds)
     except RuntimeError as problem:
         why = "not enough memory" if is_out_of_memory(problem) else str(problem).splitlines()[0]
         raise _LeftOutError(why) from problem
@@ -133,3 +141,16 @@ def _rate(size: str, trial: Trial, corpus: Corpus, device: LocalDevice, seconds:
         len(steps),
         statistics.median(steps),
     )
+
+
+def _steps_of(at_once: int, trial: Trial, corpus: Corpus, options: RunOptions, seconds: float) -> list[float]:
+    """The seconds of the steps of ``trial`` in each of ``at_once`` processes that train it side by side."""
+    if at_once == 1:
+        return _steps(trial, corpus, options, seconds)
+    with ProcessPoolExecutor(at_once, get_context("fork")) as pool:
+        training = [pool.submit(_steps, trial, corpus, options, seconds) for _ in range(at_once)]
+        return [step for of_one in training for step in of_one.result()]
+
+
+def _steps(trial: Trial, corpus: Corpus, options: RunOptions, seconds: float) -> list[float]:
+    return steps_timed(trial, corpus, options, seconds)

@@ -16,8 +16,10 @@ from scalevec.orchestrator.costs.rates import ASSUMED, Rates
 from scalevec.sweeps.budgets import FLOPS_PER_PARAMETER_AND_TOKEN
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 
-START_S = 5.0
-"""A fresh process that imports torch, as seen on a 2-core machine; a forked worker need not."""
+FRESH_START_S = 5.0
+"""A process that imports torch, as seen on a 2-core machine."""
+FORKED_START_S = 1.0
+"""A worker on a CPU, forked from a process that has: 0.8 s were seen between two trials."""
 TRAINING_OVER_FORWARD = 3
 """FLOPs of a training step over those of its forward pass."""
 HOST_BYTES = 3 * 10**9
@@ -49,6 +51,8 @@ class Cost:
 
     flops: int
     seconds: float
+    start_s: float
+    """Of the seconds, those before the first step."""
     flops_per_s: float
     """Of one device."""
     rate: str
@@ -72,6 +76,7 @@ class Cost:
         return {
             "flops": self.flops,
             "seconds": self.seconds,
+            "start_s": self.start_s,
             "flops_per_s": self.flops_per_s,
             "rate": self.rate,
             "memory_bytes": self.memory_bytes,
@@ -90,7 +95,7 @@ def foreign_cost(trial: ForeignTrial, seconds: float | None, rate: str) -> Cost:
     flops = FLOPS_PER_PARAMETER_AND_TOKEN * trial.n_params * trial.tokens
     unknown = Memory(**dict.fromkeys(Memory.__dataclass_fields__, 0))
     per_s, rate = (flops / seconds, rate) if seconds else (0.0, UNKNOWN_TIME)
-    return Cost(flops, seconds or 0.0, per_s, rate, unknown, 0, FIXED_BYTES, FIXED_FILES)
+    return Cost(flops, seconds or 0.0, 0.0, per_s, rate, unknown, 0, FIXED_BYTES, FIXED_FILES)
 
 
 def cost(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rates: Rates = ASSUMED) -> Cost:
@@ -104,10 +109,12 @@ def cost(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rates: Ra
     counts = count_parameters(trial.model)
     flops_per_s, rate = rates.of(trial, options)
     memory = memory_of(trial, options)
+    start_s = FORKED_START_S if options.device == "cpu" and options.processes == 1 else FRESH_START_S
     kept = {"none": 0, "weights": FLOAT_BYTES * counts.total, "all": checkpoint_bytes(trial)}
     return Cost(
         flops=_flops(trial, evaluated_tokens),
-        seconds=START_S + training_s(trial, options, evaluated_tokens, rates),
+        seconds=start_s + training_s(trial, options, evaluated_tokens, rates),
+        start_s=start_s,
         flops_per_s=flops_per_s,
         rate=rate,
         memory=memory,

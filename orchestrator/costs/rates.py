@@ -61,12 +61,16 @@ class MeasuredRate:
 
 @dataclass(frozen=True)
 class MeasuredDevice:
-    """A device and its rates; ``device`` is ``cpu`` or ``cuda:0`` and so on, ``name`` the driver's."""
+    """A device and its rates; ``device`` is ``cpu`` or ``cuda:0`` and so on, ``name`` the driver's.
+
+    ``at_once``: trials that were trained side by side while it was measured.
+    """
 
     device: str
     name: str
     memory_bytes: int
     rates: tuple[MeasuredRate, ...]
+    at_once: int = 1
 
     @property
     def kind(self) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import Trial
 from scalevec.orchestrator.attempts.any_trunk import branch_step, trunk_id
-from scalevec.orchestrator.costs.estimates import START_S, checkpoint_bytes
+from scalevec.orchestrator.costs.estimates import checkpoint_bytes
 from scalevec.orchestrator.progress import duration
 from scalevec.sweeps.trainers.any_trial import AnyTrial, ours
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
@@ -75,7 +75,7 @@ def _spared(row: Mapping[str, Any], trial: Trial, step: int, *, is_kept: bool) -
     return {
         "n_tokens_from_trunk": step * trial.batch_tokens,
         "flops_from_trunk": round(row["flops"] * share),
-        "seconds_from_trunk": (row["seconds"] - START_S) * share,
+        "seconds_from_trunk": (row["seconds"] - row["start_s"]) * share,
         "trunk_bytes": 0 if is_kept else checkpoint_bytes(trial),
     }
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scalevec.orchestrator.costs.estimates import START_S
+from scalevec.orchestrator.costs.estimates import FRESH_START_S
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.progress import duration
 from scalevec.orchestrator.sweep.planning import Row, gpu_hours, not_done
@@ -74,7 +74,7 @@ class QueuedRung:
     def seconds_to_train(self) -> float:
         """What a job has between its start and the signal before its time limit, at worst."""
         limit = 60.0 * self.minutes
-        return max(0.0, limit - min(self.profile.notice_s, limit / 2) - EARLY_S - START_S)
+        return max(0.0, limit - min(self.profile.notice_s, limit / 2) - EARLY_S - FRESH_START_S)
 
 
 def queued_rungs(run: "SweepRun", trials: Sequence[Row]) -> list[QueuedRung]:

@@ -8,7 +8,7 @@ from typing import Any
 from scalevec.model.config import RunOptions
 from scalevec.model.fields import ConfigurationError
 from scalevec.model.identity import trial_from_fields
-from scalevec.orchestrator.costs.estimates import START_S, cost
+from scalevec.orchestrator.costs.estimates import cost
 from scalevec.orchestrator.progress import duration
 
 Record = dict[str, Any]
@@ -43,7 +43,7 @@ def _accounts(semantic: Record, result: Mapping[str, Any]) -> Record:
     most = trial.evaluation_tokens or math.inf
     planned = cost(trial, options, round(sum(min(result[split] - 1, most) for split in _SPLITS)))
     return {
-        "planned_s": planned.seconds - START_S,
+        "planned_s": planned.seconds - planned.start_s,
         "actual_s": result["wall_s"] + timing["evaluation_s"],
         "planned_bytes": planned.memory_bytes,
         "actual_bytes": result["peak_memory_bytes"],

@@ -20,9 +20,9 @@ def benchmark(
 ) -> Result:
     """Measure how fast this machine trains, for its plans.
 
-    Each CUDA device, or one thread of the CPU where there is none, takes training steps at up to three sizes,
-    in each precision that it computes in. The figures are kept for this machine, and plans of trials that run
-    on it reckon with them.
+    Each CUDA device, or the cores of the CPU where there is none (all at once, one thread each), takes
+    training steps at up to three sizes, in each precision that it computes in. The figures are kept for this
+    machine, and plans of trials that run on it reckon with them.
     """
     from scalevec.orchestrator.costs.benchmarks import measured_machine
 
@@ -48,7 +48,7 @@ def _record(machine: "MeasuredMachine") -> dict[str, Any]:
 def _text(machine: "MeasuredMachine") -> str:
     lines = []
     for device in machine.devices:
-        threads = ", one thread" if device.kind == "cpu" else ""
+        threads = f", {device.at_once} at a time, one thread each" if device.kind == "cpu" else ""
         lines.append(f"{device.device}: {device.name}{threads}, {device.memory_bytes / 1e9:,.1f} GB")
         rows = [["size", "N", "precision", "tokens/s", "FLOP/s", "of peak", "step"]]
         rows += [_cells(device, rate) for rate in device.rates]

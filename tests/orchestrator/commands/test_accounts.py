@@ -3,7 +3,7 @@
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
 from scalevec.model.identity import semantic_fields
 from scalevec.orchestrator.commands.look.accounts import account_lines, accounts
-from scalevec.orchestrator.costs.estimates import START_S, cost
+from scalevec.orchestrator.costs.estimates import cost
 
 TRIAL = Trial(
     ModelConfig(Shape(64, 2, 4, 4, 176), 256),
@@ -41,7 +41,7 @@ def test_the_plan_is_that_of_the_trial_as_it_was_run() -> None:
     record = accounts(semantic_fields(TRIAL), RESULT)
     planned = cost(TRIAL, RunOptions(micro_batch=4, recompute="block"), 3000)
     assert record is not None
-    assert record["planned_s"] == planned.seconds - START_S
+    assert record["planned_s"] == planned.seconds - planned.start_s
     assert record["planned_bytes"] == planned.memory_bytes
     assert record["actual_s"] == 60.0
     time, step, memory = account_lines(record)
