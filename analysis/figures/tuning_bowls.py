@@ -50,9 +50,9 @@ def draw_tuning(data: FigureInput, medium: Medium) -> Drawing:
     used = "some are compared too" if shared else "no comparison trial uses them"
     return Drawing(
         pages,
-        f"Mean validation loss (tuning seeds: {joined([str(seed) for seed in seeds])}; {used}). Curve: the "
-        "parabola through the lowest point and its neighbours, in the log of the rate. Ring: chosen; open "
-        "diamond: censored at the edge; cross at the top: diverged.",
+        f"Mean validation loss (tuning seeds: {joined([str(seed) for seed in seeds])}; {used}). Thick curve: "
+        "the parabola through the lowest point and its neighbours, in the log of the rate. Ring: chosen; "
+        "open diamond: censored at the edge; cross at the top: diverged.",
     )
 
 
@@ -108,13 +108,17 @@ def _draw_bowl(axis: "Axes", choice: Mapping[str, Any], style: ArmStyle, medium:
     finite = np.isfinite(losses)
     x = _drawn(rates, scale)
     axis.plot(x[finite], losses[finite], style.marker, color=colour, alpha=0.85)
+    axis.plot(x[finite], losses[finite], color=colour, linewidth=0.6, alpha=0.4)
     at_top: dict[str, Any] = {"transform": axis.get_xaxis_transform()}
     axis.plot(x[~finite], np.full(np.sum(~finite), 0.97), "x", color=colour, **at_top)
     fitted_on = _scale([choice])
     parabola = bowl(rates[finite], losses[finite], fitted_on)
     if parabola is None:
         return
-    grid = _between(rates[finite].min(), rates[finite].max(), fitted_on)
+    # Beyond the points that it goes through it would say what nobody measured.
+    low, high = parabola.domain
+    through = [rate for rate in rates[finite] if low <= TRANSFORMS[fitted_on](rate) <= high]
+    grid = _between(min(through), max(through), fitted_on)
     fitted = parabola(TRANSFORMS[fitted_on](grid))
     axis.plot(_drawn(grid, scale), fitted, color=colour, linestyle=style.dash, linewidth=1.2)
     mark = "D" if choice["status"] == "censored" else "o"
