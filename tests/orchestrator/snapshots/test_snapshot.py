@@ -197,6 +197,15 @@ def test_only_a_module_of_ours_is_started_from_the_snapshot(snapshot):
     assert snapshot.command(("sh", "-c", "true")) == ("sh", "-c", "true")
 
 
+@pytest.fixture
+def slurm_is_found(tmp_path, monkeypatch) -> None:
+    """What submitit looks for before it takes a machine for one with SLURM; nothing here calls it."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "srun").touch(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("slurm_is_found")
 def test_a_job_of_slurm_is_unpickled_and_runs_its_trials_from_the_snapshot(snapshot, tmp_path):
     submitter = Submitter(Site(tmp_path / "runs", "small", 1, Profile()))
     job = Job("a" * 64, (*PYTHON, "scalevec.orchestrator.worker.train"), tmp_path, token="t")
