@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 
 from scalevec.analysis.figures.figure_input import Drawing
-from scalevec.analysis.figures.style import ArmStyle, Medium, font_points, label_of, title
+from scalevec.analysis.figures.style import LETTER, ArmStyle, Medium, font_points, label_of, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -142,7 +142,7 @@ class PanelGrid:
 
     def _name_row(self, axis: "Axes", name: str) -> None:
         """Write the name of a row upright at the right of its last panel."""
-        text = title(name, self.height * self.medium.squeeze[1] - 0.2)
+        text = title(name, self.height * self.medium.squeeze[1] - 0.2, LETTER)
         axis.text(1.03, 0.5, text, rotation=-90, ha="left", va="center", transform=axis.transAxes)
 
 

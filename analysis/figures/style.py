@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LETTER = 0.72
-"""Width of a bold letter, in em."""
+BOLD_LETTER, LETTER = 0.72, 0.6
+"""Width of a letter of a title and of other text, in em."""
 SHEETS = Path(__file__).parent
 INK, FAINT = "#111112", "#222223"
 """Stand-ins that a page replaces by its own colours, and a paper by black and grey."""
@@ -123,15 +123,18 @@ def label_of(name: str) -> str:
     return f" {name}" if name.startswith("_") else name
 
 
-def title(text: str, inches: float) -> str:
-    """Return ``text`` on as many lines as it needs over a panel of that width.
+def title(text: str, inches: float, letter: float = BOLD_LETTER) -> str:
+    """Return ``text`` on as many lines as it needs over a panel of that width, broken at commas if it can be.
 
     ``adamw(learning_rate=0.016)`` becomes ``adamw, learning rate 0.016``.
     """
     for written, shown in (("_", " "), (" (", "("), ("(", ", "), (")", ""), ("=", " "), (",", ", ")):
         text = text.replace(written, shown)
-    letters = int(inches * 72 / (LETTER * font_points("axes.titlesize")))
-    return textwrap.fill(" ".join(text.split()), max(letters, 8), break_long_words=False)
+    letters = max(8, int(inches * 72 / (letter * font_points("axes.titlesize"))))
+    parts = [" ".join(part.split()) for part in text.split(", ")]
+    together = [part.replace(" ", "\N{NO-BREAK SPACE}") if len(part) < letters else part for part in parts]
+    lines = textwrap.fill(", ".join(together), letters, break_long_words=False)
+    return lines.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def font_points(name: Literal["axes.titlesize", "legend.fontsize"]) -> float:

@@ -227,6 +227,12 @@ def test_a_title_is_in_words(text: str, shown: str):
     assert title(text, 1).replace("\n", " ") == shown
 
 
+def test_a_title_is_broken_at_commas_where_a_part_fits_a_line():
+    assert title("weight decay 0.1, embedding scale none, norm gain 1+w", 3) == (
+        "weight decay 0.1,\nembedding scale none,\nnorm gain 1+w"
+    )
+
+
 def test_panels_of_all_arms_have_the_same_cells_also_where_one_was_not_run(sweep):
     table = sweep({"baseline": 0.0} | {f"a{i}": 0.01 for i in range(6)})
     table = table[(table["arm"] != "a1") | (table["rung"] != "150k")]
