@@ -83,10 +83,12 @@ def main() -> int:
 
 
 def _small(name: str, until: str | None = None) -> int:
-    path = SMALL / f"{name}.yaml"
-    if name in LONG and (code := rung_by_rung(path, KEPT / name, until)):
+    path, kept = SMALL / f"{name}.yaml", KEPT / name
+    if name in LONG and (code := rung_by_rung(path, kept, until)):
         return code
-    return 0 if until else _experiment(path, name, KEPT / name, "svg,pdf,png")
+    if not until and (code := _run(path, name)):
+        return code
+    return _write_outputs(path, name, kept, "svg,pdf,png")
 
 
 def rung_by_rung(path: Path, kept: Path, until: str | None = None) -> int:
@@ -103,7 +105,7 @@ def rung_by_rung(path: Path, kept: Path, until: str | None = None) -> int:
         if code := _scalevec("run", str(path), "--where", f"rung == {rung!r} and stage == {stage!r}"):
             return code
         keep(rung, folder, kept)
-    return _scalevec("results", str(path), "--vector-norms", to=kept / "results.csv")
+    return 0
 
 
 def restore(kept: Path, folder: SweepFolder) -> None:
@@ -140,17 +142,19 @@ def _smoke(name: str) -> int:
     SMOKE.mkdir(parents=True, exist_ok=True)
     path = SMOKE / f"{name}.yaml"
     path.write_text(yaml.safe_dump(fields, sort_keys=False), encoding="utf-8")
-    return _experiment(path, name, SMOKE / name, "svg", ("markdown",))
+    return _run(path, name) or _write_outputs(path, name, SMOKE / name, "svg", ("markdown",))
 
 
-def _experiment(
+def _run(path: Path, name: str) -> int:
+    """Train what is missing of the sweep at ``path``; where time is measured, trials run one by one."""
+    alone = ("--jobs", "1") if name == "overhead" else ()
+    return _scalevec("run", str(path), *alone)
+
+
+def _write_outputs(
     path: Path, name: str, folder: Path, pictures: str, forms: Sequence[str] = tuple(FORMATS)
 ) -> int:
-    """Train what is missing of the sweep at ``path``, then write its results, tables and figures."""
-    # Where time is measured, trials run one by one.
-    alone = ("--jobs", "1") if name == "overhead" else ()
-    if code := _scalevec("run", str(path), *alone):
-        return code
+    """Write the results of the sweep at ``path``, as far as it is trained, and its tables and figures."""
     folder.mkdir(parents=True, exist_ok=True)
     choices = SweepFolder.of(RUNS, sweeps.load(path).name).tuning_path
     if choices.is_file():

@@ -1,6 +1,8 @@
 """The fitted laws beyond the data: to ten times the largest compute, with what one further run may show."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +16,8 @@ from scalevec.analysis.figures.ticks import log_log_ticks
 from scalevec.analysis.fits.ahead import FACTORS, FittedArm
 from scalevec.analysis.fits.columns import variable_of
 from scalevec.analysis.fits.fit import fitted_arms
-from scalevec.analysis.formatting import named_with_unit, percent
+from scalevec.analysis.fits.intervals import NoInterval
+from scalevec.analysis.formatting import joined, named_with_unit, percent
 from scalevec.analysis.laws import formula_of
 
 if TYPE_CHECKING:
@@ -53,8 +56,18 @@ def draw_predictions(data: FigureInput, medium: Medium) -> Drawing:
         draw,
         f"{formula_of(options)} at the tokens per parameter of each arm's largest run; points: runs of that "
         f"ratio; thin: beyond the data; bands: {percent(options.level)} of the law and, paler, of one "
-        "further run, given the form of the law.",
+        f"further run, given the form of the law.{_without_bands(panels.values())}",
     )
+
+
+def _without_bands(panels: Iterable[Sequence[FittedArm]]) -> str:
+    """Return which laws have no band, and why, as sentences that begin with a space."""
+    arms_by_reason: dict[str, dict[str, None]] = {}
+    for arm in chain(*panels):
+        if isinstance(arm.uncertainty, NoInterval):
+            reason = arm.uncertainty.reason.removeprefix("no interval: ")
+            arms_by_reason.setdefault(reason, {})[arm.data.arm] = None
+    return "".join(f" No band of {joined(list(arms))}: {reason}." for reason, arms in arms_by_reason.items())
 
 
 def _axis(arm: FittedArm) -> str:

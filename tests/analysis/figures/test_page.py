@@ -14,6 +14,7 @@ from scalevec.analysis.figures.forest import draw_differences
 from scalevec.analysis.figures.law_curves import draw_loss
 from scalevec.analysis.figures.multiplier_curves import draw_multipliers
 from scalevec.analysis.figures.panels import PanelGrid
+from scalevec.analysis.figures.predicted_curves import draw_predictions
 from scalevec.analysis.figures.style import (
     INK,
     PAGE,
@@ -286,3 +287,14 @@ def test_points_of_a_line_are_drawn_in_the_look_that_their_line_has(sweep):
     for line in lines:
         assert line.get("style")
         assert {point.get("style") for point in line} == {None}
+
+
+def test_a_prediction_without_a_band_says_why(sweep):
+    def caption(**changes: object) -> str:
+        with PAPER.style():
+            data = figure_input(sweep(**changes), "baseline", AnalysisOptions(bootstrap=50))
+            return draw_predictions(data, PAPER).caption
+
+    two_rungs = {"25k": 25_088, "55k": 55_296}
+    assert "No band of baseline and unified: 2 distinct points" in caption(rungs=two_rungs)
+    assert "No band" not in caption(seeds=(0, 1, 2))
