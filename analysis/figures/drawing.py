@@ -11,7 +11,7 @@ from scalevec.analysis.errors import DataError, require_choice
 from scalevec.analysis.figures.figure_input import Drawing, FigureInput, figure_input
 from scalevec.analysis.figures.files import write_atomically
 from scalevec.analysis.figures.output import FORMATS, file_bytes, page_svg, require_formats
-from scalevec.analysis.figures.style import COLUMN, PAGE, PAPER, Medium
+from scalevec.analysis.figures.style import COLUMN, LETTER, PAGE, PAPER, Medium, font_points, wrapped
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 from scalevec.analysis.registry import FIGURES, load
 
@@ -103,7 +103,8 @@ def _drawn_files(
         for name, drawing in drawings.items():
             for page, figure in _pages(name, drawing).items():
                 if stamp:
-                    figure.suptitle(stamp.strip(), fontsize="small")
+                    letter = LETTER * font_points("figure.titlesize")
+                    figure.suptitle(wrapped(stamp, figure.get_figwidth(), letter))
                 files |= {f"{page}.{form}": file_bytes(figure, form, page) for form in dict.fromkeys(formats)}
     if left_out and (only or not files):
         reasons = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())

@@ -4,6 +4,7 @@ The colours are those of Okabe and Ito (https://jfly.uni-koeln.de/color), which 
 apart; marker and dash say the same again, so that a figure stays legible in grey.
 """
 
+import re
 import textwrap
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -124,20 +125,25 @@ def label_of(name: str) -> str:
 
 
 def title(text: str, inches: float, letter: float = BOLD_LETTER) -> str:
-    """Return ``text`` on as many lines as it needs over a panel of that width, broken at commas if it can be.
+    """Return ``text`` in words, on as many lines as it needs over a panel of that width.
 
     ``adamw(learning_rate=0.016)`` becomes ``adamw, learning rate 0.016``.
     """
     for written, shown in (("_", " "), (" (", "("), ("(", ", "), (")", ""), ("=", " "), (",", ", ")):
         text = text.replace(written, shown)
-    letters = max(8, int(inches * 72 / (letter * font_points("axes.titlesize"))))
-    parts = [" ".join(part.split()) for part in text.split(", ")]
-    together = [part.replace(" ", "\N{NO-BREAK SPACE}") if len(part) < letters else part for part in parts]
-    lines = textwrap.fill(", ".join(together), letters, break_long_words=False)
+    return wrapped(text, inches, letter * font_points("axes.titlesize"))
+
+
+def wrapped(text: str, inches: float, points_per_letter: float) -> str:
+    """Return ``text`` on as many lines as that width asks for, broken at , and ; where a part fits a line."""
+    letters = max(8, int(inches * 72 / points_per_letter))
+    parts = re.split(r"(?<=[,;]) ", " ".join(text.split()))
+    together = [part.replace(" ", "\N{NO-BREAK SPACE}") if len(part) <= letters else part for part in parts]
+    lines = textwrap.fill(" ".join(together), letters, break_long_words=False)
     return lines.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def font_points(name: Literal["axes.titlesize", "legend.fontsize"]) -> float:
+def font_points(name: Literal["axes.titlesize", "figure.titlesize", "legend.fontsize"]) -> float:
     """Return the size in points of a font of the style, ``axes.titlesize``."""
     from matplotlib import rcParams
     from matplotlib.font_manager import FontProperties

@@ -161,6 +161,17 @@ def test_files_of_an_incomplete_comparison_are_stamped(sweep, tmp_path):
         assert "Interim" not in path.read_text()
 
 
+def test_a_stamp_is_as_narrow_as_its_figure(sweep, tmp_path):
+    rows = sweep({"baseline": 0.0} | {f"arm {number}": 0.0 for number in range(5)})
+    rows.loc[rows["rung"] == "150k", ["status", "loss"]] = "pending", None
+    (path,) = draw(rows, tmp_path, formats=["svg"], only=["loss"], width="column").paths
+    lines = [text for text in re.findall(r"<!-- (.*?) -->", path.read_text()) if "pairs" in text]
+    assert lines == [
+        "Interim: arm 0 6 of 8 pairs; arm 1 6 of 8 pairs;",
+        "arm 2 6 of 8 pairs; arm 3 6 of 8 pairs; arm 4 6 of 8 pairs.",
+    ]
+
+
 def test_a_plain_table_has_the_figures_that_it_can_have_and_says_which_it_cannot(sweep, tmp_path):
     drawn = draw(sweep(ARMS), tmp_path, formats=["svg"])
     possible = {"loss", "differences", "multipliers", "hold-outs", "predictions"}
