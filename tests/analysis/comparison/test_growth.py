@@ -1,14 +1,19 @@
 """Does the gain grow, hold or shrink with scale? A question apart from a lower loss at these sizes."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
+from tests import comparisons
 
-from scalevec.analysis import AnalysisOptions, compare, comparison_text
+from scalevec.analysis import AnalysisOptions, comparison_text
 from scalevec.analysis.comparison.arm_laws import held_out_difference
 from scalevec.analysis.comparison.growth import Growth, answers
 from scalevec.analysis.comparison.trials import compared_trials
 from scalevec.analysis.report.verdict_table import verdict_table
+
+only = partial(comparisons.only, bootstrap=200)
 
 SIZES = {f"{n}k": 1000 * n for n in (25, 55, 83, 150, 300, 600)}
 
@@ -33,11 +38,6 @@ def laws(
                     {"arm": arm, "rung": rung, "seed": seed, "n_params": n, "n_tokens": 16 * n, "loss": loss}
                 )
     return pd.DataFrame(rows)
-
-
-def only(table: pd.DataFrame, **options):
-    (comparison,) = compare(table, reference="baseline", bootstrap=200, **options)
-    return comparison
 
 
 @pytest.mark.parametrize(("change", "answer"), [(1.3, "grows"), (1.0, "holds"), (1 / 1.3, "shrinks")])

@@ -6,17 +6,13 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from tests.comparisons import only
 
 from scalevec import analysis
 from scalevec.analysis import compare, comparison_text
 from scalevec.analysis.report.verdict_table import verdict_table
 
 UNFINISHED = ["pending", "queued", "running", "failed", "cancelled"]
-
-
-def only(table: pd.DataFrame, **options):
-    (comparison,) = compare(table, reference="baseline", bootstrap=100, **options)
-    return comparison
 
 
 def unfinished(table: pd.DataFrame, status: str = "pending", rungs: tuple[str, ...] = ("55k", "83k", "150k")):

@@ -5,12 +5,9 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from tests.comparisons import only
 
 from scalevec.analysis import DataError, compare
-
-
-def only(table: pd.DataFrame, **options):
-    return compare(table, reference="baseline", **{"bootstrap": 50, **options})[0]
 
 
 def settings_of(sweep) -> pd.DataFrame:

@@ -1,8 +1,11 @@
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
+from tests import comparisons
 
-from scalevec.analysis import compare
+only = partial(comparisons.only, bootstrap=200)
 
 
 def planted(
@@ -20,10 +23,6 @@ def planted(
                 row = {"arm": arm, "seed": seed, "n_params": n_params, "n_tokens": 16 * n_params}
                 rows.append({**row, "loss": np.exp(log_loss)})
     return pd.DataFrame(rows)
-
-
-def only(table: pd.DataFrame, **options):
-    return compare(table, reference="baseline", **{"bootstrap": 200, **options})[0]
 
 
 def test_a_planted_multiplier_is_recovered_exactly_without_noise():

@@ -1,0 +1,185 @@
+"""Which trials are pairs, which are missing, and arms or settings without any."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.comparisons import only
+
+from scalevec.analysis import DataError, compare
+
+
+def test_failed_pairs_are_listed_as_missing_and_single_trials_as_unpaired(sweep):
+    table = sweep()
+    table.loc[0, ["status", "loss"]] = ["failed", np.nan]
+    comparison = only(table.drop(index=table.index[-1]))
+    assert comparison.pairs == 6
+    assert comparison.missing == ("25k, seed 0",)
+    assert comparison.unpaired == ("150k, seed 1",)
+
+
+def test_a_trial_without_its_pair_is_no_micro_batch_mismatch(sweep):
+    table = sweep().assign(micro_batch=8)
+    (comparison,) = compare(table.iloc[:-1], reference="baseline", bootstrap=0)
+    assert not any("micro-batch" in warning for warning in comparison.warnings)
+
+
+def test_a_micro_batch_mismatch_is_flagged(sweep):
+    table = sweep().assign(micro_batch=8)
+    table.loc[0, "micro_batch"] = 4
+    assert any("1 pair used different micro-batch sizes" in warning for warning in only(table).warnings)
+
+
+def test_pairs_trained_by_different_numbers_of_processes_are_named(sweep):
+    table = sweep().assign(world_size=2)
+    table.loc[0, "world_size"] = 1
+    assert any("1 pair used different numbers of processes" in warning for warning in only(table).warnings)
+
+
+def test_a_result_from_before_there_were_worlds_is_of_one_process(sweep):
+    table = sweep().assign(world_size=1.0)
+    table.loc[0, "world_size"] = np.nan
+    assert not any("processes" in warning for warning in only(table).warnings)
+
+
+def test_arms_without_a_common_rung_are_refused(sweep):
+    table = sweep()
+    small = table["rung"].isin(["25k", "55k"])
+    with pytest.raises(DataError, match=r"no arm has a trial in common.*83k, 150k|25k, 55k"):
+        only(table[small == (table["arm"] == "baseline")])
+
+
+def test_one_arm_of_several_without_a_common_rung_has_no_verdict(sweep):
+    table = sweep({"baseline": 0.0, "unified": -0.03, "other": 0.0})
+    elsewhere = table["arm"] == "other"
+    table.loc[elsewhere, "rung"] = "elsewhere"
+    table.loc[table["arm"] == "unified", "loss"] -= 0.03
+    verdicts = {c.arm: (c.verdict, c.pairs) for c in compare(table, reference="baseline", bootstrap=50)}
+    assert verdicts["unified"][0] == "better"
+    assert verdicts["other"] == ("invalid", 0)
+
+
+def test_pairs_agree_in_every_setting(sweep):
+    table = pd.concat([sweep(random_seed=i).assign(optimizer=o) for i, o in enumerate(("adamw", "muon"))])
+    comparison = only(table)
+    assert comparison.pairs == 16
+    assert 1 < comparison.loss_difference.df <= 4  # both settings of a rung have the same two seeds
+    assert {row.setting["optimizer"] for row in comparison.by_rung} == {"adamw", "muon"}
+    assert comparison.compute_multipliers == ()
+    assert any("several values of optimizer" in warning for warning in comparison.warnings)
+
+
+def test_a_grid_field_of_a_sweep_is_a_setting(sweep):
+    parts = [sweep(random_seed=i).assign(weight_decay=w) for i, w in enumerate((0.0, 0.1))]
+    table = pd.concat(parts, ignore_index=True).assign(sweep="quickstart")
+    table["trial_id"] = table.index.astype(str)
+    assert only(table).pairs == 16
+
+
+def test_two_rows_with_one_key_are_refused(sweep):
+    table = sweep()
+    with pytest.raises(DataError, match=r"two rows with rung 25k.*seed 0"):
+        only(pd.concat([table, table.iloc[[0]]]))
+
+
+def test_a_sweep_of_which_only_tuning_has_ended_has_nothing_to_compare_yet(sweep):
+    with pytest.raises(DataError, match="no trial to compare yet"):
+        only(sweep().assign(stage="tuning"))
+
+
+def test_tuning_trials_do_not_enter(sweep):
+    table = sweep()
+    tuning = table.assign(stage="tuning", seed=100, loss=9.0).drop_duplicates(["arm", "rung"])
+    mixed = pd.concat([table.assign(stage="comparison"), tuning])
+    assert only(mixed).loss_difference == only(table).loss_difference
+
+
+def test_a_pending_trial_that_knows_only_its_rung_and_seed_is_one_missing_pair(sweep):
+    table = sweep().assign(optimizer="adamw")
+    pending = (table["arm"] == "unified") & (table["rung"] == "55k") & (table["seed"] == 1)
+    table.loc[pending, ["n_params", "n_tokens", "loss", "optimizer"]] = None
+    table.loc[pending, "status"] = "pending"
+    comparison = only(table)
+    assert comparison.missing == ("55k, seed 1",)
+    assert comparison.pairs == 7
+
+
+def test_a_learning_rate_that_is_run_as_a_grid_is_one_that_pairs_agree_in(sweep):
+    table = sweep().assign(lr_status="fixed")
+    rates = [table.assign(learning_rate=rate, loss=table["loss"] + rate) for rate in (0.01, 0.02)]
+    both, alone = only(pd.concat(rates, ignore_index=True)), only(rates[0])
+    assert both.pairs == 2 * alone.pairs
+    assert both.loss_difference.mean == pytest.approx(alone.loss_difference.mean)
+
+
+def test_rates_that_were_tuned_are_no_grid(sweep):
+    table = sweep().assign(lr_status="tuned")
+    with pytest.raises(DataError, match="two rows"):
+        only(pd.concat([table.assign(learning_rate=rate) for rate in (0.01, 0.02)], ignore_index=True))
+
+
+def in_two_settings(sweep):
+    rows = sweep({"baseline": 0.0, "unified": -0.03})
+    return pd.concat([rows.assign(optimizer="adamw"), rows.assign(optimizer="muon")], ignore_index=True)
+
+
+def test_a_setting_that_an_arm_was_not_run_in_is_no_missing_result(sweep):
+    rows = in_two_settings(sweep)
+    half = rows[(rows["arm"] == "baseline") | (rows["optimizer"] == "adamw")]
+    comparison = only(half)
+    assert comparison.missing == ()
+    assert comparison.verdict == "better"
+    assert any(warning.endswith("not run in: muon") for warning in comparison.warnings)
+
+
+def test_a_censored_rate_where_the_arm_was_not_run_censors_no_claim(sweep):
+    rows = in_two_settings(sweep).assign(lr_status="tuned")
+    half = rows[(rows["arm"] == "baseline") | (rows["optimizer"] == "adamw")].copy()
+    half.loc[half["optimizer"] == "muon", "lr_status"] = "censored"
+    assert only(half).verdict == "better"
+
+
+@pytest.mark.parametrize("status", ["failed", "pending", "diverged"])
+def test_a_setting_in_which_no_trial_of_an_arm_completed_still_counts(sweep, status):
+    rows = in_two_settings(sweep)
+    lost = (rows["arm"] == "unified") & (rows["optimizer"] == "muon")
+    rows.loc[lost, ["status", "loss"]] = [status, np.nan]
+    comparison = only(rows)
+    assert len(comparison.missing) + len(comparison.arm_diverged) == 8
+
+
+def test_arms_without_a_setting_in_common_are_refused(sweep):
+    rows = sweep({"baseline": 0.0, "unified": -0.03})
+    apart = rows.assign(optimizer=np.where(rows["arm"] == "baseline", "adamw", "muon"))
+    with pytest.raises(DataError, match="no arm has a trial in common with 'baseline'"):
+        only(apart)
+
+
+def test_arms_that_are_two_optimizers_are_paired_where_they_share_their_random_numbers(sweep):
+    rows = sweep({"baseline": 0.0, "unified": -0.03})
+    chosen = rows.assign(
+        optimizer=np.where(rows["arm"] == "baseline", "adamw", "muon"),
+        stream=rows["rung"] + rows["seed"].astype(str),
+    )
+    of_arms, plain = only(chosen), only(chosen.drop(columns="optimizer"))
+    assert of_arms.pairs == plain.pairs > 0
+    assert of_arms.loss_difference == plain.loss_difference
+
+
+def test_each_missing_pair_is_counted_and_named_with_its_budget(sweep):
+    table = pd.concat(
+        [sweep(), sweep().assign(n_tokens=lambda rows: 2 * rows["n_tokens"])], ignore_index=True
+    )
+    lost = (table["arm"] == "unified") & (table["rung"] == "25k")
+    table.loc[lost, ["status", "loss"]] = "failed", None
+    comparison = only(table)
+    assert len(comparison.missing) == 4
+    assert comparison.missing[0] == "25k, 401k tokens, seed 0"
+    assert "4 pairs that failed" in comparison.would_change
+
+
+@pytest.mark.parametrize("law", ["chinchilla", "kaplan"])
+def test_an_arm_without_a_pair_beside_others_has_no_law_and_no_verdict(sweep, law):
+    table = sweep({"baseline": 0.0, "unified": -0.03, "other": 0.0})
+    table.loc[table["arm"] == "other", "rung"] = "elsewhere"
+    verdicts = {c.arm: c.verdict for c in compare(table, reference="baseline", bootstrap=0, law=law)}
+    assert verdicts["other"] == "invalid"

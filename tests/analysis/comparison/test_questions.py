@@ -1,0 +1,221 @@
+"""What may be asked of a comparison: other columns, rows and laws; and what its answer records."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.comparisons import only
+
+from scalevec.analysis import DataError, compare, comparison_text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reference": "basline"}, "'basline', which is no arm; nearest: 'baseline'"),
+        ({"reference": "baseline", "margin": -1.0}, "margin is -1.0"),
+        ({"reference": "baseline", "where": "arm == 'baseline'"}, "the only arm"),
+        ({"reference": "baseline", "settings": ["optimiser"]}, "no column 'optimiser'"),
+        ({"reference": "baseline", "law": "cubic"}, "law is 'cubic'"),
+        ({"reference": "baseline", "interval": "profile"}, "a comparison chooses its own"),
+        ({"reference": "baseline", "cluster": "run"}, "no column 'run'"),
+        ({"reference": "baseline", "y": "loss_valid"}, "no column 'loss_valid'"),
+    ],
+)
+def test_questions_that_cannot_be_answered_are_refused(sweep, options, message: str):
+    with pytest.raises(DataError, match=message):
+        compare(sweep(), **options)
+
+
+def test_a_comparison_is_plain_json(sweep):
+    record = json.loads(json.dumps(only(sweep(), margin=0.005).to_dict(), allow_nan=False))
+    assert set(record) >= {
+        "reference",
+        "arm",
+        "pairs",
+        "loss_difference",
+        "by_rung",
+        "compute_multipliers",
+        "token_multipliers",
+        "time_multipliers",
+        "trend",
+        "equivalence",
+        "verdict",
+        "sentence",
+        "warnings",
+    }
+
+
+def test_the_largest_rung_is_predicted_by_the_laws_of_the_others(sweep):
+    held = only(sweep()).hold_out
+    assert held["rung"] == "150k"
+    assert held["predicted"] == pytest.approx(-0.03, abs=0.01)
+    assert held["observed"] == pytest.approx(-0.03, abs=0.01)
+    assert only(sweep(), hold_out="none").hold_out["reason"] == "none was asked for"
+
+
+def test_another_column_is_compared_on_demand(sweep):
+    table = sweep()
+    other = table.assign(loss_other=table["loss"] + 1.0, loss=1.0)
+    comparison = only(other, y="loss_other")
+    assert comparison.y == "loss_other"
+    assert comparison.loss_difference.interval == pytest.approx(only(table).loss_difference.interval)
+
+
+def scored(table: pd.DataFrame) -> pd.DataFrame:
+    """With an accuracy that is lower by 0.1 under the arm."""
+    noise = np.random.default_rng(5).normal(0, 0.001, len(table))
+    return table.assign(accuracy=0.5 - 0.1 * (table["arm"] == "unified") + noise)
+
+
+def test_a_column_that_is_no_loss_is_described_without_unit_margin_or_verdict(sweep):
+    comparison = only(scored(sweep()), y="accuracy", margin=0.5)
+    assert comparison.verdict == "undecided"
+    assert "its accuracy is 0.1" in comparison.sentence
+    assert not any(
+        word in comparison.sentence + comparison.would_change for word in ("nats", "better", "worse")
+    )
+    assert comparison.equivalence == {"margin": None, "note": "the margin is in nats/token, accuracy is not"}
+    assert not any("irreducible" in warning for warning in comparison.warnings)
+
+
+def test_a_multiplier_of_more_than_a_million_is_none_and_says_so(sweep):
+    comparison = only(scored(sweep()), y="accuracy")
+    for multiplier in (*comparison.compute_multipliers, *comparison.token_multipliers):
+        assert multiplier.estimate is None
+        assert multiplier.note == "the reference's law never reaches this accuracy"
+
+
+def test_a_bad_value_of_the_compared_column_is_named_by_that_column(sweep):
+    with pytest.raises(DataError, match="column 'accuracy', row 1: -1"):
+        only(scored(sweep()).assign(accuracy=-1.0), y="accuracy")
+
+
+def test_learning_rates_that_were_carried_are_said(sweep):
+    table = sweep()
+    table.loc[table["rung"] == "150k", "lr_status"] = "carried"
+    assert any("at 150k are extrapolated from smaller rungs" in warning for warning in only(table).warnings)
+
+
+@pytest.mark.parametrize(("above_test", "is_said"), [(np.nan, True), (0.01, False)])
+def test_rates_that_were_chosen_on_the_text_that_is_compared_are_said(sweep, above_test, is_said):
+    table = sweep().assign(loss_validation=lambda t: t["loss"] + above_test)
+    text = "learning rates were chosen on the text that is compared"
+    assert any(text in warning for warning in only(table).warnings) is is_said
+
+
+def test_counts_that_look_like_millions_are_questioned_in_a_comparison(sweep):
+    table = sweep()
+    assert any("thousands or millions" in warning for warning in only(table.assign(n_params=25)).warnings)
+
+
+def test_the_expression_that_chose_the_rows_and_what_it_left_out_are_said(sweep):
+    table = pd.concat([sweep(seeds=(0, 1, 2)), sweep({"other": 0.0})])
+    comparison = compare(table, reference="baseline", where="seed < 2 and arm != 'other'", bootstrap=0)[0]
+    assert comparison.where == "seed < 2 and arm != 'other'"
+    assert comparison.excluded == {"where": 8}
+    assert "rows: where seed < 2 and arm != 'other' (8 left out)" in comparison_text([comparison])
+    assert only(sweep()).excluded == {}
+
+
+def test_a_comparison_says_what_its_laws_were_fitted_with(sweep):
+    comparison = only(sweep(), loss="l2", residual="linear", seed=3, x="C")
+    settings = (
+        comparison.x,
+        comparison.loss,
+        comparison.delta,
+        comparison.residual,
+        comparison.n_bootstrap,
+        comparison.seed,
+        comparison.cluster,
+    )
+    assert settings == ("C", "l2", 1e-3, "linear", 100, 3, "cluster")
+    assert [(law["side"], law["x"]) for law in comparison.laws] == [
+        ("reference", "C"),
+        ("arm", "C"),
+        ("reference", "D"),
+        ("arm", "D"),
+    ]
+    for law in comparison.laws:
+        assert law["verified"]
+        assert law["optimality"] < 1e-9
+        assert 1 <= law["starts_agreeing"] <= law["n_starts"]
+    text = comparison_text([comparison])
+    assert "law power in C; least squares on linear residuals; 100 bootstrap replicates, seed 3; " in text
+    assert f"objective {comparison.laws[0]['objective']:.10g} (sum)" in text
+
+
+def test_the_laws_of_arms_whose_seeds_repeat_are_by_least_squares(sweep):
+    rows = sweep()
+    assert only(rows).loss == "l2"
+    assert only(rows[rows["seed"] == 0]).loss == "huber"
+    assert only(rows, loss="huber").loss == "huber"
+
+
+def test_a_multiplier_by_least_squares_varies_less_than_by_hubers_loss(sweep):
+    def spread(loss):
+        tables = [sweep(random_seed=number, seeds=(0, 1, 2)) for number in range(12)]
+        middles = [only(table, loss=loss, hold_out="none").compute_multipliers[0] for table in tables]
+        return np.std([np.log(middle.estimate) for middle in middles])
+
+    assert spread("auto") < 0.9 * spread("huber")
+
+
+def test_a_law_in_another_variable_is_shown_too(sweep):
+    assert {law["x"] for law in only(sweep(), x="N").laws} == {"C", "D", "N"}
+
+
+def test_the_text_has_the_difference_at_each_rung(sweep):
+    comparison = only(sweep())
+    text = comparison_text([comparison])
+    for cell in comparison.by_rung:
+        assert f"by rung, {cell.rung} (N " in text
+        assert f"{cell.mean:+.4f}".replace("-", "−") in text
+
+
+def budgets(sweep) -> pd.DataFrame:
+    """Four sizes at three numbers of tokens per parameter."""
+    parts = []
+    for number, factor in enumerate((1, 2, 4)):
+        table = sweep(random_seed=number)
+        parts.append(table.assign(n_tokens=table["n_tokens"] * factor, loss=table["loss"] - 0.1 * number))
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_a_law_in_two_variables_has_its_joint_test_and_its_hold_out(sweep):
+    comparison = only(budgets(sweep), law="chinchilla", cluster="row")
+    assert comparison.joint["p_value"] > 0
+    assert comparison.hold_out["rung"] == "150k"
+    assert comparison.hold_out["observed"] == pytest.approx(-0.03, abs=0.01)
+    assert [(law["side"], law["x"]) for law in comparison.laws] == [("reference", "N, D"), ("arm", "N, D")]
+    assert any(
+        "no multiplier: multipliers need a law in one variable" in text for text in comparison.warnings
+    )
+
+
+def test_what_a_law_in_two_variables_lacks_is_said_in_its_own_words(sweep):
+    comparison = only(sweep(), law="chinchilla")
+    assert "parameters of chinchilla" in comparison.joint["reason"]
+    assert "multiplier" not in comparison.joint["reason"] + comparison.hold_out["reason"]
+
+
+def test_arms_of_one_sweep_are_described_by_the_options_they_were_compared_with(sweep):
+    table = sweep({"baseline": 0.0, "none": 0.04, "unified": -0.03})
+    for comparison in compare(table, reference="baseline", bootstrap=0, where="seed == 0"):
+        assert (comparison.where, comparison.excluded) == ("seed == 0", {"where": 8})
+
+
+def test_rungs_are_listed_by_size_and_not_by_their_text(sweep):
+    sizes = {f"{n:.6g}": n for n in (102_643_000, 1_013_610_000, 30_000_000, 9_000_000_000)}
+    by_rung = only(sweep(rungs=sizes)).by_rung
+    assert [row.n_params for row in by_rung] == sorted(row.n_params for row in by_rung)
+
+
+def test_many_cells_are_listed_in_at_most_14_lines(sweep):
+    sizes = {f"{n}k": n * 1000 for n in range(30, 210)}
+    table = sweep(rungs=sizes)
+    table.loc[table["seed"] == 1, ["status", "loss"]] = "diverged", None
+    text = comparison_text([only(table)])
+    assert sum(line.strip().startswith("by rung") for line in text.splitlines()) == 14
+    assert "and 174 more" in text

@@ -1,0 +1,54 @@
+"""The rows that tables are made of."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.shown_tables import EFFECTS
+
+STRATEGIES = {
+    "baseline": ("shared", "input", "none", "all"),
+    "none": ("none", "input", "none", "all"),
+    "unified": ("heterogeneous", "dual-normalized", "or", "input"),
+    "no-decay": ("shared", "input", "none", "none"),
+    "or-norm": ("shared", "input", "or-normalized", "all"),
+}
+FIELDS = ("vector_branches", "vector_placement", "vector_reparameterization", "vector_decay")
+
+
+@pytest.fixture
+def source(sweep):
+    """A sweep's rows with everything that a table may ask for."""
+
+    def make(effects: dict[str, float] = EFFECTS, **options) -> pd.DataFrame:
+        rows = sweep(effects, **options)
+        strategies = pd.DataFrame([STRATEGIES[arm] for arm in rows["arm"]], columns=list(FIELDS))
+        rows = pd.concat([rows, strategies], axis=1).assign(
+            optimizer="adamw",
+            schedule="cosine",
+            architecture="llama",
+            learning_rate=np.where(rows["arm"] == "none", 0.008, 0.016),
+            matrix_decay=0.1,
+            device="cuda",
+            micro_batch=0,
+            steps=100,
+            peak_memory_bytes=2.0**30,
+            n_params_total=rows["n_params"] + 1000,
+            n_params_scale_vectors=np.where(rows["arm"] == "none", 0, 160),
+        )
+        slow = np.where(rows["arm"] == "unified", 1.1, 1.0) * (1 + 0.01 * rows["seed"].astype(float))
+        return rows.assign(wall_s=10.0 * slow, tokens_per_s=rows["n_tokens"] / (10.0 * slow))
+
+    return make
+
+
+@pytest.fixture
+def beside_a_grid_of_rates(sweep):
+    """Every arm has one rate that is fixed, the reference 0.01; ``swept`` has 0.01 and 0.02."""
+
+    def make(effects: dict[str, float], rates: dict[str, float]) -> pd.DataFrame:
+        rows = sweep({"baseline": 0.0, "swept": 0.01, **effects}, noise=1e-3)
+        rows = rows.assign(lr_status="fixed", learning_rate=rows["arm"].map(rates).fillna(0.01))
+        again = rows[rows["arm"] == "swept"]
+        return pd.concat([rows, again.assign(learning_rate=0.02, loss=again["loss"] + 0.1)])
+
+    return make

@@ -1,0 +1,82 @@
+"""The table of parts: which an arm has, whether the best is separated from the next, who is not ranked."""
+
+from tests.shown_tables import column, records, shown
+
+from scalevec import analysis
+
+
+def test_ablation_marks_what_each_arm_has_and_tests_the_family(source):
+    rows = source()
+    table_shown = shown(rows, "ablation")
+    assert column(table_shown, "arm")[0] == "baseline"
+    marks = {row[0]: dict(zip(table_shown.columns, row, strict=True)) for row in table_shown.rows}
+    assert [marks["unified"][name] for name in ("HG", "DP", "DNP", "OR", "ER", "decay")] == [
+        "✓",
+        "",
+        "✓",
+        "✓",
+        "",
+        "input",
+    ]
+    assert marks["none"]["vectors"] == marks["none"]["decay"] == ""
+    assert marks["or-norm"]["OR"] == "or-normalized"
+    compared = {
+        comparison.arm: comparison.loss_difference
+        for comparison in analysis.compare(rows, reference="baseline", bootstrap=0)
+    }
+    got = {record["arm"]: record for record in records(table_shown) if record["cell"] == "all"}
+    for arm, difference in compared.items():
+        assert float(got[arm]["difference"]) == difference.mean
+        assert float(got[arm]["p_holm"]) == difference.p_holm
+
+
+def test_ablation_says_whether_the_best_arm_is_separated_from_the_next(source):
+    table_shown = shown(source(noise=1e-3), "ablation")
+    ((row, position),) = table_shown.best
+    assert (table_shown.rows[row][0], table_shown.columns[position]) == ("unified", "all")
+    assert any("unified is separated from the next, or-norm" in note for note in table_shown.notes)
+
+
+def test_an_arm_that_lacks_a_cell_is_not_ranked(source):
+    rows = source({"baseline": 0.0, "unified": -0.03, "or-norm": -0.01})
+    table_shown = shown(rows[~((rows["arm"] == "unified") & (rows["rung"] == "150k"))], "ablation")
+    ((row, _),) = table_shown.best
+    assert table_shown.rows[row][0] == "or-norm"
+    assert "Not over all cells, so not to be ranked beside the others: unified." in table_shown.notes
+
+
+def test_no_arm_below_the_reference_is_bold(source):
+    table_shown = shown(source({"baseline": 0.0, "none": 0.04}), "ablation")
+    assert table_shown.best == frozenset()
+    assert any("No arm lies below the reference" in note for note in table_shown.notes)
+
+
+def test_an_arm_at_another_rate_than_the_reference_is_ranked_beside_a_grid_of_rates(beside_a_grid_of_rates):
+    rows = beside_a_grid_of_rates({"unified": -0.03}, {"unified": 0.02})
+    table_shown = shown(rows, "ablation")
+    ((row, position),) = table_shown.best
+    assert (table_shown.rows[row][0], table_shown.columns[position]) == ("unified", "all")
+    notes = " ".join(table_shown.notes)
+    assert "No arm lies below the reference" not in notes
+    assert "Not over all cells" not in notes
+    assert "Differences of unified: to baseline at another learning rate, shown in the cells" in notes
+    # Paired with swept, unified would be compared at 0.02, and the row of swept is at 0.01.
+    assert "the next" not in notes
+
+
+def test_arms_at_the_rate_of_the_reference_are_told_apart_beside_a_grid_of_rates(beside_a_grid_of_rates):
+    notes = " ".join(shown(beside_a_grid_of_rates({"unified": -0.03}, {}), "ablation").notes)
+    assert "unified is separated from the next, swept: −0.04" in notes
+    assert "another learning rate" not in notes
+
+
+def test_an_arm_that_lacks_a_cell_is_not_ranked_beside_a_grid_of_rates(beside_a_grid_of_rates):
+    rows = beside_a_grid_of_rates({"unified": -0.03}, {"unified": 0.02})
+    table_shown = shown(rows[~((rows["arm"] == "unified") & (rows["rung"] == "150k"))], "ablation")
+    assert table_shown.best == frozenset()
+    assert "Not over all cells, so not to be ranked beside the others: unified." in table_shown.notes
+
+
+def test_ablation_of_a_plain_table_has_no_check_marks(sweep):
+    table_shown = shown(sweep(), "ablation")
+    assert table_shown.columns == ("arm", "25k", "55k", "83k", "150k", "all", "Holm p", "pairs")

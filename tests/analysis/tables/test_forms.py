@@ -1,0 +1,145 @@
+"""What all tables have in common: the same bytes every time, conventions, and Markdown, LaTeX and CSV."""
+
+import re
+import shutil
+import subprocess
+
+import pandas as pd
+import pytest
+from tests.shown_tables import EFFECTS, FEW, shown
+
+from scalevec import analysis
+from scalevec.analysis import DataError, render
+
+
+@pytest.mark.parametrize("name", list(analysis.TABLES))
+def test_every_table_is_the_same_bytes_whatever_the_order_of_an_arms_rows(source, name: str):
+    rows = source(FEW)
+    first = shown(rows, name)
+    again = shown(pd.concat([part.iloc[::-1] for _, part in rows.groupby("arm", sort=False)]), name)
+    for form in ("markdown", "latex", "csv"):
+        assert render(first, form) == render(again, form)
+
+
+@pytest.mark.parametrize("name", list(analysis.TABLES))
+def test_every_table_states_its_conventions_and_has_whole_rows(source, name: str):
+    table_shown = shown(source(FEW), name)
+    assert table_shown.rows
+    assert {len(row) for row in table_shown.rows} == {len(table_shown.columns)} == {len(table_shown.numeric)}
+    assert any(note.startswith("N: ") for note in table_shown.notes)
+
+
+def test_a_row_of_latex_that_begins_with_a_bracket_is_no_argument():
+    item = analysis.Table("t", ("arm", "loss"), (("a", "1"), ("[b]", "2")), (False, True))
+    assert r"{[b]} & 2 \\".replace("\\\\", "\\") in render(item, "latex")
+
+
+def test_a_name_in_a_csv_file_is_no_formula():
+    item = analysis.Table("t", ("arm", "=loss"), (("=1+1", "−0.5"), ("@b", "1")), (False, True))
+    assert render(item, "csv") == "arm,'=loss\n'=1+1,-0.5\n'@b,1\n"
+
+
+def columns_of_latex(line: str) -> int:
+    spans = re.findall(r"\\multicolumn\{(\d+)\}", line)
+    return line.replace(r"\&", "").count("&") + 1 + sum(int(span) - 1 for span in spans)
+
+
+@pytest.mark.parametrize("name", list(analysis.TABLES))
+def test_latex_is_balanced_and_escaped(source, name: str):
+    rows = source(FEW).replace({"arm": {"unified": "uni_fied & 100%"}})
+    text = render(shown(rows, name), "latex")
+    specification = text.split(r"\begin{tabular}{")[1].split("}\n")[0]
+    width = len(re.findall(r"[lrS]", re.sub(r"\[.*?\]", "", specification)))
+    body = text.split(r"\toprule")[1].split(r"\bottomrule")[0]
+    lines = [line for line in body.splitlines() if line.endswith(r"\\")]
+    assert {columns_of_latex(line) for line in lines} == {width}
+    assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
+    assert r"uni\_fied \& 100\%" in text
+    assert text.isascii()
+
+
+def test_numbers_of_latex_are_aligned_at_the_point_with_what_follows_them_beside():
+    rows = (("a", "3.85 ± 0.02", "25.1k", "reference"), ("b", "13.9†", "1.2M", "−0.04 ± 0.10"))
+    item = analysis.Table("t", ("arm", "loss", "N", "difference"), rows, (False, *[True] * 3), best={(0, 1)})
+    text = render(item, "latex")
+    assert r"{l S[table-format=2.2]@{}l r S[table-format=+1.2]@{}l}" in text
+    lines = [line.split(" & ", 1)[1] for line in text.splitlines() if line.startswith(("a ", "b "))]
+    assert lines == [
+        r"\bfseries 3.85 & \bfseries \,\ensuremath{\pm}\,0.02 & 25.1k & \multicolumn{2}{c}{reference} \\",
+        r"13.9 & \dag{} & 1.2M & -0.04 & \,\ensuremath{\pm}\,0.10 \\",
+    ]
+
+
+def test_notes_of_latex_have_symbols_products_and_powers_of_ten():
+    note = "C: 6 x N x tokens; L = A/C^alpha; at 1.5e-03 and 2e+18."
+    text = render(analysis.Table("t", ("a",), (("1",),), (True,), (note,)), "latex")
+    shown_note = next(line for line in text.splitlines() if line.startswith(r"\item"))
+    assert shown_note == (
+        r"\item \ensuremath{C}: 6 \ensuremath{\times} \ensuremath{N} \ensuremath{\times} tokens; "
+        r"L = A/\ensuremath{C}\ensuremath{^{\alpha}}; at \ensuremath{1.5\times10^{-3}} and "
+        r"\ensuremath{2\times10^{18}}."
+    )
+
+
+def test_a_narrow_table_takes_one_column_of_a_paper_and_a_wide_one_both():
+    for n_columns, float_ in ((3, "table"), (12, "table*")):
+        names = tuple(f"column {n}" for n in range(n_columns))
+        text = render(analysis.Table("t", names, (names,), (False,) * n_columns), "latex")
+        assert rf"\begin{{{float_}}}[tb]" in text
+        assert rf"\end{{{float_}}}" in text
+
+
+def test_columns_are_chosen_in_order_and_losses_rounded(source):
+    whole = shown(source(FEW), "main")
+    text = render(whole, "markdown", columns=["loss", "rung"], digits=2)
+    assert text.splitlines()[0].endswith("loss | rung |")
+    assert not re.search(r"\d\.\d{3}", text.partition("\n\n")[0])
+    assert text.partition("\n\n")[0].count("**") == 2 * len(whole.best)
+
+
+@pytest.mark.parametrize(
+    ("form", "options", "message"),
+    [
+        ("markdown", {"columns": ["los"]}, "has no column 'los'; allowed: rung, N"),
+        ("markdown", {"digits": 5}, "digits is 5; allowed: 1 to 4"),
+        ("csv", {"digits": 2}, "csv has every column"),
+    ],
+)
+def test_a_part_of_a_table_that_cannot_be_is_refused(source, form, options, message):
+    with pytest.raises(DataError, match=message):
+        render(shown(source(FEW), "main"), form, **options)
+
+
+def test_a_note_begins_no_list_and_no_heading_in_markdown():
+    notes = ("- no item", "# no heading", "1. no number", "a | b")
+    text = render(analysis.Table("t", ("a",), (("1",),), (True,), notes), "markdown")
+    assert text.split("\n\n")[1:] == [r"\- no item", r"\# no heading", r"\1. no number", "a | b\n"]
+
+
+def test_arms_without_a_multiplier_for_one_reason_share_a_note(source):
+    rows = source(EFFECTS)
+    notes = shown(rows[rows["rung"] == rows["rung"].iloc[0]], "main").notes
+    [note] = [note for note in notes if note.startswith("No compute multipliers")]
+    assert note.count("no multiplier from one rung") == 1
+    assert all(arm in note for arm in EFFECTS if arm != "baseline")
+
+
+def test_no_note_speaks_of_scale_vectors_where_there_are_none(source):
+    rows = source(FEW).assign(vector_branches="none", vector_placement="input")
+    notes = " ".join(shown(rows.drop(columns="n_params_scale_vectors", errors="ignore"), "main").notes)
+    assert "scale vectors" not in notes
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+@pytest.mark.parametrize("name", list(analysis.TABLES))
+def test_latex_is_compiled_without_an_overfull_box(source, tmp_path, name):
+    text = render(shown(source(), name), "latex")
+    packages = text.partition("{")[2].partition("}")[0]
+    (tmp_path / "paper.tex").write_text(
+        rf"\documentclass[twocolumn]{{article}}\usepackage{{{packages}}}\begin{{document}}"
+        f"\nText.\n{text}\n\\end{{document}}"
+    )
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout

@@ -1,0 +1,23 @@
+"""The table of laws says what fit and compare say."""
+
+from tests.shown_tables import records, shown
+
+from scalevec import analysis
+
+
+def test_scaling_is_what_fit_and_compare_say(source):
+    rows = source({"baseline": 0.0, "unified": -0.03})
+    got = {record["arm"]: record for record in records(shown(rows, "scaling"))}
+    for fit in analysis.fit(rows, bootstrap=20):
+        assert float(got[fit.arm]["alpha"]) == fit.parameters["alpha"]
+        assert float(got[fit.arm]["alpha_low"]) == fit.intervals["alpha"][0]
+        assert float(got[fit.arm]["hold_out_relative_error"]) == fit.hold_out["relative_error"]
+    (compared,) = analysis.compare(rows, reference="baseline", bootstrap=20)
+    assert float(got["unified"]["multiplier_middle"]) == compared.compute_multipliers[0].estimate
+    assert got["baseline"]["multiplier_middle"] == ""
+
+
+def test_scaling_takes_any_law(source):
+    table_shown = shown(source({"baseline": 0.0, "unified": -0.03}), "scaling", law="power-floor", x="N")
+    assert "E" in table_shown.columns
+    assert "L = E + A/N^alpha" in table_shown.groups

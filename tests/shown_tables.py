@@ -1,0 +1,27 @@
+"""Tables as tests look at them: the cells of a column, or one dictionary for each row."""
+
+import csv
+import io
+
+import pandas as pd
+
+from scalevec import analysis
+
+FEW = {"baseline": 0.0, "unified": -0.03, "no-decay": 0.002}
+EFFECTS = {"baseline": 0.0, "none": 0.04, "unified": -0.03, "no-decay": 0.002, "or-norm": 0.001}
+
+
+def shown(results: pd.DataFrame, name: str, **options) -> analysis.Table:
+    return analysis.table(results, name, **{"reference": "baseline", "bootstrap": 20, **options})
+
+
+def column(table_shown: analysis.Table, name: str, group: str = "") -> list[str]:
+    headings = list(
+        zip(table_shown.groups or [""] * len(table_shown.columns), table_shown.columns, strict=True)
+    )
+    position = headings.index((group, name))
+    return [row[position] for row in table_shown.rows]
+
+
+def records(table_shown: analysis.Table) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(analysis.render(table_shown, "csv"))))
