@@ -82,8 +82,16 @@ def split_tokens(process: TokenProcess, split: str) -> int:
 def successors(process: TokenProcess) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     """The successors of each token, [vocabulary, branching], the likeliest first."""
     words = PCG64(SeedSequence(process.seed, spawn_key=(_TABLE_KEY,)))
-    keys = words.random_raw(process.vocabulary**2).reshape(process.vocabulary, process.vocabulary)
-    return np.argsort(keys, axis=1, kind="stable")[:, : process.branching]
+    # Row by row: all keys of a vocabulary of 65,536 would take 34 GB.
+    return np.stack(
+        [_lowest(words.random_raw(process.vocabulary), process.branching) for _ in range(process.vocabulary)]
+    )
+
+
+def _lowest(keys: np.ndarray[tuple[int], np.dtype[np.uint64]], n: int) -> Ranks:
+    """The places of the ``n`` lowest keys, the lowest first, the first of equal ones."""
+    low = np.flatnonzero(keys <= np.partition(keys, n - 1)[n - 1])
+    return low[np.argsort(keys[low], kind="stable")][:n]
 
 
 def blocks(process: TokenProcess, split: str) -> Iterator[Ids]:

@@ -1,6 +1,7 @@
 """Synthetic corpora: the entropy rate is exact, and no model comes below it."""
 
 import math
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,21 @@ def test_the_entropy_rate_is_that_of_the_weights() -> None:
         assert math.isclose(
             synthetic.entropy_rate(TokenProcess(branching=branching)), expected, rel_tol=1e-12
         )
+
+
+def test_the_successors_of_a_token_are_the_places_of_its_lowest_keys() -> None:
+    process = TokenProcess(vocabulary=300, branching=7, seed=3)
+    words = np.random.PCG64(np.random.SeedSequence(3, spawn_key=(3,)))
+    keys = words.random_raw(300 * 300).reshape(300, 300)
+    assert (synthetic.successors(process) == np.argsort(keys, axis=1, kind="stable")[:, :7]).all()
+
+
+def test_a_large_vocabulary_takes_memory_for_its_successors_alone() -> None:
+    tracemalloc.start()
+    synthetic.successors(TokenProcess(vocabulary=4096, branching=4))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4e6  # bytes; all keys at once take 134e6
 
 
 def test_every_token_is_a_successor_of_the_one_before_at_its_rate() -> None:
