@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 BOLD_LETTER, LETTER = 0.72, 0.6
 """Width of a letter of a title and of other text, in em."""
+UNBROKEN = str.maketrans(" -", "\N{NO-BREAK SPACE}\N{NON-BREAKING HYPHEN}")
+BROKEN = {after: before for before, after in UNBROKEN.items()}
 SHEETS = Path(__file__).parent
 INK, FAINT = "#111112", "#222223"
 """Stand-ins that a page replaces by its own colours, and a paper by black and grey."""
@@ -135,12 +138,16 @@ def title(text: str, inches: float, letter: float = BOLD_LETTER) -> str:
 
 
 def wrapped(text: str, inches: float, points_per_letter: float) -> str:
-    """Return ``text`` on as many lines as that width asks for, broken at , and ; where a part fits a line."""
+    """Return ``text`` on as many lines as that width asks for.
+
+    It is broken after , and ; where what stands between them fits a line, else between words, and at a hyphen
+    only where a word alone is too long.
+    """
     letters = max(8, int(inches * 72 / points_per_letter))
     parts = re.split(r"(?<=[,;]) ", " ".join(text.split()))
-    together = [part.replace(" ", "\N{NO-BREAK SPACE}") if len(part) <= letters else part for part in parts]
-    lines = textwrap.fill(" ".join(together), letters, break_long_words=False)
-    return lines.replace("\N{NO-BREAK SPACE}", " ")
+    pieces = chain(*([part] if len(part) <= letters else part.split() for part in parts))
+    whole = " ".join(piece.translate(UNBROKEN) if len(piece) <= letters else piece for piece in pieces)
+    return textwrap.fill(whole, letters, break_long_words=False).translate(BROKEN)
 
 
 def font_points(name: Literal["axes.titlesize", "figure.titlesize", "legend.fontsize"]) -> float:

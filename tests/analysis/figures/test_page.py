@@ -24,6 +24,7 @@ from scalevec.analysis.figures.style import (
     arm_styles,
     nth_style,
     title,
+    wrapped,
 )
 from scalevec.analysis.figures.tuning_bowls import bowl, draw_tuning
 
@@ -228,10 +229,16 @@ def test_a_title_is_in_words(text: str, shown: str):
     assert title(text, 1).replace("\n", " ") == shown
 
 
-def test_a_title_is_broken_at_commas_where_a_part_fits_a_line():
-    assert title("weight decay 0.1, embedding scale none, norm gain 1+w", 3) == (
-        "weight decay 0.1,\nembedding scale none,\nnorm gain 1+w"
-    )
+@pytest.mark.parametrize(
+    ("text", "letters", "lines"),
+    [
+        ("decay 0.1, scale none, gain 1+w", 11, ["decay 0.1,", "scale none,", "gain 1+w"]),
+        ("decay 0.1, scale sqrt-width, gain g", 14, ["decay 0.1,", "scale", "sqrt-width,", "gain g"]),
+        ("unified-attention, muon", 10, ["unified-", "attention,", "muon"]),
+    ],
+)
+def test_a_title_is_broken_at_commas_and_within_a_word_only_where_it_must_be(text, letters, lines):
+    assert wrapped(text, letters, 72).split("\n") == lines
 
 
 def test_panels_of_all_arms_have_the_same_cells_also_where_one_was_not_run(sweep):
