@@ -49,7 +49,7 @@ def write_kept(name: str, folder: Path) -> None:
         shown = analysis.table(rows, table, **options)
         for form, ending in paper.FORMATS.items():
             text = analysis.render(shown, form)
-            text = _with_six_digits(text) if form == "csv" else text
+            text = _with_five_digits(text) if form == "csv" else text
             (folder / f"{table}.{ending}").write_text(text, encoding="utf-8")
     if (kept / "theory.json").is_file():
         text = theory_text(json.loads((kept / "theory.json").read_text(encoding="utf-8")))
@@ -61,9 +61,9 @@ def write_kept(name: str, folder: Path) -> None:
     analysis.write_figures(rows, folder / "figures", formats=["svg"], choices=choices, **recorded, **options)
 
 
-def _with_six_digits(text: str) -> str:
-    """Return ``text`` with six significant digits: the last of seventeen differ between processors."""
-    return re.sub(r"-?\d+\.\d{5,}(?:e[-+]\d+)?", lambda number: f"{float(number[0]):.6g}", text)
+def _with_five_digits(text: str) -> str:
+    """Return ``text`` with five significant digits: of bootstrap intervals the sixth differs between processors."""
+    return re.sub(r"-?\d+\.\d{5,}(?:e[-+]\d+)?", lambda number: f"{float(number[0]):.5g}", text)
 
 
 def main() -> None:
