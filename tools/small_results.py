@@ -62,7 +62,7 @@ def write_kept(name: str, folder: Path) -> None:
 
 
 def _with_five_digits(text: str) -> str:
-    """Return ``text`` with five significant digits: of bootstrap intervals the sixth differs between processors."""
+    """Return ``text`` with five significant digits: the sixth of bootstrap intervals differs by processor."""
     return re.sub(r"-?\d+\.\d{5,}(?:e[-+]\d+)?", lambda number: f"{float(number[0]):.5g}", text)
 
 
