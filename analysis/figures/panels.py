@@ -1,6 +1,5 @@
 """Panels in a grid with shared axes, on as many pages as their height asks for, with one legend below."""
 
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 
 from scalevec.analysis.figures.figure_input import Drawing
-from scalevec.analysis.figures.style import LETTER, ArmStyle, Medium, font_points, label_of, title
+from scalevec.analysis.figures.style import LETTER, ArmStyle, Medium, font_points, label_of, title, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,11 +21,9 @@ MOST_INCHES = 9.0
 """Of a figure's height: what is more goes onto further pages."""
 ROOM = 1.4
 """Inches of a page for what stands around the panels: names, axes, a legend of some lines."""
-LEGEND_HANDLE, LEGEND_LETTER, LEGEND_LINE = 5.0, 0.62, 1.5
-"""Of a legend, in em: an entry without its text, a letter of the text, and a line."""
+LEGEND_HANDLE, LEGEND_LINE = 5.0, 1.5
+"""Of a legend, in em: an entry without its text, and a line."""
 LEGEND_COLUMNS = 6
-LETTERS_PER_INCH = 13
-"""Of the name of the vertical axis, which stands upright."""
 
 
 @dataclass(frozen=True)
@@ -129,8 +126,8 @@ class PanelGrid:
         if axes.size == 1:
             axes[0, 0].set_ylabel(self.labels[1])
         else:
-            letters = int(figure.get_figheight() * LETTERS_PER_INCH)
-            figure.supylabel(textwrap.fill(self.labels[1], letters), fontsize="medium")
+            letter = LETTER * font_points("axes.labelsize")
+            figure.supylabel(wrapped(self.labels[1], figure.get_figheight(), letter), fontsize="medium")
 
     def _across(self, page: _Page) -> str:
         """Return the name of the horizontal axis, and what all panels have in common and no title says."""
@@ -217,7 +214,7 @@ def legend_below(figure: "Figure", entries: Sequence[tuple[str, ArmStyle]], medi
     width, height = figure.get_size_inches()
     em = font_points("legend.fontsize") / 72
     longest = max(len(label_of(name)) for name, _ in entries)
-    columns = int(min(LEGEND_COLUMNS, len(entries), width / (em * (LEGEND_HANDLE + LEGEND_LETTER * longest))))
+    columns = int(min(LEGEND_COLUMNS, len(entries), width / (em * (LEGEND_HANDLE + LETTER * longest))))
     columns = max(1, columns)
     lines = -(-len(entries) // columns)
     figure.set_size_inches(width, min(height + LEGEND_LINE * em * (lines - 1), MOST_INCHES))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BOLD_LETTER, LETTER = 0.72, 0.6
+BOLD_LETTER, LETTER = 0.72, 0.62
 """Width of a letter of a title and of other text, in em."""
 UNBROKEN = str.maketrans(" -", "\N{NO-BREAK SPACE}\N{NON-BREAKING HYPHEN}")
 BROKEN = {after: before for before, after in UNBROKEN.items()}
@@ -150,7 +150,9 @@ def wrapped(text: str, inches: float, points_per_letter: float) -> str:
     return textwrap.fill(whole, letters, break_long_words=False).translate(BROKEN)
 
 
-def font_points(name: Literal["axes.titlesize", "figure.titlesize", "legend.fontsize"]) -> float:
+def font_points(
+    name: Literal["axes.titlesize", "axes.labelsize", "figure.titlesize", "legend.fontsize"],
+) -> float:
     """Return the size in points of a font of the style, ``axes.titlesize``."""
     from matplotlib import rcParams
     from matplotlib.font_manager import FontProperties
