@@ -168,7 +168,8 @@ def test_a_stamp_is_as_narrow_as_its_figure(sweep, tmp_path):
     lines = [text for text in re.findall(r"<!-- (.*?) -->", path.read_text()) if "pairs" in text]
     assert lines == [
         "Interim: arm 0 6 of 8 pairs; arm 1 6 of 8 pairs;",
-        "arm 2 6 of 8 pairs; arm 3 6 of 8 pairs; arm 4 6 of 8 pairs.",
+        "arm 2 6 of 8 pairs; arm 3 6 of 8 pairs;",
+        "arm 4 6 of 8 pairs.",
     ]
 
 
