@@ -3,10 +3,10 @@
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from scalevec.analysis.errors import printable as printable
 from scalevec.results.masking import masked
@@ -101,8 +101,8 @@ class Progress:
         """An attempt ended without a result."""
         self._started.pop(task.trial_id, None)
 
-    def ended(self, task: "Task", status: str, loss: float | None) -> None:
-        """A trial is finished or given up."""
+    def ended(self, task: "Task", status: str, result: Mapping[str, Any] | None = None) -> None:
+        """A trial is finished, with its ``result``, or given up."""
         self.done += 1
         estimate = self._todo.pop(task.trial_id, 0.0)
         self._left_s -= estimate
@@ -110,9 +110,11 @@ class Progress:
         took = ""
         if began is not None:
             seconds = time.monotonic() - began
-            self._estimated_s += estimate
-            self._took_s += seconds
             took = f" in {duration(seconds)}"
+            if status == "completed":  # what fails or diverges ends early, and says nothing of the others
+                self._estimated_s += estimate
+                self._took_s += max(seconds, _seconds_of_all_attempts(result or {}))
+        loss = (result or {}).get("loss_validation")
         shown = "" if loss is None else f", validation loss {loss:.4f}"
         self.message(f"[{self.done}/{self.total}] {task.label}: {status}{took}{shown}; {self.time_left()}")
         for observer in self.observers:
@@ -196,6 +198,11 @@ class LiveProgress(Progress):
             self._below.close()
             self._show()
             self._live.stop()
+
+
+def _seconds_of_all_attempts(result: Mapping[str, Any]) -> float:
+    """Training of a trial that was resumed; 0 for others, whose ``wall_s`` may be that of a shared trunk."""
+    return float(result["wall_s"]) if result.get("resumes") else 0.0
 
 
 def duration(seconds: float) -> str:

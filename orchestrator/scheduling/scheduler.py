@@ -304,14 +304,14 @@ class Scheduler:
             self._directory(task).append_event("cancelled", cause="cancelled")
         self._outcome.cancelled[task.trial_id] = task.label
         self._over(task)
-        self.progress.ended(task, "cancelled", None)
+        self.progress.ended(task, "cancelled")
 
     def _call_off_all(self) -> None:
         """The sweep was cancelled: what waits to be sent is not sent, by whomever it is wanted too."""
         while self._waiting:
             task = self._waiting.popleft()
             self._outcome.cancelled[task.trial_id] = task.label
-            self.progress.ended(task, "cancelled", None)
+            self.progress.ended(task, "cancelled")
 
     def _over(self, task: Task) -> None:
         """The trial is settled: further jobs of it have nothing to do any more."""
@@ -350,7 +350,7 @@ class Scheduler:
     def _give_up(self, task: Task, reason: str) -> None:
         self._note_failure(task, reason)
         self._over(task)
-        self.progress.ended(task, "failed", None)
+        self.progress.ended(task, "failed")
 
     def _note_failure(self, task: Task, reason: str) -> None:
         self._outcome.failed[task.trial_id] = failure_text(task.label, reason, self._directory(task))
@@ -394,7 +394,7 @@ class Scheduler:
     def _finish(self, task: Task, result: dict[str, Any]) -> None:
         prune_trained(self._directory(task), result)
         self._over(task)
-        self.progress.ended(task, result["status"], result.get("loss_validation"))
+        self.progress.ended(task, result["status"], result)
 
     def _directory(self, task: Task) -> RunDirectory:
         return RunDirectory.of(self.runs_dir, task.trial_id)

@@ -1,0 +1,58 @@
+"""``benchmarks/copying.py`` tells a model that copies from its context from one that does not."""
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+from copying import WINDOW, readings, repeated
+
+VOCABULARY = 256
+
+
+class _Copies(nn.Module):
+    """Predicts what followed the same token at its last occurrence; the first time, all tokens alike."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        logits = torch.zeros(*tokens.shape, VOCABULARY)
+        for row, text in enumerate(tokens.tolist()):
+            followed: dict[int, int] = {}
+            for place, token in enumerate(text):
+                if token in followed:
+                    logits[row, place] = 50.0 * one_hot(torch.tensor(followed[token]), VOCABULARY)
+                followed |= {text[place - 1]: token} if place else {}
+        return logits
+
+
+class _KnowsNothing(nn.Module):
+    """All tokens are alike to it, whatever it has read."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return torch.zeros(*tokens.shape, VOCABULARY)
+
+
+WINDOWS = repeated(torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(0)).tolist())
+
+
+def test_every_window_stands_twice() -> None:
+    assert WINDOWS.shape == (VOCABULARY // WINDOW, 2 * WINDOW)
+    assert torch.equal(WINDOWS[:, :WINDOW], WINDOWS[:, WINDOW:])
+
+
+def test_tokens_that_fill_no_window_are_left_out() -> None:
+    assert len(repeated([0] * (2 * WINDOW + 5))) == 2
+
+
+def test_a_model_that_copies_loses_nothing_at_the_second_reading() -> None:
+    first, second = readings(_Copies(), WINDOWS)
+    assert first == pytest.approx(math.log(VOCABULARY))
+    assert second == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_model_that_does_not_has_the_same_loss_at_both() -> None:
+    assert readings(_KnowsNothing(), WINDOWS) == pytest.approx((math.log(VOCABULARY),) * 2)
