@@ -1,23 +1,16 @@
-"""What of the SLURM executor needs no SLURM: what is asked for, what is read, and the job's own part."""
+"""What of the SLURM executor needs no SLURM: what is asked for, and what is read of its answers."""
 
 import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
-from scalevec.model.identity import semantic_fields, trial_id
-from scalevec.model.strategies import PRESETS
 from scalevec.orchestrator.attempts.jobs import Job, ResourceRequest
 from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
-from scalevec.orchestrator.executors.slurm.job_script import Bundle, Entry, JobRecord
 from scalevec.orchestrator.executors.slurm.queue import JobRow
 from scalevec.orchestrator.executors.slurm.submission import (
     Submitter,
@@ -26,8 +19,6 @@ from scalevec.orchestrator.executors.slurm.submission import (
     queued_trials,
 )
 from scalevec.orchestrator.snapshots.snapshot import Snapshot
-from scalevec.results.claims import acquire
-from scalevec.results.run_directory import RunDirectory
 
 TOKEN = "20260101T000000-0011aabb"
 
@@ -261,93 +252,6 @@ def test_a_folder_whose_name_slurm_reads_otherwise_is_refused(tmp_path, name):
         submitter(tmp_path / name)
 
 
-# The job's own part.
-
-
-@pytest.fixture
-def in_a_job(monkeypatch):
-    """This process is job 7 on node n1; returns how to make it a later start of the job."""
-    for name, value in {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1", "SLURM_RESTART_COUNT": "0"}.items():
-        monkeypatch.setenv(name, value)
-    for name in ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"):
-        monkeypatch.delenv(name, raising=False)
-    handler = signal.getsignal(signal.SIGTERM)
-    yield lambda count: monkeypatch.setenv("SLURM_RESTART_COUNT", str(count))
-    signal.signal(signal.SIGTERM, handler)
-
-
-@pytest.fixture
-def directory(tmp_path) -> RunDirectory:
-    model = ModelConfig(Shape(16, 1, 2, 2, 48), 256, PRESETS["unified"])
-    trial = Trial(
-        model, OptimizerConfig(learning_rate=0.01), ScheduleConfig(), "f" * 64, 32, 128, 1280, seed=3
-    )
-    directory = RunDirectory.of(tmp_path / "runs", trial_id(trial))
-    directory.create(semantic_fields(trial), {})
-    return directory
-
-
-@pytest.fixture
-def folder(tmp_path) -> Path:
-    folder = tmp_path / TOKEN
-    folder.mkdir()
-    return folder
-
-
-def entry(directory: RunDirectory, code: str = "print('ran')") -> Entry:
-    return Entry(directory.trial_id, (sys.executable, "-c", code), str(directory.path), token="t1")
-
-
-def ran(directory: RunDirectory) -> int:
-    log = directory.log_path
-    return log.read_text().splitlines().count("ran") if log.exists() else 0
-
-
-def test_a_job_notes_how_its_trials_ended(in_a_job, directory, folder):
-    bundle = Bundle(str(folder), (entry(directory), entry(directory, "raise SystemExit(3)")))
-    with pytest.raises(SystemExit) as ended:
-        bundle()
-    assert ended.value.code == 3
-    records = [JobRecord(folder, "7", index).read() for index in (0, 1)]
-    fields = ("exit_code", "cause", "node", "final")
-    assert [tuple(record[name] for name in fields) for record in records] == [
-        (0, None, "n1", True),
-        (3, None, "n1", True),
-    ]
-
-
-MEETING = """
-import sys, time
-from pathlib import Path
-mine, other = map(Path, sys.argv[1:])
-mine.touch()
-deadline = time.monotonic() + 300
-while not other.exists():
-    if time.monotonic() > deadline:
-        sys.exit(9)
-    time.sleep(0.01)
-"""
-
-
-def test_trials_of_one_gpu_run_side_by_side(in_a_job, directory, folder, tmp_path):
-    """Each ends only once the other runs."""
-    first, second = tmp_path / "first", tmp_path / "second"
-    entries = [
-        Entry("a" * 64, (sys.executable, "-c", MEETING, str(mine), str(other)), str(directory.path), "")
-        for mine, other in ((first, second), (second, first))
-    ]
-    Bundle(str(folder), tuple(entries), at_a_time=2)()
-    assert [JobRecord(folder, "7", index).read()["exit_code"] for index in (0, 1)] == [0, 0]
-
-
-def test_a_bundle_of_an_earlier_version_runs_its_trials_one_by_one(in_a_job, directory, folder):
-    earlier = {"folder": str(folder), "entries": (entry(directory),) * 2, "requeue": True, "_stop": None}
-    bundle = Bundle.__new__(Bundle)
-    bundle.__setstate__(earlier)
-    bundle()
-    assert ran(directory) == 2
-
-
 def test_trials_that_share_a_gpu_are_one_job_with_the_processors_and_memory_of_all(tmp_path):
     sender = submitter(tmp_path, gpus=1, trials_per_gpu=4)
     asked = sender.site.profile.request("a", ResourceRequest(cpus=2, gpus=1, memory_gb=3))
@@ -358,128 +262,3 @@ def test_trials_that_share_a_gpu_are_one_job_with_the_processors_and_memory_of_a
     assert given["time"] == 20  # as for one of them
     assert sender._payload(tmp_path, bundle, Snapshot(tmp_path)).at_a_time == 4
     assert sender._payload(tmp_path, bundle[:1], Snapshot(tmp_path)).at_a_time == 1
-
-
-def test_a_job_that_is_started_again_passes_by_what_is_over(in_a_job, directory, folder):
-    for start in (0, 1):
-        in_a_job(start)
-        Bundle(str(folder), (entry(directory),))()
-    assert ran(directory) == 1
-
-
-def test_a_trial_that_has_a_result_is_not_run(in_a_job, directory, folder):
-    directory.write_result({"status": "completed"})
-    Bundle(str(folder), (entry(directory),))()
-    assert ran(directory) == 0
-    assert JobRecord(folder, "7", 0).read()["exit_code"] == 0
-
-
-def test_a_trial_that_was_cancelled_is_not_run(in_a_job, directory, folder):
-    JobRecord(folder, "7", 0).cancel()
-    Bundle(str(folder), (entry(directory),))()
-    assert ran(directory) == 0
-    assert JobRecord(folder, "7", 0).read()["cause"] == "cancelled"
-
-
-@pytest.mark.parametrize("state", ["cancelling", "cancelled"])
-def test_a_trial_that_was_cancelled_without_its_job_being_known_is_not_run(
-    in_a_job, directory, folder, state
-):
-    directory.append_event("queued", executor="slurm")
-    directory.append_event(state, cause="cancelled")
-    Bundle(str(folder), (entry(directory),))()
-    assert ran(directory) == 0
-    assert directory.state().state == "cancelled"
-    assert JobRecord(folder, "7", 0).read()["cause"] == "cancelled"
-
-
-def test_a_trial_that_was_asked_for_again_is_run(in_a_job, directory, folder):
-    for state, cause in [("cancelled", "cancelled"), ("pending", "asked for again"), ("queued", None)]:
-        directory.append_event(state, cause)
-    Bundle(str(folder), (entry(directory),))()
-    assert ran(directory) == 1
-
-
-def claimed_elsewhere(directory: RunDirectory, token: str, monkeypatch) -> None:
-    """A worker on another machine claimed the trial and was lost without a word."""
-    with monkeypatch.context() as context:
-        context.setattr("scalevec.results.claims.socket.gethostname", lambda: "elsewhere")
-        claim = acquire(directory, {"job": token})
-    directory.append_event("running", attempt=claim.attempt, step=0)
-
-
-def test_the_claim_of_an_earlier_start_elsewhere_is_ended(in_a_job, directory, folder, monkeypatch):
-    claimed_elsewhere(directory, "t1", monkeypatch)
-    in_a_job(1)
-    Bundle(str(folder), (entry(directory),))()
-    assert ran(directory) == 1
-    assert acquire(directory, {}).attempt == 2
-    last = directory.events()[-1]
-    assert (last["state"], last["cause"], last["node"]) == ("pending", "preempted", "n1")
-
-
-def test_the_claim_of_another_job_is_left_alone(in_a_job, directory, folder, monkeypatch):
-    claimed_elsewhere(directory, "t2", monkeypatch)
-    in_a_job(1)
-    Bundle(str(folder), (entry(directory),))()
-    assert directory.events()[-1]["state"] == "running"
-
-
-def test_a_trial_without_progress_is_not_started_for_ever(in_a_job, directory, folder, monkeypatch):
-    for start in range(5):
-        in_a_job(start)
-        Bundle(str(folder), (entry(directory),))()
-        if ran(directory) == start:
-            break
-        (folder / "ended" / "7.0.json").unlink()  # as if the job had been lost in the middle
-        claimed_elsewhere(directory, "t1", monkeypatch)
-    assert ran(directory) == 3
-    record = JobRecord(folder, "7", 0).read()
-    assert "3 attempts without a new checkpoint" in record["message"]
-
-
-def test_a_lost_nodes_job_has_no_say_once_it_was_started_elsewhere(in_a_job, folder):
-    in_a_job(1)
-    JobRecord(folder, "7", 0).write(None, None, final=False)
-    in_a_job(0)
-    JobRecord(folder, "7", 0).write(76, None)
-    assert JobRecord(folder, "7", 0).read()["exit_code"] is None
-
-
-STOPPED_JOB = """
-import os, signal, sys, threading, time
-from dataclasses import replace
-from pathlib import Path
-from scalevec.orchestrator.executors.slurm.job_script import Bundle, Entry
-folder, directory, code, how = sys.argv[1:]
-bundle = Bundle(folder, (Entry("a" * 64, (sys.executable, "-c", code), directory, ""),) * 2)
-def tell():
-    while not Path(directory, "ready").exists():
-        time.sleep(0.02)
-    os.kill(os.getpid(), signal.Signals[how])
-signal.signal(signal.SIGUSR2, lambda *_: sys.exit(5 if bundle.checkpoint() else 6))
-threading.Thread(target=tell).start()
-bundle()
-"""
-LISTENING = """
-import os, signal, sys, time
-def stop(number, _):
-    print('heard', signal.Signals(number).name, flush=True)
-    os._exit(75)
-signal.signal(signal.SIGTERM, stop)
-signal.signal(signal.SIGUSR2, stop)
-open('ready', 'w').close()
-while True:
-    time.sleep(0.02)
-"""
-
-
-@pytest.mark.parametrize(("how", "code"), [("SIGTERM", 75), ("SIGUSR2", 5)])
-def test_signals_reach_the_trial_and_the_next_is_not_begun(in_a_job, directory, folder, how, code):
-    listening = LISTENING.replace("'ready'", repr(str(directory.path / "ready")))
-    command = [sys.executable, "-c", STOPPED_JOB, str(folder), str(directory.path), listening, how]
-    assert subprocess.run(command, timeout=600).returncode == code
-    assert directory.log_path.read_text().count("heard " + how) == 1
-    record = JobRecord(folder, "7", 0).read()
-    assert record["final"] is False
-    assert JobRecord(folder, "7", 1).read() is None
