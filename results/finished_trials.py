@@ -1,6 +1,6 @@
 """Finished trials in one small file, for another RUNS_DIR: results, environments, thinned curves.
 
-A line of JSON for each trial, compressed. Where a trial is not there yet it is made from its line as if it
+A line of JSON for each trial, compressed. Where a trial has not begun it is made from its line as if it
 had been trained there, the result last: a run that needs it finds it done.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from scalevec.results.claims import newest_attempt
 from scalevec.results.files import CorruptRecordError, write_atomic, write_lines
 from scalevec.results.run_directory import RESULT_STATES, RunDirectory, is_trial_id
 
@@ -37,20 +38,24 @@ def write_finished(path: Path, directories: Sequence[RunDirectory]) -> None:
 
 
 def restore_finished(path: Path, runs_dir: Path) -> int:
-    """Make the run directories of the trials in ``path`` that are not in RUNS_DIR; return how many were made.
+    """Finish the trials in ``path`` in RUNS_DIR as far as they have not begun there; return how many.
 
     Raises ``CorruptRecordError`` for a file that cannot be what was written, ``OSError`` where there is none.
     """
     restored = 0
     for record in _records(path):
         directory = RunDirectory.of(runs_dir, record["trial_id"])
-        if directory.path.exists():
+        if directory.result_path.exists() or newest_attempt(directory):
             continue
+        # One that waits to be run, or that was half restored, has a directory already.
         directory.create(record["semantic"], record["descriptive"])
+        known = directory.environments()
         for environment in record["environments"]:
-            directory.write_environment(environment)
+            if environment not in known:
+                directory.write_environment(environment)
         directory.replace_metrics(record["metrics"])
-        write_lines(directory.events_path, [record["event"]])
+        earlier = [event for event in directory.events() if event["state"] != record["event"]["state"]]
+        write_lines(directory.events_path, [*earlier, record["event"]])
         directory.write_result(record["result"])
         restored += 1
     return restored

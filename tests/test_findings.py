@@ -63,11 +63,44 @@ def test_a_higher_loss_is_shown_by_worse(findings):
         (["came true", "cannot be told"], "shows at 1 of 2 sizes"),
         (["came out opposite", "cannot be told"], "shows the opposite at 1 of 2 sizes"),
         (["came out opposite", "came out opposite"], "shows the opposite"),
+        (["came true", "came out opposite"], "shows at 1 of 2 sizes, shows the opposite at 1 of 2 sizes"),
+        (["came out otherwise", "came out otherwise"], "does not"),
         (["cannot be told", "cannot be told"], "cannot be seen"),
     ],
 )
 def test_predictions_show_a_claim_where_they_came_true(findings, outcomes, word):
     assert findings.came(outcomes) == word
+
+
+@pytest.mark.parametrize(
+    ("verdict", "interval", "word"),
+    [
+        ("better", (1.1, 1.3), "shows"),
+        ("undecided", (1.1, 1.3), "cannot be seen"),
+        ("worse", (0.7, 0.9), "shows the opposite"),
+        ("undecided", (0.7, 0.9), "does not"),
+        ("undecided", (0.9, 1.1), "does not"),
+        ("undecided", (0.9, 1.3), "cannot be seen"),
+        ("incomplete", None, "not finished"),
+    ],
+)
+def test_a_saving_is_shown_or_contradicted_only_with_the_verdict(findings, verdict, interval, word):
+    assert findings.saved(verdict, claim(findings, effect=1.22), interval) == word
+
+
+@pytest.mark.parametrize(
+    ("verdict", "scaling", "word"),
+    [
+        ("better", "holds", "shows"),
+        ("better", "grows", "shows"),
+        ("undecided", "holds", "cannot be seen"),
+        ("better", "shrinks", "shows the opposite"),
+        ("better", "cannot be told", "cannot be seen"),
+        ("incomplete", "holds", "not finished"),
+    ],
+)
+def test_only_a_saving_can_hold_or_grow(findings, verdict, scaling, word):
+    assert findings.grown(verdict, scaling) == word
 
 
 def test_a_sweep_without_kept_results_has_not_been_run(findings):

@@ -17,6 +17,7 @@ from scalevec import analysis, sweeps
 from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.comparison.predictions import CAME_TRUE
 from scalevec.analysis.comparison.predictions import OPPOSITE as CAME_OPPOSITE
+from scalevec.analysis.comparison.predictions import OTHERWISE as CAME_OTHERWISE
 from scalevec.analysis.formatting import count
 from scalevec.results.sweep_folder import SweepFolder
 
@@ -170,25 +171,36 @@ def _multiplier(claim: Claim) -> Reading:
     middle = next(iter(comparison.compute_multipliers), None) if comparison else None
     if comparison is None or middle is None:
         return Reading()
-    word = UNSEEN
-    if comparison.verdict == "incomplete":
-        word = UNFINISHED
-    elif middle.interval and middle.interval[0] > 1:
-        word = SHOWS if comparison.verdict == "better" else UNSEEN
-    elif middle.interval and middle.interval[1] < 1:
-        word = OPPOSITE
-    elif _falls_short(middle.interval, claim.effect):
-        word = DOES_NOT
+    word = saved(comparison.verdict, claim, middle.interval)
     return _reading(claim, comparison, _with_interval(middle.estimate, middle.interval), word)
+
+
+def saved(verdict: str, claim: Claim, interval: Interval | None) -> str:
+    """The word for a multiplier: that of the claim, or its opposite, only with the verdict."""
+    if verdict == "incomplete":
+        return UNFINISHED
+    if interval and interval[0] > 1:
+        return SHOWS if verdict == "better" else UNSEEN
+    if interval and interval[1] < 1 and verdict == "worse":
+        return OPPOSITE
+    return DOES_NOT if _falls_short(interval, claim.effect) else UNSEEN
 
 
 def _growth(claim: Claim) -> Reading:
     comparison = compared(claim.sweep)[claim.arm]
-    words = {"grows": SHOWS, "holds": SHOWS, "shrinks": OPPOSITE, "cannot be told": UNSEEN}
-    word = UNFINISHED if comparison.verdict == "incomplete" else words[comparison.scaling]
+    word = grown(comparison.verdict, comparison.scaling)
     factor = comparison.trend["multiplier_per_decade"]
     seen = _with_interval(factor.get("estimate"), factor.get("interval"))
     return _reading(claim, comparison, f"{seen} per decade of compute", word)
+
+
+def grown(verdict: str, scaling: str) -> str:
+    """The word for "a saving holds or grows", which takes a saving."""
+    if verdict == "incomplete":
+        return UNFINISHED
+    if scaling in ("grows", "holds"):
+        return SHOWS if verdict == "better" else UNSEEN
+    return OPPOSITE if scaling == "shrinks" else UNSEEN
 
 
 def _predictions(claim: Claim) -> Reading:
@@ -207,10 +219,11 @@ def _predictions(claim: Claim) -> Reading:
 
 def came(outcomes: Sequence[str]) -> str:
     """The word for what came of the predictions of a claim, one at each size."""
-    for outcome, word in ((CAME_TRUE, SHOWS), (CAME_OPPOSITE, OPPOSITE)):
-        if times := outcomes.count(outcome):
-            return word if times == len(outcomes) else f"{word} at {times} of {len(outcomes)} sizes"
-    return UNSEEN
+    words = {CAME_TRUE: SHOWS, CAME_OPPOSITE: OPPOSITE, CAME_OTHERWISE: DOES_NOT}
+    times = {word: outcomes.count(outcome) for outcome, word in words.items() if outcome in outcomes}
+    if len(outcomes) in times.values():
+        return next(iter(times))
+    return ", ".join(f"{word} at {n} of {len(outcomes)} sizes" for word, n in times.items()) or UNSEEN
 
 
 def _cost(claim: Claim) -> Reading:

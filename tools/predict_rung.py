@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import paper
 
 from scalevec import analysis, sweeps
+from scalevec.analysis.options import AnalysisOptions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +32,7 @@ def main() -> None:
     asked = parser.parse_args()
     sweep = sweeps.load(paper.SMALL / f"{asked.sweep}.yaml")
     rows = analysis.read_table(paper.KEPT / asked.sweep / "results.csv")
-    held = prediction(rows, asked.arm, asked.rung, sweep.reference)
+    held = prediction(rows, asked.arm, asked.rung, sweep.reference, sweep.compare.options())
     if not held.get("interval"):
         parser.error(f"nothing can be predicted of {asked.rung}: {held.get('reason', 'no interval')}")
     low, high = (round(end, 4) for end in held["interval"])
@@ -40,22 +41,25 @@ def main() -> None:
     print(f"- {{arm: {asked.arm}, where: {where}, {value}}}")
 
 
-def prediction(rows: "pd.DataFrame", arm: str, rung: str, reference: str) -> dict[str, Any]:
+def prediction(
+    rows: "pd.DataFrame", arm: str, rung: str, reference: str, options: AnalysisOptions | None = None
+) -> dict[str, Any]:
     """The hold-out of ``arm`` at ``rung``, by the rungs below it alone; ``observed`` means nothing."""
     compared = with_rung_expected(rows[rows["stage"] == "comparison"], rung)
     compared = compared[compared["arm"].isin([arm, reference])].reset_index(drop=True)
-    (comparison,) = analysis.compare(compared, reference=reference)
+    (comparison,) = analysis.compare(compared, reference=reference, options=options)
     return comparison.hold_out
 
 
 def with_rung_expected(rows: "pd.DataFrame", rung: str) -> "pd.DataFrame":
-    """The finished rows with a ``rung`` whose trials repeat the largest of the others, at its own size."""
+    """The finished rows below ``rung``, and those of the largest once more as if they were of ``rung``."""
     import pandas as pd
 
-    planned, done = rows[rows["rung"] == rung], rows[(rows["rung"] != rung) & (rows["status"] == "completed")]
+    planned = rows[rows["rung"] == rung]
     if planned.empty:
         raise SystemExit(f"no trial is planned at {rung!r}; rungs: {', '.join(rows['rung'].unique())}")
     size = planned.iloc[0]
+    done = rows[(rows["n_params"] < size["n_params"]) & (rows["status"] == "completed")]
     largest = done[done["n_params"] == done["n_params"].max()]
     new = largest.assign(rung=rung, n_params=size["n_params"], n_tokens=size["n_tokens"])
     for name in IDENTITIES:

@@ -8,7 +8,7 @@ carries it. Nothing that flatters an arm follows from what was not measured: a d
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ from scalevec.analysis.comparison.differences import (
     excludes_zero,
 )
 from scalevec.analysis.comparison.trials import ComparedTrials
-from scalevec.analysis.data.pairs import ARM_DIVERGED, REFERENCE_DIVERGED, PairKind, Pairs, varying
+from scalevec.analysis.data.pairs import ARM_DIVERGED, COMPLETE, REFERENCE_DIVERGED, PairKind, Pairs, varying
 from scalevec.analysis.data.tidy import BoolArray
 from scalevec.analysis.formatting import count, degrees, is_loss, p_value, span
 from scalevec.analysis.options import AnalysisOptions
@@ -137,10 +137,21 @@ def is_censored(pairs: Pairs, side: str) -> bool:
 
 
 def _sign_p(pairs: Pairs) -> float:
-    """The one-sided sign test that the arm is worse, where diverging counts as the higher loss."""
-    differences = pairs.differences
-    worse = int(np.sum(differences > 0)) + len(pairs.of_kind(ARM_DIVERGED))
-    better = int(np.sum(differences < 0)) + len(pairs.of_kind(REFERENCE_DIVERGED))
+    """The two-sided sign test that the arm is worse, where diverging counts as the higher loss; else 1.
+
+    Pairs that are not independent have one sign, that of most of them. One size carries no claim, whatever
+    its signs.
+    """
+    rows = pairs.of_kind(COMPLETE, ARM_DIVERGED, REFERENCE_DIVERGED)
+    if len(rows[["rung", "n_tokens"]].drop_duplicates()) < 2:
+        return 1.0
+    signs = np.sign((rows["loss_arm"] - rows["loss_reference"]).to_numpy(float))
+    signs = np.where(
+        rows["kind"] == ARM_DIVERGED, 1.0, np.where(rows["kind"] == REFERENCE_DIVERGED, -1.0, signs)
+    )
+    clusters = replace(pairs, table=rows.assign(kind=COMPLETE)).clusters
+    of_cluster = np.sign(np.bincount(clusters, signs))
+    worse, better = int((of_cluster > 0).sum()), int((of_cluster < 0).sum())
     return inference.sign_p(worse, better) if worse > better else 1.0
 
 

@@ -222,7 +222,7 @@ def _one_setting(rungs: "Sequence[PlannedRung]") -> "dict[str, tuple[PlannedRung
     settings = {
         rung.setting: tuple(other for other in rungs if other.setting == rung.setting) for rung in rungs
     }
-    if len(settings) == 1:
+    if len(settings) < 2:
         return {}
     return {ONE_SETTING: min(settings.values(), key=lambda part: sum(rung.seeds for rung in part))}
 
@@ -249,5 +249,5 @@ def _test_tokens(run: "SweepRun", trials: Sequence[Row]) -> float | None:
     split = float(run.corpus_facts.held_out_tokens[1])
     if run.corpus_facts.fingerprint == NOT_PREPARED:
         split = held_out(max(row["n_tokens"] for row in trials))
-    limits = (ours(cell.trial(cell.seeds[0])).evaluation_tokens for cell in run.cells)
+    limits = (ours(cell.template).evaluation_tokens for cell in run.cells)
     return min(split, max(limit or split for limit in limits))

@@ -103,6 +103,7 @@ class SweepRun:
         self._recomputed: dict[str, str] = {}
         self.arithmetic = CompiledCells(self)
         self._require_whole_parts()
+        self.tuner.require_sources()
         if sweep.compare.predict:
             require_predicted(sweep, self._places())
 
@@ -113,7 +114,7 @@ class SweepRun:
             for cell in self.cells if options.processes > 1 and self.sweep.trainer is None else ():
                 if cell.rung == rung:
                     try:
-                        require_whole_parts(ours(cell.trial(cell.seeds[0])), options)
+                        require_whole_parts(ours(cell.template), options)
                     except ConfigurationError as error:
                         raise InvalidInputError(f"{rung}: {error}{_WHENCE}") from None
 

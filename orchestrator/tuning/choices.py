@@ -230,11 +230,7 @@ def carry(cell: Cell, field: str, sources: Sequence[Choice]) -> Choice:
     linearly in log N. One tuned rung alone carries its value unchanged. A censored source makes the carried
     one censored.
     """
-    of_arm = [choice for choice in sources if choice.arm == cell.arm]
-    if not of_arm:
-        raise InvalidInputError(
-            f"tune: arm {cell.arm} has no tuned rung to carry {field} from to {cell.rung}"
-        )
+    of_arm = sources_of(cell, field, sources)
     axis = common_axis(sources)
     slope = shared_slope(sources)
     levels = [position_on(axis, choice.chosen) - slope * math.log(choice.n_params) for choice in of_arm]
@@ -248,6 +244,16 @@ def carry(cell: Cell, field: str, sources: Sequence[Choice]) -> Choice:
         settled(field, axis, value, tried, whole=is_whole(field, cell.tune_grid.get(field, ()))),
         "censored" if censored else "carried",
     )
+
+
+def sources_of(cell: Cell, field: str, sources: Sequence[Choice]) -> list[Choice]:
+    """Return the ``sources`` of the arm of ``cell``; raises ``InvalidInputError`` where there are none."""
+    of_arm = [choice for choice in sources if choice.arm == cell.arm]
+    if not of_arm:
+        raise InvalidInputError(
+            f"tune: arm {cell.arm} has no tuned rung to carry {field} from to {cell.rung}"
+        )
+    return of_arm
 
 
 def common_axis(choices: Sequence[Choice]) -> str:

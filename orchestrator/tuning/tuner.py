@@ -21,7 +21,15 @@ from scalevec.model.config import ConfigurationError, ScheduleConfig
 from scalevec.orchestrator.attempts.any_trunk import trunk_id
 from scalevec.orchestrator.tuning import carried_check as carried
 from scalevec.orchestrator.tuning import larger_rungs
-from scalevec.orchestrator.tuning.choices import Choice, Predicted, carry, choice_key, settled, vertex
+from scalevec.orchestrator.tuning.choices import (
+    Choice,
+    Predicted,
+    carry,
+    choice_key,
+    settled,
+    sources_of,
+    vertex,
+)
 from scalevec.orchestrator.tuning.larger_rungs import Grid
 from scalevec.sweeps.axes import axis_of, beyond, is_whole
 from scalevec.sweeps.budgets import BUDGETS, setting_name
@@ -123,6 +131,14 @@ class Tuner:
                     self._keep_check(cell, losses)
         return [choice for cell in self.cells for choice in self.of(cell).values()]
 
+    def require_sources(self) -> None:
+        """Raise ``InvalidInputError`` where nothing will ever be chosen from which a rung gets its values."""
+        tuned = {(cell.arm, str(cell.setting)) for cell in self.cells if cell.tune_seeds}
+        for cell in self.cells:
+            if self.is_open(cell) and not cell.tune_seeds and (cell.arm, str(cell.setting)) not in tuned:
+                for field in cell.tune_grid:
+                    sources_of(cell, field, self._sources(cell, field))
+
     def predicts(self, cell: Cell) -> bool:
         """Whether the grid of ``cell`` starts around what the law of the smaller rungs predicts."""
         return cell in self._with_a_law
@@ -184,7 +200,8 @@ class Tuner:
     def _tuning_seeds(self, cell: Cell) -> tuple[int, ...]:
         """Return the seeds of the rungs from which the choice for ``cell`` was carried."""
         of_arm = (choice for choice in self._sources(cell, carried.FIELD) if choice.arm == cell.arm)
-        return next((choice.seeds for choice in of_arm), ())
+        of_file = (other.tune_seeds for other in self.cells if other.tune_seeds)
+        return next((choice.seeds for choice in of_arm), next(of_file, ()))
 
     def _trials(self, group: Group) -> Iterator[tuple[Cell, AnyTrial]]:
         """Yield the trials of ``group``: its grid for open cells, that of the frozen choice for others."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from scalevec.results.claims import acquire
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.finished_trials import ROWS, restore_finished, write_finished
 from scalevec.results.index.store import ResultsIndex
@@ -28,9 +29,13 @@ def finished(runs_dir: Path, number: int = 1, n_rows: int = 100) -> RunDirectory
 
 def carried(tmp_path: Path, *directories: RunDirectory) -> Path:
     """Another RUNS_DIR with these trials."""
-    write_finished(tmp_path / "kept.jsonl.xz", directories)
-    restore_finished(tmp_path / "kept.jsonl.xz", tmp_path / "there")
+    restore_finished_from(tmp_path, *directories)
     return tmp_path / "there"
+
+
+def restore_finished_from(tmp_path: Path, *directories: RunDirectory) -> int:
+    write_finished(tmp_path / "kept.jsonl.xz", directories)
+    return restore_finished(tmp_path / "kept.jsonl.xz", tmp_path / "there")
 
 
 def test_a_trial_is_done_there_with_its_result_and_fields(tmp_path: Path) -> None:
@@ -73,6 +78,35 @@ def test_what_is_there_already_stays(tmp_path: Path) -> None:
     write_finished(tmp_path / "both.jsonl.xz", [here, other])
     assert restore_finished(tmp_path / "both.jsonl.xz", there) == 1
     assert restore_finished(tmp_path / "both.jsonl.xz", there) == 0
+
+
+def test_a_trial_that_waits_to_be_run_there_is_done_with_its_events_kept(tmp_path: Path) -> None:
+    here = finished(tmp_path / "here")
+    there = RunDirectory.of(tmp_path / "there", here.trial_id)
+    there.create(here.trial()["semantic"], {})
+    there.append_event("queued")
+    carried(tmp_path, here)
+    assert there.result() == here.result()
+    assert [event["state"] for event in there.events()] == ["queued", "completed"]
+
+
+def test_a_restoring_that_was_cut_off_before_the_result_is_made_whole(tmp_path: Path) -> None:
+    here = finished(tmp_path / "here")
+    there = RunDirectory.of(carried(tmp_path, here), here.trial_id)
+    before = there.events(), there.environments(), there.metrics()
+    there.result_path.unlink()
+    carried(tmp_path, here)
+    assert there.result() == here.result()
+    assert (there.events(), there.environments(), there.metrics()) == before
+
+
+def test_a_trial_that_has_begun_there_is_left_to_its_machine(tmp_path: Path) -> None:
+    here = finished(tmp_path / "here")
+    there = RunDirectory.of(tmp_path / "there", here.trial_id)
+    there.create(here.trial()["semantic"], {})
+    acquire(there, {})
+    assert restore_finished_from(tmp_path, here) == 0
+    assert there.result() is None
 
 
 def test_the_file_is_the_same_whatever_the_order(tmp_path: Path) -> None:

@@ -88,20 +88,25 @@ def extendable(run: "SweepRun", trials: "ComparedTrials") -> "list[ExtendableSiz
     from scalevec.analysis.power.next_trials import ExtendableSize
     from scalevec.orchestrator.sweep.trial_costs import cost_of
 
-    complete = [trials.pairs(arm).complete for arm in trials.others]
+    complete = {arm: trials.pairs(arm).complete for arm in trials.others}
     sizes: dict[tuple[str, int], list[Cell]] = {}
     for cell in run.cells:
         sizes.setdefault((cell.rung, cell.template.tokens), []).append(cell)
     several = len(sizes) > len({rung for rung, _ in sizes})
     run_sizes = []
     for (rung, tokens), alike in sizes.items():
-        here = [pairs[(pairs["rung"] == rung) & (pairs["n_tokens"] == tokens)] for pairs in complete]
+        arms = {cell.arm for cell in alike}
+        here = [
+            pairs[(pairs["rung"] == rung) & (pairs["n_tokens"] == tokens)]
+            for arm, pairs in complete.items()
+            if arm in arms
+        ]
         request = run.request(rung)
         seconds = sum(cost_of(run, cell.template, rung).seconds for cell in alike)
         hours = seconds / 3600 * request.nodes * (request.gpus or 1)
         name = f"{rung} with {count(tokens)} tokens" if several else rung
-        settings = max(1, round(len(alike) / len(run.sweep.arms)))
-        seeds = min(of_arm["seed"].nunique() for of_arm in here)
+        settings = max(1, round(len(alike) / len(arms)))
+        seeds = min((of_arm["seed"].nunique() for of_arm in here), default=0)
         run_sizes.append(ExtendableSize(name, rung, alike[0].n_params, tokens, seeds, hours, settings))
     return [*run_sizes, *_above(run_sizes), *(_other_budgets(run_sizes) if several else ())]
 

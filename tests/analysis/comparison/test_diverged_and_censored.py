@@ -52,6 +52,21 @@ def test_an_arm_that_diverges_in_its_only_pair_is_no_claim(sweep):
     assert only(table).verdict == "undecided"
 
 
+def test_an_arm_that_diverges_at_one_rung_is_no_claim_however_many_seeds(sweep):
+    table = sweep(seeds=range(8), rungs={"25k": 25_088})
+    table.loc[table["arm"] == "unified", ["status", "loss"]] = ["diverged", np.nan]
+    assert only(table).verdict == "undecided"
+
+
+def test_budgets_of_one_trunk_that_diverge_are_one_event(sweep):
+    budgets = [
+        sweep(seeds=(0, 1), rungs={"25k": 25_088}).assign(n_tokens=tokens) for tokens in (1e6, 2e6, 4e6)
+    ]
+    table = pd.concat(budgets, ignore_index=True)
+    table.loc[table["arm"] == "unified", ["status", "loss"]] = ["diverged", np.nan]
+    assert only(table).verdict == "undecided"
+
+
 def test_a_diverged_reference_alone_makes_no_arm_better(sweep):
     table = sweep()
     table.loc[table["arm"] == "baseline", ["status", "loss"]] = ["diverged", np.nan]

@@ -365,3 +365,19 @@ def test_an_arm_without_a_tuned_rung_is_refused(cells):
     without = [replace(c, tune_seeds=()) if c.arm == "none" else c for c in cells]
     with pytest.raises(ValueError, match="arm none has no tuned rung"):
         Tuner(without, [], extend=1).run(Bowls().train)
+
+
+def test_an_arm_that_no_rung_will_be_tuned_for_is_refused_before_anything_is_trained(cells):
+    Tuner(cells, [], extend=1).require_sources()
+    without = [replace(c, tune_seeds=()) if c.arm == "none" else c for c in cells]
+    with pytest.raises(ValueError, match="arm none has no tuned rung"):
+        Tuner(without, [], extend=1).require_sources()
+    chosen = Tuner(cells, [], extend=1).run(Bowls().train)
+    Tuner(without, chosen, extend=1).require_sources()
+
+
+def test_a_check_whose_tuned_rung_is_gone_takes_the_seeds_of_another(sweep_text):
+    text = sweep_text.replace("rungs: [a]", "rungs: [b]")
+    cells = expand(sweeps.loads(text), FACTS)
+    tuner = Tuner(cells, [], extend=1, checked_arms=["baseline"])
+    assert tuner._tuning_seeds(next(cell for cell in cells if not cell.tune_seeds)) == (100,)
