@@ -26,6 +26,8 @@ from scalevec.results.member_entries import problems_in
 from scalevec.results.run_directory import is_trial_id
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_AGAIN = "stands_again"
+"""When a list of predictions came back after another one had taken its place."""
 
 
 def sweep_names(runs_dir: Path) -> list[str]:
@@ -203,20 +205,25 @@ class SweepFolder:
     def keep_predictions(self, predictions: list[dict[str, Any]], known: list[dict[str, int]]) -> None:
         """Keep a list of predictions with its hash and the time, once: whoever comes later changes nothing.
 
-        Another list gets a file of its own. ``known`` says of each prediction how many of the trials that it
-        speaks of were ``with_result`` by now.
+        Another list gets a file of its own; one that comes back stands again, with the time of that beside
+        its own. ``known`` says of each prediction how many of the trials that it speaks of were
+        ``with_result`` by now.
         """
         sha256 = _hash_of(predictions)
         record = {"at": utc_now(), "sha256": sha256, "predictions": predictions, "known": known}
         self.predictions_path.mkdir(parents=True, exist_ok=True)
+        path = self.predictions_path / f"{sha256}.json"
         with suppress(AlreadyWrittenError):
-            write_once(self.predictions_path / f"{sha256}.json", to_json(record, indent=1) + b"\n")
+            write_once(path, to_json(record, indent=1) + b"\n")
+        with suppress(CorruptRecordError):  # one that was edited is told of where it is read
+            if self.predictions()[-1]["sha256"] != sha256:
+                write_json(path, _predictions_in(path) | {_AGAIN: utc_now()})
 
     def predictions(self) -> list[dict[str, Any]]:
-        """The lists of predictions that were kept, oldest first; one that was edited is refused."""
+        """The lists of predictions that were kept, the standing one last; one that was edited is refused."""
         paths = [self.predictions_path / name for name in names_in(self.predictions_path)]
         records = [_predictions_in(path) for path in paths if path.suffix == ".json"]
-        return sorted(records, key=lambda record: (record["at"], record["sha256"]))
+        return sorted(records, key=lambda record: (record.get(_AGAIN, record["at"]), record["sha256"]))
 
     def keep_looks(self, declared: dict[str, Any], looks: list[int]) -> None:
         """Keep the ``looks`` that the ``declared`` plan comes to, with its hash and the time."""

@@ -154,8 +154,7 @@ class Scheduler:
     def _state_at_begin(self, task: Task) -> str | None:
         directory = self._directory(task)
         directory.create(semantic_fields(task.trial), task.descriptive)
-        result = self._result(directory)
-        if result is not None:
+        if (result := self._result(directory)) is not None:
             prune_trained(directory, result)
             return None
         events = directory.events()
@@ -193,7 +192,8 @@ class Scheduler:
         batch: list[Task] = []
         held: list[Task] = []
         self.trunks.look_around([*self.jobs.tasks(), *self._foreign])
-        while self._waiting and len(batch) < self._free_slots():
+        free = self.executor.free_slots  # once: it may count thousands of running trials
+        while self._waiting and len(batch) < free - self._slots_of_others():
             task = self._waiting.popleft()
             if self.trunks.waits(task):
                 held.append(task)
@@ -253,9 +253,9 @@ class Scheduler:
             end_claim(directory, attempt, "seen dead by the scheduler")
         return False
 
-    def _free_slots(self) -> int:
-        """Return the free slots, less those that other schedulers' workers take on this machine."""
-        return self.executor.free_slots - (0 if self._keeps_jobs else len(self._foreign))
+    def _slots_of_others(self) -> int:
+        """Slots that other schedulers' workers take on this machine."""
+        return 0 if self._keeps_jobs else len(self._foreign)
 
     def _settle(self, job: WatchedJob, ended: Ended) -> None:
         """Decide what follows the end of one attempt."""

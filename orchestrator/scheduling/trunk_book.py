@@ -94,9 +94,9 @@ class TrunkBook:
         """The step from which ``task`` would go on: of its trunk, or of its own checkpoint."""
         folder = trunk_path(self.runs_dir, branch.trunk)
         kept = self._looked_at(folder, lambda: checkpoint_steps(folder))
-        directory = RunDirectory.of(self.runs_dir, task.trial_id)
+        checkpoints = RunDirectory.of(self.runs_dir, task.trial_id).checkpoints_path
         of_trunk = max((step for step in kept if step <= branch.step), default=0)
-        return max(of_trunk, newest_step(directory.checkpoints_path))
+        return max(of_trunk, self._looked_at(checkpoints, lambda: newest_step(checkpoints)))
 
     def _will_keep(self, other: Task, limit: int) -> int:
         """The last step up to ``limit`` that ``other`` will keep; 0 where it has passed that."""

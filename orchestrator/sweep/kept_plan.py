@@ -1,7 +1,7 @@
 """What a sweep's plan was before its file was edited: predictions, looks that bind, trials it dropped."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,8 @@ from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep
 
-Members = Iterable[dict[str, Any]]
+Entry = dict[str, Any]
+Members = Iterable[Entry]
 _KEPT = ("trial_id", "arm", "rung", "seed", "tokens_per_parameter", "optimizer", "schedule", "setting")
 _IN_THE_FILE = {"seeds": "seeds", "arms": "arms", "at_most": "compare.at_most.gpu_hours"}
 _NEVER_STARTED = ("pending", "queued")
@@ -64,14 +65,28 @@ class Member:
         }
 
 
+def with_those_before(folder: SweepFolder, members: Sequence[Entry], places: Members) -> list[Entry]:
+    """Return ``members`` and those of members.json whose place is still in the sweep file.
+
+    Where rates are chosen again no compared trial has a name yet, and yet results of its place are known.
+    """
+    held, named = {_position(entry) for entry in places}, {entry["trial_id"] for entry in members}
+    before = (entry for entry in _members_before(folder) if entry["trial_id"] not in named)
+    return [*members, *(entry for entry in before if _position(entry) in held)]
+
+
+def _members_before(folder: SweepFolder) -> list[Entry]:
+    return readable(lambda: folder.members() or [], [], "which trials the sweep had before is not known")
+
+
 def check_looks(
     folder: SweepFolder, now: Mapping[str, Any], reference: str, members: Members, runs_dir: Path
 ) -> None:
     """Raise ``InvalidInputError`` where looks are declared or edited after a result of a compared arm.
 
     ``now`` has the ``looks`` of the sweep file and ``until``, with what else was planned where that is
-    ``decided``. ``members`` are the sweep's trials as its file has them now. Results of the ``reference``
-    alone, which sweeps share, say nothing of a difference.
+    ``decided``. ``members`` are the sweep's trials in the places that its file has now. Results of the
+    ``reference`` alone, which sweeps share, say nothing of a difference.
     """
     before = _looks_before(folder)
     edited = [name for name, value in now.items() if before.get(name) != value]
@@ -131,7 +146,7 @@ def require_predicted(sweep: "Sweep", places: Members) -> None:
 def keep_predictions(folder: SweepFolder, sweep: "Sweep", members: Members, runs_dir: Path) -> None:
     """Keep what the sweep predicts, with how many of the trials it speaks of have a result by now.
 
-    ``members`` are the sweep's trials as far as they can be named: others have no result.
+    ``members`` are the sweep's trials as far as they can be, or could be, named: others have no result.
     """
     predictions = sweep.compare.predictions(sweep.reference)
     if not predictions:
@@ -167,10 +182,7 @@ def dropped_trials(folder: SweepFolder, places: Members, runs_dir: Path) -> list
     place. Those dropped by earlier edits stay on the list until their place returns.
     """
     held = {_position(entry) for entry in places}
-    members: list[dict[str, Any]] = readable(
-        lambda: folder.members() or [], [], "which trials the sweep file dropped is not known"
-    )
-    before = (entry for entry in members if entry["stage"] == "comparison")
+    before = (entry for entry in _members_before(folder) if entry["stage"] == "comparison")
     gone = {_position(entry): entry for entry in (*folder.dropped(), *before) if _position(entry) not in held}
     listed = (_dropped(entry, runs_dir) for entry in gone.values())
     return [entry for entry in listed if entry["state"] not in _NEVER_STARTED]

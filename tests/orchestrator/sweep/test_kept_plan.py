@@ -4,17 +4,21 @@ import json
 import re
 
 import pytest
-from tests.simulations import simulated
+import yaml
+from tests.simulations import SWEEP, Silent, simulated
 
 from scalevec import sweeps
 from scalevec.orchestrator.commands.analyse.compare import compare
 from scalevec.orchestrator.commands.run.plan import plan
 from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.sources.sources import open_sweep
+from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 
 NAME = "simulated"
+TUNED = {"tune": {"learning_rate": [0.01, 0.02, 0.04], "rungs": ["small"], "seeds": [100]}}
 
 
 def verdict_of(runs_dir):
@@ -45,6 +49,21 @@ def test_looks_that_are_declared_after_the_first_result_are_refused(tmp_path):
     with pytest.raises(InvalidInputError, match="declared before the first result: none"):
         simulated(tmp_path, compare={"looks": [2, 3]})
     assert "looks" not in SweepFolder.of(tmp_path, NAME).resolved()["compare"]
+
+
+def retuned(runs_dir, **sections):
+    """The same sweep with rates that are chosen anew, as it stands before anything is trained."""
+    sweep = sweeps.loads(yaml.safe_dump(SWEEP | TUNED | sections, sort_keys=False))
+    return SweepRun(sweep, runs_dir, Silent(1), nominal_corpus(sweep), retune=True)
+
+
+def test_choosing_rates_again_forgets_no_result(tmp_path):
+    simulated(tmp_path, **TUNED)
+    with pytest.raises(InvalidInputError, match="declared before the first result: none"):
+        retuned(tmp_path, compare={"looks": [2, 3]}).write_file()
+    retuned(tmp_path, compare={"predict": [LOWER]}).write_file()
+    (kept,) = predictions_of(tmp_path)
+    assert kept["known"] == [{"with_result": 8}]
 
 
 def test_looks_may_be_edited_while_no_arm_has_a_result(tmp_path):
@@ -139,6 +158,15 @@ def test_a_changed_list_of_predictions_stands_beside_the_first_with_what_was_kno
     assert second["known"] == [{"with_result": 4}]
     shown = verdict_of(tmp_path)["predictions"]
     assert [(entry["sign"], entry["stands"]) for entry in shown] == [("higher", True), ("lower", False)]
+
+
+def test_a_list_of_predictions_that_comes_back_stands_again(tmp_path):
+    (lower, higher) = [LOWER], [LOWER | {"sign": "higher"}]
+    for predicted in (lower, higher, lower):
+        simulated(tmp_path, compare={"predict": predicted})
+    assert [record["predictions"][0]["sign"] for record in predictions_of(tmp_path)] == ["higher", "lower"]
+    (again,) = (entry for entry in verdict_of(tmp_path)["predictions"] if entry["stands"])
+    assert (again["sign"], again["with_result"]) == ("lower", 0)
 
 
 def test_predictions_that_were_edited_after_they_were_kept_are_left_out_and_said(tmp_path, capsys):
