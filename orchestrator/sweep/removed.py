@@ -10,7 +10,8 @@ from scalevec.orchestrator.executors.simulate.runs_folder import is_simulated
 from scalevec.orchestrator.progress import Progress, note
 from scalevec.orchestrator.sources.sweep_files import SWEEP_FILES, sweep_folder
 from scalevec.orchestrator.sweep.corpus_of_sweep import prepared_facts
-from scalevec.orchestrator.sweep.sweep_run import SweepRun
+from scalevec.orchestrator.sweep.kept_plan import Member, with_those_before
+from scalevec.orchestrator.sweep.sweep_run import TUNING, SweepRun
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory, trial_ids
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
@@ -24,7 +25,7 @@ def removed_trials(source: str, runs_dir: Path) -> list[RunDirectory]:
     sent = folder.members() or []
     sent_ids = _ids(sent)
     if Path(source).suffix in SWEEP_FILES:
-        held = _held_by(source, runs_dir, sent)
+        held = _held_by(source, runs_dir, folder)
     else:
         note(f"using the last submitted version of {source}; pass the sweep file to use its current content")
         held = set(sent_ids)
@@ -34,19 +35,32 @@ def removed_trials(source: str, runs_dir: Path) -> list[RunDirectory]:
     return [trial for trial in others if trial.trial_id in sent_ids or _was_made_by(folder.name, trial)]
 
 
-def _held_by(path: str, runs_dir: Path, sent: Members) -> set[str]:
-    """What the file holds, and what a tuning of it that is under way may have sent."""
+def _held_by(path: str, runs_dir: Path, folder: SweepFolder) -> set[str]:
+    """What the file holds, and what a tuning of it that is under way, or chooses again, may have sent."""
     sweep = sweeps.load(path)
     facts = nominal_corpus(sweep) if is_simulated(runs_dir) else prepared_facts(sweep, runs_dir, note)
-    run = SweepRun(sweep, runs_dir, Progress(1), facts)
+    runs = (SweepRun(sweep, runs_dir, Progress(1), facts, retune=retune) for retune in (False, True))
+    return {name for run in runs for name in (*_named(run), *_ids(_sent_by_tuning(run, folder)))}
+
+
+def _named(run: SweepRun) -> list[str]:
+    """The trials of ``run`` with the widest grids that its tuning may come to."""
     run.tuner.widen()
+    return [run.id_of(member.trial) for member in run.members()]
+
+
+def _sent_by_tuning(run: SweepRun, folder: SweepFolder) -> Members:
+    """What was sent with rates that followed from losses: checks, and grids around a prediction."""
     checked = {(cell.arm, cell.rung) for cell in run.tuner.to_check}
-    checks = (
+    checks = [
         member
-        for member in sent
+        for member in folder.members() or []
         if member["lr_status"] == "check" and (member["arm"], member["rung"]) in checked
-    )
-    return {run.id_of(member.trial) for member in run.members()} | _ids(checks)
+    ]
+    predicted = filter(run.tuner.predicts, run.cells)
+    trials = ((cell, cell.trial(seed)) for cell in predicted for seed in cell.tune_seeds)
+    places = [Member(cell, TUNING, trial, "").to_json("") for cell, trial in trials]
+    return with_those_before(folder, checks, places)
 
 
 def _was_made_by(sweep: str, directory: RunDirectory) -> bool:

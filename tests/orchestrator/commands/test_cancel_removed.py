@@ -92,6 +92,52 @@ def test_a_tuning_under_way_keeps_the_rates_by_which_it_extended_its_grid(runs):
     assert cancel_removed(runs, **fewer)
 
 
+RATES = {"rungs": ["small", "middle", "large"], "larger_rungs": "predicted"}
+THREE = {
+    "ladder": [*SWEEP["ladder"], {"name": "middle", "width": 96, "layers": 2}],
+    "simulate": {"learning_rate": {"optimum": 0.02, "at": 1e5, "exponent": -0.3}},
+}
+
+
+def rates_at(runs: Path, rung: str) -> set[float]:
+    return {
+        member["learning_rate"]
+        for member in SweepFolder.of(runs, NAME).members() or []
+        if (member["stage"], member["rung"]) == ("tuning", rung)
+    }
+
+
+def test_a_tuning_under_way_keeps_the_rates_around_what_it_predicted(runs):
+    tune = {**RATES, "learning_rate": [0.005, 0.01, 0.02, 0.04]}
+    sections = {**THREE, "tune": tune}
+    sent(runs, **sections)
+    assert not rates_at(runs, "large") <= set(tune["learning_rate"])
+    folder = SweepFolder.of(runs, NAME)
+    folder.write_members([member for member in folder.members() or [] if member["stage"] == "tuning"])
+    folder.tuning_path.unlink()
+    cancelled = cancel_removed(runs, **sections)
+    members = {member["trial_id"]: member for member in folder.members() or []}
+    assert [name for name in members if is_cancelled(RunDirectory.of(runs, name))] == []
+    assert set(cancelled) <= {"of no sweep"}
+
+
+def test_rates_that_are_chosen_again_are_kept_on_the_grid_of_the_file(runs):
+    tune = {"learning_rate": [0.01, 0.02, 0.04], "rungs": ["small"]}
+    planted = {"simulate": {"learning_rate": {"optimum": 0.02, "at": 1e5}}}
+    sent(runs, tune=tune, **planted)
+    folder = SweepFolder.of(runs, NAME)
+    frozen = folder.tuning()
+    again = {**tune, "learning_rate": [0.015, 0.03, 0.06]}
+    folder.tuning_path.unlink()
+    sent(runs, tune=again, **planted)
+    folder.write_members([member for member in folder.members() or [] if member["stage"] == "tuning"])
+    folder.write_tuning(frozen)
+    cancel_removed(runs, tune=again, **planted)
+    members = folder.members() or []
+    assert members
+    assert not any(is_cancelled(RunDirectory.of(runs, member["trial_id"])) for member in members)
+
+
 def test_the_name_of_a_sweep_stands_for_what_was_last_sent(runs):
     sent(runs)
     sent(runs, **ONE_ARM)
