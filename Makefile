@@ -111,7 +111,7 @@ bench-store: $(VENV)/dev.stamp
 clean:
 	rm -rf $(VENV)
 
-# constraints.txt pins every version; torch goes first, so that the pinned build is the one that is found.
+# constraints.txt pins every version.
 $(VENV)/run.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .

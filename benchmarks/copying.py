@@ -6,7 +6,7 @@
 Windows of 64 tokens of Python source, none of it in the runs' corpus, stand twice in the context. A model
 that attends to what followed the same tokens before has a lower loss the second time (an induction head:
 Olsson et al., arXiv 2209.11895). The first 16 tokens of each reading are left out: nothing is yet known of
-them the first time, and the second time they only show that the text begins anew.
+them the first time, and the second time they only show that the text starts again.
 """
 
 import argparse

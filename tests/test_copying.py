@@ -22,10 +22,10 @@ class _Copies(nn.Module):
         logits = torch.zeros(*tokens.shape, VOCABULARY)
         for row, text in enumerate(tokens.tolist()):
             followed: dict[int, int] = {}
-            for place, token in enumerate(text):
+            for position, token in enumerate(text):
                 if token in followed:
-                    logits[row, place] = 50.0 * one_hot(torch.tensor(followed[token]), VOCABULARY)
-                followed |= {text[place - 1]: token} if place else {}
+                    logits[row, position] = 50.0 * one_hot(torch.tensor(followed[token]), VOCABULARY)
+                followed |= {text[position - 1]: token} if position else {}
         return logits
 
 

@@ -76,7 +76,14 @@ Join = Annotated[
     ),
 ]
 Jobs = Annotated[
-    int, typer.Option("--jobs", "-j", metavar="N", min=0, help="Trials at a time; 0: one per core.")
+    int,
+    typer.Option(
+        "--jobs",
+        "-j",
+        metavar="N",
+        min=0,
+        help="Trials at a time; 0: as many as the cores or GPUs here allow.",
+    ),
 ]
 Executor = Annotated[
     ExecutorName | None,

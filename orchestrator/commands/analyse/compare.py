@@ -33,7 +33,7 @@ def compare(
         typer.Option(
             min=1e-6,
             metavar="RATIO",
-            help="Of the line along which laws are compared (default: as runs end).",
+            help="Tokens per parameter at which laws are compared (default: the runs' median).",
         ),
     ] = None,
     output: Output = None,

@@ -73,7 +73,7 @@ def inspect(
     mapping: Mapping = None,
     runs_dir: Runs = RUNS,
     split: Annotated[
-        Literal["train", "validation", "test"], typer.Option(help="Whose documents are shown.")
+        Literal["train", "validation", "test"], typer.Option(help="Split whose documents are shown.")
     ] = "train",
     documents: Annotated[int, typer.Option(min=0, help="How many documents are shown.")] = 3,
 ) -> Result:

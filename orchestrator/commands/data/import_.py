@@ -32,7 +32,7 @@ def import_(
         ),
     ],
     maps: Maps = None,
-    unit: Annotated[Unit, typer.Option(help="What the losses are in, per token.")] = "nats",
+    unit: Annotated[Unit, typer.Option(help="Unit of the losses in the source.")] = "nats",
     sweep: Annotated[
         str | None,
         typer.Option(

@@ -30,7 +30,7 @@ def status(
     ] = False,
     as_json: AsJson = False,
 ) -> Result | Exit:
-    """Show how many trials are in which state.
+    """Show a sweep's progress: states, losses, time left, failures.
 
     With --watch a table of rungs by arms, on the whole screen; with --watch --json one object per change.
     """

@@ -11,14 +11,16 @@ from scalevec.orchestrator.errors import InvalidInputError
 
 def generate(
     trial: TrialName,
-    prompt: Annotated[str, typer.Option(metavar="TEXT", help="What it goes on from.")],
+    prompt: Annotated[str, typer.Option(metavar="TEXT", help="Text to continue.")],
     runs_dir: Runs = RUNS,
     trust: Trusted = False,
     tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens to write.")] = 100,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0: the likeliest token each time.")] = 0.0,
-    seed: Annotated[int, typer.Option(metavar="SEED", help="Of the draws.")] = 0,
+    temperature: Annotated[
+        float, typer.Option(min=0.0, help="Sampling temperature; 0: always the likeliest token.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(metavar="SEED", help="Seed of the sampling.")] = 0,
 ) -> Result:
-    """Let the model of a trial go on from a text."""
+    """Continue a text with a trained model."""
     from scalevec.model.training.export.generation import continued
     from scalevec.orchestrator.sources.runs import Runs as RunsFolder
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def benchmark(
     seconds: Annotated[
-        float, typer.Option(metavar="S", min=0.1, max=3600, help="How long to measure, about.")
+        float, typer.Option(metavar="S", min=0.1, max=3600, help="About how long to measure.")
     ] = 60.0,
 ) -> Result:
     """Measure how fast this machine trains, for its plans.

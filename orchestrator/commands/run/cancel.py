@@ -27,7 +27,7 @@ def cancel(
         bool, typer.Option("--removed", help="Only trials that the sweep file, once edited, no longer holds.")
     ] = False,
 ) -> Result:
-    """Cancel what a sweep has waiting or running; results and checkpoints stay."""
+    """Cancel a sweep's waiting and running trials; results and checkpoints stay."""
     from scalevec.orchestrator.scheduling.ownership import wanted_elsewhere
     from scalevec.orchestrator.sweep.controller import directory_of
     from scalevec.orchestrator.sweep.job_ending import end_jobs

@@ -25,7 +25,7 @@ _SCRIPT = "train.py"
 def init(
     template: Annotated[
         Literal["quickstart", "ladder", "optimizer", "own-trainer"],
-        typer.Option("--from", help="What the sweep begins as."),
+        typer.Option("--from", help="Template to start from."),
     ] = "quickstart",
     data: Annotated[
         Path | None,
@@ -40,8 +40,8 @@ def init(
 ) -> Result:
     """Write a commented sweep file, sized for this machine.
 
-    Times are those of plans: by what scalevec benchmark measured here, else assumed. A file that exists is
-    never overwritten; without -o it is my-sweep.yaml.
+    Times are estimates: by what scalevec benchmark measured here, else assumed. A file that exists is never
+    overwritten; without -o it is my-sweep.yaml.
     """
     from scalevec.orchestrator.commands.run.sizing import Text, sized, text_in
     from scalevec.orchestrator.costs.rates import measured_here
