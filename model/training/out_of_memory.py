@@ -4,11 +4,21 @@ import gc
 
 import torch
 
+_SAID_OTHERWISE = (
+    "DefaultCPUAllocator: can't allocate memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "Triton Error [CUDA]: out of memory",
+)
+"""What is said where PyTorch's allocator is not the one that asks: on a card that others use, say."""
+
 
 def is_out_of_memory(problem: BaseException) -> bool:
     """Whether ``problem`` says that the device, or this process, had not enough memory."""
-    cpu = isinstance(problem, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(problem)
-    return cpu or isinstance(problem, torch.OutOfMemoryError | MemoryError)
+    if isinstance(problem, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(problem, RuntimeError) and any(words in str(problem) for words in _SAID_OTHERWISE)
 
 
 def release_unused(device: torch.device) -> None:

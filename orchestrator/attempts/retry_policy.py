@@ -54,6 +54,20 @@ def decide(events: Sequence[Event], batch_sequences: int) -> Decision:
     return Decision(True, micro_batch)
 
 
+def micro_batch_left(events: Sequence[Event], batch_sequences: int, asked: int) -> int:
+    """Return the micro-batch of the next attempt (0: all): ``asked``, or what out of memory left of it.
+
+    Whoever sends the trial, a scheduler that was started again too, goes on from what was learnt.
+    """
+    events = _since_retry(events)
+    ends = [index for index, event in enumerate(events, 1) if event.get("cause") == "out_of_memory"]
+    if not ends:
+        return asked
+    since = _micro_batch(events[ends[-1] :])
+    left = since or decide(events[: ends[-1]], batch_sequences).micro_batch
+    return min((size for size in (asked, left) if size), default=0)
+
+
 def failure_text(label: str, reason: str, directory: RunDirectory) -> str:
     """Return why a trial was given up, with the last line of its log where ``reason`` does not have it."""
     last = directory.last_log_line()
@@ -191,7 +205,7 @@ class NodeWatch:
 
 
 def _is_of_the_node(event: Event) -> bool:
-    if event["state"] != "pending":
+    if event["state"] != "pending" or event.get("cause") == "out_of_memory":  # which CUDA may tell of, too
         return False
     error = str(event.get("error", ""))
     return event.get("cause") in FAULTS_OF_A_NODE or any(name in error for name in ERRORS_OF_A_NODE)

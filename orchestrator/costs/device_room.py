@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from scalevec.model.config import RunOptions, Trial
+from scalevec.model.config import SHARDED_OPTIMIZERS, RunOptions, Trial
 from scalevec.model.memory.trial import memory_of
 from scalevec.model.training.devices import DEVICES, device_named
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
@@ -86,7 +86,8 @@ def what_fits(trial: Trial, options: RunOptions, room: Room) -> str:
 def _larger(trial: Trial, options: RunOptions, room: Room) -> str:
     least = replace(options, micro_batch=1, recompute="block")
     processes = max(2, 2 * options.processes)
-    while processes <= MOST_SHARING and trial.batch_sequences % processes == 0:
+    may_share = trial.optimizer.name in SHARDED_OPTIMIZERS and not options.measure
+    while may_share and processes <= MOST_SHARING and trial.batch_sequences % processes == 0:
         shared = replace(least, processes=processes, shard=True)
         if memory_of(trial, shared).total <= room.size:
             return f"shard: true over {processes} devices fits"

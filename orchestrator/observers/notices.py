@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scalevec.orchestrator.attempts.jobs import Task
+from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.executors.notify import Notify
 from scalevec.orchestrator.progress import SweepObserver, duration
 from scalevec.results.masking import HIDDEN
@@ -47,7 +48,8 @@ class Notices(SweepObserver):
         self._advanced = time.monotonic()
         if status == "failed" and not self._failed:
             self._failed = True
-            self.send("failure", f"{task.label} failed: scalevec explain {task.trial_id[:12]}")
+            explain = command("explain", task.trial_id[:12], self.runs_dir)
+            self.send("failure", f"{task.label} failed: {explain}")
 
     def tick(self) -> None:
         """See whether any running trial has recorded something."""

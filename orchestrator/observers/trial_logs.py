@@ -178,18 +178,21 @@ class TrialLogs(SweepObserver):
             write_json(self._kept, self._steps)
 
     def _received(self) -> Sequence[tuple[Task, str]]:
-        """The news since the last look; whatever has any is followed from then on."""
+        """The news since the last look; whatever began is followed from then on."""
         news = []
         while True:
             try:
                 news.append(self._news.get_nowait())
             except Empty:
                 return news
-            task = news[-1][0]
+            task, status = news[-1]
             if task.trial_id not in self._tails:
+                path = RunDirectory.of(self.runs_dir, task.trial_id).metrics_path
+                if status != "running" and not path.exists():  # called off before it began
+                    news.pop()
+                    continue
                 fields = {"arm": task.arm, "rung": task.rung} | dict(flat(semantic_fields(task.trial)))
                 trial = LoggedTrial(task.trial_id, task.label, self.sweep, fields)
-                path = RunDirectory.of(self.runs_dir, task.trial_id).metrics_path
                 self._tails[task.trial_id] = trial, _Tail(path, self._steps.get(task.trial_id, -1))
                 self.log.begin(trial)
 

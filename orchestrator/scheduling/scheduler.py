@@ -4,7 +4,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -333,8 +332,7 @@ class Scheduler:
         decision = decide(events, task.trial.batch_sequences)
         if decision.again:
             self._tell_interruption(task, events, ended)
-            options = replace(task.options, micro_batch=decision.micro_batch or task.options.micro_batch)
-            self._waiting.appendleft(replace(task, options=options))
+            self._waiting.appendleft(task)
             self.progress.interrupted(task)
             return
         directory.append_event("failed", cause=decision.cause, reason=decision.reason)

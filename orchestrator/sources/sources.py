@@ -90,9 +90,8 @@ def open_sweep(source: str, runs_dir: Path) -> Source:
         return Source(folder.name, read_imported(folder.rows_path), imported=folder)
     members = members_of(folder)
     if members is None:
-        raise InvalidInputError(
-            f"sweep {folder.name} has not been run in {runs_dir}; to run it: scalevec run {source}"
-        )
+        run = f"scalevec run {source} --runs {runs_dir}"
+        raise InvalidInputError(f"sweep {folder.name} has not been run in {runs_dir}; to run it: {run}")
     rows, problems = indexed_rows(runs_dir, [member["trial_id"] for member in members])
     table = tidy_table(rows, members, folder.name)
     none: list[dict[str, Any]] = []

@@ -35,14 +35,32 @@ def test_a_job_has_as_many_threads_as_it_asks_for(bench):
     assert [log_of(job) for job in jobs] == ["1\n", "2\n"]
 
 
+SHOW_GPUS = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+ONE_GPU = ResourceRequest(gpus=1)
+
+
 def test_each_job_gets_the_gpus_that_are_used_least(bench, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
-    show = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
     executor = bench.executor(3)
-    jobs = [bench.job(show, request=ResourceRequest(gpus=gpus)) for gpus in (2, 0.5, 0.5)]
+    jobs = [bench.job(SHOW_GPUS, request=ResourceRequest(gpus=gpus)) for gpus in (2, 0.5, 0.5)]
     executor.submit(jobs)
     collect(executor, 3)
     assert [log_of(job) for job in jobs] == ["0,1\n", "2\n", "2\n"]
+
+
+def test_an_adopted_job_keeps_the_gpus_that_it_has(bench, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    first = bench.executor(3)
+    waiting, job = bench.job("listens", request=ONE_GPU), bench.job(SHOW_GPUS, request=ONE_GPU)
+    (number,) = first.submit([waiting])
+    bench.wait_until_it_runs(waiting, first)
+    second = bench.executor(3)
+    assert second.adopt([number]) == {number}
+    second.submit([job])
+    collect(second, 1)
+    assert log_of(job) == "1\n"
+    second.cancel([number])
+    collect(second, 1)
 
 
 def test_more_gpus_than_there_are_are_refused(bench, monkeypatch):

@@ -126,6 +126,9 @@ def _drop_folder(path: Path) -> None:
     """By its name first: what is left of it half removed is no checkpoint."""
     if not path.name.startswith("."):
         renamed = temporary_path(path)
-        path.rename(renamed)
+        try:
+            path.rename(renamed)
+        except FileNotFoundError:  # another process drops it
+            return
         path = renamed
     shutil.rmtree(path, ignore_errors=True)

@@ -136,6 +136,8 @@ class Corpus:
 
 def _mapped(path: Path, dtype: str, *, in_order: bool) -> TokenIds:
     """The ids in a file, read-only; unless they are taken ``in_order``, nothing beside them is read."""
+    if path.stat().st_size == 0:  # as a file of a corpus in place may be; it cannot be mapped
+        return np.zeros(0, dtype)
     with path.open("rb") as file:
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if not in_order and hasattr(mmap, "MADV_RANDOM"):

@@ -20,6 +20,7 @@ from scalevec.results.claims import process_identity, process_lives
 
 POLL_S = 0.05
 _GPUS = Path("/proc/driver/nvidia/gpus")
+_GIVEN = b"CUDA_VISIBLE_DEVICES="
 
 
 class Fresh:
@@ -81,6 +82,7 @@ class _WatchedProcess:
     process: Watched
     gpus: tuple[str, ...] = ()
     gpu_share: float = 0.0
+    """Of an adopted one it is not known: it counts as if it had each of its GPUs alone."""
 
 
 class LocalExecutor:
@@ -146,7 +148,9 @@ class LocalExecutor:
             for number, identity in identities.items()
             if identity is not None and _is_of_this_machine(identity) and process_lives(identity)
         }
-        self._running |= {number: _WatchedProcess(Adopted(identity)) for number, identity in here.items()}
+        for number, identity in here.items():
+            gpus = tuple(gpu for gpu in _gpus_of(identity["pid"]) if gpu in self._gpus)
+            self._running[number] = _WatchedProcess(Adopted(identity), gpus, 1.0)
         return set(here) | (set(numbers) & set(self._running))
 
     def wait(self, timeout_s: float) -> list[Ended]:
@@ -177,6 +181,16 @@ class LocalExecutor:
     def close(self) -> None:
         """End the servers; what they forked goes on."""
         self._forks.close()
+
+
+def _gpus_of(pid: int) -> Sequence[str]:
+    """The GPUs that a process of ours was given; none where it is over, or somebody else's."""
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ()
+    given = (value.removeprefix(_GIVEN) for value in variables if value.startswith(_GIVEN))
+    return next(given, b"").decode().split(",")
 
 
 def _variables(cpus: int, gpus: Sequence[str]) -> dict[str, str]:

@@ -37,6 +37,11 @@ def test_a_broken_gpu_is_the_machines():
     assert watch(history, history, [ran("b")]).bad == ("a",)
 
 
+def test_memory_that_cuda_itself_lacks_is_not_the_machines():
+    history = [ran("a"), fault("out_of_memory", error="AcceleratorError: CUDA error: out of memory")]
+    assert watch(history, history, [ran("b")]).bad == ()
+
+
 def test_the_node_that_the_executor_names_counts():
     history = [fault("node_failure", node="a")]
     assert watch(history, history, [ran("b")]).bad == ("a",)

@@ -1,6 +1,8 @@
 """What follows the end of an attempt, by its cause."""
 
-from scalevec.orchestrator.attempts.retry_policy import Decision, decide
+import pytest
+
+from scalevec.orchestrator.attempts.retry_policy import Decision, decide, micro_batch_left
 
 SEQUENCES = 8
 
@@ -80,6 +82,26 @@ def test_out_of_memory_halves_what_each_of_several_processes_had_of_the_batch():
 def test_a_halved_micro_batch_stays_after_a_later_interruption():
     events = [running(), fault("out_of_memory"), running(micro_batch=4), fault("killed")]
     assert decide(events, SEQUENCES).micro_batch == 4
+
+
+MEMORY = [running(), fault("out_of_memory")]
+
+
+@pytest.mark.parametrize(
+    ("events", "asked", "left"),
+    [
+        ([], 8, 8),
+        ([running(micro_batch=4), fault("killed")], 0, 0),
+        (MEMORY, 0, 4),
+        ([*MEMORY, running(micro_batch=4), fault("preempted")], 0, 4),
+        ([*MEMORY, running(micro_batch=4), fault("cancelled")], 8, 4),
+        ([*MEMORY, running(micro_batch=4), fault("out_of_memory")], 0, 2),
+        (MEMORY, 2, 2),
+        ([*MEMORY, fault("retry")], 0, 0),
+    ],
+)
+def test_whoever_sends_a_trial_again_knows_the_micro_batch_that_fits(events, asked, left):
+    assert micro_batch_left(events, SEQUENCES, asked) == left
 
 
 def test_a_retry_by_a_person_wipes_the_slate():

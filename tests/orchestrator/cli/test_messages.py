@@ -83,7 +83,7 @@ def test_no_runs(command, tmp_path):
     write_sweep(tmp_path)
     assert_refused(
         command("results", "my.yaml"),
-        "sweep simulated has not been run in runs; to run it: scalevec run my.yaml",
+        "sweep simulated has not been run in runs; to run it: scalevec run my.yaml --runs runs",
     )
 
 

@@ -64,7 +64,7 @@ def test_the_first_failure_and_the_end_are_told(notices, tmp_path):
         notify.ended(TASK, "failed")
     notify.finished("2 trials failed; $(reboot)")
     assert (tmp_path / "told").read_text().splitlines() == [
-        "failure of small: baseline a seed 0 failed: scalevec explain abababababab",
+        f"failure of small: baseline a seed 0 failed: scalevec explain abababababab --runs {tmp_path}",
         "end of small: 2 trials failed; $(reboot)",
     ]
     assert warnings == []

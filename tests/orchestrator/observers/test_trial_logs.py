@@ -78,6 +78,14 @@ def test_a_trial_is_passed_on_with_its_rows_and_its_result(followed):
     assert log.fields["model.shape.width"] == task.trial.model.shape.width
 
 
+def test_a_trial_that_was_called_off_before_it_began_is_not_passed_on(followed):
+    log = KeepingLog()
+    logs, task, _, warnings = followed(log)
+    logs.ended(task, "cancelled")
+    logs.finished("")
+    assert (log.ends, log.closed, warnings) == ([], True, [])
+
+
 def test_a_step_is_passed_on_once_though_the_trial_goes_back_and_the_run_begins_again(followed):
     first, second = KeepingLog(), KeepingLog()
     for log, steps in ((first, (1, 2, 3)), (second, (1, 2, 3, 4))):

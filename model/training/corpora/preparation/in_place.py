@@ -19,7 +19,7 @@ from scalevec.model.training.corpora.preparation.meter import Meter, Progress
 from scalevec.model.training.corpora.preparation.processes import Workers
 from scalevec.model.training.corpora.prepared import SEGMENTS, PlacedFile, SplitFacts
 from scalevec.model.training.corpora.segments import COLUMNS, Table
-from scalevec.model.training.corpora.sources.files import CorpusError, opened
+from scalevec.model.training.corpora.sources.files import COMPRESSED, CorpusError, opened
 from scalevec.model.training.corpora.sources.megatron import Numbers, data_path, read_index
 from scalevec.model.training.corpora.sources.shards import DTYPES, broken_shard, check_ids
 from scalevec.model.training.corpora.sources.sources import Extent, extents
@@ -123,6 +123,11 @@ def layout(config: CorpusConfig, extent: Extent) -> Layout:
     if config.source == "megatron":
         path, dtype = data_path(extent.path), read_index(extent.path).dtype
         return Layout(path, extent.split, dtype, extent.path, path.stat().st_size)
+    if extent.path.suffix in COMPRESSED:
+        raise CorpusError(
+            f"{extent.path} is compressed, and with in_place its tokens are read from the file itself: "
+            "decompress it, or leave in_place out"
+        )
     size, itemsize = extent.path.stat().st_size, np.dtype(DTYPES[config.dtype]).itemsize
     if size % itemsize:
         raise broken_shard(extent.path, size, np.dtype(DTYPES[config.dtype]))

@@ -17,7 +17,7 @@ from scalevec.model.training.corpora.documents import LARGEST_LIMIT, cut
 from scalevec.model.training.corpora.preparation.meter import Meter, Progress
 from scalevec.model.training.corpora.preparation.processes import Workers
 from scalevec.model.training.corpora.preparation.runs import RunWriter
-from scalevec.model.training.corpora.sources.files import CorpusError
+from scalevec.model.training.corpora.sources.files import COMPRESSED, CorpusError
 from scalevec.model.training.corpora.sources.read_cache import YOUNG_NS
 from scalevec.model.training.corpora.sources.sources import Extent, documents, extents
 from scalevec.model.training.corpora.specification import CorpusConfig, stored_type
@@ -87,7 +87,7 @@ def _parts(config: CorpusConfig) -> Iterator[tuple[Extent, tuple[int, int], int]
     """The files of a corpus, large ones of lines in parts; with their stamps, and their sizes."""
     for extent in extents(config):
         stamp = _stamp(extent.path)
-        can_be_cut = config.source == "jsonl" and extent.path.suffix not in (".gz", ".zst")
+        can_be_cut = config.source == "jsonl" and extent.path.suffix not in COMPRESSED
         if not can_be_cut or stamp[0] <= UNIT_BYTES:
             yield extent, stamp, stamp[0]
             continue

@@ -16,6 +16,9 @@ Blocks = Sequence[bytes] | Iterator[bytes]
 BLOCK = 1 << 20
 """Bytes that are read at once."""
 
+COMPRESSED = (".gz", ".zst")
+"""The endings of files that :func:`opened` decompresses."""
+
 
 class CorpusError(ValueError):
     """A corpus cannot be read, made or used; says which file or field, and what to do."""

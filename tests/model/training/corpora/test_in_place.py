@@ -217,6 +217,24 @@ def test_a_shard_that_ends_within_an_id_is_refused_in_place_too(tmp_path):
         prepare(shards(tmp_path / "odd"), tmp_path / "corpora", quiet)
 
 
+@pytest.mark.parametrize("name", ["a.bin.gz", "a.bin.zst"])
+def test_compressed_tokens_have_no_place(tmp_path, name):
+    (tmp_path / name).write_bytes(bytes(100))
+    with pytest.raises(CorpusError, match=r"is compressed.*decompress it, or leave in_place out"):
+        prepare(shards(tmp_path / name), tmp_path / "corpora", quiet)
+
+
+def test_a_file_without_tokens_changes_nothing(tmp_path):
+    whole = write_shard(tmp_path / "a.bin", documents(40))
+    (tmp_path / "empty.bin").write_bytes(b"")
+    corpora = [
+        prepare(shards(*files), tmp_path / "corpora", quiet)
+        for files in ([whole], [whole, tmp_path / "empty.bin"])
+    ]
+    held = [[documents_in(corpus, name) for name in SPLITS] for corpus in corpora]
+    assert held[0] == held[1]
+
+
 def changed(path: Path, start: int, content: bytes) -> None:
     with path.open("r+b") as file:
         file.seek(start)
