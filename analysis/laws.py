@@ -131,7 +131,8 @@ class Law:
             power = ""
             if term.variable:
                 sign = "-" if term.rising else ""
-                power = f" x {VARIABLES.get(term.variable, f'unit of {term.variable}')}^{sign}{term.exponent}"
+                exponent = f"^{sign}{term.exponent or '1'}" if term.exponent or sign else ""
+                power = f" x {VARIABLES.get(term.variable, f'unit of {term.variable}')}{exponent}"
             result[term.coefficient] = unit + power
         return {name: result[name] for name in self.parameters}
 

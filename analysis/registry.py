@@ -122,9 +122,9 @@ LAWS: dict[str, LawEntry] = {
         "Gadre et al. 2024, arXiv 2403.08540, eq. 4, with tokens per parameter D/N",
     ),
     "data-constrained": LawEntry(
-        "E + A/N^alpha + B/(unique_tokens*(1 + R*(1 - exp((1 - D/unique_tokens)/R))))^beta"
+        "E + A/N^alpha + B/(min(unique_tokens, D)*(1 + R*(1 - exp((1 - max(D/unique_tokens, 1))/R))))^beta"
         "; columns unique_tokens; positive E, A, alpha, B, beta, R",
-        "Muennighoff et al. 2023, arXiv 2305.16264: its data part, D tokens of which unique_tokens differ",
+        "Muennighoff et al. 2023, arXiv 2305.16264: its data part, D tokens from unique_tokens",
     ),
     "mixture-of-experts": LawEntry(
         "E + a/n_total^alpha + b/D^beta + c*(n_total/n_active)^lambda"

@@ -14,6 +14,9 @@ SHORTEST_ID = 6
 KEYS = ("arm", "rung", "seed", "n_params", "n_tokens", "optimizer", "schedule", "learning_rate", "stage")
 """Columns that tell trials apart where a file of scores names none."""
 
+NAMES = (TRIAL, "arm", "rung", "optimizer", "schedule", "stage")
+"""Those columns that hold names, which may look like numbers."""
+
 
 def joined(table: pd.DataFrame, scores: pd.DataFrame, name: str = "the scores") -> pd.DataFrame:
     """``table`` with the columns of ``scores``; trials without a score have none.
@@ -32,8 +35,9 @@ def joined(table: pd.DataFrame, scores: pd.DataFrame, name: str = "the scores") 
         raise DataError(f"{name} has columns that the table has too ({shortened(taken)}): rename them")
     if not columns:
         raise DataError(f"{name} has no scores")
-    theirs = given.assign(**{key: _comparable(given[key]) for key in keys})
-    ours = table.assign(**{key: _comparable(table[key]) for key in keys})
+    alike = {key: _comparable(table[key], given[key]) for key in keys}
+    ours = table.assign(**{key: of_table for key, (of_table, _) in alike.items()})
+    theirs = given.assign(**{key: of_scores for key, (_, of_scores) in alike.items()})
     _refuse_rows(theirs.duplicated(keys), "are of a trial that another row is of", name)
     known = ours[keys].drop_duplicates().assign(_known=True)
     _refuse_rows(theirs[keys].merge(known, "left", keys)["_known"].isna(), "fit no trial", name)
@@ -50,10 +54,13 @@ def _keys(table: pd.DataFrame, scores: pd.DataFrame, name: str) -> list[str]:
     return keys
 
 
-def _comparable(column: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Numbers as such, whatever their type; all else as text."""
-    numeric = pd.to_numeric(column, errors="coerce")
-    return numeric.astype(float) if numeric.notna().all() else column.astype(str)
+def _comparable(*columns: "pd.Series[Any]") -> "list[pd.Series[Any]]":
+    """Numbers as such, whatever their type, where all ``columns`` hold nothing else; else text."""
+    numbers = [pd.to_numeric(column, errors="coerce") for column in columns]
+    are_numbers = (read.notna() == column.notna() for read, column in zip(numbers, columns, strict=True))
+    if all(each.all() for each in are_numbers):
+        return [column.astype(float) for column in numbers]
+    return [column.astype(str) for column in columns]
 
 
 def _with_whole_ids(scores: pd.DataFrame, table: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -44,6 +44,12 @@ NUMBERS = (
 VERSION = "identity_version"
 """The column that says what the random numbers of a trial follow from; those of two versions never pair."""
 TEXTS = ("arm", "rung", "stage", "status", "lr_status", "cluster", "optimizer", "schedule", "corpus")
+LABELS = ("arm", "rung")
+_BLANKS = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
+    *("n/a", "NULL", "null", "NaN", "nan", "-NaN", "-nan", "None"),
+)
+"""What else stands for a blank, as pandas has it."""
 STATUSES = ("completed", "diverged", "failed", "pending", "queued", "running", "cancelling", "cancelled")
 SMALLEST_LIKELY = {"n_params": 20_000, "n_tokens": 100_000}
 """Below these the largest trial is smaller than the smallest rung shipped (25,088 parameters, 200,704 tokens)
@@ -86,12 +92,19 @@ def read_table(path: Path | str) -> pd.DataFrame:
     if size > LARGEST_FILE_BYTES:
         raise DataError(f"{path} has {size} bytes; allowed: up to {LARGEST_FILE_BYTES} (one row per trial)")
     try:
-        table = pd.read_csv(path) if suffix == ".csv" else pd.read_parquet(path)
+        table = _read_csv(path) if suffix == ".csv" else pd.read_parquet(path)
     except (ValueError, OSError) as error:  # pandas' and pyarrow's parser errors are ValueErrors
         raise DataError(f"{path} cannot be read as {suffix[1:]}: {error}") from error
     refuse_twins(table)
     refuse_lists(table)
     return table
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    """The table, where only an empty cell of :data:`LABELS` is blank: None and NA are names there."""
+    columns = pd.read_csv(path, nrows=0).columns
+    blank = {name: [""] if name in LABELS else list(_BLANKS) for name in columns}
+    return pd.read_csv(path, keep_default_na=False, na_values=blank)
 
 
 def checked(
@@ -122,7 +135,9 @@ def checked(
     for name in given:
         refuse_blanks(result, name, counted)
     if "trial_id" in result.columns:
-        result = result.drop_duplicates(["trial_id", "arm", "stage"], ignore_index=True)
+        # Rows of one trial that differ in these are no copies: checkpoints along it, say.
+        alike = [name for name in ("trial_id", "arm", "stage", "n_tokens", *required) if name in result]
+        result = result.drop_duplicates([*dict.fromkeys(alike)], ignore_index=True)
     return result
 
 

@@ -72,6 +72,8 @@ def _depth(choice: Mapping[str, Any]) -> str:
     if not losses:
         return ""
     lowest = int(np.argmin(losses))
+    if np.isinf(losses[lowest]):
+        return "diverged"
     sides = [losses[i] - losses[lowest] if 0 <= i < len(losses) else None for i in (lowest - 1, lowest + 1)]
     words = ("edge" if s is None else "diverged" if np.isinf(s) else f"+{s:.4f}" for s in sides)
     return " / ".join(words)

@@ -1,6 +1,6 @@
 """Learning-rate bowls: validation loss against the tuned field, a panel for each tuned rung."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,8 +51,8 @@ def draw_tuning(data: FigureInput, medium: Medium) -> Drawing:
     return Drawing(
         pages,
         f"Mean validation loss (tuning seeds: {joined([str(seed) for seed in seeds])}; {used}). Thick curve: "
-        "the parabola through the lowest point and its neighbours, in the log of the rate. Ring: chosen; "
-        "open diamond: censored at the edge; cross at the top: diverged.",
+        f"the parabola through the lowest point and its neighbours, {_on_axis(_scale(tuned), fields)}. Ring: "
+        "chosen; open diamond: censored at the edge; cross at the top: diverged.",
     )
 
 
@@ -84,6 +84,14 @@ def _pages(data: FigureInput, medium: Medium, field: str, choices: _Choices) -> 
     share: Any = "all" if n_rungs == 1 else "col" if n_settings > 1 else "none"
     labels = (field.replace("_", " "), "validation loss (nats/token)")
     return PanelGrid(medium, labels, entries, ticks, height=2.5, share=("all", share)).pages(panels, draw)
+
+
+def _on_axis(scale: str, fields: Collection[str]) -> str:
+    """Return what the parabola is quadratic in."""
+    name = "rate" if set(fields) == {"learning_rate"} else joined([name.replace("_", " ") for name in fields])
+    return {"log": f"in the log of the {name}", "log(1-x)": f"in the log of 1 - {name}"}.get(
+        scale, f"in the {name}"
+    )
 
 
 def _told_once(panels: Mapping[Key, list[Mapping[str, Any]]]) -> dict[Key, list[Mapping[str, Any]]]:

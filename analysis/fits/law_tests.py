@@ -99,7 +99,9 @@ def likelihood_comparison(
         ]
     except DataError as error:
         return {"reason": f"not compared: {error}"}
-    together = sum(fit.objective for fit in separate)
+    together = sum(
+        fit.objective * share for fit, share in zip(separate, _shares_of_weight(weights), strict=True)
+    )
     n_free = sum(fit.theta.size for fit in separate)
     extra, df = n_free - joint.theta.size, len(joint.y) - n_free
     shared = [name for name in law.inner if name not in coefficients(law)]
@@ -121,3 +123,11 @@ def likelihood_comparison(
         return {**result, "reason": "not tested: the separate fits leave no residuals"}
     statistic = max((joint.objective - together) / extra / (together / df), 0.0)
     return {**result, "statistic": statistic, "p_value": float(fdtrc(extra, df, statistic))}
+
+
+def _shares_of_weight(weights: Sequence[FloatArray | None]) -> list[float]:
+    """The mean weight of each arm's points over that of all: every fit divides by the mean of its own."""
+    given = [each for each in weights if each is not None]
+    if len(given) < len(weights):
+        return [1.0] * len(weights)
+    return [float(each.mean() / np.concatenate(given).mean()) for each in given]

@@ -81,9 +81,10 @@ def _seeds(cell: pd.DataFrame) -> "pd.Series[Any]":
 
 def _grid(cell: pd.DataFrame, settings: Sequence[str]) -> tuple[RateGrid, "pd.Series[bool]"]:
     """The grid of a cell, and which of its runs are compared."""
-    seeds, rates = _seeds(cell), np.sort(cell[RATE].unique())
+    seeds = _seeds(cell)
     n_rates = cell.groupby(seeds)[RATE].transform("nunique")
     tuning = n_rates > 1
+    rates = np.sort(cell.loc[tuning, RATE].unique())
     # Means over other seeds at each rate would differ by the seeds too.
     counted = cell[n_rates == len(rates)] if (n_rates == len(rates)).any() else cell[tuning]
     losses = counted["loss"].where(counted["status"] == "completed", np.inf)
@@ -93,6 +94,8 @@ def _grid(cell: pd.DataFrame, settings: Sequence[str]) -> tuple[RateGrid, "pd.Se
     chosen = float(apart[0] if len(apart) == 1 else rates[best])
     first = cell.astype(object).where(cell.notna(), None).to_dict("records")[0]
     is_bracketed = 0 < best < len(rates) - 1 and np.isfinite(means.iloc[best])
+    # What was compared may stand elsewhere: then the grid says of it only that there are better rates.
+    is_bracketed = is_bracketed and rates[best - 1] < chosen < rates[best + 1]
     names: list[Any] = sorted(set(seeds[counted.index]) - {""}, key=str)
     grid = RateGrid(
         arm=str(first["arm"]),

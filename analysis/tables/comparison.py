@@ -47,6 +47,8 @@ def _arm_rows(comparison: Comparison, trials: pd.DataFrame) -> list[tuple[str, .
     rows = []
     for cell in comparison.by_rung:
         of_cell = of_arm[(of_arm["rung"] == cell.rung) & (of_arm["n_tokens"] == cell.n_tokens)]
+        for name, value in cell.setting.items():
+            of_cell = of_cell[of_cell[name].astype(str) == value]  # as differences.by_rung writes it
         rates = _unique(of_cell, "learning_rate", "{:.3g}"), _unique(of_cell, "lr_status", "{}")
         rows.append(
             (

@@ -264,12 +264,15 @@ def _problem(sweep: "Sweep", rung: int, choices: list[_Choice], error: Configura
 
 
 def _tuning_problems(sweep: "Sweep", cells: list[Cell]) -> set[Problem]:
-    """Points of the tuning grid that no trial can have, tried on one cell of every arm and recipe."""
+    """Points of the tuning grid that no trial can have, tried on two cells of every arm and recipe.
+
+    They are those with the fewest and with the most tokens.
+    """
     problems: set[Problem] = set()
     recipes = ("optimizer", "schedule")
-    searched = (cell for cell in cells if cell.tune_grid)
-    tuned = {(cell.arm, *(cell.setting.get(name) for name in recipes)): cell for cell in searched}
-    for cell in tuned.values():
+    searched = sorted((cell for cell in cells if cell.tune_grid), key=lambda cell: cell.template.tokens)
+    named = [((cell.arm, *(cell.setting.get(name) for name in recipes)), cell) for cell in searched]
+    for cell in (*dict(named).values(), *dict(reversed(named)).values()):
         for point in itertools.product(*cell.tune_grid.values()):
             try:
                 cell.trial(0, **dict(zip(cell.tune_grid, point, strict=True)))

@@ -55,3 +55,17 @@ def test_a_law_with_an_unknown_variable_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("scalevec.analysis.laws.load", lambda factory: law)
     with pytest.raises(DataError, match="a variable of law unique is 'U'; allowed: C, D, N, x"):
         law_named("unique")
+
+
+def test_a_variable_without_an_exponent_has_its_unit_once():
+    law = law_named("E + A/N")
+    assert law.units == {"E": "nats/token", "A": "nats/token x parameters"}
+
+
+def test_tokens_that_do_not_repeat_are_all_worth_their_number():
+    law, of_corpus = law_named("data-constrained"), np.array([1e9])
+    parameters = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28, "R": 15.0}
+    variables = {"N": np.array([1e8]), "D": np.array([2e8])}
+    in_corpus = law.predict(parameters, {**variables, "unique_tokens": of_corpus})
+    alone = law_named("chinchilla").predict(parameters, variables)
+    np.testing.assert_allclose(in_corpus, alone)

@@ -79,9 +79,11 @@ def inspect(
 ) -> Result:
     """Show what a prepared corpus holds, and its first documents; its shards are checked."""
     from scalevec.model.training.corpora.prepare import open_corpus, require_intact
+    from scalevec.results.sweep_folder import sweep_names
 
     corpora = _corpora(runs_dir)
-    if source is not None and mapping is None and re.fullmatch("[0-9a-f]+", source):
+    is_digits = source is not None and re.fullmatch("[0-9a-f]+", source)
+    if source is not None and mapping is None and is_digits and source not in sweep_names(runs_dir):
         names = sorted(path.name for path in corpora.glob("*"))
         name = only_match(source, names, f"corpora in {corpora}", "fingerprint")
     else:

@@ -80,6 +80,12 @@ def test_a_trial_shared_by_two_sweeps_counts_once():
     assert len(checked(table)) == 2
 
 
+def test_checkpoints_of_one_trial_are_all_kept():
+    table = pd.concat([small().assign(trial_id=["a", "b"], n_tokens=tokens) for tokens in (1e9, 2e9)])
+    assert len(checked(table)) == 4
+    assert len(checked(table.assign(n_tokens=1e9, loss=[3.0, 3.1, 2.9, 3.0]))) == 4
+
+
 def test_checking_leaves_the_callers_table_alone():
     table = small()
     checked(table)
@@ -105,6 +111,16 @@ def test_a_table_is_read_by_its_suffix(tmp_path: Path, suffix: str):
     path = tmp_path / f"points{suffix}"
     small().to_csv(path, index=False) if suffix == ".csv" else small().to_parquet(path)
     pd.testing.assert_frame_equal(read_table(path), small())
+
+
+def test_words_that_stand_for_a_blank_elsewhere_are_names_of_arms(tmp_path: Path):
+    path = tmp_path / "points.csv"
+    path.write_text(
+        "arm,n_params,n_tokens,loss,seed\nNone,1e6,2e7,3.0,NA\nbaseline,1e6,2e7,3.1,1\n,1e6,2e7,3.2,2\n"
+    )
+    table = read_table(path)
+    assert table["arm"].fillna("blank").tolist() == ["None", "baseline", "blank"]
+    assert table["seed"].isna().tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize(

@@ -75,3 +75,8 @@ def test_trials_that_a_prediction_spared_are_counted_over_all_arms(choice):
     text = tuning_verdict([choice("baseline"), choice("none"), *larger], "baseline")
     assert text.startswith("Yes: at 25k and 83k")
     assert "predicts: 12 tuning trials where the whole grid, not extended, has 20." in text
+
+
+def test_a_grid_that_diverged_everywhere_has_no_depth(choice):
+    (row,) = tuning_rows([choice("baseline", losses=[None, None, None])])
+    assert row.depth == "diverged"

@@ -197,6 +197,17 @@ def test_a_joint_fit_shares_exponents_and_keeps_coefficients():
     assert first["alpha"] == second["alpha"] == pytest.approx(0.34, rel=1e-3)
 
 
+@pytest.mark.parametrize("of_arms", [(1.0, 100.0), (100.0, 1.0)])
+def test_weights_of_whole_arms_leave_the_separate_fits_the_closer_ones(of_arms):
+    law, arms = law_named("chinchilla-shared"), two_arms(A=380.0)
+    weights = [np.full(len(y), weight) for (_, y), weight in zip(arms, of_arms, strict=True)]
+    told = likelihood_comparison(arms, law, L2, weights=weights)
+    assert 0 < told["squares_separate"] < told["squares_joint"]
+    alike = [np.full(len(y), 3.0) for _, y in arms]
+    plain = likelihood_comparison(arms, law, L2)["p_value"]
+    assert likelihood_comparison(arms, law, L2, weights=alike)["p_value"] == pytest.approx(plain)
+
+
 def test_arms_of_one_exponent_are_told_from_arms_of_two():
     law = law_named("chinchilla-shared")
     assert likelihood_comparison(two_arms(A=380.0), law, L2)["p_value"] > 0.01

@@ -62,3 +62,11 @@ def test_a_comparison_of_runs_that_chose_their_rate_says_so():
     rows["loss"] += 0.01 * (rows["arm"] == "b") + 1e-3 * rows.index % 7 - rows["n_params"] * 1e-8
     [comparison] = analysis.compare(staged(rows)[0], reference="a", bootstrap=20)
     assert any("were chosen on seeds that are compared" in warning for warning in comparison.warnings)
+
+
+def test_a_rate_that_is_compared_beside_the_optimum_is_a_bound():
+    cells = ((7, 0.001, 3.1), (7, 0.002, 3.0), (7, 0.004, 3.05), (7, 0.008, 3.2))
+    _, [grid], _ = staged(runs(*cells, (0, 0.008, 3.19), (1, 0.008, 3.21)))
+    assert (grid.chosen, grid.status) == (0.008, "censored")
+    _, [between], _ = staged(runs(*cells, (0, 0.003, 2.99), (1, 0.003, 3.0)))
+    assert (between.chosen, between.status) == (0.003, "tuned")

@@ -1,6 +1,7 @@
 import csv
 import io
 
+import pandas as pd
 import pytest
 
 from scalevec.analysis import DataError, Table, compare, comparison_table, render
@@ -24,6 +25,20 @@ def test_a_table_has_a_row_for_each_rung_and_one_for_all(sweep):
     assert first["epochs"] == "0.50"
     assert first["learning rate"] == "0.016, tuned"
     assert table.rows[-1][-1] == "better"
+
+
+def test_a_row_shows_the_rate_of_its_own_setting(sweep):
+    parts = [
+        sweep().assign(optimizer=optimizer, learning_rate=rate, lr_status="tuned")
+        for optimizer, rate in (("adamw", 0.016), ("muon", 0.5))
+    ]
+    trials = pd.concat(parts, ignore_index=True)
+    table = comparison_table(trials, compare(trials, reference="baseline", bootstrap=20))
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows[:2]]
+    assert [(row["rung"], row["learning rate"]) for row in rows] == [
+        ("25k adamw", "0.016, tuned"),
+        ("25k muon", "0.5, tuned"),
+    ]
 
 
 def test_a_table_states_its_conventions(sweep):

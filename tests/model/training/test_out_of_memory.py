@@ -11,9 +11,7 @@ from scalevec.model.training.out_of_memory import is_out_of_memory
     [
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
         MemoryError(),
-        RuntimeError(
-            "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9"
-        ),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9"),
         RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         RuntimeError("Triton Error [CUDA]: out of memory"),

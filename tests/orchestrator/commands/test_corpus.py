@@ -103,6 +103,9 @@ def test_inspect_finds_a_corpus_by_sweep_file_mapping_or_digits(folder):
     by_file = inspected("my.yaml", None)
     assert by_file == inspected(None, JSONL) == inspected(corpus["fingerprint"][:8], None)
     assert by_file["fingerprint"] == corpus["fingerprint"]
+    (kept := folder / "runs" / "sweeps" / "decade" / "sweep.yaml").parent.mkdir(parents=True)
+    kept.write_text(f"corpus: {JSONL}{REST}".replace("name: my", "name: decade"))
+    assert inspected("decade", None) == by_file
     first, second = by_file["documents"]
     assert first["text"].startswith("the value ")
     assert first["ids"][:4] == list(b"the ")

@@ -185,6 +185,12 @@ def test_exclude_can_drop_one_stage(cells_of: Cells) -> None:
     assert [(cell.seeds, cell.tune_seeds) for cell in cells] == [((0, 1), ()), ((0, 1), (100,))]
 
 
+def test_a_tuning_grid_is_refused_where_a_small_rung_cannot_have_it(cells_of: Cells) -> None:
+    tune = {"warmup_tokens": [100_000, 600_000], "rungs": ["tiny-25k", "tiny-150k"]}
+    with pytest.raises(sweeps.SweepError, match=r"tune\.warmup_tokens: 600000; allowed: at most the trained"):
+        cells_of(ladder=["tiny-25k", "tiny-150k"], tokens_per_parameter=16, tune=tune)
+
+
 def test_permuting_the_keys_of_the_file_changes_no_identity(quickstart: str, corpus: CorpusFacts) -> None:
     data = yaml.safe_load(quickstart.replace("8.0e-3, 1.6e-2, 3.2e-2", "0.008, 0.016, 0.032"))
     expected = identities(expand(sweeps.loads(quickstart), corpus))
