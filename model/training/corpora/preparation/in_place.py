@@ -6,8 +6,8 @@ equal ones are in the same split. Documents of more than ``LONGEST_HELD_OUT`` to
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -82,14 +82,18 @@ def placement_of(config: CorpusConfig, workers: Workers, progress: Progress, fol
         )
     n_tokens = sum(of_file.tokens for of_file in layouts if of_file.split == "train")
     needed = len(drawn_splits(config)) * (held_out(n_tokens) + LONGEST_HELD_OUT)
-    earlier = {of_file: _found_before(folder, of_file, needed) for of_file in layouts}
-    surveys = [survey for survey in earlier.values() if survey is not None]
-    total, finished = (sum(f.size for f in some) for some in (layouts, [f for f in layouts if earlier[f]]))
-    meter = Meter(progress, "read", total, finished)
-    tasks = [(config, of_file, needed, folder) for of_file in layouts if earlier[of_file] is None]
-    for survey in workers.each(_survey, tasks):
-        surveys.append(survey)
-        meter.count(survey.file.bytes, survey.documents)
+    finished = [of_file for of_file in layouts if _survey_path(folder, of_file, needed).is_file()]
+    total, before = (sum(of_file.size for of_file in some) for some in (layouts, finished))
+    meter = Meter(progress, "read", total, before)
+    tasks = [(config, of_file, needed, folder) for of_file in layouts if of_file not in finished]
+
+    def surveyed() -> Iterator[Survey]:
+        yield from (_found_before(folder, of_file, needed) for of_file in finished)
+        for survey in workers.each(_survey, tasks):
+            meter.count(survey.file.bytes, survey.documents)
+            yield survey
+
+    surveys = _gathered(surveyed(), needed)
     # By content: as in other corpora, the names of files do not matter.
     surveys.sort(key=lambda survey: (survey.split, survey.file.sha256, survey.index))
     return _placement(config, dtypes[0], surveys, held_out(n_tokens))
@@ -134,12 +138,31 @@ def layout(config: CorpusConfig, extent: Extent) -> Layout:
     return Layout(extent.path, extent.split, DTYPES[config.dtype], None, size)
 
 
-def _found_before(folder: Path, of_file: Layout, needed: float) -> Survey | None:
-    """What an earlier process found in the file, if the file is as it was."""
-    try:
-        values = json.loads(_survey_path(folder, of_file, needed).read_bytes())
-    except FileNotFoundError:
-        return None
+def _gathered(surveys: Iterable[Survey], needed: float) -> list[Survey]:
+    """All ``surveys``, with the candidates that come first over all files: of many files few are needed."""
+    gathered: list[Survey] = []
+    held = 0
+    for survey in surveys:
+        gathered.append(survey)
+        held += _tokens_of(survey.candidates)
+        if held > 2 * needed:
+            first = _first([candidate for each in gathered for candidate in each.candidates], needed)
+            gathered = [_up_to(first[-1].rank, each) for each in gathered]
+            held = _tokens_of(first)
+    return gathered
+
+
+def _up_to(last: bytes, survey: Survey) -> Survey:
+    return replace(survey, candidates=tuple(each for each in survey.candidates if each.rank <= last))
+
+
+def _tokens_of(candidates: Sequence[Candidate]) -> int:
+    return sum(candidate.tokens for candidate in candidates)
+
+
+def _found_before(folder: Path, of_file: Layout, needed: float) -> Survey:
+    """What an earlier process found in the file, which is as it was."""
+    values = json.loads(_survey_path(folder, of_file, needed).read_bytes())
     candidates = tuple(Candidate(bytes.fromhex(key), *rest) for key, *rest in values.pop("candidates"))
     return Survey(**values | {"file": PlacedFile(**values["file"]), "candidates": candidates})
 
@@ -172,7 +195,7 @@ def _survey(task: tuple[CorpusConfig, Layout, float, Path]) -> Survey:
             held += document.tokens
         if held > 2 * needed:
             candidates = _first(candidates, needed)
-            held = sum(candidate.tokens for candidate in candidates)
+            held = _tokens_of(candidates)
     if (of_file.path.stat().st_size, of_file.path.stat().st_mtime_ns) != (of_file.size, before):
         raise CorpusError(f"{of_file.path} changed while it was read; prepare the corpus again")
     index = hashlib.sha256(of_file.index.read_bytes()).hexdigest() if of_file.index is not None else ""

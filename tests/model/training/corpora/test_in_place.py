@@ -129,6 +129,26 @@ def test_what_is_chosen_does_not_depend_on_blocks_and_processes(config, tmp_path
         assert (blocks[0].tables[name].ravel() == np.fromfile(whole.split_path(name), "<i8")).all()
 
 
+def test_of_many_files_as_few_documents_are_remembered_as_of_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(in_place, "LONGEST_HELD_OUT", 50)
+    listed = [document for document in documents(400) if len(document) <= 50]
+    one = write_shard(tmp_path / "one.bin", listed)
+    many = [write_shard(tmp_path / f"{part}.bin", listed[part::40]) for part in range(40)]
+    remembered = []
+    gathered = in_place._gathered
+    monkeypatch.setattr(in_place, "_gathered", lambda *of: remembered.append(gathered(*of)) or remembered[-1])
+    held = [
+        [
+            sorted(documents_in(prepare(shards(*files), tmp_path / str(len(files)), quiet), name))
+            for name in SPLITS
+        ]
+        for files in ([one], many)
+    ]
+    assert held[0] == held[1]
+    counts = [sum(len(survey.candidates) for survey in surveys) for surveys in remembered]
+    assert counts[1] < 3 * counts[0] < len(listed) * 3
+
+
 def test_files_that_were_read_before_a_stop_are_not_read_again(config, tmp_path, monkeypatch):
     whole = prepare(config, tmp_path / "whole", quiet)
     monkeypatch.setattr(corpora, "SMALL_BYTES", 0)
