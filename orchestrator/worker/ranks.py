@@ -215,8 +215,7 @@ class Ranks:
             if killed := self._killed():
                 return RankKilledError(killed)
             if reported := self._reported():
-                is_definite = reported.pop("definite", None)
-                return (DefiniteError if is_definite else RankFailedError)(**reported)
+                return reported
             if time.monotonic() >= deadline:
                 break
             time.sleep(0.05)
@@ -224,13 +223,15 @@ class Ranks:
             return RankFailedError(f"another rank was lost: {problem}", "node_failure")
         return problem
 
-    def _reported(self) -> dict[str, Any] | None:
+    def _reported(self) -> Exception | None:
+        """What another rank said that ended it."""
         if self.store is None:
             return None
         with suppress(RuntimeError):
             if self.store.check(["failure"]):
                 report: dict[str, Any] = json.loads(self.store.get("failure"))
-                return report
+                is_definite = report.pop("definite", None)
+                return (DefiniteError if is_definite else RankFailedError)(**report)
         return None
 
     def _killed(self) -> str:
@@ -246,9 +247,26 @@ class Ranks:
         while not self._over.wait(LOOK_S):
             if any((ended := _end_of(pid)) and ended.si_status for pid in self._forks.values()):
                 if not self._over.wait(HANGING_S) and not self._silence:
-                    print("a rank is gone, and this one hangs", flush=True)
-                    os.kill(os.getpid(), signal.SIGKILL)
+                    self._end_hanging()
                 return
+
+    def _end_hanging(self) -> None:
+        """End this process, whose main thread waits for a fork that is gone, with what that fork said."""
+        said: list[Exception] = []
+
+        def ask() -> None:
+            if reported := self._reported():
+                said.append(reported)
+
+        # The store does not answer where the main thread is what waits for it.
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join(PATIENCE_S)
+        print("a rank is gone, and this one hangs", flush=True)
+        if said:
+            self.last_word(said[0])
+            os._exit(WorkerExit.ERROR)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def __enter__(self) -> "Ranks":
         return self

@@ -213,6 +213,23 @@ def test_what_another_rank_lacks_memory_for_is_the_end_of_the_attempt(make):
     assert attempts.last()["error"].startswith("rank 1 on ")
 
 
+def test_a_leader_that_hangs_ends_with_what_another_rank_lacked(make):
+    def hanging() -> None:
+        ranks.HANGING_S = 0.5
+
+        def lacking(trial, corpus, options, recorder, checkpoints, trunk, world):
+            if world.rank == 1:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            time.sleep(PATIENCE_S)  # as for a device that waits for the other one
+
+        own_loop.train = lacking
+
+    attempts = make("hanging")
+    assert attempts.end(attempts.begin(hanging)) == WorkerExit.ERROR
+    assert attempts.last()["cause"] == "out_of_memory"
+    assert attempts.last()["error"].startswith("rank 1 on ")
+
+
 def test_a_rank_without_room_ends_the_attempt_before_the_training_with_what_would_fit(make):
     def small() -> None:
         leader = os.getpid()
