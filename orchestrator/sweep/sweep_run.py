@@ -44,7 +44,7 @@ from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 from scalevec.results.trial_state import ASKED_AGAIN, calling_off
-from scalevec.sweeps.expansion.expand import expand, identical_arms
+from scalevec.sweeps.expansion.expand import arms_of_other_budgets, expand, identical_arms
 from scalevec.sweeps.expansion.trials import Cell, CorpusFacts
 from scalevec.sweeps.plugins.registered import kept
 from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate, ours, trial_id
@@ -133,7 +133,7 @@ class SweepRun:
 
     def warnings(self) -> list[str]:
         """What a person should know before this runs."""
-        return identical_arms(self.cells) + outdated(self.tuner)
+        return identical_arms(self.cells) + arms_of_other_budgets(self.cells) + outdated(self.tuner)
 
     def write_file(self) -> None:
         """Keep the sweep file, as given and resolved, and which trials it drops that were started.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
     from scalevec.sweeps.sections.rungs import Rung
     from scalevec.sweeps.sections.schema import Sweep
 
-__all__ = ["Cell", "CorpusFacts", "expand", "identical_arms"]
+__all__ = ["Cell", "CorpusFacts", "arms_of_other_budgets", "expand", "identical_arms"]
 
 LARGEST_SWEEP = 250_000
 """Trials of one sweep; more are refused before they are written out."""
@@ -301,8 +301,7 @@ def identical_arms(cells: Iterable[Cell]) -> list[str]:
     """A warning for each pair of arms whose trials have one identity, wherever both have them."""
     by_setting: defaultdict[tuple[Any, ...], dict[str, str]] = defaultdict(dict)
     for cell in cells:
-        setting = (cell.rung, *sorted((name, str(value)) for name, value in cell.setting.items()))
-        by_setting[setting][cell.arm] = trial_id(cell.template)
+        by_setting[_setting_of(cell)][cell.arm] = trial_id(cell.template)
     shared: Counter[tuple[str, str]] = Counter()
     same: Counter[tuple[str, str]] = Counter()
     for identities in by_setting.values():
@@ -317,6 +316,31 @@ def _identical(pair: tuple[str, str], n_same: int, n_shared: int) -> str:
     return (
         f"arms {pair[0]} and {pair[1]} are identical by construction{where}: each trial is run once for both"
     )
+
+
+def arms_of_other_budgets(cells: Iterable[Cell]) -> list[str]:
+    """A warning for each rung at which the budgets of arms differ: trials of other tokens are no pairs.
+
+    They do where arms have batches of their own, to whole ones of which a budget is rounded.
+    """
+    tokens: defaultdict[tuple[Any, ...], dict[str, int]] = defaultdict(dict)
+    for cell in cells:
+        tokens[_setting_of(cell)][cell.arm] = cell.template.tokens
+    unlike = {rung: of_arms for (rung, *_), of_arms in tokens.items() if len(set(of_arms.values())) > 1}
+    return [
+        f"{rung}: the budgets of the arms differ ({_listed_tokens(of_arms)}), so they make no pairs there; "
+        "give a budget that is whole batches of each"
+        for rung, of_arms in unlike.items()
+    ]
+
+
+def _listed_tokens(of_arms: dict[str, int]) -> str:
+    return ", ".join(f"{arm} {tokens:,} tokens" for arm, tokens in of_arms.items())
+
+
+def _setting_of(cell: Cell) -> tuple[Any, ...]:
+    """The rung of a cell and what it shares with other arms."""
+    return (cell.rung, *sorted((name, str(value)) for name, value in cell.setting.items()))
 
 
 def code_files(cells: Iterable[Cell]) -> list[str]:

@@ -10,7 +10,7 @@ import yaml
 from scalevec import sweeps
 from scalevec.model.config import ConfigurationError
 from scalevec.model.identity import trial_id
-from scalevec.sweeps.expansion.expand import Cell, CorpusFacts, expand
+from scalevec.sweeps.expansion.expand import Cell, CorpusFacts, arms_of_other_budgets, expand
 from scalevec.sweeps.expansion.trials import epochs, whole_batches
 
 Cells = Callable[..., list[Cell]]
@@ -183,6 +183,13 @@ def test_exclude_can_drop_one_stage(cells_of: Cells) -> None:
     arms: dict[str, Any] = {"a": {}, "b": {"tied_embeddings": True}}
     cells = cells_of(arms=arms, tune=tune, exclude=[{"arm": "a", "stage": "tuning"}])
     assert [(cell.seeds, cell.tune_seeds) for cell in cells] == [((0, 1), ()), ((0, 1), (100,))]
+
+
+def test_arms_whose_budgets_differ_are_told_that_they_make_no_pairs(cells_of: Cells) -> None:
+    arms: dict[str, Any] = {"small": {"batch_tokens": 1024}, "large": {"batch_tokens": 4096}}
+    (warning,) = arms_of_other_budgets(cells_of(arms=arms, tokens_per_parameter=20))
+    assert "tiny-25k: the budgets of the arms differ (small 501,760 tokens, large 499,712 tokens)" in warning
+    assert arms_of_other_budgets(cells_of(arms=arms, tokens=[409_600])) == []
 
 
 def test_a_tuning_grid_is_refused_where_a_small_rung_cannot_have_it(cells_of: Cells) -> None:
