@@ -252,19 +252,19 @@ class Ranks:
 
     def _end_hanging(self) -> None:
         """End this process, whose main thread waits for a fork that is gone, with what that fork said."""
-        said: list[Exception] = []
+        reports: list[Exception] = []
 
         def ask() -> None:
             if reported := self._reported():
-                said.append(reported)
+                reports.append(reported)
 
         # The store does not answer where the main thread is what waits for it.
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()
         asking.join(PATIENCE_S)
         print("a rank is gone, and this one hangs", flush=True)
-        if said:
-            self.last_word(said[0])
+        if reports:
+            self.last_word(reports[0])
             os._exit(WorkerExit.ERROR)
         os.kill(os.getpid(), signal.SIGKILL)
 

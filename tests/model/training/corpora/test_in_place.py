@@ -132,7 +132,7 @@ def test_what_is_chosen_does_not_depend_on_blocks_and_processes(config, tmp_path
 def test_of_many_files_as_few_documents_are_remembered_as_of_one(tmp_path, monkeypatch):
     monkeypatch.setattr(in_place, "LONGEST_HELD_OUT", 50)
     listed = [document for document in documents(400) if len(document) <= 50]
-    one = write_shard(tmp_path / "one.bin", listed)
+    whole = write_shard(tmp_path / "whole.bin", listed)
     many = [write_shard(tmp_path / f"{part}.bin", listed[part::40]) for part in range(40)]
     remembered = []
     gathered = in_place._gathered
@@ -142,7 +142,7 @@ def test_of_many_files_as_few_documents_are_remembered_as_of_one(tmp_path, monke
             sorted(documents_in(prepare(shards(*files), tmp_path / str(len(files)), quiet), name))
             for name in SPLITS
         ]
-        for files in ([one], many)
+        for files in ([whole], many)
     ]
     assert held[0] == held[1]
     counts = [sum(len(survey.candidates) for survey in surveys) for surveys in remembered]
