@@ -1,16 +1,15 @@
 """``benchmarks/copying.py`` tells a model that copies from its context from one that does not."""
 
 import math
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from copying import WINDOW, readings, repeated
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-from copying import WINDOW, readings, repeated
+from scalevec import sweeps
+from support import CHECKOUT
 
 VOCABULARY = 256
 
@@ -56,3 +55,10 @@ def test_a_model_that_copies_loses_nothing_at_the_second_reading() -> None:
 
 def test_a_model_that_does_not_has_the_same_loss_at_both() -> None:
     assert readings(_KnowsNothing(), WINDOWS) == pytest.approx((math.log(VOCABULARY),) * 2)
+
+
+def test_its_text_is_that_of_the_sweep_that_it_speaks_of() -> None:
+    of_both = [
+        sweeps.load(CHECKOUT / path) for path in ("benchmarks/copying.yaml", "sweeps/small/trend.yaml")
+    ]
+    assert of_both[0].corpus == of_both[1].corpus

@@ -145,11 +145,9 @@ def _sign_p(pairs: Pairs) -> float:
     rows = pairs.of_kind(COMPLETE, ARM_DIVERGED, REFERENCE_DIVERGED)
     if len(rows[["rung", "n_tokens"]].drop_duplicates()) < 2:
         return 1.0
-    signs = np.sign((rows["loss_arm"] - rows["loss_reference"]).to_numpy(float))
-    signs = np.where(
-        rows["kind"] == ARM_DIVERGED, 1.0, np.where(rows["kind"] == REFERENCE_DIVERGED, -1.0, signs)
-    )
-    clusters = replace(pairs, table=rows.assign(kind=COMPLETE)).clusters
+    lower_or_higher = rows["loss_arm"] - rows["loss_reference"]
+    signs = np.sign(rows["kind"].map({ARM_DIVERGED: 1.0, REFERENCE_DIVERGED: -1.0}).fillna(lower_or_higher))
+    clusters = replace(pairs, table=rows.assign(kind=COMPLETE)).clusters  # of those that diverged, too
     of_cluster = np.sign(np.bincount(clusters, signs))
     worse, better = int((of_cluster > 0).sum()), int((of_cluster < 0).sum())
     return inference.sign_p(worse, better) if worse > better else 1.0

@@ -1,6 +1,6 @@
 """Learning-rate bowls: validation loss against the tuned field, a panel for each tuned rung."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,12 +46,13 @@ def draw_tuning(data: FigureInput, medium: Medium) -> Drawing:
         for page in _pages(data, medium, field, [choice for choice in tuned if choice["field"] == field])
     ]
     seeds = sorted({seed for choice in tuned for seed in choice["seeds"]})
+    axes = "in " + joined([_in_words(field, tuned) for field in fields])
     shared = set(data.trials.rows["seed"]) & set(seeds)
     used = "some are compared too" if shared else "no comparison trial uses them"
     return Drawing(
         pages,
         f"Mean validation loss (tuning seeds: {joined([str(seed) for seed in seeds])}; {used}). Thick curve: "
-        f"the parabola through the lowest point and its neighbours, {_on_axis(_scale(tuned), fields)}. Ring: "
+        f"the parabola through the lowest point and its neighbours, {axes}. Ring: "
         "chosen; open diamond: censored at the edge; cross at the top: diverged.",
     )
 
@@ -86,12 +87,15 @@ def _pages(data: FigureInput, medium: Medium, field: str, choices: _Choices) -> 
     return PanelGrid(medium, labels, entries, ticks, height=2.5, share=("all", share)).pages(panels, draw)
 
 
-def _on_axis(scale: str, fields: Collection[str]) -> str:
-    """Return what the parabola is quadratic in."""
-    name = "rate" if set(fields) == {"learning_rate"} else joined([name.replace("_", " ") for name in fields])
-    return {"log": f"in the log of the {name}", "log(1-x)": f"in the log of 1 - {name}"}.get(
-        scale, f"in the {name}"
-    )
+def _in_words(field: str, choices: _Choices) -> str:
+    """Return what the parabolas of ``field`` are quadratic in."""
+    name = "rate" if field == "learning_rate" else field.replace("_", " ")
+    of_scale = {
+        "log": f"the log of the {name}",
+        "log(1-x)": f"the log of 1 - {name}",
+        "linear": f"the {name}",
+    }
+    return of_scale[_scale([choice for choice in choices if choice["field"] == field])]
 
 
 def _told_once(panels: Mapping[Key, list[Mapping[str, Any]]]) -> dict[Key, list[Mapping[str, Any]]]:

@@ -1,9 +1,10 @@
 """What follows from the events of trials: try again, give up, or keep away from a machine."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from scalevec.orchestrator.attempts.jobs import Task
 from scalevec.results.claims import claim_record, newest_attempt
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.trial_state import ASKED_AGAIN, RETRY, calling_off
@@ -66,6 +67,12 @@ def micro_batch_left(events: Sequence[Event], batch_sequences: int, asked: int) 
     since = _micro_batch(events[ends[-1] :])
     left = since or decide(events[: ends[-1]], batch_sequences).micro_batch
     return min((size for size in (asked, left) if size), default=0)
+
+
+def with_what_fits(task: Task, events: Sequence[Event]) -> Task:
+    """Return ``task`` with the micro-batch that is left of it."""
+    left = micro_batch_left(events, task.trial.batch_sequences, task.options.micro_batch)
+    return replace(task, options=replace(task.options, micro_batch=left))
 
 
 def failure_text(label: str, reason: str, directory: RunDirectory) -> str:

@@ -19,6 +19,7 @@ from scalevec.orchestrator.attempts.retry_policy import (
     was_called_off,
     was_ended_by_hand,
     was_sent_again,
+    with_what_fits,
 )
 from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
 from scalevec.orchestrator.executors.base import Ended, Executor
@@ -198,9 +199,9 @@ class Scheduler:
                 held.append(task)
                 continue
             with self._sparing_the_others(task):
-                if self._may_start(task):
-                    batch.append(task)
-                    self.trunks.sent(task)
+                if (ready := self._ready(task)) is not None:
+                    batch.append(ready)
+                    self.trunks.sent(ready)
         self._waiting.extendleft(reversed(held))
         try:
             with_jobs = {task.trial_id for task in self._adopt(batch)}
@@ -214,8 +215,8 @@ class Scheduler:
         self._waiting.extendleft(reversed(tasks))
         self.patience.refused(str(refusal))
 
-    def _may_start(self, task: Task) -> bool:
-        """Whether nobody has done it, does it, or has given it up; else it is put where it belongs."""
+    def _ready(self, task: Task) -> Task | None:
+        """Return the task as it is to be sent; None for one that is done, run or given up: it goes there."""
         directory = self._directory(task)
         # In this order: an owner lets go of the trial only after its result is there.
         has_owner, result = self._has_owner(directory), self._result(directory)
@@ -230,8 +231,8 @@ class Scheduler:
         elif was_called_off(events):
             self._call_off(task, events)
         else:
-            return True
-        return False
+            return with_what_fits(task, events)
+        return None
 
     def _submit(self, tasks: Sequence[Task]) -> None:
         sending = send(tasks, self.runs_dir, self.executor, self.nodes.bad)

@@ -2,11 +2,10 @@
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from scalevec.orchestrator.attempts.jobs import Task, job_of
-from scalevec.orchestrator.attempts.retry_policy import micro_batch_left
 from scalevec.orchestrator.errors import TryLaterError
 from scalevec.orchestrator.executors.base import Executor
 from scalevec.orchestrator.executors.registry import EXECUTORS
@@ -37,7 +36,7 @@ def send(tasks: Sequence[Task], runs_dir: Path, executor: Executor, avoid: tuple
     """Submit ``tasks``, away from the nodes ``avoid``. Raises what ``Executor.submit`` raises for good."""
     if EXECUTORS[executor.name].sends_away:
         _keep_sources(tasks, runs_dir)
-    by_token = {secrets.token_hex(8): _as_small_as_learnt(task, runs_dir) for task in tasks}
+    by_token = {secrets.token_hex(8): task for task in tasks}
     jobs = [job_of(task, runs_dir, token, avoid) for token, task in by_token.items()]
     # On record before the job exists: its worker may write "running" before submit() returns.
     for token, task in by_token.items():
@@ -64,13 +63,6 @@ def _keep_sources(tasks: Sequence[Task], runs_dir: Path) -> None:
     for task in tasks:
         if isinstance(task.trial, ForeignTrial) and task.protocol is not None:
             keep_source(runs_dir, task.trial.trainer, Path(task.protocol.folder))
-
-
-def _as_small_as_learnt(task: Task, runs_dir: Path) -> Task:
-    """The task with the micro-batch that earlier attempts ran out of memory above."""
-    events, asked = _directory(runs_dir, task).events(), task.options.micro_batch
-    micro_batch = micro_batch_left(events, task.trial.batch_sequences, asked)
-    return replace(task, options=replace(task.options, micro_batch=micro_batch))
 
 
 def _say_not_submitted(tasks: Sequence[Task], runs_dir: Path) -> None:

@@ -65,18 +65,19 @@ class Member:
         }
 
 
-def with_those_before(folder: SweepFolder, members: Sequence[Entry], places: Members) -> list[Entry]:
-    """Return ``members`` and those of members.json whose place is still in the sweep file.
+def members_before(folder: SweepFolder) -> list[Entry]:
+    """Return the members of the sweep as it was run last."""
+    return readable(lambda: folder.members() or [], [], "which trials the sweep had before is not known")
+
+
+def with_those_before(members: Sequence[Entry], before: Members, places: Members) -> list[Entry]:
+    """Return ``members`` and those from ``before`` whose place is still in the sweep file.
 
     Where rates are chosen again no compared trial has a name yet, and yet results of its place are known.
     """
     held, named = {_position(entry) for entry in places}, {entry["trial_id"] for entry in members}
-    before = (entry for entry in _members_before(folder) if entry["trial_id"] not in named)
-    return [*members, *(entry for entry in before if _position(entry) in held)]
-
-
-def _members_before(folder: SweepFolder) -> list[Entry]:
-    return readable(lambda: folder.members() or [], [], "which trials the sweep had before is not known")
+    others = (entry for entry in before if entry["trial_id"] not in named)
+    return [*members, *(entry for entry in others if _position(entry) in held)]
 
 
 def check_looks(
@@ -175,15 +176,17 @@ def _chosen(entries: Members, prediction: Mapping[str, Any]) -> tuple[list[dict[
     return [entry for entry, chosen in zip(of_arms, is_chosen, strict=True) if chosen], ""
 
 
-def dropped_trials(folder: SweepFolder, places: Members, runs_dir: Path) -> list[dict[str, Any]]:
+def dropped_trials(
+    folder: SweepFolder, before: Members, places: Members, runs_dir: Path
+) -> list[dict[str, Any]]:
     """The comparison trials that were started and whose place is not in the sweep file any more, with why.
 
     ``places`` have ``arm``, ``rung``, ``seed`` and ``setting``. A trial that only changed its rate keeps its
     place. Those dropped by earlier edits stay on the list until their place returns.
     """
     held = {_position(entry) for entry in places}
-    before = (entry for entry in _members_before(folder) if entry["stage"] == "comparison")
-    gone = {_position(entry): entry for entry in (*folder.dropped(), *before) if _position(entry) not in held}
+    compared = (entry for entry in before if entry["stage"] == "comparison")
+    gone = {_position(each): each for each in (*folder.dropped(), *compared) if _position(each) not in held}
     listed = (_dropped(entry, runs_dir) for entry in gone.values())
     return [entry for entry in listed if entry["state"] not in _NEVER_STARTED]
 

@@ -25,7 +25,7 @@ def removed_trials(source: str, runs_dir: Path) -> list[RunDirectory]:
     sent = folder.members() or []
     sent_ids = _ids(sent)
     if Path(source).suffix in SWEEP_FILES:
-        held = _held_by(source, runs_dir, folder)
+        held = _held_by(source, runs_dir, sent)
     else:
         note(f"using the last submitted version of {source}; pass the sweep file to use its current content")
         held = set(sent_ids)
@@ -35,12 +35,12 @@ def removed_trials(source: str, runs_dir: Path) -> list[RunDirectory]:
     return [trial for trial in others if trial.trial_id in sent_ids or _was_made_by(folder.name, trial)]
 
 
-def _held_by(path: str, runs_dir: Path, folder: SweepFolder) -> set[str]:
+def _held_by(path: str, runs_dir: Path, sent: Members) -> set[str]:
     """What the file holds, and what a tuning of it that is under way, or chooses again, may have sent."""
     sweep = sweeps.load(path)
     facts = nominal_corpus(sweep) if is_simulated(runs_dir) else prepared_facts(sweep, runs_dir, note)
     runs = (SweepRun(sweep, runs_dir, Progress(1), facts, retune=retune) for retune in (False, True))
-    return {name for run in runs for name in (*_named(run), *_ids(_sent_by_tuning(run, folder)))}
+    return {name for run in runs for name in (*_named(run), *_ids(_sent_by_tuning(run, sent)))}
 
 
 def _named(run: SweepRun) -> list[str]:
@@ -49,18 +49,18 @@ def _named(run: SweepRun) -> list[str]:
     return [run.id_of(member.trial) for member in run.members()]
 
 
-def _sent_by_tuning(run: SweepRun, folder: SweepFolder) -> Members:
+def _sent_by_tuning(run: SweepRun, sent: Members) -> Members:
     """What was sent with rates that followed from losses: checks, and grids around a prediction."""
     checked = {(cell.arm, cell.rung) for cell in run.tuner.to_check}
     checks = [
         member
-        for member in folder.members() or []
+        for member in sent
         if member["lr_status"] == "check" and (member["arm"], member["rung"]) in checked
     ]
     predicted = filter(run.tuner.predicts, run.cells)
     trials = ((cell, cell.trial(seed)) for cell in predicted for seed in cell.tune_seeds)
     places = [Member(cell, TUNING, trial, "").to_json("") for cell, trial in trials]
-    return with_those_before(folder, checks, places)
+    return with_those_before(checks, sent, places)
 
 
 def _was_made_by(sweep: str, directory: RunDirectory) -> bool:

@@ -26,6 +26,7 @@ from scalevec.orchestrator.sweep.kept_plan import (
     dropped_trials,
     keep_members,
     keep_predictions,
+    members_before,
     require_predicted,
     with_those_before,
 )
@@ -141,11 +142,12 @@ class SweepRun:
         Raises ``InvalidInputError`` where it declares or edits looks after the first result.
         """
         named = [member.to_json(self.id_of(member.trial)) for member in self.members()]
-        members = with_those_before(self.folder, named, places := self._places())
+        before, places = members_before(self.folder), self._places()
+        members = with_those_before(named, before, places)
         check_looks(self.folder, look_stages.declared(self), self.sweep.reference, members, self.runs_dir)
         looks = look_stages.keep_looks(self, partial(gpu_hours, self))
         keep_predictions(self.folder, self.sweep, members, self.runs_dir)
-        dropped = dropped_trials(self.folder, places, self.runs_dir)
+        dropped = dropped_trials(self.folder, before, places, self.runs_dir)
         if dropped or self.folder.dropped():
             self.folder.write_dropped(dropped)
         self.folder.write_sweep(self.sweep.source.text.encode(), self.sweep.source.folder)

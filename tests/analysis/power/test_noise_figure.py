@@ -1,8 +1,6 @@
 """The noise by size: its fit, and what is taken for typical against what the kept sweeps show."""
 
-import importlib.util
-from types import ModuleType
-
+import noise_by_size as kept_noise
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +8,6 @@ import pytest
 from scalevec.analysis import DataError
 from scalevec.analysis.power.noise_figure import TYPICAL, noise_by_size, pooled_by_size
 from scalevec.analysis.statistics.noise import Pooled
-from support import CHECKOUT
 
 
 def test_a_planted_exponent_is_found():
@@ -38,21 +35,9 @@ def test_two_names_of_one_trial_have_no_noise(sweep):
     assert noise == expected
 
 
-@pytest.fixture(scope="module")
-def kept() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "noise_by_size", CHECKOUT / "benchmarks" / "noise_by_size.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.kept
-def test_what_is_typical_is_what_the_kept_sweeps_show(kept: ModuleType) -> None:
-    fit = kept.fitted()
+def test_what_is_typical_is_what_the_kept_sweeps_show() -> None:
+    fit = kept_noise.fitted()
     for size in (25e3, 83e3):
         shown = fit.sd * (size / fit.n_params) ** -fit.exponent
         assert TYPICAL.at(size) / TYPICAL.spread < shown < TYPICAL.at(size) * TYPICAL.spread

@@ -3,12 +3,9 @@
 100 data sets of each design tell 95 % from less than 87 %; ``make nightly`` draws 2,000.
 """
 
-import sys
-from types import ModuleType
-
 import numpy as np
+import paired_designs as designs
 import pytest
-from tests.support import CHECKOUT
 
 from scalevec.analysis.options import AnalysisOptions
 
@@ -33,52 +30,41 @@ SUPPORTED = (
 )
 
 
-@pytest.fixture
-def designs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module that draws the data sets."""
-    monkeypatch.syspath_prepend(str(CHECKOUT / "benchmarks"))
-    import paired_designs
-
-    return sys.modules[paired_designs.__name__]
-
-
-def shares(designs: ModuleType, simulate, n_sets: int = 100) -> dict[str, float]:
+def shares(simulate, n_sets: int = 100) -> dict[str, float]:
     options = AnalysisOptions(bootstrap=200)
     sets = [simulate(np.random.default_rng([7, number]), options) for number in range(n_sets)]
     return {name: float(np.mean([covered[name] for covered in sets])) for name in sets[0]}
 
 
 @pytest.mark.parametrize("name", SUPPORTED)
-def test_a_supported_design_is_covered_as_often_as_it_says(designs: ModuleType, name: str):
-    covered = shares(designs, designs.differences(designs.layouts()[name]))
+def test_a_supported_design_is_covered_as_often_as_it_says(name: str):
+    covered = shares(designs.differences(designs.layouts()[name]))
     assert min(covered[quantity] for quantity in ("mean difference", "trend", "by rung")) >= 0.88
     assert covered["called better"] <= 0.07
 
 
-def test_a_wrong_law_is_found_where_it_bends_by_more_than_the_noise(designs: ModuleType):
-    assert shares(designs, designs.wrong_law(2e-3))["called a lack of fit"] > 0.9
-    assert shares(designs, designs.wrong_law(0.0))["called a lack of fit"] < 0.12
+def test_a_wrong_law_is_found_where_it_bends_by_more_than_the_noise():
+    assert shares(designs.wrong_law(2e-3))["called a lack of fit"] > 0.9
+    assert shares(designs.wrong_law(0.0))["called a lack of fit"] < 0.12
 
 
-def test_multipliers_hold_where_noise_differs_between_rungs(designs: ModuleType):
+def test_multipliers_hold_where_noise_differs_between_rungs():
     """By Huber's loss 82 to 93 % of larger samples: 60 data sets tell 95 % from less than 87 %."""
     simulate = designs.multipliers(
         designs.layouts()["4 rungs x 3 seeds, noise 6:1"], {"A": 49.4, "alpha": 0.09}
     )
-    assert min(shares(designs, simulate, 60).values()) >= 0.87
+    assert min(shares(simulate, 60).values()) >= 0.87
 
 
-def test_looks_find_a_difference_that_is_not_there_as_seldom_as_one_test(designs: ModuleType):
-    covered = shares(designs, designs.looked_at((2, 3, 4)))
+def test_looks_find_a_difference_that_is_not_there_as_seldom_as_one_test():
+    covered = shares(designs.looked_at((2, 3, 4)))
     assert covered["mean difference, over all looks"] >= 0.88
     assert covered["called better"] <= 0.07
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("share", [0.0, 0.15, 0.3, 0.5])
-def test_rungs_that_share_an_effect_of_the_seed_call_better_no_more_often_than_alpha_says(
-    designs: ModuleType, share: float
-):
+def test_rungs_that_share_an_effect_of_the_seed_call_better_no_more_often_than_alpha_says(share: float):
     """2,000 sets without a difference: one-sided 2.5 % has a standard error of 0.35 %."""
     import repeated_seeds
 

@@ -211,5 +211,5 @@ def test_what_somebody_else_gave_up_is_not_started(tmp_path, cluster, task, dire
     scheduler = Scheduler(tmp_path, Queue(cluster), Silent(1))
     scheduler._begin(task)
     directory.append_event("failed", cause="node_failure")
-    assert not scheduler._may_start(task)
+    assert scheduler._ready(task) is None
     assert set(scheduler._outcome.failed) == {task.trial_id}
