@@ -80,7 +80,8 @@ def load_newest(
 ) -> Checkpoint | None:
     """The newest checkpoint of ``folder`` that is whole; others are set aside, and ``say`` is told.
 
-    ``read`` is :func:`read_checkpoint` or :func:`open_checkpoint`.
+    ``read`` is :func:`read_checkpoint` or :func:`open_checkpoint`. Raises ``OSError`` where a file cannot be
+    read now.
     """
     for path in newest_first(folder):
         try:
@@ -131,7 +132,7 @@ def unpack(
 def read_checkpoint(path: Path) -> Checkpoint:
     """The checkpoint in ``path``, checked; of one of shards the tensors are read where they are asked for.
 
-    Raises one of ``tensor_file.DAMAGE`` if it is damaged.
+    Raises one of ``tensor_file.DAMAGE`` if it is damaged, ``OSError`` where it cannot be read now.
     """
     if path.is_dir():
         return open_checkpoint(path)

@@ -15,8 +15,11 @@ from scalevec.model.training.checkpoints.folder import temporary_path
 from scalevec.model.training.durable_files import sync
 
 Tensors = dict[str, torch.Tensor]
-DAMAGE = (SafetensorError, ValueError, KeyError, OSError)
-"""What reading a checkpoint may raise where it is damaged."""
+DAMAGE = (SafetensorError, ValueError, KeyError, FileNotFoundError, IsADirectoryError)
+"""What reading a checkpoint may raise where it is damaged, or a file of it missing.
+
+Any other ``OSError`` (no descriptor or memory left, a file server's bad moment) says nothing of the file.
+"""
 
 
 def write_whole_or_not(path: Path, tensors: Mapping[str, torch.Tensor], facts: str) -> None:
@@ -49,13 +52,17 @@ def write_file(path: Path, tensors: Mapping[str, torch.Tensor], facts: str) -> s
 
 
 def opened(path: Path) -> Any:
-    """The file ``path``, of which nothing but the header is read yet. Raises one of :data:`DAMAGE`."""
-    return safe_open(path, framework="pt")
+    """The file ``path``, of which nothing but the header is read yet.
+
+    Raises one of :data:`DAMAGE`, or ``OSError`` where it cannot be read now.
+    """
+    with path.open("rb"):  # safetensors calls a file missing whatever keeps it from being opened
+        return safe_open(path, framework="pt")
 
 
 def read_file(path: Path) -> tuple[Tensors, str]:
-    """The tensors and the facts of a whole file. Raises one of :data:`DAMAGE`."""
-    with safe_open(path, framework="pt") as file:
+    """The tensors and the facts of a whole file. Raises as :func:`opened`."""
+    with opened(path) as file:
         header = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     _require(header["digest"], digest_of(tensors, tensors.__getitem__, header["facts"]))
@@ -63,11 +70,11 @@ def read_file(path: Path) -> tuple[Tensors, str]:
 
 
 def check_file(path: Path, digest: str | None = None) -> str:
-    """Read all of a file, one tensor at a time; returns its facts. Raises one of :data:`DAMAGE`.
+    """Read all of a file, one tensor at a time; returns its facts. Raises as :func:`opened`.
 
     ``digest`` is what its digest has to be, where that is kept elsewhere too.
     """
-    with safe_open(path, framework="pt") as file:
+    with opened(path) as file:
         header = file.metadata() or {}
         actual = digest_of(file.keys(), file.get_tensor, header["facts"])
     _require(header["digest"], actual)

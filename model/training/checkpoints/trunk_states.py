@@ -76,7 +76,7 @@ def load_trunk(
     """The newest state of ``folder`` at one of ``steps`` of which ``unfit`` says nothing.
 
     ``say`` is told of each one that is passed over; a damaged one is set aside. ``read`` is as of
-    ``state.load_newest``.
+    ``state.load_newest``. Raises ``OSError`` as that does.
     """
     for path in (path for path in newest_first(folder) if step_of(path) in steps):
         try:
@@ -87,6 +87,10 @@ def load_trunk(
             say(f"trunk {folder.name[:12]}: {path.name} is damaged ({problem}); it is set aside")
             with suppress(OSError):  # it is passed over all the same
                 path.rename(path.with_name(f"{path.name}.corrupt"))
+            continue
+        except OSError as problem:
+            if problem.errno != errno.ESTALE:  # what a file server says of a file that is deleted
+                raise
             continue
         if reason := unfit(state):
             say(f"trunk {folder.name[:12]}: the state after step {step_of(path)} is not used, {reason}")

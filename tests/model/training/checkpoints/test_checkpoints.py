@@ -3,6 +3,7 @@
 import errno
 import os
 import pickle
+import resource
 import subprocess
 import threading
 
@@ -13,7 +14,13 @@ from scalevec.model.config import ModelConfig, Shape
 from scalevec.model.training.checkpoints import state as checkpoints
 from scalevec.model.training.checkpoints import tensor_file
 from scalevec.model.training.checkpoints.folder import newest_step, prune
-from scalevec.model.training.checkpoints.state import Checkpoint, load_newest, pack, save_checkpoint
+from scalevec.model.training.checkpoints.state import (
+    Checkpoint,
+    load_newest,
+    pack,
+    read_checkpoint,
+    save_checkpoint,
+)
 from scalevec.model.transformer import Transformer, initialise
 
 
@@ -138,6 +145,25 @@ def test_a_full_disk_is_reported_as_such_and_leaves_the_folder_as_it_was(tmp_pat
         save_checkpoint(small_device, large)
     assert caught.value.errno == errno.ENOSPC
     assert [path.name for path in small_device.iterdir()] == ["step-000000001.safetensors"]
+
+
+def test_a_machine_out_of_file_descriptors_is_not_taken_for_damage(tmp_path):
+    save_checkpoint(tmp_path, checkpoint(7))
+
+    def read(path):
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        lowest_free = os.dup(0)
+        os.close(lowest_free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, limits[1]))
+        try:
+            return read_checkpoint(path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    with pytest.raises(OSError) as caught:
+        load_newest(tmp_path, silent, read)
+    assert caught.value.errno == errno.EMFILE
+    assert newest_step(tmp_path) == 7
 
 
 def test_tied_weights_are_kept_once(tmp_path):
