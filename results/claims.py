@@ -264,12 +264,12 @@ class ClaimObserver:
         )
 
     def _beats(self, path: Path) -> bool:
+        now = self.clock()
+        last, since = self._seen.get(path, (None, now))
         try:
             content = path.read_bytes()
         except OSError:  # lost with a machine's power, or a file server's bad moment: not a beat that counts
-            content = b""
-        now = self.clock()
-        last, since = self._seen.get(path, (None, now))
+            content = last or b""
         if content != last:
             self._seen[path] = (content, now)
             return True

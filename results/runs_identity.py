@@ -27,16 +27,22 @@ def runs_id(runs_dir: Path, *, make: bool = False) -> str | None:
     if make and runs_dir.is_dir():
         with suppress(OSError):
             _keep(path)
-    return _id_and_number(path)[0]
+    try:
+        return _id_and_number(path)[0]
+    except OSError:
+        return None
 
 
 def _id_and_number(path: Path) -> tuple[str | None, str]:
-    """The id of the folder of ``path`` as it is now, and what the file says of its number."""
+    """The id of the folder of ``path`` as it is now, and what the file says of its number.
+
+    Raises ``OSError`` where the file is not there, or cannot be read now.
+    """
     try:
         words = path.read_text(encoding="ascii").split()
-        number = str(path.parent.stat().st_ino)
-    except (OSError, UnicodeDecodeError):
+    except UnicodeDecodeError:
         return None, ""
+    number = str(path.parent.stat().st_ino)
     name, kept = (*words, "", "")[:2]
     if not name:
         return None, ""
@@ -46,13 +52,18 @@ def _id_and_number(path: Path) -> tuple[str | None, str]:
 
 
 def _keep(path: Path) -> None:
-    """Write the id with the folder's number, unless both are there."""
-    name, kept = _id_and_number(path)
+    """Write the id with the folder's number, unless both are there. Raises ``OSError``.
+
+    An id that cannot be read stays: under another one, all that runs here would be taken for a copy's.
+    """
     number = str(path.parent.stat().st_ino)
-    if name is None and not path.exists():
+    try:
+        name, kept = _id_and_number(path)
+    except FileNotFoundError:
         with suppress(AlreadyWrittenError):
             write_once(path, f"{secrets.token_hex(16)} {number}\n".encode())
-    elif kept != number:
+        return
+    if kept != number:
         write_atomic(path, f"{name or secrets.token_hex(16)} {number}\n".encode())
 
 

@@ -246,7 +246,7 @@ def _movement(claim: Claim) -> Reading:
     rows = [row for row in json.loads(path.read_text(encoding="utf-8")) if row["arm"] != "none"]
     flow = [row for row in rows if row["optimizer"].startswith("sgd")]
     others = [row for row in rows if row not in flow]
-    seen = f"cosine, gradient descent: {_cosines(flow)}; AdamW, Muon: {_cosines(others)}"
+    seen = f"cosine to the movement, gradient descent: {_cosines(flow)}; AdamW, Muon: {_cosines(others)}"
     word = SHOWS if min(row["cosine_predicted"] for row in flow) > GRADIENT_ALONE else DOES_NOT
     return Reading(_sizes(claim), seen, "medians", "-", word)
 

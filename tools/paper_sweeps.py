@@ -170,8 +170,9 @@ sweep measures along the way, nor the steps by which a grid of learning rates is
 - `main` ends within two weeks on {FLEET} GPUs. It has 100 tokens per parameter at two rungs and 20 at all,
   six arms, four seeds where they are cheap, and half of the settings at 1b and 2b. `main-full` has 100
   tokens per parameter and all settings throughout.
-- Rates above the tuned rungs are carried, and nobody checks them at 2b: that would take three more runs of an
-  arm there for each setting and tuning seed. A claim is tried without the carried cells too.
+- Rates above the tuned rungs are carried. `main-full` checks those of the baseline at 2b, `decay` those of all
+  arms at 0.5b, the others none: a check takes three more runs of an arm at the largest rung for each setting and
+  tuning seed. A claim is tried without the carried cells too.
 - moe-2b, which no sweep here has, does not fit one H100 even with recomputed blocks and one sequence at a
   time: `shard: true` over two devices does.
 """

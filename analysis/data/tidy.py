@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from scalevec.analysis.data.parquet_file import read_parquet
 from scalevec.analysis.data.runs import plain_columns, refuse_blanks, refuse_lists, refuse_twins, runs_of
 from scalevec.analysis.errors import DataError, nearest, require_choice
 from scalevec.analysis.options import C_CONVENTIONS, EACH_ROW, N_CONVENTIONS
@@ -91,10 +92,7 @@ def read_table(path: Path | str) -> pd.DataFrame:
     size = path.stat().st_size
     if size > LARGEST_FILE_BYTES:
         raise DataError(f"{path} has {size} bytes; allowed: up to {LARGEST_FILE_BYTES} (one row per trial)")
-    try:
-        table = _read_csv(path) if suffix == ".csv" else pd.read_parquet(path)
-    except (ValueError, OSError) as error:  # pandas' and pyarrow's parser errors are ValueErrors
-        raise DataError(f"{path} cannot be read as {suffix[1:]}: {error}") from error
+    table = _read_csv(path) if suffix == ".csv" else read_parquet(path)
     refuse_twins(table)
     refuse_lists(table)
     return table
@@ -102,9 +100,12 @@ def read_table(path: Path | str) -> pd.DataFrame:
 
 def _read_csv(path: Path) -> pd.DataFrame:
     """The table, where only an empty cell of :data:`LABELS` is blank: None and NA are names there."""
-    columns = pd.read_csv(path, nrows=0).columns
-    blank = {name: [""] if name in LABELS else list(_BLANKS) for name in columns}
-    return pd.read_csv(path, keep_default_na=False, na_values=blank)
+    try:
+        columns = pd.read_csv(path, nrows=0).columns
+        blank = {name: [""] if name in LABELS else list(_BLANKS) for name in columns}
+        return pd.read_csv(path, keep_default_na=False, na_values=blank)
+    except (ValueError, OSError) as error:  # pandas' parser errors are ValueErrors
+        raise DataError(f"{path} cannot be read as csv: {error}") from error
 
 
 def checked(

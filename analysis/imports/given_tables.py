@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from scalevec.analysis.data.parquet_file import read_parquet
 from scalevec.analysis.data.runs import refuse_twins
 from scalevec.analysis.data.tidy import LARGEST_FILE_BYTES
 from scalevec.analysis.errors import DataError
@@ -54,7 +55,7 @@ def read_given(source: str) -> GivenTable:
         return _given(source, table_of(mlflow.runs_in_database(path)))
     _require_size(source, path.stat().st_size)
     if suffix == ".parquet":
-        return _given(source, _parquet(path))
+        return _given(source, _as_objects(read_parquet(path)))
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -104,14 +105,6 @@ def _csv(name: str, text: str, separator: str = ",") -> pd.DataFrame:
         return pd.read_csv(io.StringIO(text), sep=separator, dtype=str, keep_default_na=False)
     except ValueError as error:  # pandas' parser errors are ValueErrors
         raise DataError(f"{name} cannot be read as CSV: {error}") from error
-
-
-def _parquet(path: Path) -> pd.DataFrame:
-    try:
-        table = pd.read_parquet(path)
-    except (ValueError, OSError) as error:
-        raise DataError(f"{path} cannot be read as parquet: {error}") from error
-    return _as_objects(table)
 
 
 def _as_objects(table: pd.DataFrame) -> pd.DataFrame:

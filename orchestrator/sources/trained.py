@@ -42,6 +42,7 @@ class TrainedTrial(RunDirectory):
         from scalevec.model.training.checkpoints.folder import newest_first
         from scalevec.model.training.checkpoints.joint_state import whole
         from scalevec.model.training.checkpoints.state import pack, read_checkpoint
+        from scalevec.model.training.checkpoints.tensor_file import DAMAGE
         from scalevec.model.transformer import Transformer, initialise
         from scalevec.orchestrator.sources.plugin_of_model import load_plugin
 
@@ -62,10 +63,16 @@ class TrainedTrial(RunDirectory):
             load_plugin(plugin, self._sweep_folder, Trust(trust))
         model = Transformer(self.specification.model)
         initialise(model, 0)
-        kept = read_checkpoint(paths[0]).tensors
-        with torch.no_grad():
-            for name, tensor in pack(model, None).items():
-                tensor.copy_(whole(kept[name]))
+        try:
+            kept = read_checkpoint(paths[0]).tensors
+            with torch.no_grad():
+                for name, tensor in pack(model, None).items():
+                    tensor.copy_(whole(kept[name]))
+        except DAMAGE as problem:
+            raise InvalidInputError(
+                f"{paths[0]} is damaged ({problem}); to train the model again: rm -r "
+                f"{shlex.quote(str(self.path))} && {self._line('run', self._sweep)}"
+            ) from None
         return model.eval()
 
     def corpus(self) -> "Corpus":

@@ -125,5 +125,7 @@ def _await_claims(directories: Collection[RunDirectory], ending: Ending) -> None
 def _has_worker(directory: RunDirectory, observer: ClaimObserver) -> bool:
     try:
         return directory.trial_path.exists() and observer.is_alive(directory)
-    except (CorruptRecordError, OSError):
+    except CorruptRecordError:
         return False
+    except OSError:  # who cannot look does not know that nobody is there
+        return True

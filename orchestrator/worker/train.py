@@ -28,7 +28,7 @@ from scalevec.model.training.recorder import SilentRecorder, TrainingInterrupted
 from scalevec.model.training.steps.compiled import keep_compiled_in
 from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WorkerExit
 from scalevec.orchestrator.attempts.kept_files import prune_trained
-from scalevec.orchestrator.attempts.retry_policy import was_called_off
+from scalevec.orchestrator.attempts.retry_policy import PASSING_ERRORS, was_called_off
 from scalevec.orchestrator.worker.failures import AttemptFailedError, DefiniteError
 from scalevec.orchestrator.worker.provenance import environment, foreign_package, machine, snapshot_name
 from scalevec.orchestrator.worker.ranks import (
@@ -129,7 +129,8 @@ def run_attempt(attempt: TrialAttempt, token: str) -> WorkerExit:
     except OSError as problem:
         if problem.errno not in NO_SPACE:
             raise
-        print(f"no space left for a claim: {problem}", file=sys.stderr)
+        with suppress(OSError):
+            print(f"no space left for a claim: {problem}", file=sys.stderr, flush=True)
         return WorkerExit.NO_SPACE
     try:
         result = directory.result()
@@ -166,8 +167,7 @@ def _train_and_record(trainer: AttemptTrainer, ranks: Ranks, recorder: RunDirect
         directory.append_event(result["status"])
         prune_trained(directory, result)
     except TrainingInterruptedError as stop:
-        recorder.record_stop(stop.step)
-        return WorkerExit.STOPPED
+        return _record_stop(recorder, stop.step)
     except (SupersededError, AlreadyWrittenError):
         return _taken_over()
     except Exception as problem:  # noqa: BLE001 (whatever it is, it must be on record)
@@ -176,6 +176,14 @@ def _train_and_record(trainer: AttemptTrainer, ranks: Ranks, recorder: RunDirect
             return _taken_over()
         return _record_failure(directory, ranks.cause or problem)
     return WorkerExit.RESULT
+
+
+def _record_stop(recorder: RunDirectoryRecorder, step: int) -> WorkerExit:
+    try:
+        recorder.record_stop(step)
+    except OSError as problem:
+        return _record_failure(recorder.directory, problem)
+    return WorkerExit.STOPPED
 
 
 def _follow(trainer: AttemptTrainer, ranks: Ranks) -> int:
@@ -220,7 +228,9 @@ def _record_start(recorder: RunDirectoryRecorder, options: RunOptions, trainer: 
 def _record_failure(directory: RunDirectory, problem: Exception) -> WorkerExit:
     """Keep the cause and a digest of the traceback (the same one twice is not tried a third time)."""
     is_said = isinstance(problem, AttemptFailedError)
-    print(problem if is_said else "".join(traceback.format_exception(problem)), file=sys.stderr)
+    with suppress(OSError):  # the log may lie on the disk that is full
+        text = str(problem) if is_said else "".join(traceback.format_exception(problem))
+        print(text, file=sys.stderr, flush=True)
     if isinstance(problem, OSError) and problem.errno in NO_SPACE:
         return WorkerExit.NO_SPACE
     if isinstance(problem, RankKilledError):
@@ -228,9 +238,13 @@ def _record_failure(directory: RunDirectory, problem: Exception) -> WorkerExit:
         sys.stderr.flush()
         os.kill(os.getpid(), signal.SIGKILL)
     message = str(problem) if is_said else f"{type(problem).__name__}: {problem}"
-    definite = {"definite": True} if isinstance(problem, DefiniteError) else {}
     directory.append_event(
-        "pending", cause=_cause_of(problem), error=message, traceback=_digest_of(problem), **definite
+        "pending",
+        cause=_cause_of(problem),
+        error=message,
+        traceback=_digest_of(problem),
+        **({"definite": True} if isinstance(problem, DefiniteError) else {}),
+        **({"passing": True} if isinstance(problem, OSError) and problem.errno in PASSING_ERRORS else {}),
     )
     return WorkerExit.ERROR
 
@@ -258,7 +272,8 @@ def _beating(claim: Claim) -> Iterator[None]:
             try:
                 claim.beat()
             except OSError as problem:  # a file server's bad moment; the lease outlasts several beats
-                print(f"a beat of the claim failed ({problem}); the next is in {BEAT_S:g} s", flush=True)
+                with suppress(OSError):  # the log may lie on the same server
+                    print(f"a beat of the claim failed ({problem}); the next is in {BEAT_S:g} s", flush=True)
 
     finished = threading.Event()
     threading.Thread(target=beat, daemon=True, name="beat").start()

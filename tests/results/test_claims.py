@@ -221,6 +221,20 @@ def test_a_beat_renews_a_foreign_claim_from_when_it_was_seen(run_directory, cloc
     assert not observer.is_alive(run_directory)
 
 
+def test_a_beat_that_cannot_be_read_counts_as_none(run_directory, clock):
+    claim = acquire(run_directory, {})
+    make_foreign(run_directory)
+    claim.beat()
+    observer = ClaimObserver(clock=clock)
+    observer.is_alive(run_directory)
+    path = run_directory.claims_path / "0001.beat"
+    path.rename(path.with_suffix(".away"))
+    clock.seconds = 179
+    assert observer.is_alive(run_directory)
+    clock.seconds = 180
+    assert not observer.is_alive(run_directory)
+
+
 def test_each_attempt_is_watched_for_a_lease_of_its_own(run_directory, clock):
     acquire(run_directory, {})
     make_foreign(run_directory)

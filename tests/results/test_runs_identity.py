@@ -1,5 +1,6 @@
 """A runs folder knows whether it is the one that its records were made in, or a copy of it."""
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -33,6 +34,19 @@ def test_an_id_is_made_once_and_none_is_made_by_looking(tmp_path):
     name = runs_id(tmp_path, make=True)
     assert name
     assert runs_id(tmp_path, make=True) == runs_id(tmp_path) == name
+
+
+def test_an_id_that_cannot_be_read_is_not_replaced(tmp_path, monkeypatch):
+    runs_id(tmp_path, make=True)
+    before = (tmp_path / RUNS_ID).read_bytes()
+
+    def away(*_, **__):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", away)
+        assert runs_id(tmp_path, make=True) is None
+    assert (tmp_path / RUNS_ID).read_bytes() == before
 
 
 def test_a_renamed_folder_keeps_its_id_its_jobs_and_its_workers(runs):

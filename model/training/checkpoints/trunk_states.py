@@ -25,6 +25,9 @@ _ROWS = "metrics"
 _DELETED = (errno.ENOENT, errno.ESTALE)
 """What a system says, and a file server, where a folder was deleted under a writer."""
 
+_OUT_OF_REACH = (errno.EACCES, errno.EPERM, errno.ESTALE)
+"""Somebody else's file, or one that was deleted on a file server."""
+
 Rows = list[dict[str, Any]]
 
 
@@ -89,8 +92,9 @@ def load_trunk(
                 path.rename(path.with_name(f"{path.name}.corrupt"))
             continue
         except OSError as problem:
-            if problem.errno != errno.ESTALE:  # what a file server says of a file that is deleted
+            if problem.errno not in _OUT_OF_REACH:
                 raise
+            say(f"trunk {folder.name[:12]}: {path.name} is not used ({problem})")
             continue
         if reason := unfit(state):
             say(f"trunk {folder.name[:12]}: the state after step {step_of(path)} is not used, {reason}")

@@ -171,8 +171,10 @@ def _read_facts(directory: Path) -> CorpusManifest:
     path = directory / "corpus.json"
     try:
         facts = from_dict(CorpusManifest, json.loads(path.read_bytes()))
-    except (OSError, ValueError, ConfigurationError) as error:
+    except (FileNotFoundError, ValueError, ConfigurationError) as error:
         raise CorpusError(f"{path} cannot be read ({error}); {remedy(directory)}") from error
+    except OSError as error:  # says nothing of the corpus
+        raise CorpusError(f"{path} cannot be read now ({error})") from error
     if facts.fingerprint != directory.name:
         raise CorpusError(f"{path} describes another corpus, {facts.fingerprint}; {remedy(directory)}")
     return facts

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+from scalevec.orchestrator.attempts.retry_policy import PASSING_ERRORS
 from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import Placement
 from scalevec.orchestrator.commands.run.run import run_sweep
@@ -21,8 +22,8 @@ from scalevec.orchestrator.sweep import controller
 from scalevec.orchestrator.trust import NO_TRUST, Trust
 from scalevec.results.sweep_folder import SweepFolder
 
-PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN)
-"""Errors of a full disk, and of a file server that is away."""
+PASSING = (errno.ENOSPC, errno.EDQUOT, *PASSING_ERRORS)
+"""A full disk passes too."""
 
 
 def run_patiently(

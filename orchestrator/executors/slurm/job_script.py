@@ -283,7 +283,13 @@ class Bundle:
         attempt = self._attempts[index]
         code = attempt.process.exit_code
         attempt.process.reap()
-        _say(self.entries[index], f"the process ended with {code}")
+        with suppress(OSError):  # a full disk: then the job's own exit code says how it ended
+            self._record_end(index, attempt, code)
+        del self._attempts[index]
+        self._meeting(index).call_off()
+        return code
+
+    def _record_end(self, index: int, attempt: _Attempt, code: int) -> None:
         if attempt.cancelled or attempt.record.is_cancelled():
             attempt.record.write(code, "cancelled")
             _note_cancelled(self.entries[index])
@@ -292,9 +298,7 @@ class Bundle:
         else:
             lacked = code == -signal.SIGKILL and out_of_memory_kills() > attempt.kills
             attempt.record.write(code, "out_of_memory" if lacked else None)
-        del self._attempts[index]
-        self._meeting(index).call_off()
-        return code
+        _say(self.entries[index], f"the process ended with {code}")
 
 
 def _look_back(directory: RunDirectory, entry: Entry) -> Decision | None:
@@ -345,7 +349,7 @@ def _note_cancelled(entry: Entry) -> None:
 
 
 def _say(entry: Entry, text: str) -> None:
-    with (Path(entry.directory) / "log.txt").open("a") as log:
+    with suppress(OSError), (Path(entry.directory) / "log.txt").open("a") as log:
         log.write(f"[slurm] {utc_now()} {text}\n")
 
 

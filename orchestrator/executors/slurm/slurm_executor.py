@@ -285,11 +285,10 @@ class SlurmExecutor:
             return Ended(trial.number, None, "not_started", node, f"{state}, before the trial's turn")
         if cause is None and record is not None and record["cause"] is not None:
             return _as_recorded(trial, record)
-        exit_code = None
-        if record is not None:
+        exit_code = row.exit_code if row is not None and row.state == "FAILED" else None
+        if record is not None and exit_code != WorkerExit.NO_SPACE:  # which left none for the record either
             cause = cause or "killed"  # the trial had begun, and nobody was left to say how it ended
-        elif row is not None and row.state == "FAILED":
-            exit_code = row.exit_code
+            exit_code = None
         return Ended(trial.number, exit_code, cause, node, "; ".join(filter(None, (state, printed[-200:]))))
 
     def _last_words(self, trial: QueuedTrial) -> str:

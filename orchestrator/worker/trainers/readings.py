@@ -72,7 +72,7 @@ def result_file(out: Path, name: str) -> Row:
         raise DefiniteError(
             f"the trainer ended without {path}; its exit code said that all is well"
         ) from None
-    except (OSError, ValueError) as problem:
+    except ValueError as problem:
         raise DefiniteError(f"{path}: is not whole JSON ({problem})") from None
     if not isinstance(record, dict):
         raise DefiniteError(f"{path}: holds {type(record).__name__}; an object is expected")

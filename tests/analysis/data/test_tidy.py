@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from scalevec.analysis.data import parquet_file
 from scalevec.analysis.data.tidy import (
     checked,
     completed_rows,
@@ -137,6 +138,22 @@ def test_an_unreadable_file_gets_one_message(tmp_path: Path, name: str, content:
     path.write_bytes(content)
     with pytest.raises(DataError, match=message):
         read_table(path)
+
+
+def test_what_a_file_brings_beside_its_columns_is_left(tmp_path: Path):
+    """Such as predictions that it says were kept before its results."""
+    table = small()
+    table.attrs = {"predictions": [{"kept": "2025-01-01"}]}
+    table.to_parquet(tmp_path / "points.parquet")
+    assert pd.read_parquet(tmp_path / "points.parquet").attrs
+    assert read_table(tmp_path / "points.parquet").attrs == {}
+
+
+def test_a_small_file_of_too_many_rows_is_not_read(tmp_path: Path, monkeypatch):
+    small().to_parquet(tmp_path / "points.parquet")
+    monkeypatch.setattr(parquet_file, "MOST_CELLS", 5)
+    with pytest.raises(DataError, match="has 6 cells; allowed: up to 5"):
+        read_table(tmp_path / "points.parquet")
 
 
 def test_a_missing_file_gets_one_message(tmp_path: Path):

@@ -306,6 +306,33 @@ def test_a_writer_that_is_killed_leaves_nothing_that_is_read(tmp_path):
     assert messages == []
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ESTALE])
+def test_a_state_that_is_out_of_reach_is_passed_over_and_stays(number, tmp_path):
+    path, messages = _one_state(tmp_path), []
+    assert load_trunk(tmp_path, range(1, 9), lambda _: "", messages.append, _refusing(number)) is None
+    assert f"{path.name} is not used" in messages[0]
+    assert path.exists()
+
+
+def test_a_state_that_a_bad_moment_of_the_machine_hides_is_not_passed_over(tmp_path):
+    path = _one_state(tmp_path)
+    with pytest.raises(OSError, match="refused"):
+        load_trunk(tmp_path, range(1, 9), lambda _: "", pytest.fail, _refusing(errno.EIO))
+    assert path.exists()
+
+
+def _one_state(folder):
+    save_trunk(folder, Checkpoint(3, {"model.weight": torch.zeros(9)}, {}), [])
+    return checkpoint_path(folder, 3)
+
+
+def _refusing(number):
+    def read(path):
+        raise OSError(number, "refused", str(path))
+
+    return read
+
+
 @pytest.mark.parametrize("before", [True, False], ids=["before the file is written", "after"])
 def test_a_trunk_that_is_deleted_meanwhile_is_not_kept(before, monkeypatch, tmp_path):
     write, trunk = tensor_file.save_file, tmp_path / "trunk"

@@ -65,6 +65,27 @@ def test_a_trial_of_another_identity_version_is_not_trained(directory, attempt, 
     assert states(directory) == ["queued"]
 
 
+class FullLog:
+    """A log on a full disk."""
+
+    def write(self, _text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    flush = write
+
+
+def test_no_space_is_told_where_the_log_has_none_either(directory, monkeypatch):
+    monkeypatch.setattr(worker.sys, "stderr", FullLog())
+    problem = OSError(errno.ENOSPC, "No space left on device")
+    assert worker._record_failure(directory, problem) is WorkerExit.NO_SPACE
+
+
+def test_an_error_that_passes_is_recorded_as_such(directory, capsys):
+    for number in (errno.ESTALE, errno.EACCES):
+        worker._record_failure(directory, OSError(number, "refused"))
+    assert [event.get("passing") for event in directory.events()[-2:]] == [True, None]
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_no_space_for_the_claim_is_said_as_such(directory, attempt, monkeypatch, number):
     def full(*_):

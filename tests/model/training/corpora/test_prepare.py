@@ -204,6 +204,16 @@ def test_a_broken_corpus_json_is_named_with_the_remedy(corpus: Corpus, corpora: 
         open_corpus(corpora, corpus.fingerprint)
 
 
+def test_a_corpus_json_out_of_reach_is_not_said_to_be_broken(
+    corpus: Corpus, corpora: Path
+) -> None:
+    path = corpus.directory / "corpus.json"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(CorpusError, match=r"corpus\.json cannot be read now \(.*Is a directory.*\)$"):
+        open_corpus(corpora, corpus.fingerprint)
+
+
 def test_a_corpus_moved_under_another_fingerprint_is_refused(corpus: Corpus, corpora: Path) -> None:
     corpus.directory.rename(corpora / ("a" * 64))
     with pytest.raises(CorpusError, match="describes another corpus"):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
@@ -121,3 +122,15 @@ def test_few_trials_are_looked_for_quickly_at_first_and_many_slowly(
     (trial,) = executor._trials.values()
     executor._trials = {str(number): trial for number in range(n_trials)}
     assert executor._until_next_look(executor._changed + since_change_s) == seconds
+
+
+def test_a_job_that_had_no_space_for_its_record_had_none_for_its_trial(executor_on, tmp_path):
+    executor, _ = executor_on(replace(row("FAILED"), exit_code=74))
+    folder = tmp_path / "sweeps" / "small" / "slurm" / TOKEN / "ended"
+    folder.mkdir()
+    began = {"final": False, "exit_code": None, "cause": None, "node": "n1", "start": 0}
+    write_json(folder / "7.0.json", began)
+    ended = []
+    while not ended:
+        ended = executor.wait(0.1)
+    assert [(end.exit_code, end.cause) for end in ended] == [(WorkerExit.NO_SPACE, None)]

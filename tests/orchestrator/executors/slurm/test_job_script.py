@@ -1,5 +1,6 @@
 """What a SLURM job does with its trials: which it runs, how it ends them, what it notes of them."""
 
+import errno
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
 from scalevec.model.identity import semantic_fields, trial_id
 from scalevec.model.strategies import PRESETS
+from scalevec.orchestrator.executors.slurm import job_script
 from scalevec.orchestrator.executors.slurm.job_script import Bundle, Entry, JobRecord
 from scalevec.results.claims import acquire
 from scalevec.results.run_directory import RunDirectory
@@ -67,6 +69,20 @@ def test_a_job_notes_how_its_trials_ended(in_a_job, directory, folder):
         (0, None, "n1", True),
         (3, None, "n1", True),
     ]
+
+
+def test_a_job_whose_disk_is_full_ends_its_other_trials_and_says_so_by_its_exit_code(
+    in_a_job, directory, folder, monkeypatch
+):
+    def full(_path, record):
+        if record["final"]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(job_script, "write_json", full)
+    with pytest.raises(SystemExit) as ended:
+        Bundle(str(folder), (entry(directory, "raise SystemExit(74)"), entry(directory)))()
+    assert ended.value.code == 74
+    assert ran(directory) == 1
 
 
 MEETING = """
