@@ -18,6 +18,8 @@ AT = 50_000.0
 REFERENCES = ("baseline", "decay-all")
 LEFT_OUT = ("overhead", "theory")
 """Sweeps of a few steps, which were not run for their losses."""
+IN_TWO_WAYS = 309_760
+"""The size at which some runs learn to copy and others do not (docs/findings.md): no noise of one kind."""
 
 
 def pooled() -> list[tuple[float, Pooled]]:
@@ -32,8 +34,8 @@ def pooled() -> list[tuple[float, Pooled]]:
 
 
 def fitted() -> NoiseBySize:
-    """The fit to all of them."""
-    return noise_by_size(pooled(), AT)
+    """The fit to all sizes at which runs end in one way."""
+    return noise_by_size([(size, noise) for size, noise in pooled() if size != IN_TWO_WAYS], AT)
 
 
 def main() -> None:
@@ -44,11 +46,11 @@ def main() -> None:
         df = sum(noise.df for noise in of_size)
         sd = (sum(noise.df * noise.sd**2 for noise in of_size) / df) ** 0.5
         print(f"{size:>8,.0f} parameters: sd {sd:.4f}, {df} degrees of freedom")
-    fit = noise_by_size(values, AT)
-    print(f"sd {fit.sd:.4f} at {fit.n_params:,.0f} parameters")
-    print(f"falling as N^-{fit.exponent:.2f} (standard error {fit.error:.2f})")
-    for name, size in (("0.12b", 47.6e6), ("1b", 848e6), ("2b", 1.78e9)):
-        print(f"{name}: {fit.sd * (size / fit.n_params) ** -fit.exponent:.4f}, extrapolated")
+    for which, fit in ((f"without {IN_TWO_WAYS:,}", fitted()), ("all", noise_by_size(values, AT))):
+        print(f"{which}: sd {fit.sd:.4f} at {fit.n_params:,.0f} parameters,")
+        print(f"  falling as N^{-fit.exponent:+.2f} (standard error {fit.error:.2f})")
+        for name, size in (("0.12b", 47.6e6), ("1b", 848e6), ("2b", 1.78e9)):
+            print(f"  {name}: {fit.sd * (size / fit.n_params) ** -fit.exponent:.4f}, extrapolated")
 
 
 if __name__ == "__main__":

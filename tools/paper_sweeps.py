@@ -152,11 +152,14 @@ Made by `python tools/paper_sweeps.py` from `scalevec plan paper/NAME --without-
 comparison finds with 80 % power after Holm's correction for all arms of the sweep; beside it the same in one
 setting (an optimizer with a schedule) alone, the one with the fewest pairs. Nobody has measured the noise
 between seeds of these models at these sizes. What stands here is extrapolated over three orders of magnitude:
-a power law in N fitted to the small sweeps kept in `benchmarks/reference`, 25k to 83k parameters
+a power law in N fitted to the small sweeps kept in `benchmarks/reference`, 25k to 609k parameters
 (`python benchmarks/noise_by_size.py`): the sd of a pair's difference is {TYPICAL.sd} at
-{TYPICAL.n_params:,.0f} parameters and falls as N^-{TYPICAL.exponent} (standard error of the exponent 0.19),
+{TYPICAL.n_params:,.0f} parameters and falls as N^-{TYPICAL.exponent} (standard error of the exponent 0.07),
 so that it is {TYPICAL.at(47.6e6):.4f} at 0.12b and {TYPICAL.at(1.78e9):.4f} at 2b. In brackets: at half and
-at twice that noise. A pilot settles it: five seeds of two arms at 0.12b take 11 hours of one GPU; then
+at twice that noise. Left out of the fit is 310k, where some runs learn to copy from their context and others
+do not ([findings](findings.md#how-much-compute-it-saves-and-whether-that-scales)): the sd is 0.060 there, and
+with it the fit has no fall with size, 0.022 at 0.12b. Where a larger model has such a size, nothing here
+holds. A pilot settles it: five seeds of two arms at 0.12b take 11 hours of one GPU; then
 `scalevec plan paper/NAME --pilot RESULTS`.
 
 A sweep that compares losses has two rungs or more: one alone supports no claim.
@@ -170,9 +173,9 @@ sweep measures along the way, nor the steps by which a grid of learning rates is
 - `main` ends within two weeks on {FLEET} GPUs. It has 100 tokens per parameter at two rungs and 20 at all,
   six arms, four seeds where they are cheap, and half of the settings at 1b and 2b. `main-full` has 100
   tokens per parameter and all settings throughout.
-- Rates above the tuned rungs are carried. `main-full` checks those of the baseline at 2b, `decay` those of all
-  arms at 0.5b, the others none: a check takes three more runs of an arm at the largest rung for each setting and
-  tuning seed. A claim is tried without the carried cells too.
+- Rates above the tuned rungs are carried. `main-full` checks those of the baseline at 2b, `decay` those of
+  all arms at 0.5b, the others none: a check takes three more runs of an arm at the largest rung for each
+  setting and tuning seed. A claim is tried without the carried cells too.
 - moe-2b, which no sweep here has, does not fit one H100 even with recomputed blocks and one sequence at a
   time: `shard: true` over two devices does.
 """

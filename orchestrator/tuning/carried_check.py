@@ -102,7 +102,9 @@ class CarriedChecks:
                 if is_done is not None and not all(is_done(trial) for _, trial in self.trials(cell)):
                     continue
                 choice = self._choices(cell)[FIELD]
-                check = found(choice.chosen, self.rates(cell), self._losses(cell, losses), self._seeds(cell))
+                check = check_of(
+                    choice.chosen, self.rates(cell), self._losses(cell, losses), self._seeds(cell)
+                )
                 if cell in fixed:
                     yield replace(choice, check=check)
                 elif further := self._further(check):
@@ -132,7 +134,7 @@ class CarriedChecks:
         return replace(choice, chosen=check.best, check=replace(check, carried=choice.chosen))
 
 
-def found(
+def check_of(
     carried: float, rates: Rates, losses: Sequence[Sequence[float]], seeds: Sequence[int]
 ) -> CarriedCheck:
     """What the ``losses`` of each of ``rates`` by seed say of the ``carried`` one."""

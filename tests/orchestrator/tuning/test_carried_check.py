@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalevec.orchestrator.tuning.carried_check import found
+from scalevec.orchestrator.tuning.carried_check import check_of
 
 RATES = (0.005, 0.01, 0.02)
 LEVELS = (3.25, 3.5, 3.75)
@@ -10,7 +10,9 @@ NOISE = {100: -0.25, 101: 0.5}
 
 
 def checked(levels=LEVELS, rates=RATES, carried=0.01):
-    return found(carried, rates, [[level + noise for noise in NOISE.values()] for level in levels], [*NOISE])
+    return check_of(
+        carried, rates, [[level + noise for noise in NOISE.values()] for level in levels], [*NOISE]
+    )
 
 
 def test_each_rate_has_the_mean_over_the_seeds():

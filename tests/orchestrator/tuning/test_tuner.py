@@ -324,8 +324,8 @@ def test_the_carried_rates_of_every_arm_may_be_checked(cells):
 
 @pytest.mark.parametrize(("optimum", "factor"), [(0.011, 0.5), (0.045, 2)])
 def test_an_optimum_beyond_a_carried_rate_is_looked_for_and_chosen_between_two_others(optimum, factor, cells):
-    bowls, said = AtRungs(a=0.02, b=optimum), []
-    tuner = Tuner(cells, [], extend=1, checked_arms=["baseline"], say=said.append)
+    bowls, messages = AtRungs(a=0.02, b=optimum), []
+    tuner = Tuner(cells, [], extend=1, checked_arms=["baseline"], say=messages.append)
     choice = chosen(tuner.run(bowls.train), "baseline", "b")
     assert (choice.check.status, choice.status, choice.lr_status) == ("inside", "carried", "carried")
     assert choice.chosen == pytest.approx(factor * choice.check.carried)
@@ -335,8 +335,8 @@ def test_an_optimum_beyond_a_carried_rate_is_looked_for_and_chosen_between_two_o
         len(bowls.asked) == len(set(bowls.asked)) + 3
     )  # the first three are asked for again with the fourth
     assert len(tuner.check_trials()) == 4
-    assert sum("is tried too" in text for text in said) == 1
-    assert f"{choice.chosen:.3g} is better by {choice.check.gain:.4f}: it is chosen" in said[-1]
+    assert sum("is tried too" in text for text in messages) == 1
+    assert f"{choice.chosen:.3g} is better by {choice.check.gain:.4f}: it is chosen" in messages[-1]
 
 
 @pytest.mark.parametrize(("optimum", "side", "factor"), [(0.001, "below", 0.25), (0.9, "above", 4)])

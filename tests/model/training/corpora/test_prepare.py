@@ -204,9 +204,7 @@ def test_a_broken_corpus_json_is_named_with_the_remedy(corpus: Corpus, corpora: 
         open_corpus(corpora, corpus.fingerprint)
 
 
-def test_a_corpus_json_out_of_reach_is_not_said_to_be_broken(
-    corpus: Corpus, corpora: Path
-) -> None:
+def test_a_corpus_json_out_of_reach_is_not_said_to_be_broken(corpus: Corpus, corpora: Path) -> None:
     path = corpus.directory / "corpus.json"
     path.unlink()
     path.mkdir()
