@@ -139,14 +139,14 @@ class Scheduler:
         """A trial whose records nobody can read counts as failed, and the sweep goes on without it."""
         try:
             yield
-        except (CorruptRecordError, PermissionError) as problem:
+        except CorruptRecordError as problem:
             self._give_up(task, unreadable(self._directory(task), problem))
 
     def _begin(self, task: Task) -> str | None:
         """Make the run directory; return the state of a trial to run, None for one done or unreadable."""
         try:
             return self._state_at_begin(task)
-        except (CorruptRecordError, PermissionError) as problem:
+        except CorruptRecordError as problem:
             self._note_failure(task, unreadable(self._directory(task), problem))
             self.progress.message(self._outcome.failed[task.trial_id])
             return None
