@@ -13,7 +13,6 @@ from scalevec.model.config import OF_ARCHITECTURE, Experts, ModelConfig, Shape
 from scalevec.model.scale_vectors import ScaleVector
 from scalevec.model.transformer import Transformer, initialise
 
-pytestmark = pytest.mark.slow
 VOCABULARY, EPSILON, BASE = 23, 1e-6, 5e5
 SHAPE = Shape(width=24, layers=2, heads=4, kv_heads=2, feed_forward=40)
 MIXTURE = Experts(n_experts=4, top_k=2, feed_forward=20)
