@@ -29,6 +29,7 @@ from scalevec import sweeps
 from scalevec.orchestrator.sources.measured import run_statistics, training_curves
 from scalevec.orchestrator.sources.sources import open_source
 from scalevec.orchestrator.sweep.sweep_run import COMPARISON, TUNING
+from scalevec.results.files import write_atomic
 from scalevec.results.finished_trials import restore_finished, write_finished
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
@@ -134,7 +135,7 @@ def _copy_missing(source: Path, target: Path) -> None:
     for path in sorted(source.glob("*.json")):
         target.mkdir(parents=True, exist_ok=True)
         if not (target / path.name).exists():
-            shutil.copyfile(path, target / path.name)
+            write_atomic(target / path.name, path.read_bytes())
 
 
 def _smoke(name: str) -> int:
