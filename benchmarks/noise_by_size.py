@@ -19,7 +19,7 @@ REFERENCES = ("baseline", "decay-all")
 LEFT_OUT = ("overhead", "theory")
 """Sweeps of a few steps, which were not run for their losses."""
 IN_TWO_WAYS = 309_760
-"""The size at which some runs learn to copy and others do not (docs/findings.md): no noise of one kind."""
+"""The size at which runs end in two ways (docs/findings.md): no noise of one kind."""
 
 
 def pooled() -> list[tuple[float, Pooled]]:

@@ -24,9 +24,9 @@ import pandas as pd
 from scalevec import analysis, sweeps
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.sources.sources import open_source
-from scalevec.orchestrator.tuning.choices import Choice, Losses, from_json
+from scalevec.orchestrator.tuning.choices import Choice, from_json
 from scalevec.orchestrator.tuning.larger_rungs import LAW_NEEDS
-from scalevec.orchestrator.tuning.tuner import Tuner
+from scalevec.orchestrator.tuning.tuner import Losses, Tuner
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
 from scalevec.sweeps.expansion.expand import expand

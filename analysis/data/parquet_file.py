@@ -1,4 +1,4 @@
-"""A table in a Parquet file, of which nothing but its columns is taken."""
+"""A table in a Parquet file: its columns, and nothing that the file says beside them."""
 
 from pathlib import Path
 
@@ -27,4 +27,4 @@ def read_parquet(path: Path) -> pd.DataFrame:
         raise DataError(f"{path} cannot be read as parquet: {error}") from error
     # pandas restores these from the file; here they hold what a sweep's own folder says of predictions.
     table.attrs = {}
-    return table
+    return table if table.index.names == [None] else table.reset_index()

@@ -183,47 +183,31 @@ def _check_sentence(of_reference: Sequence[Mapping[str, Any]], choices: Sequence
     checked = [choice for choice in carried if choice.get("check")]
     if not checked:
         return "Nor was it checked by a step to each side (tune: check_carried)."
-    moved = [_moved(choice, choices) for choice in checked if choice["check"].get("carried")]
-    worse = (f"{_rung_and_setting(choice, choices)} ({_worse(choice)})" for choice in checked)
-    rates = "the rate that is used" if moved else "it"
-    sentence = f"A step to each side of {rates}, on the tuning seeds, is worse at {joined(list(worse))}."
-    return " ".join([*moved, sentence])
+    worse = (f"{_rung_and_setting(choice, choices)} ({_worse(choice['check'])})" for choice in checked)
+    return f"A step to each side of it, on the tuning seeds, is worse at {joined(list(worse))}."
 
 
-def _moved(choice: Mapping[str, Any], choices: Sequence[Mapping[str, Any]]) -> str:
-    check = choice["check"]
-    gain = "which diverged" if check["gain"] is None else f"by {check['gain']:.4f} nats/token"
-    rates = f"{choice['chosen']:.3g} better than the carried {check['carried']:.3g}"
-    return f"A check at {_rung_and_setting(choice, choices)} found {rates}, {gain}."
-
-
-def _worse(choice: Mapping[str, Any]) -> str:
+def _worse(check: Mapping[str, Any]) -> str:
     """How much worse each side is: ``0.0125: +0.0040, 0.05: diverged``."""
-    grid, losses = choice["check"]["grid"], choice["check"]["losses"]
-    centre = grid.index(choice["chosen"])
-    sides = ((grid[index], losses[index]) for index in (centre - 1, centre + 1))
+    below, centre, above = check["losses"]
+    sides = ((check["grid"][0], below), (check["grid"][2], above))
     return ", ".join(
-        f"{rate:.3g}: " + ("diverged" if loss is None else f"{loss - losses[centre]:+.4f}")
-        for rate, loss in sides
+        f"{rate:.3g}: " + ("diverged" if loss is None else f"{loss - centre:+.4f}") for rate, loss in sides
     )
-
-
-_ENDS = {"below": "lowest", "above": "highest"}
 
 
 def _beyond(choice: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], reference: str) -> str:
     check = choice["check"]
     where = _rung_and_setting(choice, choices)
-    carried = check.get("carried") or choice["chosen"]
-    start = f"at {where} the carried learning rate of {reference}, {carried:.3g},"
+    start = f"at {where} the carried learning rate of {reference}, {choice['chosen']:.3g},"
     if check["status"] == "diverged":
         return f"{start} diverged, as did a step to each side of it"
-    rate = check["grid"][0 if check["status"] == "below" else -1]
+    rate = check["grid"][0 if check["status"] == "below" else 2]
     if check["gain"] is None:
         return f"{start} diverged on the tuning seeds, where {rate:.3g} did not"
     return (
-        f"{start} is not the best there: {rate:.3g}, the {_ENDS[check['status']]} that was tried, is better "
-        f"by {check['gain']:.4f} nats/token on the tuning seeds"
+        f"{start} is not the best there: a step {check['status']} it, {rate:.3g}, is better by "
+        f"{check['gain']:.4f} nats/token on the tuning seeds"
     )
 
 

@@ -51,7 +51,8 @@ class NoiseFigure:
 TYPICAL = NoiseFigure(
     0.0155,
     0.35,
-    "typical of its size: fitted to sweeps of 25k to 609k parameters, extrapolated beyond; a pilot is better",
+    "typical of its size: fitted to sweeps of 25k to 609k parameters (not to 310k, where it is four times as "
+    "large), extrapolated beyond; a pilot is better",
     # Measured on the demo's corpus: 64 blocks, the mean of two sizes x two seeds.
     split=0.003,
     split_tokens=84e3,

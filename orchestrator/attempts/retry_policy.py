@@ -16,6 +16,7 @@ FAULTS = (*INTERRUPTIONS, "error", "out_of_memory")
 FAULTS_OF_A_NODE = ("killed", "node_failure")
 ERRORS_OF_A_NODE = ("AcceleratorError", "CUDA error", "OSError: [Errno 5]")
 """Errors that say more of the machine than of the trial: a broken GPU, a broken disk."""
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 PASSING_ERRORS = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EMFILE, errno.ENFILE)
 """Errors of a file server that is away, and of a machine that has too many files open."""
 BAD_AFTER = 2
@@ -37,8 +38,8 @@ class Decision:
 def decide(events: Sequence[Event], batch_sequences: int) -> Decision:
     """Return what follows the last of ``events``, which are those of one run directory.
 
-    An interruption is tried again as long as checkpoints advance, and so is an error that passes; any other
-    error once; out of memory halves the micro-batch. A person's ``retry`` wipes the slate.
+    An interruption is tried again as long as checkpoints advance, an error once; out of memory halves the
+    micro-batch. A person's ``retry`` wipes the slate.
     """
     events = _since_retry(events)
     micro_batch = _micro_batch(events)
@@ -50,7 +51,7 @@ def decide(events: Sequence[Event], batch_sequences: int) -> Decision:
         return Decision(True, (micro_batch or batch_sequences // _world_size(events)) // 2)
     if cause == "error" and last.get("definite"):
         return Decision(False, micro_batch, "error", str(last.get("error")))
-    if cause == "error" and not last.get("passing") and _repeated(events):
+    if cause == "error" and _repeated(events):
         return Decision(False, micro_batch, "error", f"the same error twice: {last.get('error')}")
     if _faults_without_progress(events) >= ATTEMPTS_WITHOUT_PROGRESS:
         reason = f"{ATTEMPTS_WITHOUT_PROGRESS} attempts without a new checkpoint"

@@ -68,6 +68,8 @@ class TrainedTrial(RunDirectory):
             with torch.no_grad():
                 for name, tensor in pack(model, None).items():
                     tensor.copy_(whole(kept[name]))
+        except FileNotFoundError:  # it was removed meanwhile
+            raise
         except DAMAGE as problem:
             raise InvalidInputError(
                 f"{paths[0]} is damaged ({problem}); to train the model again: rm -r "

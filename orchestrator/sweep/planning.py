@@ -19,7 +19,7 @@ from scalevec.orchestrator.sweep.kept_plan import Member
 from scalevec.orchestrator.sweep.sweep_run import COMPARISON, TUNING
 from scalevec.orchestrator.sweep.trial_costs import cost_of, epochs_of, size_columns
 from scalevec.orchestrator.tuning import larger_rungs
-from scalevec.orchestrator.tuning.choices import CHECKED_VALUES
+from scalevec.orchestrator.tuning.carried_check import RATES as CHECKED_RATES
 from scalevec.results.run_directory import trial_ids
 from scalevec.sweeps.trainers.any_trial import batches, learning_rate, ours
 
@@ -71,9 +71,9 @@ def named(run: "SweepRun") -> Iterator[tuple[Member, str | None]]:
         for cell, _ in itertools.product(group.cells, range(larger_rungs.n_points(group.grid))):
             for seed in cell.tune_seeds:
                 yield Member(cell, TUNING, cell.trial(seed), "to be tuned"), None
-    for cell in run.tuner.checks.cells:
+    for cell in run.tuner.to_check:
         if run.tuner.is_open(cell) and run.sweep.tune is not None:
-            for seed in run.sweep.tune.seeds * CHECKED_VALUES:
+            for seed in run.sweep.tune.seeds * CHECKED_RATES:
                 yield Member(cell, TUNING, cell.trial(seed), "to be tuned"), None
 
 

@@ -51,7 +51,7 @@ def _named(run: SweepRun) -> list[str]:
 
 def _sent_by_tuning(run: SweepRun, sent: Members) -> Members:
     """What was sent with rates that followed from losses: checks, and grids around a prediction."""
-    checked = {(cell.arm, cell.rung) for cell in run.tuner.checks.cells}
+    checked = {(cell.arm, cell.rung) for cell in run.tuner.to_check}
     checks = [
         member
         for member in sent

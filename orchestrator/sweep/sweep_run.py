@@ -39,9 +39,8 @@ from scalevec.orchestrator.sweep.trial_costs import (
     planned_s,
 )
 from scalevec.orchestrator.tuning import carried_check, choices
-from scalevec.orchestrator.tuning.choices import Losses
 from scalevec.orchestrator.tuning.outdated import outdated
-from scalevec.orchestrator.tuning.tuner import Tuner
+from scalevec.orchestrator.tuning.tuner import Losses, Tuner
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
@@ -89,7 +88,7 @@ class SweepRun:
         rates: Rates = ASSUMED,
     ) -> None:
         self.where, self.profile, self.rates = where, profile or Profile(), rates
-        self.sweep, self.runs_dir, self.progress, self._retune = sweep, runs_dir, progress, retune
+        self.sweep, self.runs_dir, self.progress = sweep, runs_dir, progress
         self.folder = SweepFolder.of(runs_dir, sweep.name)
         self.corpus_facts = corpus_facts
         self.cells = expand(sweep, self.corpus_facts)
@@ -200,8 +199,9 @@ class SweepRun:
             self._complete(scheduler, [Member(cell, TUNING, trial, "grid") for cell, trial in trials])
             return self.validation_loss
 
-        is_done = self._has_result if self.where else None
-        self.folder.write_tuning(choices.to_json(self.tuner.run(train, is_done, self._is_compared)))
+        self.folder.write_tuning(
+            choices.to_json(self.tuner.run(train, self._has_result if self.where else None))
+        )
 
     def _complete(self, scheduler: Scheduler, members: Sequence[Member]) -> None:
         asked = {self.id_of(member.trial): member for member in self.asked_for(members)}
@@ -214,12 +214,6 @@ class SweepRun:
 
     def _has_result(self, trial: AnyTrial) -> bool:
         return self.directory(trial).result() is not None
-
-    def _is_compared(self, cell: Cell) -> bool:
-        """Whether trials at the chosen values of ``cell`` were sent, and nobody asks to choose again."""
-        values, _, _ = self._chosen(cell)
-        trials = (cell.trial(seed, **values) for seed in cell.seeds)
-        return not self._retune and any(self.directory(trial).path.exists() for trial in trials)
 
     def asked_for(self, members: Sequence[Member]) -> Sequence[Member]:
         """Return those of ``members`` that this run is for: all, or those for which ``where`` holds."""

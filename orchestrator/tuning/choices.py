@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -22,19 +22,12 @@ from scalevec.sweeps.axes import (
 )
 from scalevec.sweeps.expansion.trials import Cell
 from scalevec.sweeps.fields import FIELD_TYPES, place_of
-from scalevec.sweeps.trainers.any_trial import AnyTrial, semantic_fields
+from scalevec.sweeps.trainers.any_trial import semantic_fields
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 
 TUNING_VERSION = 1
 CHECKED_VALUES = 3
-"""A carried value and one to each side of it: what a check begins with."""
-
-Losses = Callable[[AnyTrial], float]
-"""The validation loss of a finished trial; infinite where it diverged."""
-Train = Callable[[Sequence[tuple[Cell, AnyTrial]]], Losses]
-"""Runs what is missing of these trials and says what came out."""
-IsDone = Callable[[AnyTrial], bool]
-"""Whether a trial has a result: one that nobody asked for may have none."""
+"""A carried value and one to each side of it."""
 
 _AS_WRITTEN = {"extra": "forbid", "allow_inf_nan": False}
 """How pydantic reads tuning.json: nothing more and nothing else than was written."""
@@ -46,11 +39,10 @@ CheckStatus = Literal["below", "inside", "above", "diverged"]
 class CarriedCheck:
     """What a step to each side of a carried value came to, at the rung it was carried to.
 
-    ``grid`` is (below, the carried value, above), with what was tried beyond a better side; ``losses`` are
-    as in :class:`Choice`. ``status`` is ``inside`` where the best value has one to each side, else the side
-    where it lies, ``below`` or ``above``, or ``diverged`` where all are. ``gain`` is how much better it is
-    than the carried value, nats/token; None where that diverged. ``carried`` is that value where another was
-    chosen for it.
+    ``grid`` is (below, the carried value, above); ``losses`` are as in :class:`Choice`. ``status`` is
+    ``inside`` where neither side is better, else the side that is best, ``below`` or ``above``, or
+    ``diverged`` where all three are. ``gain`` is how much better that side is, nats/token; None where the
+    carried value diverged.
     """
 
     grid: tuple[float, ...]
@@ -59,13 +51,6 @@ class CarriedCheck:
     vertex: float | None
     status: CheckStatus
     gain: float | None
-    carried: float | None = None
-
-    @property
-    def best(self) -> float:
-        """The value of least loss; the first where all diverged."""
-        losses = [math.inf if loss is None else loss for loss in self.losses]
-        return self.grid[losses.index(min(losses))]
 
     __pydantic_config__ = _AS_WRITTEN
 
@@ -145,8 +130,6 @@ def to_json(choices: Sequence[Choice]) -> dict[str, Any]:
     for choice in written:
         if choice["predicted"] is None:  # as earlier versions wrote it
             del choice["predicted"]
-        if choice["check"] and choice["check"]["carried"] is None:
-            del choice["check"]["carried"]
     return {"version": TUNING_VERSION, "choices": written}
 
 
@@ -191,7 +174,7 @@ def _problem(choice: Choice, trainer_fields: Collection[str]) -> str:
     check = choice.check
     if len(choice.grid) != len(choice.losses):
         return f"has {len(choice.grid)} values in its grid and {len(choice.losses)} losses"
-    if check is not None and not CHECKED_VALUES <= len(check.grid) == len(check.losses):
+    if check is not None and {len(check.grid), len(check.losses)} != {CHECKED_VALUES}:
         return f"its check has {len(check.grid)} values and {len(check.losses)} losses"
     try:
         whole = choice.predicted.whole if choice.predicted else ()

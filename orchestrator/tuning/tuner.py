@@ -21,13 +21,9 @@ from scalevec.model.config import ConfigurationError, ScheduleConfig
 from scalevec.orchestrator.attempts.any_trunk import trunk_id
 from scalevec.orchestrator.tuning import carried_check as carried
 from scalevec.orchestrator.tuning import larger_rungs
-from scalevec.orchestrator.tuning.carried_check import CarriedChecks
 from scalevec.orchestrator.tuning.choices import (
     Choice,
-    IsDone,
-    Losses,
     Predicted,
-    Train,
     carry,
     choice_key,
     settled,
@@ -39,6 +35,13 @@ from scalevec.sweeps.axes import axis_of, beyond, is_whole
 from scalevec.sweeps.budgets import BUDGETS, setting_name
 from scalevec.sweeps.expansion.trials import Cell
 from scalevec.sweeps.trainers.any_trial import AnyTrial, ours
+
+Losses = Callable[[AnyTrial], float]
+"""The validation loss of a finished trial; infinite where it diverged."""
+Train = Callable[[Sequence[tuple[Cell, AnyTrial]]], Losses]
+"""Runs what is missing of these trials and says what came out."""
+IsDone = Callable[[AnyTrial], bool]
+"""Whether a trial has a result: one that nobody asked for may have none."""
 
 
 @dataclass
@@ -91,10 +94,9 @@ class Tuner:
         self.say = say
         self.cells = [cell for cell in cells if cell.tune_grid]
         self.extend = extend
+        self.to_check = carried.largest(self.cells, checked_arms)
         self.choices = {(choice.key, choice.field): choice for choice in frozen}
         self._key = cache(choice_key)
-        to_check = carried.largest(self.cells, checked_arms)
-        self.checks = CarriedChecks(to_check, self.of, self._tuning_seeds, extend, say)
         self._families = {cell: family(cell) for cell in self.cells if cell.tune_seeds}
         self._with_a_law = set(larger_rungs.with_a_law(self.cells)) if predict_larger else set()
         groups = self._groups()
@@ -102,16 +104,11 @@ class Tuner:
         self.waiting = [group for group in groups if self._waits(group)]
         self._begin()
 
-    def run(
-        self,
-        train: Train,
-        is_done: IsDone | None = None,
-        is_compared: Callable[[Cell], bool] = lambda _: False,
-    ) -> list[Choice]:
+    def run(self, train: Train, is_done: IsDone | None = None) -> list[Choice]:
         """Train what is missing and return the choices of all cells, tuned rungs first.
 
         A rung and setting with a trial that is not done stays open, and so does what is carried from it;
-        without ``is_done`` all are. What ``is_compared`` already keeps its carried rate.
+        without ``is_done`` all are.
         """
         begun = self.groups
         while begun:
@@ -125,10 +122,13 @@ class Tuner:
                 self._announce(fresh)
             begun = self._begin()
         self._carry()
-        unchecked = [cell for cell in self.checks.cells if not (self.is_open(cell) or self._is_checked(cell))]
-        fixed = carried.sharing_a_trunk(unchecked, family) | set(filter(is_compared, unchecked))
-        for choice in self.checks.run(unchecked, train, is_done, fixed):
-            self.choices[choice.key, choice.field] = choice
+        if unchecked := [
+            cell for cell in self.to_check if not (self.is_open(cell) or self._is_checked(cell))
+        ]:
+            losses = train([pair for cell in unchecked for pair in self._check_trials(cell)])
+            for cell in unchecked:
+                if is_done is None or all(is_done(trial) for _, trial in self._check_trials(cell)):
+                    self._keep_check(cell, losses)
         return [choice for cell in self.cells for choice in self.of(cell).values()]
 
     def require_sources(self) -> None:
@@ -183,12 +183,19 @@ class Tuner:
 
     def check_trials(self) -> list[tuple[Cell, AnyTrial]]:
         """Return the trials that check a carried learning rate, as far as they are known yet."""
-        known = [cell for cell in self.checks.cells if not self.is_open(cell)]
-        return [pair for cell in known for pair in self.checks.trials(cell)]
+        return [pair for cell in self.to_check if not self.is_open(cell) for pair in self._check_trials(cell)]
+
+    def _check_trials(self, cell: Cell) -> list[tuple[Cell, AnyTrial]]:
+        return [(cell, trial) for trial in carried.trials(cell, self.of(cell), self._tuning_seeds(cell))]
 
     def _is_checked(self, cell: Cell) -> bool:
         choice = self.of(cell)[carried.FIELD]
         return choice.check is not None or not choice.is_carried
+
+    def _keep_check(self, cell: Cell, losses: Losses) -> None:
+        chosen = self.of(cell)
+        check = carried.check(cell, chosen, self._tuning_seeds(cell), losses)
+        self.choices[self._key(cell), carried.FIELD] = replace(chosen[carried.FIELD], check=check)
 
     def _tuning_seeds(self, cell: Cell) -> tuple[int, ...]:
         """Return the seeds of the rungs from which the choice for ``cell`` was carried."""

@@ -4,7 +4,6 @@
 """
 
 import argparse
-import errno
 import hashlib
 import json
 import os
@@ -28,7 +27,7 @@ from scalevec.model.training.recorder import SilentRecorder, TrainingInterrupted
 from scalevec.model.training.steps.compiled import keep_compiled_in
 from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WorkerExit
 from scalevec.orchestrator.attempts.kept_files import prune_trained
-from scalevec.orchestrator.attempts.retry_policy import PASSING_ERRORS, was_called_off
+from scalevec.orchestrator.attempts.retry_policy import NO_SPACE, PASSING_ERRORS, was_called_off
 from scalevec.orchestrator.worker.failures import AttemptFailedError, DefiniteError
 from scalevec.orchestrator.worker.provenance import environment, foreign_package, machine, snapshot_name
 from scalevec.orchestrator.worker.ranks import (
@@ -51,7 +50,6 @@ from scalevec.sweeps.trainers.foreign_trial import Protocol, foreign_trial, is_f
 
 BEAT_S = 15.0
 """Seconds between two beats of a claim; a claim is stale after 180 s without one."""
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -235,7 +233,6 @@ def _record_failure(directory: RunDirectory, problem: Exception) -> WorkerExit:
         return WorkerExit.NO_SPACE
     if isinstance(problem, RankKilledError):
         # As if this process had been killed: who watches it finds out by what.
-        sys.stderr.flush()
         os.kill(os.getpid(), signal.SIGKILL)
     message = str(problem) if is_said else f"{type(problem).__name__}: {problem}"
     directory.append_event(
@@ -244,7 +241,6 @@ def _record_failure(directory: RunDirectory, problem: Exception) -> WorkerExit:
         error=message,
         traceback=_digest_of(problem),
         **({"definite": True} if isinstance(problem, DefiniteError) else {}),
-        **({"passing": True} if isinstance(problem, OSError) and problem.errno in PASSING_ERRORS else {}),
     )
     return WorkerExit.ERROR
 
@@ -253,6 +249,8 @@ def _cause_of(problem: Exception) -> str:
     if isinstance(problem, AttemptFailedError):
         return problem.cause
     if isinstance(problem, NobodyCameError):
+        return "node_failure"
+    if isinstance(problem, OSError) and problem.errno in PASSING_ERRORS:
         return "node_failure"
     return "out_of_memory" if is_out_of_memory(problem) else "error"
 
@@ -306,7 +304,18 @@ def main(arguments: list[str] | None = None) -> int:
     protocol = from_dict(Protocol, values.protocol)
     attempt = TrialAttempt(values.runs, values.trial_id, options, here, protocol)
     with redirect_stdout(MaskedStream(sys.stdout)), redirect_stderr(MaskedStream(sys.stderr)):  # log.txt
-        return join_attempt(attempt) if here.node else run_attempt(attempt, values.job)
+        code = join_attempt(attempt) if here.node else run_attempt(attempt, values.job)
+    _let_go_of_the_log()
+    return code
+
+
+def _let_go_of_the_log() -> None:
+    """Drop what a full disk did not take: Python would try once more at its end, and exit with 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

@@ -217,9 +217,8 @@ class TuneLists(Given):
 
     ``all`` checks that of every arm.
 
-    Where a side is better, the next rate beyond it is tried, ``extend`` times at most, and the best is
-    chosen; one at the edge counts as censored. That costs three trials there, or more, for each tuning seed
-    and setting, so it is not done unasked. Token budgets that share a trunk keep the carried rate.
+    Where a side is better the rate counts as censored. That costs three trials there for each tuning seed and
+    setting, so it is not done unasked.
     """
 
     def lists(self) -> dict[str, tuple[Any, ...]]:

@@ -25,8 +25,8 @@ _ROWS = "metrics"
 _DELETED = (errno.ENOENT, errno.ESTALE)
 """What a system says, and a file server, where a folder was deleted under a writer."""
 
-_OUT_OF_REACH = (errno.EACCES, errno.EPERM, errno.ESTALE)
-"""Somebody else's file, or one that was deleted on a file server."""
+_OF_THE_MACHINE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""What keeps a process from reading any file."""
 
 Rows = list[dict[str, Any]]
 
@@ -92,7 +92,7 @@ def load_trunk(
                 path.rename(path.with_name(f"{path.name}.corrupt"))
             continue
         except OSError as problem:
-            if problem.errno not in _OUT_OF_REACH:
+            if problem.errno in _OF_THE_MACHINE:
                 raise
             say(f"trunk {folder.name[:12]}: {path.name} is not used ({problem})")
             continue

@@ -155,6 +155,7 @@ def open_corpus(corpora_dir: Path, fingerprint: str) -> Corpus:
 
     Raises:
         CorpusError: It is not there, or not as it was written.
+        OSError: It cannot be read now, which says nothing of the corpus.
     """
     if not re.fullmatch("[0-9a-f]{64}", fingerprint):
         raise CorpusError(f"corpus is {fingerprint!r}; a fingerprint of 64 hexadecimal digits is needed")
@@ -173,8 +174,6 @@ def _read_facts(directory: Path) -> CorpusManifest:
         facts = from_dict(CorpusManifest, json.loads(path.read_bytes()))
     except (FileNotFoundError, ValueError, ConfigurationError) as error:
         raise CorpusError(f"{path} cannot be read ({error}); {remedy(directory)}") from error
-    except OSError as error:  # says nothing of the corpus
-        raise CorpusError(f"{path} cannot be read now ({error})") from error
     if facts.fingerprint != directory.name:
         raise CorpusError(f"{path} describes another corpus, {facts.fingerprint}; {remedy(directory)}")
     return facts

@@ -4,13 +4,12 @@
 """
 
 import argparse
-import errno
 import os
 import sys
 import time
 from pathlib import Path
 
-from scalevec.orchestrator.attempts.retry_policy import PASSING_ERRORS
+from scalevec.orchestrator.attempts.retry_policy import NO_SPACE, PASSING_ERRORS
 from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import Placement
 from scalevec.orchestrator.commands.run.run import run_sweep
@@ -22,7 +21,7 @@ from scalevec.orchestrator.sweep import controller
 from scalevec.orchestrator.trust import NO_TRUST, Trust
 from scalevec.results.sweep_folder import SweepFolder
 
-PASSING = (errno.ENOSPC, errno.EDQUOT, *PASSING_ERRORS)
+PASSING = (*NO_SPACE, *PASSING_ERRORS)
 """A full disk passes too."""
 
 

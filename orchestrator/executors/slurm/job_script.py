@@ -14,7 +14,8 @@ from typing import Any
 from submitit.core.utils import DelayedSubmission
 
 from scalevec.orchestrator.attempts.churn import little_progress
-from scalevec.orchestrator.attempts.retry_policy import Decision, attempt_of, decide, was_called_off
+from scalevec.orchestrator.attempts.jobs import WorkerExit
+from scalevec.orchestrator.attempts.retry_policy import NO_SPACE, Decision, attempt_of, decide, was_called_off
 from scalevec.orchestrator.executors.forked_workers import ForkServers
 from scalevec.orchestrator.executors.slurm.several_machines import MachinesMeeting, task_number
 from scalevec.orchestrator.executors.slurm.trial_process import TrialProcess, start_trial
@@ -181,14 +182,14 @@ class Bundle:
         # submitit ignores SIGTERM: without this a preempted trial would be killed without a checkpoint.
         signal.signal(signal.SIGTERM, self._on_stop)
         codes: list[int | None] = []
-        waiting = deque(range(len(self.entries)))
-        while self._attempts or (waiting and not self._stop):
-            while waiting and not self._stop and len(self._attempts) < self.at_a_time:
-                self._begin(index := waiting.popleft())
+        waiting, has_space = deque(range(len(self.entries))), True
+        while self._attempts or (waiting and has_space and not self._stop):
+            while waiting and has_space and not self._stop and len(self._attempts) < self.at_a_time:
+                has_space = self._began(index := waiting.popleft())
                 if index not in self._attempts:
                     self._meeting(index).call_off()
             codes += self._ended()
-        failed = [code for code in codes if code]
+        failed = [code for code in codes if code] + ([] if has_space else [int(WorkerExit.NO_SPACE)])
         if failed:
             raise SystemExit(failed[-1] if failed[-1] > 0 else 128 - failed[-1])
 
@@ -222,6 +223,16 @@ class Bundle:
 
     def _record(self, index: int) -> JobRecord:
         return JobRecord(Path(self.folder), job_number(), index)
+
+    def _began(self, index: int) -> bool:
+        """Begin with a trial; False where the disk has no space for the record of it."""
+        try:
+            self._begin(index)
+        except OSError as problem:
+            if problem.errno not in NO_SPACE:
+                raise
+            return False
+        return True
 
     def _begin(self, index: int) -> None:
         """Start a trial, if there is anything to be done for it."""

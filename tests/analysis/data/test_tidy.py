@@ -149,6 +149,12 @@ def test_what_a_file_brings_beside_its_columns_is_left(tmp_path: Path):
     assert read_table(tmp_path / "points.parquet").attrs == {}
 
 
+def test_a_column_that_was_the_index_of_a_table_is_a_column(tmp_path: Path):
+    table = small().assign(trial_id=["a", "b"])
+    table.set_index("trial_id").to_parquet(tmp_path / "points.parquet")
+    assert list(read_table(tmp_path / "points.parquet")["trial_id"]) == ["a", "b"]
+
+
 def test_a_small_file_of_too_many_rows_is_not_read(tmp_path: Path, monkeypatch):
     small().to_parquet(tmp_path / "points.parquet")
     monkeypatch.setattr(parquet_file, "MOST_CELLS", 5)

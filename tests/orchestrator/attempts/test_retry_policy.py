@@ -57,13 +57,6 @@ def test_the_same_traceback_twice_is_the_end():
     assert "KeyError" in decision.reason
 
 
-def test_the_same_error_of_a_file_server_is_tried_again_as_an_interruption_is():
-    away = [running(), fault("error", traceback="x", error="OSError: [Errno 116]", passing=True)]
-    assert decide(away * 2, SEQUENCES).again
-    assert not decide(away * 3, SEQUENCES).again
-    assert decide([*away * 2, running(step=8), *away[1:]], SEQUENCES).again
-
-
 def test_two_early_deaths_without_a_traceback_are_not_the_same_error():
     events = [running(), fault("error", exit_code=3), running(), fault("error", exit_code=4)]
     assert decide(events, SEQUENCES).again

@@ -79,9 +79,7 @@ def test_one_tuned_rung_carries_its_value_unchanged():
 
 def test_choices_survive_the_file():
     check = CarriedCheck((0.01, 0.02, 0.04), (3.0, 2.9, None), (100,), 0.018, "inside", 0.0)
-    moved = CarriedCheck((0.01, 0.02, 0.04, 0.08), (3.0, 2.9, 2.8, 2.9), (100,), 0.04, "inside", 0.1, 0.02)
     choices = [choice("a", 1000, 0.02), replace(choice("a", 9000, 0.01), check=check, axis="linear")]
-    choices.append(replace(choice("b", 9000, 0.04), check=moved))
     assert from_json(json.loads(json.dumps(to_json(choices)))) == choices
 
 

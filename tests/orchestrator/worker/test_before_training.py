@@ -3,6 +3,8 @@
 import errno
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,10 +82,21 @@ def test_no_space_is_told_where_the_log_has_none_either(directory, monkeypatch):
     assert worker._record_failure(directory, problem) is WorkerExit.NO_SPACE
 
 
-def test_an_error_that_passes_is_recorded_as_such(directory, capsys):
+def test_a_worker_whose_log_is_full_keeps_its_exit_code():
+    code = (
+        "import sys; from scalevec.orchestrator.worker import train;"
+        "train.run_attempt = lambda *_: print('no space left') or train.WorkerExit.NO_SPACE;"
+        f"sys.exit(train.main(['--runs', '.', '{'a' * 64}']))"
+    )
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=full)
+    assert done.returncode == WorkerExit.NO_SPACE
+
+
+def test_an_error_that_passes_counts_as_an_interruption(directory, capsys):
     for number in (errno.ESTALE, errno.EACCES):
         worker._record_failure(directory, OSError(number, "refused"))
-    assert [event.get("passing") for event in directory.events()[-2:]] == [True, None]
+    assert [event["cause"] for event in directory.events()[-2:]] == ["node_failure", "error"]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

@@ -208,7 +208,7 @@ def test_a_corpus_json_out_of_reach_is_not_said_to_be_broken(corpus: Corpus, cor
     path = corpus.directory / "corpus.json"
     path.unlink()
     path.mkdir()
-    with pytest.raises(CorpusError, match=r"corpus\.json cannot be read now \(.*Is a directory.*\)$"):
+    with pytest.raises(IsADirectoryError):
         open_corpus(corpora, corpus.fingerprint)
 
 

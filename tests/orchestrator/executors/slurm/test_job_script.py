@@ -11,6 +11,7 @@ import pytest
 from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
 from scalevec.model.identity import semantic_fields, trial_id
 from scalevec.model.strategies import PRESETS
+from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.executors.slurm import job_script
 from scalevec.orchestrator.executors.slurm.job_script import Bundle, Entry, JobRecord
 from scalevec.results.claims import acquire
@@ -71,18 +72,23 @@ def test_a_job_notes_how_its_trials_ended(in_a_job, directory, folder):
     ]
 
 
-def test_a_job_whose_disk_is_full_ends_its_other_trials_and_says_so_by_its_exit_code(
+def test_a_job_whose_disk_fills_begins_no_other_trial_and_says_so_by_its_exit_code(
     in_a_job, directory, folder, monkeypatch
 ):
-    def full(_path, record):
-        if record["final"]:
-            raise OSError(errno.ENOSPC, "No space left on device")
+    write, written = job_script.write_json, []
 
-    monkeypatch.setattr(job_script, "write_json", full)
+    def filling(path, record):
+        if written:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(record)
+        write(path, record)
+
+    monkeypatch.setattr(job_script, "write_json", filling)
     with pytest.raises(SystemExit) as ended:
-        Bundle(str(folder), (entry(directory, "raise SystemExit(74)"), entry(directory)))()
-    assert ended.value.code == 74
+        Bundle(str(folder), (entry(directory), entry(directory)))()
+    assert ended.value.code == WorkerExit.NO_SPACE
     assert ran(directory) == 1
+    assert [record["final"] for record in written] == [False]
 
 
 MEETING = """
