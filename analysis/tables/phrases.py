@@ -9,7 +9,7 @@ import pandas as pd
 from scalevec.analysis.comparison.differences import CellMean, LossDifference
 from scalevec.analysis.comparison.line_laws import Multiplier
 from scalevec.analysis.comparison.trials import ComparedTrials
-from scalevec.analysis.data.pairs import differs
+from scalevec.analysis.data.pairs import COMPLETE, differs
 from scalevec.analysis.data.tidy import simulation_warnings
 from scalevec.analysis.formatting import few, joined, loss_words, percent, signed
 from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
@@ -194,7 +194,16 @@ def fraction_notes(trials: ComparedTrials) -> list[str]:
 def absence_notes(trials: ComparedTrials) -> list[str]:
     """A sentence for each arm with pairs that have no difference, so that no diverged trial goes unseen."""
     absences = {arm: trials.pairs(arm).absences.values() for arm in trials.others}
-    return list(filter(None, (absence_note(arm, trials.reference, absences[arm]) for arm in absences)))
+    notes = [absence_note(arm, trials.reference, absences[arm]) for arm in absences]
+    return [note for note in (*notes, *(_later_note(trials, arm) for arm in trials.others)) if note]
+
+
+def _later_note(trials: ComparedTrials, arm: str) -> str:
+    """The pairs of ``arm`` that came after its verdict, or after the look that decided."""
+    paired = trials.paired(arm)
+    judged = set(paired.pairs.names(COMPLETE))
+    later = [name for name in paired.beyond.names(COMPLETE) if name not in judged] if paired.beyond else []
+    return f"Not in the differences of {arm}, as they came after its verdict: {few(later)}." if later else ""
 
 
 def absence_note(arm: str, reference: str, absences: Iterable[Sequence[str]]) -> str:

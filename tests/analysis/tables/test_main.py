@@ -31,6 +31,20 @@ def test_main_has_many_arms_one_below_the_other(source):
     }
 
 
+def test_pairs_that_came_after_a_verdict_are_said_to_be_in_no_difference(source):
+    rows = source({"baseline": 0.0, "unified": -0.03}, seeds=(0, 1, 2))
+    rows = rows.assign(trial_id=rows["arm"] + rows["rung"] + rows["seed"].astype(str))
+    judged = rows[(rows["arm"] == "unified") & (rows["rung"] != "150k")]["trial_id"]
+    pairs = [[name.replace("unified", "baseline"), name] for name in judged]
+    rows.attrs["verdicts"] = [
+        {"reference": "baseline", "arm": "unified", "verdict": "better", "pairs": pairs}
+    ]
+    table_shown = shown(rows, "main")
+    assert column(table_shown, "difference", "unified")[-1] == ""
+    later = "Not in the differences of unified, as they came after its verdict: 150k, seed 0"
+    assert any(note.startswith(later) for note in table_shown.notes)
+
+
 def test_a_grid_of_rates_is_not_taken_for_seeds(source):
     rows = source({"baseline": 0.0, "unified": -0.03}).assign(lr_status="fixed", learning_rate=0.01)
     both = pd.concat([rows, rows.assign(learning_rate=0.02, loss=rows["loss"] + 0.5)])
