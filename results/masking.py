@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -36,15 +37,24 @@ def masked_values(record: Any) -> Any:
 
 
 class MaskedStream:
-    """A text stream that masks what is written; a value cut in two by separate writes is not seen."""
+    """A text stream that masks what is written; a value cut in two by separate writes is not seen.
+
+    What a full disk, or a file server that is away, does not take is lost: a log is not worth a training.
+    """
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
         """Write ``text``, masked; returns its length."""
-        self._stream.write(masked(text))
+        with suppress(OSError):
+            self._stream.write(masked(text))
         return len(text)
+
+    def flush(self) -> None:
+        """Pass on what was written."""
+        with suppress(OSError):
+            self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:
         """What the stream itself has."""

@@ -127,8 +127,7 @@ def run_attempt(attempt: TrialAttempt, token: str) -> WorkerExit:
     except OSError as problem:
         if problem.errno not in NO_SPACE:
             raise
-        with suppress(OSError):
-            print(f"no space left for a claim: {problem}", file=sys.stderr, flush=True)
+        print(f"no space left for a claim: {problem}", file=sys.stderr)
         return WorkerExit.NO_SPACE
     try:
         result = directory.result()
@@ -226,9 +225,8 @@ def _record_start(recorder: RunDirectoryRecorder, options: RunOptions, trainer: 
 def _record_failure(directory: RunDirectory, problem: Exception) -> WorkerExit:
     """Keep the cause and a digest of the traceback (the same one twice is not tried a third time)."""
     is_said = isinstance(problem, AttemptFailedError)
-    with suppress(OSError):  # the log may lie on the disk that is full
-        text = str(problem) if is_said else "".join(traceback.format_exception(problem))
-        print(text, file=sys.stderr, flush=True)
+    text = str(problem) if is_said else "".join(traceback.format_exception(problem))
+    print(text, file=sys.stderr, flush=True)
     if isinstance(problem, OSError) and problem.errno in NO_SPACE:
         return WorkerExit.NO_SPACE
     if isinstance(problem, RankKilledError):
@@ -270,8 +268,7 @@ def _beating(claim: Claim) -> Iterator[None]:
             try:
                 claim.beat()
             except OSError as problem:  # a file server's bad moment; the lease outlasts several beats
-                with suppress(OSError):  # the log may lie on the same server
-                    print(f"a beat of the claim failed ({problem}); the next is in {BEAT_S:g} s", flush=True)
+                print(f"a beat of the claim failed ({problem}); the next is in {BEAT_S:g} s", flush=True)
 
     finished = threading.Event()
     threading.Thread(target=beat, daemon=True, name="beat").start()

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from scalevec.model.identity import semantic_fields, trial_id
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.worker import train as worker
 from scalevec.results.claims import ClaimObserver
+from scalevec.results.masking import MaskedStream
 from scalevec.results.run_directory import RunDirectory
 
 
@@ -70,26 +72,28 @@ def test_a_trial_of_another_identity_version_is_not_trained(directory, attempt, 
 class FullLog:
     """A log on a full disk."""
 
-    def write(self, _text):
+    def write(self, _text=""):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     flush = write
 
 
 def test_no_space_is_told_where_the_log_has_none_either(directory, monkeypatch):
-    monkeypatch.setattr(worker.sys, "stderr", FullLog())
+    monkeypatch.setattr(worker.sys, "stderr", MaskedStream(FullLog()))
     problem = OSError(errno.ENOSPC, "No space left on device")
     assert worker._record_failure(directory, problem) is WorkerExit.NO_SPACE
 
 
-def test_a_worker_whose_log_is_full_keeps_its_exit_code():
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_worker_whose_log_is_full_keeps_its_exit_code(unbuffered):
     code = (
         "import sys; from scalevec.orchestrator.worker import train;"
         "train.run_attempt = lambda *_: print('no space left') or train.WorkerExit.NO_SPACE;"
         f"sys.exit(train.main(['--runs', '.', '{'a' * 64}']))"
     )
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=full)
+        environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=full, env=environment)
     assert done.returncode == WorkerExit.NO_SPACE
 
 
