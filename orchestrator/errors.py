@@ -7,6 +7,9 @@ from enum import IntEnum
 
 from scalevec.orchestrator.progress import note
 
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a full disk, or of a quota that is used up."""
+
 
 class Exit(IntEnum):
     """What ``scalevec`` returns to the shell."""
@@ -64,7 +67,7 @@ def explain(error: Exception) -> tuple[str, Exit]:
 def _operating_system(error: OSError) -> str:
     name = f"{error.filename}: " if error.filename else ""
     problem = f"{name}{error.strerror or error}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in NO_SPACE:
         return f"{problem}; free some space and give the same command again, nothing is lost"
     return problem
 

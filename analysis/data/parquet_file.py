@@ -18,13 +18,11 @@ def read_parquet(path: Path) -> pd.DataFrame:
     try:
         facts = pyarrow.parquet.read_metadata(path)
         cells = facts.num_rows * facts.num_columns
-        if cells > MOST_CELLS:
-            raise DataError(f"{path} has {cells} cells; allowed: up to {MOST_CELLS} (one row per trial)")
-        table = pd.read_parquet(path)
-    except DataError:
-        raise
+        table = pd.read_parquet(path) if cells <= MOST_CELLS else None
     except (ValueError, OSError, pyarrow.ArrowException) as error:
         raise DataError(f"{path} cannot be read as parquet: {error}") from error
+    if table is None:
+        raise DataError(f"{path} has {cells} cells; allowed: up to {MOST_CELLS} (one row per trial)")
     # pandas restores these from the file; here they hold what a sweep's own folder says of predictions.
     table.attrs = {}
     return table if table.index.names == [None] else table.reset_index()

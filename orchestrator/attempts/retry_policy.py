@@ -16,7 +16,6 @@ FAULTS = (*INTERRUPTIONS, "error", "out_of_memory")
 FAULTS_OF_A_NODE = ("killed", "node_failure")
 ERRORS_OF_A_NODE = ("AcceleratorError", "CUDA error", "OSError: [Errno 5]")
 """Errors that say more of the machine than of the trial: a broken GPU, a broken disk."""
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 PASSING_ERRORS = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EMFILE, errno.ENFILE)
 """Errors of a file server that is away, and of a machine that has too many files open."""
 BAD_AFTER = 2

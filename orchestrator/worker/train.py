@@ -27,7 +27,8 @@ from scalevec.model.training.recorder import SilentRecorder, TrainingInterrupted
 from scalevec.model.training.steps.compiled import keep_compiled_in
 from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WorkerExit
 from scalevec.orchestrator.attempts.kept_files import prune_trained
-from scalevec.orchestrator.attempts.retry_policy import NO_SPACE, PASSING_ERRORS, was_called_off
+from scalevec.orchestrator.attempts.retry_policy import PASSING_ERRORS, was_called_off
+from scalevec.orchestrator.errors import NO_SPACE
 from scalevec.orchestrator.worker.failures import AttemptFailedError, DefiniteError
 from scalevec.orchestrator.worker.provenance import environment, foreign_package, machine, snapshot_name
 from scalevec.orchestrator.worker.ranks import (

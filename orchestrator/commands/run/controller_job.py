@@ -9,11 +9,11 @@ import sys
 import time
 from pathlib import Path
 
-from scalevec.orchestrator.attempts.retry_policy import NO_SPACE, PASSING_ERRORS
+from scalevec.orchestrator.attempts.retry_policy import PASSING_ERRORS
 from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.cli.options import Placement
 from scalevec.orchestrator.commands.run.run import run_sweep
-from scalevec.orchestrator.errors import Exit, TryLaterError, explain, report
+from scalevec.orchestrator.errors import NO_SPACE, Exit, TryLaterError, explain, report
 from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.scheduling.patience import Patience
 from scalevec.orchestrator.sources.sweep_files import sweep_folder

@@ -15,7 +15,8 @@ from submitit.core.utils import DelayedSubmission
 
 from scalevec.orchestrator.attempts.churn import little_progress
 from scalevec.orchestrator.attempts.jobs import WorkerExit
-from scalevec.orchestrator.attempts.retry_policy import NO_SPACE, Decision, attempt_of, decide, was_called_off
+from scalevec.orchestrator.attempts.retry_policy import Decision, attempt_of, decide, was_called_off
+from scalevec.orchestrator.errors import NO_SPACE
 from scalevec.orchestrator.executors.forked_workers import ForkServers
 from scalevec.orchestrator.executors.slurm.several_machines import MachinesMeeting, task_number
 from scalevec.orchestrator.executors.slurm.trial_process import TrialProcess, start_trial

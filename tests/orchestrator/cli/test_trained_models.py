@@ -133,6 +133,15 @@ def test_weights_that_were_not_kept_are_named_with_what_to_do(runs, trials, comm
     assert not (tmp_path / "out").exists()
 
 
+def test_a_damaged_model_is_named_with_what_trains_it_again(runs, trials, command):
+    (path,) = runs.trial(trials[0][:8]).path.glob("checkpoints/*.safetensors")
+    path.write_bytes(path.read_bytes()[:-1])
+    refused = command("generate", trials[0][:8], "--prompt", "def")
+    assert refused.code == 2
+    assert f"{path.name} is damaged (" in refused.err
+    assert "to train the model again: rm -r " in refused.err
+
+
 def test_a_trial_that_diverged_has_no_model_and_the_line_shows_where_it_did(runs, trials, command, tmp_path):
     directory = runs.trial(trials[0])
     result = json.loads(directory.result_path.read_text()) | {"status": "diverged"}

@@ -14,6 +14,7 @@ from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import decide
 from scalevec.orchestrator.worker import ranks
 from scalevec.orchestrator.worker.train import TrialMachine, join_attempt
+from scalevec.orchestrator.worker.trainers.readings import result_file
 from scalevec.sweeps.trainers.foreign_trial import Protocol, Readings
 
 RESULT = Readings(result="result.json", tokens="tokens")
@@ -126,6 +127,12 @@ def test_exit_0_without_a_row_of_metrics_is_an_error(lab):
 )
 def test_a_result_that_is_not_whole_or_not_of_the_plan_is_an_error(lab, content, message):
     fails_for_good(lab(f"(out / 'result.json').write_text({content!r})", RESULT), "result.json: ", message)
+
+
+def test_a_result_that_cannot_be_read_now_is_no_mistake_of_a_person(tmp_path):
+    (tmp_path / "result.json").mkdir()
+    with pytest.raises(IsADirectoryError):
+        result_file(tmp_path, "result.json")
 
 
 def test_parameters_that_differ_from_the_plan_are_an_error(lab):
