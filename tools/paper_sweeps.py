@@ -173,6 +173,9 @@ sweep measures along the way, nor the steps by which a grid of learning rates is
 - `main` ends within two weeks on {FLEET} GPUs. It has 100 tokens per parameter at two rungs and 20 at all,
   six arms, four seeds where they are cheap, and half of the settings at 1b and 2b. `main-full` has 100
   tokens per parameter and all settings throughout.
+- The paper's 0.016 to 0.019 with Muon and WSD at 0.5B are of one setting. Over all its rungs `main` detects
+  as little in one setting, though not at twice the noise; `main-full`, with fewer seeds, does not: read its
+  mean over settings.
 - Rates above the tuned rungs are carried. `main-full` checks those of the baseline at 2b, `decay` those of
   all arms at 0.5b, the others none: a check takes three more runs of an arm at the largest rung for each
   setting and tuning seed. A claim is tried without the carried cells too.

@@ -166,7 +166,10 @@ def _when_undecided(evidence: Evidence) -> str:
         return f"One seed carries no claim; a second seed would, {NEW_PAIRS}."
     p = evidence.difference.p_value
     if p is not None and p < evidence.alpha:
-        return f"Only the correction for several arms stands against a claim: a few more seeds, {NEW_PAIRS}."
+        return (
+            "The interval excludes zero, but not after the correction for several arms: a few more seeds "
+            f"would be needed, {NEW_PAIRS}."
+        )
     if evidence.look and evidence.look.ends == "futility":
         return "A new sweep with seeds of its own: a claim at this one's last look was unlikely."
     if evidence.look:
@@ -197,4 +200,4 @@ def _standing(evidence: Evidence) -> str:
     if evidence.estimate is None or evidence.estimate.value >= 0:
         return ""
     reasons = blocks(evidence, "better")
-    return f"More seeds alone will not make it better: {' and '.join(reasons)}." if reasons else ""
+    return f"More seeds alone cannot make the verdict better: {' and '.join(reasons)}." if reasons else ""

@@ -10,7 +10,7 @@ from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.tidy import checked, comparison_rows, simulation_warnings
 from scalevec.analysis.formatting import loss_words, percent, signed, span
 from scalevec.analysis.tables.content import Table
-from scalevec.analysis.tables.phrases import absence_note
+from scalevec.analysis.tables.phrases import absence_note, conventions
 
 
 def build(trials: ComparedTrials) -> Table:
@@ -36,7 +36,8 @@ def comparison_table(results: pd.DataFrame, comparisons: Sequence[Comparison]) -
     )
     rows = [row for comparison in comparisons for row in _arm_rows(comparison, trials)]
     numeric = tuple(name not in ("arm", "rung", "learning rate", "verdict") for name in columns)
-    notes = (*_notes(comparisons), *simulation_warnings(trials))
+    vectors_known = "n_params_scale_vectors" in trials.dropna(axis="columns", how="all")
+    notes = (*_notes(comparisons, vectors_known), *simulation_warnings(trials))
     ends = np.cumsum([len(comparison.by_rung) + 1 for comparison in comparisons])
     totals = frozenset((ends - 1).tolist())
     return Table("Comparison with the reference", columns, tuple(rows), numeric, notes, totals=totals)
@@ -83,7 +84,7 @@ def _unique(rows: pd.DataFrame, column: str, form: str) -> str:
     return ", ".join(dict.fromkeys(form.format(value) for value in rows[column].dropna()))
 
 
-def _notes(comparisons: Sequence[Comparison]) -> list[str]:
+def _notes(comparisons: Sequence[Comparison], vectors_known: bool) -> list[str]:
     if not comparisons:
         return []
     first = comparisons[0]
@@ -92,7 +93,7 @@ def _notes(comparisons: Sequence[Comparison]) -> list[str]:
         "negative is better.",
         f"Intervals: {percent(first.level)}, t with the noise of each rung; by rung they are descriptive. "
         "The mean gives each rung the same weight and speaks of these rungs.",
-        f"N: {first.n_convention}; C: {first.c_convention}.",
+        conventions(first.n_convention, first.c_convention, vectors_known=vectors_known),
         *filter(None, map(_absence, comparisons)),
     ]
 

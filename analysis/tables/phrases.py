@@ -12,7 +12,7 @@ from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.pairs import COMPLETE, differs
 from scalevec.analysis.data.tidy import simulation_warnings
 from scalevec.analysis.formatting import few, joined, loss_words, percent, signed
-from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS
+from scalevec.analysis.options import C_CONVENTIONS, N_CONVENTIONS, CConvention, NConvention
 
 NO_VECTORS = "no vectors"
 SEPARATED, CENSORED, EXTRAPOLATED = "*", "†", "‡"
@@ -98,14 +98,22 @@ def best_note(trials: ComparedTrials, what: str) -> str:
     )
 
 
+def conventions(n_convention: NConvention, c_convention: CConvention, *, vectors_known: bool) -> str:
+    """What N and C count; a source that has no column of scale vectors is not told that N is without them."""
+    counted = N_CONVENTIONS[n_convention]
+    if not vectors_known:
+        counted = re.sub(",? without scale vectors", "", counted)
+    return f"N: {counted}; C: {C_CONVENTIONS[c_convention]}."
+
+
 def convention_notes(trials: ComparedTrials) -> list[str]:
     """N, C, decay, learning rates, simulated results, and pairs without a difference."""
-    options = trials.options
-    counted = N_CONVENTIONS[options.n_convention]
-    if not trials.has("n_params_scale_vectors"):  # a source that knows of none
-        counted = re.sub(",? without scale vectors", "", counted)
     return [
-        f"N: {counted}; C: {C_CONVENTIONS[options.c_convention]}.",
+        conventions(
+            trials.options.n_convention,
+            trials.options.c_convention,
+            vectors_known=trials.has("n_params_scale_vectors"),
+        ),
         *decay_notes(trials),
         *rate_notes(trials),
         *fraction_notes(trials),

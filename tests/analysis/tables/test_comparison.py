@@ -43,7 +43,7 @@ def test_a_row_shows_the_rate_of_its_own_setting(sweep):
 
 def test_a_table_states_its_conventions(sweep):
     text = render(shown(sweep), "markdown")
-    assert "N: matrices; C: 6nd." in text
+    assert "N: non-embedding matrix parameters; C: 6 x N x tokens." in text
     assert "arm minus baseline" in text
 
 
