@@ -161,6 +161,7 @@ def _write_outputs(
     if choices.is_file():
         shutil.copyfile(choices, folder / choices.name)
     keep_measured(str(path), RUNS, folder)
+    shutil.rmtree(folder / "figures", ignore_errors=True)  # an earlier design may have had others
     outputs = _outputs(str(path), name, folder, pictures, forms)
     return next((code for arguments, to in outputs if (code := _scalevec(*arguments, to=to))), 0)
 

@@ -155,8 +155,8 @@ between seeds of these models at these sizes. What stands here is extrapolated o
 a power law in N fitted to the small sweeps kept in `benchmarks/reference`, 25k to 609k parameters
 (`python benchmarks/noise_by_size.py`): the sd of a pair's difference is {TYPICAL.sd} at
 {TYPICAL.n_params:,.0f} parameters and falls as N^-{TYPICAL.exponent} (standard error of the exponent 0.07),
-so that it is {TYPICAL.at(47.6e6):.4f} at 0.12b and {TYPICAL.at(1.78e9):.4f} at 2b. (The command may print
-what differs by a quarter of that error: a fit that moves less changes no plan.) In brackets: at half and at
+so that it is {TYPICAL.at(47.6e6):.4f} at 0.12b and {TYPICAL.at(1.78e9):.4f} at 2b. (Both numbers stay
+until a fit to new results is further from them than a quarter of that error.) In brackets: at half and at
 twice that noise. Left out of the fit is 310k, where runs end in two ways, probably as some learn to copy
 from their context ([findings](findings.md#how-much-compute-it-saves-and-whether-that-scales)): the sd is
 0.060 there, and with it the fit has no fall with size, 0.022 at 0.12b. Where a larger model has such a size,
