@@ -7,7 +7,6 @@ between the page's marks is made here; the account around them is written by peo
 """
 
 import json
-import re
 from pathlib import Path
 
 import findings
@@ -49,7 +48,7 @@ def write_kept(name: str, folder: Path) -> None:
         shown = analysis.table(rows, table, **options)
         for form, ending in paper.FORMATS.items():
             text = analysis.render(shown, form)
-            text = _with_five_digits(text) if form == "csv" else text
+            text = paper.with_five_digits(text) if form == "csv" else text
             (folder / f"{table}.{ending}").write_text(text, encoding="utf-8")
     if (kept / "theory.json").is_file():
         text = theory_text(json.loads((kept / "theory.json").read_text(encoding="utf-8")))
@@ -59,11 +58,6 @@ def write_kept(name: str, folder: Path) -> None:
     for path in (folder / "figures").glob("*.svg"):
         path.unlink()
     analysis.write_figures(rows, folder / "figures", formats=["svg"], choices=choices, **recorded, **options)
-
-
-def _with_five_digits(text: str) -> str:
-    """Return ``text`` with five significant digits: the sixth of bootstrap intervals differs by processor."""
-    return re.sub(r"-?\d+\.\d{5,}(?:e[-+]\d+)?", lambda number: f"{float(number[0]):.5g}", text)
 
 
 def main() -> None:
