@@ -137,5 +137,10 @@ def test_tables_and_figures_are_those_of_the_kept_results(small_results, tmp_pat
     assert {path: text for path, text in differing.items() if text} == {}
 
 
+def test_kept_tables_have_five_significant_digits_and_whole_counts(findings):
+    row = "tiny-25k,401408,25088.0,3.8601060189312246,-0.00025747192441567465,1.2345678e-05,16"
+    assert findings.paper.with_five_digits(row) == "tiny-25k,401408,25088.0,3.8601,-0.00025747,1.2346e-05,16"
+
+
 def difference(kept: Path, remade: Path) -> str:
     return difference_beyond_rounding(kept.read_text("utf-8"), remade.read_text("utf-8"))
