@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
@@ -223,3 +223,14 @@ def progress_for(slots: int, below: Below) -> Progress:
     """The kind that fits standard error; at a terminal, with what is to be shown ``below`` the log."""
     moves = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
     return LiveProgress(slots, below) if moves else Progress(slots)
+
+
+def aligned(rows: Sequence[Sequence[str]], to_the_left: Collection[int]) -> Iterator[str]:
+    """Yield a line per row of ``rows``; the columns ``to_the_left`` by number, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell.ljust(width) if at in to_the_left else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()

@@ -27,7 +27,8 @@ class AnotherUser:
     def run(self, *command: object) -> subprocess.CompletedProcess[str]:
         switch = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
         environment = os.environ | {"HOME": str(self.home), "SCALEVEC_CACHE_DIR": str(self.home / "cache")}
-        environment.pop("SCALEVEC_STORE", None)
+        for name in ("SCALEVEC_STORE", "SCALEVEC_PRIVATE_DIR"):
+            environment.pop(name, None)
         words = [*switch, *map(str, command)]
         return subprocess.run(words, cwd=self.folder, env=environment, capture_output=True, text=True)
 

@@ -4,6 +4,7 @@ import argparse
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from scalevec.sweeps.plugins import registered
 from support import SCALEVEC, call_main, close_servers
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# One for all tests of this process: what is sent is the same code.
+PRIVATE = tempfile.TemporaryDirectory(prefix="scalevec-private-")
+os.environ["SCALEVEC_PRIVATE_DIR"] = PRIVATE.name
 # A machine that judges a change tries the same examples each time; a person's machine tries new ones.
 # No example has a deadline, nor has its making: how long it takes is the machine's load.
 PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}

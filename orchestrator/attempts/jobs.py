@@ -1,7 +1,6 @@
 """What the scheduler hands to an executor, and what a worker's end means."""
 
 import json
-import re
 import signal
 import sys
 from dataclasses import dataclass, field
@@ -24,15 +23,6 @@ BOUND = "--bound"
 """Argument of a fork server whose workers are to die with it."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
 """What asks a worker to write a checkpoint and end."""
-
-
-_FORMER_NAME = re.compile(r"(No module named|module specification for) '?orchestrator\b")
-FORMER_NAME_NOTE = "its job was queued by an older scalevec, whose module names are gone; nothing was started"
-
-
-def names_former_modules(output: str) -> bool:
-    """Whether ``output`` is of a job that asked for our packages by their names of before ``scalevec``."""
-    return _FORMER_NAME.search(output) is not None
 
 
 class WorkerExit(IntEnum):
@@ -144,7 +134,7 @@ def job_of(task: Task, runs_dir: Path, token: str, avoid_nodes: tuple[str, ...] 
     return Job(
         task.trial_id,
         worker_command(runs_dir, task.trial_id, task.options, token, task.interpreter, task.protocol),
-        RunDirectory.of(runs_dir, task.trial_id).path.resolve(),
+        RunDirectory.of(runs_dir.resolve(), task.trial_id).path,
         task.label,
         task.arm,
         task.rung,

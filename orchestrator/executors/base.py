@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from scalevec.orchestrator.attempts.jobs import Job
 from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.private import private_folder
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.executors.profiles import Profile
@@ -59,6 +60,11 @@ class Site:
     """The sweep's section ``simulate``."""
     cpus: int = 1
     """The most that one trial asks for."""
+
+    @property
+    def private(self) -> Path:
+        """The private folder for what is sent (``orchestrator.private``), which may be refused."""
+        return private_folder(self.profile.private_dir, self.runs_dir)
 
 
 def refuse_several_machines(jobs: Sequence[Job], why: str) -> None:

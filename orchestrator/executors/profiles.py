@@ -57,6 +57,7 @@ WORD_PATTERN = r"^[^\s\x00-\x1f\x7f]{1,1000}$"
 _CONDITION = r"(after|afterany|afterok|afternotok|aftercorr)(:[0-9]+(_[0-9]+)?(\+[0-9]+)?)+|singleton"
 DEPENDENCY_PATTERN = rf"^({_CONDITION})(,({_CONDITION}))*$"
 GPU_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,40}:(\d+)")
+FOLDER_PATTERN = r"^[~/][^\x00-\x1f\x7f]{0,999}$"
 LINE_PATTERN = r"^[^\n\r\x00]*$"
 _PATTERNS = {
     NAME_PATTERN: "letters, digits and signs of _ . , : = / @ + -",
@@ -68,6 +69,7 @@ _PATTERNS = {
     RESOURCE_PATTERN: "letters, digits and signs of _ . : -",
     WORD_PATTERN: "one word of a command for each entry",
     DEPENDENCY_PATTERN: "conditions of sbatch joined by commas, as afterok:123 or singleton",
+    FOLDER_PATTERN: "an absolute path, or one that begins with ~/",
     LINE_PATTERN: "one line of shell for each entry",
 }
 _OWN_FLAGS = {
@@ -196,6 +198,8 @@ class Profile(RungProfile):
     """Seconds before its time limit at which a job is asked to write a checkpoint."""
     preempt: Literal["requeue", "cancel"] = "requeue"
     """Who starts a job again that was interrupted: the cluster, or (``cancel``) the scheduler."""
+    private_dir: Annotated[str, StringConstraints(pattern=FOLDER_PATTERN)] | None = None
+    """Folder of the user's, which all nodes see, for what is executed there; else ``~/.scalevec``."""
     address: Annotated[str, StringConstraints(pattern=ADDRESS_PATTERN)] | None = None
     """Of a Ray cluster."""
     autoscale: bool = False

@@ -60,7 +60,7 @@ class RegisteredExecutor:
 
 _CODE = "scalevec.orchestrator.executors"
 _OF_A_TRIAL = ("cpus", "gpus", "processes", "nodes", "shard", "memory_gb", "python", "launcher")
-_ANYWHERE = ("executor", *_OF_A_TRIAL, "max_gpu_hours", "notify", "log", "rungs")
+_ANYWHERE = ("executor", *_OF_A_TRIAL, "max_gpu_hours", "notify", "log", "private_dir", "rungs")
 _OF_SLURM = (
     *("partition", "account", "qos", "constraint", "exclude", "time", "time_factor", "setup", "flags"),
     *("dependency", "max_parallel", "trials_per_job", "trials_per_gpu", *_OF_A_TRIAL),

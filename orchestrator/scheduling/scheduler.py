@@ -58,8 +58,18 @@ class Scheduler:
         executor: Executor,
         progress: Progress,
         may_send: Callable[[], bool] = lambda: True,
+        private_dir: str | None = None,
     ) -> None:
-        """``may_send`` is asked before each submission: False once the sweep is cancelled."""
+        """Build it around an executor that holds no job of its own.
+
+        Args:
+            runs_dir: Where the trials are.
+            executor: Who runs them.
+            progress: Who is told.
+            may_send: Asked before each submission: False once the sweep is cancelled.
+            private_dir: That of the profile, for what own trainers need to start elsewhere.
+        """
+        self._private_dir = private_dir
         self.runs_dir, self.executor, self.progress = runs_dir, executor, progress
         self.may_send = may_send
         self.observer = ClaimObserver()
@@ -235,7 +245,7 @@ class Scheduler:
         return None
 
     def _submit(self, tasks: Sequence[Task]) -> None:
-        sending = send(tasks, self.runs_dir, self.executor, self.nodes.bad)
+        sending = send(tasks, self.runs_dir, self.executor, self.nodes.bad, self._private_dir)
         for sent in sending.sent:
             self.jobs.sent(sent.number, sent.task, sent.token)
             self.progress.started(sent.task)

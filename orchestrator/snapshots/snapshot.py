@@ -1,8 +1,8 @@
 """A snapshot of the code that this process runs from: an edit or an update changes nothing that was sent.
 
-``RUNS_DIR/snapshots/USER/NAME/`` holds ``scalevec/`` in the layout of a wheel and ``origin.json`` beside it,
-which says of what commit it is, with what changes; and ``plugins/``, the packages of a sweep's plugins. NAME
-is the digest of all: equal code is kept once.
+``snapshots/NAME/`` of the private folder holds ``scalevec/`` in the layout of a wheel and ``origin.json``
+beside it, which says of what commit it is, with what changes; and ``plugins/``, the packages of a sweep's
+plugins. NAME is the digest of all: equal code is kept once, for all runs folders.
 """
 
 import importlib.util
@@ -10,7 +10,6 @@ import json
 import os
 import secrets
 import shutil
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from scalevec.model.training.durable_files import complete_directory
+from scalevec.orchestrator.private import drop_unused, who_may_change
 from scalevec.orchestrator.snapshots.start import (
     ORIGIN,
     PACKAGE,
@@ -27,14 +27,10 @@ from scalevec.orchestrator.snapshots.start import (
     name_of,
     problem_of,
 )
-from scalevec.orchestrator.snapshots.unused import drop_unused, drop_unused_sources
 from scalevec.orchestrator.worker.provenance import HOME, INSTALLED, code_state, snapshot_name
-from scalevec.results.files import keep_others_from_writing
-from scalevec.results.run_directory import user_name
 
 SNAPSHOTS = "snapshots"
 START = f"{PACKAGE}/orchestrator/snapshots/start.py"
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True)
@@ -72,18 +68,16 @@ def carry(files: Mapping[str, bytes]) -> None:
         _taken.clear()
 
 
-def taken(runs_dir: Path) -> Snapshot:
-    """The snapshot under RUNS_DIR of what this process runs from, taken the first time; its use is noted.
+def taken(private: Path) -> Snapshot:
+    """The snapshot in the private folder of what this process runs from, taken the first time.
 
-    A process that runs from a snapshot of RUNS_DIR hands that one on. Raises ``OSError``.
+    A process that runs from a snapshot hands that one on. Raises ``OSError``.
     """
-    folder = runs_dir.resolve() / SNAPSHOTS / user_name()
+    folder = private / SNAPSHOTS
     snapshot = _taken.get(folder)
     if snapshot is None or not snapshot.root.is_dir():
-        snapshot = _taken[folder] = Snapshot(_own_snapshot(folder) or _make_snapshot(folder))
-        drop_unused(runs_dir, snapshot.root)
-        drop_unused_sources(runs_dir)
-    with suppress(OSError):
+        snapshot = _taken[folder] = Snapshot(HOME.parent if snapshot_name() else _make_snapshot(folder))
+    with suppress(OSError):  # it is in use, for whoever drops what is not
         os.utime(snapshot.root)
     return snapshot
 
@@ -91,11 +85,6 @@ def taken(runs_dir: Path) -> Snapshot:
 def from_the_same_code(command: Sequence[str]) -> tuple[str, ...]:
     """``command`` started from the snapshot that this process runs from; as it is outside of one."""
     return Snapshot(HOME.parent).command(command) if snapshot_name() else tuple(command)
-
-
-def _own_snapshot(folder: Path) -> Path | None:
-    """The snapshot in ``folder`` that this process was started from."""
-    return HOME.parent if snapshot_name() and HOME.parent.parent == folder else None
 
 
 def code_name() -> str:
@@ -125,39 +114,19 @@ def _make_snapshot(folder: Path) -> Path:
     """The snapshot in ``folder``, made unless it is there; one that has changed is replaced."""
     contents = _live_contents() | _carried
     root = folder / name_of(contents.items())
-    _make_home(folder)
-    if root.exists() and (problem_of(root) or _others_may_write(root)):
+    folder.mkdir(mode=0o700, exist_ok=True)
+    drop_unused(folder)
+    if root.exists() and (problem_of(root) or who_may_change(root)):
         damaged = root.with_name(f".{root.name}.{secrets.token_hex(4)}.damaged")
         root.rename(damaged)
         shutil.rmtree(damaged, ignore_errors=True)
     if not root.exists():
-        umask = keep_others_from_writing()
-        try:
-            with complete_directory(root) as partial:
-                for name, content in contents.items():
-                    _write(partial / name, content)
-                _add_compiled(partial)
-        finally:
-            os.umask(umask)
+        with complete_directory(root) as partial:
+            partial.chmod(0o700)
+            for name, content in contents.items():
+                _write(partial / name, content)
+            _add_compiled(partial)
     return root
-
-
-def _make_home(folder: Path) -> None:
-    """Each user has a folder of snapshots: whoever could write there could run code as that user."""
-    if not folder.parent.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(PermissionError):  # made by another in this moment
-            # As in /tmp: who may add a folder may not rename or remove that of another.
-            folder.parent.chmod(folder.parent.stat().st_mode | stat.S_ISVTX)
-    folder.mkdir(mode=0o755, exist_ok=True)
-    if folder.stat().st_uid != os.getuid() or _others_may_write(folder):
-        raise PermissionError(
-            1, "must belong to you, and nobody else may write there; remove it", str(folder)
-        )
-
-
-def _others_may_write(path: Path) -> bool:
-    return bool(path.stat().st_mode & _OTHERS_WRITE)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -1,16 +1,16 @@
-"""Starts a module of the snapshot that this file lies in: ``python -P START [-u] -m MODULE [ARGUMENT ...]``.
+"""Starts a module of the snapshot that this file lies in: ``python -P START -m MODULE [ARGUMENT ...]``.
 
 It stands for ``python -P -m MODULE``, and imports nothing of ours before the snapshot is known to be what was
-taken: its folder is named after the digest of its content. Of a module of ours it calls ``main()``.
+taken: its folder is named after the digest of its content. It calls the module's ``main()``.
 """
 
 import gc
 import hashlib
 import importlib.util
 import os
-import runpy
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 NAME_DIGITS = 32
@@ -78,21 +78,17 @@ def main() -> None:
     root = Path(__file__).resolve().parents[3]
     if problem := problem_of(root):
         _refuse(f"{root} {problem}; scalevec run takes a new snapshot and sends what is missing again")
+    with suppress(OSError):  # it is in use, for whoever drops what is not
+        os.utime(root)
     sys.path[:0] = [str(root), str(root / PLUGINS)]
     if problem := foreign_module(root):
         _refuse(
             f"{problem}, not from {root}; look for a .pth file or a hook of this Python that brings it in"
         )
     words = sys.argv[1:]
-    if words[:1] == ["-u"]:
-        words = words[1:]
-        sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
-    if len(words) < 2 or words[0] != "-m":
-        _refuse(f"expected -m MODULE, got {' '.join(words)!r}")
+    if len(words) < 2 or words[0] != "-m" or not words[1].startswith(f"{PACKAGE}."):
+        _refuse(f"expected -m {PACKAGE}.MODULE, got {' '.join(words)!r}")
     sys.argv = words[1:]
-    if not words[1].startswith(f"{PACKAGE}."):
-        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-        return
     gc.disable()  # torch makes many objects that stay: looking through them takes a sixth of its loading
     module = importlib.import_module(words[1])
     gc.enable()

@@ -7,6 +7,8 @@ from tempfile import TemporaryDirectory
 
 from scalevec.model.fields import PluginSource
 from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.private import private_folder
+from scalevec.orchestrator.snapshots.snapshot import SNAPSHOTS
 from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.trust import Trust, require_trust
 from scalevec.orchestrator.worker.plugins import require_importable
@@ -58,8 +60,7 @@ def _parents(folder: SweepFolder) -> Iterator[Path]:
     """The sweep file's folder and what is installed, then what was sent with trials."""
     origin = readable(folder.origin, None, "the plugin is looked for where trials were sent with it")
     yield origin or folder.path
-    for user in _folders_in(folder.path.parents[1] / "snapshots"):
-        yield from (root / FOLDER for root in _folders_in(user))
+    yield from (root / FOLDER for root in _folders_in(private_folder() / SNAPSHOTS))
 
 
 def _folders_in(folder: Path) -> list[Path]:

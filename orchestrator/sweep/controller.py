@@ -24,7 +24,7 @@ REQUEST = ResourceRequest(cpus=1, gpus=0.0, memory_gb=4.0, time_s=4 * 3600.0)
 
 def directory_of(runs_dir: Path, sweep: str) -> RunDirectory:
     """Where the log and the job of a sweep's controller are kept."""
-    return RunDirectory((runs_dir / "sweeps" / sweep / RUNG).resolve())
+    return RunDirectory(runs_dir.resolve() / "sweeps" / sweep / RUNG)
 
 
 def site_of_controller(site: Site) -> Site:

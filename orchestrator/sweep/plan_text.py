@@ -11,7 +11,7 @@ from scalevec.orchestrator.costs.estimates import UNKNOWN_TIME
 from scalevec.orchestrator.costs.rates import ASSUMED_FLOPS_PER_S, H100_SHARE, MEASURED
 from scalevec.orchestrator.costs.trunk_savings import DONE, savings_text, warmup_hint
 from scalevec.orchestrator.executors.profiles import Profile
-from scalevec.orchestrator.progress import counted, duration
+from scalevec.orchestrator.progress import aligned, counted, duration
 from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
 from scalevec.orchestrator.sweep.foreign_plan import UNKNOWN_COLUMNS, foreign_lines
 from scalevec.orchestrator.sweep.plan_jobs import (
@@ -23,7 +23,6 @@ from scalevec.orchestrator.sweep.plan_jobs import (
     seconds_left,
 )
 from scalevec.orchestrator.sweep.planning import Row, gpu_hours, power
-from scalevec.orchestrator.text_table import aligned
 from scalevec.orchestrator.tuning.larger_rungs import n_points
 from scalevec.orchestrator.tuning.tuner import place_text
 

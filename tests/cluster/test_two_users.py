@@ -35,7 +35,8 @@ class GroupMember:
         switch = ["setpriv", f"--reuid={self.name}", f"--regid={GROUP}", "--clear-groups", *self.rights]
         home = self.folder.parent / self.name
         environment = os.environ | {"HOME": str(home), "SCALEVEC_CACHE_DIR": str(home / "cache")}
-        environment.pop("SCALEVEC_STORE", None)
+        for name in ("SCALEVEC_STORE", "SCALEVEC_PRIVATE_DIR"):
+            environment.pop(name, None)
         words = [*switch, *map(str, command)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen(words, cwd=self.folder, env=environment, umask=0o002, **pipes)

@@ -10,8 +10,7 @@ from rich.text import Text
 
 from scalevec.orchestrator.commands.look.cells import setting_words
 from scalevec.orchestrator.commands.look.queued import controller_text
-from scalevec.orchestrator.progress import counted, duration, printable
-from scalevec.orchestrator.text_table import aligned
+from scalevec.orchestrator.progress import aligned, counted, duration, printable
 from scalevec.results.run_directory import RESULT_STATES
 
 Record = Mapping[str, Any]

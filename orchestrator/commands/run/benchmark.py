@@ -6,8 +6,7 @@ import typer
 
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import MissingRequirementError
-from scalevec.orchestrator.progress import note
-from scalevec.orchestrator.text_table import aligned
+from scalevec.orchestrator.progress import aligned, note
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.costs.rates import MeasuredDevice, MeasuredMachine, MeasuredRate

@@ -87,7 +87,7 @@ def send_along(sweep: "Sweep", site: "Site", *, imports_here: bool = False) -> N
     carry(snapshot_files(list(sweep.found_plugins)))
     if not sweep.found_plugins or not imports_here:
         return
-    command = taken(site.runs_dir).command((*PYTHON_MODULE, "scalevec.orchestrator.worker.plugins"))
+    command = taken(site.private).command((*PYTHON_MODULE, "scalevec.orchestrator.worker.plugins"))
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     if done.returncode:
         raise InvalidInputError(f"a plugin cannot be used; nothing was run: {done.stderr.strip()}")

@@ -155,7 +155,13 @@ def run_sweep(
 def _run_stages(run: "SweepRun", executor: "StartedExecutor") -> None:
     from scalevec.orchestrator.scheduling.scheduler import Scheduler
 
-    scheduler = Scheduler(run.runs_dir, executor, run.progress, lambda: not run.folder.is_called_off())
+    scheduler = Scheduler(
+        run.runs_dir,
+        executor,
+        run.progress,
+        lambda: not run.folder.is_called_off(),
+        run.profile.private_dir,
+    )
     with _stoppable(scheduler.request_stop):
         run.run(scheduler)
 

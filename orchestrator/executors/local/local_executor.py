@@ -97,10 +97,10 @@ class LocalExecutor:
 
     def __init__(self, site: Site) -> None:
         self.slots = site.slots
-        self._runs_dir = site.runs_dir
+        self._site = site
         self._gpus = visible_gpus()
         self._running: dict[str, _WatchedProcess] = {}
-        self._forks = ForkServers(lambda command: taken(site.runs_dir).command(command))
+        self._forks = ForkServers(lambda command: taken(site.private).command(command))
 
     @property
     def free_slots(self) -> int:
@@ -126,7 +126,7 @@ class LocalExecutor:
             if arguments is not None:
                 process = self._forks.fork(arguments, job.request.cpus, log)
             process = process or Fresh(
-                taken(self._runs_dir).command(job.command), _variables(job.request.cpus, gpus), log
+                taken(self._site.private).command(job.command), _variables(job.request.cpus, gpus), log
             )
         number = _number(process.identity)
         self._running[number] = _WatchedProcess(process, gpus, min(1.0, job.request.gpus))

@@ -125,8 +125,9 @@ class RayExecutor:
 
     def _send(self, job: Job, options: Mapping[str, Any]) -> str:
         number = secrets.token_hex(8)
-        where, command = (self._folder / number).resolve(), taken(self.site.runs_dir).command(job.command)
-        nodes, meeting = job.request.nodes, where.with_suffix(".json")
+        where, command = (self._folder / number).resolve(), taken(self.site.private).command(job.command)
+        # By what stands there, machines connect to one another: out of other users' reach.
+        nodes, meeting = job.request.nodes, self.site.private / "ray" / f"{number}.json"
 
         def send(node: int, options: Mapping[str, Any]) -> "ObjectRef[int]":
             task = _remote().options(max_retries=0, name=job.label or None, **options)

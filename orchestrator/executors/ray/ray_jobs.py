@@ -69,7 +69,7 @@ class RayJobs:
         return [self._send(job) for job in jobs]
 
     def _send(self, job: Job) -> str:
-        command = taken(self.site.runs_dir).command(job.command)
+        command = taken(self.site.private).command(job.command)
         with _in_our_words(self.cluster):
             submitted = _client(self.cluster).submit_job(
                 entrypoint=f"exec {shlex.join(command)} >> {shlex.quote(str(job.log))} 2>&1",

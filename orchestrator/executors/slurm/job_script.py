@@ -11,25 +11,24 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from submitit.core.utils import DelayedSubmission
-
 from scalevec.orchestrator.attempts.churn import little_progress
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import Decision, attempt_of, decide, was_called_off
 from scalevec.orchestrator.errors import NO_SPACE
 from scalevec.orchestrator.executors.forked_workers import ForkServers
+from scalevec.orchestrator.executors.slurm.payload import Entry
 from scalevec.orchestrator.executors.slurm.several_machines import MachinesMeeting, task_number
 from scalevec.orchestrator.executors.slurm.trial_process import TrialProcess, start_trial
 from scalevec.orchestrator.snapshots.snapshot import from_the_same_code
 from scalevec.results.claims import end_claim
 from scalevec.results.files import (
     CorruptRecordError,
-    keep_others_from_writing,
     names_in,
     read_json,
     utc_now,
     write_json,
 )
+from scalevec.results.opening import open_log
 from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.trainers.any_trial import trial_from_fields
 
@@ -39,23 +38,6 @@ LOOK_S = 5.0
 STOPPED = 75
 LAST_WORD_S = 10.0
 """How long a task that failed lets the first one say why: SLURM ends them all when one ends badly."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One trial of a job; ``token`` is what its worker writes into its claim.
-
-    ``arguments`` are those of a worker that may be forked.
-    """
-
-    trial_id: str
-    command: tuple[str, ...]
-    directory: str
-    token: str
-    cpus: int = 1
-    arguments: tuple[str, ...] | None = None
-    nodes: int = 1
-    """Machines of the job; the task on each starts the processes that train there."""
 
 
 @dataclass(frozen=True)
@@ -146,12 +128,12 @@ class _Attempt:
 
 @dataclass
 class Bundle:
-    """The trials of one job, to be called by submitit on the node.
+    """The trials of one job. After a requeue by whomever, those that are over are passed by."""
 
-    It may be called again: after a requeue by whomever, those that are over are passed by.
-    """
-
-    folder: str
+    folder: Path
+    """Of the records of the submission."""
+    private: Path
+    """Of what the submission runs: the machines of a trial meet there, out of other users' reach."""
     entries: tuple[Entry, ...]
     requeue: bool = True
     """Whether SLURM starts the job again after its time limit; else the scheduler asks for a new one."""
@@ -161,10 +143,6 @@ class Bundle:
     _attempts: dict[int, _Attempt] = field(default_factory=dict, init=False)
     """What runs now, by its place among the entries."""
     _servers: ForkServers | None = field(default=None, init=False)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """One that an earlier version wrote may lack fields."""
-        self.__dict__ |= {"_attempts": {}} | state
 
     def __call__(self) -> None:
         """Run the trials; end with the exit code of the last one that failed."""
@@ -180,7 +158,6 @@ class Bundle:
                 self._servers.close()
 
     def _run(self) -> None:
-        # submitit ignores SIGTERM: without this a preempted trial would be killed without a checkpoint.
         signal.signal(signal.SIGTERM, self._on_stop)
         codes: list[int | None] = []
         waiting, has_space = deque(range(len(self.entries))), True
@@ -194,12 +171,8 @@ class Bundle:
         if failed:
             raise SystemExit(failed[-1] if failed[-1] > 0 else 128 - failed[-1])
 
-    def checkpoint(self) -> DelayedSubmission | None:
-        """Called by submitit's signal handler before the time limit: let the trials checkpoint.
-
-        What is returned is started again in the same job; None ends it.
-        """
-        keep_others_from_writing()  # into what the next start unpickles
+    def checkpoint(self) -> bool:
+        """Before the time limit: let the trials checkpoint; whether SLURM is to start this job again."""
         self._stop = "timeout"
         self._pass_on(signal.SIGUSR2)
         for index, attempt in self._attempts.items():
@@ -208,11 +181,9 @@ class Bundle:
             wrote = attempt.process.exit_code == STOPPED
             did = "has written its checkpoint" if wrote else "had not begun to train"
             _say(self.entries[index], f"the time limit is near; the trial {did}")
-        if self.requeue:
-            return DelayedSubmission(Bundle(self.folder, self.entries, self.requeue, self.at_a_time))
-        for attempt in self._attempts.values():
-            attempt.record.write(STOPPED, self._stop, final=False)
-        return None
+            if not self.requeue:
+                attempt.record.write(STOPPED, self._stop, final=False)
+        return self.requeue
 
     def _on_stop(self, number: int, _frame: FrameType | None) -> None:
         self._stop = self._stop or "preempted"
@@ -223,7 +194,7 @@ class Bundle:
             attempt.process.tell(number)
 
     def _record(self, index: int) -> JobRecord:
-        return JobRecord(Path(self.folder), job_number(), index)
+        return JobRecord(self.folder, job_number(), index)
 
     def _began(self, index: int) -> bool:
         """Begin with a trial; False where the disk has no space for the record of it."""
@@ -233,6 +204,8 @@ class Bundle:
             if problem.errno not in NO_SPACE:
                 raise
             return False
+        except CorruptRecordError as problem:  # such as a link in place of its log
+            self._record(index).write(WorkerExit.ERROR, None, message=str(problem))
         return True
 
     def _begin(self, index: int) -> None:
@@ -265,7 +238,7 @@ class Bundle:
             process.tell(signal.SIGTERM)
 
     def _meeting(self, index: int) -> MachinesMeeting:
-        path = Path(self.folder) / "meetings" / f"{job_number()}.{index}.{restarts()}.json"
+        path = self.private / "meetings" / f"{job_number()}.{index}.{restarts()}.json"
         return MachinesMeeting(path, self.entries[index].nodes)
 
     def _follow(self, entry: Entry) -> None:
@@ -361,8 +334,8 @@ def _note_cancelled(entry: Entry) -> None:
 
 
 def _say(entry: Entry, text: str) -> None:
-    with suppress(OSError), (Path(entry.directory) / "log.txt").open("a") as log:
-        log.write(f"[slurm] {utc_now()} {text}\n")
+    with suppress(OSError, CorruptRecordError), open_log(Path(entry.directory) / "log.txt") as log:
+        log.write(f"[slurm] {utc_now()} {text}\n".encode())
 
 
 def job_number() -> str:

@@ -1,5 +1,6 @@
 """Trials as jobs of a SLURM cluster, in arrays, through submitit."""
 
+import os
 import shutil
 import time
 from collections import Counter
@@ -8,23 +9,26 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-from scalevec.orchestrator.attempts.jobs import FORMER_NAME_NOTE, Job, WorkerExit, names_former_modules
+from scalevec.orchestrator.attempts.jobs import Job, WorkerExit
 from scalevec.orchestrator.errors import MissingRequirementError, TryLaterError
 from scalevec.orchestrator.executors.base import Ended, Site
 from scalevec.orchestrator.executors.slurm import limits as slurm_limits
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm import unanswered
+from scalevec.orchestrator.executors.slurm.job import LOG
 from scalevec.orchestrator.executors.slurm.job_script import is_final, records_in
 from scalevec.orchestrator.executors.slurm.queue import JobRow
 from scalevec.orchestrator.executors.slurm.room import QueueRoom
 from scalevec.orchestrator.executors.slurm.silence import Silence
 from scalevec.orchestrator.executors.slurm.submission import (
+    SUBMISSIONS,
     QueuedTrial,
     Submitter,
     queued_trials,
     still_wanted,
 )
-from scalevec.results.run_directory import RunDirectory
+from scalevec.results.files import CorruptRecordError
+from scalevec.results.opening import open_to_read
 
 CONFIRM_S = 5.0
 """Seconds until a job that ended without a word is looked at again: shared file systems lag."""
@@ -33,7 +37,7 @@ FEW = 10
 """Trials whose end is looked for more often than ``poll_s`` says."""
 QUICK_S = 2.0
 """Seconds between two looks for so few, at first; they grow to ``poll_s`` while nothing happens."""
-_LOG_TAIL = 4000
+_TAIL_BYTES = 4000
 
 
 class SlurmExecutor:
@@ -274,10 +278,6 @@ class SlurmExecutor:
         node = str(record["node"]) if record else row.node if row else None
         if trial.is_cancelled():
             cause = "cancelled"
-        elif record is None and "could not find submitted job" in printed:
-            return Ended(trial.number, None, "not_started", node, "its job was not told what to run")
-        elif names_former_modules(printed):
-            return Ended(trial.number, None, "not_started", node, FORMER_NAME_NOTE)
         elif "exceeded memory limit" in printed or "oom_kill" in printed or "oom-kill" in printed:
             cause = "out_of_memory"
         state = f"SLURM: {row.state} {row.reason}" if row else "SLURM knows nothing of the job any more"
@@ -293,11 +293,9 @@ class SlurmExecutor:
 
     def _last_words(self, trial: QueuedTrial) -> str:
         """The end of what the job itself printed, not its trials."""
-        path = trial.folder / f"{trial.job}_0_log.err"
-        try:
-            return path.read_bytes()[-_LOG_TAIL:].decode(errors="replace").strip()
-        except OSError:
-            return ""
+        private = self.site.private / SUBMISSIONS / trial.token
+        paths = (private / f"{trial.job}_0_log.err", trial.folder / LOG.format(job=trial.job))
+        return "\n".join(filter(None, map(_tail, paths)))
 
     def cancel(self, numbers: Collection[str]) -> None:
         """Trials that run checkpoint and end; jobs all of whose trials are cancelled leave the queue."""
@@ -324,10 +322,6 @@ class SlurmExecutor:
 
 def _as_recorded(trial: QueuedTrial, record: dict[str, object]) -> Ended:
     exit_code, cause = record["exit_code"], record["cause"]
-    failed = exit_code == WorkerExit.ERROR and cause is None
-    # A job that had begun before scalevec was updated still gives the old command for its next trial.
-    if failed and names_former_modules(RunDirectory(trial.directory).last_log_line()):
-        return Ended(trial.number, None, "not_started", str(record["node"]), FORMER_NAME_NOTE)
     return Ended(
         trial.number,
         exit_code if isinstance(exit_code, int) else None,
@@ -335,3 +329,11 @@ def _as_recorded(trial: QueuedTrial, record: dict[str, object]) -> Ended:
         str(record["node"]),
         str(record.get("message", "")),
     )
+
+
+def _tail(log: Path) -> str:
+    """The end of what a job has printed; empty where that is not there, or another user's."""
+    with suppress(OSError, CorruptRecordError), open_to_read(log) as stream:
+        stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        return stream.read(_TAIL_BYTES).decode(errors="replace").strip()
+    return ""

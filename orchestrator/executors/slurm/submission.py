@@ -1,48 +1,40 @@
 """From jobs to what SLURM is given: arrays of jobs that ask for the same, in a fresh folder each."""
 
 import math
-import os
 import re
 import secrets
 import shlex
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 import submitit
-from submitit.core.utils import FailedSubmissionError, JobPaths, UncompletedJobError
+from submitit.core.utils import FailedSubmissionError, UncompletedJobError
 
-from scalevec.orchestrator.attempts.jobs import Job
+from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE, Job
 from scalevec.orchestrator.errors import InvalidInputError, TryLaterError
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.forked_workers import arguments_to_fork
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm import unanswered
-from scalevec.orchestrator.executors.slurm.by_hand import PLACES, SCRIPT, script_of
-from scalevec.orchestrator.executors.slurm.job_script import (
-    Bundle,
-    Entry,
-    JobRecord,
-    is_final,
-)
+from scalevec.orchestrator.executors.slurm.job_script import JobRecord, is_final
+from scalevec.orchestrator.executors.slurm.payload import Entry, Payload
+from scalevec.orchestrator.private import drop_unused, shell_check
 from scalevec.orchestrator.snapshots.snapshot import Snapshot, taken
-from scalevec.results.files import CorruptRecordError, keep_others_from_writing, read_json
 
 T = TypeVar("T")
+JOB = (*PYTHON_MODULE, "scalevec.orchestrator.executors.slurm.job")
 
-MANY_TIMEOUTS = 1_000_000
-"""How often a job may reach its time limit: the policy decides, by the checkpoints."""
 LOOKS_AFTER_S = (1.0, 4.0, 10.0)
 """Seconds before each look for a job whose sbatch gave no answer. Later looks are those of ``adopt``."""
-_NUMBER = re.compile(r"\d+(_\d+)?/\d+@(?P<token>[0-9T]+-[0-9a-f]+)")
+SUBMISSIONS = "slurm"
+"""In the private folder: what the jobs of each submission run, by its token."""
 _UNSAFE_PATH = re.compile(r"[%\\'\"\x00-\x1f\x7f]")
 
 
@@ -78,32 +70,22 @@ def queued_trials(runs_dir: Path, numbers: Collection[str]) -> list[QueuedTrial]
 
     Those are left out whose submission's folder is gone or was never complete.
     """
-    tokens = {match["token"] for number in numbers if (match := _NUMBER.fullmatch(number))}
-    known: list[QueuedTrial] = []
-    for folder in (path for token in tokens for path in (runs_dir / "sweeps").glob(f"*/slurm/{token}")):
-        with suppress(FileNotFoundError, CorruptRecordError):
-            known += _trials_of(folder, read_json(folder / PLACES, dict)["jobs"])
+    folders = unanswered.folders_of(runs_dir, numbers, answered=True)
+    known = [trial for folder in folders for trial in _trials_of(folder, unanswered.placed_jobs(folder))]
     return [trial for trial in known if trial.number in numbers]
 
 
-def _trials_of(folder: Path, jobs: Mapping[str, Sequence[str]]) -> list[QueuedTrial]:
+def _trials_of(folder: Path, jobs: Mapping[str, Sequence[Path]]) -> list[QueuedTrial]:
     """The trials of a submission, from the run directories of each job."""
-    return [
-        QueuedTrial(folder, job, index, Path(path))
-        for job, paths in jobs.items()
-        for index, path in enumerate(paths)
-    ]
+    placed = ((job, index, path) for job, paths in jobs.items() for index, path in enumerate(paths))
+    return [QueuedTrial(folder, *place) for place in placed]
 
 
 def still_wanted(folders: Collection[Path], jobs: Collection[str]) -> set[str]:
     """Return those of ``jobs`` in which a trial of whichever sweep is neither over nor cancelled."""
-    wanted: set[str] = set()
-    for folder in folders:
-        with suppress(FileNotFoundError, CorruptRecordError):
-            placed = read_json(folder / PLACES, dict)["jobs"]
-            trials = _trials_of(folder, {job: paths for job, paths in placed.items() if job in jobs})
-            wanted |= {trial.job for trial in trials if not (trial.is_cancelled() or is_final(trial.read()))}
-    return wanted
+    known = (trial for folder in folders for trial in _trials_of(folder, unanswered.placed_jobs(folder)))
+    asked = (trial for trial in known if trial.job in jobs)
+    return {trial.job for trial in asked if not (trial.is_cancelled() or is_final(trial.read()))}
 
 
 class Submitter:
@@ -111,11 +93,7 @@ class Submitter:
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        self.home = (site.runs_dir / "sweeps" / site.sweep / "slurm").resolve()
-        if _UNSAFE_PATH.search(str(self.home)):
-            raise InvalidInputError(
-                f"{self.home}: SLURM takes no folder with quotes, backslashes or % in its name"
-            )
+        self.home = site.runs_dir.resolve() / "sweeps" / site.sweep / "slurm"
 
     def submit(self, jobs: Sequence[Job], largest_array: int) -> list[QueuedTrial]:
         """Send ``jobs`` in arrays: all or, where one array is refused for good, none.
@@ -148,41 +126,52 @@ class Submitter:
                 )
 
     def _send(self, bundles: Sequence[Sequence[Job]]) -> list[QueuedTrial]:
+        """Send one array: its records lie in RUNS_DIR, what it runs in the private folder."""
         token = new_token()
-        folder = self.home / token
-        self.home.mkdir(parents=True, exist_ok=True)
-        folder.mkdir(mode=0o755)  # the node will unpickle what lies here: nobody else may put it there
-        code = taken(self.site.runs_dir)
-        payloads = [self._payload(folder, bundle, code) for bundle in bundles]
-        executor = self._submitit(folder, bundles, code)
+        folder, private = self.home / token, self._private_folder(token)
+        folder.mkdir(parents=True)
+        code = taken(private.parents[1])
+        jobs = tuple(tuple(self._entry(job, code) for job in bundle) for bundle in bundles)
+        profile = self.site.profile.for_rung(bundles[0][0].rung)
+        Payload(str(folder), jobs, profile.preempt == "requeue", profile.trials_per_gpu).write(private)
+        executor = submitit.SlurmExecutor(private)
+        executor.update_parameters(**self.parameters(token, bundles, (private, code.root)))
+        executor.parameters["map_count"] = len(bundles) if len(bundles) > 1 else None
         unanswered.note_sending(folder, self._name(bundles[0][0], token), bundles)
-        numbers = self._given_numbers(folder, bundles, executor, payloads)
-        script = JobPaths(folder, numbers[0]).submission_file.read_text()
-        for job in chain.from_iterable(bundles):
-            self._keep_script(job, script, code)
-        paths = ([str(job.directory) for job in bundle] for bundle in bundles)
+        numbers = self._given_numbers(
+            folder, bundles, executor, shlex.join((*code.command(JOB), str(private)))
+        )
+        paths = ([job.directory for job in bundle] for bundle in bundles)
         return _trials_of(folder, dict(zip(numbers, paths, strict=True)))
+
+    def _private_folder(self, token: str) -> Path:
+        """A new folder for what the submission runs."""
+        submissions = self.site.private / SUBMISSIONS
+        if _UNSAFE_PATH.search(str(submissions)):
+            raise InvalidInputError(
+                f"{submissions}: SLURM takes no folder with quotes, backslashes or % in its name; "
+                "name another one with private_dir in the profile"
+            )
+        drop_unused(submissions)
+        folder = submissions / token
+        folder.mkdir(mode=0o700, parents=True)
+        return folder
 
     def _given_numbers(
         self,
         folder: Path,
         bundles: Sequence[Sequence[Job]],
         executor: submitit.SlurmExecutor,
-        payloads: Sequence[Bundle],
+        command: str,
     ) -> list[str]:
-        """Send the payloads; the numbers that SLURM gives to the jobs, which are kept."""
-        umask = keep_others_from_writing()
+        """Send ``command``; the numbers that SLURM gives to the jobs, which are kept."""
         try:
             with slurm_queue.outside_any_job():
-                numbers = [task.job_id for task in executor.submit_array(payloads)]
+                # Not submit_array, whose jobs would run what lies in a pickle.
+                first = executor._submit_command(command).job_id
         except (UncompletedJobError, FailedSubmissionError) as problem:
-            failure = str(problem).strip()
-        else:
-            failure = ""
-        finally:
-            os.umask(umask)
-        if failure:
-            return self._after_failure(folder, bundles, failure)
+            return self._after_failure(folder, bundles, str(problem).strip())
+        numbers = [first] if len(bundles) == 1 else [f"{first}_{place}" for place in range(len(bundles))]
         unanswered.note_sent(folder, numbers)
         return numbers
 
@@ -202,54 +191,25 @@ class Submitter:
     def _name(self, job: Job, token: str) -> str:
         return job_name(self.site.sweep, job.role or job.rung or "trials", token)
 
-    def _keep_script(self, job: Job, sent: str, code: Snapshot) -> None:
-        """Leave in the run directory what sends this one trial again by hand."""
-        profile, token = self.site.profile.for_rung(job.rung), new_token()
-        script = script_of(
-            job,
-            sent,
-            self.home / token,
-            self._name(job, token),
-            code,
-            requeue=profile.preempt == "requeue",
-            dependency=profile.dependency,
+    @staticmethod
+    def _entry(job: Job, code: Snapshot) -> Entry:
+        command, directory = code.command(job.command), str(job.directory.resolve())
+        return Entry(
+            *(job.trial_id, command, directory, job.token, job.request.cpus),
+            arguments_to_fork(job),
+            job.request.nodes,
         )
-        (job.directory / SCRIPT).write_text(script)
-
-    def _payload(self, folder: Path, bundle: Sequence[Job], code: Snapshot) -> Bundle:
-        entries = (
-            Entry(
-                job.trial_id,
-                code.command(job.command),
-                str(job.directory.resolve()),
-                job.token,
-                job.request.cpus,
-                arguments_to_fork(job),
-                job.request.nodes,
-            )
-            for job in bundle
-        )
-        requeue, places = self.site.profile.preempt == "requeue", self._places(bundle)
-        return Bundle(str(folder), tuple(entries), requeue, places)
 
     def _places(self, bundle: Sequence[Job]) -> int:
         """How many trials of a job run side by side."""
         return min(self.site.profile.for_rung(bundle[0].rung).trials_per_gpu, len(bundle))
 
-    def _submitit(
-        self, folder: Path, bundles: Sequence[Sequence[Job]], code: Snapshot
-    ) -> submitit.SlurmExecutor:
-        # -P keeps what lies in the working directory from standing before our packages.
-        executor = submitit.SlurmExecutor(
-            folder, max_num_timeout=MANY_TIMEOUTS, python=shlex.join((sys.executable, "-P", code.start))
-        )
-        executor.update_parameters(**self.parameters(folder.name, bundles))
-        return executor
-
-    def parameters(self, token: str, bundles: Sequence[Sequence[Job]]) -> dict[str, Any]:
+    def parameters(
+        self, token: str, bundles: Sequence[Sequence[Job]], code: Sequence[Path] = ()
+    ) -> dict[str, Any]:
         """Return what submitit is told of one array, whose jobs all ask for the same.
 
-        A fraction of a GPU is rounded up.
+        A fraction of a GPU is rounded up. The folders ``code`` hold what the jobs run.
         """
         job = bundles[0][0]
         request, profile = job.request, self.site.profile.for_rung(job.rung)
@@ -270,7 +230,7 @@ class Submitter:
             "nodes": request.nodes if request.nodes > 1 else None,
             "ntasks_per_node": 1 if request.nodes > 1 else None,
             "exclude": ",".join(_excluded(profile, job.avoid_nodes)) or None,
-            "setup": _checked(profile.setup) or None,
+            "setup": [shell_check(code), *_checked(profile.setup)],
         }
         return {
             "job_name": self._name(job, token),

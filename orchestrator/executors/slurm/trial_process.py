@@ -9,6 +9,7 @@ from pathlib import Path
 from scalevec.orchestrator.executors.forked_workers import Forked, ForkServers
 from scalevec.orchestrator.executors.worker_process import start_bound
 from scalevec.results.claims import process_lives
+from scalevec.results.opening import open_log
 
 LOST = -signal.SIGKILL
 """The exit code of a process whose server was killed, and it with it."""
@@ -90,7 +91,7 @@ def start_trial(
         servers: Of this job; None where it has but one trial, for which a server would be loaded in vain.
     """
     if servers is not None and arguments is not None:
-        with log.open("ab") as stream:
+        with open_log(log) as stream:
             worker = servers.fork(arguments, cpus, stream)
         if worker is not None:
             return ForkedTrial(worker)

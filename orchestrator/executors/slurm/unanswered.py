@@ -1,27 +1,67 @@
 """A submission whose answer never came: ``sbatch`` timed out, or who called it died meanwhile.
 
 Whether SLURM has the job is found out by its name, which is kept before ``sbatch`` is called, in the folder
-of the submission and as an open job of each of its trials.
+of the submission's records and as an open job of each of its trials. Members of a group read one another's
+records: they hold trials by their place in RUNS_DIR, and a name, number or place that is none is passed by.
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from submitit.core.utils import DelayedSubmission, JobPaths
-
 from scalevec.orchestrator.attempts.jobs import Job
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
-from scalevec.orchestrator.executors.slurm.by_hand import PLACES
 from scalevec.results.files import CorruptRecordError, read_json, write_json
 from scalevec.results.run_directory import RunDirectory
 
 SENDING = "sending.json"
+PLACES = "places.json"
 EXECUTOR = "slurm"
-_UNANSWERED = re.compile(r"\?(?P<position>\d+)/\d+@(?P<token>[0-9T]+-[0-9a-f]+)")
-_SCRIPTS = ".submission_file_*.sh"
+_TOKEN = r"(?P<token>[0-9]{8}T[0-9]{6}-[0-9a-f]{8})"
+_UNANSWERED = re.compile(rf"\?\d+/\d+@{_TOKEN}")
+_ANSWERED = re.compile(rf"\d+(_\d+)?/\d+@{_TOKEN}")
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_JOB = re.compile(r"\d+(_\d+)?")
+_PLACE = re.compile(
+    r"trials/[0-9a-f]{2}/[0-9a-f]{64}|sweeps/[A-Za-z0-9][A-Za-z0-9._-]*/controller|preflight/[0-9a-f]+/[0-9a-f]+"
+)
+
+Directories = list[list[Path]]
+"""The run directories of each job of a submission."""
+
+
+def folders_of(runs_dir: Path, numbers: Collection[str], *, answered: bool) -> Iterator[Path]:
+    """Yield the folder of records of each submission that one of ``numbers`` names, once."""
+    pattern = _ANSWERED if answered else _UNANSWERED
+    tokens = {match["token"] for number in numbers if (match := pattern.fullmatch(number))}
+    for token in sorted(tokens):
+        yield from (runs_dir / "sweeps").glob(f"*/slurm/{token}")
+
+
+def placed_jobs(folder: Path) -> dict[str, list[Path]]:
+    """Return the run directories of each job of a submission, by its number; empty before it has any."""
+    with suppress(FileNotFoundError, CorruptRecordError):
+        record = read_json(folder / PLACES, dict)
+        jobs = record.get("jobs")
+        if isinstance(jobs, dict) and all(map(_JOB.fullmatch, jobs)):
+            return dict(zip(jobs, _directories(folder / PLACES, list(jobs.values())), strict=True))
+    return {}
+
+
+def _directories(path: Path, places: Any) -> Directories:
+    """The run directories at ``places`` in RUNS_DIR. Raises ``CorruptRecordError`` for any other place."""
+    runs_dir = path.parents[4]
+    are_lists = isinstance(places, list) and all(isinstance(of_job, list) for of_job in places)
+    if not are_lists or not all(_PLACE.fullmatch(str(place)) for of_job in places for place in of_job):
+        raise CorruptRecordError(path, "names a place that is no run directory")
+    return [[runs_dir / place for place in of_job] for of_job in places]
+
+
+def _places(folder: Path, bundles: Sequence[Sequence[Job]]) -> list[list[str]]:
+    runs_dir = folder.parents[3]
+    return [[job.directory.relative_to(runs_dir).as_posix() for job in bundle] for bundle in bundles]
 
 
 def unanswered_number(position: int, index: int, token: str) -> str:
@@ -31,9 +71,8 @@ def unanswered_number(position: int, index: int, token: str) -> str:
 
 def note_sending(folder: Path, name: str, bundles: Sequence[Sequence[Job]]) -> None:
     """Keep what is about to be sent under ``name``, for whoever has to find it."""
-    directories = [[str(job.directory) for job in bundle] for bundle in bundles]
     tokens = [[job.token for job in bundle] for bundle in bundles]
-    write_json(folder / SENDING, {"name": name, "directories": directories, "tokens": tokens})
+    write_json(folder / SENDING, {"name": name, "directories": _places(folder, bundles), "tokens": tokens})
     for position, bundle in enumerate(bundles):
         for index, job in enumerate(bundle):
             number = unanswered_number(position, index, folder.name)
@@ -49,14 +88,29 @@ def note_refused(folder: Path, bundles: Sequence[Sequence[Job]]) -> None:
 
 def note_sent(folder: Path, jobs: Sequence[str]) -> None:
     """Keep the numbers that SLURM gave to the jobs of a submission, in their order."""
-    sending = read_json(folder / SENDING, dict)
-    directories = sending["directories"]
-    write_json(folder / PLACES, {"name": sending["name"], "jobs": dict(zip(jobs, directories, strict=True))})
+    sending = _sending(folder)
+    places = dict(zip(jobs, sending["directories"], strict=True))
+    write_json(folder / PLACES, {"name": sending["name"], "jobs": places})
+    directories = _directories(folder / SENDING, sending["directories"])
     for position, (job, paths, tokens) in enumerate(zip(jobs, directories, sending["tokens"], strict=True)):
         for index, (path, token) in enumerate(zip(paths, tokens, strict=True)):
             stands_for = unanswered_number(position, index, folder.name)
             number = f"{job}/{index}@{folder.name}"
-            RunDirectory(Path(path)).write_job(EXECUTOR, number, token, replaces=stands_for)
+            RunDirectory(path).write_job(EXECUTOR, number, token, replaces=stands_for)
+
+
+def _sending(folder: Path) -> dict[str, Any]:
+    """What :func:`note_sending` has kept. Raises ``CorruptRecordError`` for what it cannot have written."""
+    path = folder / SENDING
+    sending = read_json(path, dict)
+    name, tokens = sending.get("name"), sending.get("tokens")
+    directories = _directories(path, sending.get("directories"))
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or not name.endswith(f".{folder.name}"):
+        raise CorruptRecordError(path, f"has the name {name!r:.80}, which is not that of its jobs")
+    sizes = [len(of_job) for of_job in directories]
+    if not isinstance(tokens, list) or [len(of_job) for of_job in tokens] != sizes:
+        raise CorruptRecordError(path, "has not one token per trial")
+    return sending
 
 
 def settle(runs_dir: Path, numbers: Collection[str]) -> None:
@@ -64,8 +118,7 @@ def settle(runs_dir: Path, numbers: Collection[str]) -> None:
 
     Raises ``TryLaterError`` where SLURM does not answer.
     """
-    tokens = {match["token"] for number in numbers if (match := _UNANSWERED.fullmatch(number))}
-    for folder in (path for token in tokens for path in (runs_dir / "sweeps").glob(f"*/slurm/{token}")):
+    for folder in folders_of(runs_dir, numbers, answered=False):
         with suppress(FileNotFoundError, CorruptRecordError):
             look_for(folder)
 
@@ -75,26 +128,13 @@ def look_for(folder: Path) -> list[str]:
 
     Raises ``TryLaterError`` where SLURM does not answer.
     """
-    if (folder / PLACES).exists():
-        return list(read_json(folder / PLACES, dict)["jobs"])
-    sending = read_json(folder / SENDING, dict)
+    if jobs := placed_jobs(folder):
+        return list(jobs)
+    sending = _sending(folder)
     base = slurm_queue.number_of(sending["name"])
     if base is None:
         return []
     positions = range(len(sending["directories"]))
-    jobs = [base] if len(positions) == 1 else [f"{base}_{position}" for position in positions]
-    _give_payloads(folder, jobs, sending["directories"])
-    note_sent(folder, jobs)
-    return jobs
-
-
-def _give_payloads(folder: Path, jobs: Sequence[str], directories: Sequence[Sequence[str]]) -> None:
-    """What submitit does after an answer: each job finds what it is to run under its own number."""
-    by_first = {str(Path(paths[0]).resolve()): job for job, paths in zip(jobs, directories, strict=True)}
-    for path in folder.glob("*.pkl"):
-        if not path.name.endswith("_submitted.pkl"):
-            payload: Any = DelayedSubmission.load(path).function
-            path.rename(JobPaths(folder, by_first[payload.entries[0].directory]).submitted_pickle)
-    for script in folder.glob(_SCRIPTS):
-        if not script.is_symlink():
-            JobPaths(folder, jobs[0]).submission_file.write_text(script.read_text())
+    numbers = [base] if len(positions) == 1 else [f"{base}_{position}" for position in positions]
+    note_sent(folder, numbers)
+    return numbers

@@ -108,7 +108,7 @@ class ForeignAttempt:
 
     def source(self) -> Path:
         """The folder that holds the trainer's files as the trial has them."""
-        return folder_of_source(self.runs_dir, self.trial.trainer, self.folder)
+        return folder_of_source(self.trial.trainer, self.folder)
 
     def result(self, rows: MetricRows, ranks: Ranks, returned: Row | None = None) -> dict[str, Any]:
         """The result of training that came to its end; ``returned`` is what a Python function says.

@@ -1,49 +1,89 @@
 """The files of a foreign trainer: as the trial has them, wherever it runs, or not at all."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path, PurePath
 
 from scalevec.model.identity import digest
 from scalevec.model.training.durable_files import complete_directory
+from scalevec.orchestrator.private import drop_unused, private_folder
 from scalevec.orchestrator.worker.failures import DefiniteError
+from scalevec.results.files import AlreadyWrittenError, CorruptRecordError, read_json, to_json, write_once
 from scalevec.sweeps.trainers.foreign_trial import SourceFile, Trainer, file_digest
 
 KEPT = "trainers"
-"""The folder of RUNS_DIR with what was sent: ``trainers/DIGEST/PATH``."""
+"""In RUNS_DIR the text of what was sent, ``trainers/DIGEST.json``, in the private folder what runs,
+``trainers/DIGEST/PATH``."""
 
 
-def keep_source(runs_dir: Path, trainer: Trainer, folder: Path) -> None:
-    """Copy the files of ``trainer`` under RUNS_DIR, once: an edit changes nothing that was sent.
+def keep_source(runs_dir: Path, private: Path, trainer: Trainer, folder: Path) -> None:
+    """Copy the files of ``trainer`` into the private folder, once: an edit changes nothing that was sent.
 
-    Nothing is kept of files that are not what the trial has any more (its worker says so), nor of those that
-    lie elsewhere than below ``folder``: such a trainer runs where it is. Raises ``OSError``.
+    Where they have changed since, what RUNS_DIR has of them is copied. Nothing is where neither is what the
+    trial has (its worker says so), nor of files that lie elsewhere than below ``folder``: such a trainer runs
+    where it is. Raises ``OSError``.
     """
-    kept, paths = kept_folder(runs_dir, trainer), [PurePath(file.path) for file in trainer.files]
+    kept, paths = kept_folder(private, trainer), [PurePath(file.path) for file in trainer.files]
     if not paths or any(path.is_absolute() or ".." in path.parts for path in paths):
         return
-    if kept.exists():
-        with suppress(OSError):  # another user's
-            os.utime(kept)
+    if kept.is_dir():
+        os.utime(kept)  # it is in use, for whoever drops what is not
         return
-    if _changed(trainer.files, folder):
+    text = runs_dir / KEPT / f"{kept.name}.json"
+    contents = _contents(trainer, folder) or _read_text(text, trainer)
+    if contents is None:
         return
-    kept.parent.mkdir(parents=True, exist_ok=True)
+    _write_text(text, contents)
+    kept.parent.mkdir(mode=0o700, exist_ok=True)
+    drop_unused(kept.parent)
     with complete_directory(kept) as partial:
-        for file in trainer.files:
-            copy = partial / file.path
+        partial.chmod(0o700)
+        for name, content in contents.items():
+            copy = partial / name
             copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes((folder / file.path).read_bytes())
-            copy.chmod((folder / file.path).stat().st_mode & 0o755)
+            copy.write_bytes(content)
+            copy.chmod(0o700 if content.startswith(b"#!") else 0o600)
 
 
-def folder_of_source(runs_dir: Path, trainer: Trainer, folder: Path) -> Path:
+def _contents(trainer: Trainer, folder: Path) -> dict[str, bytes] | None:
+    """The files of ``trainer`` in ``folder``, None where one is not what the trial has."""
+    try:
+        contents = {file.path: (folder / file.path).read_bytes() for file in trainer.files}
+    except OSError:
+        return None
+    return contents if _are_of(trainer, contents) else None
+
+
+def _are_of(trainer: Trainer, contents: Mapping[str, bytes]) -> bool:
+    digests = {name: sha256(content).hexdigest() for name, content in contents.items()}
+    return digests == {file.path: file.digest for file in trainer.files}
+
+
+def _write_text(path: Path, contents: Mapping[str, bytes]) -> None:
+    texts = {name: content.decode(errors="surrogateescape") for name, content in contents.items()}
+    path.parent.mkdir(exist_ok=True)
+    with suppress(AlreadyWrittenError):
+        write_once(path, to_json(texts, indent=1) + b"\n")
+
+
+def _read_text(path: Path, trainer: Trainer) -> dict[str, bytes] | None:
+    """What :func:`_write_text` has kept, if it is what the trial has."""
+    try:
+        texts = read_json(path, dict)
+        contents = {name: text.encode(errors="surrogateescape") for name, text in texts.items()}
+    except (AttributeError, FileNotFoundError, CorruptRecordError, UnicodeEncodeError):
+        return None
+    return contents if _are_of(trainer, contents) else None
+
+
+def folder_of_source(trainer: Trainer, folder: Path) -> Path:
     """Where the files of ``trainer`` are as the trial has them: what was kept of them, else ``folder``.
 
     Raises ``DefiniteError`` that names a file which has changed.
     """
-    kept = kept_folder(runs_dir, trainer)
+    kept = kept_folder(private_folder(), trainer)
     source = kept if trainer.files and kept.is_dir() else folder
     if changed := _changed(trainer.files, source):
         raise DefiniteError(
@@ -72,10 +112,10 @@ def module_folders(trainer: Trainer, folder: Path) -> str:
     return os.pathsep.join(map(str, folders))
 
 
-def kept_folder(runs_dir: Path, trainer: Trainer) -> Path:
-    """Where the files of ``trainer`` are, if they were sent."""
+def kept_folder(private: Path, trainer: Trainer) -> Path:
+    """Where in the private folder the files of ``trainer`` are, if they were sent."""
     files = {file.path: file.digest for file in trainer.files}
-    return runs_dir.resolve() / KEPT / digest(files)[:32]
+    return private / KEPT / digest(files)[:32]
 
 
 def _changed(files: Sequence[SourceFile], folder: Path) -> str | None:

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import stat
 import subprocess
 import sys
 import time
@@ -12,16 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from scalevec.orchestrator.attempts.jobs import Job, WorkerExit
+from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.errors import Exit
-from scalevec.orchestrator.executors.base import Site
-from scalevec.orchestrator.executors.profiles import Profile
-from scalevec.orchestrator.executors.slurm.submission import Submitter
 from scalevec.orchestrator.snapshots import snapshot as module
 from scalevec.orchestrator.snapshots.snapshot import Snapshot, code_name, taken
 from scalevec.orchestrator.snapshots.start import NOT_AS_SENT, PARTS
-from scalevec.orchestrator.worker.provenance import OUR_PACKAGES, code_state
-from scalevec.results.run_directory import RunDirectory
+from scalevec.orchestrator.worker.provenance import INSTALLED, OUR_PACKAGES, code_state
 from support import CHECKOUT, two_arms
 
 DAY_S = 24 * 3600.0
@@ -50,7 +45,7 @@ def none_taken(monkeypatch) -> Iterator[None]:
 
 @pytest.fixture
 def snapshot(tmp_path) -> Snapshot:
-    return taken(tmp_path / "runs")
+    return taken(tmp_path)
 
 
 @pytest.fixture
@@ -68,19 +63,32 @@ def start(snapshot: Snapshot, *words: str, **variables: str) -> "subprocess.Comp
     return subprocess.run(command, env=os.environ | variables, capture_output=True, text=True)
 
 
-def test_every_module_of_ours_comes_from_the_snapshot(snapshot, tmp_path):
-    (tmp_path / "looks.py").write_text(LOADED)
-    done = start(snapshot, "-u", "-m", "looks", PYTHONPATH=str(tmp_path))
+def within(snapshot: Snapshot, code: str, *words: object) -> str:
+    """What ``code`` prints in a process whose packages of ours are those of the snapshot."""
+    script = f"import sys; sys.path.insert(0, {str(snapshot.root)!r})\n{code}"
+    command = [sys.executable, "-P", "-c", script, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    files = json.loads(done.stdout)
+    return done.stdout
+
+
+def test_every_module_of_ours_comes_from_the_snapshot(snapshot):
+    files = json.loads(within(snapshot, LOADED))
     assert len(files) > 20
     assert not [path for path in files if not path.startswith(f"{snapshot.root}/scalevec/")]
 
 
-def test_the_arguments_and_the_exit_code_are_those_of_the_module(snapshot, tmp_path):
-    (tmp_path / "ends.py").write_text("import sys; print(sys.argv[1:], __name__); sys.exit(7)")
-    done = start(snapshot, "-m", "ends", "-u", "a b", PYTHONPATH=str(tmp_path))
-    assert (done.returncode, done.stdout) == (7, "['-u', 'a b'] __main__\n")
+def test_the_arguments_and_the_exit_code_are_those_of_the_module(snapshot):
+    done = start(snapshot, *VERSION)
+    assert (done.returncode, done.stdout) == (0, f"scalevec {INSTALLED.__version__}\n")
+    assert start(snapshot, *VERSION[:2], "no-such-command").returncode == 2
+
+
+def test_only_a_module_of_ours_is_started(snapshot, tmp_path):
+    (tmp_path / "theirs.py").write_text("print('ran')")
+    done = start(snapshot, "-m", "theirs", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (NOT_AS_SENT, "")
+    assert "expected -m scalevec.MODULE" in done.stderr
 
 
 @pytest.mark.parametrize("change", ["edited", "added", "removed"])
@@ -117,7 +125,7 @@ def test_a_package_of_ours_that_a_hook_brings_in_first_starts_nothing(snapshot, 
 
 def test_equal_code_is_kept_once(snapshot, tmp_path, monkeypatch):
     begin_anew(monkeypatch)
-    assert taken(tmp_path / "runs") == snapshot
+    assert taken(tmp_path) == snapshot
     assert code_name() == snapshot.root.name
     assert [path.name for path in snapshot.root.parent.iterdir()] == [snapshot.root.name]
 
@@ -125,63 +133,62 @@ def test_equal_code_is_kept_once(snapshot, tmp_path, monkeypatch):
 def test_a_snapshot_that_has_changed_is_taken_again(snapshot, tmp_path, monkeypatch):
     (snapshot.root / "scalevec" / "__init__.py").write_text("raise SystemExit('edited')")
     begin_anew(monkeypatch)
-    assert taken(tmp_path / "runs") == snapshot
+    assert taken(tmp_path) == snapshot
     assert start(snapshot, *VERSION).returncode == 0
 
 
-def test_nobody_else_may_write_a_snapshot(tmp_path):
+def test_nobody_else_reaches_a_snapshot(tmp_path):
     usual = os.umask(0)
     try:
-        root = taken(tmp_path / "runs").root
+        root = taken(tmp_path).root
     finally:
         os.umask(usual)
-    paths = [root.parent, root, *root.rglob("*")]
-    assert not [path for path in paths if path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH)]
-    assert root.parents[1].stat().st_mode & stat.S_ISVTX
+    assert [path.stat().st_mode & 0o077 for path in (root.parent, root)] == [0, 0]
 
 
-def test_a_folder_of_snapshots_where_others_may_write_is_refused(snapshot, tmp_path, monkeypatch):
-    snapshot.root.parent.chmod(0o777)
+def test_a_snapshot_that_others_could_have_written_is_taken_again(snapshot, tmp_path, monkeypatch):
+    planted = snapshot.root / "scalevec" / "__pycache__"
+    (planted / "evil.pyc").touch()
+    snapshot.root.chmod(0o770)
     begin_anew(monkeypatch)
-    with pytest.raises(PermissionError, match="nobody else may write there"):
-        taken(tmp_path / "runs")
+    assert taken(tmp_path) == snapshot
+    assert not (planted / "evil.pyc").exists()
 
 
 def test_an_edit_changes_nothing_that_was_sent_and_all_that_is_sent_by_a_later_run(
     edited, tmp_path, monkeypatch
 ):
-    before = taken(tmp_path / "runs")
+    before = taken(tmp_path)
     kept = (before.root / "scalevec" / "analysis" / "laws.py").read_text()
     edited.write_text(kept + "EDITED = True\n")
-    assert taken(tmp_path / "runs") == before  # by the process that has loaded the old code
+    assert taken(tmp_path) == before  # by the process that has loaded the old code
     begin_anew(monkeypatch)
-    after = taken(tmp_path / "runs")
+    after = taken(tmp_path)
     assert after != before
     assert (before.root / "scalevec" / "analysis" / "laws.py").read_text() == kept
     assert (after.root / "scalevec" / "analysis" / "laws.py").read_text().endswith("EDITED = True\n")
 
 
-def test_a_process_from_a_snapshot_hands_it_on(snapshot, tmp_path):
-    (tmp_path / "takes.py").write_text(
-        "import sys\nfrom pathlib import Path\n"
+def test_a_process_from_a_snapshot_hands_it_on_and_keeps_to_the_folder_that_holds_it(snapshot, tmp_path):
+    code = (
+        "from scalevec.orchestrator.private import private_folder\n"
         "from scalevec.orchestrator.snapshots.snapshot import code_name, taken\n"
         "from scalevec.orchestrator.worker.provenance import code_state\n"
-        "print(taken(Path(sys.argv[1])).root, taken(Path(sys.argv[2])).root.name, code_name(), code_state())"
+        "folder = private_folder(sys.argv[1])\n"
+        "print(folder, taken(folder).root, code_name(), code_state())"
     )
-    others = tmp_path / "others"
-    done = start(snapshot, "-m", "takes", str(tmp_path / "runs"), str(others), PYTHONPATH=str(tmp_path))
+    printed = within(snapshot, code, tmp_path / "another")
     name = snapshot.root.name
-    assert done.stdout == f"{snapshot.root} {name} {name} {code_state()}\n", done.stderr
+    assert printed == f"{tmp_path} {snapshot.root} {name} {code_state()}\n"
 
 
-def test_what_a_process_from_a_snapshot_starts_comes_from_it_too(snapshot, tmp_path):
-    (tmp_path / "starts.py").write_text(
+def test_what_a_process_from_a_snapshot_starts_comes_from_it_too(snapshot):
+    code = (
         "from scalevec.orchestrator.snapshots.snapshot import from_the_same_code\n"
         "print(*from_the_same_code(('python', '-P', '-m', 'scalevec.orchestrator.worker.fork_server')))"
     )
-    done = start(snapshot, "-m", "starts", PYTHONPATH=str(tmp_path))
     expected = f"python -P {snapshot.start} -m scalevec.orchestrator.worker.fork_server\n"
-    assert done.stdout == expected, done.stderr
+    assert within(snapshot, code) == expected
 
 
 def test_what_a_snapshot_was_taken_from_is_said_by_the_worker(snapshot):
@@ -197,79 +204,22 @@ def test_only_a_module_of_ours_is_started_from_the_snapshot(snapshot):
     assert snapshot.command(("sh", "-c", "true")) == ("sh", "-c", "true")
 
 
-@pytest.fixture
-def slurm_is_found(tmp_path, monkeypatch) -> None:
-    """What submitit looks for before it takes a machine for one with SLURM; nothing here calls it."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "srun").touch(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
-
-
-@pytest.mark.usefixtures("slurm_is_found")
-def test_a_job_of_slurm_is_unpickled_and_runs_its_trials_from_the_snapshot(snapshot, tmp_path):
-    submitter = Submitter(Site(tmp_path / "runs", "small", 1, Profile()))
-    job = Job("a" * 64, (*PYTHON, "scalevec.orchestrator.worker.train"), tmp_path, token="t")
-    assert (
-        submitter._submitit(tmp_path / "f", [[job]], snapshot).python
-        == f"{sys.executable} -P {snapshot.start}"
-    )
-    [entry] = submitter._payload(tmp_path / "f", [job], snapshot).entries
-    assert entry.command == snapshot.command(job.command)
-
-
-@pytest.fixture
-def used_before(snapshot) -> Path:
-    """A snapshot from which jobs were sent between ten and five days ago."""
+@pytest.mark.parametrize(("days", "is_kept"), [(59, True), (61, False)])
+def test_a_snapshot_that_nothing_started_from_for_two_months_is_removed(
+    snapshot, tmp_path, monkeypatch, days, is_kept
+):
     older = snapshot.root.with_name("0" * 32)
     older.mkdir()
-    (older / "origin.json").write_text("{}")
-    for path, days in ((older / "origin.json", 10), (older, 5)):
-        os.utime(path, (time.time() - days * DAY_S,) * 2)
-    return older
-
-
-def later_run(tmp_path, monkeypatch) -> None:
+    os.utime(older, (time.time() - days * DAY_S,) * 2)
     begin_anew(monkeypatch)
-    taken(tmp_path / "runs")
+    taken(tmp_path)
+    assert (older.exists(), snapshot.root.exists()) == (is_kept, True)
 
 
-def sent(tmp_path: Path, trial_id: str, days_ago: float) -> RunDirectory:
-    directory = RunDirectory.of(tmp_path / "runs", trial_id)
-    directory.create({}, {})
-    directory.write_job("slurm", "7/0@t", "token")
-    [path] = directory.path.glob("job*.json*")
-    then = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(time.time() - days_ago * DAY_S))
-    path.write_text(path.read_text().replace(directory.job()["time"], then))
-    return directory
-
-
-@pytest.mark.parametrize(("days_ago", "is_kept"), [(7, True), (12, False), (1, False)])
-def test_a_snapshot_that_no_open_job_was_sent_with_is_removed(
-    used_before, snapshot, tmp_path, monkeypatch, days_ago, is_kept
-):
-    sent(tmp_path, "a" * 64, days_ago)
-    later_run(tmp_path, monkeypatch)
-    assert used_before.exists() is is_kept
-    assert snapshot.root.exists()
-
-
-def test_a_trial_with_its_result_needs_no_snapshot(used_before, tmp_path, monkeypatch):
-    sent(tmp_path, "a" * 64, 7).result_path.write_text("{}")
-    later_run(tmp_path, monkeypatch)
-    assert not used_before.exists()
-
-
-def test_where_a_job_cannot_be_read_every_snapshot_stays(used_before, tmp_path, monkeypatch):
-    [path] = sent(tmp_path, "a" * 64, 1).path.glob("job*.json*")
-    path.write_text("{\n")
-    later_run(tmp_path, monkeypatch)
-    assert used_before.exists()
-
-
-def test_a_snapshot_of_today_stays(used_before, tmp_path, monkeypatch):
-    os.utime(used_before)
-    later_run(tmp_path, monkeypatch)
-    assert used_before.exists()
+def test_a_process_that_starts_from_a_snapshot_uses_it(snapshot):
+    os.utime(snapshot.root, (0, 0))
+    start(snapshot, *VERSION)
+    assert time.time() - snapshot.root.stat().st_mtime < DAY_S
 
 
 def test_start_knows_every_package_of_ours():
@@ -283,7 +233,7 @@ def test_the_events_of_a_trial_name_the_snapshot_that_it_was_trained_from(
     (tmp_path / "small.yaml").write_text(two_arms("small", text_files, 1, width=16, layers=1))
     done = scalevec_process("run", "small.yaml")
     assert done.returncode == 0, done.stderr
-    [root] = tmp_path.glob("runs/snapshots/*/*")
+    [root] = Path(os.environ["SCALEVEC_PRIVATE_DIR"]).glob("snapshots/*")
     events = [
         json.loads(line) for path in tmp_path.glob("runs/trials/*/*/events.jsonl") for line in path.open()
     ]

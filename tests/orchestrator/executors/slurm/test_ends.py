@@ -62,7 +62,10 @@ def executor_on(tmp_path: Path, monkeypatch):
         directory = RunDirectory.of(tmp_path, "a" * 64)
         folder = tmp_path / "sweeps" / "small" / "slurm" / TOKEN
         folder.mkdir(parents=True)
-        places = {"name": job_name("small", "a", TOKEN), "jobs": {"7": [str(directory.path)]}}
+        places = {
+            "name": job_name("small", "a", TOKEN),
+            "jobs": {"7": [directory.path.relative_to(tmp_path).as_posix()]},
+        }
         write_json(folder / "places.json", places)
         executor = SlurmExecutor(Site(tmp_path, "small", 1, Profile(max_submitted=4, poll_s=0.1)))
         assert executor.adopt([NUMBER]) == {NUMBER}

@@ -12,8 +12,9 @@ from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, 
 from scalevec.model.identity import semantic_fields, trial_id
 from scalevec.model.strategies import PRESETS
 from scalevec.orchestrator.attempts.jobs import WorkerExit
-from scalevec.orchestrator.executors.slurm import job_script
-from scalevec.orchestrator.executors.slurm.job_script import Bundle, Entry, JobRecord
+from scalevec.orchestrator.executors.slurm import job, job_script
+from scalevec.orchestrator.executors.slurm.job_script import Bundle, JobRecord
+from scalevec.orchestrator.executors.slurm.payload import Entry, Payload
 from scalevec.results.claims import acquire
 from scalevec.results.run_directory import RunDirectory
 
@@ -60,7 +61,7 @@ def ran(directory: RunDirectory) -> int:
 
 
 def test_a_job_notes_how_its_trials_ended(in_a_job, directory, folder):
-    bundle = Bundle(str(folder), (entry(directory), entry(directory, "raise SystemExit(3)")))
+    bundle = Bundle(folder, folder, (entry(directory), entry(directory, "raise SystemExit(3)")))
     with pytest.raises(SystemExit) as ended:
         bundle()
     assert ended.value.code == 3
@@ -85,7 +86,7 @@ def test_a_job_whose_disk_fills_begins_no_other_trial_and_says_so_by_its_exit_co
 
     monkeypatch.setattr(job_script, "write_json", filling)
     with pytest.raises(SystemExit) as ended:
-        Bundle(str(folder), (entry(directory), entry(directory)))()
+        Bundle(folder, folder, (entry(directory), entry(directory)))()
     assert ended.value.code == WorkerExit.NO_SPACE
     assert ran(directory) == 1
     assert [record["final"] for record in written] == [False]
@@ -111,35 +112,52 @@ def test_trials_of_one_gpu_run_side_by_side(in_a_job, directory, folder, tmp_pat
         Entry("a" * 64, (sys.executable, "-c", MEETING, str(mine), str(other)), str(directory.path), "")
         for mine, other in ((first, second), (second, first))
     ]
-    Bundle(str(folder), tuple(entries), at_a_time=2)()
+    Bundle(folder, folder, tuple(entries), at_a_time=2)()
     assert [JobRecord(folder, "7", index).read()["exit_code"] for index in (0, 1)] == [0, 0]
 
 
-def test_a_bundle_of_an_earlier_version_runs_its_trials_one_by_one(in_a_job, directory, folder):
-    earlier = {"folder": str(folder), "entries": (entry(directory),) * 2, "requeue": True, "_stop": None}
-    bundle = Bundle.__new__(Bundle)
-    bundle.__setstate__(earlier)
-    bundle()
-    assert ran(directory) == 2
+def test_a_job_of_an_array_runs_the_trials_at_its_place(in_a_job, directory, folder, monkeypatch):
+    other = entry(directory, "print('not ran')")
+    Payload(str(folder), ((other,), (entry(directory),))).write(folder)
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "1")
+    assert job.main([str(folder)]) == 0
+    assert directory.log_path.read_text().splitlines()[1:-1] == ["ran"]
+    assert JobRecord(folder, "7_1", 0).read()["exit_code"] == 0
+
+
+def test_a_job_that_fails_by_itself_says_why_where_others_can_read_it(in_a_job, directory, folder):
+    Payload(str(folder), ((Entry("a" * 64, ("no such program",), str(folder / "gone"), ""),),)).write(folder)
+    with pytest.raises(FileNotFoundError):
+        job.main([str(folder)])
+    assert "No such file or directory" in (folder / "7.txt").read_text()
+
+
+def test_a_link_in_place_of_a_log_fails_that_trial_and_is_not_followed(in_a_job, directory, folder, tmp_path):
+    (tmp_path / "private").write_text("mine\n")
+    directory.log_path.symlink_to(tmp_path / "private")
+    Bundle(folder, folder, (entry(directory),))()
+    assert (tmp_path / "private").read_text() == "mine\n"
+    assert "log.txt: is a link" in JobRecord(folder, "7", 0).read()["message"]
 
 
 def test_a_job_that_is_started_again_passes_by_what_is_over(in_a_job, directory, folder):
     for start in (0, 1):
         in_a_job(start)
-        Bundle(str(folder), (entry(directory),))()
+        Bundle(folder, folder, (entry(directory),))()
     assert ran(directory) == 1
 
 
 def test_a_trial_that_has_a_result_is_not_run(in_a_job, directory, folder):
     directory.write_result({"status": "completed"})
-    Bundle(str(folder), (entry(directory),))()
+    Bundle(folder, folder, (entry(directory),))()
     assert ran(directory) == 0
     assert JobRecord(folder, "7", 0).read()["exit_code"] == 0
 
 
 def test_a_trial_that_was_cancelled_is_not_run(in_a_job, directory, folder):
     JobRecord(folder, "7", 0).cancel()
-    Bundle(str(folder), (entry(directory),))()
+    Bundle(folder, folder, (entry(directory),))()
     assert ran(directory) == 0
     assert JobRecord(folder, "7", 0).read()["cause"] == "cancelled"
 
@@ -150,7 +168,7 @@ def test_a_trial_that_was_cancelled_without_its_job_being_known_is_not_run(
 ):
     directory.append_event("queued", executor="slurm")
     directory.append_event(state, cause="cancelled")
-    Bundle(str(folder), (entry(directory),))()
+    Bundle(folder, folder, (entry(directory),))()
     assert ran(directory) == 0
     assert directory.state().state == "cancelled"
     assert JobRecord(folder, "7", 0).read()["cause"] == "cancelled"
@@ -159,7 +177,7 @@ def test_a_trial_that_was_cancelled_without_its_job_being_known_is_not_run(
 def test_a_trial_that_was_asked_for_again_is_run(in_a_job, directory, folder):
     for state, cause in [("cancelled", "cancelled"), ("pending", "asked for again"), ("queued", None)]:
         directory.append_event(state, cause)
-    Bundle(str(folder), (entry(directory),))()
+    Bundle(folder, folder, (entry(directory),))()
     assert ran(directory) == 1
 
 
@@ -174,7 +192,7 @@ def claimed_elsewhere(directory: RunDirectory, token: str, monkeypatch) -> None:
 def test_the_claim_of_an_earlier_start_elsewhere_is_ended(in_a_job, directory, folder, monkeypatch):
     claimed_elsewhere(directory, "t1", monkeypatch)
     in_a_job(1)
-    Bundle(str(folder), (entry(directory),))()
+    Bundle(folder, folder, (entry(directory),))()
     assert ran(directory) == 1
     assert acquire(directory, {}).attempt == 2
     last = directory.events()[-1]
@@ -184,14 +202,14 @@ def test_the_claim_of_an_earlier_start_elsewhere_is_ended(in_a_job, directory, f
 def test_the_claim_of_another_job_is_left_alone(in_a_job, directory, folder, monkeypatch):
     claimed_elsewhere(directory, "t2", monkeypatch)
     in_a_job(1)
-    Bundle(str(folder), (entry(directory),))()
+    Bundle(folder, folder, (entry(directory),))()
     assert directory.events()[-1]["state"] == "running"
 
 
 def test_a_trial_without_progress_is_not_started_for_ever(in_a_job, directory, folder, monkeypatch):
     for start in range(5):
         in_a_job(start)
-        Bundle(str(folder), (entry(directory),))()
+        Bundle(folder, folder, (entry(directory),))()
         if ran(directory) == start:
             break
         (folder / "ended" / "7.0.json").unlink()  # as if the job had been lost in the middle
@@ -213,9 +231,11 @@ STOPPED_JOB = """
 import os, signal, sys, threading, time
 from dataclasses import replace
 from pathlib import Path
-from scalevec.orchestrator.executors.slurm.job_script import Bundle, Entry
+from scalevec.orchestrator.executors.slurm.job_script import Bundle
+from scalevec.orchestrator.executors.slurm.payload import Entry
 folder, directory, code, how = sys.argv[1:]
-bundle = Bundle(folder, (Entry("a" * 64, (sys.executable, "-c", code), directory, ""),) * 2)
+folder = Path(folder)
+bundle = Bundle(folder, folder, (Entry("a" * 64, (sys.executable, "-c", code), directory, ""),) * 2)
 def tell():
     while not Path(directory, "ready").exists():
         time.sleep(0.02)

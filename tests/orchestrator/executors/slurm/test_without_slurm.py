@@ -1,5 +1,6 @@
 """What of the SLURM executor needs no SLURM: what is asked for, and what is read of its answers."""
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementEr
 from scalevec.orchestrator.executors.base import Site
 from scalevec.orchestrator.executors.profiles import Profile, RungProfile
 from scalevec.orchestrator.executors.slurm import queue as slurm_queue
+from scalevec.orchestrator.executors.slurm import unanswered
 from scalevec.orchestrator.executors.slurm.queue import JobRow
 from scalevec.orchestrator.executors.slurm.submission import (
     Submitter,
@@ -18,7 +20,7 @@ from scalevec.orchestrator.executors.slurm.submission import (
     minutes_of,
     queued_trials,
 )
-from scalevec.orchestrator.snapshots.snapshot import Snapshot
+from scalevec.results.run_directory import RunDirectory
 
 TOKEN = "20260101T000000-0011aabb"
 
@@ -127,12 +129,15 @@ def test_slurms_own_message_is_passed_on(message, kind):
     assert message in str(problem)
 
 
+FIRST, SECOND = (f"trials/{letter * 2}/{letter * 64}" for letter in "ab")
+
+
 @pytest.fixture
 def places(tmp_path) -> Path:
     """The file that says which trials the jobs of a submission hold, two of them in job 12_3."""
     folder = tmp_path / "sweeps" / "any" / "slurm" / TOKEN
     folder.mkdir(parents=True)
-    (folder / "places.json").write_text('{"jobs": {"12_3": ["/first", "/second"]}}')
+    (folder / "places.json").write_text(json.dumps({"jobs": {"12_3": [FIRST, SECOND]}}))
     return folder / "places.json"
 
 
@@ -146,8 +151,25 @@ def test_what_is_not_a_number_of_ours_names_no_trial(tmp_path, places, number):
 
 def test_a_number_is_job_place_and_token(tmp_path, places):
     (trial,) = queued_trials(tmp_path, [f"12_3/1@{TOKEN}"])
-    assert (trial.job, trial.index, trial.token, trial.directory) == ("12_3", 1, TOKEN, Path("/second"))
+    assert (trial.job, trial.index, trial.token, trial.directory) == ("12_3", 1, TOKEN, tmp_path / SECOND)
     assert trial.number == f"12_3/1@{TOKEN}"
+
+
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        {"12_3": ["/first", "/second"]},
+        {"12_3": ["trials/../../first", SECOND]},
+        {"12_3": [f"{FIRST}\n", SECOND]},
+        {"--user=me": [FIRST], "12_3": [FIRST, SECOND]},
+        {"12_3": {"0": FIRST}},
+        {"12_3": [1, 2]},
+        [],
+    ],
+)
+def test_places_that_are_no_run_directories_of_this_folder_name_no_trial(tmp_path, places, jobs):
+    places.write_text(json.dumps({"jobs": jobs}))
+    assert queued_trials(tmp_path, [f"12_3/1@{TOKEN}"]) == []
 
 
 def test_a_submission_that_was_never_complete_or_is_gone_has_no_trials(tmp_path, places):
@@ -155,6 +177,47 @@ def test_a_submission_that_was_never_complete_or_is_gone_has_no_trials(tmp_path,
     assert queued_trials(tmp_path, [f"12_3/1@{TOKEN}"]) == []
     places.unlink()
     assert queued_trials(tmp_path, [f"12_3/1@{TOKEN}"]) == []
+
+
+@pytest.fixture
+def in_the_queue(monkeypatch) -> list[str]:
+    """Which names were asked for in a queue that has a job, 12, of every name."""
+    asked: list[str] = []
+    monkeypatch.setattr(slurm_queue, "number_of", lambda name: asked.append(name) or "12")
+    return asked
+
+
+def test_a_job_whose_submission_was_not_answered_is_found_by_its_name(tmp_path, places, in_the_queue):
+    places.unlink()
+    RunDirectory(tmp_path / FIRST).path.mkdir(parents=True)
+    sending = {"name": f"any.a.{TOKEN}", "directories": [[FIRST]], "tokens": [["t"]]}
+    places.with_name("sending.json").write_text(json.dumps(sending))
+    unanswered.settle(tmp_path, [f"?0/0@{TOKEN}"])
+    assert in_the_queue == [f"any.a.{TOKEN}"]
+    assert RunDirectory(tmp_path / FIRST).job()["job"] == f"12/0@{TOKEN}"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "interactive,bash,sh,wrap"},
+        {"name": f"bash,any.{TOKEN}"},
+        {"name": 1},
+        {"directories": [["/somewhere/else"]]},
+        {"directories": [["sweeps/any/../../else/controller"]]},
+        {"directories": "/"},
+        {"tokens": [[]]},
+        {"tokens": None},
+    ],
+)
+def test_a_record_that_nobody_here_can_have_written_leads_to_no_job(tmp_path, places, in_the_queue, change):
+    places.unlink()
+    sending = {"name": f"any.a.{TOKEN}", "directories": [[FIRST]], "tokens": [["t"]]}
+    places.with_name("sending.json").write_text(json.dumps(sending | change))
+    before = sorted(tmp_path.rglob("*"))
+    unanswered.settle(tmp_path, [f"?0/0@{TOKEN}"])
+    assert in_the_queue == []
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_signal_in_the_queue_is_a_negative_exit_code(monkeypatch):
@@ -246,10 +309,10 @@ def test_without_slurm_the_message_says_what_to_do(tmp_path, monkeypatch):
         EXECUTORS["slurm"].build(Site(tmp_path, "small", 1))
 
 
-@pytest.mark.parametrize("name", ["it's", 'a"b', "a%jb", "a\\b", "a\nb"])
+@pytest.mark.parametrize("name", ["it's", 'a"b', "a%jb", "a\\b"])
 def test_a_folder_whose_name_slurm_reads_otherwise_is_refused(tmp_path, name):
     with pytest.raises(InvalidInputError, match="SLURM takes no folder"):
-        submitter(tmp_path / name)
+        submitter(tmp_path, private_dir=str(tmp_path / name)).submit([job(tmp_path)], 1)
 
 
 def test_trials_that_share_a_gpu_are_one_job_with_the_processors_and_memory_of_all(tmp_path):
@@ -260,5 +323,3 @@ def test_trials_that_share_a_gpu_are_one_job_with_the_processors_and_memory_of_a
     given = sender.parameters(TOKEN, [bundle])
     assert (given["gpus_per_node"], given["cpus_per_task"], given["mem"]) == (1, 8, "12288M")
     assert given["time"] == 20  # as for one of them
-    assert sender._payload(tmp_path, bundle, Snapshot(tmp_path)).at_a_time == 4
-    assert sender._payload(tmp_path, bundle[:1], Snapshot(tmp_path)).at_a_time == 1
