@@ -8,7 +8,6 @@ import psutil
 import pytest
 
 from cluster.slurm_daemons import until
-from cluster.test_slurm_jobs import killed, ours
 from hold import can_hold, hold, release
 from scalevec.model.training.checkpoints.folder import newest_step
 from scalevec.results.run_directory import RunDirectory, trial_ids
@@ -101,30 +100,6 @@ def test_kill_9_on_the_second_machine_ends_the_attempt_and_the_next_goes_on(
     assert the_trial(sweep).result()["resumes"] == 1
     assert not workers(sweep)
     assert losses(sweep) == pytest.approx(of_one_process, rel=1e-4)
-
-
-def test_a_kept_script_goes_on_over_two_machines_by_hand(start, slurm, sweep, of_one_process):
-    hold(sweep)
-    process = start("two")
-    until(lambda: trial_stands(sweep), "the trial stands", slurm.logs)
-    killed(process)
-    slurm.run("scancel", str(the_trial(sweep).job()["job"]).partition("/")[0])
-    until(lambda: not ours(slurm), "the queue is empty", lambda: slurm.run("squeue"))
-    release(sweep)
-    subprocess.run(
-        ["sbatch", str(the_trial(sweep).path / "submit.sh")],
-        env=os.environ | {"GLOO_SOCKET_IFNAME": "lo"},
-        check=True,
-        capture_output=True,
-    )
-    until(
-        lambda: the_trial(sweep).result() is not None,
-        "it has its result",
-        the_trial(sweep).log_path.read_text,
-    )
-    assert the_trial(sweep).result()["resumes"] == 1
-    assert losses(sweep) == pytest.approx(of_one_process, rel=1e-4)
-    until(lambda: not ours(slurm), "the queue is empty", lambda: slurm.run("squeue"))
 
 
 def trial_stands(folder: Path) -> bool:

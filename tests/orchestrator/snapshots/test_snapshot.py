@@ -148,6 +148,7 @@ def test_nobody_else_reaches_a_snapshot(tmp_path):
 
 def test_a_snapshot_that_others_could_have_written_is_taken_again(snapshot, tmp_path, monkeypatch):
     planted = snapshot.root / "scalevec" / "__pycache__"
+    planted.mkdir(exist_ok=True)
     (planted / "evil.pyc").touch()
     snapshot.root.chmod(0o770)
     begin_anew(monkeypatch)

@@ -14,7 +14,6 @@ from scalevec.orchestrator.executors.slurm.queue import JobRow
 from scalevec.orchestrator.executors.slurm.slurm_executor import LOOKS_WITHOUT_RECORD, SlurmExecutor
 from scalevec.orchestrator.executors.slurm.submission import job_name
 from scalevec.results.files import write_json
-from scalevec.results.run_directory import RunDirectory
 
 PATIENCE_S = 300.0
 TOKEN = "20261122T000000-c0ffee00"
@@ -59,12 +58,11 @@ def executor_on(tmp_path: Path, monkeypatch):
         monkeypatch.setattr(slurm_queue, "queued", queue.queued)
         monkeypatch.setattr(slurm_queue, "accounted", lambda jobs: {})
         monkeypatch.setattr(slurm_queue, "end", queue.end)
-        directory = RunDirectory.of(tmp_path, "a" * 64)
         folder = tmp_path / "sweeps" / "small" / "slurm" / TOKEN
         folder.mkdir(parents=True)
         places = {
             "name": job_name("small", "a", TOKEN),
-            "jobs": {"7": [directory.path.relative_to(tmp_path).as_posix()]},
+            "jobs": {"7": [f"trials/aa/{'a' * 64}"]},
         }
         write_json(folder / "places.json", places)
         executor = SlurmExecutor(Site(tmp_path, "small", 1, Profile(max_submitted=4, poll_s=0.1)))
