@@ -21,7 +21,7 @@ VARIABLE = "SCALEVEC_PRIVATE_DIR"
 DEFAULT = "~/.scalevec"
 KEPT_S = 60 * 24 * 3600.0
 """What no process has started from for so long is removed: longer than a job waits in a queue."""
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def private_folder(named: str | None = None, runs_dir: Path | None = None) -> Path:
@@ -69,14 +69,15 @@ def who_may_change(path: Path) -> str | None:
     for place in (path, *path.parents):
         state = place.lstat()
         if state.st_uid not in (os.geteuid(), 0):
-            return f"{place} belongs to {_name(state.st_uid)}; choose a folder below one of your own"
+            return f"{place} belongs to {name_of_user(state.st_uid)}; choose a folder below one of your own"
         is_sticky = place != path and state.st_mode & stat.S_ISVTX
-        if state.st_mode & _OTHERS_WRITE and not is_sticky:
+        if state.st_mode & OTHERS_WRITE and not is_sticky:
             return f"others may write in {place}; to mend it: chmod go-w {shlex.quote(str(place))}"
     return None
 
 
-def _name(uid: int) -> str:
+def name_of_user(uid: int) -> str:
+    """Return the name of the user with this number, as far as there is one."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

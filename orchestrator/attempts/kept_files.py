@@ -1,12 +1,15 @@
 """What stays of a completed trial's checkpoints, whoever trained it."""
 
+import os
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from scalevec.model.training.checkpoints.folder import prune_finished
+from scalevec.orchestrator.private import OTHERS_WRITE, name_of_user
 from scalevec.results.run_directory import RunDirectory
 
 
@@ -32,6 +35,28 @@ def checkpoints_in(folder: Path, pattern: str) -> Iterator[Path]:
 def newest_checkpoint(folder: Path, pattern: str) -> int:
     """When the newest of them was written, in ns since 1970; 0 where there is none."""
     return max(map(_written_at, checkpoints_in(folder, pattern)), default=0)
+
+
+def others_in(folder: Path) -> str | None:
+    """Who else has written, or may write, a file below ``folder``: a user's name, or ``the group``.
+
+    A trainer that loads such a file may run code of theirs: many a checkpoint is a pickle.
+    """
+    for path in (folder, *folder.rglob("*")) if folder.is_dir() else ():
+        with suppress(FileNotFoundError):  # one that its trainer replaces
+            state = path.lstat()
+            if state.st_uid not in (os.geteuid(), 0):
+                return name_of_user(state.st_uid)
+            if stat.S_ISREG(state.st_mode) and state.st_mode & OTHERS_WRITE:
+                return "the group"
+    return None
+
+
+def umask_of_trainers() -> int:
+    """The umask under which nobody else may write what an own trainer keeps for its next attempt."""
+    before = os.umask(OTHERS_WRITE)
+    os.umask(before)
+    return before | OTHERS_WRITE
 
 
 def _written_at(path: Path) -> int:

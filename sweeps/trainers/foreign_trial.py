@@ -82,6 +82,8 @@ class Protocol:
     resume: tuple[str, ...] = ()
     grace_s: float = 20.0
     scheduler_variables: bool = False
+    others_checkpoints: bool = False
+    """Whether a person agreed to go on from what other users have written, which may run code of theirs."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """What attempts by a command and by a Python function have in common: files, folder, fields and result."""
 
 import math
+import secrets
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scalevec.model.training.recorder import Recorder
-from scalevec.orchestrator.attempts.kept_files import checkpoints_in, newest_checkpoint
+from scalevec.orchestrator.attempts.kept_files import checkpoints_in, newest_checkpoint, others_in
 from scalevec.orchestrator.worker.failures import DefiniteError
 from scalevec.orchestrator.worker.provenance import git
 from scalevec.orchestrator.worker.ranks import Ranks
@@ -57,9 +58,10 @@ class ForeignAttempt:
         return folder
 
     def goes_on(self) -> bool:
-        """Whether there is a checkpoint of the trainer's to go on from."""
+        """Whether there is a checkpoint of the trainer's to go on from, which nobody else has written."""
         pattern = self.protocol.checkpoint
-        return bool(pattern) and any(checkpoints_in(self.out, pattern))
+        is_there = bool(pattern) and any(checkpoints_in(self.out, pattern))
+        return is_there and (self.protocol.others_checkpoints or others_in(self.out) is None)
 
     def first_step(self) -> int:
         """The last step on record, where the attempt goes on; 0 where it starts over."""
@@ -87,7 +89,12 @@ class ForeignAttempt:
         """Make the folder ready, and hand out what takes the rows of metrics."""
         goes_on = self.goes_on()
         if not goes_on:
-            shutil.rmtree(self.out, ignore_errors=True)
+            if self.protocol.checkpoint and (others := others_in(self.out)):
+                recorder.say(
+                    f"the trial starts afresh: {others} may have written its checkpoints, and to load them "
+                    "may run code; to go on from them: scalevec run --trust"
+                )
+            self._clear()
             recorder.cut_back(0)
         self.out.mkdir(parents=True, exist_ok=True)
         if name := self.trial.trainer.readings.result:
@@ -95,6 +102,12 @@ class ForeignAttempt:
                 (self.out / name).unlink()
         write_json(self.directory.path / FIELDS, self.fields())
         return MetricRows(recorder, self.trial, goes_on)
+
+    def _clear(self) -> None:
+        """Empty the trainer's folder; one of another user, who alone may do so, is renamed."""
+        shutil.rmtree(self.out, ignore_errors=True)
+        if self.out.exists():
+            self.out.rename(self.out.with_name(f"{self.out.name}.{secrets.token_hex(4)}"))
 
     def fields(self) -> dict[str, Any]:
         """What a trainer is told of the trial."""

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from scalevec.model.training.recorder import Recorder, TrainingInterruptedError
 from scalevec.orchestrator.attempts.jobs import WorkerExit
+from scalevec.orchestrator.attempts.kept_files import umask_of_trainers
 from scalevec.orchestrator.worker.failures import DefiniteError
 from scalevec.orchestrator.worker.ranks import Ranks
 from scalevec.orchestrator.worker.recording import RunDirectoryRecorder
@@ -63,7 +64,7 @@ class FunctionTrainer(ForeignAttempt):
             function = self._function()
             step, returned = self.first_step(), None
             rows = self.prepared(recorder)
-            with suppress(LossNotFiniteError):
+            with suppress(LossNotFiniteError), self._umask():
                 returned = function(self.fields(), TrainerContext(self.out, step, rows, recorder))
         if rows.diverged_at is not None:
             return self.diverged(rows, ranks)
@@ -87,6 +88,15 @@ class FunctionTrainer(ForeignAttempt):
         if not callable(function):
             raise DefiniteError(f"{named}: {module} has no function {name!r}")
         return cast("Callable[[Mapping[str, Any], TrainerContext], Any]", function)
+
+    @contextmanager
+    def _umask(self) -> Iterator[None]:
+        """Within it files are made that nobody else may write."""
+        before = os.umask(umask_of_trainers())
+        try:
+            yield
+        finally:
+            os.umask(before)
 
     def _end_as_stopped(self, recorder: RunDirectoryRecorder) -> None:
         """End this process, in whatever the function is, with on record what a command's worker has."""

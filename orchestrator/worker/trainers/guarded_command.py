@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from scalevec.orchestrator.attempts.kept_files import umask_of_trainers
 from scalevec.orchestrator.worker import guard
 from scalevec.results.masking import masked
 
@@ -77,6 +78,7 @@ class GuardedCommand:
             cwd=folder,
             env=dict(variables),
             start_new_session=True,
+            umask=umask_of_trainers(),
             bufsize=0,
         )
         assert self._guard.stdout is not None
