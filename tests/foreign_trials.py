@@ -38,6 +38,21 @@ def log(step, loss, **more):
 """What scripts of the tests begin with: ``log`` adds a row for the step, of 100 tokens each."""
 WHOLE = "for step in range(1, 11): log(step, 4 - step / 10)"
 """A training that is all well: ten steps, the last loss 3."""
+GOES_ON = """
+done = [int(path.name[5:]) for path in out.glob("ckpt-*")]
+def save(*_):
+    (out / "ckpt-4").touch()
+    sys.exit(75)
+signal.signal(signal.SIGUSR2, save)
+if not done:
+    for step in range(1, 6): log(step, 4 - step / 10)
+    os.kill(worker, signal.SIGTERM)
+    while True: time.sleep(0.01)
+print("resumed by", sys.argv[3:])
+for step in range(done[0] + 1, 11): log(step, 4 - step / 10, again=True)
+"""
+"""Is stopped after step 5, and goes on after step 4."""
+RESUMES = Protocol(checkpoint="ckpt-*", resume=("--resume", "{out}"))
 
 
 @dataclass

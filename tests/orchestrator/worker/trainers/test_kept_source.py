@@ -1,99 +1,106 @@
 """The files of a trainer that was sent away: kept once by their content, and run from there."""
 
+import json
 import os
 import shutil
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from foreign_trials import WHOLE
 from scalevec.orchestrator.attempts.jobs import WorkerExit
-from scalevec.orchestrator.snapshots.unused import KEPT_S, drop_unused_sources
+from scalevec.orchestrator.private import KEPT_S
 from scalevec.orchestrator.worker.trainers.kept_source import KEPT, from_source, keep_source
 from scalevec.sweeps.trainers.foreign_trial import SourceFile, Trainer
 
 
-def test_an_edit_changes_nothing_that_was_sent(lab):
+@pytest.fixture
+def private(tmp_path, monkeypatch) -> Path:
+    """The private folder of the one who sends and of the worker."""
+    (tmp_path / "private").mkdir(mode=0o700)
+    monkeypatch.setenv("SCALEVEC_PRIVATE_DIR", str(tmp_path / "private"))
+    return tmp_path / "private"
+
+
+def keep(trials, private: Path) -> None:
+    keep_source(trials.root / "runs", private, trials.trial.trainer, trials.folder)
+
+
+def test_an_edit_changes_nothing_that_was_sent(lab, private):
     trials = lab("print('as sent', Path.cwd())\n" + WHOLE)
-    keep_source(trials.root / "runs", trials.trial.trainer, trials.folder)
+    keep(trials, private)
     trials.script.write_text("edited")
     assert trials.run() == WorkerExit.RESULT
     assert f"as sent {trials.folder}" in trials.printed()
 
 
-def test_a_kept_script_still_imports_what_lies_beside_the_sweep(lab):
+def test_a_kept_script_still_imports_what_lies_beside_the_sweep(lab, private):
     trials = lab("import helper\n" + WHOLE)
     (trials.folder / "helper.py").touch()
-    keep_source(trials.root / "runs", trials.trial.trainer, trials.folder)
+    keep(trials, private)
     assert trials.run() == WorkerExit.RESULT
 
 
-def test_files_that_have_changed_before_they_were_sent_are_not_kept(lab):
+def test_files_that_have_changed_before_they_were_sent_are_not_kept(lab, private):
     trials = lab()
     trials.script.write_text("edited")
-    keep_source(trials.root / "runs", trials.trial.trainer, trials.folder)
-    assert not (trials.root / "runs" / KEPT).exists()
+    keep(trials, private)
+    assert list(private.iterdir()) == []
     assert trials.run() == WorkerExit.ERROR
 
 
-@pytest.fixture
-def kept_long_ago(lab):
-    """The run directory of a trial, and what was kept of its trainer two days ago."""
+def test_a_runs_folder_keeps_the_text_which_is_sent_once_the_files_have_changed(lab, private):
+    trials = lab("print('as sent')\n" + WHOLE)
+    keep(trials, private)
+    (text,) = (trials.root / "runs" / KEPT).iterdir()
+    assert json.loads(text.read_text()) == {"train.py": trials.script.read_text()}
+    shutil.rmtree(private / KEPT)
+    trials.script.write_text("edited")
+    keep(trials, private)
+    assert trials.run() == WorkerExit.RESULT
+    assert "as sent" in trials.printed()
+
+
+@pytest.mark.parametrize("text", ['{"train.py": "evil"}', '{"train.py": 1}', "[]", "{", '{"../../x.py": ""}'])
+def test_text_that_is_not_what_the_trial_has_is_not_sent(lab, private, text):
     trials = lab()
-    keep_source(trials.root / "runs", trials.trial.trainer, trials.folder)
+    keep(trials, private)
     (kept,) = (trials.root / "runs" / KEPT).iterdir()
-    os.utime(kept, (time.time() - 2 * KEPT_S,) * 2)
-    return trials, kept
+    kept.write_text(text)
+    shutil.rmtree(private / KEPT)
+    trials.script.write_text("edited")
+    keep(trials, private)
+    assert list(private.iterdir()) == []
 
 
-def test_what_was_kept_is_removed_once_no_trial_rests_on_it(kept_long_ago):
-    trials, kept = kept_long_ago
-    shutil.rmtree(trials.directory.path)
-    drop_unused_sources(trials.root / "runs")
-    assert not kept.exists()
-
-
-def test_what_a_trial_rests_on_stays_and_is_not_looked_at_again_that_day(kept_long_ago):
-    trials, kept = kept_long_ago
-    drop_unused_sources(trials.root / "runs")
-    assert kept.exists()
-    assert time.time() - kept.stat().st_mtime < KEPT_S
-
-
-def test_what_was_kept_of_late_stays_for_those_who_are_about_to_send_it(kept_long_ago):
-    trials, kept = kept_long_ago
-    keep_source(trials.root / "runs", trials.trial.trainer, trials.folder)
-    shutil.rmtree(trials.directory.path)
-    drop_unused_sources(trials.root / "runs")
-    assert kept.exists()
-
-
-def test_where_a_trial_cannot_be_read_everything_that_was_kept_stays(kept_long_ago):
-    trials, kept = kept_long_ago
-    trials.directory.trial_path.write_text("{")
-    drop_unused_sources(trials.root / "runs")
-    assert kept.exists()
-
-
-def test_a_kept_file_that_was_damaged_is_not_run(lab):
+def test_what_was_sent_is_removed_once_nothing_has_used_it_for_long(lab, private):
     trials = lab()
-    keep_source(trials.root / "runs", trials.trial.trainer, trials.folder)
-    (copy,) = (trials.root / "runs" / KEPT).glob("*/train.py")
+    keep(trials, private)
+    (kept,) = (private / KEPT).iterdir()
+    old = kept.rename(kept.with_name("0" * 32))
+    os.utime(old, (time.time() - 2 * KEPT_S,) * 2)
+    keep(trials, private)
+    assert [path.name for path in (private / KEPT).iterdir()] == [kept.name]
+
+
+def test_a_kept_file_that_was_damaged_is_not_run(lab, private):
+    trials = lab()
+    keep(trials, private)
+    (copy,) = (private / KEPT).glob("*/train.py")
     copy.write_text("damaged")
     assert trials.run() == WorkerExit.ERROR
     assert str(copy) in trials.last()["error"]
 
 
-def test_equal_content_is_kept_once(lab):
+def test_equal_content_is_kept_once(lab, private):
     trials = lab()
-    for trainer in (
-        trials.trial.trainer,
-        replace(trials.trial.trainer, command=(sys.executable, "train.py")),
-    ):
-        keep_source(trials.root / "runs", trainer, trials.folder)
-    assert len(list((trials.root / "runs" / KEPT).iterdir())) == 1
+    for command in (trials.trial.trainer.command, (sys.executable, "train.py")):
+        trainer = replace(trials.trial.trainer, command=command)
+        keep_source(trials.root / "runs", private, trainer, trials.folder)
+    assert len(list((private / KEPT).iterdir())) == 1
 
 
 def test_arguments_and_values_that_are_files_of_the_trainer_are_those_kept(tmp_path):
@@ -108,9 +115,9 @@ def test_arguments_and_values_that_are_files_of_the_trainer_are_those_kept(tmp_p
     ]
 
 
-def test_files_that_do_not_lie_below_the_sweeps_folder_are_not_kept(lab):
+def test_files_that_do_not_lie_below_the_sweeps_folder_are_not_kept(lab, private):
     trials = lab()
     for path in (str(trials.script), "../lab/train.py"):
         trainer = replace(trials.trial.trainer, files=(replace(trials.trial.trainer.files[0], path=path),))
-        keep_source(trials.root / "runs", trainer, trials.folder)
-    assert not (trials.root / "runs" / KEPT).exists()
+        keep_source(trials.root / "runs", private, trainer, trials.folder)
+    assert list(private.iterdir()) == []

@@ -7,7 +7,7 @@ import time
 import psutil
 import pytest
 
-from foreign_trials import WHOLE
+from foreign_trials import GOES_ON, RESUMES, WHOLE
 from scalevec.model.config import RunOptions
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import decide
@@ -21,21 +21,6 @@ os.kill(worker, signal.SIGTERM)
 while True: time.sleep(0.01)
 """
 """Has its own worker asked to stop."""
-GOES_ON = """
-done = [int(path.name[5:]) for path in out.glob("ckpt-*")]
-def save(*_):
-    (out / "ckpt-4").touch()
-    sys.exit(75)
-signal.signal(signal.SIGUSR2, save)
-if not done:
-    for step in range(1, 6): log(step, 4 - step / 10)
-    os.kill(worker, signal.SIGTERM)
-    while True: time.sleep(0.01)
-print("resumed by", sys.argv[3:])
-for step in range(done[0] + 1, 11): log(step, 4 - step / 10, again=True)
-"""
-"""Is stopped after step 5, and goes on after step 4."""
-RESUMES = Protocol(checkpoint="ckpt-*", resume=("--resume", "{out}"))
 
 
 def test_a_script_that_keeps_a_checkpoint_goes_on_from_it(lab):
