@@ -5,6 +5,7 @@ from collections.abc import Collection
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.base import QueuedJob
 from scalevec.orchestrator.executors.slurm.queue import queued
+from scalevec.orchestrator.executors.slurm.unanswered import ANSWERED, UNANSWERED
 
 
 def look(numbers: Collection[str]) -> dict[str, QueuedJob]:
@@ -12,11 +13,14 @@ def look(numbers: Collection[str]) -> dict[str, QueuedJob]:
 
     Raises ``MissingRequirementError`` where SLURM does not answer, or is not there.
     """
-    jobs = {number: number.partition("/")[0] for number in numbers}
+    # squeue refuses the whole question for one number that is none.
+    jobs = {number: number.partition("/")[0] for number in numbers if ANSWERED.fullmatch(number)}
+    unanswered = [number for number in numbers if UNANSWERED.fullmatch(number)]
     rows = queued(set(jobs.values())) if jobs else {}
     if rows is None:
         raise MissingRequirementError("SLURM does not answer")
-    return {
+    sent = {number: QueuedJob(number.partition("/")[0], "sent without an answer") for number in unanswered}
+    return sent | {
         number: QueuedJob(job, row.state, row.reason if row.state == "PENDING" else "", row.node)
         for number, job in jobs.items()
         if (row := rows.get(job)) is not None and row.is_active and row.name.endswith(_token(number))

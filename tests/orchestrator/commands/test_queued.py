@@ -172,3 +172,15 @@ def test_status_shows_planned_against_measured(tmp_path, queue, monkeypatch):
     directory_of(tmp_path / "runs", "none", 0).write_result(result)
     text = looking.status("local", tmp_path / "runs").text
     assert "  4 min 0 s of training planned, 50% of it done; finished trials (1) took 1 min 30 s" in text
+
+
+def test_jobs_of_the_queue_are_shown_while_a_submission_is_unanswered_and_what_is_no_number_is_not_asked(
+    queue,
+):
+    numbers = [f"7_1/0@{TOKEN}", f"?0/0@{TOKEN}", f"7,--help/0@{TOKEN}", "x"]
+    shown = queue_view.look(numbers)
+    assert queue == [{"7_1"}]
+    assert {number: job.state for number, job in shown.items()} == {
+        numbers[0]: "RUNNING",
+        numbers[1]: "sent without an answer",
+    }
