@@ -1,4 +1,6 @@
-"""A sweep's own code (plugins, a trainer) runs only once a person has agreed to exactly that content.
+"""A sweep's own code runs only once a person has agreed to exactly that content.
+
+It is its plugins, its trainer, and the commands of a profile that lies beside the sweep file.
 
 What was agreed to is kept in ``trusted.json`` in the user's configuration folder, by the content's digest: a
 change asks again, a copy of the sweep elsewhere does not. What a trusted command sends (a controller) has the
@@ -28,10 +30,10 @@ MOST_LISTED = 20
 
 @dataclass(frozen=True)
 class Trust:
-    """What a command was given: ``--trust``, or the digest that a trusted command sent it with."""
+    """What a command was given: ``--trust``, or the digests that a trusted command sent it with."""
 
     given: bool = False
-    sent: str | None = None
+    sent: tuple[str, ...] | None = None
 
 
 NO_TRUST = Trust()
@@ -59,7 +61,7 @@ def require_trust(
         InvalidInputError: Nobody agreed, or it is not what was sent; nothing was run.
     """
     name = content_hash(contents)
-    if not contents or name == trust.sent:
+    if not contents or name in (trust.sent or ()):
         return name
     if trust.sent is not None:
         raise InvalidInputError(

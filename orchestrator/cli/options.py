@@ -117,7 +117,7 @@ Logs = Annotated[
     ),
 ]
 Trusted = Annotated[
-    bool, typer.Option("--trust", help="Run the sweep's own code (plugins, trainer) without asking.")
+    bool, typer.Option("--trust", help="Run the sweep's own code (plugins, trainer, profile) without asking.")
 ]
 
 

@@ -1,5 +1,10 @@
-"""Profiles: how a site is asked for machines. Data, kept beside the sweep file or in the user's folder."""
+"""Profiles: how a site is asked for machines. Data, kept in the user's folder or beside the sweep file.
 
+Another user may have written what lies beside a sweep file: of that nothing is used that becomes a command,
+or says whither code and words go, before a person has agreed to it.
+"""
+
+import json
 import math
 import os
 import re
@@ -16,6 +21,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
+    PrivateAttr,
     Strict,
     StringConstraints,
     ValidationError,
@@ -25,6 +31,8 @@ from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.notify import Notify, profile_problem
 from scalevec.orchestrator.executors.registry import EXECUTORS, ExecutorName
+from scalevec.orchestrator.trust import NO_TRUST, Trust, require_trust
+from scalevec.results.masking import HIDDEN
 from scalevec.sweeps.errors import (
     DEVICES,
     Problem,
@@ -42,6 +50,15 @@ if TYPE_CHECKING:
 FILE_NAME = "profiles.yaml"
 VARIABLE = "SCALEVEC_PROFILES"
 """Names another file than the one in the user's folder."""
+INERT = frozenset(
+    (
+        *("partition", "account", "qos", "constraint", "exclude", "dependency", "time", "time_factor"),
+        *("cpus", "gpus", "memory_gb", "processes", "nodes", "shard", "resources", "autoscale"),
+        *("trials_per_job", "trials_per_gpu", "max_parallel", "max_submitted", "max_gpu_hours"),
+        *("executor", "poll_s", "notice_s", "preempt"),
+    )
+)
+"""Keys that only say how much is asked for. Of any other key a person is asked, unless the file is theirs."""
 MOST_GPUS = 4096
 LEAST_MINUTES = 5
 """Of a time limit that follows from an estimate."""
@@ -209,6 +226,12 @@ class Profile(RungProfile):
     log: Annotated[tuple[Name, ...], Strict(False)] = ()
     """What trials are logged to beside the run directories, as ``run --log`` names it."""
     rungs: dict[str, RungProfile] = Field(default_factory=dict)
+    _trusted: str = PrivateAttr("")
+
+    @property
+    def trusted(self) -> str:
+        """The digest of what of it a person agreed to; empty where nobody had to be asked."""
+        return self._trusted
 
     def for_rung(self, rung: str) -> "Profile":
         """This profile with what it says of ``rung`` in place of what it says in general."""
@@ -305,21 +328,28 @@ def request_for(sweep: "Sweep", profile: Profile, rung: str) -> ResourceRequest:
 
 
 def load_profile(
-    name: str | None, beside: Path | None, executor: str | None = None, otherwise: str | None = None
+    name: str | None,
+    beside: Path | None,
+    executor: str | None = None,
+    otherwise: str | None = None,
+    trust: Trust | None = NO_TRUST,
 ) -> Profile:
-    """The profile called ``name``: from ``profiles.yaml`` in ``beside``, else from the user's own.
+    """The profile called ``name``: from the user's own ``profiles.yaml``, else from that in ``beside``.
 
     Without a name the default profile. It is for ``executor``, else for the one that it names, else for
-    ``otherwise``. Raises ``InvalidInputError`` for a name that neither file holds, with everything that is
-    wrong with the profile, and for keys that its executor does not honour.
+    ``otherwise``. ``trust`` is what the command was given; None: it is only read, and nothing of it is run.
+    Raises ``InvalidInputError`` for a name that neither file holds, with everything that is wrong with the
+    profile, for keys that its executor does not honour, and for one that nobody agreed to.
     """
     if name is None:
         return Profile()
-    sources = [_read(path) for path in _files(beside)]
-    for source in sources:
+    for path in _files(beside):
+        source = _read(path)
         if name in source.data:
             profile = _validated(source, name)
             _require_honoured(source, name, profile, executor or profile.executor or otherwise)
+            if trust is not None and path != _users_own():
+                profile._trusted = require_trust(f"{path}, profile {name}", _code(source.data[name]), trust)
             return profile
     names = profile_names(beside)
     if not names:
@@ -333,10 +363,25 @@ def profile_names(beside: Path | None) -> list[str]:
     return sorted({name for path in _files(beside) for name in _read(path).data})
 
 
-def _candidates(beside: Path | None) -> list[Path]:
+def _code(given: Any) -> dict[str, bytes]:
+    """What of a profile is not inert, by place, as a person is asked about it; a secret is not shown."""
+    places = {"": given, **{f"rungs.{rung}.": fields for rung, fields in given.get("rungs", {}).items()}}
+    code = {}
+    for place, fields in places.items():
+        for key in sorted(fields.keys() - INERT - {"rungs"}):
+            value = fields[key]
+            shown_value = value | {"webhook": HIDDEN} if key == "notify" and "webhook" in value else value
+            code[f"{place}{key}: {json.dumps(shown_value)}"] = json.dumps(value).encode()
+    return code
+
+
+def _users_own() -> Path:
     named = os.environ.get(VARIABLE)
-    users = Path(named) if named else platformdirs.user_config_path("scalevec") / FILE_NAME
-    return [*([beside / FILE_NAME] if beside is not None else []), users]
+    return Path(named) if named else platformdirs.user_config_path("scalevec") / FILE_NAME
+
+
+def _candidates(beside: Path | None) -> list[Path]:
+    return [_users_own(), *([beside / FILE_NAME] if beside is not None else [])]
 
 
 def _files(beside: Path | None) -> list[Path]:

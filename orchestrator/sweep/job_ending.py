@@ -17,6 +17,7 @@ from scalevec.results.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.executors.base import Executor
+    from scalevec.orchestrator.executors.profiles import Profile
 
 END_WAIT_S = 60.0
 """How long the jobs are waited for, to write their checkpoints and end."""
@@ -42,18 +43,15 @@ class Ending:
     """Why jobs could not be ended, or asked for."""
 
 
-def end_jobs(
-    sweep: str, runs_dir: Path, directories: Iterable[RunDirectory], profile: str | None, beside: Path
-) -> Ending:
+def end_jobs(sweep: str, runs_dir: Path, directories: Iterable[RunDirectory], profile: "Profile") -> Ending:
     """Ask the open jobs of ``directories`` to end and wait for them, and for workers that no job names."""
     from scalevec.orchestrator.executors.base import Site
-    from scalevec.orchestrator.executors.profiles import load_profile
 
     directories = list(directories)
     ending = Ending()
     for name, places in _open_jobs(directories).items():
         try:
-            executor = KEEPERS[name].build(Site(runs_dir, sweep, 1, load_profile(profile, beside)))
+            executor = KEEPERS[name].build(Site(runs_dir, sweep, 1, profile))
             try:
                 _end_on(name, executor, places, ending)
             finally:

@@ -5,21 +5,23 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.base import Site
-from scalevec.orchestrator.executors.profiles import load_profile
 from scalevec.orchestrator.executors.registry import KEEPERS
 from scalevec.results.claims import ClaimObserver
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory, user_name
 
+if TYPE_CHECKING:
+    from scalevec.orchestrator.executors.profiles import Profile
+
 Job = Mapping[str, Any]
 
 
 def refuse_others_jobs(
-    sweep: str, runs_dir: Path, directories: Iterable[RunDirectory], profile: str | None, beside: Path
+    sweep: str, runs_dir: Path, directories: Iterable[RunDirectory], profile: "Profile"
 ) -> None:
     """Raise ``InvalidInputError`` where a job of ``directories`` that waits or runs is another user's.
 
@@ -28,7 +30,7 @@ def refuse_others_jobs(
     of_others = list(_jobs_of_others(directories))
     if not of_others or os.geteuid() == 0:
         return
-    waiting_or_running = _alive(of_others, Site(runs_dir, sweep, 1, load_profile(profile, beside)))
+    waiting_or_running = _alive(of_others, Site(runs_dir, sweep, 1, profile))
     if waiting_or_running:
         directory, job = waiting_or_running[0]
         raise InvalidInputError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scalevec.model.accounting import count_parameters
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.costs.estimates import Cost, cost, foreign_cost, training_s
-from scalevec.orchestrator.worker.provenance import git
+from scalevec.orchestrator.worker.provenance import commit_of
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
@@ -19,6 +19,8 @@ from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
+
+_commit = cache(commit_of)
 
 
 def cost_of(run: "SweepRun", trial: AnyTrial, rung: str) -> Cost:
@@ -65,11 +67,6 @@ def size_columns(trial: AnyTrial) -> dict[str, int]:
 def epochs_of(run: "SweepRun", trial: AnyTrial) -> float | None:
     """How often ``trial`` goes through its text; None where that is a foreign trainer's affair."""
     return None if isinstance(trial, ForeignTrial) else epochs(trial, run.corpus_facts)
-
-
-@cache
-def _commit(folder: Path) -> str | None:
-    return git("rev-parse", "HEAD", folder=folder)
 
 
 def descriptive_of(run: "SweepRun", trial: AnyTrial) -> dict[str, Any]:

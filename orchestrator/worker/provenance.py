@@ -5,6 +5,7 @@ import importlib.metadata
 import importlib.util
 import json
 import platform
+import re
 import socket
 import subprocess
 import sys
@@ -23,6 +24,9 @@ INSTALLED = sys.modules["scalevec"]
 """What holds the five packages, and says our version."""
 OUR_PACKAGES = ("orchestrator", "sweeps", "model", "results", "analysis")
 STORE_OPTION = "--store"
+COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+MOST_BYTES = 10_000_000
+"""Of a file of git that is read."""
 VERSIONED = ("torch", "numpy", "tokenizers", "safetensors")
 
 
@@ -96,10 +100,9 @@ def code_state() -> Mapping[str, Any]:
     if ORIGIN.is_file():
         origin: dict[str, Any] = json.loads(ORIGIN.read_bytes())
         return origin
-    # A venv often lies inside the user's own repository: git would answer with the user's commit.
-    top = git("rev-parse", "--show-toplevel")
-    commit = git("rev-parse", "HEAD") if top and Path(top).resolve() == HOME else None
-    changes = git("diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv") if commit else None
+    # A venv often lies inside the user's own repository, whose commit is not ours.
+    commit = commit_of(HOME) if (HOME / ".git").exists() else None
+    changes = _changes() if commit else None
     return {
         "source": "checkout" if (HOME / "pyproject.toml").exists() else "wheel",
         "commit": commit,
@@ -133,18 +136,44 @@ def foreign_package() -> str | None:
     return None
 
 
-def git(*arguments: str, folder: Path | None = None) -> str | None:
-    """Return what git says in ``folder`` (ours where none is named); None where it fails."""
+def commit_of(folder: Path) -> str | None:
+    """Return the commit of the git checkout that ``folder`` lies in; None outside of one.
+
+    It is read as text: git would run commands that the configuration of somebody's folder names.
+    """
+    for top in (folder.resolve(), *folder.resolve().parents):
+        if (top / ".git").exists():
+            return _head(top / ".git")
+    return None
+
+
+def _head(repository: Path) -> str | None:
+    if repository.is_file():  # of a worktree or a submodule
+        repository = repository.parent / _text(repository).removeprefix("gitdir:").strip()
+    head = _text(repository / "HEAD")
+    name = head.removeprefix("ref:").strip()
+    common = repository / _text(repository / "commondir").strip()
+    packed = (line.partition(" ") for line in _text(common / "packed-refs").splitlines())
+    candidates = (
+        *(head, _text(repository / name), _text(common / name)),
+        *(commit for commit, _, ref in packed if ref == name),
+    )
+    return next((text.strip() for text in candidates if COMMIT.fullmatch(text.strip())), None)
+
+
+def _text(path: Path) -> str:
+    """The content of a regular file of sane size; empty where there is none."""
     try:
-        done = subprocess.run(
-            ["git", *arguments],
-            cwd=folder or HOME,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=True,
-        )
+        return path.read_text() if path.is_file() and path.stat().st_size <= MOST_BYTES else ""
+    except (OSError, ValueError):
+        return ""
+
+
+def _changes() -> str | None:
+    """Return the uncommitted changes of our own checkout, whose configuration is as much ours as its code."""
+    command = ("git", "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv")
+    try:
+        done = subprocess.run(command, cwd=HOME, stdin=subprocess.DEVNULL, capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
-    return done.stdout.strip()
+    return done.stdout.decode(errors="replace").strip()

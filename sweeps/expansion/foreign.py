@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Any
 from scalevec.model.fields import ConfigurationError, PlainValues
 from scalevec.model.identity import digest, stream
 from scalevec.sweeps.expansion.trials import tokens_of
+from scalevec.sweeps.imported_modules import with_imports
 from scalevec.sweeps.trainers import command, formula
-from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, Trainer
-from scalevec.sweeps.trainers.source_files import files_of_words, matching, module_files, source_files
+from scalevec.sweeps.trainers.foreign_trial import OF_AN_ATTEMPT, ForeignTrial, Trainer
+from scalevec.sweeps.trainers.source_files import (
+    files_of_words,
+    matching,
+    module_files,
+    scripts_of_words,
+    source_files,
+)
 
 if TYPE_CHECKING:  # pydantic is imported only where a sweep is read
     from scalevec.sweeps.sections.rungs import Rung
@@ -49,15 +56,18 @@ class ForeignBudget:
             self.trainer, PlainValues(given), self.n_params, tokens, seed, of_seed, self.planted
         )
         names = self.file_names(trial)
-        command.known_before(self.resume, trial.placeholders)
         if self.trainer.code_version:
             return trial
         return replace(trial, trainer=replace(self.trainer, files=source_files(self.folder, names)))
 
     def file_names(self, trial: ForeignTrial) -> tuple[str, ...]:
         """The files below the sweep's folder on which ``trial`` rests. Raises ``ConfigurationError``."""
-        words = command.known_before(self.trainer.command, trial.placeholders)
-        return (*self.names, *files_of_words(self.folder, words))
+        asked = (*self.trainer.command, *self.resume)
+        words = command.known_before(asked, trial.placeholders)
+        later = {*OF_AN_ATTEMPT, *self.first}
+        varied = [word for word in asked if later & set(command.placeholders_of(word))]
+        names = (*self.names, *files_of_words(self.folder, words), *scripts_of_words(self.folder, varied))
+        return tuple(with_imports(self.folder, names, words))
 
 
 def trainer_of(section: "TrainerSection") -> Trainer:

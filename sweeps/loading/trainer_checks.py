@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path as FilePath
 
 from scalevec.model.fields import ConfigurationError
 from scalevec.sweeps.errors import Path, refused, shown, unknown
+from scalevec.sweeps.imported_modules import with_imports
 from scalevec.sweeps.sections.schema import Sweep
 from scalevec.sweeps.sections.trainer import KINDS, PLAIN_TYPES, TrainerSection, types_of
 from scalevec.sweeps.trainers import formula
@@ -106,15 +108,21 @@ def _unused(sweep: Sweep, used: set[str]) -> Iterator[_Finding]:
 
 def missing_code(sweep: Sweep) -> Iterator[_Finding]:
     """Files of the trainer that are not there, and a trainer of whose code nothing is known."""
-    trainer, folder = sweep.trainer, sweep.source.folder
-    if trainer is None:
+    if sweep.trainer is None:
         return
+    try:
+        yield from _missing_code(sweep.trainer, sweep.source.folder)
+    except ConfigurationError as error:
+        yield ("trainer",), refused(error.value, error.allowed)
+
+
+def _missing_code(trainer: TrainerSection, folder: FilePath) -> Iterator[_Finding]:
     where = f"no such file (looked in {folder}, the sweep file's folder)"
     for position, pattern in enumerate(trainer.files or ()):
         if not matching(folder, pattern):
             yield ("trainer", "files", position), f"{shown(pattern)}: {where}"
     words = [word for word in trainer.command or () if "{" not in word]
-    files_named = list(files_of_words(folder, words))
+    files_named = [*files_of_words(folder, words), *with_imports(folder, (), words, unasked=False)]
     for word in words:
         if word.endswith(SCRIPTS) and not word.startswith("-") and word not in files_named:
             yield ("trainer", "command"), f"{shown(word)}: {where}"

@@ -8,13 +8,15 @@ import importlib.machinery
 import importlib.metadata
 import importlib.util
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from scalevec.model.fields import PluginSource
+from scalevec.model.fields import ConfigurationError, PluginSource
+from scalevec.sweeps.imported_modules import with_imports
 
 GROUP = "scalevec.plugins"
 """Entry points of this group give an installed plugin's module a name that ``plugins:`` may use."""
@@ -30,7 +32,9 @@ class PluginError(ValueError):
 
 @dataclass(frozen=True)
 class Plugin:
-    """A module, and all files of the package that it belongs to, each by its path from the package's parent.
+    """A module, all files of its package, and the modules beside the sweep file that these import.
+
+    Each file has its path from the package's parent.
 
     name: what the sweep file calls it. parent: the folder that the package lies in.
     """
@@ -74,6 +78,7 @@ def find(name: str, folder: Path | None = None, code_version: int | None = None)
         raise PluginError(f"{name}: the name of a module of Python or scalevec; give yours another name")
     files = dict(_files_of(name, parent, top, folder))
     _file_of(module, files)
+    files |= _imported(name, parent, files) if parent == folder else {}
     return Plugin(name, module, files, parent, code_version)
 
 
@@ -164,6 +169,19 @@ def _files_of(name: str, parent: Path, top: str, folder: Path | None) -> Iterato
             )
         if not path.name.endswith("~"):
             yield inner.as_posix(), path.read_bytes()
+
+
+def _imported(name: str, parent: Path, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """What ``files`` import from beside their package, but for what has the name of a module of Python."""
+    try:
+        paths = set(with_imports(parent, files, unasked=False)) - files.keys()
+    except ConfigurationError as error:
+        raise PluginError(f"{name}: {error}") from None
+    ours = [path for path in paths if re.split("[/.]", path)[0] not in {"scalevec", *sys.stdlib_module_names}]
+    for path in ours:
+        if path.endswith(_COMPILED) or not (parent / path).resolve().is_relative_to(parent):
+            raise PluginError(f"{name}: imports {parent / path}, which is compiled or a link out; install it")
+    return {path: (parent / path).read_bytes() for path in ours}
 
 
 def _file_of(module: str, files: Mapping[str, bytes]) -> str:

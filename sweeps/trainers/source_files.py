@@ -1,10 +1,12 @@
 """The files of a trainer that lie beside the sweep file, and what they hold."""
 
 import glob
+import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from scalevec.sweeps.imported_modules import Beside
 from scalevec.sweeps.trainers.foreign_trial import SourceFile, file_digest
 
 SCRIPTS = (".py", ".sh")
@@ -19,6 +21,13 @@ def files_of_words(folder: Path, words: Iterable[str]) -> Iterator[str]:
                 yield name
 
 
+def scripts_of_words(folder: Path, words: Iterable[str]) -> Iterator[str]:
+    """Yield the scripts below ``folder`` that ``words`` may be, whatever their placeholders stand for."""
+    for word in words:
+        if word.endswith(SCRIPTS):
+            yield from matching(folder, re.sub(r"\{[^{}]*\}", "*", word.rpartition("=")[2]))
+
+
 def matching(folder: Path, pattern: str) -> list[str]:
     """The files below ``folder`` that ``pattern`` names, sorted; a folder stands for all Python in it."""
     if _is_file(folder / pattern):
@@ -30,9 +39,8 @@ def matching(folder: Path, pattern: str) -> list[str]:
 
 
 def module_files(folder: Path, function: str) -> list[str]:
-    """The Python of the top-level package of ``package.module:function`` that lies beside the sweep file."""
-    package = function.partition(":")[0].partition(".")[0]
-    return matching(folder, f"{package}.py") or matching(folder, package)
+    """The module of ``package.module:function`` beside the sweep file, or the package that it belongs to."""
+    return list(Beside(folder).module(function.partition(":")[0]))
 
 
 def source_files(folder: Path, names: Iterable[str]) -> tuple[SourceFile, ...]:

@@ -69,7 +69,7 @@ def test_anything_but_yes_is_no(answer, trusted_file, line):
 
 
 def test_what_a_trusted_command_sent_asks_nobody_and_refuses_changed_content():
-    sent = Trust(sent=content_hash(CODE))
+    sent = Trust(sent=("other", content_hash(CODE)))
     assert require_trust("small.yaml", CODE, sent) == content_hash(CODE)
     with pytest.raises(InvalidInputError, match="has changed since it was sent"):
         require_trust("small.yaml", CHANGED, sent)
@@ -84,7 +84,7 @@ def test_a_file_that_others_may_write_counts_for_nothing(trusted_file):
 
 def test_a_sweep_without_code_of_its_own_asks_nothing():
     assert require_trust("small.yaml", {}) == ""
-    assert require_trust("small.yaml", {}, Trust(sent="")) == ""
+    assert require_trust("small.yaml", {}, Trust(sent=())) == ""
 
 
 def test_the_digest_tells_apart_the_same_bytes_under_other_names():

@@ -6,12 +6,13 @@ from typing import Annotated, Any
 import typer
 
 from scalevec.orchestrator.cli.hints import command
-from scalevec.orchestrator.cli.options import RUNS, ProfileName, Runs, Sweep
+from scalevec.orchestrator.cli.options import RUNS, ProfileName, Runs, Sweep, Trusted
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.progress import counted, note
 from scalevec.orchestrator.sources.sources import exit_after, recorded_state, recorded_states
 from scalevec.orchestrator.sources.sweep_files import sweep_folder
+from scalevec.orchestrator.trust import Trust
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 from scalevec.results.trial_state import OPEN_STATES
@@ -26,8 +27,10 @@ def cancel(
     removed: Annotated[
         bool, typer.Option("--removed", help="Only trials that the sweep file, once edited, no longer holds.")
     ] = False,
+    trust: Trusted = False,
 ) -> Result:
     """Cancel a sweep's waiting and running trials; results and checkpoints stay."""
+    from scalevec.orchestrator.executors.profiles import load_profile
     from scalevec.orchestrator.scheduling.ownership import wanted_elsewhere
     from scalevec.orchestrator.sweep.controller import directory_of
     from scalevec.orchestrator.sweep.job_ending import end_jobs
@@ -44,12 +47,13 @@ def cancel(
     ours = [(directory, state) for directory, state in states if directory.trial_id not in elsewhere]
     of_sweep = [] if removed else [directory_of(runs_dir, folder.name), *checks_of(folder.name, runs_dir)]
     directories = [*of_sweep, *(directory for directory, _ in ours)]
-    refuse_others_jobs(folder.name, runs_dir, directories, profile, Path(source).parent)
+    agreed = load_profile(profile, Path(source).parent, trust=Trust(trust))
+    refuse_others_jobs(folder.name, runs_dir, directories, agreed)
     # Before a job is ended: from here on nobody sends any of them, whatever becomes of this process.
     if not removed:
         folder.call_off()
     _forbid(ours)
-    ended = end_jobs(folder.name, runs_dir, directories, profile, Path(source).parent)
+    ended = end_jobs(folder.name, runs_dir, directories, agreed)
     alive = {directory.trial_id for directory in ended.alive}
     done = [name for name in _open(ours) if name not in alive]
     for name in done:

@@ -56,12 +56,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--executor", required=True)
     parser.add_argument("--profile")
-    parser.add_argument("--trusted", default="", help="digest of the sweep's own code that was agreed to")
+    parser.add_argument("--trusted", action="append", default=[], help="digest of code that was agreed to")
     parser.add_argument("source")
     values = parser.parse_args(arguments)
     again = command("submit", values.source, values.runs, profile=values.profile)
     try:
-        placement, trust = Placement(values.executor, values.profile), Trust(sent=values.trusted)
+        placement, trust = Placement(values.executor, values.profile), Trust(sent=tuple(values.trusted))
         code = run_patiently(values.source, values.runs, placement, again, trust)
         words = ""
     except Exception as error:  # noqa: BLE001 (the last place where a person can be told)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from scalevec.orchestrator.cli.options import Placement
 from scalevec.orchestrator.errors import InvalidInputError, TryLaterError
 from scalevec.orchestrator.executors.registry import EXECUTORS, KEEPERS
+from scalevec.orchestrator.trust import NO_TRUST, Trust
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.attempts.jobs import ResourceRequest
@@ -24,12 +25,14 @@ if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep
 
 
-def site_of(sweep: "Sweep", runs_dir: Path, placement: Placement) -> tuple[str, "Site"]:
+def site_of(
+    sweep: "Sweep", runs_dir: Path, placement: Placement, trust: Trust = NO_TRUST
+) -> tuple[str, "Site"]:
     """Return the executor's name and what it is built from. Raises ``InvalidInputError``."""
     from scalevec.orchestrator.executors.base import Site
     from scalevec.orchestrator.executors.profiles import request_for
 
-    name, profile = executor_of(sweep, placement, "local")
+    name, profile = executor_of(sweep, placement, "local", trust)
     simulated = EXECUTORS[name].simulates
     requests = [request_for(sweep, profile, rung.name) for rung in sweep.ladder]
     site = Site(
@@ -43,14 +46,16 @@ def site_of(sweep: "Sweep", runs_dir: Path, placement: Placement) -> tuple[str, 
     return name, site
 
 
-def executor_of(sweep: "Sweep", placement: Placement, otherwise: str) -> tuple[str, "Profile"]:
+def executor_of(
+    sweep: "Sweep", placement: Placement, otherwise: str, trust: Trust | None
+) -> tuple[str, "Profile"]:
     """Return the executor's name (``otherwise`` where nobody names one) and the profile.
 
-    Raises ``InvalidInputError``.
+    Without ``trust`` it is only read. Raises ``InvalidInputError``.
     """
     from scalevec.orchestrator.executors.profiles import load_profile
 
-    profile = load_profile(placement.profile, sweep.source.folder, placement.executor, otherwise)
+    profile = load_profile(placement.profile, sweep.source.folder, placement.executor, otherwise, trust)
     name = placement.executor or profile.executor or otherwise
     if name not in EXECUTORS:
         raise InvalidInputError(f"executor is {name!r}; allowed: {', '.join(EXECUTORS)}")

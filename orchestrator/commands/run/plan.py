@@ -73,7 +73,7 @@ def run_to_plan(
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
 
     sweep = load_sweep(source, runs_dir, look_for_files=not without_corpus)
-    name, profile = executor_of(sweep, placement, SIMULATOR if is_simulated(runs_dir) else "local")
+    name, profile = executor_of(sweep, placement, SIMULATOR if is_simulated(runs_dir) else "local", None)
     simulated, progress = EXECUTORS[name].simulates, Progress(placement.jobs)
     if simulated:
         facts = nominal_corpus(sweep)

@@ -123,7 +123,7 @@ def run_sweep(
 
     sweep = load_sweep(source, runs_dir)
     check_named_store(runs_dir)
-    name, site = site_of(sweep, runs_dir, placement)
+    name, site = site_of(sweep, runs_dir, placement, trust)
     if not EXECUTORS[name].simulates:
         require_trust(source, own_code(sweep), trust, code_folders(sweep))
         send_along(sweep, site, imports_here=not EXECUTORS[name].sends_away)

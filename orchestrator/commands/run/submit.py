@@ -35,13 +35,14 @@ def submit(
     from scalevec.orchestrator.sweep import controller
 
     sweep = load_sweep(source, runs_dir)
-    name, site = site_of(sweep, runs_dir, Placement(executor, profile))
+    name, site = site_of(sweep, runs_dir, Placement(executor, profile), Trust(trust))
     keeper = EXECUTORS[name].controllers
     if keeper is None:
         raise InvalidInputError(
             f"executor {name!r} cannot run detached; use `scalevec run`, or `--executor slurm` or `ray`"
         )
-    trusted = require_trust(source, own_code(sweep), Trust(trust), code_folders(sweep))
+    agreed = require_trust(source, own_code(sweep), Trust(trust), code_folders(sweep))
+    trusted = (agreed, site.profile.trusted)
     send_along(sweep, site)
     with opened_executor(keeper, controller.site_of_controller(site)) as cluster:
         run = prepared_run(name, sweep, site, Progress(site.slots), retrain=retrain)

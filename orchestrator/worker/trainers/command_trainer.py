@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from scalevec.orchestrator.worker.guard import CANNOT_RUN
 from scalevec.orchestrator.worker.ranks import LOOPBACK, Ranks
 from scalevec.orchestrator.worker.trainers.foreign_attempt import FIELDS, ForeignAttempt
 from scalevec.orchestrator.worker.trainers.guarded_command import GuardedCommand
-from scalevec.orchestrator.worker.trainers.kept_source import from_source, module_folders
+from scalevec.orchestrator.worker.trainers.kept_source import from_source, module_variables
 from scalevec.orchestrator.worker.trainers.metric_rows import LossNotFiniteError, MetricRows, MetricsFile
 
 POLL_S = 0.2
@@ -37,11 +38,11 @@ class CommandTrainer(ForeignAttempt):
     def train(self, ranks: Ranks, recorder: Recorder) -> dict[str, Any]:
         """Run the command to its end; returns the result, and nothing on other machines than the first."""
         folder, source = self.folder, self.source()
-        variables = self.variables(source)
         rows = self.prepared(recorder) if not self.node else None
         if rows is not None:
             ranks.call_others()
         command = self.command(ranks, source)
+        variables = self.variables(command, source)
         pattern = self.trial.trainer.readings.pattern
         with GuardedCommand(command, variables, folder, self.directory.log_path, pattern) as running:
             following = _Following(self, running, recorder, rows)
@@ -65,13 +66,14 @@ class CommandTrainer(ForeignAttempt):
         asked = [*self.trial.trainer.command, *(self.protocol.resume if self.goes_on() else ())]
         return from_source([word.format(**known) for word in asked], self.trial.trainer, source)
 
-    def variables(self, source: Path) -> dict[str, str]:
+    def variables(self, command: Sequence[str], source: Path) -> dict[str, str]:
         """The environment of the command: a scheduler's own is hidden, since some trainers act upon it."""
         hidden = OF_WORKERS if self.protocol.scheduler_variables else (*OF_WORKERS, "SLURM")
         variables = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
         if source != self.folder:
-            named = (variables.get("PYTHONPATH"), module_folders(self.trial.trainer, self.folder))
-            variables["PYTHONPATH"] = os.pathsep.join(filter(None, named))
+            before, modules = variables.get("PYTHONPATH"), module_variables(command, source, self.folder)
+            variables |= modules
+            variables["PYTHONPATH"] = os.pathsep.join(filter(None, (before, modules["PYTHONPATH"])))
         # Where no python is found else, ours is.
         path = (variables.get("PATH", os.defpath), str(Path(sys.executable).parent))
         return variables | {"PATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}

@@ -11,7 +11,7 @@ from typing import Any
 from scalevec.model.training.recorder import Recorder
 from scalevec.orchestrator.attempts.kept_files import checkpoints_in, newest_checkpoint, others_in
 from scalevec.orchestrator.worker.failures import DefiniteError
-from scalevec.orchestrator.worker.provenance import git
+from scalevec.orchestrator.worker.provenance import commit_of
 from scalevec.orchestrator.worker.ranks import Ranks
 from scalevec.orchestrator.worker.trainers.kept_source import folder_of_source
 from scalevec.orchestrator.worker.trainers.metric_rows import MetricRows
@@ -79,11 +79,8 @@ class ForeignAttempt:
         return f"the {what} did not end within {self.protocol.grace_s:g} s of {asked}; it is killed"
 
     def origin(self) -> dict[str, Any]:
-        """Of which commit the sweep's folder is, with or without local changes; None outside a repository."""
-        folder = Path(self.protocol.folder or ".")
-        commit = git("rev-parse", "HEAD", folder=folder)
-        changes = git("status", "--porcelain", folder=folder) if commit else None
-        return {"trainer": {"commit": commit, "dirty": None if changes is None else bool(changes)}}
+        """Of which commit the sweep's folder is; None outside a repository."""
+        return {"trainer": {"commit": commit_of(Path(self.protocol.folder))}}
 
     def prepared(self, recorder: Recorder) -> MetricRows:
         """Make the folder ready, and hand out what takes the rows of metrics."""

@@ -106,10 +106,18 @@ def from_source(command: Sequence[str], trainer: Trainer, source: Path) -> list[
     return [there(argument) for argument in command]
 
 
-def module_folders(trainer: Trainer, folder: Path) -> str:
-    """``folder`` and those in it with files of ``trainer``, as PYTHONPATH has them."""
-    folders = {folder: None} | {(folder / file.path).parent: None for file in trainer.files}
-    return os.pathsep.join(map(str, folders))
+def module_variables(command: Sequence[str], source: Path, folder: Path) -> dict[str, str]:
+    """Where the Python of ``command`` looks for modules: first among the files that were kept in ``source``.
+
+    ``folder`` has what cannot be known before a script runs. Folders inside count where a script of the
+    command lies: a module of a package is not to be taken for one of Python's own.
+    """
+    paths = [Path(word) for word in command if word.endswith(".py")]
+    scripts = [path.parent.relative_to(source) for path in paths if path.is_relative_to(source)]
+    inner = dict.fromkeys((*scripts, Path()))
+    path = os.pathsep.join(str(root / place) for root in (source, folder) for place in inner)
+    # Else python -m would take what lies in the working directory.
+    return {"PYTHONPATH": path} | ({} if scripts else {"PYTHONSAFEPATH": "1"})
 
 
 def kept_folder(private: Path, trainer: Trainer) -> Path:

@@ -11,8 +11,9 @@ from pydantic import ValidationError
 
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.executors.profiles import Profile, RungProfile, load_profile
+from scalevec.orchestrator.executors.profiles import INERT, Profile, RungProfile, load_profile
 from scalevec.orchestrator.executors.registry import EXECUTORS
+from scalevec.orchestrator.trust import Trust
 
 METACHARACTERS = (
     "a;b",
@@ -56,12 +57,70 @@ def test_without_a_name_every_setting_has_its_default(folder):
     assert load_profile(None, folder) == Profile()
 
 
-def test_a_profile_beside_the_sweep_stands_before_the_users_own(folder):
+def test_the_users_own_profile_stands_before_one_beside_the_sweep(folder):
     write(folder / "config" / "scalevec" / "profiles.yaml", "site: {partition: own}\nhome: {partition: mine}")
-    write(folder / "profiles.yaml", "site: {partition: beside}")
-    assert load_profile("site", folder).partition == "beside"
+    write(folder / "profiles.yaml", "site: {partition: beside}\nlab: {partition: beside}")
+    assert load_profile("site", folder).partition == "own"
+    assert load_profile("lab", folder).partition == "beside"
     assert load_profile("home", folder).partition == "mine"
     assert load_profile("site", None).partition == "own"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "python: /tmp/evil",
+        "launcher: [sh, -c, evil]",
+        "setup: [evil]",
+        "notify: {command: [evil]}",
+        "notify: {webhook: 'https://evil.example'}",
+        "flags: {container: evil}",
+        "address: evil.example:6379",
+        "log: [wandb]",
+    ],
+)
+def test_what_of_a_profile_beside_a_sweep_becomes_a_command_is_asked_about_before_it_counts(
+    folder, capsys, text
+):
+    write(folder / "profiles.yaml", f"site: {{partition: cpu, {text}}}")
+    with pytest.raises(InvalidInputError, match="profile site: its code is not trusted; nothing was run"):
+        load_profile("site", folder)
+    shown = capsys.readouterr().err
+    assert "partition" not in shown
+    assert ("evil" in shown) is ("webhook" not in text and "log" not in text)
+    assert load_profile("site", folder, trust=None).partition == "cpu"
+    assert load_profile("site", folder, trust=Trust(given=True)).trusted
+    load_profile("site", folder)
+    write(folder / "profiles.yaml", f"site: {{partition: gpu, {text}}}")
+    load_profile("site", folder)
+    write(
+        folder / "profiles.yaml",
+        f"site: {{python: /tmp/other, {text}}}".replace("python: /tmp/evil", "cpus: 1"),
+    )
+    with pytest.raises(InvalidInputError, match="is not trusted"):
+        load_profile("site", folder)
+
+
+def test_a_rung_of_a_profile_beside_a_sweep_is_asked_about_too(folder, capsys):
+    write(folder / "profiles.yaml", "site: {cpus: 1, rungs: {big: {cpus: 2, launcher: [evil]}}}")
+    with pytest.raises(InvalidInputError, match="is not trusted"):
+        load_profile("site", folder)
+    assert 'rungs.big.launcher: ["evil"]' in capsys.readouterr().err
+
+
+def test_a_profile_of_the_users_own_is_not_asked_about(folder, monkeypatch):
+    write(folder / "config" / "scalevec" / "profiles.yaml", "site: {setup: [module load cuda]}")
+    assert load_profile("site", folder).setup
+    write(folder / "named.yaml", "site: {launcher: [env]}")
+    monkeypatch.setenv("SCALEVEC_PROFILES", str(folder / "named.yaml"))
+    assert load_profile("site", folder).launcher
+
+
+def test_every_key_of_a_profile_is_inert_or_asked_about():
+    assert set(Profile.model_fields) >= INERT
+    assert set(Profile.model_fields) - INERT == {
+        *("python", "launcher", "setup", "notify", "flags", "address", "log", "rungs")
+    }
 
 
 def test_the_environment_names_another_file(folder, monkeypatch):
@@ -80,7 +139,7 @@ def test_a_rung_has_its_own_resources_over_the_general_ones(folder):
     text = (
         "site: {partition: cpu, time: 30, rungs: {2B: {partition: gpu, gpus: 1, setup: [module load cuda]}}}"
     )
-    write(folder / "profiles.yaml", text)
+    write(folder / "config" / "scalevec" / "profiles.yaml", text)
     profile = load_profile("site", folder)
     large, small = profile.for_rung("2B"), profile.for_rung("25M")
     assert (large.partition, large.gpus, large.time, large.setup) == ("gpu", 1, 30, ("module load cuda",))

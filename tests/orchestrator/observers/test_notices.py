@@ -13,6 +13,7 @@ from scalevec.orchestrator.executors.notify import Notify
 from scalevec.orchestrator.executors.profiles import load_profile
 from scalevec.orchestrator.observers import notices as module
 from scalevec.orchestrator.observers.notices import Notices
+from scalevec.orchestrator.trust import Trust
 from scalevec.results.run_directory import RunDirectory
 
 TASK = SimpleNamespace(trial_id="ab" * 32, label="baseline a seed 0")
@@ -134,7 +135,7 @@ def test_the_webhook_is_shown_nowhere(tmp_path):
     (tmp_path / "profiles.yaml").write_text(
         "good: {notify: {webhook: 'https://x/TOPSECRET'}}\nbad: {notify: {webhook: ['https://x/TOPSECRET']}}\n"
     )
-    profile = load_profile("good", tmp_path, "local")
+    profile = load_profile("good", tmp_path, "local", trust=Trust(given=True))
     assert profile.notify.webhook.get_secret_value().endswith("TOPSECRET")
     assert "TOPSECRET" not in f"{profile!r} {profile.model_dump_json()}"
     with pytest.raises(InvalidInputError) as refusal:
@@ -149,6 +150,6 @@ def test_the_end_of_a_run_is_told_by_its_profile(scalevec, tmp_path, sweep_file)
     sweep_file.write_text(text.replace("tune:", "# tune:").replace("seeds: [0, 1]", "seeds: [0]"))
     words = json.dumps(writing(tmp_path / "told")["command"])
     (tmp_path / "profiles.yaml").write_text(f"me: {{notify: {{command: {words}}}}}\n")
-    done = scalevec("run", "small.yaml", "--profile", "me")
+    done = scalevec("run", "small.yaml", "--profile", "me", "--trust")
     assert done.returncode == Exit.DONE, done.stderr
     assert (tmp_path / "told").read_text() == "end of small: every trial has a result\n"

@@ -11,7 +11,15 @@ import pytest
 import torch
 
 from scalevec.orchestrator.worker import provenance
-from scalevec.orchestrator.worker.provenance import OUR_PACKAGES, environment, foreign_package, machine
+from scalevec.orchestrator.worker.provenance import (
+    OUR_PACKAGES,
+    commit_of,
+    environment,
+    foreign_package,
+    machine,
+)
+from scalevec.orchestrator.worker.trainers.foreign_attempt import ForeignAttempt
+from scalevec.sweeps.trainers.foreign_trial import Protocol
 from simulations import simulated
 from support import CHECKOUT
 
@@ -99,6 +107,62 @@ def test_two_states_of_a_checkout_with_local_changes_are_told_apart(checkout):
     assert recorded[0]["local_changes"] == "none"
     assert len({state["local_changes"] for state in recorded}) == 3
     assert len({state["commit"] for state in recorded}) == 1
+
+
+@pytest.fixture
+def canary(tmp_path, monkeypatch):
+    """A repository whose configuration runs a command on whatever git does there; the file that shows it."""
+    repository, shown = tmp_path / "theirs", tmp_path / "ran"
+    repository.mkdir()
+    for name, value in {"HOME": tmp_path, "GIT_CONFIG_NOSYSTEM": 1}.items():
+        monkeypatch.setenv(name, str(value))
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(repository))
+    (repository / "train.py").write_text("1")
+    (repository / ".gitattributes").write_text("*.py filter=spy diff=spy\n")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *command], check=True)
+    keys = ("core.fsmonitor", "filter.spy.clean", "diff.spy.textconv", "diff.external", "core.pager")
+    for key in keys:
+        subprocess.run([*git, "config", key, f"touch {shown}; cat"], check=True)
+    (repository / "train.py").write_text("2")
+    subprocess.run([*git, "status"], capture_output=True, check=True)
+    assert shown.exists()
+    shown.unlink()
+    return repository, shown
+
+
+def test_nothing_that_the_configuration_of_a_sweeps_repository_names_is_run(canary):
+    repository, shown = canary
+    attempt = ForeignAttempt(repository, None, None, Protocol(folder=str(repository)))
+    assert len(attempt.origin()["trainer"]["commit"]) == 40
+    assert not shown.exists()
+
+
+@pytest.mark.parametrize("state", ["branch", "packed", "detached", "worktree", "sha256"])
+def test_the_commit_is_read_as_git_would_say_it(tmp_path, state):
+    top = tmp_path / "top"
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(top))
+    top.mkdir()
+    form = ["--object-format=sha256"] if state == "sha256" else []
+    commands = [["init", "-q", *form], ["commit", "-q", "--allow-empty", "-m", "a"]]
+    commands += {
+        "packed": [["pack-refs", "--all"]],
+        "detached": [["checkout", "-q", "--detach"]],
+        "worktree": [["worktree", "add", "-q", str(tmp_path / "other")]],
+    }.get(state, [])
+    for command in commands:
+        subprocess.run([*git, *command], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    (top / "lab").mkdir()
+    assert commit_of(tmp_path / "other" if state == "worktree" else top / "lab") == head.stdout.strip()
+
+
+@pytest.mark.parametrize("head", ["", "ref: refs/heads/none", "ref: ../../secret", "not a commit"])
+def test_what_is_no_commit_is_none(tmp_path, head):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text(head)
+    (tmp_path / "secret").write_text("hush")
+    assert commit_of(tmp_path) is None
 
 
 def test_a_machine_without_a_gpu_records_processor_capability_and_threads():

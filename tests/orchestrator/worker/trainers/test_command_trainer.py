@@ -275,7 +275,7 @@ def test_the_commit_of_the_sweeps_folder_is_on_record(lab):
     trials.run()
     (record,) = trials.directory.environments()
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=trials.folder, capture_output=True, text=True)
-    assert record["trainer"] == {"commit": commit.stdout.strip(), "dirty": False}
+    assert record["trainer"] == {"commit": commit.stdout.strip()}
 
 
 def test_a_secret_on_standard_output_is_masked_in_what_is_kept(lab, monkeypatch):
