@@ -66,13 +66,13 @@ def who_may_change(path: Path) -> str | None:
     ``path``, a file or a folder, has no links in it. It and every folder above it have to belong to this user
     or to root, and nobody else may write there; above it a sticky bit, as ``/tmp`` has, is as good.
     """
-    for place in (path, *path.parents):
-        state = place.lstat()
+    for part in (path, *path.parents):
+        state = part.lstat()
         if state.st_uid not in (os.geteuid(), 0):
-            return f"{place} belongs to {name_of_user(state.st_uid)}; choose a folder below one of your own"
-        is_sticky = place != path and state.st_mode & stat.S_ISVTX
+            return f"{part} belongs to {name_of_user(state.st_uid)}; choose a folder below one of your own"
+        is_sticky = part != path and state.st_mode & stat.S_ISVTX
         if state.st_mode & OTHERS_WRITE and not is_sticky:
-            return f"others may write in {place}; to mend it: chmod go-w {shlex.quote(str(place))}"
+            return f"others may write in {part}; to repair it: chmod go-w {shlex.quote(str(part))}"
     return None
 
 

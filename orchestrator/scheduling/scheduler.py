@@ -60,18 +60,9 @@ class Scheduler:
         may_send: Callable[[], bool] = lambda: True,
         private_dir: str | None = None,
     ) -> None:
-        """Build it around an executor that holds no job of its own.
-
-        Args:
-            runs_dir: Where the trials are.
-            executor: Who runs them.
-            progress: Who is told.
-            may_send: Asked before each submission: False once the sweep is cancelled.
-            private_dir: That of the profile, for what own trainers need to start elsewhere.
-        """
-        self._private_dir = private_dir
+        """``may_send`` is asked before each submission: False once the sweep is cancelled."""
         self.runs_dir, self.executor, self.progress = runs_dir, executor, progress
-        self.may_send = may_send
+        self.may_send, self._private_dir = may_send, private_dir
         self.observer = ClaimObserver()
         self.nodes = NodeWatch()
         registered = EXECUTORS[executor.name]

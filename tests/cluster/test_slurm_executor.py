@@ -337,7 +337,7 @@ def script_of(executor, job) -> str:
 def test_a_folder_with_signs_of_a_shell_in_its_name_is_only_a_name(make_bench, tmp_path):
     folder = tmp_path / "a b;touch $HOME`touch pwned`&(x)*"
     folder.mkdir()
-    bench = make_bench(folder)
+    bench = make_bench(folder, private_dir=str(folder / "private"))
     executor, job = bench.executor(1), bench.job("completes")
     (number,) = executor.submit([job])
     assert collect(executor, 1)[number].exit_code == 0
@@ -346,10 +346,9 @@ def test_a_folder_with_signs_of_a_shell_in_its_name_is_only_a_name(make_bench, t
 
 
 def test_a_folder_that_slurm_would_rewrite_is_refused(make_bench, tmp_path):
-    folder = tmp_path / "at%j"
-    folder.mkdir()
+    bench = make_bench(private_dir=str(tmp_path / "at%j"))
     with pytest.raises(InvalidInputError, match="at%j"):
-        make_bench(folder).executor(1)
+        bench.executor(1).submit([bench.job("completes")])
 
 
 def test_all_jobs_are_asked_for_in_one_question(make_bench, monkeypatch):

@@ -77,8 +77,8 @@ def queued_trials(runs_dir: Path, numbers: Collection[str]) -> list[QueuedTrial]
 
 def _trials_of(folder: Path, jobs: Mapping[str, Sequence[Path]]) -> list[QueuedTrial]:
     """The trials of a submission, from the run directories of each job."""
-    placed = ((job, index, path) for job, paths in jobs.items() for index, path in enumerate(paths))
-    return [QueuedTrial(folder, *place) for place in placed]
+    numbered = ((job, index, path) for job, paths in jobs.items() for index, path in enumerate(paths))
+    return [QueuedTrial(folder, *fields) for fields in numbered]
 
 
 def still_wanted(folders: Collection[Path], jobs: Collection[str]) -> set[str]:
@@ -171,7 +171,7 @@ class Submitter:
                 first = executor._submit_command(command).job_id
         except (UncompletedJobError, FailedSubmissionError) as problem:
             return self._after_failure(folder, bundles, str(problem).strip())
-        numbers = [first] if len(bundles) == 1 else [f"{first}_{place}" for place in range(len(bundles))]
+        numbers = [first] if len(bundles) == 1 else [f"{first}_{position}" for position in range(len(bundles))]
         unanswered.note_sent(folder, numbers)
         return numbers
 

@@ -54,9 +54,9 @@ def _directories(path: Path, places: Any) -> Directories:
     """The run directories at ``places`` in RUNS_DIR. Raises ``CorruptRecordError`` for any other place."""
     runs_dir = path.parents[4]
     are_lists = isinstance(places, list) and all(isinstance(of_job, list) for of_job in places)
-    if not are_lists or not all(_PLACE.fullmatch(str(place)) for of_job in places for place in of_job):
+    if not are_lists or not all(_PLACE.fullmatch(str(path)) for of_job in places for path in of_job):
         raise CorruptRecordError(path, "names a place that is no run directory")
-    return [[runs_dir / place for place in of_job] for of_job in places]
+    return [[runs_dir / path for path in of_job] for of_job in places]
 
 
 def _places(folder: Path, bundles: Sequence[Sequence[Job]]) -> list[list[str]]:

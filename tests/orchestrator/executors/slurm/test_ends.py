@@ -122,7 +122,7 @@ def test_few_trials_are_looked_for_quickly_at_first_and_many_slowly(
     executor.site = replace(executor.site, profile=Profile(poll_s=60))
     (trial,) = executor._trials.values()
     executor._trials = {str(number): trial for number in range(n_trials)}
-    assert executor._until_next_look(executor._changed + since_change_s) == seconds
+    assert executor._until_next_look(executor._changed + since_change_s) == pytest.approx(seconds)
 
 
 def test_a_job_that_had_no_space_for_its_record_had_none_for_its_trial(executor_on, tmp_path):
