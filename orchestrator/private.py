@@ -38,7 +38,7 @@ def private_folder(named: str | None = None, runs_dir: Path | None = None) -> Pa
     """
     folder = _around_this_snapshot() or Path(named or os.environ.get(VARIABLE) or DEFAULT).expanduser()
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
     except OSError as error:
         raise MissingRequirementError(
             f"{folder}: {error.strerror}; code that is sent lies there: name another folder of yours with "
@@ -53,6 +53,13 @@ def private_folder(named: str | None = None, runs_dir: Path | None = None) -> Pa
     if problem := who_may_change(folder):
         raise MissingRequirementError(f"{folder}: others could change code that runs as you: {problem}")
     return folder
+
+
+def make_private(folder: Path) -> None:
+    """Make ``folder``, and what is absent above it, for this user alone, whatever the umask."""
+    for place in (*reversed(folder.parents), folder):
+        if not place.is_dir():
+            place.mkdir(mode=0o700, exist_ok=True)
 
 
 def _around_this_snapshot() -> Path | None:

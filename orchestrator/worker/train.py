@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from scalevec.model.config import RunOptions
 from scalevec.model.fields import from_dict
-from scalevec.model.identity import IDENTITY_VERSION, trial_from_fields
+from scalevec.model.identity import IDENTITY_VERSION, digest, trial_from_fields
 from scalevec.model.training.out_of_memory import is_out_of_memory
 from scalevec.model.training.parallel.meeting import NobodyCameError
 from scalevec.model.training.recorder import SilentRecorder, TrainingInterruptedError
@@ -29,6 +30,7 @@ from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WorkerExit
 from scalevec.orchestrator.attempts.kept_files import prune_trained
 from scalevec.orchestrator.attempts.retry_policy import PASSING_ERRORS, was_called_off
 from scalevec.orchestrator.errors import NO_SPACE
+from scalevec.orchestrator.private import private_folder
 from scalevec.orchestrator.worker.failures import AttemptFailedError, DefiniteError
 from scalevec.orchestrator.worker.provenance import environment, foreign_package, machine, snapshot_name
 from scalevec.orchestrator.worker.ranks import (
@@ -42,9 +44,8 @@ from scalevec.orchestrator.worker.recording import RunDirectoryRecorder, Superse
 from scalevec.orchestrator.worker.trainers.command_trainer import CommandTrainer
 from scalevec.orchestrator.worker.trainers.function_trainer import FunctionTrainer
 from scalevec.orchestrator.worker.trainers.own_loop import AttemptTrainer, OwnLoop
-from scalevec.results.cache import cache_folder
 from scalevec.results.claims import AlreadyClaimedError, Claim, acquire
-from scalevec.results.files import AlreadyWrittenError
+from scalevec.results.files import AlreadyWrittenError, CorruptRecordError
 from scalevec.results.masking import MaskedStream
 from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.trainers.foreign_trial import Protocol, foreign_trial, is_foreign
@@ -81,9 +82,25 @@ class TrialAttempt:
         """That of the trial."""
         return RunDirectory.of(self.runs_dir, self.trial_id)
 
+    def fields(self) -> dict[str, Any]:
+        """The trial's, which name the command of a foreign trainer, and which others may write.
+
+        Raises ``CorruptRecordError`` for any but those that its id is the digest of.
+        """
+        fields: dict[str, Any] = self.directory.trial()["semantic"]
+        version = fields.get("identity_version")
+        if version != IDENTITY_VERSION:
+            # Its random numbers would be others than its id says.
+            problem = f"is of identity version {version}, not {IDENTITY_VERSION}"
+        elif digest(fields) != self.trial_id:
+            problem = "holds other fields than those of the trial with this id"
+        else:
+            return fields
+        raise CorruptRecordError(self.directory.trial_path, problem)
+
     def trainer(self) -> AttemptTrainer:
-        """What trains it."""
-        fields = self.directory.trial()["semantic"]
+        """What trains it. Raises as :meth:`fields`."""
+        fields = self.fields()
         if not is_foreign(fields):
             return OwnLoop(self.runs_dir, self.directory, trial_from_fields(fields))
         trial, processes = foreign_trial(fields), self.options.processes // self.here.nodes
@@ -114,12 +131,11 @@ def join_attempt(attempt: TrialAttempt) -> int:
 def run_attempt(attempt: TrialAttempt, token: str) -> WorkerExit:
     """One attempt at a trial, from the claim to its end; what happened is in the run directory."""
     directory, options = attempt.directory, attempt.options
-    version = directory.trial()["semantic"].get("identity_version")
-    if version != IDENTITY_VERSION:
-        # Its random numbers would be others than its id says.
-        print(f"{directory.path}: is of identity version {version}, not {IDENTITY_VERSION}; not trained")
+    try:
+        trainer = attempt.trainer()
+    except CorruptRecordError as problem:
+        print(f"{problem}; not trained")
         return WorkerExit.ERROR
-    trainer = attempt.trainer()
     try:
         claim = acquire(directory, {"options": vars(options), "job": token})
     except AlreadyClaimedError as owner:
@@ -297,7 +313,7 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     options = from_dict(RunOptions, values.options)
     if options.compiled:
-        keep_compiled_in(cache_folder() / "compiled")
+        keep_compiled_in(private_folder() / "compiled")
     here = TrialMachine(values.node, values.nodes, values.meeting)
     protocol = from_dict(Protocol, values.protocol)
     attempt = TrialAttempt(values.runs, values.trial_id, options, here, protocol)

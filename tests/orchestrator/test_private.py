@@ -30,6 +30,15 @@ def test_it_is_made_where_the_profile_names_it_for_this_user_alone(tmp_path):
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
+def test_what_is_absent_above_it_is_made_for_this_user_alone_under_the_umask_of_a_group(tmp_path):
+    before = os.umask(0o002)
+    try:
+        folder = private_folder(str(tmp_path / "a" / "b"))
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (folder, folder.parent)} == {0o700}
+
+
 def test_without_a_profile_the_environment_names_it_and_else_it_is_in_the_home(tmp_path, monkeypatch):
     assert private_folder() == Path(os.environ["SCALEVEC_PRIVATE_DIR"]).resolve()
     monkeypatch.delenv("SCALEVEC_PRIVATE_DIR")

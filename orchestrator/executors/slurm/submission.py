@@ -25,7 +25,7 @@ from scalevec.orchestrator.executors.slurm import queue as slurm_queue
 from scalevec.orchestrator.executors.slurm import unanswered
 from scalevec.orchestrator.executors.slurm.job_script import JobRecord, is_final
 from scalevec.orchestrator.executors.slurm.payload import Entry, Payload
-from scalevec.orchestrator.private import drop_unused, shell_check
+from scalevec.orchestrator.private import drop_unused, make_private, shell_check
 from scalevec.orchestrator.snapshots.snapshot import Snapshot, taken
 
 T = TypeVar("T")
@@ -153,9 +153,8 @@ class Submitter:
                 "name another one with private_dir in the profile"
             )
         drop_unused(submissions)
-        folder = submissions / token
-        folder.mkdir(mode=0o700, parents=True)
-        return folder
+        make_private(submissions / token)
+        return submissions / token
 
     def _given_numbers(
         self,

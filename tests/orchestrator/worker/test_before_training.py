@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
+from scalevec.model.fields import PlainValues
 from scalevec.model.identity import semantic_fields, trial_id
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.worker import train as worker
 from scalevec.results.claims import ClaimObserver
 from scalevec.results.masking import MaskedStream
 from scalevec.results.run_directory import RunDirectory
+from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, Trainer
 
 
 @pytest.fixture
@@ -67,6 +69,19 @@ def test_a_trial_of_another_identity_version_is_not_trained(directory, attempt, 
     assert attempt() is WorkerExit.ERROR
     assert "is of identity version 1, not 2; not trained" in capsys.readouterr().out
     assert states(directory) == ["queued"]
+
+
+def test_fields_that_are_not_those_of_the_trial_with_this_id_are_not_trained(
+    directory, attempt, capsys, tmp_path
+):
+    """They name a command."""
+    theirs = Trainer(("touch", str(tmp_path / "ran")))
+    trial = ForeignTrial(theirs, PlainValues(width=8), 500, 1000, 3, "ab" * 32)
+    record = directory.trial() | {"semantic": trial.semantic_fields()}
+    directory.trial_path.write_text(json.dumps(record))
+    assert attempt() is WorkerExit.ERROR
+    assert "trial.json: holds other fields than those of the trial with this id" in capsys.readouterr().out
+    assert not (tmp_path / "ran").exists()
 
 
 class FullLog:
