@@ -14,24 +14,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from scalevec.results.opening import CorruptRecordError as CorruptRecordError
+from scalevec.results.opening import folder_of, open_file, open_to_read
+from scalevec.results.opening import names_in as names_in
+
 Kind = TypeVar("Kind", bound=dict[str, Any] | list[Any])
 
 LOCK_WAIT_S = 30.0
 _LOCK_POLL_S = 0.005
+MOST_BYTES = 2**26
+"""Of a record: the trials of a sweep of 100,000 take half of it."""
+MOST_BYTES_OF_LINES = 2**28
+"""Of a file of lines that is read as a whole."""
+MOST_BYTES_OF_A_LINE = 2**24
+MOST_MEMORY = 5 * 10**8
+"""In bytes, for the values of one file."""
+_MEMORY_OF = {b"{": 200, b"[": 64, b",": 72}
+"""What an object, a list and a value take at most when they are read: measured for the shortest ones."""
 _TAIL_BYTES = 65_536
-# A folder, a loop of links, or a file where the path has a folder.
-_NO_FILE = (errno.EISDIR, errno.ELOOP, errno.ENOTDIR)
 # What file systems without locks answer.
 _LOCKS_NOT_SUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
-
-
-class CorruptRecordError(ValueError):
-    """A file that is there but cannot be what was written: names the file and what is wrong."""
-
-    def __init__(self, path: Path, problem: str) -> None:
-        super().__init__(f"{path}: {problem}")
-        self.path = path
-        self.problem = problem
 
 
 class AlreadyWrittenError(FileExistsError):
@@ -81,10 +83,10 @@ def write_atomic(path: Path, content: bytes) -> None:
 
     Raises ``OSError`` that names ``path`` (no space, no permission); the old content is then intact.
     """
-    with _written_aside(path, content) as temporary:
-        temporary.replace(path)
+    with _written_aside(path, content) as (folder, temporary, name):
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         # The folder too: without it a loss of power may bring the old file back.
-        sync_path(path.parent)
+        _sync(folder)
 
 
 def write_once(path: Path, content: bytes) -> None:
@@ -93,27 +95,32 @@ def write_once(path: Path, content: bytes) -> None:
     The link to the final name is what decides, so nobody ever sees a part of the file. Raises
     ``AlreadyWrittenError``, or ``OSError`` that names ``path``.
     """
-    with _written_aside(path, content) as temporary:
+    with _written_aside(path, content) as (folder, temporary, name):
         try:
-            os.link(temporary, path)
+            os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         except FileExistsError:
             # NFS repeats a request whose answer was lost, and then reports our own link as another's.
-            if not temporary.samefile(path):
+            looks = (os.stat(each, dir_fd=folder, follow_symlinks=False) for each in (temporary, name))
+            if not os.path.samestat(*looks):
                 raise AlreadyWrittenError(path) from None
-        sync_path(path.parent)
+        _sync(folder)
 
 
 @contextmanager
-def _written_aside(path: Path, content: bytes) -> Iterator[Path]:
-    """A synced temporary file beside ``path`` that holds ``content``; it is gone afterwards."""
-    # Beside its target, since a rename works within one file system only; hidden from listings.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    try:
-        with _naming(path):
-            _write_synced(temporary, content)
-            yield temporary
-    finally:
-        temporary.unlink(missing_ok=True)
+def _written_aside(path: Path, content: bytes) -> Iterator[tuple[int, str, str]]:
+    """The open folder of ``path``, a synced temporary file in it that holds ``content``, and its own name.
+
+    The temporary file is gone afterwards.
+    """
+    with _naming(path), folder_of(path) as (folder, name):
+        # Beside its target, since a rename works within one file system only; hidden from listings.
+        temporary = f".{name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+        try:
+            _write_synced(temporary, folder, content)
+            yield folder, temporary, name
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=folder)
 
 
 @contextmanager
@@ -127,8 +134,8 @@ def _naming(path: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _write_synced(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+def _write_synced(name: str, folder: int, content: bytes) -> None:
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
     try:
         rest = memoryview(content)
         while rest:
@@ -146,22 +153,11 @@ def keep_others_from_writing() -> int:
     return before
 
 
-def names_in(folder: Path) -> list[str]:
-    """The names in ``folder``, sorted; none where it does not exist or is no folder."""
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, *_NO_FILE):
-            return []
-        raise
-
-
 def sync_path(path: Path) -> None:
     """Make what anyone has written to a file, or the names in a folder, survive a loss of power."""
     if _unsynced:
         return
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         os.fsync(descriptor)
     finally:
@@ -197,7 +193,9 @@ def read_json(path: Path, kind: type[Kind]) -> Kind:
 
     Raises ``CorruptRecordError`` where it is not, ``FileNotFoundError`` where there is no file.
     """
-    return _parsed(path, _content_of(path), kind, "")
+    content = _content_of(path, MOST_BYTES)
+    _require_room(path, content)
+    return _parsed(path, content, kind, "")
 
 
 def read_json_if_any(path: Path, kind: type[Kind]) -> Kind | None:
@@ -209,28 +207,30 @@ def read_json_if_any(path: Path, kind: type[Kind]) -> Kind | None:
 
 
 def read_bytes_if_any(path: Path) -> bytes | None:
-    """The content of ``path``, None where there is no file. Raises ``CorruptRecordError`` for a folder."""
+    """The content of ``path``, None where there is no file.
+
+    Raises ``CorruptRecordError`` for what is no file, or larger than any record.
+    """
     try:
-        return _content_of(path)
+        return _content_of(path, MOST_BYTES)
     except FileNotFoundError:
         return None
 
 
-def _content_of(path: Path) -> bytes:
-    """Without the buffer of ``path.read_bytes()``, which costs more than reading a small file."""
-    with _no_file_is_corrupt(path), io.FileIO(path) as stream:
-        return stream.readall()
+def _content_of(path: Path, most: int) -> bytes:
+    """Raises ``CorruptRecordError`` where there are more than ``most`` bytes, before they are read."""
+    # Without a buffer, which costs more than reading a small file.
+    with io.FileIO(open_file(path)) as stream:
+        if (size := os.fstat(stream.fileno()).st_size) > most:
+            raise CorruptRecordError(path, f"has {size:,} bytes; {most:,} are read at most")
+        return stream.read(size) or b""
 
 
-@contextmanager
-def _no_file_is_corrupt(path: Path) -> Iterator[None]:
-    """Raise a ``CorruptRecordError`` where something is at ``path`` that is no file."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _NO_FILE:
-            raise CorruptRecordError(path, f"cannot be read ({error.strerror})") from None
-        raise
+def _require_room(path: Path, content: bytes) -> None:
+    """Raise ``CorruptRecordError`` where the values in ``content`` would take more memory than any record."""
+    needed = sum(content.count(mark) * size for mark, size in _MEMORY_OF.items())
+    if needed > MOST_MEMORY:
+        raise CorruptRecordError(path, f"holds too many values to be read ({needed / 1e6:,.0f} MB of memory)")
 
 
 def _parsed(path: Path, content: bytes, kind: type[Kind], where: str) -> Kind:
@@ -259,11 +259,9 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     A line counts once its line end is written: a torn last line is left out. Raises ``CorruptRecordError``
     for any other line that is not a JSON object.
     """
-    try:
-        content = _content_of(path)
-    except FileNotFoundError:
-        return []
-    return list(_parsed_lines(path, content))
+    with suppress(FileNotFoundError):
+        return list(_parsed_lines(path))
+    return []
 
 
 def read_lines_before_damage(path: Path) -> list[dict[str, Any]]:
@@ -273,23 +271,28 @@ def read_lines_before_damage(path: Path) -> list[dict[str, Any]]:
     """
     whole: list[dict[str, Any]] = []
     with suppress(FileNotFoundError, CorruptRecordError):
-        whole.extend(_parsed_lines(path, _content_of(path)))
+        whole.extend(_parsed_lines(path))
     return whole
 
 
-def _parsed_lines(path: Path, content: bytes) -> Iterator[dict[str, Any]]:
-    # What follows the last line end is a torn line, or nothing.
-    for number, line in enumerate(content.split(b"\n")[:-1], 1):
-        yield _parsed(path, line, dict, f"line {number} ")
+def _parsed_lines(path: Path) -> Iterator[dict[str, Any]]:
+    content = _content_of(path, MOST_BYTES_OF_LINES)
+    _require_room(path, content)
+    for number, line in enumerate(io.BytesIO(content), 1):
+        # What follows the last line end is a torn line.
+        if line.endswith(b"\n"):
+            yield _parsed(path, line, dict, f"line {number} ")
 
 
 def read_last_line(path: Path) -> dict[str, Any] | None:
     """The last whole record of a JSON-lines file, however long the file is; None where there is none."""
     try:
-        with _no_file_is_corrupt(path), path.open("rb") as stream:
+        with open_to_read(path) as stream:
             end, tail = stream.seek(0, os.SEEK_END), b""
             # Two line ends bound the last whole line.
             while end > 0 and tail.count(b"\n") < 2:
+                if len(tail) > MOST_BYTES_OF_A_LINE:
+                    raise CorruptRecordError(path, f"ends in {len(tail):,} bytes that are no line")
                 start = max(0, end - _TAIL_BYTES)
                 stream.seek(start)
                 tail, end = stream.read(end - start) + tail, start
@@ -311,18 +314,18 @@ def append_line(path: Path, record: dict[str, Any], permitted: Callable[[], obje
     line = to_json(record) + b"\n"
     with _naming(path):
         # To read as well, since the torn tail of another's line is looked for first.
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+        descriptor = open_file(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             if permitted is not None:
                 permitted()
             _lock(descriptor)
-            _append_whole(descriptor, line)
+            _append_whole(path, descriptor, line)
         finally:
             os.close(descriptor)
 
 
-def _append_whole(descriptor: int, line: bytes) -> None:
-    size = _cut_torn_tail(descriptor)
+def _append_whole(path: Path, descriptor: int, line: bytes) -> None:
+    size = _cut_torn_tail(path, descriptor)
     written = 0
     try:
         written = os.write(descriptor, line)
@@ -356,14 +359,17 @@ def _lock(descriptor: int) -> None:
             return
 
 
-def _cut_torn_tail(descriptor: int) -> int:
+def _cut_torn_tail(path: Path, descriptor: int) -> int:
     """Cut what follows the last line end; the size in bytes that is left."""
     size = os.fstat(descriptor).st_size
     if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
         return size
-    whole = os.pread(descriptor, size, 0).rfind(b"\n") + 1
-    os.ftruncate(descriptor, whole)
-    return whole
+    start = max(0, size - MOST_BYTES_OF_A_LINE)
+    whole = os.pread(descriptor, size - start, start).rfind(b"\n") + 1
+    if start and not whole:
+        raise CorruptRecordError(path, f"ends in {size - start:,} bytes that are no line")
+    os.ftruncate(descriptor, start + whole)
+    return start + whole
 
 
 def write_lines(path: Path, records: list[dict[str, Any]]) -> None:

@@ -1,0 +1,154 @@
+"""How files below a runs folder are opened: never through a link, and regular files alone.
+
+Who may write into a shared runs folder could otherwise have another person's commands read, change or delete
+what lies elsewhere, or wait for ever at a FIFO. The runs folder itself may be reached through links, and so
+may a file that lies in none.
+"""
+
+import errno
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+_RUNS = re.compile(
+    r"(?s)(?:(.*?/|)(?=(?:trials|trunks)/[0-9a-f]{2}/[0-9a-f]{64}(?:/|$))"
+    r"|(.*/|)(?=(?:sweeps|preflight)/[^/]+(?:/|$)))"
+)
+"""Matches the runs folder in the path of something in it."""
+_KINDS = {
+    stat.S_IFLNK: "a link",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFREG: "a file",
+}
+_NOT_WHAT_IS_EXPECTED = (errno.EISDIR, errno.ELOOP, errno.ENOTDIR, errno.ENXIO)
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# A FIFO, too, is opened at once, to be refused.
+_FILE = os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class CorruptRecordError(ValueError):
+    """A file that is there but cannot be what was written: names the file and what is wrong."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+@contextmanager
+def folder_of(path: Path, *, make: bool = False) -> Iterator[tuple[int, str]]:
+    """The open folder that ``path`` is in, and its name there; ``make`` makes the folders that are absent.
+
+    Raises ``CorruptRecordError`` for a link, or what else is no folder, between the runs folder and ``path``.
+    """
+    folder, name, _ = _folder_of(path, make=make)
+    try:
+        yield folder, name
+    finally:
+        os.close(folder)
+
+
+def _folder_of(path: Path, *, make: bool = False) -> tuple[int, str, int]:
+    """As :func:`folder_of`, with the flag under which the name may be opened."""
+    text, below = os.fspath(path), 0
+    names = [path.name]
+    if match := _RUNS.match(text):
+        names, below = text[match.end() :].split("/"), os.O_NOFOLLOW
+        base = match[1] or match[2] or "."
+    else:
+        base = os.fspath(path.parent)
+    folder = _open_at(None, base, _FOLDER, path.parent)
+    for number, name in enumerate(names[:-1], 1):
+        try:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=folder)
+            inner = _open_at(folder, name, _FOLDER | below, path.parents[len(names) - 1 - number])
+        finally:
+            os.close(folder)
+        folder = inner
+    return folder, names[-1], below
+
+
+def _open_at(folder: int | None, name: str, flags: int, path: Path) -> int:
+    """Open ``name``, which is ``path``. Raises ``CorruptRecordError``, or an ``OSError`` that names it."""
+    try:
+        return os.open(name, flags, 0o666, dir_fd=folder)
+    except OSError as error:
+        if error.errno in _NOT_WHAT_IS_EXPECTED:
+            with suppress(FileNotFoundError):
+                mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+                raise CorruptRecordError(path, _what_is_there(mode, flags)) from None
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def _what_is_there(mode: int, flags: int = 0) -> str:
+    expected = "a folder" if flags & os.O_DIRECTORY else "a file"
+    return f"is {_KINDS.get(stat.S_IFMT(mode), 'a device')}, where {expected} is expected"
+
+
+def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Open a regular file; the descriptor.
+
+    Raises ``CorruptRecordError`` for anything else, and for a link in a runs folder; ``OSError``.
+    """
+    folder, name, below = _folder_of(path)
+    try:
+        descriptor = _open_at(folder, name, flags | below | _FILE, path)
+    finally:
+        os.close(folder)
+    if not stat.S_ISREG(mode := os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise CorruptRecordError(path, _what_is_there(mode))
+    return descriptor
+
+
+def open_to_read(path: Path) -> BinaryIO:
+    """The file ``path``, opened as :func:`open_file` does."""
+    return os.fdopen(open_file(path), "rb")
+
+
+def open_log(path: Path) -> BinaryIO:
+    """The log ``path``, to append to, made if it is absent; opened as :func:`open_file` does."""
+    return os.fdopen(open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names in ``folder``, sorted; none where it does not exist, is no folder, or is a link."""
+    try:
+        with folder_of(folder) as (outer, name):
+            inner = _open_at(outer, name or ".", _FOLDER | os.O_NOFOLLOW, folder)
+    except (FileNotFoundError, CorruptRecordError):
+        return []
+    try:
+        with os.scandir(inner) as entries:
+            return sorted(entry.name for entry in entries)
+    finally:
+        os.close(inner)
+
+
+def make_folder(path: Path) -> None:
+    """Make the folder ``path`` with all around it, through no link in a runs folder."""
+    with folder_of(path / "any name", make=True):
+        pass
+
+
+def remove_folder(path: Path) -> None:
+    """Remove the folder ``path`` as far as that is possible, through no link in a runs folder."""
+    with suppress(FileNotFoundError), folder_of(path) as (folder, name):
+        shutil.rmtree(name, ignore_errors=True, dir_fd=folder)
+
+
+def require_no_link(path: Path) -> None:
+    """Raise ``CorruptRecordError`` where ``path`` is neither a file nor a folder, or lies behind a link."""
+    with suppress(FileNotFoundError), folder_of(path) as (folder, name):
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise CorruptRecordError(path, _what_is_there(mode))
