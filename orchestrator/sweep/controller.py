@@ -14,6 +14,7 @@ from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE, Job, ResourceRequ
 from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.executors.base import Executor, Site
+from scalevec.results.opening import make_folder
 from scalevec.results.run_directory import RunDirectory
 
 RUNG = "controller"
@@ -24,7 +25,7 @@ REQUEST = ResourceRequest(cpus=1, gpus=0.0, memory_gb=4.0, time_s=4 * 3600.0)
 
 def directory_of(runs_dir: Path, sweep: str) -> RunDirectory:
     """Where the log and the job of a sweep's controller are kept."""
-    return RunDirectory((runs_dir / "sweeps" / sweep / RUNG).resolve())
+    return RunDirectory(runs_dir.resolve() / "sweeps" / sweep / RUNG)
 
 
 def site_of_controller(site: Site) -> Site:
@@ -49,7 +50,7 @@ def submit(
     code that a person agreed to. Raises what ``Executor.submit`` raises.
     """
     directory = directory_of(site.runs_dir, site.sweep)
-    directory.path.mkdir(parents=True, exist_ok=True)
+    make_folder(directory.path)
     words = command_of(executor, site, sweep, profile, trusted)
     name = hashlib.sha256(str(directory.path).encode()).hexdigest()
     request = site_of_controller(site).profile.request(RUNG, REQUEST)

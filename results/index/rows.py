@@ -27,7 +27,7 @@ def fingerprint(folder: str) -> str | None:
 def _stamp(path: str) -> str:
     """Time of change and size; "-" where there is no file."""
     try:
-        status = os.lstat(path)  # noqa: PTH116 (a Path costs more than the call)
+        status = os.lstat(path)
     except FileNotFoundError:
         return "-"
     return f"{status.st_mtime_ns}:{status.st_size}"

@@ -1,7 +1,6 @@
 """What attempts by a command and by a Python function have in common: files, folder, fields and result."""
 
 import math
-import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from scalevec.orchestrator.worker.trainers.readings import (
     terminal_losses,
 )
 from scalevec.results.files import write_json
+from scalevec.results.opening import make_folder, remove_folder
 from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, Protocol
 
@@ -46,7 +46,7 @@ class ForeignAttempt:
     @property
     def out(self) -> Path:
         """The folder that the trainer writes into."""
-        return self.directory.out_path.resolve()
+        return RunDirectory.of(self.runs_dir.resolve(), self.directory.trial_id).out_path
 
     @property
     def folder(self) -> Path:
@@ -87,9 +87,9 @@ class ForeignAttempt:
         """Make the folder ready, and hand out what takes the rows of metrics."""
         goes_on = self.goes_on()
         if not goes_on:
-            shutil.rmtree(self.out, ignore_errors=True)
+            remove_folder(self.out)
             recorder.cut_back(0)
-        self.out.mkdir(parents=True, exist_ok=True)
+        make_folder(self.out)
         if name := self.trial.trainer.readings.result:
             with suppress(FileNotFoundError):  # of an earlier attempt, which had not trained all
                 (self.out / name).unlink()
