@@ -4,12 +4,22 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from scalevec.results.files import AlreadyWrittenError, names_in, read_json, to_json, utc_now, write_once
+from scalevec.results.files import (
+    AlreadyWrittenError,
+    CorruptRecordError,
+    names_in,
+    read_json,
+    to_json,
+    utc_now,
+    write_once,
+)
+from scalevec.results.opening import make_folder, open_file, open_to_read
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.runs_identity import id_of_runs_around, is_of_runs_around
 
@@ -52,7 +62,7 @@ class Claim:
         The counter has a fixed width and is written in place: a full device cannot make a claim stale.
         """
         path = _path(self.run_directory, self.attempt, "beat")
-        descriptor = os.open(path, os.O_RDWR)
+        descriptor = open_file(path, os.O_RDWR)
         try:
             beats = os.pread(descriptor, _BEAT_DIGITS, 0)
             # A loss of power may have left anything there; every change of it is a beat.
@@ -137,7 +147,7 @@ def acquire(
 
 
 def _create_claim(run_directory: RunDirectory, attempt: int, details: dict[str, Any]) -> Claim:
-    run_directory.claims_path.mkdir(parents=True, exist_ok=True)
+    make_folder(run_directory.claims_path)
     runs = id_of_runs_around(run_directory.path, make=True)
     record = {**details, "attempt": attempt, "runs": runs, **process_identity(os.getpid()), "time": utc_now()}
     _create_counter(_path(run_directory, attempt, "beat"))
@@ -150,11 +160,11 @@ def _create_claim(run_directory: RunDirectory, attempt: int, details: dict[str, 
 
 def _create_counter(path: Path) -> None:
     """Before the claim, so that every claim has its counter; whoever was first made the same one."""
-    try:
-        with path.open("xb") as stream:
-            stream.write(_beat_content(0))
-    except FileExistsError:
-        return
+    with (
+        suppress(FileExistsError),
+        os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream,
+    ):
+        stream.write(_beat_content(0))
 
 
 def process_identity(pid: int) -> dict[str, Any]:
@@ -253,7 +263,7 @@ class ClaimObserver:
         if is_first and not self._is_of_here(claim_record(run_directory, attempt), run_directory):
             return None
         if is_first:
-            since -= max(0.0, time.time() - path.stat().st_mtime)
+            since -= max(0.0, time.time() - path.lstat().st_mtime)
             self._seen[path] = content, since
         return self.clock() - since
 
@@ -267,8 +277,9 @@ class ClaimObserver:
         now = self.clock()
         last, since = self._seen.get(path, (None, now))
         try:
-            content = path.read_bytes()
-        except OSError:  # lost with a machine's power, or a file server's bad moment: not a beat that counts
+            with open_to_read(path) as stream:
+                content = stream.read(_BEAT_DIGITS)
+        except (OSError, CorruptRecordError):  # lost with a machine's power, or a bad moment: no beat
             content = last or b""
         if content != last:
             self._seen[path] = (content, now)

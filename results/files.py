@@ -22,15 +22,16 @@ Kind = TypeVar("Kind", bound=dict[str, Any] | list[Any])
 
 LOCK_WAIT_S = 30.0
 _LOCK_POLL_S = 0.005
-MOST_BYTES = 2**26
-"""Of a record: the trials of a sweep of 100,000 take half of it."""
+MOST_BYTES = 10**8
+"""Of a record: the members.json of 100,000 trials has 82 MB."""
 MOST_BYTES_OF_LINES = 2**28
 """Of a file of lines that is read as a whole."""
 MOST_BYTES_OF_A_LINE = 2**24
 MOST_MEMORY = 5 * 10**8
-"""In bytes, for the values of one file."""
+"""In bytes, for the values in one file; those of 100,000 trials take 400 MB by this count."""
 _MEMORY_OF = {b"{": 200, b"[": 64, b",": 72}
 """What an object, a list and a value take at most when they are read: measured for the shortest ones."""
+_SMALL = 2**20
 _TAIL_BYTES = 65_536
 # What file systems without locks answer.
 _LOCKS_NOT_SUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
@@ -218,19 +219,20 @@ def read_bytes_if_any(path: Path) -> bytes | None:
 
 
 def _content_of(path: Path, most: int) -> bytes:
-    """Raises ``CorruptRecordError`` where there are more than ``most`` bytes, before they are read."""
-    # Without a buffer, which costs more than reading a small file.
-    with io.FileIO(open_file(path)) as stream:
-        if (size := os.fstat(stream.fileno()).st_size) > most:
-            raise CorruptRecordError(path, f"has {size:,} bytes; {most:,} are read at most")
-        return stream.read(size) or b""
+    """Without the buffer of ``path.read_bytes()``, which costs more than reading a small file."""
+    with io.FileIO(open_file(path, most=most)) as stream:
+        return stream.readall()
 
 
 def _require_room(path: Path, content: bytes) -> None:
     """Raise ``CorruptRecordError`` where the values in ``content`` would take more memory than any record."""
-    needed = sum(content.count(mark) * size for mark, size in _MEMORY_OF.items())
+    if len(content) < _SMALL:
+        return
+    # A character takes four bytes where one of them is outside of Unicode's first plane.
+    needed = len(content) * (2 if content.isascii() else 8)
+    needed += sum(content.count(mark) * size for mark, size in _MEMORY_OF.items())
     if needed > MOST_MEMORY:
-        raise CorruptRecordError(path, f"holds too many values to be read ({needed / 1e6:,.0f} MB of memory)")
+        raise CorruptRecordError(path, f"would take {needed / 1e6:,.0f} MB of memory; a record has less")
 
 
 def _parsed(path: Path, content: bytes, kind: type[Kind], where: str) -> Kind:

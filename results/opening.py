@@ -17,9 +17,12 @@ from typing import BinaryIO
 
 _RUNS = re.compile(
     r"(?s)(?:(.*?/|)(?=(?:trials|trunks)/[0-9a-f]{2}/[0-9a-f]{64}(?:/|$))"
-    r"|(.*/|)(?=(?:sweeps|preflight)/[^/]+(?:/|$)))"
+    r"|(.*/|)(?=(?:sweeps|preflight)/[^/]+(?:/(?!\.scalevec-id$)|$)))"
 )
-"""Matches the runs folder in the path of something in it."""
+"""Matches RUNS_DIR in the path of something in it; not in that of its id: it may be called sweeps/runs."""
+_READ_AT_ONCE = re.compile(r"/trials/[0-9a-f]{2}/[0-9a-f]{64}/(?!trial\.json)[^/]+$")
+"""What is read for each of 100,000 trials: the way to it is looked at where the trial.json beside it is read,
+and whenever something is written there."""
 _KINDS = {
     stat.S_IFLNK: "a link",
     stat.S_IFDIR: "a folder",
@@ -57,27 +60,28 @@ def folder_of(path: Path, *, make: bool = False) -> Iterator[tuple[int, str]]:
 
 def _folder_of(path: Path, *, make: bool = False) -> tuple[int, str, int]:
     """As :func:`folder_of`, with the flag under which the name may be opened."""
-    text, below = os.fspath(path), 0
-    names = [path.name]
+    text = os.fspath(path)
     if match := _RUNS.match(text):
-        names, below = text[match.end() :].split("/"), os.O_NOFOLLOW
-        base = match[1] or match[2] or "."
+        way, names, below = match[1] or match[2] or ".", text[match.end() :].split("/"), os.O_NOFOLLOW
     else:
-        base = os.fspath(path.parent)
-    folder = _open_at(None, base, _FOLDER, path.parent)
-    for number, name in enumerate(names[:-1], 1):
+        way, names, below = os.fspath(path.parent), [path.name], 0
+    if make:
+        Path(way).mkdir(parents=True, exist_ok=True)
+    folder = _open_at(None, way, _FOLDER, way)
+    for name in names[:-1]:
+        way = os.path.join(way, name)  # noqa: PTH118 (a Path costs more than opening)
         try:
             if make:
                 with suppress(FileExistsError):
                     os.mkdir(name, dir_fd=folder)
-            inner = _open_at(folder, name, _FOLDER | below, path.parents[len(names) - 1 - number])
+            inner = _open_at(folder, name, _FOLDER | below, way)
         finally:
             os.close(folder)
         folder = inner
     return folder, names[-1], below
 
 
-def _open_at(folder: int | None, name: str, flags: int, path: Path) -> int:
+def _open_at(folder: int | None, name: str, flags: int, path: str | Path) -> int:
     """Open ``name``, which is ``path``. Raises ``CorruptRecordError``, or an ``OSError`` that names it."""
     try:
         return os.open(name, flags, 0o666, dir_fd=folder)
@@ -85,28 +89,36 @@ def _open_at(folder: int | None, name: str, flags: int, path: Path) -> int:
         if error.errno in _NOT_WHAT_IS_EXPECTED:
             with suppress(FileNotFoundError):
                 mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-                raise CorruptRecordError(path, _what_is_there(mode, flags)) from None
+                raise CorruptRecordError(
+                    Path(path), _what_is_there(mode, "a folder" if flags & os.O_DIRECTORY else "a file")
+                ) from None
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
-def _what_is_there(mode: int, flags: int = 0) -> str:
-    expected = "a folder" if flags & os.O_DIRECTORY else "a file"
+def _what_is_there(mode: int, expected: str = "a file") -> str:
     return f"is {_KINDS.get(stat.S_IFMT(mode), 'a device')}, where {expected} is expected"
 
 
-def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Open a regular file; the descriptor.
+def open_file(path: Path, flags: int = os.O_RDONLY, most: int | None = None) -> int:
+    """Open a regular file of at most ``most`` bytes; the descriptor.
 
     Raises ``CorruptRecordError`` for anything else, and for a link in a runs folder; ``OSError``.
     """
-    folder, name, below = _folder_of(path)
-    try:
-        descriptor = _open_at(folder, name, flags | below | _FILE, path)
-    finally:
-        os.close(folder)
-    if not stat.S_ISREG(mode := os.fstat(descriptor).st_mode):
+    if flags == os.O_RDONLY and _READ_AT_ONCE.search(os.fspath(path)):
+        descriptor = _open_at(None, os.fspath(path), os.O_NOFOLLOW | _FILE, path)
+    else:
+        folder, name, below = _folder_of(path)
+        try:
+            descriptor = _open_at(folder, name, flags | below | _FILE, path)
+        finally:
+            os.close(folder)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
-        raise CorruptRecordError(path, _what_is_there(mode))
+        raise CorruptRecordError(path, _what_is_there(status.st_mode))
+    if most is not None and status.st_size > most:
+        os.close(descriptor)
+        raise CorruptRecordError(path, f"has {status.st_size:,} bytes; {most:,} are read at most")
     return descriptor
 
 
@@ -118,6 +130,14 @@ def open_to_read(path: Path) -> BinaryIO:
 def open_log(path: Path) -> BinaryIO:
     """The log ``path``, to append to, made if it is absent; opened as :func:`open_file` does."""
     return os.fdopen(open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
+
+
+def end_of_log(path: Path, most: int) -> str:
+    """The last ``most`` bytes of a log as text; empty where there is none, or no file in its place."""
+    with suppress(OSError, CorruptRecordError), open_to_read(path) as stream:
+        stream.seek(max(0, stream.seek(0, os.SEEK_END) - most))
+        return stream.read(most).decode(errors="replace")
+    return ""
 
 
 def names_in(folder: Path) -> list[str]:
@@ -151,4 +171,4 @@ def require_no_link(path: Path) -> None:
     with suppress(FileNotFoundError), folder_of(path) as (folder, name):
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise CorruptRecordError(path, _what_is_there(mode))
+            raise CorruptRecordError(path, _what_is_there(mode, "a file or folder"))

@@ -30,6 +30,7 @@ from scalevec.results.files import (
     write_once,
 )
 from scalevec.results.masking import masked_values
+from scalevec.results.opening import end_of_log, make_folder, require_no_link
 from scalevec.results.runs_identity import id_of_runs_around, is_of_runs_around
 from scalevec.results.trial_state import OPEN_STATES as OPEN_STATES
 from scalevec.results.trial_state import RESULT_STATES as RESULT_STATES
@@ -121,8 +122,6 @@ class RunDirectory:
     """What the worker printed."""
     jobs_path = FileIn("jobs.jsonl")
     """The jobs that were given to executors, and which of them are known to have ended."""
-    former_job_path = FileIn("job.json")
-    """Where earlier versions kept the newest job alone."""
 
     def create(self, semantic: dict[str, Any], descriptive: dict[str, Any]) -> None:
         """Make the directory and trial.json; nothing changes where both are there already.
@@ -130,7 +129,7 @@ class RunDirectory:
         The descriptive fields of the first creation stay. Raises ``TrialMismatchError`` where another trial's
         semantic fields are there.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         record = {"trial_id": self.trial_id, "semantic": semantic, "descriptive": descriptive}
         try:
             existing = self.trial()
@@ -145,6 +144,11 @@ class RunDirectory:
         if differing:
             fields = ", ".join(differing)
             raise TrialMismatchError(f"{self.trial_path}: holds another trial; these fields differ: {fields}")
+
+    def require_no_links(self) -> None:
+        """Raise ``CorruptRecordError`` where what a worker writes into was replaced by a link or the like."""
+        for path in (self.log_path, self.claims_path, self.checkpoints_path, self.out_path):
+            require_no_link(path)
 
     def trial(self) -> dict[str, Any]:
         """``{"trial_id", "semantic", "descriptive"}``. Raises ``FileNotFoundError`` before creation."""
@@ -167,12 +171,7 @@ class RunDirectory:
 
     def last_log_line(self) -> str:
         """Return the last line that the worker printed, at most 300 characters; empty without one."""
-        try:
-            with self.log_path.open("rb") as stream:
-                stream.seek(max(0, stream.seek(0, os.SEEK_END) - _LOG_END_BYTES))
-                lines = stream.read().decode(errors="replace").splitlines()
-        except OSError:
-            return ""
+        lines = end_of_log(self.log_path, _LOG_END_BYTES).splitlines()
         printed = (line.strip() for line in reversed(lines) if not line.startswith(_JOBS_OWN_LINES))
         return next((line[:300] for line in printed if line), "")
 
@@ -200,7 +199,7 @@ class RunDirectory:
     def _log_size(self) -> dict[str, int]:
         """How much of the log was written before an event: its lines are found by that later."""
         try:
-            return {"log_bytes": self.log_path.stat().st_size}
+            return {"log_bytes": self.log_path.lstat().st_size}
         except OSError:
             return {}
 
@@ -255,9 +254,8 @@ class RunDirectory:
 
         One of the runs folder that this one is a copy of is not a job here: nobody here may end it.
         """
-        former = read_json_if_any(self.former_job_path, dict)
         jobs: dict[str, dict[str, Any]] = {}
-        for record in ([former] if former else []) + read_lines(self.jobs_path):
+        for record in read_lines(self.jobs_path):
             if not isinstance(number := record.get("job"), str):
                 raise CorruptRecordError(self.jobs_path, f"names the job {number!r:.80}")
             jobs.pop(str(record.get("replaces")), None)

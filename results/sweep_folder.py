@@ -23,6 +23,7 @@ from scalevec.results.files import (
     write_once,
 )
 from scalevec.results.member_entries import problems_in
+from scalevec.results.opening import make_folder
 from scalevec.results.run_directory import is_trial_id
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -120,7 +121,7 @@ class SweepFolder:
 
     def write_sweep(self, content: bytes, origin: Path) -> None:
         """Keep the sweep file, byte for byte, and the folder ``origin`` that it was read in."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         write_atomic(self.sweep_path, content)
         self._write(self.origin_path, {"folder": str(origin.resolve())})
 
@@ -211,7 +212,7 @@ class SweepFolder:
         """
         sha256 = _hash_of(predictions)
         record = {"at": utc_now(), "sha256": sha256, "predictions": predictions, "known": known}
-        self.predictions_path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.predictions_path)
         path = self.predictions_path / f"{sha256}.json"
         with suppress(AlreadyWrittenError):
             write_once(path, to_json(record, indent=1) + b"\n")
@@ -270,7 +271,7 @@ class SweepFolder:
         self._write(self.dropped_path, dropped)
 
     def _write(self, path: Path, value: Any) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         write_json(path, value)
 
 

@@ -27,6 +27,7 @@ DEEPEST = 20
 MOST_VALUES = 50_000
 """Values in the file with every alias written out."""
 
+_TOO_LARGE = f"more than {LARGEST_FILE} bytes: not a sweep file"
 _LONGEST_MESSAGE = 200
 _TAG = "tag:yaml.org,2002:"
 _SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
@@ -93,10 +94,12 @@ def read_file(path: FilePath) -> SweepSource:
     """Read the file at ``path``. Raises :class:`SweepError` for what is not a readable YAML file."""
     name = str(path)
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):  # a FIFO would wait for ever
+            raise ValueError("it is no regular file")
         with path.open("rb") as file:
             content = file.read(LARGEST_FILE + 1)
         if len(content) > LARGEST_FILE:
-            raise SweepError([Problem(name, 1, "", f"more than {LARGEST_FILE} bytes: not a sweep file")])
+            raise SweepError([Problem(name, 1, "", _TOO_LARGE)])
         text = content.decode("utf-8-sig")
     except FileNotFoundError:
         raise SweepError([Problem(name, 1, "", "no such file")]) from None
@@ -111,6 +114,8 @@ def read_file(path: FilePath) -> SweepSource:
 
 def read_text(text: str, name: str, folder: FilePath) -> SweepSource:
     """Read YAML ``text``. Raises :class:`SweepError` for anything but one document of plain values."""
+    if len(text) > LARGEST_FILE:
+        raise SweepError([Problem(name, 1, "", _TOO_LARGE)])
     yaml: Any = YAML(typ="safe", pure=True)
     yaml.Resolver = _PlainScalars
     yaml.max_depth = DEEPEST + 1  # the root is at depth 1

@@ -103,9 +103,16 @@ def _read_csv(path: Path) -> pd.DataFrame:
     try:
         columns = pd.read_csv(path, nrows=0).columns
         blank = {name: [""] if name in LABELS else list(_BLANKS) for name in columns}
-        return pd.read_csv(path, keep_default_na=False, na_values=blank)
+        table = pd.read_csv(path, keep_default_na=False, na_values=blank)
     except (ValueError, OSError) as error:  # pandas' parser errors are ValueErrors
         raise DataError(f"{path} cannot be read as csv: {error}") from error
+    # An integer of 400 digits is Python's own and has no float: it is infinite, as 1e400 is.
+    huge = {name: table[name].map(_as_float) for name in table.columns if table[name].dtype == object}
+    return table.assign(**huge)
+
+
+def _as_float(cell: Any) -> Any:
+    return float(f"{cell}.0") if isinstance(cell, int) and abs(cell) > 2**1000 else cell
 
 
 def checked(

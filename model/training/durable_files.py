@@ -1,12 +1,17 @@
 """Files and directories that are there complete, and still there after a power cut, or not at all."""
 
 import errno
+import math
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+MOST_BYTES = 2**26
+"""Of a file of facts."""
 
 
 @contextmanager
@@ -49,6 +54,24 @@ def write_synced(path: Path, *blocks: bytes) -> None:
         file.writelines(blocks)
         file.flush()
         os.fsync(file.fileno())
+
+
+def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
+    """The content of a regular file, through no link.
+
+    Raises ``OSError``, or ``ValueError`` for anything else, as a FIFO, and for more than ``most`` bytes.
+    """
+    require_regular(path, most)
+    return path.read_bytes()
+
+
+def require_regular(path: Path, most: float = math.inf) -> None:
+    """Raise ``ValueError`` where ``path`` is a link, no file, or larger than ``most`` bytes."""
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"{path.name} is a link, or no file")
+    if status.st_size > most:
+        raise ValueError(f"{path.name} has {status.st_size:,} bytes; {most:,} are read at most")
 
 
 def sync(path: Path) -> None:

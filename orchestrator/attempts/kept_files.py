@@ -16,8 +16,10 @@ from scalevec.results.run_directory import RunDirectory
 def prune_trained(directory: RunDirectory, result: Mapping[str, Any]) -> None:
     """Remove the checkpoints that are not to be kept, as the attempt with this ``result`` was to do itself.
 
-    Of a foreign trainer's, which the result's ``checkpoint`` names, ``weights`` keeps the newest.
+    Of a foreign trainer's, which the result's ``checkpoint`` names, ``weights`` keeps the newest. Raises
+    ``CorruptRecordError`` where their folder is a link.
     """
+    directory.require_no_links()
     prune_finished(directory.checkpoints_path, result)
     pattern, keep = result.get("checkpoint"), result.get("keep")
     if pattern and keep != "all":

@@ -73,7 +73,7 @@ def write_text(text: str, output: Path | None = None) -> None:
     if output is None:
         print(printable(text), end="")
     else:
-        write_atomic(output, text.encode())
+        write_atomic(output.parent.resolve() / output.name, text.encode())
         note(f"wrote {output}")
 
 

@@ -20,7 +20,8 @@ from scalevec.orchestrator.attempts.jobs import Task
 from scalevec.orchestrator.errors import InvalidInputError, MissingRequirementError
 from scalevec.orchestrator.progress import SweepObserver
 from scalevec.results.extras import install_command
-from scalevec.results.files import CorruptRecordError, read_json_if_any, write_json
+from scalevec.results.files import MOST_BYTES_OF_A_LINE, CorruptRecordError, read_json_if_any, write_json
+from scalevec.results.opening import make_folder, open_to_read
 from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.errors import unknown
 from scalevec.sweeps.trainers.any_trial import semantic_fields
@@ -76,7 +77,7 @@ def log_named(name: str, sweep: str, folder: Path) -> TrialLog:
     if name not in places:
         raise InvalidInputError(f"--log is {name!r}: {unknown(name, places)}")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         log: TrialLog = resolve_name(places[name])(sweep, folder)
     except ImportError as error:
         known: Any = name
@@ -94,7 +95,7 @@ class _Tail:
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
         try:
-            with self.path.open("rb") as file:
+            with open_to_read(self.path) as file:
                 content = self._unread(file)
         except FileNotFoundError:
             return
@@ -111,7 +112,7 @@ class _Tail:
         if now.st_ino != self._inode or now.st_size < self._offset:
             self._inode, self._offset = now.st_ino, 0
         file.seek(self._offset)
-        content: bytes = file.read()
+        content: bytes = file.read(MOST_BYTES_OF_A_LINE)
         return content
 
 

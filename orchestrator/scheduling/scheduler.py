@@ -219,6 +219,7 @@ class Scheduler:
     def _ready(self, task: Task) -> Task | None:
         """Return the task as it is to be sent; None for one that is done, run or given up: it goes there."""
         directory = self._directory(task)
+        directory.require_no_links()
         # In this order: an owner lets go of the trial only after its result is there.
         has_owner, result = self._has_owner(directory), self._result(directory)
         events = directory.events()

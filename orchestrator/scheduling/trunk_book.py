@@ -5,7 +5,6 @@ has kept yet, and which both take before their cooldowns. Where that one ends wi
 nothing is waited for any more: the next trial of the trunk takes it on from the newest state there is.
 """
 
-import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from scalevec.model.training.checkpoints.folder import checkpoint_steps, newest_
 from scalevec.orchestrator.attempts.any_trunk import branch_step, trunk_id
 from scalevec.orchestrator.attempts.jobs import Task
 from scalevec.results.files import CorruptRecordError
+from scalevec.results.opening import remove_folder
 from scalevec.results.run_directory import RunDirectory, trunk_path
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
 
@@ -125,7 +125,7 @@ class TrunkBook:
     def _remove(self, trunk: str) -> None:
         folder = trunk_path(self.runs_dir, trunk)
         if folder.is_dir() and not is_needed(self.runs_dir, trunk):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
 
 
 def _last_step(directory: RunDirectory) -> int:

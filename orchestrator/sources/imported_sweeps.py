@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.results.files import utc_now, write_json
+from scalevec.results.opening import open_file
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
 
 if TYPE_CHECKING:
@@ -165,4 +167,5 @@ def read_imported(path: Path) -> "pd.DataFrame":
     """A table of the folder of an imported sweep. Raises ``DataError``."""
     from scalevec import analysis
 
+    os.close(open_file(path))
     return analysis.read_table(path)

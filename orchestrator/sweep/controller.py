@@ -15,6 +15,7 @@ from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE, Job, ResourceRequ
 from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.errors import Exit
 from scalevec.orchestrator.executors.base import Executor, Site
+from scalevec.results.opening import make_folder
 from scalevec.results.run_directory import RunDirectory
 
 RUNG = "controller"
@@ -56,7 +57,7 @@ def submit(
     that a person agreed to. Raises what ``Executor.submit`` raises.
     """
     directory = directory_of(site.runs_dir, site.sweep)
-    directory.path.mkdir(parents=True, exist_ok=True)
+    make_folder(directory.path)
     words = command_of(executor, site, sweep, profile, trusted)
     name = hashlib.sha256(str(directory.path).encode()).hexdigest()
     request = site_of_controller(site).profile.request(RUNG, REQUEST)

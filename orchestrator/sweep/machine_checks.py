@@ -1,9 +1,9 @@
 """Preflight jobs: one for each kind of machine that trials will go to, sent together and answered once."""
 
 import secrets
-import shutil
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from scalevec.orchestrator.executors.base import Ended, Executor, Site
 from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.sweep.preflight import Expected, code_here, command_of
 from scalevec.results.files import CorruptRecordError, read_bytes_if_any, read_json, write_atomic
+from scalevec.results.opening import end_of_log, make_folder, remove_folder
 from scalevec.results.run_directory import RunDirectory
 
 PATIENCE_S = 24 * 3600.0
@@ -140,11 +141,11 @@ def _passed(folder: Path, free_bytes: int) -> bool:
     """Whether a report of the last day says that all is well, and that there was as much space."""
     for report in folder.glob("*/report.json"):
         try:
-            is_recent = time.time() - report.stat().st_mtime < DAY_S
+            is_recent = time.time() - report.lstat().st_mtime < DAY_S
             earlier = read_json(report, dict)
             if is_recent and earlier["ok"] and earlier["free_bytes"] >= free_bytes:
                 return True
-        except (FileNotFoundError, CorruptRecordError, KeyError):
+        except (OSError, CorruptRecordError, KeyError, TypeError):
             continue
     return False
 
@@ -152,11 +153,11 @@ def _passed(folder: Path, free_bytes: int) -> bool:
 def _job(site: Site, machine: Machine, expected: Expected, folder: Path) -> tuple[Job, Path]:
     """The job and the report that it will write, in a folder of its own."""
     for earlier in folder.glob("*"):
-        if time.time() - earlier.stat().st_mtime > 2 * DAY_S:
-            shutil.rmtree(earlier, ignore_errors=True)
+        if time.time() - earlier.lstat().st_mtime > 2 * DAY_S:
+            remove_folder(earlier)
     token = secrets.token_hex(8)
     directory = folder / token
-    directory.mkdir(parents=True)
+    make_folder(directory)
     write_atomic(directory / "token", token.encode())
     write_atomic(directory / SWEEP, site.sweep.encode())
     report = directory / "report.json"
@@ -173,7 +174,13 @@ def _job(site: Site, machine: Machine, expected: Expected, folder: Path) -> tupl
 def checks_of(sweep: str, runs_dir: Path) -> list[RunDirectory]:
     """Return where the preflight jobs are kept that were sent for ``sweep`` in the last days."""
     files = (runs_dir / ROLE).glob(f"*/*/{SWEEP}")
-    return [RunDirectory(file.parent) for file in files if read_bytes_if_any(file) == sweep.encode()]
+    return [RunDirectory(file.parent) for file in files if _names(file, sweep)]
+
+
+def _names(file: Path, sweep: str) -> bool:
+    with suppress(CorruptRecordError):
+        return read_bytes_if_any(file) == sweep.encode()
+    return False
 
 
 def _awaited(
@@ -208,7 +215,7 @@ def _problems(report: Path, job: Job, ended: Ended | None) -> list[str]:
     try:
         checks = read_json(report, dict)["checks"]
     except (FileNotFoundError, CorruptRecordError, KeyError):
-        printed = job.log.read_bytes()[-_TAIL:].decode(errors="replace") if job.log.exists() else ""
+        printed = end_of_log(job.log, _TAIL)
         how = ended.message or ended.cause or f"exit code {ended.exit_code}"
         return [f"the preflight job left no report ({how}); its log {job.log} ends: {printed.strip()}"]
     return [f"{check['name']}: {check['problem']}" for check in checks if check["problem"]]

@@ -24,6 +24,8 @@ from scalevec.orchestrator.worker.plugins import problems_here
 from scalevec.orchestrator.worker.provenance import code_state, foreign_package
 from scalevec.results.files import (
     AlreadyWrittenError,
+    CorruptRecordError,
+    read_bytes_if_any,
     write_json,
     write_once,
 )
@@ -127,8 +129,8 @@ def _same_folder(runs_dir: Path, expected: Expected) -> MachineCheck:
     """Whether the submitter's file is there, with what the submitter wrote into it."""
     path = Path(expected.folder) / "token"
     try:
-        token = path.read_text()
-    except OSError as error:
+        token = (read_bytes_if_any(path) or b"").decode(errors="replace")
+    except (OSError, CorruptRecordError) as error:
         return MachineCheck("runs directory", f"{runs_dir} is not the same folder there ({error})")
     return MachineCheck(
         "runs directory", "" if token == expected.token else f"{runs_dir} is another folder there"

@@ -29,6 +29,7 @@ from scalevec.orchestrator.worker.failures import AttemptFailedError, DefiniteEr
 from scalevec.orchestrator.worker.kill_with_parent import bind_to
 from scalevec.orchestrator.worker.provenance import code_state, versions
 from scalevec.results.files import CorruptRecordError, read_json, write_json
+from scalevec.results.opening import make_folder
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -105,7 +106,7 @@ class Ranks:
     def call_others(self) -> None:
         """Let the processes on other machines begin."""
         if self.meeting is not None and self.address is not None:
-            self.meeting.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.meeting.parent)
             write_json(self.meeting, asdict(self.address))
 
     def fork(self, count: int, follow: Callable[["Ranks"], int]) -> None:

@@ -62,7 +62,11 @@ class RunDirectoryRecorder:
         return {"trial_id": self.directory.trial_id, "attempt": attempt, **known}
 
     def require_ownership(self) -> None:
-        """Raise :class:`SupersededError` where a later claim exists."""
+        """Raise :class:`SupersededError` where a later claim exists.
+
+        And ``CorruptRecordError`` where a folder that is written next has become a link.
+        """
+        self.directory.require_no_links()
         if not self.claim.is_current():
             raise SupersededError
         self._looked = _now()

@@ -226,6 +226,7 @@ def _taken_over() -> WorkerExit:
 
 def _record_start(recorder: RunDirectoryRecorder, options: RunOptions, trainer: AttemptTrainer) -> None:
     directory, attempt = recorder.directory, recorder.claim.attempt
+    directory.require_no_links()
     here = {"attempt": attempt, "device": options.device}
     directory.write_environment(environment() | machine(options.device) | trainer.origin() | here)
     directory.append_event(

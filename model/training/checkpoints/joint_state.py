@@ -18,7 +18,7 @@ import torch
 
 from scalevec.model.training.checkpoints.folder import set_aside
 from scalevec.model.training.checkpoints.tensor_file import check_file, opened, write_file
-from scalevec.model.training.durable_files import sync, write_synced
+from scalevec.model.training.durable_files import read_regular, sync, write_synced
 
 INDEX = "index.json"
 
@@ -101,7 +101,7 @@ class ShardedCheckpoint:
     @classmethod
     def opened(cls, folder: Path) -> "ShardedCheckpoint":
         """Read the index. Raises ``OSError``, or ``ValueError`` where it is damaged."""
-        kept = json.loads((folder / INDEX).read_bytes())
+        kept = json.loads(read_regular(folder / INDEX))
         if not isinstance(kept, dict) or kept.pop("digest", None) != _digest(kept):
             raise ValueError(f"the content of {INDEX} does not match its digest")
         if strange := [name for name in kept["files"] if Path(name).name != name]:

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from scalevec.model.training.checkpoints.folder import temporary_path
-from scalevec.model.training.durable_files import sync
+from scalevec.model.training.durable_files import require_regular, sync
 
 Tensors = dict[str, torch.Tensor]
 DAMAGE = (SafetensorError, ValueError, KeyError, FileNotFoundError, IsADirectoryError)
@@ -56,6 +56,7 @@ def opened(path: Path) -> Any:
 
     Raises one of :data:`DAMAGE`, or ``OSError`` where it cannot be read now.
     """
+    require_regular(path)
     try:
         return safe_open(path, framework="pt")
     except FileNotFoundError:  # safetensors says so whatever kept a file from being opened

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from scalevec.model.training.corpora.prepared import Corpus, PlacedFile, remedy
 from scalevec.model.training.corpora.sources.files import CorpusError
+from scalevec.model.training.durable_files import read_regular
 
 CHECKED = "checked.json"
 """Beside the shards: size and time of change of each when its digest was right."""
@@ -56,8 +57,8 @@ def _require_digest(corpus: Corpus, written: PlacedFile) -> None:
 
 def _known(directory: Path) -> Stamps:
     """What is remembered; nothing where the file is missing, or not what was written."""
-    with suppress(OSError, ValueError):
-        known = json.loads((directory / CHECKED).read_bytes())
+    with suppress(OSError, ValueError, RecursionError):
+        known = json.loads(read_regular(directory / CHECKED))
         return known if isinstance(known, dict) else {}
     return {}
 

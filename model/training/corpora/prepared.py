@@ -13,6 +13,7 @@ from scalevec.model.training.corpora.documents import SPLITS
 from scalevec.model.training.corpora.segments import COLUMNS, Segments, TokenArray, TokenIds
 from scalevec.model.training.corpora.sources.files import CorpusError
 from scalevec.model.training.corpora.specification import CorpusConfig
+from scalevec.model.training.durable_files import read_regular
 
 SEGMENTS = ".segments"
 """Of a file that says where the tokens of a split are."""
@@ -171,8 +172,8 @@ def open_corpus(corpora_dir: Path, fingerprint: str) -> Corpus:
 def _read_facts(directory: Path) -> CorpusManifest:
     path = directory / "corpus.json"
     try:
-        facts = from_dict(CorpusManifest, json.loads(path.read_bytes()))
-    except (FileNotFoundError, ValueError, ConfigurationError) as error:
+        facts = from_dict(CorpusManifest, json.loads(read_regular(path)))
+    except (FileNotFoundError, ValueError, RecursionError, ConfigurationError) as error:
         raise CorpusError(f"{path} cannot be read ({error}); {remedy(directory)}") from error
     if facts.fingerprint != directory.name:
         raise CorpusError(f"{path} describes another corpus, {facts.fingerprint}; {remedy(directory)}")

@@ -1,5 +1,6 @@
 """``scalevec explain``: where a trial comes from, what became of it, and which code ran it."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
@@ -13,7 +14,8 @@ from scalevec.orchestrator.commands.look.accounts import account_lines, accounts
 from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sources.records import environments_of, members_or_none, tuning_choices
 from scalevec.orchestrator.sources.sources import with_index
-from scalevec.results.files import CorruptRecordError, read_bytes_if_any
+from scalevec.results.files import MOST_BYTES_OF_LINES, CorruptRecordError
+from scalevec.results.opening import open_file
 from scalevec.results.run_directory import RunDirectory, state_of, trial_ids
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
 
@@ -151,13 +153,20 @@ def _log(path: Path, start: Any, end: Any) -> Record:
     record: Record = {"path": str(path), "line": None, "lines": []}
     if not (type(start) is type(end) is int and 0 <= start <= end):
         return record
-    content = readable(partial(read_bytes_if_any, path), None, "its lines are left out")
-    if content is None:
-        return record
-    head = content[:end]
+    nothing: Record = {}
+    return record | readable(partial(_log_lines, path, start, end), nothing, "its lines are left out")
+
+
+def _log_lines(path: Path, start: int, end: int) -> Record:
+    try:
+        stream = os.fdopen(open_file(path, most=MOST_BYTES_OF_LINES), "rb")
+    except FileNotFoundError:
+        return {}
+    with stream:
+        head = stream.read(end)
     written = head[max(start, end - LOG_BYTES) :].decode(errors="replace").splitlines()
     lines = [line for line in written if line.strip()][-LOG_LINES:]
-    return record | {"line": head.count(b"\n"), "lines": lines}
+    return {"line": head.count(b"\n"), "lines": lines}
 
 
 def _attempts(directory: RunDirectory) -> list[Record]:

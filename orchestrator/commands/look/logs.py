@@ -1,5 +1,6 @@
 """``scalevec logs``: what a trial's worker, or a sweep's controller, has printed."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,8 @@ from scalevec.orchestrator.cli.options import RUNS, Runs
 from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.progress import printable
 from scalevec.results.claims import ClaimObserver
-from scalevec.results.files import CorruptRecordError
+from scalevec.results.files import MOST_BYTES_OF_LINES, CorruptRecordError
+from scalevec.results.opening import open_file
 from scalevec.results.run_directory import OPEN_STATES, RunDirectory
 from scalevec.results.sweep_folder import sweep_names
 
@@ -86,7 +88,7 @@ def _texts(path: Path, is_over: Callable[[], bool]) -> Iterator[str]:
 
 def _parts(path: Path, at: int) -> Iterator[bytes]:
     try:
-        with path.open("rb") as stream:
+        with os.fdopen(open_file(path, most=MOST_BYTES_OF_LINES), "rb") as stream:
             stream.seek(at)
             while part := stream.read(_PART):
                 yield part

@@ -44,6 +44,6 @@ def results(
     if output is None:
         sys.stdout.buffer.write(stream.getvalue())
     else:
-        write_atomic(output, stream.getvalue())
+        write_atomic(output.parent.resolve() / output.name, stream.getvalue())
         note(f"wrote {output}")
     return Exit.DONE

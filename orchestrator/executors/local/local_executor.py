@@ -17,6 +17,7 @@ from scalevec.orchestrator.executors.forked_workers import Forked, ForkServers, 
 from scalevec.orchestrator.executors.worker_process import worker_environment
 from scalevec.orchestrator.snapshots.snapshot import taken
 from scalevec.results.claims import process_identity, process_lives
+from scalevec.results.opening import open_log
 
 POLL_S = 0.05
 _GPUS = Path("/proc/driver/nvidia/gpus")
@@ -121,7 +122,7 @@ class LocalExecutor:
 
     def _start(self, job: Job) -> str:
         gpus, arguments = self._least_used_gpus(job.request.gpus), arguments_to_fork(job)
-        with job.log.open("ab") as log:
+        with open_log(job.log) as log:
             process: Watched | None = None
             if arguments is not None:
                 process = self._forks.fork(arguments, job.request.cpus, log)

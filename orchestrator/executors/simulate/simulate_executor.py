@@ -31,6 +31,7 @@ from scalevec.orchestrator.executors.simulate.runs_folder import hold_simulation
 from scalevec.orchestrator.worker.provenance import environment
 from scalevec.results.claims import AlreadyClaimedError, Claim, acquire
 from scalevec.results.files import AlreadyWrittenError, unsynced
+from scalevec.results.opening import make_folder, open_log
 from scalevec.results.run_directory import RunDirectory, trunk_path
 from scalevec.sweeps.trainers.any_trial import AnyTrial, trial_from_fields
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
@@ -78,7 +79,7 @@ class _Run:
     def keep(self, step: int) -> None:
         """Keep the state after ``step`` for other trials of the trunk."""
         if self.trunk is not None:
-            self.trunk.mkdir(parents=True, exist_ok=True)
+            make_folder(self.trunk)
             checkpoint_path(self.trunk, step).touch()
 
     def seconds_to(self, step: int) -> float:
@@ -317,5 +318,5 @@ def _newest_kept(trunk: Path | None, limit: int) -> int:
 
 
 def _log(job: Job, text: str) -> None:
-    with job.log.open("a") as log:
-        print(text, file=log)
+    with open_log(job.log) as log:
+        log.write(f"{text}\n".encode())

@@ -170,7 +170,8 @@ class Submitter:
                 first = executor._submit_command(command).job_id
         except (UncompletedJobError, FailedSubmissionError) as problem:
             return self._after_failure(folder, bundles, str(problem).strip())
-        numbers = [first] if len(bundles) == 1 else [f"{first}_{position}" for position in range(len(bundles))]
+        several = [f"{first}_{position}" for position in range(len(bundles))]
+        numbers = several if len(bundles) > 1 else [first]
         unanswered.note_sent(folder, numbers)
         return numbers
 

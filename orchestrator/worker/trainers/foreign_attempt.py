@@ -2,7 +2,6 @@
 
 import math
 import secrets
-import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from scalevec.orchestrator.worker.trainers.readings import (
     terminal_losses,
 )
 from scalevec.results.files import write_json
+from scalevec.results.opening import make_folder, remove_folder
 from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, Protocol
 
@@ -47,7 +47,7 @@ class ForeignAttempt:
     @property
     def out(self) -> Path:
         """The folder that the trainer writes into."""
-        return self.directory.out_path.resolve()
+        return RunDirectory.of(self.runs_dir.resolve(), self.directory.trial_id).out_path
 
     @property
     def folder(self) -> Path:
@@ -93,7 +93,7 @@ class ForeignAttempt:
                 )
             self._clear()
             recorder.cut_back(0)
-        self.out.mkdir(parents=True, exist_ok=True)
+        make_folder(self.out)
         if name := self.trial.trainer.readings.result:
             with suppress(FileNotFoundError):  # of an earlier attempt, which had not trained all
                 (self.out / name).unlink()
@@ -102,7 +102,7 @@ class ForeignAttempt:
 
     def _clear(self) -> None:
         """Empty the trainer's folder; one of another user, who alone may do so, is renamed."""
-        shutil.rmtree(self.out, ignore_errors=True)
+        remove_folder(self.out)
         if self.out.exists():
             self.out.rename(self.out.with_name(f"{self.out.name}.{secrets.token_hex(4)}"))
 

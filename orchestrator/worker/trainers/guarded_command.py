@@ -16,6 +16,7 @@ from typing import Any, Self
 from scalevec.orchestrator.attempts.kept_files import umask_of_trainers
 from scalevec.orchestrator.worker import guard
 from scalevec.results.masking import masked
+from scalevec.results.opening import open_log
 
 KILLED_S = 40.0
 """The longest wait for the end of what was killed."""
@@ -60,7 +61,7 @@ class CommandOutput:
             if self._pattern and (match := self._pattern.search(line)):
                 self._rows.append(match.groupdict())
         # A full disk is noticed where it counts, at the records; the command must not wait for us.
-        with suppress(OSError), self._log.open("ab") as log:
+        with suppress(OSError), open_log(self._log) as log:
             log.write("".join(texts).encode(errors="surrogateescape"))
 
 

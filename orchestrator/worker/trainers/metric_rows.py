@@ -17,6 +17,8 @@ from scalevec.orchestrator.worker.trainers.readings import (
     require_unit,
     row_names,
 )
+from scalevec.results.files import MOST_BYTES_OF_A_LINE, MOST_BYTES_OF_LINES, CorruptRecordError
+from scalevec.results.opening import open_to_read
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 
 
@@ -123,6 +125,8 @@ class MetricsFile:
             content = self._read(path)
         except FileNotFoundError:
             return []
+        except CorruptRecordError as problem:
+            raise DefiniteError(str(problem)) from None
         end = len(content) if is_whole else content.rfind(b"\n") + 1
         self._offset += end
         return [
@@ -131,11 +135,13 @@ class MetricsFile:
 
     def _read(self, path: Path) -> bytes:
         """What was not read yet."""
-        with path.open("rb") as stream:
-            head = stream.readline()
-            is_longer = stream.seek(0, 2) >= self._offset
-            if not (is_longer and head.startswith(self._head)):
+        with open_to_read(path) as stream:
+            head = stream.readline(MOST_BYTES_OF_A_LINE)
+            size = stream.seek(0, 2)
+            if not (size >= self._offset and head.startswith(self._head)):
                 self._offset = self._lines = 0
+            if size - self._offset > MOST_BYTES_OF_LINES:
+                raise CorruptRecordError(path, f"has grown by {size - self._offset:,} bytes at once")
             self._head = head
             stream.seek(self._offset)
             return stream.read()
@@ -149,7 +155,7 @@ class MetricsFile:
             return None if self._lines == 1 else dict(zip(names, cells, strict=False))
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
             raise DefiniteError(f"{self.name}, line {self._lines}: is no JSON object: {line[:80]!r}")

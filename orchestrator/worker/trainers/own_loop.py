@@ -13,6 +13,7 @@ from scalevec.model.trunks import trunk_id
 from scalevec.orchestrator.worker.plugins import load_plugins
 from scalevec.orchestrator.worker.ranks import Ranks
 from scalevec.orchestrator.worker.room_here import require_room
+from scalevec.results.opening import require_no_link
 from scalevec.results.run_directory import RunDirectory, trunk_path
 from scalevec.sweeps.plugins.locate import sent_plugins
 
@@ -68,5 +69,8 @@ class OwnLoop:
 
     def _trunk(self) -> Path | None:
         """Where the states of the trial's trunk are kept; None where its schedule has none."""
-        name = trunk_id(self.trial)
-        return trunk_path(self.runs_dir, name) if name else None
+        if not (name := trunk_id(self.trial)):
+            return None
+        folder = trunk_path(self.runs_dir, name)
+        require_no_link(folder)
+        return folder

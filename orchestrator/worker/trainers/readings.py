@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from scalevec.orchestrator.worker.failures import DefiniteError
+from scalevec.results.files import CorruptRecordError, read_bytes_if_any
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, Readings
 
 Row = Mapping[str, Any]
@@ -18,11 +19,11 @@ TOLERATED = 0.01
 
 
 def path_below(out: Path, name: str) -> Path:
-    """The file ``name`` of the folder ``out``. Raises ``DefiniteError`` where that is outside of it."""
-    path = out / name
-    if not (real := path.resolve()).is_relative_to(out.resolve()):
+    """The file ``name`` of the folder ``out``, behind any links. Raises ``DefiniteError`` for one outside."""
+    real, folder = (out / name).resolve(), out.parent.resolve() / out.name
+    if not real.is_relative_to(folder):
         raise DefiniteError(f"{name}: is {real}, which is outside of the trial's folder {out}")
-    return path
+    return real
 
 
 def number(row: Row, key: str, where: str) -> float | None:
@@ -67,12 +68,14 @@ def result_file(out: Path, name: str) -> Row:
     """The JSON object in ``name``. Raises ``DefiniteError`` where there is none."""
     path = path_below(out, name)
     try:
-        record = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise DefiniteError(
-            f"the trainer ended without {path}; its exit code said that all is well"
-        ) from None
-    except ValueError as problem:
+        content = read_bytes_if_any(path)
+    except CorruptRecordError as problem:
+        raise DefiniteError(str(problem)) from None
+    if content is None:
+        raise DefiniteError(f"the trainer ended without {path}; its exit code said that all is well")
+    try:
+        record = json.loads(content)
+    except (ValueError, RecursionError) as problem:
         raise DefiniteError(f"{path}: is not whole JSON ({problem})") from None
     if not isinstance(record, dict):
         raise DefiniteError(f"{path}: holds {type(record).__name__}; an object is expected")

@@ -10,6 +10,7 @@ from scalevec.model.fields import to_dict
 from scalevec.model.identity import digest
 from scalevec.model.training.corpora.sources.sources import files_found
 from scalevec.model.training.corpora.specification import FORMAT_VERSION, CorpusConfig
+from scalevec.model.training.durable_files import read_regular
 
 YOUNG_NS = 2_000_000_000
 """A file that was written so shortly ago may change again without its time telling."""
@@ -48,8 +49,8 @@ def remembered(corpora_dir: Path, key: str) -> str | None:
         return None
     for path in sorted(corpora_dir.glob("*/corpus.json")):
         try:
-            facts = json.loads(path.read_bytes())
-        except (OSError, ValueError):  # whoever opens that corpus will say so
+            facts = json.loads(read_regular(path))
+        except (OSError, ValueError, RecursionError):  # whoever opens that corpus will say so
             continue
         if isinstance(facts, dict) and facts.get("files_key") == key:
             return path.parent.name

@@ -1,10 +1,13 @@
 """A trial whose training is a command: what is run, and what its end means."""
 
 import json
+import os
+import resource
 import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +16,7 @@ from scalevec.model.config import RunOptions
 from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import decide
 from scalevec.orchestrator.worker import ranks
+from scalevec.orchestrator.worker.failures import DefiniteError
 from scalevec.orchestrator.worker.train import TrialMachine, join_attempt
 from scalevec.orchestrator.worker.trainers.readings import result_file
 from scalevec.sweeps.trainers.foreign_trial import Protocol, Readings
@@ -130,8 +134,20 @@ def test_a_result_that_is_not_whole_or_not_of_the_plan_is_an_error(lab, content,
 
 
 def test_a_result_that_cannot_be_read_now_is_no_mistake_of_a_person(tmp_path):
-    (tmp_path / "result.json").mkdir()
-    with pytest.raises(IsADirectoryError):
+    (tmp_path / "result.json").write_text("{}")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            result_file(tmp_path, "result.json")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_in_place_of_a_result_is_an_error(tmp_path, make):
+    make(tmp_path / "result.json")
+    with pytest.raises(DefiniteError, match=r"result\.json|/dev/zero"):
         result_file(tmp_path, "result.json")
 
 
