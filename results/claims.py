@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from scalevec.results.files import AlreadyWrittenError, names_in, read_json, to_json, utc_now, write_once
 from scalevec.results.run_directory import RunDirectory
-from scalevec.results.runs_identity import id_of_runs_around, is_of_runs_around
+from scalevec.results.runs_identity import boot_id, is_of, runs_around
 
 LEASE_S = 180.0
 # Room for any 64-bit count.
@@ -138,7 +138,7 @@ def acquire(
 
 def _create_claim(run_directory: RunDirectory, attempt: int, details: dict[str, Any]) -> Claim:
     run_directory.claims_path.mkdir(parents=True, exist_ok=True)
-    runs = id_of_runs_around(run_directory.path, make=True)
+    runs = runs_around(run_directory.path, make=True)
     record = {**details, "attempt": attempt, "runs": runs, **process_identity(os.getpid()), "time": utc_now()}
     _create_counter(_path(run_directory, attempt, "beat"))
     try:
@@ -164,15 +164,7 @@ def process_identity(pid: int) -> dict[str, Any]:
 
 
 def _machine() -> dict[str, Any]:
-    return {"host": socket.gethostname(), "boot_id": _boot_id(), "pid_namespace": _pid_namespace()}
-
-
-@cache
-def _boot_id() -> str | None:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return None
+    return {"host": socket.gethostname(), "boot_id": boot_id(), "pid_namespace": _pid_namespace()}
 
 
 @cache
@@ -259,7 +251,7 @@ class ClaimObserver:
 
     def _is_of_here(self, record: Mapping[str, Any], run_directory: RunDirectory) -> bool:
         """Whether a process number in the claim means something: only within one boot and one namespace."""
-        return is_of_runs_around(record, run_directory.path) and all(
+        return is_of(record, runs_around(run_directory.path)) and all(
             record.get(name) == value for name, value in _machine().items()
         )
 

@@ -30,7 +30,7 @@ from scalevec.results.files import (
     write_once,
 )
 from scalevec.results.masking import masked_values
-from scalevec.results.runs_identity import id_of_runs_around, is_of_runs_around
+from scalevec.results.runs_identity import is_of, runs_around
 from scalevec.results.trial_state import OPEN_STATES as OPEN_STATES
 from scalevec.results.trial_state import RESULT_STATES as RESULT_STATES
 from scalevec.results.trial_state import STATES as STATES
@@ -121,8 +121,6 @@ class RunDirectory:
     """What the worker printed."""
     jobs_path = FileIn("jobs.jsonl")
     """The jobs that were given to executors, and which of them are known to have ended."""
-    former_job_path = FileIn("job.json")
-    """Where earlier versions kept the newest job alone."""
 
     def create(self, semantic: dict[str, Any], descriptive: dict[str, Any]) -> None:
         """Make the directory and trial.json; nothing changes where both are there already.
@@ -232,13 +230,13 @@ class RunDirectory:
         ``token`` is what the job's worker writes into its claim; ``cluster`` is whose queue keeps the job;
         ``replaces`` is what stood for ``number`` before it was known.
         """
-        record: dict[str, str | None] = {
+        record: dict[str, Any] = {
             "executor": executor,
             "job": number,
             "token": token,
             "time": utc_now(),
         }
-        record |= {"user": user_name(), "runs": id_of_runs_around(self.path, make=True)}
+        record |= {"user": user_name(), "runs": runs_around(self.path, make=True)}
         more = {"cluster": cluster, "replaces": replaces}
         append_line(
             self.jobs_path, record | {name: value for name, value in more.items() if value is not None}
@@ -251,20 +249,31 @@ class RunDirectory:
         append_line(self.jobs_path, {"job": number, "ended": utc_now()})
 
     def jobs(self) -> list[dict[str, Any]]:
-        """Every job, oldest first, as :meth:`write_job` keeps it, with ``"ended"`` once that is known.
+        """Every job of this runs folder, oldest first, as :meth:`write_job` keeps it.
 
-        One of the runs folder that this one is a copy of is not a job here: nobody here may end it.
+        It has ``"ended"`` once that is known.
         """
-        former = read_json_if_any(self.former_job_path, dict)
+        here = runs_around(self.path)
+        return [job for job in self._all_jobs() if is_of(job, here)]
+
+    def unreached_jobs(self) -> list[dict[str, Any]]:
+        """The open jobs that were sent from another runs folder, or one that nobody knows for this one.
+
+        Nobody here may adopt or end them (see ``results.runs_identity``).
+        """
+        here = runs_around(self.path)
+        return [job for job in self._all_jobs() if "ended" not in job and not is_of(job, here)]
+
+    def _all_jobs(self) -> list[dict[str, Any]]:
         jobs: dict[str, dict[str, Any]] = {}
-        for record in ([former] if former else []) + read_lines(self.jobs_path):
+        for record in read_lines(self.jobs_path):
             if not isinstance(number := record.get("job"), str):
                 raise CorruptRecordError(self.jobs_path, f"names the job {number!r:.80}")
             jobs.pop(str(record.get("replaces")), None)
             jobs[number] = jobs.get(number, {}) | record
         if lacking := [job for job, record in jobs.items() if not {"executor", "token"} <= record.keys()]:
             raise CorruptRecordError(self.jobs_path, f"has job {lacking[0]!r:.80} without its executor")
-        return [job for job in jobs.values() if is_of_runs_around(job, self.path)]
+        return list(jobs.values())
 
     def open_jobs(self) -> list[dict[str, Any]]:
         """The jobs that are not known to have ended: they may wait or run, whatever the trial's state."""

@@ -82,7 +82,7 @@ def _may_be_needed(root: Path, times: list[float]) -> bool:
 
 def _times_of_open_jobs(runs_dir: Path) -> Iterator[float]:
     for directory in _with_open_jobs(runs_dir):
-        for job in directory.open_jobs():
+        for job in [*directory.open_jobs(), *directory.unreached_jobs()]:
             yield datetime.fromisoformat(job["time"]).timestamp()
 
 
