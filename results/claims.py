@@ -21,7 +21,7 @@ from scalevec.results.files import (
 )
 from scalevec.results.opening import make_folder, open_file, open_to_read
 from scalevec.results.run_directory import RunDirectory
-from scalevec.results.runs_identity import id_of_runs_around, is_of_runs_around
+from scalevec.results.runs_identity import boot_id, is_of, runs_around
 
 LEASE_S = 180.0
 # Room for any 64-bit count.
@@ -148,7 +148,7 @@ def acquire(
 
 def _create_claim(run_directory: RunDirectory, attempt: int, details: dict[str, Any]) -> Claim:
     make_folder(run_directory.claims_path)
-    runs = id_of_runs_around(run_directory.path, make=True)
+    runs = runs_around(run_directory.path, make=True)
     record = {**details, "attempt": attempt, "runs": runs, **process_identity(os.getpid()), "time": utc_now()}
     _create_counter(_path(run_directory, attempt, "beat"))
     try:
@@ -174,15 +174,7 @@ def process_identity(pid: int) -> dict[str, Any]:
 
 
 def _machine() -> dict[str, Any]:
-    return {"host": socket.gethostname(), "boot_id": _boot_id(), "pid_namespace": _pid_namespace()}
-
-
-@cache
-def _boot_id() -> str | None:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return None
+    return {"host": socket.gethostname(), "boot_id": boot_id(), "pid_namespace": _pid_namespace()}
 
 
 @cache
@@ -269,7 +261,7 @@ class ClaimObserver:
 
     def _is_of_here(self, record: Mapping[str, Any], run_directory: RunDirectory) -> bool:
         """Whether a process number in the claim means something: only within one boot and one namespace."""
-        return is_of_runs_around(record, run_directory.path) and all(
+        return is_of(record, runs_around(run_directory.path)) and all(
             record.get(name) == value for name, value in _machine().items()
         )
 

@@ -31,7 +31,7 @@ from scalevec.results.files import (
 )
 from scalevec.results.masking import masked_values
 from scalevec.results.opening import end_of_log, make_folder, require_no_link
-from scalevec.results.runs_identity import id_of_runs_around, is_of_runs_around
+from scalevec.results.runs_identity import is_of, runs_around
 from scalevec.results.trial_state import OPEN_STATES as OPEN_STATES
 from scalevec.results.trial_state import RESULT_STATES as RESULT_STATES
 from scalevec.results.trial_state import STATES as STATES
@@ -231,13 +231,13 @@ class RunDirectory:
         ``token`` is what the job's worker writes into its claim; ``cluster`` is whose queue keeps the job;
         ``replaces`` is what stood for ``number`` before it was known.
         """
-        record: dict[str, str | None] = {
+        record: dict[str, Any] = {
             "executor": executor,
             "job": number,
             "token": token,
             "time": utc_now(),
         }
-        record |= {"user": user_name(), "runs": id_of_runs_around(self.path, make=True)}
+        record |= {"user": user_name(), "runs": runs_around(self.path, make=True)}
         more = {"cluster": cluster, "replaces": replaces}
         append_line(
             self.jobs_path, record | {name: value for name, value in more.items() if value is not None}
@@ -250,10 +250,22 @@ class RunDirectory:
         append_line(self.jobs_path, {"job": number, "ended": utc_now()})
 
     def jobs(self) -> list[dict[str, Any]]:
-        """Every job, oldest first, as :meth:`write_job` keeps it, with ``"ended"`` once that is known.
+        """Every job of this runs folder, oldest first, as :meth:`write_job` keeps it.
 
-        One of the runs folder that this one is a copy of is not a job here: nobody here may end it.
+        It has ``"ended"`` once that is known.
         """
+        here = runs_around(self.path)
+        return [job for job in self._all_jobs() if is_of(job, here)]
+
+    def unreached_jobs(self) -> list[dict[str, Any]]:
+        """The open jobs that were sent from another runs folder, or one that nobody knows for this one.
+
+        Nobody here may adopt or end them (see ``results.runs_identity``).
+        """
+        here = runs_around(self.path)
+        return [job for job in self._all_jobs() if "ended" not in job and not is_of(job, here)]
+
+    def _all_jobs(self) -> list[dict[str, Any]]:
         jobs: dict[str, dict[str, Any]] = {}
         for record in read_lines(self.jobs_path):
             if not isinstance(number := record.get("job"), str):
@@ -262,7 +274,7 @@ class RunDirectory:
             jobs[number] = jobs.get(number, {}) | record
         if lacking := [job for job, record in jobs.items() if not {"executor", "token"} <= record.keys()]:
             raise CorruptRecordError(self.jobs_path, f"has job {lacking[0]!r:.80} without its executor")
-        return [job for job in jobs.values() if is_of_runs_around(job, self.path)]
+        return list(jobs.values())
 
     def open_jobs(self) -> list[dict[str, Any]]:
         """The jobs that are not known to have ended: they may wait or run, whatever the trial's state."""

@@ -1,87 +1,84 @@
-"""A runs folder knows itself: an id, and the number of the folder that it was given to.
+"""Which runs folder a record was made in, and whether that is the folder in which it lies now.
 
-A folder keeps its number (its inode) when it is renamed, or moved within its file system. A copy has another
-one, so that its id is another too and what the original's jobs and workers left in it is told from its own.
+A runs folder has a random id (``.scalevec-id``), written once and never changed; a copy carries the same one.
+Claims and jobs therefore keep where they were made: id, number (inode), path and device of the folder. They
+are of this folder where id and inode agree, and path or device as well:
+
+- A folder that is renamed, or moved within its file system, keeps inode and device.
+- Another machine, or a later mount, numbers the device otherwise; inode and path stay. So a device is kept
+  with the boot of the machine that saw it, and tells nothing elsewhere.
+- A copy has another inode, or by chance the same one with another path on another device.
+
+Of any other record nobody can tell: the folder is a copy, or was mounted again or restored. Its jobs are
+neither adopted nor ended, and its processes are not looked for by number. Only a copy of a whole volume that
+is mounted in place of the original passes for it.
 """
 
-import hashlib
+import re
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from scalevec.results.files import AlreadyWrittenError, write_atomic, write_once
+from scalevec.results.files import CorruptRecordError, read_bytes_if_any, write_once
 
 RUNS_ID = ".scalevec-id"
-_HOLDS_RUN_DIRECTORIES = ("trials", "sweeps")
+_HOLDS_RUN_DIRECTORIES = ("trials", "sweeps", "preflight")
+_ID = re.compile(rb"[0-9a-f]{32}\n")
 
 
 def runs_id(runs_dir: Path, *, make: bool = False) -> str | None:
-    """The id of a runs folder; None where it has none, or cannot be read.
+    """The id of a runs folder, which its copies share; None where it has none, or cannot be read.
 
-    ``make`` gives it one where it may be written. That of a copy follows from the original's id and the
-    copy's number: all who look at it find the same one, whether or not anybody could write it down.
+    ``make`` gives it one where it may be written.
     """
     path = runs_dir / RUNS_ID
     if make and runs_dir.is_dir():
-        with suppress(OSError):
-            _keep(path)
+        with suppress(OSError):  # it has one, or nobody may write it
+            write_once(path, f"{secrets.token_hex(16)}\n".encode())
     try:
-        return _id_and_number(path)[0]
-    except OSError:
+        content = read_bytes_if_any(path) or b""
+    except (OSError, CorruptRecordError):
         return None
+    return content.decode().strip() if _ID.fullmatch(content) else None
 
 
-def _id_and_number(path: Path) -> tuple[str | None, str]:
-    """The id of the folder of ``path`` as it is now, and what the file says of its number.
-
-    Raises ``OSError`` where the file is not there, or cannot be read now.
-    """
-    try:
-        words = path.read_text(encoding="ascii").split()
-    except UnicodeDecodeError:
-        return None, ""
-    number = str(path.parent.stat().st_ino)
-    name, kept = (*words, "", "")[:2]
-    if not name:
-        return None, ""
-    if kept in ("", number):  # earlier versions kept none
-        return name, kept
-    return hashlib.sha256(f"{name} {number}".encode()).hexdigest()[:32], kept
-
-
-def _keep(path: Path) -> None:
-    """Write the id with the folder's number, unless both are there. Raises ``OSError``.
-
-    An id that cannot be read stays: under another one, all that runs here would be taken for a copy's.
-    """
-    number = str(path.parent.stat().st_ino)
-    try:
-        name, kept = _id_and_number(path)
-    except FileNotFoundError:
-        with suppress(AlreadyWrittenError):
-            write_once(path, f"{secrets.token_hex(16)} {number}\n".encode())
-        return
-    if kept != number:
-        write_atomic(path, f"{name or secrets.token_hex(16)} {number}\n".encode())
-
-
-def id_of_runs_around(run_directory: Path, *, make: bool = False) -> str | None:
-    """The id of the runs folder that a run directory, or one beside a sweep's files, lies in.
+def runs_around(run_directory: Path, *, make: bool = False) -> dict[str, Any] | None:
+    """The place of the runs folder that a run directory, or one beside a sweep's files, lies in.
 
     None where the directory lies elsewhere.
     """
     above = run_directory.absolute().parents
     if len(above) < 3 or above[1].name not in _HOLDS_RUN_DIRECTORIES:
         return None
-    return runs_id(above[2], make=make)
+    path = above[2].resolve()
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return {
+        "id": runs_id(path, make=make),
+        "inode": status.st_ino,
+        "path": str(path),
+        "device": f"{boot_id()} {status.st_dev}",
+    }
 
 
-def is_of_runs_around(record: Mapping[str, Any], run_directory: Path) -> bool:
-    """Whether a claim or a job was made in the runs folder around ``run_directory``, not in one it copies.
+def is_of(record: Mapping[str, Any], here: Mapping[str, Any] | None) -> bool:
+    """Whether a claim or a job was made in the runs folder ``here``, as :func:`runs_around` describes it."""
+    made_in = record.get("runs")
+    if here is None or not isinstance(made_in, dict):
+        return made_in == here
+    agree = {name for name, value in here.items() if made_in.get(name) == value}
+    return {"id", "inode"} <= agree and not agree.isdisjoint({"path", "device"})
 
-    Records of earlier versions do not say.
-    """
-    made_in, here = record.get("runs"), id_of_runs_around(run_directory)
-    return made_in is None or here is None or made_in == here
+
+@cache
+def boot_id() -> str | None:
+    """What tells this boot of this machine from all others, where the system says it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.attempts.retry_policy import attempt_of
+from scalevec.orchestrator.attempts.unreached_jobs import unreached, unreached_text
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.registry import KEEPERS
 from scalevec.orchestrator.progress import note
@@ -60,6 +61,11 @@ def end_jobs(sweep: str, runs_dir: Path, directories: Iterable[RunDirectory], pr
             ending.problems.append(str(problem))
             ending.left |= places.keys()
             ending.alive |= {directory for directory, _ in places.values()}
+    beyond = unreached(directories)
+    if beyond:
+        ending.problems.append(unreached_text(job for _, job in beyond))
+        ending.left |= {str(job["job"]) for _, job in beyond}
+        ending.alive |= {directory for directory, _ in beyond}
     _await_claims([directory for directory in directories if directory not in ending.alive], ending)
     return ending
 

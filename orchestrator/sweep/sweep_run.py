@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scalevec.model.config import ConfigurationError, RunOptions, require_whole_parts
 from scalevec.orchestrator.attempts.any_trunk import shared_trunks
 from scalevec.orchestrator.attempts.jobs import ResourceRequest, Task
+from scalevec.orchestrator.attempts.unreached_jobs import tell_unreached
 from scalevec.orchestrator.costs.compiled_cells import CompiledCells
 from scalevec.orchestrator.costs.device_room import Room, recompute_for, room_of
 from scalevec.orchestrator.costs.rates import ASSUMED, Rates
@@ -205,6 +206,7 @@ class SweepRun:
 
     def _complete(self, scheduler: Scheduler, members: Sequence[Member]) -> None:
         asked = {self.id_of(member.trial): member for member in self.asked_for(members)}
+        tell_unreached(self.directory(member.trial) for member in asked.values())
         outcome = scheduler.run([self.task(member) for member in asked.values()])
         others = (member.trial for member in members if self.id_of(member.trial) not in asked)
         self._left_out |= {self.id_of(trial) for trial in others if not self._has_result(trial)}

@@ -213,13 +213,13 @@ class ResultsIndex:
 
 
 def _key(runs_dir: Path, *, make: bool = False) -> str:
-    """What tells RUNS_DIR from all others in a store that several machines share: its path and its id.
+    """What tells RUNS_DIR from all others in a store that several machines share: its path, id and inode.
 
     The same path on another machine may be another folder, so collecting leaves an id in it; a folder
     that we may not write into has its path alone.
     """
-    name, path = runs_id(Path(runs_dir), make=make), str(Path(runs_dir).resolve())
-    return f"{path}#{name}" if name else path
+    name, path = runs_id(Path(runs_dir), make=make), Path(runs_dir).resolve()
+    return f"{path}#{name}-{path.stat().st_ino}" if name else str(path)
 
 
 def _chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scalevec.orchestrator.attempts.unreached_jobs import tell_unreached
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.base import QueuedJob
 from scalevec.orchestrator.executors.registry import KEEPERS
@@ -47,6 +48,7 @@ def jobs_of(sweep: str, trials: Sequence[str], runs_dir: Path, queues: Queues) -
     """
     controller = directory_of(runs_dir, sweep)
     directories = {trial: RunDirectory.of(runs_dir, trial) for trial in trials[:MOST_TRIALS]}
+    tell_unreached([controller, *directories.values()])
     newest = {name: _job(directory) for name, directory in {**directories, "": controller}.items()}
     numbers: defaultdict[str, set[str]] = defaultdict(set)
     for job in newest.values():

@@ -64,7 +64,7 @@ def cancel(
     record: dict[str, Any] = {
         "cancelled": done,
         "cancelling": sorted(set(_open(ours)) & alive),
-        "sent": len(sent & set(_open(ours))),
+        "sent": len(sent & set(done)),
         "jobs_left": sorted(ended.left),
         "left_to": elsewhere,
         "next": command("run", source, runs_dir),
