@@ -9,9 +9,8 @@ digest with it and asks nobody.
 
 import json
 import os
-import stat
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ import platformdirs
 
 from scalevec.model.identity import digest
 from scalevec.orchestrator.errors import InvalidInputError
+from scalevec.orchestrator.private import who_may_change
 from scalevec.orchestrator.progress import note
 from scalevec.results.files import CorruptRecordError, read_json_if_any, utc_now, write_atomic
 
@@ -43,6 +43,10 @@ def content_hash(contents: Mapping[str, bytes]) -> str:
     """The digest (64 hex digits) of code by the name of each piece; empty where there is none."""
     texts = {name: content.decode("latin-1") for name, content in contents.items()}
     return digest(texts) if texts else ""
+
+
+CHECKPOINTS = content_hash({"checkpoints of other users": b""})
+"""What a controller is sent with where its trials may go on from them."""
 
 
 def require_trust(
@@ -78,12 +82,36 @@ def _agreed(sweep_file: str, contents: Mapping[str, bytes], name: str, folders: 
         listed[MOST_LISTED:] = [f"  ... and {len(listed) - MOST_LISTED} more"]
     whence = ", ".join(dict.fromkeys(f" from {folder}" for folder in folders))
     note("\n".join([f"{sweep_file} runs code of its own as you{whence} ({name[:12]}):", *listed]))
-    if not all(stream and stream.isatty() for stream in (sys.stdin, sys.stderr)):
+    if not _at_a_terminal():
         raise InvalidInputError(f"{sweep_file}: its code is not trusted; nothing was run. To run it: --trust")
-    note("Run it? It is asked once for this content. [y/N]")
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    if not _says_yes("Run it? It is asked once for this content."):
         raise InvalidInputError(f"{sweep_file}: its code is not trusted; nothing was run")
     return True
+
+
+def trusts_checkpoints(sweep_file: str, writers: Sequence[str], trust: Trust) -> bool:
+    """Return whether an own trainer goes on from checkpoints that ``writers`` may have written.
+
+    To load them may run code of theirs. Where nobody can be asked, those trials start afresh.
+    """
+    if trust.given or CHECKPOINTS in (trust.sent or ()):
+        return True
+    if not writers or trust.sent is not None or not _at_a_terminal():
+        return False
+    note(
+        f"{sweep_file}: {', '.join(writers)} may have written checkpoints of its trials; to load them may "
+        "run code of theirs as you"
+    )
+    return _says_yes("Go on from them? Else these trials start afresh.")
+
+
+def _at_a_terminal() -> bool:
+    return all(stream and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def _says_yes(question: str) -> bool:
+    note(f"{question} [y/N]")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _file() -> Path:
@@ -94,8 +122,7 @@ def _trusted() -> dict[str, object]:
     """What was agreed to, by digest; nothing where another user could have written it."""
     path = _file()
     with suppress(OSError, CorruptRecordError):
-        state = path.stat()
-        if state.st_uid == os.getuid() and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        if who_may_change(path.resolve()) is None:
             return read_json_if_any(path, dict) or {}
     return {}
 
@@ -107,6 +134,8 @@ def _remember(name: str, sweep_file: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, content)
+        if problem := who_may_change(path.resolve()):
+            note(f"warning: {path} does not count, and the next command will ask again: {problem}")
     except OSError as problem:
         note(f"warning: {problem.strerror}: {path}; the next command will ask again")
     finally:

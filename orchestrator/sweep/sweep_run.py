@@ -53,6 +53,7 @@ from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate, ours, tr
 
 if TYPE_CHECKING:
     from scalevec.sweeps.sections.schema import Sweep
+    from scalevec.sweeps.trainers.foreign_trial import Protocol
 
 TUNING, COMPARISON = "tuning", "comparison"
 _WHENCE = "; the processes of a trial are its gpus or processes, times nodes"
@@ -92,6 +93,8 @@ class SweepRun:
         self.sweep, self.runs_dir, self.progress = sweep, runs_dir, progress
         self.folder = SweepFolder.of(runs_dir, sweep.name)
         self.corpus_facts = corpus_facts
+        self.others_checkpoints = False
+        """Whether own trainers may go on from checkpoints that other users may have written."""
         self.cells = expand(sweep, self.corpus_facts)
         settings = [cell.setting for cell in self.cells]
         self._varied = {name for name in settings[0] if len({str(other.get(name)) for other in settings}) > 1}
@@ -341,8 +344,14 @@ class SweepRun:
             member.cell.rung,
             self.request(member.cell.rung),
             self.profile.interpreter(member.cell.rung),
-            self.sweep.trainer.protocol(self.sweep.source.folder) if self.sweep.trainer else None,
+            self._protocol(),
         )
+
+    def _protocol(self) -> "Protocol | None":
+        if self.sweep.trainer is None:
+            return None
+        protocol = self.sweep.trainer.protocol(self.sweep.source.folder)
+        return replace(protocol, others_checkpoints=self.others_checkpoints)
 
     @cached_property
     def pace(self) -> float | None:

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.trust import Trust, content_hash, require_trust
+from scalevec.orchestrator.trust import CHECKPOINTS, Trust, content_hash, require_trust, trusts_checkpoints
 
 CODE = {"mylab/arms.py": b"print('arms')\n"}
 CHANGED = {"mylab/arms.py": b"print('legs')\n"}
@@ -89,3 +89,36 @@ def test_a_sweep_without_code_of_its_own_asks_nothing():
 
 def test_the_digest_tells_apart_the_same_bytes_under_other_names():
     assert content_hash({"a": b"1", "b": b"2"}) != content_hash({"a": b"2", "b": b"1"})
+
+
+@pytest.mark.parametrize(("typed", "agrees"), [("y\n", True), ("\n", False)])
+def test_a_person_is_asked_whether_checkpoints_of_others_are_gone_on_from(answer, typed, agrees):
+    printed = answer(typed)
+    assert trusts_checkpoints("own.yaml", ["alice", "the group"], Trust()) is agrees
+    assert "alice, the group may have written checkpoints" in printed.getvalue()
+
+
+def test_where_nobody_can_be_asked_checkpoints_of_others_are_left_unless_the_option_is_given():
+    assert not trusts_checkpoints("own.yaml", ["alice"], Trust())
+    assert trusts_checkpoints("own.yaml", ["alice"], Trust(given=True))
+
+
+def test_a_controller_goes_on_from_checkpoints_of_others_where_who_sent_it_agreed(answer):
+    answer("y\n")
+    assert not trusts_checkpoints("own.yaml", ["alice"], Trust(sent=()))
+    assert trusts_checkpoints("own.yaml", ["alice"], Trust(sent=(CHECKPOINTS,)))
+
+
+def test_nobody_is_asked_about_checkpoints_where_no_other_has_written_any(answer):
+    silent = answer("y\n")
+    assert not trusts_checkpoints("own.yaml", [], Trust())
+    assert silent.getvalue() == ""
+
+
+def test_what_others_could_have_agreed_to_in_ones_place_does_not_count(trusted_file, capsys):
+    require_trust("small.yaml", CODE, Trust(given=True))
+    trusted_file.parent.chmod(0o770)
+    with pytest.raises(InvalidInputError):
+        require_trust("small.yaml", CODE)
+    require_trust("small.yaml", CODE, Trust(given=True))
+    assert f"others may write in {trusted_file.parent}" in capsys.readouterr().err

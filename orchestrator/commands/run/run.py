@@ -43,8 +43,8 @@ from scalevec.orchestrator.scheduling.ownership import owned
 from scalevec.orchestrator.scheduling.patience import Patience
 from scalevec.orchestrator.sources.sources import check_named_store, states_of
 from scalevec.orchestrator.sources.sweep_files import code_folders, load_sweep, own_code
-from scalevec.orchestrator.trust import NO_TRUST, Trust, require_trust
-from scalevec.results.run_directory import RESULT_STATES
+from scalevec.orchestrator.trust import NO_TRUST, Trust, require_trust, trusts_checkpoints
+from scalevec.results.run_directory import RESULT_STATES, RunDirectory
 
 if TYPE_CHECKING:
     from scalevec.orchestrator.executors.base import Executor as StartedExecutor
@@ -136,6 +136,7 @@ def run_sweep(
             owned(site.runs_dir, sweep.name),
         ):
             run = prepared_run(name, sweep, site, progress, retune=retune, where=where, retrain=retrain)
+            run.others_checkpoints = trusts_checkpoints(source, _writers_of_checkpoints(run), trust)
             if by_hand:
                 run.ask_again()
             if EXECUTORS[name].sends_away:
@@ -150,6 +151,16 @@ def run_sweep(
     finally:
         progress.close()
     return _done(run, source)
+
+
+def _writers_of_checkpoints(run: "SweepRun") -> list[str]:
+    """Who else may have written what own trainers would go on from."""
+    from scalevec.orchestrator.attempts.kept_files import others_in
+
+    if run.sweep.trainer is None or not run.sweep.trainer.checkpoint:
+        return []
+    trials = [RunDirectory.of(run.runs_dir, run.id_of(member.trial)) for member in run.members()]
+    return sorted({writer for trial in trials if (writer := others_in(trial.out_path))})
 
 
 def _run_stages(run: "SweepRun", executor: "StartedExecutor") -> None:

@@ -15,7 +15,7 @@ from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.run.machines import opened_executor, prepared_run, send_along, site_of
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.registry import EXECUTORS
-from scalevec.orchestrator.trust import Trust, require_trust
+from scalevec.orchestrator.trust import CHECKPOINTS, Trust, require_trust
 
 
 def submit(
@@ -43,7 +43,7 @@ def submit(
             f"executor {name!r} cannot run detached; use `scalevec run`, or `--executor slurm` or `ray`"
         )
     agreed = require_trust(source, own_code(sweep), Trust(trust), code_folders(sweep))
-    trusted = (agreed, site.profile.trusted)
+    trusted = (agreed, site.profile.trusted, CHECKPOINTS if trust else "")
     send_along(sweep, site)
     with opened_executor(keeper, controller.site_of_controller(site)) as cluster:
         run = prepared_run(name, sweep, site, Progress(site.slots), retrain=retrain)

@@ -119,7 +119,7 @@ def test_a_profile_of_the_users_own_is_not_asked_about(folder, monkeypatch):
 def test_every_key_of_a_profile_is_inert_or_asked_about():
     assert set(Profile.model_fields) >= INERT
     assert set(Profile.model_fields) - INERT == {
-        *("python", "launcher", "setup", "notify", "flags", "address", "log", "rungs")
+        *("python", "launcher", "setup", "notify", "flags", "address", "log", "private_dir", "rungs")
     }
 
 
