@@ -64,6 +64,7 @@ def test_a_sweep_survives_faults_on_slurm(slurm_commands, folder, undisturbed, t
 def test_a_sweep_survives_faults_on_ray(ray_cluster, folder, undisturbed, text_files, monkeypatch):
     for name, value in ray_cluster.environment.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SCALEVEC_PROFILES", str(folder / "profiles.yaml"))
     profile = f"cluster: {{executor: ray, address: '{ray_cluster.address}', max_parallel: 3}}\n"
     (folder / "profiles.yaml").write_text(profile)
     faults = RayFaults(ray_cluster).by_name()

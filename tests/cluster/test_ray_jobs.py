@@ -20,6 +20,7 @@ PATIENCE_S = 300
 @pytest.fixture
 def scalevec(ray_cluster, tmp_path, text_files, monkeypatch):
     """The command, in a folder with a sweep and the profile of a cluster."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     for name, value in ray_cluster.environment.items():
         monkeypatch.setenv(name, value)
     (tmp_path / "profiles.yaml").write_text(f"cluster: {{executor: ray, address: '{ray_cluster.address}'}}\n")
@@ -49,7 +50,7 @@ def until(condition, folder: Path) -> None:
 
 def test_a_sweep_is_sent_and_trained_without_us(scalevec, tmp_path, tmp_path_factory):
     hold(tmp_path)
-    sent = scalevec("submit", "sent.yaml", "--profile", "cluster")
+    sent = scalevec("submit", "sent.yaml", "--profile", "cluster", "--trust")
     assert sent.returncode == 0, sent.stderr
     assert "controller submitted, job scalevec-" in sent.stdout
     again = scalevec("submit", "sent.yaml", "--profile", "cluster")
@@ -69,20 +70,20 @@ def ended_well(scalevec) -> bool:
 
 def test_a_sweep_that_was_sent_is_cancelled_from_elsewhere_and_sent_again(scalevec, tmp_path):
     hold(tmp_path)
-    assert scalevec("submit", "sent.yaml", "--profile", "cluster").returncode == 0
+    assert scalevec("submit", "sent.yaml", "--profile", "cluster", "--trust").returncode == 0
     until(lambda: status(scalevec)["states"].get("running"), tmp_path)
     cancelled = scalevec("cancel", "sent")
     assert "2 trials cancelled" in cancelled.stdout, cancelled.stderr
     assert status(scalevec)["states"] == {"cancelled": 2}
     release(tmp_path)
-    again = scalevec("submit", "sent.yaml", "--profile", "cluster")
+    again = scalevec("submit", "sent.yaml", "--profile", "cluster", "--trust")
     assert "controller submitted" in again.stdout, again.stderr
     until(lambda: status(scalevec)["states"] == {"completed": 2}, tmp_path)
 
 
 def test_a_cluster_without_a_job_server_is_named(scalevec, tmp_path):
     (tmp_path / "profiles.yaml").write_text("cluster: {executor: ray}\n")
-    refused = scalevec("submit", "sent.yaml", "--profile", "cluster")
+    refused = scalevec("submit", "sent.yaml", "--profile", "cluster", "--trust")
     assert refused.returncode == 2
     assert "a profile with its 'address'" in refused.stderr
     assert not (tmp_path / "runs/sweeps").exists()

@@ -36,6 +36,7 @@ def folder_of(tmp_path, text_files, ray_cluster, monkeypatch):
         folder = tmp_path / name
         folder.mkdir()
         (folder / "small.yaml").write_text(ONE_TRIAL.format(text=text_files))
+        monkeypatch.setenv("SCALEVEC_PROFILES", str(folder / "profiles.yaml"))
         (folder / "profiles.yaml").write_text(PROFILES.format(address=ray_cluster.address))
         return folder
 

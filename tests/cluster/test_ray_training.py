@@ -43,6 +43,7 @@ def on_the_cluster(folder, ray_cluster, monkeypatch) -> Path:
     """A folder with the sweep and a profile that names the cluster."""
     for name, value in ray_cluster.environment.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SCALEVEC_PROFILES", str(folder / "profiles.yaml"))
     (folder / "profiles.yaml").write_text(f"cluster: {{executor: ray, address: '{ray_cluster.address}'}}\n")
     return folder
 

@@ -29,6 +29,7 @@ def calls(slurm_commands, tmp_path, monkeypatch):
     folder, log = tmp_path / "counted", tmp_path / "calls"
     folder.mkdir()
     log.touch()
+    monkeypatch.setenv("SCALEVEC_PROFILES", str(tmp_path / "profiles.yaml"))
     for name in COMMANDS:
         script = folder / name
         script.write_text(f'#!/bin/sh\necho {name} >> "{log}"\nexec {shutil.which(name)} "$@"\n')

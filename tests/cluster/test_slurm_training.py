@@ -148,7 +148,10 @@ def test_slurm_gives_the_losses_of_this_machine(start, tmp_path, undisturbed, pr
     assert not causes(tmp_path)
 
 
-def test_preflight_and_trials_start_through_the_launcher_of_the_profile(start, tmp_path, undisturbed):
+def test_preflight_and_trials_start_through_the_launcher_of_the_profile(
+    start, tmp_path, undisturbed, monkeypatch
+):
+    monkeypatch.setenv("SCALEVEC_PROFILES", str(tmp_path / "profiles.yaml"))
     launcher, launched = tmp_path / "launcher", tmp_path / "launched"
     launcher.write_text(f'#!/bin/sh\necho "$5" >> "{launched}"\nexec env "$@"\n')
     launcher.chmod(0o755)

@@ -37,7 +37,8 @@ broken: {executor: slurm, poll_s: 0.2, rungs: {controller: {memory_gb: 1.5, setu
 
 
 @pytest.fixture
-def scalevec(slurm_commands, tmp_path):
+def scalevec(slurm_commands, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     (tmp_path / "profiles.yaml").write_text(PROFILES)
     environment = can_hold(os.environ) | {"SCALEVEC_CACHE_DIR": str(tmp_path / "cache")}
 
@@ -88,7 +89,7 @@ def test_a_sweep_that_was_sent_is_cancelled_from_elsewhere(scalevec, slurm_comma
 
 def test_a_watch_ends_where_the_controller_failed_before_it_began(scalevec, tmp_path, text_files):
     (tmp_path / "sent.yaml").write_text(SWEEP.format(text=text_files, tokens=8))
-    assert scalevec("submit", "sent.yaml", "--profile", "broken").returncode == 0
+    assert scalevec("submit", "sent.yaml", "--profile", "broken", "--trust").returncode == 0
     watched = scalevec("status", "sent", "--watch", "--json")
     assert watched.returncode == 0, watched.stderr
     last = json.loads(watched.stdout.splitlines()[-1])

@@ -1,73 +1,24 @@
 """A runs folder of two users of one group: what one may do with what the other has made, and what not."""
 
 import json
-import os
-import pwd
 import signal
 import stat
-import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from cluster.group_members import GROUP, GroupMember, group_members
 from support import SCALEVEC, two_arms
 
-GROUP = 60_123
-NAMES = ("daemon", "bin")
 PATIENCE_S = 120
-READS_ANYTHING = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
-"""Where our checkout or its Python lies in a folder of root's: nobody may write more by it, nor signal."""
-
-
-@dataclass(frozen=True)
-class GroupMember:
-    """A user of this machine with the umask of a group; ``folder`` belongs to the group."""
-
-    name: str
-    folder: Path
-    rights: tuple[str, ...] = ()
-
-    def start(self, *command: object) -> "subprocess.Popen[str]":
-        switch = ["setpriv", f"--reuid={self.name}", f"--regid={GROUP}", "--clear-groups", *self.rights]
-        home = self.folder.parent / self.name
-        environment = os.environ | {"HOME": str(home), "SCALEVEC_CACHE_DIR": str(home / "cache")}
-        for name in ("SCALEVEC_STORE", "SCALEVEC_PRIVATE_DIR"):
-            environment.pop(name, None)
-        words = [*switch, *map(str, command)]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(words, cwd=self.folder, env=environment, umask=0o002, **pipes)
-
-    def scalevec(self, *arguments: object) -> "subprocess.CompletedProcess[str]":
-        process = self.start(SCALEVEC, *arguments)
-        out, err = process.communicate()
-        return subprocess.CompletedProcess([str(word) for word in arguments], process.returncode, out, err)
 
 
 @pytest.fixture(scope="module")
 def members(text_files) -> Iterator[tuple[GroupMember, GroupMember]]:
-    """Two users with a folder that their group may write and new files inherit the group of."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can become two users")
-    with tempfile.TemporaryDirectory(prefix="scalevec-group-") as name:
-        Path(name).chmod(0o755)
-        folder = Path(name) / "shared"
-        folder.mkdir()
-        os.chown(folder, 0, GROUP)
-        folder.chmod(0o2775)
-        for user in NAMES:
-            (Path(name) / user).mkdir()
-            os.chown(Path(name) / user, pwd.getpwnam(user).pw_uid, GROUP)
-        for path in text_files.glob("*.txt"):
-            (folder / path.name).write_bytes(path.read_bytes())
-        first, second = (GroupMember(user, folder) for user in NAMES)
-        # By a shell: setpriv itself starts its command with the rights of root still.
-        if first.start("sh", "-c", f"{SCALEVEC} --help > {os.devnull}").wait():
-            first, second = (GroupMember(user, folder, READS_ANYTHING) for user in NAMES)
-        yield first, second
+    with group_members(text_files) as both:
+        yield both
 
 
 @pytest.fixture(scope="module")
@@ -115,15 +66,15 @@ def test_each_of_them_may_add_to_the_others_sweep(trained):
     assert trained[0].scalevec("run", "wider.yaml").returncode == 0
 
 
-def test_what_one_writes_the_group_may_write_but_no_code_that_is_run(trained):
-    runs = trained[0].folder / "runs"
-    snapshots = runs / "snapshots"
-    paths = [path for path in runs.rglob("*") if not path.is_relative_to(snapshots)]
+def test_what_one_writes_the_group_may_write_and_code_that_is_run_lies_elsewhere(trained):
+    paths = list((trained[0].folder / "runs").rglob("*"))
     assert len(paths) > 20
     assert [path for path in paths if not path.stat().st_mode & stat.S_IWGRP] == []
     assert {path.stat().st_gid for path in paths} == {GROUP}
-    code = [path for user in snapshots.iterdir() for path in (user, *user.rglob("*"))]
-    assert [path for path in code if path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH)] == []
+    assert not [path for path in paths if path.suffix in (".py", ".pyc", ".sh", ".pkl")]
+    private = trained[0].home / ".scalevec"
+    assert list(private.glob("snapshots/*/scalevec/orchestrator/snapshots/start.py"))
+    assert not private.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
 
 
 def wait_until(holds) -> None:
