@@ -7,13 +7,15 @@ from typing import Any
 import wandb
 
 from scalevec.orchestrator.observers.trial_logs import LoggedTrial
+from scalevec.orchestrator.private import private_folder
 
 
 class WandbLog:
     """Runs in the project of the sweep's name, under ids of the trials: one that goes on is continued."""
 
-    def __init__(self, sweep: str, folder: Path) -> None:
-        self.sweep, self.folder = sweep, folder
+    def __init__(self, sweep: str, _folder: Path) -> None:
+        # W&B takes settings, such as the server that gets the key, from a file beside what it writes.
+        self.sweep, self.folder = sweep, private_folder()
         self._runs: dict[str, Any] = {}
 
     def begin(self, trial: LoggedTrial) -> None:

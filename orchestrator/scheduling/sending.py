@@ -9,7 +9,7 @@ from scalevec.orchestrator.attempts.jobs import Task, job_of
 from scalevec.orchestrator.errors import TryLaterError
 from scalevec.orchestrator.executors.base import Executor
 from scalevec.orchestrator.executors.registry import EXECUTORS
-from scalevec.orchestrator.private import private_folder
+from scalevec.orchestrator.private import private_folder, who_may_change
 from scalevec.orchestrator.worker.trainers.kept_source import keep_source
 from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
@@ -41,8 +41,7 @@ def send(
     private_dir: str | None = None,
 ) -> Sending:
     """Submit ``tasks``, away from the nodes ``avoid``. Raises what ``Executor.submit`` raises for good."""
-    if EXECUTORS[executor.name].sends_away:
-        _keep_sources(tasks, runs_dir, private_dir)
+    _keep_sources(tasks, runs_dir, private_dir, sends_away=EXECUTORS[executor.name].sends_away)
     by_token = {secrets.token_hex(8): task for task in tasks}
     jobs = [job_of(task, runs_dir, token, avoid) for token, task in by_token.items()]
     # On record before the job exists: its worker may write "running" before submit() returns.
@@ -65,12 +64,15 @@ def send(
     return Sending(sent, [task for token, task in by_token.items() if token not in numbers], refusal)
 
 
-def _keep_sources(tasks: Sequence[Task], runs_dir: Path, private_dir: str | None) -> None:
+def _keep_sources(
+    tasks: Sequence[Task], runs_dir: Path, private_dir: str | None, *, sends_away: bool
+) -> None:
     """Keep what a foreign trainer's tasks need to start: they may wait for days while somebody edits it."""
     for task in tasks:
         if isinstance(task.trial, ForeignTrial) and task.protocol is not None:
-            private = private_folder(private_dir, runs_dir)
-            keep_source(runs_dir, private, task.trial.trainer, Path(task.protocol.folder))
+            folder = Path(task.protocol.folder)
+            if sends_away or who_may_change(folder):
+                keep_source(runs_dir, private_folder(private_dir, runs_dir), task.trial.trainer, folder)
 
 
 def _say_not_submitted(tasks: Sequence[Task], runs_dir: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any, cast
 from scalevec.model.training.recorder import Recorder, TrainingInterruptedError
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.attempts.kept_files import umask_of_trainers
+from scalevec.orchestrator.private import who_may_change
 from scalevec.orchestrator.worker.failures import DefiniteError
 from scalevec.orchestrator.worker.ranks import Ranks
 from scalevec.orchestrator.worker.recording import RunDirectoryRecorder
@@ -78,7 +79,8 @@ class FunctionTrainer(ForeignAttempt):
 
     def _function(self) -> Callable[[Mapping[str, Any], TrainerContext], Any]:
         """Look it up in the trainer's files, the sweep's folder and site-packages."""
-        sys.path[:0] = dict.fromkeys([str(self.source()), str(self.folder)])
+        own_folder = [str(self.folder)] if who_may_change(self.folder) is None else []
+        sys.path[:0] = dict.fromkeys([str(self.source()), *own_folder])
         named = self.trial.trainer.function
         module, _, name = named.partition(":")
         try:

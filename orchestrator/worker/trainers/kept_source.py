@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 
 from scalevec.model.identity import digest
 from scalevec.model.training.durable_files import complete_directory
-from scalevec.orchestrator.private import drop_unused, private_folder
+from scalevec.orchestrator.private import drop_unused, private_folder, who_may_change
 from scalevec.orchestrator.worker.failures import DefiniteError
 from scalevec.results.files import AlreadyWrittenError, CorruptRecordError, read_json, to_json, write_once
 from scalevec.sweeps.trainers.foreign_trial import SourceFile, Trainer, file_digest
@@ -109,13 +109,15 @@ def from_source(command: Sequence[str], trainer: Trainer, source: Path) -> list[
 def module_variables(command: Sequence[str], source: Path, folder: Path) -> dict[str, str]:
     """Where the Python of ``command`` looks for modules: first among the files that were kept in ``source``.
 
-    ``folder`` has what cannot be known before a script runs. Folders inside count where a script of the
-    command lies: a module of a package is not to be taken for one of Python's own.
+    ``folder`` has what cannot be known before a script runs; it does not count where another user could
+    have put it there. Folders inside count where a script of the command lies: a module of a package is not
+    to be taken for one of Python's own.
     """
     paths = [Path(word) for word in command if word.endswith(".py")]
     scripts = [path.parent.relative_to(source) for path in paths if path.is_relative_to(source)]
     inner = dict.fromkeys((*scripts, Path()))
-    path = os.pathsep.join(str(root / place) for root in (source, folder) for place in inner)
+    roots = [source, *([folder] if who_may_change(folder) is None else [])]
+    path = os.pathsep.join(str(root / below) for root in roots for below in inner)
     # Else python -m would take what lies in the working directory.
     return {"PYTHONPATH": path} | ({} if scripts else {"PYTHONSAFEPATH": "1"})
 

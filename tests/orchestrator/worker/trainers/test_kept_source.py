@@ -121,3 +121,15 @@ def test_files_that_do_not_lie_below_the_sweeps_folder_are_not_kept(lab, private
         trainer = replace(trials.trial.trainer, files=(replace(trials.trial.trainer.files[0], path=path),))
         keep_source(trials.root / "runs", private, trainer, trials.folder)
     assert list(private.iterdir()) == []
+
+
+def test_what_lies_beside_the_sweep_is_not_imported_where_others_could_have_put_it_there(lab, private):
+    trials = lab("name = 'helper'\n__import__(name)\n" + WHOLE)
+    (trials.folder / "helper.py").touch()
+    keep(trials, private)
+    assert trials.run() == WorkerExit.RESULT
+    trials = lab("name = 'helper'\n__import__(name)\nlog(1, 4.0)\n" + WHOLE)
+    keep(trials, private)
+    trials.folder.chmod(0o775)
+    assert trials.run() == WorkerExit.ERROR
+    assert "No module named 'helper'" in trials.last()["error"]
