@@ -5,7 +5,6 @@ what passes (``orchestrator.commands.run.controller_job``), and never brings bac
 """
 
 import hashlib
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -42,18 +41,12 @@ def submitted(executor: Executor, site: Site) -> str | None:
 
 
 def submit(
-    keeper: Executor,
-    site: Site,
-    sweep: str,
-    profile: str | None,
-    *,
-    executor: str,
-    trusted: Sequence[str] = (),
+    keeper: Executor, site: Site, sweep: str, profile: str | None, *, executor: str, trusted: str = ""
 ) -> str:
     """Queue the controller of the sweep with the file or name ``sweep``; return the job's number.
 
-    ``keeper`` runs it, and it sends the trials to ``executor``. ``trusted`` has the digests of code
-    that a person agreed to. Raises what ``Executor.submit`` raises.
+    ``keeper`` runs it, and it sends the trials to ``executor``. ``trusted`` is the digest of the sweep's own
+    code that a person agreed to. Raises what ``Executor.submit`` raises.
     """
     directory = directory_of(site.runs_dir, site.sweep)
     directory.path.mkdir(parents=True, exist_ok=True)
@@ -95,12 +88,12 @@ def end_of(directory: RunDirectory, number: str) -> dict[str, Any] | None:
 
 
 def command_of(
-    executor: str, site: Site, sweep: str, profile: str | None, trusted: Sequence[str] = ()
+    executor: str, site: Site, sweep: str, profile: str | None, trusted: str = ""
 ) -> tuple[str, ...]:
     """Return what the controller runs; a file is named by its absolute path."""
     options = ("--runs", str(site.runs_dir.resolve()), "--executor", executor)
     named = ("--profile", profile) if profile else ()
-    agreed = (word for digest in trusted if digest for word in ("--trusted", digest))
+    agreed = (word for digest in (trusted, site.profile.trusted) if digest for word in ("--trusted", digest))
     return (
         *PYTHON_MODULE,
         "scalevec.orchestrator.commands.run.controller_job",

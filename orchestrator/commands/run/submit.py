@@ -41,8 +41,7 @@ def submit(
         raise InvalidInputError(
             f"executor {name!r} cannot run detached; use `scalevec run`, or `--executor slurm` or `ray`"
         )
-    agreed = require_trust(source, own_code(sweep), Trust(trust), code_folders(sweep))
-    trusted = (agreed, site.profile.trusted)
+    trusted = require_trust(source, own_code(sweep), Trust(trust), code_folders(sweep))
     send_along(sweep, site)
     with opened_executor(keeper, controller.site_of_controller(site)) as cluster:
         run = prepared_run(name, sweep, site, Progress(site.slots), retrain=retrain)

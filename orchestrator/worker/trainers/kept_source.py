@@ -75,7 +75,7 @@ def module_variables(command: Sequence[str], source: Path, folder: Path) -> dict
     paths = [Path(word) for word in command if word.endswith(".py")]
     scripts = [path.parent.relative_to(source) for path in paths if path.is_relative_to(source)]
     inner = dict.fromkeys((*scripts, Path()))
-    path = os.pathsep.join(str(root / place) for root in (source, folder) for place in inner)
+    path = os.pathsep.join(str(root / script) for root in (source, folder) for script in inner)
     # Else python -m would take what lies in the working directory.
     return {"PYTHONPATH": path} | ({} if scripts else {"PYTHONSAFEPATH": "1"})
 
