@@ -77,22 +77,22 @@ class Beside:
                 return
             base = inner
 
-    def _package(self, place: PurePosixPath) -> Iterator[str]:
-        pattern = f"{glob.escape(str(place))}/**/*"
+    def _package(self, package: PurePosixPath) -> Iterator[str]:
+        pattern = f"{glob.escape(str(package))}/**/*"
         entries = glob.iglob(pattern, root_dir=self.folder, recursive=True)  # noqa: PTH207
         for count, name in enumerate(entries):
             if count > 10 * MOST_FILES:  # links in a circle too
-                raise _too_much(f"{self.folder / place} with more than {count:,} entries")
+                raise _too_much(f"{self.folder / package} with more than {count:,} entries")
             if name.endswith(_SUFFIXES) and "/__pycache__/" not in name:
                 yield name
 
-    def _names(self, place: PurePosixPath) -> frozenset[str]:
-        if place not in self._listed:
+    def _names(self, inner: PurePosixPath) -> frozenset[str]:
+        if inner not in self._listed:
             try:
-                self._listed[place] = frozenset(os.listdir(self.folder / place))  # noqa: PTH208
+                self._listed[inner] = frozenset(os.listdir(self.folder / inner))  # noqa: PTH208
             except (OSError, ValueError):
-                self._listed[place] = frozenset()
-        return self._listed[place]
+                self._listed[inner] = frozenset()
+        return self._listed[inner]
 
 
 def with_imports(
@@ -175,7 +175,7 @@ def _parsed(text: bytes) -> _Code:
             nodes = list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return _Code(is_python=False)
-    imports = tuple(dict.fromkeys(found for node in nodes for found in _imports(node)))
+    imports = tuple(dict.fromkeys(pair for node in nodes for pair in _imports(node)))
     return _Code(imports, tuple(_unseen(node) for node in nodes if _is_unseen(node)))
 
 

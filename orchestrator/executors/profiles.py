@@ -7,7 +7,6 @@ or says whither code and words go, before a person has agreed to it.
 import json
 import math
 import os
-import re
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -15,33 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import platformdirs
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    PrivateAttr,
-    Strict,
-    StringConstraints,
-    ValidationError,
-)
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, Strict, ValidationError
 
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.executors.notify import Notify, profile_problem
+from scalevec.orchestrator.executors import profile_fields as of
+from scalevec.orchestrator.executors.notify import Notify
 from scalevec.orchestrator.executors.registry import EXECUTORS, ExecutorName
 from scalevec.orchestrator.trust import NO_TRUST, Trust, require_trust
 from scalevec.results.masking import HIDDEN
-from scalevec.sweeps.errors import (
-    DEVICES,
-    Problem,
-    SweepError,
-    refused,
-    refused_by_pydantic,
-    shown,
-    unknown,
-)
+from scalevec.sweeps.errors import Problem, SweepError, refused, refused_by_pydantic, shown, unknown
 from scalevec.sweeps.yaml_source import SweepSource, read_file
 
 if TYPE_CHECKING:
@@ -59,105 +41,8 @@ INERT = frozenset(
     )
 )
 """Keys that only say how much is asked for. Of any other key a person is asked, unless the file is theirs."""
-MOST_GPUS = 4096
 LEAST_MINUTES = 5
 """Of a time limit that follows from an estimate."""
-
-NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.,:=/@+-]{0,199}$"
-CONSTRAINT_PATTERN = r"^[A-Za-z0-9_(\[][A-Za-z0-9_.,:&|*()\[\]+-]{0,199}$"
-NODES_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.,\[\]-]{0,199}$"
-ADDRESS_PATTERN = r"^[A-Za-z0-9\[][A-Za-z0-9_.:\[\]-]{0,199}$"
-FLAG_PATTERN = r"^[a-z][a-z0-9-]{0,40}$"
-TEXT_PATTERN = r"^[A-Za-z0-9_]([A-Za-z0-9_.,:=/@+ -]{0,198}[A-Za-z0-9_.,:=/@+-])?$"
-RESOURCE_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}$"
-WORD_PATTERN = r"^[^\s\x00-\x1f\x7f]{1,1000}$"
-_CONDITION = r"(after|afterany|afterok|afternotok|aftercorr)(:[0-9]+(_[0-9]+)?(\+[0-9]+)?)+|singleton"
-DEPENDENCY_PATTERN = rf"^({_CONDITION})(,({_CONDITION}))*$"
-GPU_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,40}:(\d+)")
-FOLDER_PATTERN = r"^[~/][^\x00-\x1f\x7f]{0,999}$"
-LINE_PATTERN = r"^[^\n\r\x00]*$"
-_PATTERNS = {
-    NAME_PATTERN: "letters, digits and signs of _ . , : = / @ + -",
-    CONSTRAINT_PATTERN: "features joined by signs of & | * ( ) [ ]",
-    NODES_PATTERN: "names of nodes, as n1 or n[1-4]",
-    ADDRESS_PATTERN: "HOST:PORT of the head of a Ray cluster, or auto",
-    FLAG_PATTERN: "the long name of an option of sbatch, without the dashes",
-    TEXT_PATTERN: "letters, digits, spaces and signs of _ . , : = / @ + -",
-    RESOURCE_PATTERN: "letters, digits and signs of _ . : -",
-    WORD_PATTERN: "one word of a command for each entry",
-    DEPENDENCY_PATTERN: "conditions of sbatch joined by commas, as afterok:123 or singleton",
-    FOLDER_PATTERN: "an absolute path, or one that begins with ~/",
-    LINE_PATTERN: "one line of shell for each entry",
-}
-_OWN_FLAGS = {
-    "partition": "partition",
-    "account": "account",
-    "qos": "qos",
-    "constraint": "constraint",
-    "time": "time",
-    "mem": "memory_gb",
-    "cpus-per-task": "cpus",
-    "gpus-per-node": "gpus",
-    "exclude": "exclude",
-    "dependency": "dependency",
-}
-_RAYS_OWN = {"CPU": "cpus", "GPU": "gpus", "memory": "memory_gb"}
-_RESERVED_FLAGS = (
-    *("array", "job-name", "output", "error", "open-mode", "signal", "requeue", "no-requeue", "wrap"),
-    *("export", "export-file", "chdir", "nodes", "ntasks", "ntasks-per-node", "hold", "wait"),
-    *("parsable", "test-only", "input", "cluster-constraint", "clusters"),
-)
-
-
-def _minutes(value: Any) -> Any:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if value != "auto" and not (is_number and 0 < value < 1e7):
-        raise profile_problem(refused(value, "auto, or a positive number of minutes"))
-    return value if value == "auto" else float(value)
-
-
-def _gpus(value: Any) -> Any:
-    """Whole GPUs, a share of one, or none; ``TYPE:COUNT`` for those of a type."""
-    if isinstance(value, str):
-        typed = GPU_TYPE.fullmatch(value)
-        if typed and 1 <= int(typed[1]) <= MOST_GPUS:
-            return value
-        raise profile_problem(refused(value, f"{DEVICES}, or those of a type, as h100:8"))
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 <= value <= MOST_GPUS or (value > 1 and value != int(value)):
-        raise profile_problem(refused(value, DEVICES))
-    return float(value)
-
-
-def _flag_value(value: Any) -> Any:
-    is_text = isinstance(value, str) and re.fullmatch(TEXT_PATTERN.rstrip("$"), value)
-    if is_text or isinstance(value, bool | int):
-        return value
-    raise profile_problem(refused(value, f"true, a whole number, or {_PATTERNS[TEXT_PATTERN]}"))
-
-
-def _not_ours(name: str) -> str:
-    if name in _OWN_FLAGS:
-        raise profile_problem(f"{shown(name)} has a field of its own: {_OWN_FLAGS[name]}")
-    if name in _RESERVED_FLAGS:
-        raise profile_problem(f"{shown(name)} is set by scalevec itself")
-    return name
-
-
-def _no_other_field(name: str) -> str:
-    if name in _RAYS_OWN:
-        raise profile_problem(f"{shown(name)} has a field of its own: {_RAYS_OWN[name]}")
-    return name
-
-
-Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
-Nodes = Annotated[str, StringConstraints(pattern=NODES_PATTERN)]
-Word = Annotated[str, StringConstraints(pattern=WORD_PATTERN)]
-Resource = Annotated[str, StringConstraints(pattern=RESOURCE_PATTERN), AfterValidator(_no_other_field)]
-Line = Annotated[str, StringConstraints(pattern=LINE_PATTERN)]
-Flag = Annotated[str, StringConstraints(pattern=FLAG_PATTERN), AfterValidator(_not_ours)]
-Count = Annotated[int, Field(ge=1, le=1_000_000)]
-Positive = Annotated[float, Field(gt=0)]
 
 
 class RungProfile(BaseModel):
@@ -165,20 +50,20 @@ class RungProfile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
-    partition: Name | None = None
-    account: Name | None = None
-    qos: Name | None = None
-    constraint: Annotated[str, StringConstraints(pattern=CONSTRAINT_PATTERN)] | None = None
-    time: Annotated[float | Literal["auto"], PlainValidator(_minutes)] = "auto"
+    partition: of.Name | None = None
+    account: of.Name | None = None
+    qos: of.Name | None = None
+    constraint: of.Constraint | None = None
+    time: of.Minutes = "auto"
     """Minutes of one job, or ``auto``: what its trials are expected to take, times ``time_factor``."""
     time_factor: Annotated[float, Field(ge=1, le=100)] = 2.0
-    memory_gb: Positive | None = None
-    cpus: Count | None = None
-    gpus: Annotated[float | str | None, PlainValidator(_gpus)] = None
+    memory_gb: of.Positive | None = None
+    cpus: of.Count | None = None
+    gpus: of.Gpus = None
     """GPUs of each machine, or of a type (``h100:8``), a share of one, or none."""
-    processes: Count | None = None
+    processes: of.Count | None = None
     """Processes of each machine, where a trial is trained without GPUs."""
-    nodes: Count | None = None
+    nodes: of.Count | None = None
     """Machines that train one trial together."""
     shard: bool | None = None
     """Whether the processes of a trial share out its parameters too."""
@@ -186,20 +71,20 @@ class RungProfile(BaseModel):
     """Trials that share one allocation, one after the other."""
     trials_per_gpu: Annotated[int, Field(ge=1, le=64)] = 1
     """Trials that share one GPU, side by side in one allocation."""
-    max_parallel: Count | None = None
+    max_parallel: of.Count | None = None
     """Jobs of one array that run at a time."""
-    exclude: Annotated[tuple[Nodes, ...], Strict(False)] = ()
-    setup: Annotated[tuple[Line, ...], Strict(False)] = ()
+    exclude: Annotated[tuple[of.Nodes, ...], Strict(False)] = ()
+    setup: Annotated[tuple[of.Line, ...], Strict(False)] = ()
     """Lines of shell that run before the trials, as ``module load`` does."""
-    flags: dict[Flag, Annotated[str | int, PlainValidator(_flag_value)]] = Field(default_factory=dict)
+    flags: of.Flags = Field(default_factory=dict)
     """Further options of sbatch; those of a rung stand beside the profile's, ``false`` takes one back."""
-    dependency: Annotated[str, StringConstraints(pattern=DEPENDENCY_PATTERN)] | None = None
+    dependency: of.Dependency | None = None
     """What has to happen before a job may start, as sbatch takes it."""
-    resources: dict[Resource, Positive] = Field(default_factory=dict)
+    resources: dict[of.Resource, of.Positive] = Field(default_factory=dict)
     """Further resources of Ray by their names, and how much of each a trial takes."""
-    python: Word | None = None
+    python: of.Word | None = None
     """The interpreter that trains; else the one that runs this."""
-    launcher: Annotated[tuple[Word, ...], Strict(False)] = ()
+    launcher: Annotated[tuple[of.Word, ...], Strict(False)] = ()
     """What a trial's command is given to, as ``apptainer exec image.sif``."""
 
 
@@ -207,7 +92,7 @@ class Profile(RungProfile):
     """One site's settings; every field has a default."""
 
     executor: ExecutorName | None = None
-    max_submitted: Count | None = None
+    max_submitted: of.Count | None = None
     """Jobs in the queue at a time."""
     poll_s: Annotated[float, Field(ge=0.1, le=3600)] = 60.0
     """Seconds between two questions to the queue."""
@@ -215,15 +100,15 @@ class Profile(RungProfile):
     """Seconds before its time limit at which a job is asked to write a checkpoint."""
     preempt: Literal["requeue", "cancel"] = "requeue"
     """Who starts a job again that was interrupted: the cluster, or (``cancel``) the scheduler."""
-    private_dir: Annotated[str, StringConstraints(pattern=FOLDER_PATTERN)] | None = None
+    private_dir: of.Folder | None = None
     """Folder of the user's, which all nodes see, for what is executed there; else ``~/.scalevec``."""
-    address: Annotated[str, StringConstraints(pattern=ADDRESS_PATTERN)] | None = None
+    address: of.Address | None = None
     """Of a Ray cluster."""
     autoscale: bool = False
     """Whether the Ray cluster grows with demand: then more is asked of it than it has."""
-    max_gpu_hours: Positive | None = None
+    max_gpu_hours: of.Positive | None = None
     notify: Notify = Notify()
-    log: Annotated[tuple[Name, ...], Strict(False)] = ()
+    log: Annotated[tuple[of.Name, ...], Strict(False)] = ()
     """What trials are logged to beside the run directories, as ``run --log`` names it."""
     rungs: dict[str, RungProfile] = Field(default_factory=dict)
     _trusted: str = PrivateAttr("")
@@ -365,13 +250,13 @@ def profile_names(beside: Path | None) -> list[str]:
 
 def _code(given: Any) -> dict[str, bytes]:
     """What of a profile is not inert, by place, as a person is asked about it; a secret is not shown."""
-    places = {"": given, **{f"rungs.{rung}.": fields for rung, fields in given.get("rungs", {}).items()}}
+    sections = {"": given, **{f"rungs.{rung}.": fields for rung, fields in given.get("rungs", {}).items()}}
     code = {}
-    for place, fields in places.items():
+    for where, fields in sections.items():
         for key in sorted(fields.keys() - INERT - {"rungs"}):
             value = fields[key]
             shown_value = value | {"webhook": HIDDEN} if key == "notify" and "webhook" in value else value
-            code[f"{place}{key}: {json.dumps(shown_value)}"] = json.dumps(value).encode()
+            code[f"{where}{key}: {json.dumps(shown_value)}"] = json.dumps(value).encode()
     return code
 
 
@@ -443,5 +328,5 @@ def _problem_of(source: SweepSource, name: str, details: Any) -> Problem:
         fields = of_section.model_fields if path[1:-1] else Profile.model_fields
         message = unknown(path[-1], fields, "unknown key")
     else:
-        message = refused_by_pydantic(details, _PATTERNS)
+        message = refused_by_pydantic(details, of.PATTERNS)
     return source.problem(path, message)

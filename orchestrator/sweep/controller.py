@@ -53,8 +53,8 @@ def submit(
 ) -> str:
     """Queue the controller of the sweep with the file or name ``sweep``; return the job's number.
 
-    ``keeper`` runs it, and it sends the trials to ``executor``. ``trusted`` has the digests of code
-    that a person agreed to. Raises what ``Executor.submit`` raises.
+    ``keeper`` runs it, and it sends the trials to ``executor``. ``trusted`` has the digests of what a
+    person agreed to. Raises what ``Executor.submit`` raises.
     """
     directory = directory_of(site.runs_dir, site.sweep)
     make_folder(directory.path)
@@ -101,7 +101,7 @@ def command_of(
     """Return what the controller runs; a file is named by its absolute path."""
     options = ("--runs", str(site.runs_dir.resolve()), "--executor", executor)
     named = ("--profile", profile) if profile else ()
-    agreed = (word for digest in trusted if digest for word in ("--trusted", digest))
+    agreed = (word for digest in (*trusted, site.profile.trusted) if digest for word in ("--trusted", digest))
     return (
         *PYTHON_MODULE,
         "scalevec.orchestrator.commands.run.controller_job",

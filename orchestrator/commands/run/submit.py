@@ -30,7 +30,6 @@ def submit(
 
     Nothing is sent before all is valid.
     """
-    from scalevec.orchestrator.attempts.unreached_jobs import tell_unreached
     from scalevec.orchestrator.progress import Progress
     from scalevec.orchestrator.sources.sweep_files import code_folders, load_sweep, own_code
     from scalevec.orchestrator.sweep import controller
@@ -43,12 +42,11 @@ def submit(
             f"executor {name!r} cannot run detached; use `scalevec run`, or `--executor slurm` or `ray`"
         )
     agreed = require_trust(source, own_code(sweep), Trust(trust), code_folders(sweep))
-    trusted = (agreed, site.profile.trusted, CHECKPOINTS if trust else "")
+    trusted = (agreed, CHECKPOINTS if trust else "")
     send_along(sweep, site)
     with opened_executor(keeper, controller.site_of_controller(site)) as cluster:
         run = prepared_run(name, sweep, site, Progress(site.slots), retrain=retrain)
         run.ask_again()
-        tell_unreached([controller.directory_of(runs_dir, sweep.name)])
         already = controller.submitted(cluster, site)
         if not already:
             run.write_file()

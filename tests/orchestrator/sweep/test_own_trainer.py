@@ -77,6 +77,34 @@ def test_an_untrusted_sweep_runs_nothing(folder, scalevec):
     assert not (folder / "runs" / "trials").exists()
 
 
+def test_a_plan_names_what_is_imported_and_what_cannot_be_seen(folder, scalevec):
+    (folder / "train.py").write_text(f"import model\nexec(open('configurator.py').read())\n{SCRIPT}")
+    (folder / "model.py").touch()
+    plan = scalevec("plan", "mine.yaml").stdout
+    assert "a trial rests on the content of model.py, train.py" in plan
+    unseen = "train.py:2 exec(open('configurator.py').read())"
+    assert f"not covered by identity: {unseen}; name what it brings in under files" in plan
+    (folder / "configurator.py").touch()
+    (folder / "mine.yaml").write_text(SWEEP.replace("  metrics:", "  files: configurator.py\n  metrics:"))
+    assert "not covered" not in scalevec("plan", "mine.yaml").stdout
+
+
+def test_an_edit_of_what_is_imported_asks_again_and_makes_new_trials(folder, scalevec):
+    (folder / "train.py").write_text(
+        SCRIPT.replace("+ noise", "+ noise - model.GAIN").replace("math,", "math, model,")
+    )
+    (folder / "model.py").write_text("GAIN = 0.0\n")
+    text = SWEEP.replace("tune:", "# tune:").replace(", {name: m, width: 12}, {name: l, width: 16}", "")
+    (folder / "mine.yaml").write_text(f"{text}trial: {{learning_rate: 0.01}}\nseeds: [0]\n")
+    assert "2 trials, 2 completed" in scalevec("run", "mine.yaml", "--trust").stdout
+    (folder / "model.py").write_text("GAIN = 0.5\n")
+    assert "model.py has changed since 2 trials of this sweep" in scalevec("plan", "mine.yaml").stderr
+    asked = scalevec("run", "mine.yaml")
+    assert (asked.returncode, "model.py (11 bytes)" in asked.stderr) == (2, True)
+    assert scalevec("run", "mine.yaml", "--trust").returncode == 0
+    assert len(list(folder.glob("runs/trials/*/*"))) == 4
+
+
 def test_a_simulation_needs_no_trust_and_gives_a_verdict(folder, scalevec):
     done = scalevec("run", "mine.yaml", "--executor", "simulate")
     assert done.returncode == 0, done.stderr

@@ -77,6 +77,41 @@ def test_another_content_of_the_script_is_another_trial_unless_a_version_stands_
     assert [first == second for first, second in zip(before, after, strict=True)] == [False, True]
 
 
+def test_another_content_of_what_a_script_or_a_function_imports_is_another_trial(folder: Path) -> None:
+    (folder / "train.py").write_text("import model\ndef main(trial, context): ...\n")
+    function = {"command": None, "metrics": None, "function": "train:main"}
+    ids = []
+    for content in ("GAIN = 1", "GAIN = 2"):
+        (folder / "model.py").write_text(content)
+        trials = [template(cells_in(folder, trainer=given)[0]) for given in ({}, function)]
+        assert [[file.path for file in trial.trainer.files] for trial in trials] == [
+            ["model.py", "train.py"]
+        ] * 2
+        ids += [trial_id(trial) for trial in trials]
+    assert len(set(ids)) == 4
+
+
+def test_a_script_that_only_an_attempt_or_tuning_chooses_is_among_the_files(folder: Path) -> None:
+    for name in ("seed_0.py", "seed_1.py", "warm_1.py", "warm_2.py", "again.py", "other.py"):
+        (folder / name).touch()
+    command = [*COMMAND, "seed_{seed_index}.py", "--warm=warm_{warm}.py"]
+    cells = cells_in(
+        folder,
+        trainer={"command": command, "checkpoint": "ckpt", "resume": ["again.py"]},
+        fields={"dropout": "float", "warm": "int"},
+        tune={"warm": [1, 2], "rungs": ["s"]},
+    )
+    named = ["again.py", "seed_0.py", "seed_1.py", "train.py", "warm_1.py", "warm_2.py"]
+    assert code_files(cells) == named
+
+
+def test_a_module_of_the_command_is_code_that_is_known(folder: Path) -> None:
+    command = ["python", "-m", "train", *COMMAND[2:]]
+    assert [
+        file.path for file in template(cells_in(folder, trainer={"command": command})[0]).trainer.files
+    ] == ["train.py"]
+
+
 def test_files_that_a_field_chooses_belong_to_the_trials_that_name_them(folder: Path) -> None:
     (folder / "small.json").write_text("{}")
     command = [*COMMAND, "--config={config}.json"]

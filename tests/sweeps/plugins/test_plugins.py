@@ -66,6 +66,22 @@ def test_a_change_in_any_file_of_the_package_makes_new_trials_of_those_that_use_
     assert before["signs"].stream == after["signs"].stream
 
 
+def test_what_a_plugin_imports_from_beside_its_package_is_of_it_and_is_sent_along(folder):
+    write_plugin(folder, "import common, json\nfrom tools import deep\n" + ARMS)
+    (folder / "tools").mkdir()
+    for name in ("common.py", "json.py", "unused.py", "tools/deep.py", "tools/unused.py"):
+        (folder / name).write_text("import math\n")
+    before = trials(folder)
+    plugin = find("mylab.arms", folder)
+    beside = [name for name in plugin.files if not name.startswith("mylab/")]
+    assert sorted(beside) == ["common.py", "tools/deep.py"]
+    assert snapshot_files([plugin])["plugins/common.py"] == b"import math\n"
+    for name in ("unused.py", "common.py"):
+        (folder / name).write_text("changed = True\n")
+        assert (trial_id(before["signs"]) == trial_id(trials(folder)["signs"])) is (name == "unused.py")
+    assert trial_id(before["baseline"]) == trial_id(trials(folder)["baseline"])
+
+
 def test_code_version_stands_for_the_content(folder):
     text = SWEEP.replace("[mylab.arms]", "{{module: mylab.arms, code_version: 3}}")
     before = trials(folder, text)["signs"]

@@ -13,8 +13,14 @@ import pytest
 from foreign_trials import WHOLE
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.private import KEPT_S
-from scalevec.orchestrator.worker.trainers.kept_source import KEPT, from_source, keep_source
-from scalevec.sweeps.trainers.foreign_trial import SourceFile, Trainer
+from scalevec.orchestrator.worker.trainers.kept_source import (
+    KEPT,
+    from_source,
+    keep_source,
+    module_variables,
+)
+from scalevec.results.run_directory import RunDirectory
+from scalevec.sweeps.trainers.foreign_trial import SourceFile, Trainer, file_digest
 
 
 @pytest.fixture
@@ -42,6 +48,29 @@ def test_a_kept_script_still_imports_what_lies_beside_the_sweep(lab, private):
     (trials.folder / "helper.py").touch()
     keep(trials, private)
     assert trials.run() == WorkerExit.RESULT
+
+
+@pytest.mark.parametrize("script", ["train.py", "-m"])
+def test_an_import_finds_the_version_that_was_sent(lab, private, script):
+    trials = lab("import helper; print('helper', helper.VERSION)\n" + WHOLE)
+    (trials.folder / "helper.py").write_text("VERSION = 'as sent'")
+    files = (*trials.trial.trainer.files, SourceFile("helper.py", file_digest(trials.folder / "helper.py")))
+    words = ["train.py"] if script == "train.py" else ["-m", "train"]
+    command = (sys.executable, *words, *trials.command[2:])
+    trials.trial = replace(trials.trial, trainer=replace(trials.trial.trainer, files=files, command=command))
+    trials.directory = RunDirectory.of(trials.root / "runs", trials.trial.trial_id)
+    trials.directory.create(trials.trial.semantic_fields(), {})
+    keep(trials, private)
+    for name in ("helper.py", "train.py"):
+        (trials.folder / name).write_text("raise SystemExit('edited')")
+    assert trials.run() == WorkerExit.RESULT, trials.printed()
+    assert "helper as sent" in trials.printed()
+
+
+def test_a_module_of_a_package_does_not_stand_before_one_of_pythons_own(lab, tmp_path):
+    command, source = ["python", str(tmp_path / "kept" / "lab" / "train.py")], tmp_path / "kept"
+    named = module_variables(command, source, tmp_path)["PYTHONPATH"].split(os.pathsep)
+    assert named == [str(source / "lab"), str(source), str(tmp_path / "lab"), str(tmp_path)]
 
 
 def test_files_that_have_changed_before_they_were_sent_are_not_kept(lab, private):

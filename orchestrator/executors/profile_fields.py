@@ -1,0 +1,113 @@
+"""The values of a profile's keys: none but a line of ``setup`` reaches a shell as more than a word."""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, PlainValidator, StringConstraints
+
+from scalevec.orchestrator.executors.notify import profile_problem
+from scalevec.sweeps.errors import DEVICES, refused, shown
+
+MOST_GPUS = 4096
+NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.,:=/@+-]{0,199}$"
+CONSTRAINT_PATTERN = r"^[A-Za-z0-9_(\[][A-Za-z0-9_.,:&|*()\[\]+-]{0,199}$"
+NODES_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.,\[\]-]{0,199}$"
+ADDRESS_PATTERN = r"^[A-Za-z0-9\[][A-Za-z0-9_.:\[\]-]{0,199}$"
+FLAG_PATTERN = r"^[a-z][a-z0-9-]{0,40}$"
+TEXT_PATTERN = r"^[A-Za-z0-9_]([A-Za-z0-9_.,:=/@+ -]{0,198}[A-Za-z0-9_.,:=/@+-])?$"
+RESOURCE_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}$"
+WORD_PATTERN = r"^[^\s\x00-\x1f\x7f]{1,1000}$"
+_CONDITION = r"(after|afterany|afterok|afternotok|aftercorr)(:[0-9]+(_[0-9]+)?(\+[0-9]+)?)+|singleton"
+DEPENDENCY_PATTERN = rf"^({_CONDITION})(,({_CONDITION}))*$"
+GPU_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,40}:(\d+)")
+FOLDER_PATTERN = r"^[~/][^\x00-\x1f\x7f]{0,999}$"
+LINE_PATTERN = r"^[^\n\r\x00]*$"
+PATTERNS = {
+    NAME_PATTERN: "letters, digits and signs of _ . , : = / @ + -",
+    CONSTRAINT_PATTERN: "features joined by signs of & | * ( ) [ ]",
+    NODES_PATTERN: "names of nodes, as n1 or n[1-4]",
+    ADDRESS_PATTERN: "HOST:PORT of the head of a Ray cluster, or auto",
+    FLAG_PATTERN: "the long name of an option of sbatch, without the dashes",
+    TEXT_PATTERN: "letters, digits, spaces and signs of _ . , : = / @ + -",
+    RESOURCE_PATTERN: "letters, digits and signs of _ . : -",
+    WORD_PATTERN: "one word of a command for each entry",
+    DEPENDENCY_PATTERN: "conditions of sbatch joined by commas, as afterok:123 or singleton",
+    FOLDER_PATTERN: "an absolute path, or one that begins with ~/",
+    LINE_PATTERN: "one line of shell for each entry",
+}
+_OWN_FLAGS = {
+    "partition": "partition",
+    "account": "account",
+    "qos": "qos",
+    "constraint": "constraint",
+    "time": "time",
+    "mem": "memory_gb",
+    "cpus-per-task": "cpus",
+    "gpus-per-node": "gpus",
+    "exclude": "exclude",
+    "dependency": "dependency",
+}
+_RAYS_OWN = {"CPU": "cpus", "GPU": "gpus", "memory": "memory_gb"}
+_RESERVED_FLAGS = (
+    *("array", "job-name", "output", "error", "open-mode", "signal", "requeue", "no-requeue", "wrap"),
+    *("export", "export-file", "chdir", "nodes", "ntasks", "ntasks-per-node", "hold", "wait"),
+    *("parsable", "test-only", "input", "cluster-constraint", "clusters"),
+)
+
+
+def _minutes(value: Any) -> Any:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value != "auto" and not (is_number and 0 < value < 1e7):
+        raise profile_problem(refused(value, "auto, or a positive number of minutes"))
+    return value if value == "auto" else float(value)
+
+
+def _gpus(value: Any) -> Any:
+    """Whole GPUs, a share of one, or none; ``TYPE:COUNT`` for those of a type."""
+    if isinstance(value, str):
+        typed = GPU_TYPE.fullmatch(value)
+        if typed and 1 <= int(typed[1]) <= MOST_GPUS:
+            return value
+        raise profile_problem(refused(value, f"{DEVICES}, or those of a type, as h100:8"))
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= MOST_GPUS or (value > 1 and value != int(value)):
+        raise profile_problem(refused(value, DEVICES))
+    return float(value)
+
+
+def _flag_value(value: Any) -> Any:
+    is_text = isinstance(value, str) and re.fullmatch(TEXT_PATTERN.rstrip("$"), value)
+    if is_text or isinstance(value, bool | int):
+        return value
+    raise profile_problem(refused(value, f"true, a whole number, or {PATTERNS[TEXT_PATTERN]}"))
+
+
+def _not_ours(name: str) -> str:
+    if name in _OWN_FLAGS:
+        raise profile_problem(f"{shown(name)} has a field of its own: {_OWN_FLAGS[name]}")
+    if name in _RESERVED_FLAGS:
+        raise profile_problem(f"{shown(name)} is set by scalevec itself")
+    return name
+
+
+def _no_other_field(name: str) -> str:
+    if name in _RAYS_OWN:
+        raise profile_problem(f"{shown(name)} has a field of its own: {_RAYS_OWN[name]}")
+    return name
+
+
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+Nodes = Annotated[str, StringConstraints(pattern=NODES_PATTERN)]
+Word = Annotated[str, StringConstraints(pattern=WORD_PATTERN)]
+Resource = Annotated[str, StringConstraints(pattern=RESOURCE_PATTERN), AfterValidator(_no_other_field)]
+Folder = Annotated[str, StringConstraints(pattern=FOLDER_PATTERN)]
+Line = Annotated[str, StringConstraints(pattern=LINE_PATTERN)]
+Flag = Annotated[str, StringConstraints(pattern=FLAG_PATTERN), AfterValidator(_not_ours)]
+Minutes = Annotated[float | Literal["auto"], PlainValidator(_minutes)]
+Gpus = Annotated[float | str | None, PlainValidator(_gpus)]
+Flags = dict[Flag, Annotated[str | int, PlainValidator(_flag_value)]]
+Constraint = Annotated[str, StringConstraints(pattern=CONSTRAINT_PATTERN)]
+Dependency = Annotated[str, StringConstraints(pattern=DEPENDENCY_PATTERN)]
+Address = Annotated[str, StringConstraints(pattern=ADDRESS_PATTERN)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Positive = Annotated[float, Field(gt=0)]
