@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scalevec.orchestrator.worker import kill_with_parent
+from scalevec.results.opening import open_log
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 KEEP_FREED_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**33), "MALLOC_MMAP_THRESHOLD_": str(2**32)}
@@ -35,7 +36,7 @@ def start_bound(
     SLURM's task and Ray's worker may be killed alone: what they started must not go on writing into the run
     directory while the next attempt does.
     """
-    with log.open("ab") as stream:
+    with open_log(log) as stream:
         return subprocess.Popen(
             (*KILL_WITH_PARENT, str(os.getpid()), *command),
             stdin=subprocess.DEVNULL,
