@@ -314,6 +314,8 @@ class RunDirectory:
         try:
             self.result()
         except CorruptRecordError as error:
+            if error.path != self.result_path:  # a folder around it, which is a link
+                raise
             aside = self._free_corrupt_path(self.result_path)
             self.result_path.rename(aside)
             self.append_event("pending", "corrupt_result", problem=error.problem, set_aside=aside.name)

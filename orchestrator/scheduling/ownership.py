@@ -56,7 +56,7 @@ def _keep(directory: RunDirectory, ended: threading.Event) -> None:
         if ended.wait(_BEAT_S):
             break
     if claim is not None:
-        with suppress(OSError):
+        with suppress(OSError, CorruptRecordError):
             claim.release()
 
 

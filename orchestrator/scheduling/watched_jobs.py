@@ -81,7 +81,8 @@ class WatchedJobs:
         self._asked_to_end.discard(number)
         job = self.running.pop(number)
         self._of_trial[job.task.trial_id].discard(number)
-        self._directory(job.task).end_job(number)
+        with suppress(CorruptRecordError):  # told of the trial when its events are read
+            self._directory(job.task).end_job(number)
         return job
 
     def tasks(self) -> list[Task]:

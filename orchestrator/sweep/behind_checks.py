@@ -8,6 +8,7 @@ from scalevec.orchestrator.attempts.jobs import Job
 from scalevec.orchestrator.errors import CheckInterruptedError, MissingRequirementError, TryLaterError
 from scalevec.orchestrator.executors.base import Ended, Executor
 from scalevec.orchestrator.sweep.machine_checks import SentCheck, problems_of, require_ready, was_interrupted
+from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 
 NEVER_SATISFIED = "DependencyNeverSatisfied"
@@ -108,7 +109,10 @@ class ExecutorBehindChecks:
             self._executor.cancel([*(self._behind.keys() - self._ended.keys()), *self._open])
         for job in self._behind.values():
             note = "the preflight of its machine found something wrong"
-            RunDirectory(job.directory).append_event("pending", cause="not_started", job=job.token, note=note)
+            with suppress(CorruptRecordError):  # told when the trial is to be run
+                RunDirectory(job.directory).append_event(
+                    "pending", cause="not_started", job=job.token, note=note
+                )
 
     def notices(self) -> list[tuple[str | None, str]]:
         """Those of the executor."""

@@ -22,7 +22,11 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "a submission": ("sweeps/*/slurm/*",),
     "the trials": ("trials", "preflight"),
     "a trial": ("trials/*/*",),
+    "folders that are links": ("trials", "sweeps/*"),
+    "links": (),
+    "commands": (),
 }
+PICKLES = ("ckpt.pkl", "step-000000010.safetensors", "step-000000010.pt", "evil.pkl", "1_0_submitted.pkl")
 LINKED = (
     *(f"trials/*/*/{name}" for name in ("log.txt", "events.jsonl", "jobs.jsonl", "metrics.jsonl")),
     *(f"trials/*/*/{name}" for name in ("claims", "checkpoints", "out", "environment.json", "result.json")),
@@ -52,11 +56,12 @@ class Intruder:
             self.link()
         elif level == "commands":
             self.command_trials()
-        for pattern in LEVELS.get(level, ()):
+        for pattern in LEVELS[level]:
             for path in [self.runs] if pattern == "." else list(self.runs.glob(pattern)):
-                self.replace(path)
+                self.replace(path, linked="links" in level)
         for trial in self.runs.glob("trials/*/*") if level != "links" else ():
             (trial / "out").mkdir(exist_ok=True)
+            (trial / "checkpoints").mkdir(exist_ok=True)
         for folder in [path for path in (self.runs, *self.runs.rglob("*")) if path.is_dir()]:
             if not folder.is_symlink():
                 self.plant(folder)
@@ -69,8 +74,12 @@ class Intruder:
             aside.with_name(f"{aside.name}.none").touch()
         return aside
 
-    def replace(self, path: Path) -> None:
-        shutil.copytree(self.put_aside(path), path)
+    def replace(self, path: Path, *, linked: bool) -> None:
+        aside = self.put_aside(path)
+        copy = self.runs.with_name(f"{self.runs.name}-{path.name}") if linked else path
+        shutil.copytree(aside, copy)
+        if linked:
+            path.symlink_to(copy)
 
     def plant(self, folder: Path) -> None:
         python = f"import os\nos.system({self.command!r})\n"
@@ -80,9 +89,9 @@ class Intruder:
         planted = {f"{name}.py": python.encode() for name in MODULES}
         planted |= {
             "payload.json": json.dumps(payload).encode(),
-            "submit.sh": f"#!/bin/sh\n{python}".encode(),
+            "submit.sh": f"#!/bin/sh\n{self.command}\n".encode(),
         }
-        planted |= dict.fromkeys(("ckpt.pkl", "ckpt-9.pkl", "evil.pkl", "1_0_submitted.pkl"), song)
+        planted |= dict.fromkeys(PICKLES, song)
         for name in ("snapshots/a/b/scalevec/orchestrator/snapshots/start", "trainers/a/json"):
             planted |= {f"{name}.py": python.encode()} if folder == self.runs else {}
         for kept in folder.glob("*.pkl"):  # what was there, by whatever number
@@ -108,7 +117,7 @@ class Intruder:
         """Let each trial be one of a trainer with a command of the intruder's."""
         for path in self.runs.glob("trials/*/*/trial.json"):
             record = json.loads(path.read_text())
-            trainer = record["semantic"]["trainer"]
+            trainer = record["semantic"].setdefault("trainer", {})
             trainer |= {"command": ["sh", "-c", self.command], "files": []}
             self.put_aside(path)
             path.write_text(json.dumps(record))

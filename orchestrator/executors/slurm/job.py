@@ -15,7 +15,7 @@ from pathlib import Path
 from scalevec.orchestrator.executors.slurm.job_script import STOPPED, Bundle, job_number
 from scalevec.orchestrator.executors.slurm.payload import read_payload
 from scalevec.orchestrator.executors.slurm.several_machines import task_number
-from scalevec.results.opening import open_log
+from scalevec.results.opening import CorruptRecordError, open_log
 
 LOG = "{job}.txt"
 """In the folder of records: what SLURM itself logs is in the private folder, where others cannot read it."""
@@ -33,7 +33,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         bundle()
     except Exception:
-        with suppress(OSError), open_log(bundle.folder / LOG.format(job=job_number())) as log:
+        with (
+            suppress(OSError, CorruptRecordError),
+            open_log(bundle.folder / LOG.format(job=job_number())) as log,
+        ):
             log.write(traceback.format_exc().encode(errors="replace"))
         raise
     return 0

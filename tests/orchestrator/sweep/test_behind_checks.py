@@ -102,6 +102,18 @@ def test_a_machine_that_is_not_ready_is_told_and_what_waits_is_called_off(queue,
     assert (last["state"], last["cause"], last["job"]) == ("pending", "not_started", job.token)
 
 
+def test_what_a_preflight_found_wrong_is_told_where_the_records_of_a_trial_cannot_be_read(
+    queue, site, tmp_path
+):
+    executor, checks = behind(queue, site)
+    job = trial(tmp_path, "small")
+    executor.submit([job])
+    RunDirectory(job.directory).events_path.symlink_to(tmp_path / "elsewhere")
+    queue.ends = [report(checks[0], **BAD)]
+    with pytest.raises(MissingRequirementError, match="sees no GPU"):
+        executor.wait(0.0)
+
+
 def test_a_preflight_job_that_is_interrupted_says_nothing_of_its_machine(queue, site, tmp_path):
     executor, checks = behind(queue, site)
     job = trial(tmp_path, "small")
