@@ -6,12 +6,24 @@ from collections.abc import Iterable
 
 LONGEST_MESSAGE = 1_000
 MOST_NAMES = 30
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with control characters as their escapes: names from a file may command a terminal."""
+    """Return ``text`` with control characters as their escapes, those of the direction of writing too.
+
+    Names from a file may command a terminal, or stand in another order there than in the file.
+    """
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def shortened_text(text: str) -> str:
+    """``text``, or its beginning and end where it is longer than anybody reads."""
+    if len(text) <= LONGEST_MESSAGE:
+        return text
+    return f"{text[: LONGEST_MESSAGE // 2]} ... {text[-LONGEST_MESSAGE // 2 :]}"
 
 
 class DataError(ValueError):
@@ -19,10 +31,7 @@ class DataError(ValueError):
 
     def __init__(self, message: str) -> None:
         """Keep ``message`` printable and of a length that is read."""
-        shown = printable(message)
-        if len(shown) > LONGEST_MESSAGE:
-            shown = f"{shown[: LONGEST_MESSAGE // 2]} ... {shown[-LONGEST_MESSAGE // 2 :]}"
-        super().__init__(shown)
+        super().__init__(shortened_text(printable(message)))
 
 
 class FormulaError(DataError):

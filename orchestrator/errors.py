@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Mapping
 from enum import IntEnum
 
+from scalevec.analysis.errors import shortened_text
 from scalevec.orchestrator.progress import note
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -73,9 +74,9 @@ def _operating_system(error: OSError) -> str:
 
 
 def report(error: Exception, *, debug: bool) -> Exit:
-    """Print the message of ``error`` to standard error; return the exit code."""
+    """Print the message of ``error`` to standard error, no line of it endless; return the exit code."""
     if debug:
-        traceback.print_exception(error)
+        note("".join(traceback.format_exception(error)).rstrip())
     message, code = explain(error)
-    note(f"scalevec: {message}")
+    note("\n".join(map(shortened_text, f"scalevec: {message}".split("\n"))))
     return code

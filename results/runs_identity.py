@@ -14,6 +14,7 @@ neither adopted nor ended, and its processes are not looked for by number. Only 
 is mounted in place of the original passes for it.
 """
 
+import os
 import re
 import secrets
 from collections.abc import Mapping
@@ -35,8 +36,8 @@ def runs_id(runs_dir: Path, *, make: bool = False) -> str | None:
     ``make`` gives it one where it may be written.
     """
     path = runs_dir / RUNS_ID
-    if make and runs_dir.is_dir():
-        with suppress(OSError):  # it has one, or nobody may write it
+    if make and runs_dir.is_dir() and not os.path.lexists(path):
+        with suppress(OSError):  # another process was first, or we may not write here
             write_once(path, f"{secrets.token_hex(16)}\n".encode())
     try:
         content = read_bytes_if_any(path) or b""

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scalevec.analysis.errors import shortened_text
+
 Path = tuple[str | int, ...]
 """Where a value stands in a sweep file: keys and positions, from the top."""
 
@@ -48,7 +50,7 @@ class Problem:
 
     def __str__(self) -> str:
         field = f"{self.field}: " if self.field else ""
-        return f"{self.file}:{self.line}: {field}{self.message}"
+        return shortened_text(f"{self.file}:{self.line}: {field}{self.message}")
 
 
 class SweepError(ValueError):

@@ -19,6 +19,7 @@ from scalevec.analysis.imports import mlflow, tensorboard
 STANDARD_INPUT = "-"
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 DATABASE = ".db"
+MOST_COLUMNS, MOST_CELLS = 10_000, 40_000_000
 _DEEPEST = 8
 """Levels of a JSON object whose fields become columns."""
 
@@ -127,6 +128,11 @@ def table_of(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """A table of records with the fields of their records as ``outer.inner``; a missing one is None."""
     flat = [_flat(record) for record in records]
     names = list(dict.fromkeys(name for record in flat for name in record))
+    if len(names) > MOST_COLUMNS or len(names) * len(flat) > MOST_CELLS:
+        raise DataError(
+            f"{len(flat)} rows of {len(names)} columns; allowed: up to {MOST_COLUMNS} columns and "
+            f"{MOST_CELLS} cells"
+        )
     return pd.DataFrame(
         {name: pd.Series([record.get(name) for record in flat], dtype=object) for name in names}
     )

@@ -6,14 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from scalevec.analysis.errors import DataError
+from scalevec.analysis.imports.foreign_files import LARGEST_EVENTS_BYTES, files_below, require_regular
 
-EVENTS = "*tfevents*"
+MARK = "tfevents"
 _HYPERPARAMETERS = "_hparams_/session_start_info"
 
 
 def has_events(folder: Path) -> bool:
     """Whether there are event files below ``folder``."""
-    return next(folder.rglob(EVENTS), None) is not None
+    return next(_event_files(folder), None) is not None
+
+
+def _event_files(folder: Path) -> Iterator[Path]:
+    return (path for path in files_below(folder) if MARK in path.name)
 
 
 def runs_in_events(folder: Path) -> Iterator[dict[str, Any]]:
@@ -41,7 +46,10 @@ def _loaded(folder: Path, kept: int) -> Iterator[tuple[str, Any]]:
         raise DataError(f"{folder} has event files; to read them: pip install tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    for run in sorted({path.parent for path in folder.rglob(EVENTS)}):
+    files = list(_event_files(folder))
+    for path in files:  # TensorBoard opens whatever is called so
+        require_regular(path, LARGEST_EVENTS_BYTES)
+    for run in sorted({path.parent for path in files}):
         events = EventAccumulator(str(run), size_guidance={"scalars": kept, "tensors": kept})
         events.Reload()
         yield run.relative_to(folder).as_posix(), events

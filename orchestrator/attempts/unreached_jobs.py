@@ -25,7 +25,7 @@ def unreached(directories: Iterable[RunDirectory]) -> list[tuple[RunDirectory, J
 def unreached_text(jobs: Iterable[Job]) -> str:
     """Which jobs these are, why nobody reaches them from here, and what to do."""
     jobs = list(jobs)
-    places = list(dict.fromkeys(_place(job.get("runs")) for job in jobs))
+    places = list(dict.fromkeys(_folder_text(job.get("runs")) for job in jobs))
     more = f" and {len(jobs) - MOST_NAMED} more" if len(jobs) > MOST_NAMED else ""
     return (
         f"{counted(len(jobs), 'open job')} sent from {_few(places)} cannot be reached: this runs folder is "
@@ -45,7 +45,7 @@ def _few(places: list[str]) -> str:
     return places[0] + (f" and {len(places) - 1} other folders" if len(places) > 1 else "")
 
 
-def _place(made_in: object) -> str:
+def _folder_text(made_in: object) -> str:
     if not isinstance(made_in, dict):
         return "an unknown runs folder"
     return f"{made_in.get('path')!s:.200} (inode {made_in.get('inode')!s:.20})"

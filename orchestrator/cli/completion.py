@@ -77,4 +77,5 @@ def _files(incomplete: str, suffixes: Iterable[str]) -> list[str]:
 
 
 def _starting(names: Iterable[str], incomplete: str) -> list[str]:
-    return sorted({name for name in names if name and name.startswith(incomplete)})
+    """Names that a shell may show: none that commands its terminal."""
+    return sorted({name for name in names if name and name.isprintable() and name.startswith(incomplete)})

@@ -11,9 +11,10 @@ from typing import Any
 
 import typer
 
+from scalevec.analysis.errors import shortened_text
 from scalevec.orchestrator.cli.app import application
 from scalevec.orchestrator.errors import ClusterLostError, Exit, report
-from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.progress import note, printable
 
 _NOT_A_CHOICE = re.compile(r"Invalid value for '(.+?)'(?: / '.+')?: '(.*)' is not one of (.*)\.")
 _OBJECTS_PER_COLLECTION = 500_000
@@ -31,9 +32,10 @@ def main() -> None:
     try:
         sys.exit(application()(standalone_mode=False))
     except typer.BadParameter as error:
-        note(f"scalevec: {_in_our_words(error.format_message())}")
+        note(f"scalevec: {shortened_text(_in_our_words(error.format_message()))}")
         sys.exit(int(Exit.INVALID_INPUT))
     except UsageError as error:
+        error.message = shortened_text(printable(error.message))
         error.show()
         sys.exit(int(Exit.INVALID_INPUT))
     except typer.Abort:

@@ -48,14 +48,19 @@ def versioned(value: Record | Sequence[Record]) -> Any:
 def json_text(value: Record | Sequence[Record]) -> str:
     """Return ``value`` as JSON with its version; a list has one line per record, for line-based tools."""
     if isinstance(value, Mapping):
-        return json.dumps(_finite(versioned(value)), indent=1, allow_nan=False)
+        return _in_ascii(_finite(versioned(value)), indent=1)
     lines = ",\n ".join(map(json_line, value))
     return f"[\n {lines}\n]" if lines else "[]"
 
 
 def json_line(record: Record) -> str:
     """Return ``record`` as JSON with its version, on one line."""
-    return json.dumps(_finite(versioned(record)), allow_nan=False)
+    return _in_ascii(_finite(versioned(record)))
+
+
+def _in_ascii(value: Any, indent: int | None = None) -> str:
+    """JSON of characters that print: of ASCII, json itself leaves one that does not."""
+    return json.dumps(value, indent=indent, allow_nan=False).replace("\x7f", "\\u007f")
 
 
 def _finite(value: Any) -> Any:

@@ -9,6 +9,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from urllib.error import URLError
 
 from scalevec.orchestrator.attempts.jobs import Task
 from scalevec.orchestrator.cli.hints import command
@@ -127,4 +128,6 @@ def _post(url: str, event: str, sweep: str, text: str) -> None:
     if thread.is_alive() or any("timed out" in str(error) for error in problems):
         raise TimeoutError
     if problems:
-        raise NoticeError(f"webhook {HIDDEN}: {str(problems[0]).replace(url, HIDDEN)}")
+        # Other errors than these repeat the address, or a part of it.
+        why = problems[0] if isinstance(problems[0], URLError) else type(problems[0]).__name__
+        raise NoticeError(f"webhook {HIDDEN}: {why}")

@@ -89,8 +89,10 @@ def choice_of(grid: "RateGrid") -> "Choice":
 def digest_of(source: str, rows: "pd.DataFrame") -> str:
     """The SHA-256 of a file; of a folder or standard input, of the ``rows`` that came of them."""
     path = Path(source)
-    content = path.read_bytes() if path.is_file() else rows.to_csv(index=False).encode()
-    return f"sha256 {hashlib.sha256(content).hexdigest()}"
+    if not path.is_file():
+        return f"sha256 {hashlib.sha256(rows.to_csv(index=False).encode()).hexdigest()}"
+    with path.open("rb") as stream:
+        return f"sha256 {hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
 
 def keep_imported(folder: SweepFolder, runs: ImportedRuns) -> bool:

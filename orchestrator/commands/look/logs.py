@@ -15,6 +15,7 @@ from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.progress import printable
 from scalevec.results.claims import ClaimObserver
 from scalevec.results.files import MOST_BYTES_OF_LINES, CorruptRecordError
+from scalevec.results.masking import masked
 from scalevec.results.opening import open_file
 from scalevec.results.run_directory import OPEN_STATES, RunDirectory
 from scalevec.results.sweep_folder import sweep_names
@@ -42,7 +43,7 @@ def logs(
     if not follow and not directory.log_path.exists():
         raise InvalidInputError(f"{directory.log_path}: nothing was printed yet")
     for text in _texts(directory.log_path, is_over if follow else lambda: True):
-        sys.stdout.write(printable(text))
+        sys.stdout.write(printable(masked(text)))  # what wrote past Python's streams is in it too
         sys.stdout.flush()
     return Exit.DONE
 

@@ -8,7 +8,7 @@ import typer
 
 from scalevec.orchestrator.cli.options import RUNS, Join, Output, Runs, SourceName
 from scalevec.orchestrator.errors import Exit, InvalidInputError
-from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.progress import note, printable
 from scalevec.results.files import write_atomic
 
 
@@ -42,7 +42,9 @@ def results(
     stream = io.BytesIO()
     write_table(table.rows, form, stream, for_spreadsheets=for_spreadsheets)
     if output is None:
-        sys.stdout.buffer.write(stream.getvalue())
+        content = stream.getvalue()
+        # Pipes end at a terminal too (head, less -R); a file by --output has every character.
+        sys.stdout.buffer.write(content if form == "parquet" else printable(content.decode()).encode())
     else:
         write_atomic(output.parent.resolve() / output.name, stream.getvalue())
         note(f"wrote {output}")

@@ -105,7 +105,7 @@ def _print_lines(looks: Iterable[Look], runs_dir: Path) -> None:
             if key not in told:
                 print(printable(line), flush=True)
             told.add(key)
-    print("\n".join(_ending(status, runs_dir) for status in statuses), flush=True)
+    print("\n".join(printable(_ending(status, runs_dir)) for status in statuses), flush=True)
 
 
 def _events(status: Record) -> Iterator[tuple[str, str]]:

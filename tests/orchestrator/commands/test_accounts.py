@@ -1,5 +1,7 @@
 """What a trial took beside what was planned of it."""
 
+import pytest
+
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
 from scalevec.model.identity import semantic_fields
 from scalevec.orchestrator.commands.look.accounts import account_lines, accounts
@@ -60,3 +62,11 @@ def test_a_result_of_an_earlier_version_has_no_accounts() -> None:
     earlier = {name: value for name, value in RESULT.items() if name != "timing"}
     assert accounts(semantic_fields(TRIAL), earlier) is None
     assert list(account_lines(accounts(semantic_fields(TRIAL), None))) == []
+
+
+@pytest.mark.parametrize("name", [*RESULT, *(f"timing.{name}" for name in TIMING)])
+@pytest.mark.parametrize("value", [{"a": 1}, [1], "text", None, -1e400])
+def test_whatever_stands_in_place_of_a_value_the_rest_of_the_trial_can_be_shown(name, value) -> None:
+    outer, _, inner = name.partition(".")
+    damaged = RESULT | ({"timing": TIMING | {inner: value}} if inner else {outer: value})
+    list(account_lines(accounts(semantic_fields(TRIAL), damaged)))
