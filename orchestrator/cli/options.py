@@ -104,10 +104,6 @@ TrialsWhere = Annotated[
     str | None,
     typer.Option(metavar="EXPRESSION", help="Only these trials, as in 'rung == \"tiny-25k\"'."),
 ]
-Retrain = Annotated[
-    bool, typer.Option("--anew", help="Train again what has results of an earlier identity version.")
-]
-
 Logs = Annotated[
     list[str] | None,
     typer.Option(

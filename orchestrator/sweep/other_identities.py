@@ -1,16 +1,11 @@
-"""Trials that are there under another identity: of an earlier version, or with other random numbers."""
+"""Trials that are there under another identity: with other code, or with other random numbers."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from scalevec.model.identity import IDENTITY_VERSION
-from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.progress import Progress, counted, duration
+from scalevec.orchestrator.progress import counted
 from scalevec.orchestrator.sweep.kept_plan import Member
-from scalevec.orchestrator.sweep.planning import not_done, planned
 from scalevec.orchestrator.sweep.sweep_run import SweepRun
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory, is_trial_id
@@ -18,38 +13,14 @@ from scalevec.results.sweep_folder import SweepFolder, sweep_names
 from scalevec.sweeps.trainers.any_trial import learning_rate, semantic_fields
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 
-if TYPE_CHECKING:
-    from scalevec.sweeps.expansion.trials import CorpusFacts
-    from scalevec.sweeps.sections.schema import Sweep
-
 Record = dict[str, Any]
 _ALIKE = ("n_params", "n_tokens", "seed", "learning_rate")
 """What members of two sweeps agree in where they are one trial but for the stream."""
 
 
-def require_present_version(sweep: "Sweep", runs_dir: Path, facts: Callable[[], "CorpusFacts"]) -> None:
-    """Raise ``InvalidInputError`` where the sweep has results of an earlier version: what they would cost.
-
-    Nothing is written. ``facts`` gives those of the corpus as far as they are known; it may read all text.
-    """
-    n_results = sum(1 for _ in _earlier_results(SweepFolder.of(runs_dir, sweep.name), runs_dir))
-    if not n_results:
-        return
-    rows = not_done(planned(SweepRun(sweep, runs_dir, Progress(1), facts(), retune=True)))
-    flops, seconds = (sum(row[name] for row in rows) for name in ("flops", "seconds"))
-    raise InvalidInputError(
-        f"sweep {sweep.name} has {_earlier(n_results)}. To train them again takes "
-        f"{counted(len(rows), 'trial')}, {flops:.3g} FLOPs, about {duration(seconds)} one at a time: "
-        "add --anew. The sweep then holds the new trials alone (`scalevec results` writes a table of the old "
-        "ones); as it is, status, results, compare and report read it"
-    )
-
-
 def notes_on_identity(run: SweepRun) -> list[str]:
     """What a plan says of trials that are there under another identity."""
-    n_results = sum(1 for _ in _earlier_results(run.folder, run.runs_dir))
-    earlier = [f"the sweep has {_earlier(n_results)}; run asks for --anew"] if n_results else []
-    return earlier + (_trials_elsewhere(run) if run.sweep.trainer is None else _changed_code(run))
+    return _trials_elsewhere(run) if run.sweep.trainer is None else _changed_code(run)
 
 
 def _changed_code(run: SweepRun) -> list[str]:
@@ -68,20 +39,6 @@ def _changed_code(run: SweepRun) -> list[str]:
         "(a code_version in the trainer's section keeps results across edits that change none)"
         for name, count in sorted(outdated.items())
     ]
-
-
-def _earlier(n_results: int) -> str:
-    return (
-        f"{counted(n_results, 'result')} of identity version 1, where random numbers follow from the seed "
-        f"alone; trials of version {IDENTITY_VERSION} never pair with them"
-    )
-
-
-def _earlier_results(folder: SweepFolder, runs_dir: Path) -> Iterator[Record]:
-    for member in _members(folder):
-        is_earlier = member.get("identity_version") != IDENTITY_VERSION
-        if is_earlier and RunDirectory.of(runs_dir, member["trial_id"]).result_path.exists():
-            yield member
 
 
 def _members(folder: SweepFolder) -> list[Record]:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from scalevec.orchestrator.progress import Progress
     from scalevec.orchestrator.sweep.machine_checks import SentCheck
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
-    from scalevec.sweeps.expansion.trials import CorpusFacts
     from scalevec.sweeps.sections.schema import Sweep
 
 
@@ -115,25 +114,17 @@ def prepared_run(
     *,
     retune: bool = False,
     where: str | None = None,
-    retrain: bool = False,
 ) -> "SweepRun":
     """Return the run of a sweep on the executor ``name``; its corpus is prepared unless trials are simulated.
 
-    Raises ``InvalidInputError``, also where what is left needs more GPU hours than sweep or profile allow,
-    and where the sweep has results of an earlier identity version that are not to be trained again.
+    Raises ``InvalidInputError``, also where what is left needs more GPU hours than sweep or profile allow.
     """
     from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
-    from scalevec.orchestrator.sweep.corpus_of_sweep import known_facts, prepared_facts
-    from scalevec.orchestrator.sweep.other_identities import require_present_version
+    from scalevec.orchestrator.sweep.corpus_of_sweep import prepared_facts
     from scalevec.orchestrator.sweep.planning import planned, require_room
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
 
-    def known() -> "CorpusFacts":
-        return nominal_corpus(sweep) if simulates else known_facts(sweep, site.runs_dir, progress.message)
-
     simulates = EXECUTORS[name].simulates
-    if not retrain:
-        require_present_version(sweep, site.runs_dir, known)
     facts = nominal_corpus(sweep) if simulates else prepared_facts(sweep, site.runs_dir, progress.message)
     rates = rates_of(name, progress.message)
     run = SweepRun(

@@ -20,7 +20,6 @@ from scalevec.orchestrator.cli.options import (
     Logs,
     Placement,
     ProfileName,
-    Retrain,
     Runs,
     Sweep,
     TrialsWhere,
@@ -63,7 +62,6 @@ def run(
     jobs: Jobs = 0,
     retune: Annotated[bool, typer.Option("--retune", help="Choose tuned values again.")] = False,
     where: TrialsWhere = None,
-    retrain: Retrain = False,
     trust: Trusted = False,
     log: Logs = None,
     as_json: AsJson = False,
@@ -89,7 +87,6 @@ def run(
                 again=again,
                 retune=retune,
                 where=where,
-                retrain=retrain,
                 by_hand=by_hand,
                 trust=Trust(trust),
                 logs=log or (),
@@ -108,7 +105,6 @@ def run_sweep(
     again: str,
     retune: bool = False,
     where: str | None = None,
-    retrain: bool = False,
     by_hand: bool = True,
     trust: Trust = NO_TRUST,
     logs: Sequence[str] = (),
@@ -135,7 +131,7 @@ def run_sweep(
             opened_executor(name, site) as executor,
             owned(site.runs_dir, sweep.name),
         ):
-            run = prepared_run(name, sweep, site, progress, retune=retune, where=where, retrain=retrain)
+            run = prepared_run(name, sweep, site, progress, retune=retune, where=where)
             run.others_checkpoints = trusts_checkpoints(source, _writers_of_checkpoints(run), trust)
             if by_hand:
                 run.ask_again()

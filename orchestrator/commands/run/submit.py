@@ -6,7 +6,6 @@ from scalevec.orchestrator.cli.options import (
     Executor,
     Placement,
     ProfileName,
-    Retrain,
     Runs,
     Sweep,
     Trusted,
@@ -23,7 +22,6 @@ def submit(
     runs_dir: Runs = RUNS,
     executor: Executor = None,
     profile: ProfileName = None,
-    retrain: Retrain = False,
     trust: Trusted = False,
 ) -> Result:
     """Submit a sweep to a cluster and exit (idempotent).
@@ -45,7 +43,7 @@ def submit(
     trusted = (agreed, CHECKPOINTS if trust else "")
     send_along(sweep, site)
     with opened_executor(keeper, controller.site_of_controller(site)) as cluster:
-        run = prepared_run(name, sweep, site, Progress(site.slots), retrain=retrain)
+        run = prepared_run(name, sweep, site, Progress(site.slots))
         run.ask_again()
         already = controller.submitted(cluster, site)
         if not already:
