@@ -34,9 +34,10 @@ def checkpoints_in(folder: Path, pattern: str) -> Iterator[Path]:
     return (path for path in folder.glob(pattern) if path.resolve().is_relative_to(whole) and path != folder)
 
 
-def newest_checkpoint(folder: Path, pattern: str) -> int:
-    """When the newest of them was written, in ns since 1970; 0 where there is none."""
-    return max(map(_written_at, checkpoints_in(folder, pattern)), default=0)
+def newest_checkpoint(folder: Path, pattern: str) -> tuple[Path | None, int]:
+    """The newest of them, and when it was written, in ns since 1970; none, and 0, where there is none."""
+    path = max(checkpoints_in(folder, pattern), key=_written_at, default=None)
+    return path, _written_at(path) if path else 0
 
 
 def others_in(folder: Path) -> str | None:

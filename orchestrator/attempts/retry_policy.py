@@ -40,7 +40,7 @@ def decide(events: Sequence[Event], batch_sequences: int) -> Decision:
     An interruption is tried again as long as checkpoints advance, an error once; out of memory halves the
     micro-batch. A person's ``retry`` wipes the slate.
     """
-    events = _since_retry(events)
+    events = since_retry(events)
     micro_batch = _micro_batch(events)
     last = next((event for event in reversed(events) if event.get("cause") in FAULTS), {})
     cause = last.get("cause")
@@ -63,7 +63,7 @@ def micro_batch_left(events: Sequence[Event], batch_sequences: int, asked: int) 
 
     Whoever sends the trial, a scheduler that was started again too, goes on from what was learnt.
     """
-    events = _since_retry(events)
+    events = since_retry(events)
     ends = [index for index, event in enumerate(events, 1) if event.get("cause") == "out_of_memory"]
     if not ends:
         return asked
@@ -92,7 +92,8 @@ def why_failed(events: Sequence[Event], directory: RunDirectory) -> str:
     return str(told or f"{last.get('cause', 'unknown')}".replace("_", " "))
 
 
-def _since_retry(events: Sequence[Event]) -> Sequence[Event]:
+def since_retry(events: Sequence[Event]) -> Sequence[Event]:
+    """Those after a person last asked for a trial that had failed."""
     retries = [index for index, event in enumerate(events) if event.get("cause") == RETRY]
     return events[retries[-1] + 1 :] if retries else events
 
@@ -109,9 +110,18 @@ def _world_size(events: Sequence[Event]) -> int:
 
 
 def _repeated(events: Sequence[Event]) -> bool:
-    """Whether the last two errors have the same traceback (a process that died before any left none)."""
-    traces = [event.get("traceback") for event in events if event.get("cause") == "error"]
-    return len(traces) >= 2 and traces[-1] is not None and traces[-1] == traces[-2]
+    """Whether the last two errors have the same traceback (a process that died before any left none).
+
+    Not where the checkpoint at which they began is out of the way now, or was another one.
+    """
+    errors = [event for event in events if event.get("cause") == "error"]
+    same = ("traceback", "failed_at")
+    return (
+        len(errors) >= 2
+        and errors[-1].get("traceback") is not None
+        and "set_aside" not in errors[-1]
+        and all(errors[-1].get(name) == errors[-2].get(name) for name in same)
+    )
 
 
 def _faults_without_progress(events: Sequence[Event]) -> int:
@@ -122,7 +132,9 @@ def _faults_without_progress(events: Sequence[Event]) -> int:
         step, is_end = event.get("step"), is_fault(event)
         # Of a foreign trainer that logs no steps; one that does may write the same again before a new one.
         checkpoint = event.get("checkpoint", newest)
-        if (isinstance(step, int) and step > furthest) or checkpoint != newest:
+        if event.get("set_aside"):
+            faults = 0
+        elif (isinstance(step, int) and step > furthest) or checkpoint != newest:
             furthest, newest, faults = max(furthest, step or 0), checkpoint, 0
         # Two schedulers that watched one job may both have recorded its end: it counts once.
         elif is_end and event.get("job") not in jobs:

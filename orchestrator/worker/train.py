@@ -188,7 +188,7 @@ def _train_and_record(trainer: AttemptTrainer, ranks: Ranks, recorder: RunDirect
         # A successor removes the files that this worker was writing: that error is not the trial's.
         if not recorder.claim.is_current():
             return _taken_over()
-        return _record_failure(directory, ranks.cause or problem)
+        return _record_failure(directory, ranks.cause or problem, trainer)
     return WorkerExit.RESULT
 
 
@@ -240,7 +240,9 @@ def _record_start(recorder: RunDirectoryRecorder, options: RunOptions, trainer: 
     )
 
 
-def _record_failure(directory: RunDirectory, problem: Exception) -> WorkerExit:
+def _record_failure(
+    directory: RunDirectory, problem: Exception, trainer: AttemptTrainer | None = None
+) -> WorkerExit:
     """Keep the cause and a digest of the traceback (the same one twice is not tried a third time)."""
     is_said = isinstance(problem, AttemptFailedError)
     text = str(problem) if is_said else "".join(traceback.format_exception(problem))
@@ -251,13 +253,12 @@ def _record_failure(directory: RunDirectory, problem: Exception) -> WorkerExit:
         # As if this process had been killed: who watches it finds out by what.
         os.kill(os.getpid(), signal.SIGKILL)
     message = str(problem) if is_said else f"{type(problem).__name__}: {problem}"
-    directory.append_event(
-        "pending",
-        cause=_cause_of(problem),
-        error=message,
-        traceback=_digest_of(problem),
-        **({"definite": True} if isinstance(problem, DefiniteError) else {}),
-    )
+    cause, more = _cause_of(problem), {"definite": True} if isinstance(problem, DefiniteError) else {}
+    if trainer is not None and cause == "error" and not more:
+        more = trainer.failed()
+    if aside := more.get("set_aside"):
+        message += f"; two attempts have failed at its checkpoint, which is set aside: {aside}"
+    directory.append_event("pending", cause=cause, error=message, traceback=_digest_of(problem), **more)
     return WorkerExit.ERROR
 
 

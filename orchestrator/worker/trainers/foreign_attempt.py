@@ -9,6 +9,7 @@ from typing import Any
 
 from scalevec.model.training.recorder import Recorder
 from scalevec.orchestrator.attempts.kept_files import checkpoints_in, newest_checkpoint, others_in
+from scalevec.orchestrator.attempts.retry_policy import since_retry
 from scalevec.orchestrator.worker.failures import DefiniteError
 from scalevec.orchestrator.worker.provenance import commit_of
 from scalevec.orchestrator.worker.ranks import Ranks
@@ -18,8 +19,8 @@ from scalevec.orchestrator.worker.trainers.readings import (
     Row,
     losses_of_rows,
     number,
+    require_end,
     require_params,
-    require_tokens,
     result_file,
     terminal_losses,
 )
@@ -29,6 +30,8 @@ from scalevec.results.run_directory import RunDirectory
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial, Protocol
 
 FIELDS = "fields.json"
+SET_ASIDE = "set_aside"
+"""The folder, in the run directory, of checkpoints at which a trainer failed twice."""
 _NO_LOSSES = dict.fromkeys(("loss", "loss_validation", "diverged_at_step"))
 
 
@@ -70,7 +73,7 @@ class ForeignAttempt:
     def reached(self) -> dict[str, Any]:
         """The step; of a trainer that logs none, the time (in ns) of its newest checkpoint beside it."""
         step, pattern = self.first_step(), self.protocol.checkpoint
-        written = 0 if step or not pattern else newest_checkpoint(self.out, pattern)
+        written = 0 if step or not pattern else newest_checkpoint(self.out, pattern)[1]
         return {"step": step} | ({"checkpoint": written} if written else {})
 
     def not_ended(self, asked: str) -> str:
@@ -106,6 +109,28 @@ class ForeignAttempt:
         if self.out.exists():
             self.out.rename(self.out.with_name(f"{self.out.name}.{secrets.token_hex(4)}"))
 
+    def failed(self) -> dict[str, Any]:
+        """What the record of a failure says of the checkpoint at which the attempt began and ended.
+
+        One at which two attempts have failed is set aside, once by its name: the next goes on from the one
+        before, or afresh.
+        """
+        events = since_retry(self.directory.events())
+        start = next(event for event in reversed(events) if event["state"] == "running")
+        began_at = {name: start[name] for name in ("step", "checkpoint") if name in start}
+        path, written = newest_checkpoint(self.out, self.protocol.checkpoint) if self.goes_on() else (None, 0)
+        if path is None or self.reached() != began_at:
+            return {}
+        checkpoint = f"{path.relative_to(self.out)} of {written}"
+        errors = [event for event in events if event.get("cause") == "error"]
+        known = any(event.get("set_aside", "").endswith(f"-{path.name}") for event in errors)
+        if known or not errors or errors[-1].get("failed_at") != checkpoint:
+            return {"failed_at": checkpoint}
+        aside = self.directory.path / SET_ASIDE / f"{written}-{path.name}"
+        make_folder(aside.parent)
+        path.rename(aside)
+        return {"failed_at": checkpoint, "set_aside": str(aside)}
+
     def fields(self) -> dict[str, Any]:
         """What a trainer is told of the trial."""
         return {
@@ -125,6 +150,8 @@ class ForeignAttempt:
 
         Raises ``DefiniteError`` for one that is absent, or not what the plan has.
         """
+        if rows.diverged_at is not None:
+            return self.diverged(rows, ranks)
         losses = self._losses(rows, returned)
         if not all(map(math.isfinite, losses.values())):
             return self.diverged(rows, ranks)
@@ -133,13 +160,14 @@ class ForeignAttempt:
     def _losses(self, rows: MetricRows, returned: Row | None) -> dict[str, float]:
         readings = self.trial.trainer.readings
         if returned is None and not readings.result:
-            losses = losses_of_rows(rows.recorder.recorded(), readings)
-            require_tokens(rows.tokens, self.trial, "the last row of metrics")
+            row, losses = losses_of_rows(rows.recorder.recorded(), readings)
+            require_end(row["step"], row.get("tokens"), self.trial, "the last row with the losses")
             return losses
         where = readings.result if returned is None else "what the function returned"
         record = result_file(self.out, readings.result) if returned is None else returned
         tokens = number(record, readings.tokens, where) if readings.tokens else None
-        require_tokens(rows.tokens if tokens is None else tokens, self.trial, where)
+        step = number(record, readings.step, where)
+        require_end(step, rows.tokens if tokens is None else tokens, self.trial, where)
         require_params(record, self.trial, where)
         return terminal_losses(record, readings, where)
 

@@ -21,9 +21,12 @@ from scalevec.results.files import MOST_BYTES_OF_A_LINE, MOST_BYTES_OF_LINES, Co
 from scalevec.results.opening import open_to_read
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 
+NOT_FINITE = 3
+"""Rows of which a loss is not finite, one after the other, after which the training is not waited for."""
+
 
 class LossNotFiniteError(Exception):
-    """A loss is NaN or infinite: the training has diverged."""
+    """A loss stays NaN or infinite: the training has diverged."""
 
 
 class MetricRows:
@@ -40,7 +43,10 @@ class MetricRows:
         self.loss_initial: float | None = before[0].get("loss") if before else None
         self.tokens: int | None = max((row["tokens"] for row in before if row.get("tokens")), default=None)
         """Those of the last row that said any."""
-        self.diverged_at: int | None = None
+        self._not_finite: dict[str, tuple[int, int]] = {}
+        """By loss: the step since which it has not been finite, and how many rows say so."""
+        for row in before:
+            self._note(row)
         self._wall_before, self._began = float(self.last.get("wall_s", 0.0)), time.monotonic()
 
     @property
@@ -68,9 +74,23 @@ class MetricRows:
         for row in kept:
             self.recorder.record(row)
             self.last = row
-            if not all(math.isfinite(row.get(name) or 0.0) for name in ("loss", *row_names(self.readings))):
-                self.diverged_at = row["step"]
-                raise LossNotFiniteError(f"the loss of step {row['step']} is not finite")
+            self._note(row)
+        if any(count >= NOT_FINITE for _, count in self._not_finite.values()):
+            raise LossNotFiniteError(f"the loss has not been finite since step {self.diverged_at}")
+
+    @property
+    def diverged_at(self) -> int | None:
+        """Since which step a loss has not been finite; None where all were when they were last logged."""
+        return min((step for step, _ in self._not_finite.values()), default=None)
+
+    def _note(self, row: Mapping[str, Any]) -> None:
+        for name in {"loss", *row_names(self.readings)} & row.keys():
+            # What is recorded of one that is not finite is null.
+            if row[name] is not None and math.isfinite(row[name]):
+                self._not_finite.pop(name, None)
+            else:
+                since, count = self._not_finite.get(name, (row["step"], 0))
+                self._not_finite[name] = since, count + 1
 
     def _row(self, raw: Mapping[str, Any]) -> dict[str, Any] | None:
         readings, where = self.readings, "the trainer's metrics"

@@ -28,6 +28,9 @@ class AttemptTrainer(Protocol):
     def reached(self) -> dict[str, Any]:
         """Where the attempt begins, as fields of an event: the ``step`` that it goes on from."""
 
+    def failed(self) -> dict[str, Any]:
+        """What the record of an attempt that failed says of the checkpoint at which it began."""
+
     def origin(self) -> dict[str, Any]:
         """What the record of the environment says of other people's code."""
 
@@ -50,6 +53,10 @@ class OwnLoop:
     def reached(self) -> dict[str, Any]:
         """The step of the newest checkpoint."""
         return {"step": newest_step(self.directory.checkpoints_path)}
+
+    def failed(self) -> dict[str, Any]:
+        """Nothing: a damaged checkpoint is set aside where it is read."""
+        return {}
 
     def origin(self) -> dict[str, Any]:
         """The digests of the plugins that were sent along."""

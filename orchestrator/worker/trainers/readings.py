@@ -96,23 +96,37 @@ def terminal_losses(record: Row, readings: Readings, where: str) -> dict[str, fl
     return losses
 
 
-def losses_of_rows(rows: Sequence[Row], readings: Readings) -> dict[str, float]:
-    """The same of ``rows`` of metrics: of the last that has them, or of the best if that is asked."""
+def losses_of_rows(rows: Sequence[Row], readings: Readings) -> tuple[Row, dict[str, float]]:
+    """The last of ``rows`` of metrics that has the losses, with tokens where one up to it says them.
+
+    And the losses: of that row, or of the best if that is asked.
+    """
     names = {name: key for name, key in row_names(readings).items() if key}
     whole = [row for row in rows if all(row.get(name) is not None for name in names)]
     if not whole:
         keys = " and ".join(map(repr, names.values()))
         raise DefiniteError(f"the trainer ended without a row of metrics that holds {keys}")
     row = min(whole, key=lambda row: float(row[list(names)[-1]])) if readings.best else whole[-1]
-    return {("loss" if name != "loss_validation" else name): float(row[name]) for name in names}
+    tokens = (row["tokens"] for row in rows if row.get("tokens") and row["step"] <= whole[-1]["step"])
+    last = {**whole[-1], "tokens": max(tokens, default=None)}
+    return last, {("loss" if name != "loss_validation" else name): float(row[name]) for name in names}
 
 
-def require_tokens(trained: float | None, trial: ForeignTrial, where: str) -> None:
-    """Raise ``DefiniteError`` where the trainer is to say its tokens, and they are not the plan's."""
+def require_end(step: float | None, tokens: float | None, trial: ForeignTrial, where: str) -> None:
+    """Raise ``DefiniteError`` where the losses were not measured at the planned end, as far as that is said.
+
+    Steps may be counted from 0.
+    """
+    due = trial.steps
+    if due and step is not None and abs(step - due) > max(1.0, TOLERATED * due):
+        raise DefiniteError(
+            f"{where}: is of step {step:,.0f}; the plan ends at step {due:,} ({trial.tokens:,} tokens). "
+            "Evaluate after the last step, or choose tokens so that an evaluation falls on it"
+        )
     if key := trial.trainer.readings.tokens:
-        if trained is None:
+        if tokens is None:
             raise DefiniteError(f"{where}: has no {key!r}")
-        _require_alike("tokens", trained, trial.tokens, where)
+        _require_alike("tokens", tokens, trial.tokens, where)
 
 
 def require_params(record: Row, trial: ForeignTrial, where: str) -> None:

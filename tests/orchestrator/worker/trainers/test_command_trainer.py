@@ -182,11 +182,24 @@ sys.exit(1)
     fails_for_good(trials, "the trainer ended without")
 
 
-def test_a_loss_that_is_not_finite_ends_the_training_as_diverged(lab):
-    trials = lab("log(1, 4.0); log(2, float('nan'))\n" + WAIT)
+def test_a_loss_that_stays_not_finite_ends_the_training_as_diverged(lab):
+    trials = lab("log(1, 4.0)\nfor step in (2, 3, 4): log(step, float('nan'))\n" + WAIT)
     assert trials.run() == WorkerExit.RESULT
     result = trials.result()
     assert (result["status"], result["loss"], result["diverged_at_step"]) == ("diverged", None, 2)
+
+
+@pytest.mark.parametrize("last", ["nan", "inf", "-inf"])
+def test_a_loss_that_is_not_finite_at_the_end_is_diverged_however_it_was_before(lab, last):
+    trials = lab("for step in range(1, 10): log(step, 4 - step / 10)\n" + f"log(10, float('{last}'))")
+    assert trials.run() == WorkerExit.RESULT
+    assert (trials.result()["status"], trials.result()["diverged_at_step"]) == ("diverged", 10)
+
+
+def test_a_loss_that_is_not_finite_for_a_moment_is_not_diverged(lab):
+    trials = lab("log(0, float('inf'))\n" + WHOLE)
+    assert trials.run() == WorkerExit.RESULT
+    assert (trials.result()["status"], trials.result()["loss"]) == ("completed", 3.0)
 
 
 def test_a_result_that_is_not_finite_is_diverged(lab):

@@ -82,13 +82,21 @@ def test_tokens_follow_from_the_batch_where_the_script_does_not_log_them():
 
 
 @pytest.mark.parametrize("loss", ["nan", "inf", float("nan")])
-def test_a_loss_that_is_not_finite_is_recorded_and_said(loss):
+def test_a_loss_that_stays_not_finite_is_recorded_and_said(loss):
     kept = Kept()
     rows = metric_rows(kept)
-    with pytest.raises(LossNotFiniteError):
-        rows.take([{"step": 1, "loss": 4.0}, {"step": 2, "loss": loss}, {"step": 3, "loss": 1.0}])
+    with pytest.raises(LossNotFiniteError, match="since step 2"):
+        rows.take({"step": step, "loss": loss if step > 1 else 4.0} for step in range(1, 5))
     assert rows.diverged_at == 2
-    assert [row["step"] for row in kept.rows] == [1, 2]
+    assert [row["step"] for row in kept.rows] == [1, 2, 3, 4]
+
+
+def test_a_loss_that_is_finite_again_has_not_diverged():
+    rows = metric_rows(Kept())
+    rows.take({"step": step, "loss": math.nan if step % 2 else 4.0} for step in range(9))
+    assert rows.diverged_at is None
+    rows.take([{"step": 9, "loss": math.nan}, {"step": 10, "unknown": 1}])
+    assert rows.diverged_at == 9
 
 
 @pytest.mark.parametrize(

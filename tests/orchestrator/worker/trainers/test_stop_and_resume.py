@@ -220,3 +220,61 @@ def test_checkpoints_are_kept_as_the_sweep_says(lab, keep, left):
     assert trials.run() == WorkerExit.RESULT
     assert sorted(path.name for path in trials.out.glob("*ckpt")) == left
     assert (trials.out / "log.jsonl").exists()
+
+
+TORN = """
+kept = sorted(out.glob("ckpt-*"))
+first = json.loads(kept[-1].read_text()) if kept else 0
+for step in range(first + 1, 11):
+    log(step, 4 - step / 10)
+    (out / f"ckpt-{step:02d}").write_text(json.dumps(step))
+    if step == 5 and not (out.parent / "died").exists():
+        (out.parent / "died").touch()
+        (out / "ckpt-05").write_text("{")
+        os.kill(worker, signal.SIGTERM)
+        while True: time.sleep(0.01)
+"""
+"""Is stopped once, with a checkpoint that was written half."""
+
+
+def attempted(trials) -> list[WorkerExit]:
+    """Attempts until one has the result, or the policy gives up."""
+    ends = [trials.run()]
+    while ends[-1] != WorkerExit.RESULT and decide(trials.directory.events(), 1).again:
+        ends.append(trials.run())
+    return ends
+
+
+def test_a_checkpoint_at_which_two_attempts_fail_is_set_aside_for_the_one_before(lab):
+    trials = lab(TORN, protocol=RESUMES)
+    assert attempted(trials) == [WorkerExit.STOPPED, *[WorkerExit.ERROR] * 2, WorkerExit.RESULT]
+    assert trials.steps() == list(range(1, 11))
+    (aside,) = (trials.directory.path / "set_aside").iterdir()
+    assert aside.name.endswith("-ckpt-05")
+    errors = [event["error"] for event in trials.directory.events() if "error" in event]
+    assert f"two attempts have failed at its checkpoint, which is set aside: {aside}" in errors[-1]
+
+
+def test_without_an_older_checkpoint_the_trial_starts_afresh(lab):
+    trials = lab(TORN.replace("ckpt-{step:02d}", "ckpt-05"), protocol=RESUMES)
+    assert attempted(trials) == [WorkerExit.STOPPED, *[WorkerExit.ERROR] * 2, WorkerExit.RESULT]
+    assert trials.result()["loss"] == 3.0
+
+
+def test_one_damaged_checkpoint_after_the_other_is_set_aside_until_the_start_itself_fails_twice(lab):
+    trials = lab(TORN.replace("write_text(json.dumps(step))", 'write_text("{")'), protocol=RESUMES)
+    ends = attempted(trials)
+    assert ends[0] == WorkerExit.STOPPED
+    assert ends[-1] == WorkerExit.RESULT  # afresh, as nothing reads a checkpoint then
+    assert len(list((trials.directory.path / "set_aside").iterdir())) == 5
+    assert ends.count(WorkerExit.ERROR) == 10
+
+
+@pytest.mark.parametrize("name", ["ckpt-{step:02d}", "ckpt-05"])
+def test_a_script_that_always_fails_after_its_last_step_is_given_up(lab, name):
+    body = TORN.replace('write_text("{")', "touch()").replace("ckpt-{step:02d}", name)
+    trials = lab(body + "sys.exit('no space for the model')", protocol=RESUMES)
+    ends = attempted(trials)
+    assert ends[0] == WorkerExit.STOPPED
+    assert WorkerExit.RESULT not in ends
+    assert len(ends) < 30
