@@ -23,13 +23,18 @@ POLL_S = 2.0
 WAITING = f"waiting: {{poll_s: {POLL_S}, memory_gb: 1.5, time: 60, flags: {{begin: now+1hour}}}}\n"
 
 
+@pytest.fixture(autouse=True)
+def profiles(tmp_path, monkeypatch):
+    """The profile is the person's own."""
+    monkeypatch.setenv("SCALEVEC_PROFILES", str(tmp_path / "profiles.yaml"))
+
+
 @pytest.fixture
 def calls(slurm_commands, tmp_path, monkeypatch):
     """SLURM's commands are counted: what was called so far."""
     folder, log = tmp_path / "counted", tmp_path / "calls"
     folder.mkdir()
     log.touch()
-    monkeypatch.setenv("SCALEVEC_PROFILES", str(tmp_path / "profiles.yaml"))
     for name in COMMANDS:
         script = folder / name
         script.write_text(f'#!/bin/sh\necho {name} >> "{log}"\nexec {shutil.which(name)} "$@"\n')
