@@ -20,7 +20,6 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "the sweep": ("sweeps/*",),
     "its submissions": ("sweeps/*/slurm",),
     "a submission": ("sweeps/*/slurm/*",),
-    "the trials": ("trials", "preflight"),
     "a trial": ("trials/*/*",),
     "folders that are links": ("trials", "sweeps/*"),
     "links": (),

@@ -154,7 +154,7 @@ def lab(text_files) -> Iterator[Lab]:
             (first.home / path).parent.mkdir(exist_ok=True)
             (first.home / path).write_text(content)
         cluster = SlurmCluster(folder / "slurm", 17600, accounting=False)
-        first, second = (prepared(one, text_files, cluster.environment) for one in (first, second))
+        first, second = (prepared(user, text_files, cluster.environment) for user in (first, second))
         with contextmanager(running)(cluster):
             try:
                 yield Lab(first, second, shared, cluster, folder / "canary")
@@ -264,7 +264,7 @@ def test_a_job_whose_code_others_could_change_by_then_runs_nothing(lab, undistur
     user.home.chmod(0o775)
     lab.release_jobs()
     code, messages = end_of(process)
-    remedy = f"to mend it: chmod go-w {user.home}"
+    remedy = f"chmod go-w {user.home}"
     assert (code, remedy in messages) == (3, True), messages
     (trial,) = (RunDirectory.of(runs, name) for name in trial_ids(runs))
     job = trial.jobs()[-1]["job"].partition("/")[0]
@@ -333,8 +333,8 @@ def kill_worker(trial: RunDirectory) -> None:
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
         if "scalevec.orchestrator.worker.train" in words and trial.trial_id in words:
-            for one in (*process.children(recursive=True), process):
-                one.kill()
+            for ended in (*process.children(recursive=True), process):
+                ended.kill()
 
 
 def users(trial: RunDirectory) -> list[str]:
