@@ -102,7 +102,7 @@ def shell_check(paths: Iterable[Path]) -> str:
     message = "scalevec: others could change the code of this job, or it is gone:"
     return (
         f'wrong=$(find {asked} -maxdepth 0 {wrong} 2>&1); [ -z "$wrong" ] || '
-        f'{{ echo "{message} $wrong; to mend it: chmod go-w" $wrong >&2; exit 3; }}'
+        f'{{ echo "{message} $wrong; to repair it: chmod go-w" $wrong >&2; exit 3; }}'
     )
 
 

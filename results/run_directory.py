@@ -270,8 +270,10 @@ class RunDirectory:
         for record in read_lines(self.jobs_path):
             if not isinstance(number := record.get("job"), str):
                 raise CorruptRecordError(self.jobs_path, f"names the job {number!r:.80}")
-            jobs.pop(str(record.get("replaces")), None)
-            jobs[number] = jobs.get(number, {}) | record
+            replaced = jobs.pop(str(record.get("replaces")), {})
+            # It is theirs who sent it, whoever found it.
+            sender = {"user": replaced["user"]} if "user" in replaced else {}
+            jobs[number] = jobs.get(number, {}) | record | sender
         if lacking := [job for job, record in jobs.items() if not {"executor", "token"} <= record.keys()]:
             raise CorruptRecordError(self.jobs_path, f"has job {lacking[0]!r:.80} without its executor")
         return list(jobs.values())

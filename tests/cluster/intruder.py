@@ -20,7 +20,6 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "the sweep": ("sweeps/*",),
     "its submissions": ("sweeps/*/slurm",),
     "a submission": ("sweeps/*/slurm/*",),
-    "the trials": ("trials", "preflight"),
     "a trial": ("trials/*/*",),
     "folders that are links": ("trials", "sweeps/*"),
     "links": (),
@@ -62,6 +61,9 @@ class Intruder:
         for trial in self.runs.glob("trials/*/*") if level != "links" else ():
             (trial / "out").mkdir(exist_ok=True)
             (trial / "checkpoints").mkdir(exist_ok=True)
+        self.plant_everywhere()
+
+    def plant_everywhere(self) -> None:
         for folder in [path for path in (self.runs, *self.runs.rglob("*")) if path.is_dir()]:
             if not folder.is_symlink():
                 self.plant(folder)
@@ -117,7 +119,7 @@ class Intruder:
         """Let each trial be one of a trainer with a command of the intruder's."""
         for path in self.runs.glob("trials/*/*/trial.json"):
             record = json.loads(path.read_text())
-            trainer = record["semantic"].setdefault("trainer", {})
+            trainer = record["semantic"]["trainer"]
             trainer |= {"command": ["sh", "-c", self.command], "files": []}
             self.put_aside(path)
             path.write_text(json.dumps(record))

@@ -150,11 +150,13 @@ def lab(text_files) -> Iterator[Lab]:
             (first.home / path).parent.mkdir(exist_ok=True)
             (first.home / path).write_text(content)
         cluster = SlurmCluster(folder / "slurm", 17600, accounting=False)
-        first, second = (prepared(one, text_files, cluster.environment) for one in (first, second))
+        first, second = (prepared(user, text_files, cluster.environment) for user in (first, second))
         with contextmanager(running)(cluster):
-            yield Lab(first, second, shared, cluster, folder / "canary")
-            for user in (first, second):
-                cluster.run("scancel", f"--user={user.name}", check=False)
+            try:
+                yield Lab(first, second, shared, cluster, folder / "canary")
+            finally:
+                for user in (first, second):
+                    cluster.run("scancel", f"--user={user.name}", check=False)
 
 
 ATTACKS = [*((level, "theirs") for level in LEVELS), ("the runs folder", "small")]
@@ -258,7 +260,7 @@ def test_a_job_whose_code_others_could_change_by_then_runs_nothing(lab, undistur
     user.home.chmod(0o775)
     lab.release_jobs()
     code, messages = end_of(process)
-    remedy = f"to mend it: chmod go-w {user.home}"
+    remedy = f"chmod go-w {user.home}"
     assert (code, remedy in messages) == (3, True), messages
     (trial,) = (RunDirectory.of(runs, name) for name in trial_ids(runs))
     job = trial.jobs()[-1]["job"].partition("/")[0]
@@ -304,7 +306,7 @@ def hostile(lab, undisturbed) -> tuple[Path, str]:
             for number in [*(f"?0/0@{token}" for token in TOKENS), f"1/0@{TOKENS[3]}"]:
                 record = {"executor": "slurm", "job": number, "token": "x", "time": "2999-01-01T00:00:00Z"}
                 print(json.dumps(record), file=jobs)
-    Intruder(runs, lab.canary, lab.first.home).attack("commands")
+    Intruder(runs, lab.canary, lab.first.home).plant_everywhere()
     second.give(runs)
     for user, name in ((lab.first, "bash"), (second, f"theirs.s.{TOKENS[2]}")):
         words = ("sbatch", "--begin=now+1hour", "--output=/dev/null", "-J", name, "--wrap", "sleep 1")
@@ -320,3 +322,83 @@ def test_a_folder_from_somebody_else_is_read_and_nothing_in_it_is_run(lab, hosti
     end_of(lab.first.start(SCALEVEC, verb, *options, *source, "--runs", runs))
     lab.assert_unharmed()
     assert {"bash", f"theirs.s.{TOKENS[2]}"} <= set(lab.names_in_queue())
+
+
+def kill_worker(trial: RunDirectory) -> None:
+    """kill -9 of the process that trains ``trial``, or of what it has started."""
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if "scalevec.orchestrator.worker.train" in words and trial.trial_id in words:
+            for ended in (*process.children(recursive=True), process):
+                ended.kill()
+
+
+def users(trial: RunDirectory) -> list[str]:
+    """Whose jobs the trial has had."""
+    return [job["user"] for job in trial.jobs()]
+
+
+DEADLY = """\
+#!/bin/sh
+grep -q preflight "$1" && exec {sbatch} "$@"
+{sbatch} "$@" > /dev/null
+kill -9 $PPID
+"""
+"""An sbatch that is heard, and whose caller is killed before it hears the answer."""
+
+
+def test_a_member_finishes_what_another_has_begun_with_the_same_losses(lab, undisturbed):
+    """Of the first's two trials one trains and one waits, under numbers that their scheduler never heard."""
+    runs, (first, second) = lab.folder / "common", (lab.first, lab.second)
+    looked_at(first, runs, undisturbed)
+    commands, held = first.home / "commands", can_hold({"PATH": os.environ["PATH"]})
+    commands.mkdir()
+    (commands / "sbatch").write_text(DEADLY.format(sbatch=shutil.which("sbatch")))
+    (commands / "sbatch").chmod(0o755)
+    hold(lab.folder)
+    begun = lab.run(first, "small", runs, "narrow", **held | {"PATH": f"{commands}:{held['PATH']}"})
+    begun.communicate(timeout=PATIENCE_S)
+    assert begun.returncode == -signal.SIGKILL
+    trials = [RunDirectory.of(runs, name) for name in trial_ids(runs)]
+    assert {job["job"][0] for trial in trials for job in trial.jobs()} == {"?"}
+    until(lambda: any(newest_step(trial.checkpoints_path) for trial in trials), "one trains")
+    status = second.scalevec("status", "small", "--runs", runs)
+    assert status.returncode == 0, status.stderr
+    refused = second.scalevec("cancel", "small", "--runs", runs)
+    assert (refused.returncode, f"belongs to {first.name}" in refused.stderr) == (2, True), refused.stderr
+    goes_on = lab.run(second, "small", runs, "narrow", **held)
+    until(lambda: all(trial.jobs()[-1]["job"][0] != "?" for trial in trials), "the jobs are found")
+    (trained,) = (trial for trial in trials if newest_step(trial.checkpoints_path))
+    (waiting,) = (trial for trial in trials if trial != trained)
+    release(lab.folder)
+    kill_worker(trained)
+    code, messages = end_of(goes_on)
+    assert code == 0, messages
+    assert [users(trained)[0], users(trained)[-1]] == [first.name, second.name]
+    assert set(users(waiting)) == {first.name}
+    assert (trained.result()["resumes"], waiting.result()["resumes"]) == (1, 0)
+    assert losses(runs) == {name: losses(undisturbed)[name] for name in trial_ids(runs)}
+
+
+def test_an_own_trainers_trial_of_another_starts_afresh(lab, undisturbed):
+    runs, (first, second) = lab.folder / "afresh", (lab.first, lab.second)
+    looked_at(second, runs, undisturbed)
+    hold(second.folder)
+    begun = lab.run(second, "theirs", runs)
+    until(lambda: bool(list(runs.glob("trials/*/*/out/ckpt.pkl"))), "it trains")
+    (trial,) = (RunDirectory.of(runs, name) for name in trial_ids(runs))
+    until(lambda: trial.last_step() == 3, "it stands")
+    begun.kill()
+    begun.communicate()
+    goes_on = lab.run(first, "theirs", runs)
+    kill_worker(trial)
+    code, messages = end_of(goes_on)
+    release(second.folder)
+    assert code == 0, messages
+    assert (
+        f"the trial starts afresh: {second.name} may have written its checkpoints"
+        in trial.log_path.read_text()
+    )
+    assert set(users(trial)) == {first.name, second.name}
+    assert trial.result()["resumes"] == 0
+    assert losses(runs) == {trial.trial_id: losses(undisturbed)[trial.trial_id]}

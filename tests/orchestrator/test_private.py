@@ -83,7 +83,7 @@ def test_a_folder_that_others_could_change_is_refused_with_the_remedy(folder, ch
         private_folder(str(folder))
     done = checked_by_the_shell(folder)
     assert (done.returncode, done.stdout) == (3, "")
-    assert f"it is gone: {weak}; to mend it: chmod go-w {weak}\n" in done.stderr
+    assert f"it is gone: {weak}; to repair it: chmod go-w {weak}\n" in done.stderr
 
 
 def test_above_it_a_sticky_bit_is_as_good_as_nobody_elses_right_to_write(folder):

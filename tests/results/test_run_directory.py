@@ -296,3 +296,11 @@ def test_the_last_line_of_the_log_is_the_workers_not_that_of_the_job_around_it(r
         "step 3\nValueError: of the trial\n\n[slurm] the process ended with 1\n"
     )
     assert run_directory.last_log_line() == "ValueError: of the trial"
+
+
+def test_a_job_whose_number_another_user_found_out_stays_its_senders(run_directory, monkeypatch):
+    monkeypatch.setattr("scalevec.results.run_directory.user_name", lambda: "first")
+    run_directory.write_job("slurm", "?0/0@t", "token")
+    monkeypatch.setattr("scalevec.results.run_directory.user_name", lambda: "second")
+    run_directory.write_job("slurm", "7/0@t", "token", replaces="?0/0@t")
+    assert [(job["job"], job["user"]) for job in run_directory.open_jobs()] == [("7/0@t", "first")]

@@ -1,5 +1,6 @@
 """Trials as tasks of Ray: on a cluster that is there already, or on one made here for the sweep alone."""
 
+import os
 import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -133,7 +134,8 @@ class RayExecutor:
             task = _remote().options(max_retries=0, name=job.label or None, **options)
             words = command if nodes == 1 else on_machine(command, node, nodes, meeting)
             told = where if node == 0 else where.with_suffix(f".{node}")
-            reference: ObjectRef[int] = task.remote(words, job.log, told, job.request.cpus)
+            arguments = (words, job.log, told, job.request.cpus, os.geteuid())
+            reference: ObjectRef[int] = task.remote(*arguments)
             return reference
 
         if nodes == 1:

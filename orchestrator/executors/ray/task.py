@@ -11,6 +11,7 @@ from types import FrameType
 import ray
 
 from scalevec.orchestrator.executors.worker_process import start_bound
+from scalevec.orchestrator.private import name_of_user
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Ray cancels a task with the first; ``ray stop`` sends the second to every worker."""
@@ -18,13 +19,20 @@ POLL_S = 0.1
 ADDRESS = "MASTER_ADDR"
 
 
-def run_command(command: Sequence[str], log: Path, where: Path, cpus: int) -> int:
+def run_command(command: Sequence[str], log: Path, where: Path, cpus: int, user: int) -> int:
     """Run ``command`` to its end with its output appended to ``log``; returns its exit code.
 
+    Raises ``PermissionError`` where Ray runs this task as somebody else than ``user``, the number of the
+    driver's: the command lies in a folder that is that one's alone.
     ``where`` is told the id of the node first, for a driver that sees nothing of this task but its death.
     The command's process lives no longer than this one: the kernel kills it, so that a worker of Ray that was
     killed leaves nobody behind who writes into the run directory.
     """
+    if os.geteuid() != user:
+        raise PermissionError(
+            f"the Ray cluster runs tasks as {name_of_user(os.geteuid())}, and you are {name_of_user(user)}; "
+            "use a cluster that you have started (ray start --head)"
+        )
     _tell(where, ray.get_runtime_context().get_node_id())
     # By which the processes of a trial on other machines reach this one.
     os.environ[ADDRESS] = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]

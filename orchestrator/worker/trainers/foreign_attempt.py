@@ -72,8 +72,8 @@ class ForeignAttempt:
 
     def reached(self) -> dict[str, Any]:
         """The step; of a trainer that logs none, the time (in ns) of its newest checkpoint beside it."""
-        step, pattern = self.first_step(), self.protocol.checkpoint
-        written = 0 if step or not pattern else newest_checkpoint(self.out, pattern)[1]
+        step, goes_on = self.first_step(), self.goes_on()
+        written = newest_checkpoint(self.out, self.protocol.checkpoint)[1] if goes_on and not step else 0
         return {"step": step} | ({"checkpoint": written} if written else {})
 
     def not_ended(self, asked: str) -> str:
