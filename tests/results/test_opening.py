@@ -157,6 +157,12 @@ def test_a_report_replaces_a_link_and_not_what_it_leads_to(tmp_path, private):
     assert untouched(private)
 
 
+def test_a_fifo_in_place_of_a_folder_is_left_without_waiting(trial):
+    os.mkfifo(trial.out_path)
+    remove_folder(trial.out_path)
+    assert trial.out_path.is_fifo()
+
+
 def test_a_folder_is_removed_with_the_links_in_it_and_nothing_that_they_lead_to(trial, private):
     make_folder(trial.out_path)
     (trial.out_path / "link").symlink_to(private)
