@@ -27,6 +27,7 @@ from hostile_runs import (
     plant_programs,
 )
 from scalevec.orchestrator.errors import Exit
+from scalevec.results.files import read_json, write_json
 from scalevec.results.run_directory import RunDirectory, trial_ids
 from scalevec.results.sweep_folder import SweepFolder
 from simulations import SWEEP, simulated
@@ -95,6 +96,28 @@ COMMANDS: dict[str, int] = {
 CHEAP = tuple(COMMANDS)[:11]
 
 
+TIMED = {
+    "micro_batch": 4,
+    "world_size": 1,
+    "recompute": "none",
+    "keep": "none",
+    "device": "cpu",
+    "test_tokens": 1001,
+    "validation_tokens": 2001,
+    "wall_s": 57.0,
+    "peak_memory_bytes": 400_000_000,
+    "timing": {
+        "data_s": 1.0,
+        "checkpoints_s": 2.0,
+        "evaluation_s": 3.0,
+        "mfu": 0.31,
+        "allocated_bytes": None,
+        "step_s": {"p5": 0.1, "p50": 0.2, "p95": 0.4},
+    },
+}
+"""What a training leaves in its result, and a simulation does not."""
+
+
 def whole_runs(folder: Path) -> Path:
     """A runs folder with nothing broken: tuning, comparison, and the records that training leaves."""
     measure = {"what": ["preconditioner"], "every": 100}
@@ -128,6 +151,9 @@ def several_sweeps(folder: Path) -> Path:
     ForeignSweep(theirs, SMALL).start().communicate()
     for part in ("trials", "sweeps"):  # a folder of simulations takes no other runs
         shutil.copytree(theirs / "runs" / part, runs / part, dirs_exist_ok=True)
+    for name in trial_ids(runs):
+        path = RunDirectory.of(runs, name).result_path
+        write_json(path, read_json(path, dict) | TIMED)
     rows = [
         f"{arm},{seed},{n},{20 * n},{40 * n**-0.15 + offset + seed / 100},{rate}"
         for arm, offset in (("a", 0.0), ("b", 0.02))

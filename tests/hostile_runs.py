@@ -89,12 +89,12 @@ class Outside:
         return self._now() == self._before
 
     def _now(self) -> dict[str, tuple[int, int, str]]:
-        found = {}
+        contents = {}
         for path in sorted(self.folder.rglob("*")):
             status = path.lstat()
             content = path.read_bytes() if stat.S_ISREG(status.st_mode) else b""
-            found[str(path)] = status.st_mode, status.st_mtime_ns, hashlib.sha256(content).hexdigest()
-        return found
+            contents[str(path)] = status.st_mode, status.st_mtime_ns, hashlib.sha256(content).hexdigest()
+        return contents
 
 
 def _special(folder: str, names: list[str]) -> list[str]:

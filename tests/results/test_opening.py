@@ -40,8 +40,8 @@ IN_PLACE = {
 
 
 def bound(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(str(path))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
 
 
 @pytest.fixture
