@@ -76,7 +76,7 @@ class Claim:
         To be asked before each checkpoint and before the result: a process that was stopped past its
         lease finds here that it has a successor.
         """
-        ended = _path(self.run_directory, self.attempt, "done").exists()
+        ended = _is_ended(self.run_directory, self.attempt)
         return newest_attempt(self.run_directory) == self.attempt and not ended
 
     def release(self) -> None:
@@ -87,6 +87,10 @@ class Claim:
 def _path(run_directory: RunDirectory, attempt: int, suffix: Literal["json", "beat", "done"]) -> Path:
     """The file of an attempt's claim, of its counter, or of its end."""
     return run_directory.claims_path / f"{attempt:04d}.{suffix}"
+
+
+def _is_ended(run_directory: RunDirectory, attempt: int) -> bool:
+    return os.path.lexists(_path(run_directory, attempt, "done"))  # whatever it is
 
 
 def _beat_content(beats: int) -> bytes:
@@ -112,7 +116,7 @@ def end_claim(run_directory: RunDirectory, attempt: int, reason: str) -> None:
     job to be gone, does so in its place. The first mark stays.
     """
     path = _path(run_directory, attempt, "done")
-    if path.exists():
+    if _is_ended(run_directory, attempt):
         return
     content = to_json({"reason": reason, "time": utc_now(), "host": socket.gethostname(), "pid": os.getpid()})
     try:
@@ -233,7 +237,7 @@ class ClaimObserver:
     def is_alive(self, run_directory: RunDirectory) -> bool:
         """Whether the newest claim of a trial has a living owner; False where there is no claim."""
         attempt = newest_attempt(run_directory)
-        if attempt == 0 or _path(run_directory, attempt, "done").exists():
+        if attempt == 0 or _is_ended(run_directory, attempt):
             return False
         record = claim_record(run_directory, attempt)
         if self._is_of_here(record, run_directory):

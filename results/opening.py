@@ -163,7 +163,9 @@ def make_folder(path: Path) -> None:
 def remove_folder(path: Path) -> None:
     """Remove the folder ``path`` as far as that is possible, through no link in a runs folder."""
     with suppress(FileNotFoundError), folder_of(path) as (folder, name):
-        shutil.rmtree(name, ignore_errors=True, dir_fd=folder)
+        # It opens what it is given: a FIFO would wait for ever.
+        if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            shutil.rmtree(name, ignore_errors=True, dir_fd=folder)
 
 
 def require_no_link(path: Path) -> None:

@@ -50,6 +50,8 @@ def user_name() -> str:
 _JOBS_OWN_LINES = "[slurm] "
 """How lines begin that the job around a worker adds to its log."""
 _LOG_END_BYTES = 8192
+_JOB = re.compile(r"[A-Za-z0-9?][!-~]{0,999}")
+"""What executors call their jobs: never an option of a command, and nothing that only a shell understands."""
 _TRIAL_ID = re.compile(r"[0-9a-f]{64}")
 _OWN_FIELDS = frozenset({"time", "state", "cause", "host", "pid", "log_bytes"})
 
@@ -268,7 +270,7 @@ class RunDirectory:
     def _all_jobs(self) -> list[dict[str, Any]]:
         jobs: dict[str, dict[str, Any]] = {}
         for record in read_lines(self.jobs_path):
-            if not isinstance(number := record.get("job"), str):
+            if not (isinstance(number := record.get("job"), str) and _JOB.fullmatch(number)):
                 raise CorruptRecordError(self.jobs_path, f"names the job {number!r:.80}")
             replaced = jobs.pop(str(record.get("replaces")), {})
             # It is theirs who sent it, whoever found it.

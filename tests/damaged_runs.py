@@ -1,62 +1,123 @@
-"""Run folders of a simulated sweep with something broken in them, all of it following from a seed."""
+"""Runs folders with something broken in them, or put there by somebody hostile, all following from a seed."""
 
 import contextlib
 import json
 import os
 import random
-import resource
+import re
 import shutil
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from foreign_sweep import SMALL, ForeignSweep
+from hostile_runs import (
+    FORMULAS,
+    IN_PLACE_OF_A_FILE,
+    IN_PLACE_OF_A_FOLDER,
+    LARGE,
+    MARK,
+    NAMES,
+    Outside,
+    is_in_place,
+    plant_jobs,
+    plant_names,
+    plant_programs,
+)
 from scalevec.orchestrator.errors import Exit
+from scalevec.orchestrator.sweep import job_ending
+from scalevec.results.files import read_json, write_json
 from scalevec.results.run_directory import RunDirectory, trial_ids
 from scalevec.results.sweep_folder import SweepFolder
 from simulations import SWEEP, simulated
 from support import call_main
 
 LIMIT_S, LIMIT_BYTES = 10.0, 10**9
+CODES = (Exit.DONE, Exit.SOME_FAILED, Exit.INVALID_INPUT, Exit.MISSING_REQUIREMENT)
+CLUSTER = ("squeue", "sacct", "scontrol", "scancel", "sinfo", "sbatch")
 NAME = SWEEP["name"]
-OF_SWEEP = ("members.json", "tuning.json", "resolved.json", "sweep.yaml", "origin.json", "verdicts.json")
+OF_SWEEP = (
+    *("members.json", "tuning.json", "resolved.json", "sweep.yaml", "origin.json", "verdicts.json"),
+    *("plugins.json", "dropped.json", "looks.json", "to_come.json", "arithmetic.json", "cancelled.json"),
+    *("imported.json", "rows.parquet", "curves.parquet", "report.html"),
+)
 OF_TRIAL = ("trial.json", "environment.json", "events.jsonl", "metrics.jsonl", "result.json", "log.txt")
-RARE = ("jobs.jsonl", "claims/0001.json", "claims/0001.beat", "claims/0001.done")
+RARE = (
+    *("jobs.jsonl", "claims/0001.json", "claims/0001.beat", "claims/0001.done", "fields.json"),
+    *("checkpoints/step-000000100.safetensors", "out/log.jsonl", "../../../../.scalevec-id"),
+)
 TUNE = {"learning_rate": [0.004, 0.008, 0.016], "rungs": ["small"], "seeds": [100], "extend": 1}
 ESCAPES = "\x1b[2J\x1b]0;title\x07"
 ODD: tuple[Any, ...] = (
     *(None, True, 0, -1, 0.5, 10**40, 1e308, float("nan"), [], {}, [[]], [None], {"a": 1}),
     *("", "zz", "1", "\0", "\ud800", ESCAPES, "../../../../etc", "é" * 300, "x" * 5000),
+    *(*NAMES, *FORMULAS),
 )
 COMMANDS: dict[str, int] = {
-    "status": 4,
-    "status --json": 2,
-    "results": 3,
-    "results --format json": 2,
-    "results --vector-norms": 2,
-    "collect": 2,
-    "store rebuild": 2,
-    "explain TRIAL": 5,
-    "explain TRIAL --json": 2,
-    "plan": 3,
-    "plan --json": 1,
-    "fit --bootstrap 20": 3,
-    "compare": 3,
-    "compare --verbose": 2,
-    "compare --json": 1,
-    "theory": 2,
-    "table main": 2,
-    "table ablation": 2,
-    "table decay": 1,
-    "table overhead": 1,
-    "table scaling": 1,
-    "table optimizers": 1,
-    "table comparison": 1,
-    "figures -o figures --format png": 1,
-    "report": 2,
+    "status SWEEP": 6,
+    "status": 6,
+    "status SWEEP --json": 3,
+    "results SWEEP": 6,
+    "results SWEEP --format json": 4,
+    "results SWEEP --vector-norms": 4,
+    "collect": 6,
+    "store rebuild": 3,
+    "explain TRIAL": 9,
+    "explain TRIAL --json": 4,
+    "logs TRIAL": 4,
+    "logs SWEEP": 2,
+    "corpus inspect " + "c" * 64: 1,
+    "doctor": 1,
+    "cancel SWEEP": 3,
+    "retry SWEEP": 3,
+    "generate TRIAL --prompt a": 2,
+    "export TRIAL -o exported": 2,
+    "plan SWEEP": 4,
+    "plan SWEEP --json": 1,
+    "next SWEEP": 2,
+    "predict SWEEP": 1,
+    "fit SWEEP --bootstrap 20": 3,
+    "compare SWEEP": 2,
+    "compare SWEEP --verbose": 1,
+    "compare SWEEP --json": 1,
+    "theory SWEEP": 2,
+    "table SWEEP main": 1,
+    "table SWEEP ablation": 1,
+    "table SWEEP decay": 1,
+    "table SWEEP overhead": 1,
+    "table SWEEP scaling": 1,
+    "table SWEEP optimizers": 1,
+    "table SWEEP comparison": 1,
+    "figures SWEEP -o figures --format png": 1,
+    "report SWEEP": 1,
 }
-"""Commands that only read, with how often each is tried."""
-WITHOUT_SWEEP = ("collect", "store", "explain")
+"""Commands that read, with how often each is tried; none of them trains."""
+CHEAP = tuple(COMMANDS)[:11]
+
+
+TIMED = {
+    "micro_batch": 4,
+    "world_size": 1,
+    "recompute": "none",
+    "keep": "none",
+    "device": "cpu",
+    "test_tokens": 1001,
+    "validation_tokens": 2001,
+    "wall_s": 57.0,
+    "peak_memory_bytes": 400_000_000,
+    "timing": {
+        "data_s": 1.0,
+        "checkpoints_s": 2.0,
+        "evaluation_s": 3.0,
+        "mfu": 0.31,
+        "allocated_bytes": None,
+        "step_s": {"p5": 0.1, "p50": 0.2, "p95": 0.4},
+    },
+}
+"""What a training leaves in its result, and a simulation does not."""
 
 
 def whole_runs(folder: Path) -> Path:
@@ -85,88 +146,171 @@ def _metrics(step: int) -> dict[str, Any]:
     return {**loss, "gradient_norm": 1.0, "tokens_per_s": 1e5, **vectors, **theory}
 
 
+def several_sweeps(folder: Path) -> Path:
+    """A runs folder with that sweep, one that somebody's script has trained, and an imported one."""
+    runs, theirs = whole_runs(folder / "runs"), folder / "theirs"
+    theirs.mkdir()
+    ForeignSweep(theirs, SMALL).start().communicate()
+    for part in ("trials", "sweeps"):  # a folder of simulations takes no other runs
+        shutil.copytree(theirs / "runs" / part, runs / part, dirs_exist_ok=True)
+    for name in trial_ids(runs):
+        path = RunDirectory.of(runs, name).result_path
+        write_json(path, read_json(path, dict) | TIMED)
+    rows = [
+        f"{arm},{seed},{n},{20 * n},{40 * n**-0.15 + offset + seed / 100},{rate}"
+        for arm, offset in (("a", 0.0), ("b", 0.02))
+        for n in (100_000, 300_000, 900_000)
+        for seed, rate in ((0, 0.01), (1, 0.01))
+    ]
+    (folder / "runs.csv").write_text("\n".join(["arm,seed,n_params,n_tokens,loss,learning_rate", *rows]))
+    done = call_main(["import", "runs.csv", "--sweep", "imported", "--runs", str(runs)], folder, {})
+    assert done.returncode == 0, done.stderr
+    (folder / "bin").mkdir()
+    for name in CLUSTER:  # a cluster that has none of the jobs
+        (folder / "bin" / name).write_text("#!/bin/sh\n")
+        (folder / "bin" / name).chmod(0o755)
+    return runs
+
+
+class HangError(BaseException):
+    """A command did not end in time; nothing catches this."""
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Raise :class:`HangError` where it takes longer, whatever it waits for."""
+
+    def ring(*_: object) -> None:
+        raise HangError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has held since the last call."""
+    [kib] = re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
+    Path("/proc/self/clear_refs").write_text("5")
+    return int(kib) * 1024
+
+
 class Damaged:
-    """A copy in ``folder`` of the ``whole`` runs, with one to three things broken."""
+    """A copy in ``folder`` of the ``whole`` runs, with one to three things broken, or put there."""
 
     def __init__(self, whole: Path, folder: Path, seed: int) -> None:
         self.random, self.folder, self.runs = random.Random(seed), folder, folder / "runs"
         self.done: list[str] = []
         """What was broken, in words."""
-        # Links, since copies take longer than the commands; nothing is written into a file that is there.
-        shutil.copytree(whole, self.runs, copy_function=os.link)
-        self.trial = RunDirectory.of(self.runs, self.random.choice(list(trial_ids(self.runs))))
-        if self.random.random() < 0.5:
+        self.sweep = self.random.choice((NAME, NAME, NAME, "theirs", "imported"))
+        path = f"{whole.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        self.variables = {"SCALEVEC_CACHE_DIR": str(folder / "cache"), "PATH": path}
+        shutil.copytree(whole, self.runs, copy_function=_copied)
+        self.outside = Outside(folder / "private")
+        of_sweep = [member["trial_id"] for member in self.kept.members() or []]
+        self.trial = RunDirectory.of(self.runs, self.random.choice(of_sweep or list(trial_ids(self.runs))))
+        if self.random.random() < 0.3:
             self.call("collect")
         for _ in range(self.random.choice((1, 1, 1, 2, 3))):
             self._break_something()
 
+    @property
+    def kept(self) -> SweepFolder:
+        return SweepFolder.of(self.runs, self.sweep)
+
     def call(self, command: str) -> tuple[int, str]:
         """The exit code and the output of a command on the damaged runs."""
-        words = command.replace("TRIAL", self.trial.trial_id[:12]).split()
-        sweep = [] if words[0] in WITHOUT_SWEEP else [NAME]
-        arguments = [words[0], *sweep, *words[1:], "--runs", str(self.runs)]
-        done = call_main(arguments, self.folder, {"SCALEVEC_CACHE_DIR": str(self.folder / "cache")})
+        words = command.replace("TRIAL", self.trial.trial_id[:12]).replace("SWEEP", self.sweep).split()
+        # How long it waits for a worker that may be elsewhere is no matter here.
+        with within(LIMIT_S), patch.object(job_ending, "END_WAIT_S", 1.0):
+            done = call_main([*words, "--runs", str(self.runs)], self.folder, self.variables)
         return done.returncode, done.stdout + done.stderr
 
-    def failures(self, n_commands: int) -> list[str]:
-        """What some of the reading commands did that none may do, with what was broken."""
-        names = self.random.choices(list(COMMANDS), list(COMMANDS.values()), k=n_commands)
+    def failures(self) -> list[str]:
+        """What two of the commands did that none may do, with what was broken."""
+        names = [self.random.choice(CHEAP), *self.random.choices(list(COMMANDS), list(COMMANDS.values()))]
         problems = [f"{name}: {problem}" for name in names for problem in self._problems(name)]
-        return [f"{', '.join(self.done)}: {problem}" for problem in problems]
+        problems += [f"{path} was executed" for path in self.folder.rglob(MARK)]
+        problems += [] if self.outside.is_untouched() else ["what lies outside was changed"]
+        return [f"{', '.join(self.done)}: {problem} (of {names})" for problem in problems]
 
     def _problems(self, command: str) -> list[str]:
-        # The processor's time, whatever else the machine does, and memory beyond what earlier tests left.
-        began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        code, text = self.call(command)
-        took_s = time.process_time() - began
-        used = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+        peak_bytes()
+        began = time.process_time()
+        try:
+            code, text = self.call(command)
+        except HangError:
+            return [f"did not end within {LIMIT_S} s"]
+        took_s, used = time.process_time() - began, peak_bytes()
         faults = [line for line in text.splitlines() if "internal error" in line or "Traceback" in line]
-        faults += [f"exit code {code}: {text[-300:]}"] if code not in (Exit.DONE, Exit.INVALID_INPUT) else []
+        faults += [f"exit code {code}: {text[-300:]}"] if code not in CODES else []
         faults += ["escape sequences"] if "\x1b" in text and not command.startswith("results") else []
         faults += [f"took {took_s:.0f} s"] if took_s > LIMIT_S else []
         return faults + ([f"{used / 1e9:.1f} GB"] if used > LIMIT_BYTES else [])
 
     def _break_something(self) -> None:
         what = self.random.random()
-        if what < 0.1:
-            self._break_directory(self.random.choice((self.trial.path, self.trial.path.parent)))
-        elif what < 0.15:
+        if what < 0.15:
+            self._replace_a_folder()
+        elif what < 0.2:
             self._leave_out_some()
         elif what < 0.25:
             self.call("collect")
             for path in (self.folder / "cache").glob("*.sqlite"):
-                self._break_file(path)
-        elif what < 0.55:
-            self._break_file(self.runs / "sweeps" / NAME / self.random.choice(OF_SWEEP))
+                self._break_file(path, OF_ANY_FILE)
+        elif what < 0.4:
+            plant = self.random.choice((plant_programs, plant_jobs, plant_names))
+            self.done.append(plant(self.random, self.runs, self.sweep, self.trial.path))
         else:
-            self._break_file(self.trial.path / self.random.choice((*OF_TRIAL * 3, *RARE)))
+            of_sweep, kept = self.random.random() < 0.4, self.kept
+            names = OF_SWEEP if of_sweep else (*OF_TRIAL * 3, *RARE)
+            path = (kept.path if of_sweep else self.trial.path) / self.random.choice(names)
+            self._break_file(path, OF_ANY_FILE if self.random.random() < 0.6 else {})
 
     def _leave_out_some(self) -> None:
         """As after ``run --where``: trials of the sweep that never ran."""
         for name in trial_ids(self.runs):
             if self.random.random() < 0.5:
-                shutil.rmtree(RunDirectory.of(self.runs, name).path, ignore_errors=True)  # a file by now
+                path = RunDirectory.of(self.runs, name).path
+                if is_in_place(path) and path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
         self.done.append("left out some trials")
 
-    def _break_directory(self, path: Path) -> None:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
+    def _replace_a_folder(self) -> None:
+        trial, sweep = self.trial, self.kept.path
+        inner = (trial.claims_path, trial.checkpoints_path, trial.out_path, sweep / "controller")
+        outer = (trial.path, trial.path.parent, sweep, self.runs / "trials", self.runs / "sweeps")
+        path = self.random.choice((*outer, *inner, sweep / "predictions", self.runs / "corpora"))
+        if path.parent.is_dir() and is_in_place(path) and not path.is_symlink():
+            self.outside.take(path)
+            shutil.rmtree(path, ignore_errors=True)
             kind = self.random.choice(list(IN_PLACE_OF_A_FOLDER))
-            IN_PLACE_OF_A_FOLDER[kind](path)
+            IN_PLACE_OF_A_FOLDER[kind](path, self.outside)
             self.done.append(f"{path.name[:12]}: {kind}")
 
-    def _break_file(self, path: Path) -> None:
-        if not path.is_file():
+    def _break_file(self, path: Path, kinds: dict[str, Any]) -> None:
+        """Damage it in one of these ways; without any, put something else in its place."""
+        if not path.parent.is_dir() or not is_in_place(path) or path.is_symlink():
             return
-        content = path.read_bytes()
-        path.unlink()
-        kinds = [*OF_ANY_FILE, *(["edited"] * len(OF_ANY_FILE) if path.suffix.startswith(".json") else [])]
-        kind = self.random.choice(kinds)
+        if path.exists() and not (path.is_file() and path.stat().st_size < 10**7):  # it was put there
+            return
+        self.outside.take(path)
+        content = path.read_bytes() if path.exists() else b"{}"
+        path.unlink(missing_ok=True)
+        edits = ["edited"] * len(kinds) if path.suffix.startswith(".json") else []
+        others = LARGE if self.random.random() < 0.03 else IN_PLACE_OF_A_FILE
+        kind = self.random.choice([*kinds, *edits] or list(others))
         if kind == "edited":
             content, kind = self._edited(content, path.suffix)
             path.write_bytes(content)
+        elif kinds:
+            kinds[kind](path, content, self.random)
         else:
-            OF_ANY_FILE[kind](path, content, self.random)
+            others[kind](path, self.outside)
         self.done.append(f"{path.parent.name[:8]}/{path.name}: {kind}")
 
     def _edited(self, content: bytes, suffix: str) -> tuple[bytes, str]:
@@ -202,6 +346,11 @@ class Damaged:
         return f"{key} {what}", changed
 
 
+def _copied(source: str, target: str) -> None:
+    """A link, which takes less time, where nothing is written into the file that is there."""
+    (shutil.copyfile if source.endswith(".jsonl") else os.link)(source, target)
+
+
 def _without(value: Any, key: Any) -> Any:
     if isinstance(value, dict):
         return {name: item for name, item in value.items() if name != key}
@@ -233,13 +382,7 @@ OF_ANY_FILE: dict[str, Callable[[Path, bytes, random.Random], object]] = {
     "garbage": lambda path, _, chance: path.write_bytes(chance.randbytes(400)),
     "escapes": lambda path, content, _: path.write_bytes(content + f"\n{ESCAPES}\n".encode()),
     "latin-1": lambda path, content, _: path.write_bytes(b"\xe9" + content),
-    "a folder": lambda path, *_: path.mkdir(),
-    "a loop": lambda path, *_: path.symlink_to(path),
-}
-IN_PLACE_OF_A_FOLDER: dict[str, Callable[[Path], object]] = {
-    "deleted": lambda _: None,
-    "a file": lambda path: path.write_bytes(b"a file"),
-    "empty": lambda path: path.mkdir(),
-    "a loop": lambda path: path.symlink_to(path),
-    "dangling": lambda path: path.symlink_to("absent"),
+    "not a number": lambda path, content, _: path.write_bytes(re.sub(rb"\d+\.\d+", b"NaN", content)),
+    "twice": lambda path, content, _: path.write_bytes(re.sub(rb'("\w+"): ', rb"\1: 1, \1: ", content)),
+    "NULs": lambda path, content, _: path.write_bytes(content.replace(b" ", b"\0")),
 }

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -12,11 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cluster.group_members import GroupMember, group_members
 from cluster.intruder import LEVELS, Intruder, repair
 from cluster.slurm_daemons import PROGRAMS, SlurmCluster, require_programs, running, until
+from hold import can_hold, hold, release
+from scalevec.model.training.checkpoints.folder import newest_step
 from scalevec.results.run_directory import RunDirectory, trial_ids
 from support import SCALEVEC, two_arms
 

@@ -40,8 +40,8 @@ IN_PLACE = {
 
 
 def bound(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(str(path))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
 
 
 @pytest.fixture
@@ -155,6 +155,12 @@ def test_a_report_replaces_a_link_and_not_what_it_leads_to(tmp_path, private):
     write_atomic(report, b"report")
     assert report.read_bytes() == b"report"
     assert untouched(private)
+
+
+def test_a_fifo_in_place_of_a_folder_is_left_without_waiting(trial):
+    os.mkfifo(trial.out_path)
+    remove_folder(trial.out_path)
+    assert trial.out_path.is_fifo()
 
 
 def test_a_folder_is_removed_with_the_links_in_it_and_nothing_that_they_lead_to(trial, private):

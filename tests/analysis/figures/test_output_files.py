@@ -5,6 +5,7 @@ import os
 import pytest
 
 from scalevec.analysis.figures.files import write_atomically
+from scalevec.analysis.figures.style import PAGE
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o077, 0o600)])
@@ -22,3 +23,13 @@ def test_what_cannot_be_put_in_place_leaves_nothing_behind(tmp_path):
     with pytest.raises(OSError, match="directory"):
         write_atomically(tmp_path / "a.svg", b"content")
     assert [path.name for path in tmp_path.iterdir()] == ["a.svg"]
+
+
+def test_a_matplotlibrc_changes_no_figure():
+    import matplotlib as mpl
+
+    with mpl.rc_context({"text.usetex": True, "font.size": 40}), PAGE.style():
+        assert not mpl.rcParams["text.usetex"]
+        changed = mpl.rcParams["font.size"]
+    with PAGE.style():
+        assert mpl.rcParams["font.size"] == changed
