@@ -57,9 +57,9 @@ def private_folder(named: str | None = None, runs_dir: Path | None = None) -> Pa
 
 def make_private(folder: Path) -> None:
     """Make ``folder``, and what is absent above it, for this user alone, whatever the umask."""
-    for place in (*reversed(folder.parents), folder):
-        if not place.is_dir():
-            place.mkdir(mode=0o700, exist_ok=True)
+    for path in (*reversed(folder.parents), folder):
+        if not path.is_dir():
+            path.mkdir(mode=0o700, exist_ok=True)
 
 
 def _around_this_snapshot() -> Path | None:
