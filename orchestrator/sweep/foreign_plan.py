@@ -1,6 +1,10 @@
 """What a plan says of a foreign trainer: its code, its times, how it stops."""
 
+import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.costs.estimates import UNKNOWN_TIME
@@ -14,6 +18,11 @@ if TYPE_CHECKING:
 UNKNOWN_COLUMNS = ("epochs", "vectors", "memory")
 """Columns of a plan that are a foreign trainer's own affair."""
 MOST_LISTED = 8
+MOST_READ = 200_000
+_FIELD = re.compile(r"\{(\w+)[^{}]*\}")
+_INTERVAL = re.compile(
+    r"([\w-]*(?:eval|val|test)\w*[-_](?:every|interval|freq\w*|steps|iters)|[\w-]*every)\W{1,4}(\d+)\b"
+)
 
 
 def foreign_lines(run: "SweepRun", left: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -30,6 +39,12 @@ def foreign_lines(run: "SweepRun", left: Sequence[dict[str, Any]]) -> Iterator[s
         yield f"not covered by identity: {_listed(unseen)}; name what it brings in under files"
     for words in dict.fromkeys(row["rate"] for row in left):
         yield words if words == UNKNOWN_TIME else f"time of each trial: {words}"
+    if section.tokens is None and not (template.steps and (section.metrics or section.pattern)):
+        yield (
+            "that losses are measured at the planned end cannot be checked: name tokens, or batch_tokens and "
+            "metrics or a pattern with steps"
+        )
+    yield from _missed_ends(run)
     if section.checkpoint is None:
         yield "no checkpoint is named: a trial that is interrupted starts over"
     if section.loss_validation is None and run.sweep.tune:
@@ -37,6 +52,33 @@ def foreign_lines(run: "SweepRun", left: Sequence[dict[str, Any]]) -> Iterator[s
             "warning: one loss for tuning and comparison (no loss_validation): rates are chosen on the text "
             "that is compared"
         )
+
+
+def _missed_ends(run: "SweepRun") -> Iterator[str]:
+    """A line for each rung whose last step no evaluation falls on, as far as the command says when."""
+    for rung, trial in {cell.rung: cell.template for cell in run.cells}.items():
+        assert isinstance(trial, ForeignTrial)
+        for name, every in _intervals(trial, run.sweep.source.folder).items():
+            if trial.steps and every > 1 and trial.steps % every and (trial.steps - 1) % every:
+                yield (
+                    f"warning: rung {rung} ends at step {trial.steps:,}, and {name} is {every:,}: where the "
+                    "script evaluates at these steps alone, its trials fail; evaluate after the last step, "
+                    "or choose tokens so that an evaluation falls on it"
+                )
+
+
+def _intervals(trial: ForeignTrial, folder: Path) -> dict[str, int]:
+    """The steps between two evaluations by their names: in the words of the command, else in a file of it."""
+    given = defaultdict(str, trial.placeholders)
+    words = [_FIELD.sub(lambda field: str(given[field[1]]), word) for word in trial.trainer.command]
+    script = next((word for word in words if word.endswith(".py")), "")
+    texts = [" ".join(words)]
+    for file in trial.trainer.files:
+        if file.path in words and file.path != script:
+            with suppress(OSError):
+                texts.append((folder / file.path).read_text(errors="replace")[:MOST_READ])
+    named = [match for text in texts for match in _INTERVAL.finditer(text)]
+    return {match[1].strip("-"): int(match[2]) for match in reversed(named)}
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -157,7 +157,7 @@ _OF_SECTIONS: dict[str, dict[str, Any]] = {
         "files": ["model.py", "configs/*.json"],
         "code_version": 3,
         "metrics": "log.jsonl",
-        "pattern": r"step (?P<step>\d+) loss (?P<loss>[\d.]+)",
+        "pattern": r"step (?P<step>\d+) loss (?P<loss>\S+)",
         "result": "result.json",
         "loss": "test",
         "loss_validation": "val",

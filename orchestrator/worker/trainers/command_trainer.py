@@ -20,6 +20,7 @@ from scalevec.orchestrator.worker.ranks import LOOPBACK, Ranks
 from scalevec.orchestrator.worker.trainers.foreign_attempt import FIELDS, ForeignAttempt
 from scalevec.orchestrator.worker.trainers.guarded_command import GuardedCommand
 from scalevec.orchestrator.worker.trainers.kept_source import from_source, module_variables
+from scalevec.orchestrator.worker.trainers.line_pattern import LinePattern
 from scalevec.orchestrator.worker.trainers.metric_rows import LossNotFiniteError, MetricRows, MetricsFile
 
 POLL_S = 0.2
@@ -43,7 +44,8 @@ class CommandTrainer(ForeignAttempt):
             ranks.call_others()
         command = self.command(ranks, source)
         variables = self.variables(command, source)
-        pattern = self.trial.trainer.readings.pattern
+        readings = self.trial.trainer.readings
+        pattern = LinePattern(readings.pattern, readings.step) if readings.pattern else None
         with GuardedCommand(command, variables, folder, self.directory.log_path, pattern) as running:
             following = _Following(self, running, recorder, rows)
             try:

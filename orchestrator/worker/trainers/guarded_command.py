@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from scalevec.orchestrator.attempts.kept_files import umask_of_trainers
 from scalevec.orchestrator.worker import guard
+from scalevec.orchestrator.worker.trainers.line_pattern import LinePattern
 from scalevec.results.masking import masked
 from scalevec.results.opening import open_log
 
@@ -27,9 +28,8 @@ _MOST_BYTES = 65_536
 class CommandOutput:
     """Takes what a command prints: into the log, and rows of metrics where a ``pattern`` finds them."""
 
-    def __init__(self, stream: int, log: Path, pattern: str) -> None:
-        self._stream, self._log = stream, log
-        self._pattern = re.compile(pattern) if pattern else None
+    def __init__(self, stream: int, log: Path, pattern: LinePattern | None) -> None:
+        self._stream, self._log, self._pattern = stream, log, pattern
         self._rows: deque[Mapping[str, Any]] = deque()
         self.last_line = ""
         self._thread = threading.Thread(target=self._read, daemon=True, name="output")
@@ -58,8 +58,8 @@ class CommandOutput:
         for text in texts:
             line = text.strip().encode(errors="replace").decode()
             self.last_line = line[:300] or self.last_line
-            if self._pattern and (match := self._pattern.search(line)):
-                self._rows.append(match.groupdict())
+            if self._pattern and (row := self._pattern.row(line)):
+                self._rows.append(row)
         # A full disk is noticed where it counts, at the records; the command must not wait for us.
         with suppress(OSError), open_log(self._log) as log:
             log.write("".join(texts).encode(errors="surrogateescape"))
@@ -69,7 +69,12 @@ class GuardedCommand:
     """A running command; used as a context, it is over afterwards, and so is all that it started."""
 
     def __init__(
-        self, command: Sequence[str], variables: Mapping[str, str], folder: Path, log: Path, pattern: str
+        self,
+        command: Sequence[str],
+        variables: Mapping[str, str],
+        folder: Path,
+        log: Path,
+        pattern: LinePattern | None,
     ) -> None:
         self._guard = subprocess.Popen(
             (sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), *command),

@@ -1,0 +1,54 @@
+"""Which lines of a command are rows of metrics, and what they say."""
+
+import pytest
+
+from scalevec.orchestrator.worker.trainers.line_pattern import LinePattern
+
+COMMON = r"step (?P<step>\d+): train loss (?P<training_loss>[\d.]+), val loss (?P<loss>[\d.]+)"
+
+
+def row(line: str, pattern: str = COMMON) -> dict[str, str] | None:
+    found = LinePattern(pattern, "step").row(line)
+    return None if found is None else dict(found)
+
+
+def test_the_groups_name_the_values():
+    assert row("step 10: train loss 3.5, val loss 3.75") == {
+        "step": "10",
+        "training_loss": "3.5",
+        "loss": "3.75",
+    }
+
+
+@pytest.mark.parametrize("value", ["nan", "-nan", "inf", "-inf", "None", "-1.5", "1e-05", "NaN", "1.2.3"])
+def test_a_line_with_the_words_counts_whatever_stands_for_the_number(value):
+    found = row(f"step 10: train loss {value}, val loss {value}")
+    assert found is not None
+    assert (found["training_loss"], found["loss"]) == (value, value)
+
+
+def test_an_exponent_that_the_pattern_does_not_know_is_part_of_the_number():
+    found = row("step 10: train loss 1.2e+05, val loss 9.9E4 (best)")
+    assert found is not None
+    assert [float(found[name]) for name in ("training_loss", "loss")] == [1.2e5, 9.9e4]
+
+
+@pytest.mark.parametrize("line", ["step one: train loss 3, val loss 4", "epoch 1", "step 1: train loss", ""])
+def test_a_line_of_another_kind_is_none(line):
+    assert row(line) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line"),
+    [
+        (r"(?P<step>\d+)\) loss=\[(?P<loss>(\d+)(\.\d+)?)\]", "7) loss=[nan]"),
+        (r"it (?P<step>\d+) \((?P<loss>[0-9.()]+)\)", "it 7 (nan)"),
+        (r"(?P<step>\d+) (?P<loss>\d+[)(]?) end", "7 nan end"),
+        (r"(?P<step>\d+)(?: \| loss (?P<loss>[\d.]+))?", "7 | loss nan"),
+        (r"s(?P<step>\d+) l(?P<loss>(?P<whole>\d+)\.\d+)", "s7 lnan"),
+    ],
+)
+def test_groups_may_hold_brackets_sets_and_other_groups(pattern, line):
+    found = row(line, pattern)
+    assert found is not None
+    assert (found["step"], found["loss"]) == ("7", "nan")
