@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from campaign import killed
 from cluster.group_members import GroupMember, group_members
 from cluster.intruder import LEVELS, Intruder, repair
 from cluster.slurm_daemons import PROGRAMS, SlurmCluster, require_programs, running, until
@@ -32,7 +33,10 @@ PROFILES = """\
 plain: {poll_s: 0.5, memory_gb: 1, time: 60}
 narrow: {poll_s: 0.5, memory_gb: 1, time: 60, max_parallel: 1}
 """
-ON_SLURM = ("--executor", "slurm", "--profile")
+ON_SLURM = ("--executor", "slurm")
+PLAIN, NARROW = ("--profile", "plain"), ("--profile", "narrow")
+TRUSTED = (*PLAIN, "--trust")
+"""For the code of the trainer; it says nothing of checkpoints of others that come later."""
 THEIRS = f"""\
 name: theirs
 trainer:
@@ -93,10 +97,10 @@ class Lab:
         return self.slurm.run("squeue", "-h", "-r", "-o", "%j").split()
 
     def run(
-        self, user: GroupMember, sweep: str, runs: Path, profile: str = "plain", **variables: str
+        self, user: GroupMember, sweep: str, runs: Path, *options: str, **variables: str
     ) -> "subprocess.Popen[str]":
         """``scalevec run`` on SLURM, started."""
-        words = ("run", f"{sweep}.yaml", "--trust", *ON_SLURM, profile)
+        words = ("run", f"{sweep}.yaml", *ON_SLURM, *options)
         return user.start(SCALEVEC, *words, "--runs", runs, **variables)
 
     def until_sent(self, runs: Path, count: int) -> None:
@@ -185,7 +189,7 @@ class Attacked:
 def undisturbed(lab) -> Path:
     """A runs folder of the first user with both sweeps, trained to the end."""
     runs = lab.folder / "undisturbed"
-    for process in [lab.run(lab.first, sweep, runs) for sweep in ("theirs", "small")]:
+    for process in [lab.run(lab.first, sweep, runs, *TRUSTED) for sweep in ("theirs", "small")]:
         code, messages = end_of(process)
         assert code == 0, messages
     return runs
@@ -205,7 +209,7 @@ def attacked(lab, undisturbed) -> dict[tuple[str, str], Attacked]:
     for (level, _), runs in folders.items():
         if level != "the runs folder":  # where the job waits that looks at a machine, too
             looked_at(lab.first, runs, undisturbed)
-    started = {attack: lab.run(lab.first, attack[1], runs) for attack, runs in folders.items()}
+    started = {attack: lab.run(lab.first, attack[1], runs, *TRUSTED) for attack, runs in folders.items()}
     for (level, _), runs in folders.items():
         lab.until_sent(runs, 2 if level == "the runs folder" else 1)
         done = lab.second.run(sys.executable, "-I", INTRUDER, runs, lab.canary, lab.first.home, level)
@@ -222,7 +226,7 @@ def repaired(lab, attacked) -> dict[tuple[str, str], Attacked]:
         repair(attack.runs)
         if attack.code:
             assert lab.first.scalevec("retry", f"{sweep}.yaml", "--runs", attack.runs).returncode == 0
-        started[level, sweep] = lab.run(lab.first, sweep, attack.runs)
+        started[level, sweep] = lab.run(lab.first, sweep, attack.runs, *PLAIN)
     return {key: Attacked(attacked[key].runs, *end_of(process)) for key, process in started.items()}
 
 
@@ -259,7 +263,7 @@ def test_a_job_whose_code_others_could_change_by_then_runs_nothing(lab, undistur
     user, runs = lab.first.at_home(lab.folder.with_name("third")), lab.folder / "open-home"
     looked_at(user, runs, undisturbed)
     lab.hold_jobs()
-    process = lab.run(user, "theirs", runs)
+    process = lab.run(user, "theirs", runs, *TRUSTED)
     lab.until_sent(runs, 1)
     user.home.chmod(0o775)
     lab.release_jobs()
@@ -278,7 +282,7 @@ def test_a_job_whose_code_others_could_change_by_then_runs_nothing(lab, undistur
 TOKENS = [f"20260101T000000-deadbee{digit}" for digit in "0123"]
 READING = (
     *(("status",), ("results",), ("plan",), ("collect",), ("explain", "TRIAL"), ("logs", "TRIAL")),
-    *(("logs", "theirs"), ("doctor",), ("cancel",), ("run", "--trust", *ON_SLURM, "plain")),
+    *(("logs", "theirs"), ("doctor",), ("cancel",), ("run", *ON_SLURM, *PLAIN)),
 )
 
 
@@ -329,12 +333,11 @@ def test_a_folder_from_somebody_else_is_read_and_nothing_in_it_is_run(lab, hosti
 
 
 def kill_worker(trial: RunDirectory) -> None:
-    """kill -9 of the process that trains ``trial``, or of what it has started."""
+    """kill -9 of the process that trains ``trial``; what it has started ends with it."""
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
         if "scalevec.orchestrator.worker.train" in words and trial.trial_id in words:
-            for ended in (*process.children(recursive=True), process):
-                ended.kill()
+            killed(process)
 
 
 def users(trial: RunDirectory) -> list[str]:
@@ -360,7 +363,7 @@ def test_a_member_finishes_what_another_has_begun_with_the_same_losses(lab, undi
     (commands / "sbatch").write_text(DEADLY.format(sbatch=shutil.which("sbatch")))
     (commands / "sbatch").chmod(0o755)
     hold(lab.folder)
-    begun = lab.run(first, "small", runs, "narrow", **held | {"PATH": f"{commands}:{held['PATH']}"})
+    begun = lab.run(first, "small", runs, *NARROW, **held | {"PATH": f"{commands}:{held['PATH']}"})
     begun.communicate(timeout=PATIENCE_S)
     assert begun.returncode == -signal.SIGKILL
     trials = [RunDirectory.of(runs, name) for name in trial_ids(runs)]
@@ -370,7 +373,7 @@ def test_a_member_finishes_what_another_has_begun_with_the_same_losses(lab, undi
     assert status.returncode == 0, status.stderr
     refused = second.scalevec("cancel", "small", "--runs", runs)
     assert (refused.returncode, f"belongs to {first.name}" in refused.stderr) == (2, True), refused.stderr
-    goes_on = lab.run(second, "small", runs, "narrow", **held)
+    goes_on = lab.run(second, "small", runs, *NARROW, **held)
     until(lambda: all(trial.jobs()[-1]["job"][0] != "?" for trial in trials), "the jobs are found")
     (trained,) = (trial for trial in trials if newest_step(trial.checkpoints_path))
     (waiting,) = (trial for trial in trials if trial != trained)
@@ -388,13 +391,13 @@ def test_an_own_trainers_trial_of_another_starts_afresh(lab, undisturbed):
     runs, (first, second) = lab.folder / "afresh", (lab.first, lab.second)
     looked_at(second, runs, undisturbed)
     hold(second.folder)
-    begun = lab.run(second, "theirs", runs)
+    begun = lab.run(second, "theirs", runs, *TRUSTED)
     until(lambda: bool(list(runs.glob("trials/*/*/out/ckpt.pkl"))), "it trains")
     (trial,) = (RunDirectory.of(runs, name) for name in trial_ids(runs))
     until(lambda: trial.last_step() == 3, "it stands")
     begun.kill()
     begun.communicate()
-    goes_on = lab.run(first, "theirs", runs)
+    goes_on = lab.run(first, "theirs", runs, *PLAIN)
     kill_worker(trial)
     code, messages = end_of(goes_on)
     release(second.folder)
