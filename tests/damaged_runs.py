@@ -36,6 +36,8 @@ from simulations import SWEEP, simulated
 from support import call_main
 
 LIMIT_S, LIMIT_BYTES = 10.0, 10**9
+OF_A_COMMAND = 250_000_000
+"""Bytes that a command in a process of its own takes for its libraries; those are loaded here."""
 CODES = (Exit.DONE, Exit.SOME_FAILED, Exit.INVALID_INPUT, Exit.MISSING_REQUIREMENT)
 CLUSTER = ("squeue", "sacct", "scontrol", "scancel", "sinfo", "sbatch")
 NAME = SWEEP["name"]
@@ -192,9 +194,9 @@ def within(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def peak_bytes() -> int:
-    """The most memory that this process has held since the last call."""
-    [kib] = re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
+def memory_bytes(kind: str) -> int:
+    """The memory that this process holds (``VmRSS``), or the most since the last call (``VmHWM``)."""
+    [kib] = re.findall(rf"{kind}:\s+(\d+)", Path("/proc/self/status").read_text())
     Path("/proc/self/clear_refs").write_text("5")
     return int(kib) * 1024
 
@@ -239,13 +241,12 @@ class Damaged:
         return [f"{', '.join(self.done)}: {problem} (of {names})" for problem in problems]
 
     def _problems(self, command: str) -> list[str]:
-        peak_bytes()
-        began = time.process_time()
+        before, began = memory_bytes("VmRSS"), time.process_time()
         try:
             code, text = self.call(command)
         except HangError:
             return [f"did not end within {LIMIT_S} s"]
-        took_s, used = time.process_time() - began, peak_bytes()
+        took_s, used = time.process_time() - began, OF_A_COMMAND + memory_bytes("VmHWM") - before
         faults = [line for line in text.splitlines() if "internal error" in line or "Traceback" in line]
         faults += [f"exit code {code}: {text[-300:]}"] if code not in CODES else []
         faults += ["escape sequences"] if "\x1b" in text and not command.startswith("results") else []
