@@ -24,6 +24,8 @@ POLL_S = 0.5
 LOOK_S = 2.0
 """Between two looks whether anything more can come."""
 _PART = 65_536
+_LONGEST = 2**20
+"""Of a line that is held back until its end is there."""
 
 
 def logs(
@@ -76,6 +78,8 @@ def _texts(path: Path, is_over: Callable[[], bool]) -> Iterator[str]:
         for part in _parts(path, at):
             at += len(part)
             whole, newline, rest = (rest + part).rpartition(b"\n")
+            if len(rest) > _LONGEST:
+                newline, rest = newline + rest, b""
             yield (whole + newline).decode(errors="replace")
         if over:
             break

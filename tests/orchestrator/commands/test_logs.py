@@ -1,6 +1,8 @@
 """logs: what a worker or a controller printed, and what it goes on to print."""
 
+import os
 import threading
+import time
 
 import pytest
 
@@ -8,6 +10,7 @@ from recorded_sweep import complete, directory_of, member_of, record_sweep
 from scalevec.orchestrator.commands.look import logs as logging
 from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.sweep.controller import directory_of as controller_of
+from scalevec.results.files import CorruptRecordError
 
 
 @pytest.fixture
@@ -30,6 +33,21 @@ def test_the_log_of_a_trial_is_printed_without_control_characters(runs_dir, dire
 def test_a_trial_without_a_log_is_refused(runs_dir, directory):
     with pytest.raises(InvalidInputError, match=r"log.txt: nothing was printed yet"):
         logging.logs(directory.trial_id[:8], runs_dir)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/etc/passwd")])
+def test_what_is_no_file_in_place_of_a_log_is_refused_by_name(runs_dir, directory, make):
+    make(directory.log_path)
+    with pytest.raises(CorruptRecordError, match=r"log.txt: is a (FIFO|link), where a file is expected"):
+        logging.logs(directory.trial_id[:8], runs_dir)
+
+
+def test_a_line_without_end_is_printed_in_parts(runs_dir, directory, capsys):
+    directory.log_path.write_bytes(b"a" * 2**25)
+    began = time.process_time()
+    logging.logs(directory.trial_id[:8], runs_dir)
+    assert len(capsys.readouterr().out) == 2**25
+    assert time.process_time() - began < 5
 
 
 def test_a_sweeps_name_stands_for_its_controller(runs_dir, capsys):
