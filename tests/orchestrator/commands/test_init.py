@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from scalevec import sweeps
+from scalevec.orchestrator.commands.run import sizing
 from scalevec.orchestrator.commands.run.sizing import SCALES, TEMPLATES, edited
 from scalevec.orchestrator.costs import rates
 from scalevec.orchestrator.errors import Exit
@@ -21,7 +22,7 @@ def _of_this_machine(tmp_path, monkeypatch):
     """Two cores, no GPU, nothing measured."""
     monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr(sizing, "usable_cpus", lambda: 2)
 
 
 @pytest.fixture
@@ -89,8 +90,9 @@ def test_a_short_text_gets_a_small_sweep_and_a_warning(scalevec, tmp_path):
     assert (sweep["corpus"]["source"], sweep["tokens_per_parameter"]) == ("jsonl", 2)
 
 
-def test_with_gpus_and_enough_text_trials_run_on_them(init, tmp_path, monkeypatch):
+def test_with_gpus_and_enough_text_trials_run_on_them(init, tmp_path, monkeypatch, gpus_of_torch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    gpus_of_torch(2)
     (tmp_path / "data").mkdir()
     with (tmp_path / "data" / "a.txt").open("wb") as file:
         file.truncate(100_000_000)
