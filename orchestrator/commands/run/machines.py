@@ -219,8 +219,10 @@ def checked_executor(executor: "Executor", site: "Site", run: "SweepRun") -> Ite
         run.progress.message,
     )
     behind = ExecutorBehindChecks(executor, checks, kinds)
-    yield behind
-    behind.close()
+    try:
+        yield behind
+    finally:
+        behind.close()
 
 
 def _sent_patiently(
