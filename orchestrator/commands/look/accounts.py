@@ -22,12 +22,14 @@ def accounts(
 
     ``planned_s`` is what its sweep planned; without it, what assumed rates say.
 
-    None where the result is of an earlier version, which kept no times, or of code that cannot be planned.
+    None where the result is of an earlier version, which kept no times, of code that cannot be planned, or
+    holds what no worker writes.
     """
-    with suppress(ConfigurationError, KeyError, TypeError):
+    with suppress(ConfigurationError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         if result is not None and isinstance(result.get("timing"), dict):
             record = _accounts(semantic, result)
-            return record if planned_s is None else record | {"planned_s": planned_s}
+            record = record if planned_s is None else record | {"planned_s": planned_s}
+            return record if list(account_lines(record)) else None  # that it can be told, too
     return None
 
 

@@ -1,5 +1,7 @@
 """What a trial took beside what was planned of it."""
 
+import pytest
+
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
 from scalevec.model.identity import semantic_fields
 from scalevec.orchestrator.commands.look.accounts import account_lines, accounts
@@ -60,3 +62,12 @@ def test_a_result_of_an_earlier_version_has_no_accounts() -> None:
     earlier = {name: value for name, value in RESULT.items() if name != "timing"}
     assert accounts(semantic_fields(TRIAL), earlier) is None
     assert list(account_lines(accounts(semantic_fields(TRIAL), None))) == []
+
+
+@pytest.mark.parametrize("odd", [None, "text", -1, float("nan"), 10**400, [1], {"a": 1}])
+def test_a_result_with_values_that_no_worker_writes_is_no_error(odd: object) -> None:
+    results = [RESULT | {name: odd} for name in RESULT]
+    results += [RESULT | {"timing": TIMING | {name: odd}} for name in TIMING]
+    results += [RESULT | {"timing": TIMING | {"step_s": {"p5": odd, "p50": odd, "p95": odd}}}]
+    for result in results:
+        list(account_lines(accounts(semantic_fields(TRIAL), result)))
