@@ -85,8 +85,8 @@ def _table_in(text: str) -> str:
     if all(map(_is_record, lines[:2])):
         return ".jsonl"
     widths = {mark: {len(next(csv.reader([line], delimiter=mark))) for line in lines} for mark in "\t,;|"}
-    found = next((mark for mark, width in widths.items() if len(width) == 1 and max(width) > 1), "")
-    return {"": "", "\t": ".tsv"}.get(found, ".csv")
+    separator = next((mark for mark, width in widths.items() if len(width) == 1 and max(width) > 1), "")
+    return {"": "", "\t": ".tsv"}.get(separator, ".csv")
 
 
 def _is_record(line: str) -> bool:

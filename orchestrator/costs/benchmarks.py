@@ -11,7 +11,7 @@ import torch
 
 from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
-from scalevec.model.limits_here import usable_cpus
+from scalevec.model.memory.limits_here import usable_cpus
 from scalevec.model.training.corpora.prepared import Corpus
 from scalevec.model.training.out_of_memory import is_out_of_memory
 from scalevec.model.training.speed import (

@@ -63,7 +63,7 @@ class ExecutorBehindChecks:
         self._behind |= {number: job for number, job in sent.items() if job.after}
 
     @property
-    def _own(self) -> list[str]:
+    def _sent_here(self) -> list[str]:
         """The open preflight jobs that this run has sent."""
         return [number for number, check in self._open.items() if not check.is_shared]
 
@@ -110,7 +110,7 @@ class ExecutorBehindChecks:
     def _call_off(self) -> None:
         """What waits behind a preflight never starts: it is as if it had not been sent."""
         with suppress(MissingRequirementError):  # SLURM ends what can never start, too
-            self._executor.cancel([*(self._behind.keys() - self._ended.keys()), *self._own])
+            self._executor.cancel([*(self._behind.keys() - self._ended.keys()), *self._sent_here])
         for job in self._behind.values():
             note = "the preflight of its machine found something wrong"
             RunDirectory(job.directory).append_event("pending", cause="not_started", job=job.token, note=note)
@@ -131,7 +131,7 @@ class ExecutorBehindChecks:
         """Call off the preflight jobs that nobody waits for; the executor is left open."""
         if not self._behind:
             with suppress(MissingRequirementError):  # what else ends the run is told
-                self._executor.cancel(self._own)
+                self._executor.cancel(self._sent_here)
 
 
 def _as_sent(ended: Ended) -> Ended:

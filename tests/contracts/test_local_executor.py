@@ -66,8 +66,7 @@ def test_an_adopted_job_keeps_the_gpus_that_it_has(bench, gpus_of_torch):
 def test_more_gpus_than_there_are_are_refused(bench, monkeypatch, gpus_of_torch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,-1,1")
     gpus_of_torch(1)
-    this_machine = r"this machine has 1 \(CUDA_VISIBLE_DEVICES is '0,-1,1'\)"
-    with pytest.raises(InvalidInputError, match=rf"big: asks for 2 GPUs; {this_machine}"):
+    with pytest.raises(InvalidInputError, match="big: asks for 2 GPUs; torch sees 1 here"):
         bench.executor(1).submit([bench.job("completes", rung="big", request=ResourceRequest(gpus=2))])
 
 

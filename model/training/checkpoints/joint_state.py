@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from scalevec.model.limits_here import usable_cpus
+from scalevec.model.memory.limits_here import usable_cpus
 from scalevec.model.training.checkpoints.folder import set_aside
 from scalevec.model.training.checkpoints.tensor_file import check_file, opened, write_file
 from scalevec.model.training.durable_files import read_regular, sync, write_synced

@@ -17,7 +17,7 @@ from typing import Any
 
 from scalevec.model.fields import to_dict
 from scalevec.model.identity import digest
-from scalevec.model.limits_here import usable_cpus
+from scalevec.model.memory.limits_here import usable_cpus
 from scalevec.model.training.corpora import synthetic
 from scalevec.model.training.corpora.census import Census, ReadTexts, take_census
 from scalevec.model.training.corpora.documents import require_enough

@@ -30,12 +30,6 @@ class VisibleGpus(NamedTuple):
     names: tuple[str, ...]
     variable: str = OF_CUDA
 
-    @property
-    def words(self) -> str:
-        """How many there are, with the variable that decides it, if one does."""
-        chosen = os.environ.get(self.variable)
-        return f"{len(self.names)}" + ("" if chosen is None else f" ({self.variable} is {chosen!r})")
-
 
 def sign_of_gpus() -> str:
     """Return which variable or driver says that there may be GPUs, without asking; empty where none does."""

@@ -120,7 +120,7 @@ class LocalExecutor:
         for job in jobs:
             if job.request.gpus and job.request.gpus > len(self._gpus.names):
                 asked = f"{job.rung or job.label}: asks for {job.request.gpus:g} GPUs"
-                raise InvalidInputError(f"{asked}; this machine has {self._gpus.words}")
+                raise InvalidInputError(f"{asked}; torch sees {len(self._gpus.names)} here")
         return [self._start(job) for job in jobs]
 
     def _start(self, job: Job) -> str:
