@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from scalevec.analysis.registry import LAWS
 from scalevec.model.optimization import OPTIMIZERS, SCHEDULES
 from scalevec.model.strategies import ARITHMETIC
+from scalevec.orchestrator.executors.local import gpus
 from scalevec.sweeps.fields import FIELD_HELP, FIELD_TYPES, TRIAL_FIELDS
 from scalevec.sweeps.plugins import registered
 from support import SCALEVEC, call_main, close_servers
@@ -71,6 +72,18 @@ def own_registries():
     for table, content in zip(tables, before, strict=True):
         table.clear()
         table.update(content)
+
+
+@pytest.fixture
+def gpus_of_torch(monkeypatch):
+    """Sets what the process that asks torch prints; it asks without loading torch."""
+
+    def count(number: int, *, rocm: bool = False) -> None:
+        monkeypatch.setattr(gpus, "_COUNT", f"print('[{number}, {str(rocm).lower()}]')")
+        gpus._asked.cache_clear()
+
+    yield count
+    gpus._asked.cache_clear()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ A table is tidy, one row per trial; ``n_params, n_tokens, loss`` are needed, ``a
 status, stage`` and the others of :data:`NUMBERS` are used where present.
 """
 
+import io
 import numbers
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from scalevec.analysis.data.file_kind import kind_of, opened
 from scalevec.analysis.data.parquet_file import read_parquet
 from scalevec.analysis.data.runs import plain_columns, refuse_blanks, refuse_lists, refuse_twins, runs_of
 from scalevec.analysis.errors import DataError, nearest, require_choice
@@ -84,26 +86,28 @@ def read_table(path: Path | str) -> pd.DataFrame:
         DataError: Another suffix, no file, a file that is too large, or one that cannot be parsed.
     """
     path = Path(path)
-    suffix = path.suffix.lower()
-    if suffix not in (".csv", ".parquet"):
-        raise DataError(f"{path} ends in {suffix!r}; allowed: .csv, .parquet")
     if not path.is_file():
         raise DataError(f"{path} is not a file")
+    suffix, packed = kind_of(path)
+    if suffix not in (".csv", ".parquet"):
+        raise DataError(f"{path} holds no table; allowed: .csv, .parquet")
     size = path.stat().st_size
     if size > LARGEST_FILE_BYTES:
         raise DataError(f"{path} has {size} bytes; allowed: up to {LARGEST_FILE_BYTES} (one row per trial)")
-    table = _read_csv(path) if suffix == ".csv" else read_parquet(path)
+    table = _read_csv(path, packed) if suffix == ".csv" else read_parquet(path)
     refuse_twins(table)
     refuse_lists(table)
     return table
 
 
-def _read_csv(path: Path) -> pd.DataFrame:
+def _read_csv(path: Path, packed: str) -> pd.DataFrame:
     """The table, where only an empty cell of :data:`LABELS` is blank: None and NA are names there."""
     try:
-        columns = pd.read_csv(path, nrows=0).columns
+        with opened(path, packed) as stream:
+            content = stream.read()
+        columns = pd.read_csv(io.BytesIO(content), nrows=0).columns
         blank = {name: [""] if name in LABELS else list(_BLANKS) for name in columns}
-        table = pd.read_csv(path, keep_default_na=False, na_values=blank)
+        table = pd.read_csv(io.BytesIO(content), keep_default_na=False, na_values=blank)
     except (ValueError, OSError) as error:  # pandas' parser errors are ValueErrors
         raise DataError(f"{path} cannot be read as csv: {error}") from error
     # An integer of 400 digits is Python's own and has no float: it is infinite, as 1e400 is.

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from scalevec.analysis.data.file_kind import kind_of, opened
 from scalevec.analysis.data.parquet_file import read_parquet
 from scalevec.analysis.data.runs import refuse_twins
 from scalevec.analysis.data.tidy import LARGEST_FILE_BYTES
@@ -45,20 +46,21 @@ def read_given(source: str) -> GivenTable:
     path = Path(source)
     if path.is_dir():
         return _given(source, table_of(_runs_in(path)))
-    suffix = path.suffix.lower()
-    if suffix not in (*SUFFIXES, DATABASE):
-        raise DataError(
-            f"{source} ends in {suffix!r}; allowed: {', '.join((*SUFFIXES, DATABASE))}, or - (standard input)"
-        )
     if not path.is_file():
         raise DataError(f"{source} is not a file")
+    suffix, packed = kind_of(path)
+    if suffix not in (*SUFFIXES, DATABASE):
+        raise DataError(
+            f"{source} holds no table; allowed: {', '.join((*SUFFIXES, DATABASE))}, or - (standard input)"
+        )
     if suffix == DATABASE:
         return _given(source, table_of(mlflow.runs_in_database(path)))
     _require_size(source, path.stat().st_size)
     if suffix == ".parquet":
         return _given(source, _as_objects(read_parquet(path)))
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with opened(path, packed) as stream:
+            text = stream.read().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{source} cannot be read as UTF-8 text: {error}") from error
     if suffix in (".csv", ".tsv"):

@@ -1,6 +1,5 @@
 """Measuring how fast the devices of this machine train: a few sizes, in each precision."""
 
-import os
 import platform
 import statistics
 from collections.abc import Callable
@@ -12,6 +11,7 @@ import torch
 
 from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
+from scalevec.model.memory.limits_here import usable_cpus
 from scalevec.model.training.corpora.prepared import Corpus
 from scalevec.model.training.out_of_memory import is_out_of_memory
 from scalevec.model.training.speed import (
@@ -87,7 +87,7 @@ def measured_machine(seconds: float, say: Say) -> MeasuredMachine:
 def _measured(device: LocalDevice, seconds: float, say: Say) -> MeasuredDevice:
     work, precisions = WORKLOADS[device.kind], precisions_of(device.device)
     each, rates = seconds / len(work.sizes) / len(precisions), []
-    at_once = (os.cpu_count() or 1) if device.kind == "cpu" else 1
+    at_once = usable_cpus() if device.kind == "cpu" else 1
     with drawn_corpus(CORPUS_TOKENS) as corpus:
         for size in work.sizes:
             for precision in precisions:

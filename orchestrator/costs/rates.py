@@ -194,5 +194,5 @@ def _parsed(path: Path, record: dict[str, object]) -> MeasuredMachine:
 
 
 def load_of_machine() -> float:
-    """Processes that want a core, over the cores; above one they wait for each other."""
+    """Processes that want a core, over all cores of the machine; above one they wait for each other."""
     return os.getloadavg()[0] / (os.cpu_count() or 1)

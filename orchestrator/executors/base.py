@@ -38,6 +38,8 @@ class QueuedJob:
     reason: str = ""
     """Why it waits, in the queue's own words."""
     node: str | None = None
+    remedy: str = ""
+    """The command that lets it go on, where it waits for a person."""
 
 
 def _no_profile() -> "Profile":

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scalevec.analysis.data.file_kind import kind_of
 from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.sources.other_files import require_table
 from scalevec.orchestrator.sources.sweep_files import TABLES
 
 if TYPE_CHECKING:
@@ -26,11 +28,10 @@ AS_IT_IS = TableReading()
 
 
 def is_foreign(source: str) -> bool:
-    """Whether ``source`` is standard input, or a file of a kind that only other programs write."""
-    from scalevec.analysis.imports.given_tables import DATABASE, STANDARD_INPUT, SUFFIXES
+    """Whether ``source`` is standard input, or a table of a kind that only other programs write."""
+    from scalevec.analysis.imports.given_tables import STANDARD_INPUT
 
-    foreign = {*SUFFIXES, DATABASE} - set(TABLES)
-    return source == STANDARD_INPUT or Path(source).suffix.lower() in foreign
+    return source == STANDARD_INPUT or kind_of(Path(source))[0] not in ("", *TABLES)
 
 
 def imported_tables(sources: Sequence[str], maps: Sequence[str], unit: str = "nats") -> "ImportedTable":
@@ -38,6 +39,8 @@ def imported_tables(sources: Sequence[str], maps: Sequence[str], unit: str = "na
     from scalevec.analysis.imports.given_tables import read_given
     from scalevec.analysis.imports.imported import imported
 
+    for source in sources:
+        require_table(source)
     table = imported([read_given(source) for source in sources], maps, unit)
     say_columns(table)
     return table
@@ -60,6 +63,7 @@ def read_scores(path: Path) -> "pd.DataFrame":
     from scalevec.analysis.imports.given_tables import read_given
     from scalevec.analysis.imports.imported import typed
 
+    require_table(str(path))
     given = read_given(str(path)).rows
     names = [name for name in NAMES if name in given]
     return typed(given).assign(**{name: given[name].map(str, na_action="ignore") for name in names})

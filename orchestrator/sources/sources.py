@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scalevec import analysis
+from scalevec.analysis.data.file_kind import kind_of
 from scalevec.orchestrator.attempts.retry_policy import unreadable
 from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.progress import note
@@ -19,7 +20,7 @@ from scalevec.orchestrator.sources.foreign import (
 from scalevec.orchestrator.sources.imported_sweeps import read_imported
 from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sources.records import compare_section, members_of, tuning_choices
-from scalevec.orchestrator.sources.sweep_files import TABLES, refuse_imported, sweep_folder
+from scalevec.orchestrator.sources.sweep_files import refuse_imported, sweep_folder
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
@@ -74,7 +75,7 @@ def _opened_source(source: str, runs_dir: Path, maps: Sequence[str]) -> Source:
     if maps or is_foreign(source):
         table = imported_tables([source], maps)
         return Source("standard-input" if source == "-" else Path(source).stem, table.rows)
-    if Path(source).suffix in TABLES:
+    if kind_of(Path(source))[0]:
         return Source(Path(source).stem, analysis.read_table(source))
     sweep = open_sweep(source, runs_dir)
     _warn(sweep.problems)

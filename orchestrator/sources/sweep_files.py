@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import note
+from scalevec.orchestrator.sources.other_files import require_sweep_file, require_table
 from scalevec.orchestrator.sources.readable import readable
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
 
@@ -26,6 +27,7 @@ def load_sweep(source: str, runs_dir: Path, *, look_for_files: bool = True) -> "
     from scalevec.sweeps.yaml_source import read_file, read_text
 
     if _is_file(source):
+        require_sweep_file(source)
         sweep = read(read_file(Path(source)), look_for_files=look_for_files)
         refuse_imported(sweep.name, runs_dir)
         return sweep
@@ -92,6 +94,8 @@ def sweep_folder(source: str, runs_dir: Path) -> SweepFolder:
     is_file = _is_file(source)
     if not is_file and source in sweep_names(runs_dir):
         return SweepFolder.of(runs_dir, source)
+    if is_file:
+        require_sweep_file(source)
     path = source if is_file else _shipped(source, runs_dir)
     try:
         name = sweeps.load(path, look_for_files=False).name
@@ -126,6 +130,10 @@ def _shipped(source: str, runs_dir: Path) -> Path:
 
     names = sweeps.shipped_names()
     if source not in names:
+        if Path(source).is_dir():
+            require_table(source)
+            how = "scalevec import --sweep NAME makes a sweep of runs of MLflow or TensorBoard in it"
+            raise InvalidInputError(f"{source} is a folder, and no sweep file\n{how}")
         known = ", ".join(sweep_names(runs_dir)) or "none"
         raise InvalidInputError(
             f"{source}: no such file ({', '.join((*SWEEP_FILES, *TABLES))}), and no sweep of that name in "

@@ -63,6 +63,11 @@ class ExecutorBehindChecks:
     def _note(self, sent: Mapping[str, Job]) -> None:
         self._behind |= {number: job for number, job in sent.items() if job.after}
 
+    @property
+    def _sent_here(self) -> list[str]:
+        """The open preflight jobs that this run has sent."""
+        return [number for number, check in self._open.items() if not check.is_shared]
+
     def _before(self, job: Job) -> tuple[str, ...]:
         kind = self._kinds.get(job.rung)
         return tuple(number for number, check in self._open.items() if check.machine.rung == kind)
@@ -106,7 +111,7 @@ class ExecutorBehindChecks:
     def _call_off(self) -> None:
         """What waits behind a preflight never starts: it is as if it had not been sent."""
         with suppress(MissingRequirementError):  # SLURM ends what can never start, too
-            self._executor.cancel([*(self._behind.keys() - self._ended.keys()), *self._open])
+            self._executor.cancel([*(self._behind.keys() - self._ended.keys()), *self._sent_here])
         for job in self._behind.values():
             note = "the preflight of its machine found something wrong"
             with suppress(CorruptRecordError):  # told when the trial is to be run
@@ -129,7 +134,8 @@ class ExecutorBehindChecks:
     def close(self) -> None:
         """Call off the preflight jobs that nobody waits for; the executor is left open."""
         if not self._behind:
-            self._executor.cancel(list(self._open))
+            with suppress(MissingRequirementError):  # what else ends the run is told
+                self._executor.cancel(self._sent_here)
 
 
 def _as_sent(ended: Ended) -> Ended:

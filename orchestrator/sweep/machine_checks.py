@@ -16,7 +16,7 @@ from scalevec.orchestrator.executors.profiles import Profile
 from scalevec.orchestrator.sweep.preflight import Expected, code_here, command_of
 from scalevec.results.files import CorruptRecordError, read_bytes_if_any, read_json, write_atomic
 from scalevec.results.opening import end_of_log, make_folder, remove_folder
-from scalevec.results.run_directory import RunDirectory
+from scalevec.results.run_directory import RunDirectory, user_name
 
 PATIENCE_S = 24 * 3600.0
 """The queue may be long."""
@@ -26,6 +26,9 @@ DAY_S = 24 * 3600.0
 ROLE = "preflight"
 SWEEP = "sweep"
 """The file beside a report that names the sweep for which it was asked for."""
+SPACE = "free_bytes"
+"""The file beside it that has how many bytes have to be free."""
+REPORT = "report.json"
 _KIND_OF_MACHINE = frozenset(
     (
         *("partition", "account", "qos", "constraint", "exclude", "gpus"),
@@ -56,6 +59,8 @@ class SentCheck:
     job: Job
     report: Path
     number: str
+    is_shared: bool = False
+    """Whether an earlier run sent it, so that other trials may wait behind it: it is not called off."""
 
 
 def settings_of(profile: Profile, machine: Machine) -> str:
@@ -107,18 +112,39 @@ def send_checks(
 ) -> list[SentCheck]:
     """Send a preflight job to each kind of machine, those that a job of the last day found good left out.
 
+    One that an earlier run has sent, and that waits or runs yet, is not sent again.
+
     A job asks for what trials get, so that it comes to the same kind of machine. An answer counts for the
     same code, interpreter, partition, setup and corpora, whichever sweep asked, unless more space is needed
     now.
     """
     jobs: list[tuple[Machine, Job, Path]] = []
+    earlier: list[SentCheck] = []
     for machine in machines:
         expected = _expected(site.profile.for_rung(machine.rung), machine, corpora)
         folder = _folder(executor.name, site, machine, expected)
-        if not _passed(folder, free_bytes):
+        if _passed(folder, free_bytes):
+            continue
+        if sent := _sent_before(executor, machine, folder, free_bytes):
+            earlier.append(sent)
+        else:
             jobs.append((machine, *_job(site, machine, replace(expected, free_bytes=free_bytes), folder)))
     numbers = executor.submit([job for _, job, _ in jobs]) if jobs else []
-    return [SentCheck(*job, number) for job, number in zip(jobs, numbers, strict=True)]
+    return [*earlier, *(SentCheck(*job, number) for job, number in zip(jobs, numbers, strict=True))]
+
+
+def _sent_before(executor: Executor, machine: Machine, folder: Path, free_bytes: int) -> SentCheck | None:
+    """The preflight job of an earlier run of this user that waits or runs yet and looks for as much space."""
+    for directory in folder.glob("*"):
+        report = directory / REPORT
+        with suppress(CorruptRecordError, ValueError):
+            if report.exists() or int(read_bytes_if_any(directory / SPACE) or 0) < free_bytes:
+                continue
+            for sent in RunDirectory(directory).open_jobs():
+                if sent["user"] == user_name() and executor.adopt([sent["job"]]):
+                    job = Job(directory.name, (), directory, ROLE, rung=machine.rung)
+                    return SentCheck(machine, job, report, sent["job"], is_shared=True)
+    return None
 
 
 def _expected(profile: Profile, machine: Machine, corpora: Collection[str]) -> Expected:
@@ -139,7 +165,7 @@ def _folder(executor: str, site: Site, machine: Machine, expected: Expected) -> 
 
 def _passed(folder: Path, free_bytes: int) -> bool:
     """Whether a report of the last day says that all is well, and that there was as much space."""
-    for report in folder.glob("*/report.json"):
+    for report in folder.glob(f"*/{REPORT}"):
         try:
             is_recent = time.time() - report.lstat().st_mtime < DAY_S
             earlier = read_json(report, dict)
@@ -160,7 +186,8 @@ def _job(site: Site, machine: Machine, expected: Expected, folder: Path) -> tupl
     make_folder(directory)
     write_atomic(directory / "token", token.encode())
     write_atomic(directory / SWEEP, site.sweep.encode())
-    report = directory / "report.json"
+    write_atomic(directory / SPACE, str(expected.free_bytes).encode())
+    report = directory / REPORT
     expected = replace(expected, folder=str(directory), token=token)
     command = command_of(site.runs_dir, expected, report, site.profile.interpreter(machine.rung))
     request = replace(machine.request, time_s=TIME_S, nodes=1)

@@ -8,7 +8,7 @@ from scalevec import sweeps
 from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
 from scalevec.orchestrator.executors.simulate.runs_folder import is_simulated
 from scalevec.orchestrator.progress import Progress, note
-from scalevec.orchestrator.sources.sweep_files import SWEEP_FILES, sweep_folder
+from scalevec.orchestrator.sources.sweep_files import sweep_folder
 from scalevec.orchestrator.sweep.corpus_of_sweep import prepared_facts
 from scalevec.orchestrator.sweep.kept_plan import Member, with_those_before
 from scalevec.orchestrator.sweep.sweep_run import TUNING, SweepRun
@@ -24,7 +24,7 @@ def removed_trials(source: str, runs_dir: Path) -> list[RunDirectory]:
     folder = sweep_folder(source, runs_dir)
     sent = folder.members() or []
     sent_ids = _ids(sent)
-    if Path(source).suffix in SWEEP_FILES:
+    if Path(source).is_file():
         held = _held_by(source, runs_dir, sent)
     else:
         note(f"using the last submitted version of {source}; pass the sweep file to use its current content")

@@ -1,18 +1,17 @@
 """Whether the device that a process was really given has room for its trial."""
 
 import os
-from pathlib import Path
 
 import torch
 
 from scalevec.model.config import RunOptions, Trial
+from scalevec.model.memory.limits_here import memory_limit
 from scalevec.model.memory.trial import memory_of
 from scalevec.orchestrator.costs.device_room import Room, what_fits
 from scalevec.orchestrator.worker.failures import DefiniteError
 
 TOLERANCE = 0.1
 """How far an estimate may be above what a trial takes: one that is closer to its room than that is tried."""
-CGROUPS = Path("/sys/fs/cgroup")
 
 
 class NoRoomError(DefiniteError):
@@ -58,38 +57,3 @@ def _of_system() -> int | None:
     if "SC_PHYS_PAGES" not in names or "SC_PAGE_SIZE" not in names:
         return None
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def memory_limit(groups: Path = Path("/proc/self/cgroup"), mounted: Path = CGROUPS) -> int | None:
-    """The least limit of memory of the cgroups that this process is in, of either version; None without one.
-
-    ``groups`` is what the kernel says of these; their folders are under ``mounted``.
-    """
-    try:
-        lines = groups.read_text().splitlines()
-    except OSError:  # not Linux
-        return None
-    limits = [limit for line in lines for limit in _limits_of(line, mounted)]
-    return min(limits, default=None)
-
-
-def _limits_of(line: str, mounted: Path) -> list[int]:
-    """The limits of a cgroup and of those around it; a line is ``number:controllers:path``."""
-    _, controllers, path = line.split(":", 2)
-    if controllers and "memory" not in controllers.split(","):
-        return []
-    root, name = (mounted / "memory", "memory.limit_in_bytes") if controllers else (mounted, "memory.max")
-    folder, limits = root / path.lstrip("/"), []
-    while folder.is_relative_to(root):
-        text = _content(folder / name)
-        if text.isdigit():  # else it says max
-            limits.append(int(text))
-        folder = folder.parent
-    return limits
-
-
-def _content(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:  # a folder outside of this namespace, or the root, which has no limit
-        return ""

@@ -2,9 +2,11 @@
 
 import pytest
 
+from cluster.slurm_daemons import until
 from contracts.bench import ProcessBench
 from contracts.executor_contract import collect
 from scalevec.orchestrator.executors.profiles import Profile
+from scalevec.orchestrator.executors.slurm.queue_view import look
 
 
 @pytest.fixture
@@ -35,3 +37,15 @@ def test_a_line_of_setup_that_fails_is_told_in_its_own_words(make_bench):
     end = collect(executor, 1)[number]
     assert "no_such_command: command not found" in end.message
     assert "this line of setup failed: no_such_command --here" in end.message
+
+
+def test_a_job_that_is_held_after_a_requeue_is_let_go_by_the_command_that_is_named(make_bench, slurm):
+    bench = make_bench()
+    executor, job = bench.executor(1), bench.job("listens")
+    (number,) = executor.submit([job])
+    bench.wait_until_it_runs(job, executor)
+    slurm.run("scontrol", "requeuehold", number.partition("/")[0])
+    until(lambda: look([number])[number].remedy, "the job is held")
+    slurm.run(*look([number])[number].remedy.split())
+    until(lambda: not look([number])[number].remedy, "the job is let go")
+    executor.stop(hard=True)

@@ -89,3 +89,15 @@ def test_a_trial_never_starts_where_its_preflight_failed_and_leaves_the_queue(si
     until(lambda: "small.a." not in slurm.run("squeue", "-h", "-o", "%j"), "the trial left the queue")
     assert not job.log.exists()
     assert RunDirectory(job.directory).events()[-1]["cause"] == "not_started"
+
+
+def test_a_second_run_waits_behind_the_preflight_that_a_first_has_in_the_queue(site, slurm):
+    site = replace(site, profile=site.profile.model_copy(update={"flags": {"begin": "now+1hour"}}))
+    first, (sent,) = behind(site)
+    second, (same,) = behind(site)
+    assert (same.number, same.is_shared) == (sent.number, True)
+    job = sent.number.partition("/")[0]
+    second.close()
+    assert slurm.run("squeue", "-h", "-o", "%T", "-j", job).strip() == "PENDING"
+    first.close()
+    until(lambda: "PENDING" not in slurm.run("squeue", "-h", "-o", "%T"), "it left the queue")

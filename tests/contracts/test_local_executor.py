@@ -39,8 +39,8 @@ SHOW_GPUS = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
 ONE_GPU = ResourceRequest(gpus=1)
 
 
-def test_each_job_gets_the_gpus_that_are_used_least(bench, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+def test_each_job_gets_the_gpus_that_are_used_least(bench, gpus_of_torch):
+    gpus_of_torch(3)
     executor = bench.executor(3)
     jobs = [bench.job(SHOW_GPUS, request=ResourceRequest(gpus=gpus)) for gpus in (2, 0.5, 0.5)]
     executor.submit(jobs)
@@ -48,8 +48,8 @@ def test_each_job_gets_the_gpus_that_are_used_least(bench, monkeypatch):
     assert [log_of(job) for job in jobs] == ["0,1\n", "2\n", "2\n"]
 
 
-def test_an_adopted_job_keeps_the_gpus_that_it_has(bench, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+def test_an_adopted_job_keeps_the_gpus_that_it_has(bench, gpus_of_torch):
+    gpus_of_torch(2)
     first = bench.executor(3)
     waiting, job = bench.job("listens", request=ONE_GPU), bench.job(SHOW_GPUS, request=ONE_GPU)
     (number,) = first.submit([waiting])
@@ -63,9 +63,10 @@ def test_an_adopted_job_keeps_the_gpus_that_it_has(bench, monkeypatch):
     collect(second, 1)
 
 
-def test_more_gpus_than_there_are_are_refused(bench, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    with pytest.raises(InvalidInputError, match=r"big: asks for 2 GPUs; this machine has 1"):
+def test_more_gpus_than_there_are_are_refused(bench, monkeypatch, gpus_of_torch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,-1,1")
+    gpus_of_torch(1)
+    with pytest.raises(InvalidInputError, match="big: asks for 2 GPUs; torch sees 1 here"):
         bench.executor(1).submit([bench.job("completes", rung="big", request=ResourceRequest(gpus=2))])
 
 

@@ -7,7 +7,6 @@ checkpoint is there whole or not at all. Any number of processes reads it, each 
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch
 
+from scalevec.model.memory.limits_here import usable_cpus
 from scalevec.model.training.checkpoints.folder import set_aside
 from scalevec.model.training.checkpoints.tensor_file import check_file, opened, write_file
 from scalevec.model.training.durable_files import read_regular, sync, write_synced
@@ -122,7 +122,7 @@ class ShardedCheckpoint:
     def check(self) -> None:
         """Read all files, a tensor at a time each. Raises one of ``tensor_file.DAMAGE``."""
         files = self.index["files"]
-        with ThreadPoolExecutor(min(len(files), os.cpu_count() or 1)) as threads:
+        with ThreadPoolExecutor(min(len(files), usable_cpus())) as threads:
             list(threads.map(lambda name: check_file(self.folder / name, files[name]), files))
 
 

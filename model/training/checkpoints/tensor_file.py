@@ -39,16 +39,25 @@ def write_file(path: Path, tensors: Mapping[str, torch.Tensor], facts: str) -> s
     kept = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     digest = digest_of(kept, kept.__getitem__, facts)
     try:
-        # safetensors makes files for their owner alone, whatever the umask.
-        path.touch(exist_ok=False)
-        mode = path.stat().st_mode & 0o777
-        save_file(kept, path, metadata={"facts": facts, "digest": digest})
-        path.chmod(mode)
+        save_tensors(path, kept, {"facts": facts, "digest": digest})
         # Content before name: after a loss of power the name must not stand over missing content.
         sync(path)
     except SafetensorError as problem:
         raise _as_os_error(problem, path) from problem
     return digest
+
+
+def save_tensors(
+    path: Path, tensors: Mapping[str, torch.Tensor], metadata: dict[str, str] | None = None
+) -> None:
+    """Write a new safetensors file with the umask's mode. Raises ``SafetensorError`` or ``OSError``.
+
+    safetensors itself makes files for their owner alone, whatever the umask.
+    """
+    path.touch(exist_ok=False)
+    mode = path.stat().st_mode & 0o777
+    save_file(dict(tensors), path, metadata=metadata)
+    path.chmod(mode)
 
 
 def opened(path: Path) -> Any:

@@ -7,7 +7,6 @@ What is finished of a large corpus is kept, whatever ends the preparation, until
 
 import importlib.metadata
 import json
-import os
 import platform
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 
 from scalevec.model.fields import to_dict
 from scalevec.model.identity import digest
+from scalevec.model.memory.limits_here import usable_cpus
 from scalevec.model.training.corpora import synthetic
 from scalevec.model.training.corpora.census import Census, ReadTexts, take_census
 from scalevec.model.training.corpora.documents import require_enough
@@ -230,7 +230,7 @@ def _temporary_folder() -> Iterator[Path]:
 
 
 def _workers(jobs: int | None, *, alone: bool) -> Workers:
-    return Workers(0 if alone else jobs or len(os.sched_getaffinity(0)))
+    return Workers(0 if alone else jobs or usable_cpus())
 
 
 def _census(

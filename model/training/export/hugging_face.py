@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from scalevec.model.experts import Mixture
 from scalevec.model.scale_vectors import LinearMap, effective
+from scalevec.model.training.checkpoints.tensor_file import save_tensors
 from scalevec.model.transformer import Transformer
 
 CODE = "modeling_scalevec.py"
@@ -84,7 +84,7 @@ def write_hugging_face(folder: Path, model: ExportedModel, special: Mapping[str,
     ``special`` are the ids of special tokens. Raises ``OSError``.
     """
     (folder / "config.json").write_text(json.dumps({**model.config, **special}, indent=2) + "\n")
-    save_file(dict(model.tensors), folder / "model.safetensors", metadata={"format": "pt"})
+    save_tensors(folder / "model.safetensors", model.tensors, {"format": "pt"})
     if model.has_code:
         shutil.copyfile(Path(__file__).with_name(CODE), folder / CODE)
 

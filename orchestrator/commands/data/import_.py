@@ -111,6 +111,10 @@ def _import_sweep(
     from scalevec.analysis.imports.given_tables import read_history
     from scalevec.orchestrator.sources.foreign import say_columns
     from scalevec.orchestrator.sources.imported_sweeps import digest_of, imported_runs, keep_imported
+    from scalevec.orchestrator.sources.other_files import require_table
+
+    for name in histories:
+        require_table(name)
 
     runs, curves = imported_runs(table, [read_history(name) for name in histories], of_history, unit)
     if curves is not None:

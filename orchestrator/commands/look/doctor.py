@@ -81,36 +81,40 @@ def _torch(_: Path) -> Iterator[Finding]:
         yield Finding("torch", "problem", f"cannot be imported: {error}", "pip install 'torch>=2.9,<3'")
         return
     from scalevec.model.training.speed import devices_here
-    from scalevec.orchestrator.executors.local.local_executor import visible_gpus
+    from scalevec.orchestrator.executors.local.gpus import sign_of_gpus
 
     yield Finding("torch", "good", torch.__version__)
     gpus = [device for device in devices_here() if device.kind == "cuda"]
     shown = ", ".join(f"{gpu.name} ({gpu.memory_bytes / 1e9:,.0f} GB)" for gpu in gpus)
     if gpus:
         yield Finding("GPUs", "good", shown)
-    elif named := visible_gpus():
+    elif sign := sign_of_gpus():
         remedy = "install torch for the CUDA of this driver: https://pytorch.org/get-started"
-        yield Finding("GPUs", "warning", f"{len(named)} here, and torch sees none", remedy)
+        yield Finding("GPUs", "warning", f"torch sees none, though there is {sign}", remedy)
     else:
         yield Finding("GPUs", "absent", "none; trials run on the CPU")
 
 
 def _compiler(_: Path) -> Iterator[Finding]:
     from scalevec.model.training.devices import missing_compiler
-    from scalevec.orchestrator.executors.local.local_executor import visible_gpus
+    from scalevec.orchestrator.executors.local.gpus import sign_of_gpus
 
-    lacking = missing_compiler("cuda" if visible_gpus() else "cpu")
+    lacking = missing_compiler("cuda" if sign_of_gpus() else "cpu")
     remedy = f"to train with compiled blocks, install {lacking}" if lacking else ""
     detail = "blocks are trained as they are" if lacking else "blocks can be compiled"
     yield Finding("compiler", "absent" if lacking else "good", detail, remedy)
 
 
 def _threads(_: Path) -> Iterator[Finding]:
+    from scalevec.model.memory.limits_here import usable_cpus
     from scalevec.orchestrator.costs.rates import BUSY, load_of_machine
 
-    load, cores = load_of_machine(), os.cpu_count() or 1
+    load, cores, everyone = load_of_machine(), usable_cpus(), os.cpu_count()
+    of_all = "" if cores == everyone else f" of the machine's {everyone}"
     busy = "its trials will take longer than planned" if load > BUSY else ""
-    yield Finding("threads", "warning" if busy else "good", f"{cores} cores, load {load:.2f} per core", busy)
+    yield Finding(
+        "threads", "warning" if busy else "good", f"{cores}{of_all} cores, load {load:.2f} per core", busy
+    )
 
 
 def _speed(_: Path) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from scalevec.orchestrator.commands.look.cells import setting_words
-from scalevec.orchestrator.commands.look.queued import controller_text
+from scalevec.orchestrator.commands.look.queued import controller_text, gone_text
 from scalevec.orchestrator.progress import aligned, counted, duration, printable
 from scalevec.results.run_directory import RESULT_STATES
 
@@ -73,7 +73,10 @@ def screen(
 def may_change(status: Record) -> bool:
     """Whether the sweep is still to begin, somebody advances it, or a job of it waits or lives."""
     lives = any(trial["worker_alive"] for trial in status["running"])
-    return status["owned"] or lives or bool(status["states"].get("queued")) or not status["trials"]
+    in_queue = any(job["state"] for job in status["queue"]["jobs"].values())
+    return (
+        status["owned"] or lives or in_queue or bool(status["states"].get("queued")) or not status["trials"]
+    )
 
 
 def missing(status: Record) -> int:
@@ -124,7 +127,9 @@ def _blocks(status: Record, width: int) -> list[ScreenBlock]:
     running = [trial for trial in status["running"] if trial["worker_alive"]]
     gone = [trial for trial in status["running"] if not trial["worker_alive"]]
     lines = [Text(line, "green") for line in _running_lines(running)]
-    lines += [Text(f"{trial['label']}: its worker is gone", "red") for trial in gone]
+    for trial in gone:
+        job = status["queue"]["jobs"].get(trial["trial_id"])
+        lines.append(Text(f"{trial['label']}: {gone_text(job, owned=status['owned'])}", "red"))
     if lines or (status["owned"] and status["waiting"]):
         blocks.append(_titled("running", lines or [Text("none at this moment")]))
     if status["waiting"]:

@@ -8,7 +8,7 @@ import typer
 
 from scalevec.orchestrator.cli.options import RUNS, AnySweep, AsJson, Runs
 from scalevec.orchestrator.cli.output import Result, terminal_width
-from scalevec.orchestrator.commands.look.queued import queue_lines
+from scalevec.orchestrator.commands.look.queued import gone_text, queue_lines
 from scalevec.orchestrator.commands.look.sweep_state import sweep_statuses
 from scalevec.orchestrator.commands.look.time_left import SAMPLE
 from scalevec.orchestrator.errors import Exit
@@ -61,11 +61,11 @@ def _status_text(status: Record) -> str:
     lines += [f"  {line.plain}" for line in table(status, (terminal_width() or WIDTH) - 2).lines]
     lines += [f"  failed: {failure_text(failure)}" for failure in status["failed"]]
     for trial in status["running"]:
-        gone = "" if trial["worker_alive"] else " (its worker is gone; run the sweep again)"
+        job = jobs.get(trial["trial_id"])
+        where = _job_text(job) if trial["worker_alive"] else f" ({gone_text(job, owned=status['owned'])})"
         lines.append(
             f"  {trial['label']} ({trial['trial_id'][:12]}): "
-            f"step {_known(trial['step'])} of {_known(trial['steps'])}"
-            f"{_job_text(jobs.get(trial['trial_id']))}{gone}"
+            f"step {_known(trial['step'])} of {_known(trial['steps'])}{where}"
         )
         lines += [f"    {trial['warning']}"] if trial["warning"] else []
     lines += [f"  {name[:12]} {UNREADABLE}: {problem}" for name, problem in status["problems"].items()]

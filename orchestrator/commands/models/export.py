@@ -65,15 +65,13 @@ def _write_hugging_face(directory: "TrainedTrial", model: "Transformer", folder:
 
 
 def _write_plain(directory: "TrainedTrial", model: "Transformer", folder: Path) -> dict[str, Any]:
-    from safetensors.torch import save_file
-
     from scalevec.model.fields import to_dict
     from scalevec.model.training.checkpoints.state import pack
+    from scalevec.model.training.checkpoints.tensor_file import save_tensors
 
     tensors = {name.removeprefix("model."): tensor for name, tensor in pack(model, None).items()}
-    save_file(
-        {name: tensor.detach().contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors"
-    )
+    contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    save_tensors(folder / "model.safetensors", contiguous)
     trial = to_dict(directory.specification)
     (folder / "trial.json").write_text(json.dumps(trial, indent=2) + "\n")
     _write_tokenizer(directory, folder)

@@ -61,20 +61,23 @@ def init(
 
 
 def _write(path: Path, sweep: "SizedSweep", *, with_script: bool) -> None:
-    """Write the sweep file, and beside it the script that it names; neither where one of them is there."""
+    """Write the sweep file, unless it is there; beside it the script that it names, or for the one there."""
     from scalevec import sweeps
     from scalevec.results.files import write_once
 
-    files = {path: sweep.content.encode()}
-    if with_script:
-        files[path.with_name(_SCRIPT)] = (
-            sweeps.shipped("examples/plain").with_name("plain_train.py").read_bytes()
+    if os.path.lexists(path):
+        raise InvalidInputError(f"{path} exists and is not overwritten; give another file with -o")
+    write_once(path, sweep.content.encode())
+    note(f"wrote {path}")
+    script = path.with_name(_SCRIPT)
+    if with_script and os.path.lexists(script):
+        note(
+            f"{script} is there and stays as it is: before you run {path}, give its command the options of "
+            "that script, and n_params, ladder and arms the fields that these set"
         )
-    for name in filter(os.path.lexists, files):
-        raise InvalidInputError(f"{name} exists and is not overwritten; give another file with -o")
-    for name, content in files.items():
-        write_once(name, content)
-        note(f"wrote {name}")
+    elif with_script:
+        write_once(script, sweeps.shipped("examples/plain").with_name("plain_train.py").read_bytes())
+        note(f"wrote {script}")
 
 
 def _warn(sweep: "SizedSweep", minutes: float, text: "Text") -> None:

@@ -1,6 +1,5 @@
 """Which machines a sweep runs on, and what is asked of them before anything is sent."""
 
-import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -99,11 +98,12 @@ def send_along(sweep: "Sweep", site: "Site", *, imports_here: bool = False) -> N
 
 def _slots(requests: "Sequence[ResourceRequest]") -> int:
     """Return how many trials fit on this machine at a time, by cores, or by GPUs if they need any."""
-    from scalevec.orchestrator.executors.local.local_executor import visible_gpus
+    from scalevec.model.memory.limits_here import usable_cpus
+    from scalevec.orchestrator.executors.local.gpus import visible_gpus
 
-    slots = (os.cpu_count() or 1) // max(request.cpus_of_node for request in requests)
+    slots = usable_cpus() // max(request.cpus_of_node for request in requests)
     gpus = max(request.gpus for request in requests)
-    return max(1, min(slots, int(len(visible_gpus()) / gpus)) if gpus else slots)
+    return max(1, min(slots, int(len(visible_gpus().names) / gpus)) if gpus else slots)
 
 
 def prepared_run(
@@ -210,8 +210,10 @@ def checked_executor(executor: "Executor", site: "Site", run: "SweepRun") -> Ite
         run.progress.message,
     )
     behind = ExecutorBehindChecks(executor, checks, kinds)
-    yield behind
-    behind.close()
+    try:
+        yield behind
+    finally:
+        behind.close()
 
 
 def _sent_patiently(

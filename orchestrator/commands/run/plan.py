@@ -1,6 +1,5 @@
 """``scalevec plan``: every trial of a sweep and what it will cost, before anything is spent."""
 
-import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,12 +40,13 @@ def plan(
     With --executor simulate, or where the runs directory holds simulations, it is the plan of the
     simulation. As JSON the trials are a list, the power alone is an object.
     """
+    from scalevec.model.memory.limits_here import usable_cpus
     from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
     from scalevec.orchestrator.sweep.other_identities import notes_on_identity
     from scalevec.orchestrator.sweep.plan_text import plan_text
     from scalevec.orchestrator.sweep.planning import noise_figure, planned, power, without_identity
 
-    placement = Placement(executor, profile, jobs or os.cpu_count() or 1)
+    placement = Placement(executor, profile, jobs or usable_cpus())
     run, name = run_to_plan(source, runs_dir, placement, without_corpus=without_corpus)
     figure = noise_figure(noise, pilot, run.sweep.reference, runs_dir)
     for warning in [*run.warnings(), *notes_on_identity(run)]:

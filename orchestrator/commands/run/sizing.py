@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scalevec import sweeps
+from scalevec.model.memory.limits_here import usable_cpus
 from scalevec.orchestrator.costs.rates import Rates
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.executors.local.local_executor import visible_gpus
+from scalevec.orchestrator.executors.local.gpus import sign_of_gpus, visible_gpus
 from scalevec.orchestrator.progress import Progress
 from scalevec.orchestrator.sweep.corpus_of_sweep import unprepared_facts
 from scalevec.orchestrator.sweep.planning import planned
@@ -151,9 +152,10 @@ def sized(template: str, name: str, folder: Path, minutes: float, text: Text, ra
     """
     content = (TEMPLATES / f"{template}.yaml").read_text(encoding="utf-8")
     content = content.replace("$schema=../", f"$schema={TEMPLATES.parent}/", 1)
-    gpus = visible_gpus() if text.files and text.tokens >= TOKENS_FOR_GPUS else ()
+    is_for_gpus = text.files and text.tokens >= TOKENS_FOR_GPUS and sign_of_gpus()
+    gpus = visible_gpus().names if is_for_gpus else ()
     scales, lines = (ON_GPUS, _FOR_GPUS) if gpus else (SCALES[template], {})
-    at_a_time = len(gpus) or os.cpu_count() or 1
+    at_a_time = len(gpus) or usable_cpus()
     lines = lines | {"name": name} | ({"corpus": text.corpus(on_gpus=bool(gpus))} if text.files else {})
     budgets = sweeps.loads(content, look_for_files=False).budgets
     smallest, *larger = (

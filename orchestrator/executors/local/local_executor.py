@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,14 +15,13 @@ from scalevec.orchestrator.attempts.jobs import Job
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.base import Ended, Site, refuse_several_machines
 from scalevec.orchestrator.executors.forked_workers import Forked, ForkServers, arguments_to_fork
+from scalevec.orchestrator.executors.local.gpus import OF_CUDA, OF_ROCM, VisibleGpus, visible_gpus
 from scalevec.orchestrator.executors.worker_process import worker_environment
 from scalevec.orchestrator.snapshots.snapshot import taken
 from scalevec.results.claims import process_identity, process_lives
 from scalevec.results.opening import open_log
 
 POLL_S = 0.05
-_GPUS = Path("/proc/driver/nvidia/gpus")
-_GIVEN = b"CUDA_VISIBLE_DEVICES="
 
 
 class Fresh:
@@ -99,9 +99,12 @@ class LocalExecutor:
     def __init__(self, site: Site) -> None:
         self.slots = site.slots
         self._site = site
-        self._gpus = visible_gpus()
         self._running: dict[str, _WatchedProcess] = {}
         self._forks = ForkServers(lambda command: taken(site.private).command(command))
+
+    @cached_property
+    def _gpus(self) -> VisibleGpus:
+        return visible_gpus()
 
     @property
     def free_slots(self) -> int:
@@ -115,9 +118,9 @@ class LocalExecutor:
         """
         refuse_several_machines(jobs, "executor local has this machine alone")
         for job in jobs:
-            if job.request.gpus > len(self._gpus):
+            if job.request.gpus and job.request.gpus > len(self._gpus.names):
                 asked = f"{job.rung or job.label}: asks for {job.request.gpus:g} GPUs"
-                raise InvalidInputError(f"{asked}; this machine has {len(self._gpus)}")
+                raise InvalidInputError(f"{asked}; torch sees {len(self._gpus.names)} here")
         return [self._start(job) for job in jobs]
 
     def _start(self, job: Job) -> str:
@@ -127,7 +130,7 @@ class LocalExecutor:
             if arguments is not None:
                 process = self._forks.fork(arguments, job.request.cpus, log)
             process = process or Fresh(
-                taken(self._site.private).command(job.command), _variables(job.request.cpus, gpus), log
+                taken(self._site.private).command(job.command), self._variables(job.request.cpus, gpus), log
             )
         number = _number(process.identity)
         self._running[number] = _WatchedProcess(process, gpus, min(1.0, job.request.gpus))
@@ -135,11 +138,16 @@ class LocalExecutor:
 
     def _least_used_gpus(self, share: float) -> tuple[str, ...]:
         """As many GPUs as ``share`` needs, a fraction of one rounded up, those in least use."""
-        used = dict.fromkeys(self._gpus, 0.0)
+        if not share:
+            return ()
+        used = dict.fromkeys(self._gpus.names, 0.0)
         for running in self._running.values():
-            for gpu in running.gpus:
+            for gpu in used.keys() & set(running.gpus):
                 used[gpu] += running.gpu_share
-        return tuple(sorted(self._gpus, key=lambda gpu: used[gpu])[: -int(-share // 1)])
+        return tuple(sorted(used, key=lambda gpu: used[gpu])[: -int(-share // 1)])
+
+    def _variables(self, cpus: int, gpus: Sequence[str]) -> dict[str, str]:
+        return worker_environment(cpus) | ({self._gpus.variable: ",".join(gpus)} if gpus else {})
 
     def adopt(self, numbers: Collection[str]) -> set[str]:
         """Those that still run on this machine; the exit code of an adopted process stays unknown."""
@@ -150,8 +158,7 @@ class LocalExecutor:
             if identity is not None and _is_of_this_machine(identity) and process_lives(identity)
         }
         for number, identity in here.items():
-            gpus = tuple(gpu for gpu in _gpus_of(identity["pid"]) if gpu in self._gpus)
-            self._running[number] = _WatchedProcess(Adopted(identity), gpus, 1.0)
+            self._running[number] = _WatchedProcess(Adopted(identity), _gpus_of(identity["pid"]), 1.0)
         return set(here) | (set(numbers) & set(self._running))
 
     def wait(self, timeout_s: float) -> list[Ended]:
@@ -184,26 +191,16 @@ class LocalExecutor:
         self._forks.close()
 
 
-def _gpus_of(pid: int) -> Sequence[str]:
-    """The GPUs that a process of ours was given; none where it is over, or somebody else's."""
+def _gpus_of(pid: int) -> tuple[str, ...]:
+    """The names of GPUs that a process of ours was given; none where it is over, or somebody else's."""
     try:
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
+        variables = dict(
+            value.partition("=")[::2] for value in Path(f"/proc/{pid}/environ").read_text().split("\0")
+        )
+    except (OSError, ValueError):
         return ()
-    given = (value.removeprefix(_GIVEN) for value in variables if value.startswith(_GIVEN))
-    return next(given, b"").decode().split(",")
-
-
-def _variables(cpus: int, gpus: Sequence[str]) -> dict[str, str]:
-    return worker_environment(cpus) | ({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {})
-
-
-def visible_gpus() -> tuple[str, ...]:
-    """The GPUs that a process here may use, by the names that CUDA_VISIBLE_DEVICES takes."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:
-        return tuple(name for name in named.split(",") if name)
-    return tuple(str(index) for index in range(len(list(_GPUS.iterdir())) if _GPUS.is_dir() else 0))
+    given = variables.get(OF_ROCM) or variables.get(OF_CUDA, "")
+    return tuple(given.split(","))
 
 
 _PARTS = ("host", "boot_id", "pid_namespace", "pid", "process_start")

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.base import QueuedJob
-from scalevec.orchestrator.executors.slurm.queue import queued
+from scalevec.orchestrator.executors.slurm.queue import JobRow, queued
 from scalevec.orchestrator.executors.slurm.unanswered import ANSWERED, UNANSWERED
 
 
@@ -21,10 +21,15 @@ def look(numbers: Collection[str]) -> dict[str, QueuedJob]:
         raise MissingRequirementError("SLURM does not answer")
     sent = {number: QueuedJob(number.partition("/")[0], "sent without an answer") for number in unanswered}
     return sent | {
-        number: QueuedJob(job, row.state, row.reason if row.state == "PENDING" else "", row.node)
+        number: QueuedJob(job, row.state, row.reason * (row.state == "PENDING"), row.node, _remedy(row))
         for number, job in jobs.items()
         if (row := rows.get(job)) is not None and row.is_active and row.name.endswith(_token(number))
     }
+
+
+def _remedy(row: JobRow) -> str:
+    """Of a job that is held: before its start, or back in the queue by ``scontrol requeuehold``."""
+    return f"scontrol release {row.job}" if "held" in row.reason.lower() else ""
 
 
 def _token(number: str) -> str:

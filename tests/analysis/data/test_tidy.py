@@ -127,7 +127,7 @@ def test_words_that_stand_for_a_blank_elsewhere_are_names_of_arms(tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("points.txt", b"x", "ends in '.txt'; allowed: .csv, .parquet"),
+        ("points.txt", b"x", "holds no table; allowed: .csv, .parquet"),
         ("points.parquet", b"not parquet", "cannot be read as parquet"),
         ("points.csv", b"", "cannot be read as csv"),
         ("points.csv", b"a,b\n1,2,3\n1,2,3,4\n", "cannot be read as csv"),

@@ -213,7 +213,7 @@ def test_a_column_that_is_not_there_is_named_with_the_nearest(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [
-        ("x.txt", "", "ends in '.txt'; allowed: .csv"),
+        ("x.txt", "", "x.txt holds no table; allowed: .csv"),
         ("x.csv", "a,b\n", "has no rows or runs"),
         ("x.jsonl", '{"a": 1}\n{"a":\n', "x.jsonl:2: not JSON"),
         ("x.jsonl", "[1]\n", "one JSON object on every line"),

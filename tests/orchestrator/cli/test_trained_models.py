@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shutil
 
 import pytest
@@ -170,6 +171,16 @@ def test_the_best_kept_model_of_the_largest_size_is_the_one_that_the_demo_names(
     for name in trials:
         shutil.rmtree(runs.trial(name).checkpoints_path)
     assert kept_model("kept", runs.path) is None
+
+
+@pytest.mark.parametrize("form", ["hf", "safetensors"])
+def test_an_exported_model_is_for_whom_the_umask_says(trials, command, tmp_path, form):
+    usual = os.umask(0o027)
+    try:
+        assert command("export", trials[0][:8], "-o", tmp_path / "out", "--format", form).code == 0
+    finally:
+        os.umask(usual)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()} == {0o640}
 
 
 def test_an_export_never_replaces_what_is_there(trials, command, tmp_path):

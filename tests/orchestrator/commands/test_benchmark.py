@@ -65,7 +65,7 @@ def test_the_cores_of_a_cpu_are_measured_side_by_side(only_tiny, monkeypatch):
         all_three.wait()
         return [1.0, 2.0, 2.0]
 
-    monkeypatch.setattr(benchmarks.os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(benchmarks, "usable_cpus", lambda: 3)
     monkeypatch.setattr(benchmarks, "steps_timed", timed)
     (device,) = benchmarks.measured_machine(0.1, lambda _: None).devices
     assert (device.at_once, device.rates[0].steps, device.rates[0].step_s) == (3, 9, 2.0)

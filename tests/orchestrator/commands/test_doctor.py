@@ -108,7 +108,7 @@ def test_gpus_that_torch_does_not_see_are_named(examined, monkeypatch):
     findings, _ = examined()
     assert (findings["GPUs"]["state"], findings["GPUs"]["detail"]) == (
         "warning",
-        "2 here, and torch sees none",
+        "torch sees none, though there is CUDA_VISIBLE_DEVICES=0,1",
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from scalevec import sweeps
+from scalevec.orchestrator.commands.run import sizing
 from scalevec.orchestrator.commands.run.sizing import SCALES, TEMPLATES, edited
 from scalevec.orchestrator.costs import rates
 from scalevec.orchestrator.errors import Exit
@@ -21,7 +22,7 @@ def _of_this_machine(tmp_path, monkeypatch):
     """Two cores, no GPU, nothing measured."""
     monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr(sizing, "usable_cpus", lambda: 2)
 
 
 @pytest.fixture
@@ -40,7 +41,6 @@ def init(scalevec, tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_each_template_can_be_planned_in_a_minute_and_in_an_hour(init, scalevec, tmp_path, name):
     for minutes in ("1", "60"):
-        (tmp_path / "train.py").unlink(missing_ok=True)
         _, summary = init("--from", name, "--minutes", minutes)
         plan = scalevec("plan", "my-sweep.yaml")
         assert plan.returncode == Exit.DONE, plan.stderr
@@ -57,7 +57,6 @@ def test_every_template_is_offered_and_none_else():
 def test_more_time_makes_a_larger_sweep_that_is_planned_to_end_in_it(init, tmp_path, name):
     seconds = []
     for minutes in (4, 30):
-        (tmp_path / "train.py").unlink(missing_ok=True)
         seconds.append(init("--from", name, "--minutes", str(minutes))[1]["seconds"])
         assert seconds[-1] <= 60 * minutes
     assert seconds == sorted(seconds)
@@ -89,8 +88,9 @@ def test_a_short_text_gets_a_small_sweep_and_a_warning(scalevec, tmp_path):
     assert (sweep["corpus"]["source"], sweep["tokens_per_parameter"]) == ("jsonl", 2)
 
 
-def test_with_gpus_and_enough_text_trials_run_on_them(init, tmp_path, monkeypatch):
+def test_with_gpus_and_enough_text_trials_run_on_them(init, tmp_path, monkeypatch, gpus_of_torch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    gpus_of_torch(2)
     (tmp_path / "data").mkdir()
     with (tmp_path / "data" / "a.txt").open("wb") as file:
         file.truncate(100_000_000)
@@ -99,14 +99,25 @@ def test_with_gpus_and_enough_text_trials_run_on_them(init, tmp_path, monkeypatc
     assert sweep["tune"]["rungs"] == [sweeps.load(tmp_path / "my-sweep.yaml").ladder[0].name]
 
 
-@pytest.mark.parametrize("existing", ["my-sweep.yaml", "train.py"])
-def test_no_file_is_overwritten_and_nothing_is_written_beside_it(scalevec, tmp_path, existing):
-    (tmp_path / existing).write_text("mine")
+def test_no_sweep_file_is_overwritten_and_nothing_is_written_beside_it(scalevec, tmp_path):
+    (tmp_path / "my-sweep.yaml").write_text("mine")
     done = scalevec("init", "--from", "own-trainer")
     assert done.returncode == Exit.INVALID_INPUT
-    assert f"{existing} exists and is not overwritten" in done.stderr
-    assert (tmp_path / existing).read_text() == "mine"
+    assert "my-sweep.yaml exists and is not overwritten" in done.stderr
+    assert (tmp_path / "my-sweep.yaml").read_text() == "mine"
     assert len(list(tmp_path.glob("[mt]*.*"))) == 1
+
+
+@pytest.mark.parametrize("arguments", [(), ("-o", "lab/scan.yaml")])
+def test_beside_a_script_of_ones_own_a_sweep_file_for_that_script_is_written(scalevec, tmp_path, arguments):
+    path = tmp_path / (arguments[-1] if arguments else "my-sweep.yaml")
+    path.parent.mkdir(exist_ok=True)
+    path.with_name("train.py").write_text("print('my own')")
+    done = scalevec("init", "--from", "own-trainer", *arguments)
+    assert done.returncode == Exit.DONE, done.stderr
+    assert "train.py is there and stays as it is" in done.stderr
+    assert path.with_name("train.py").read_text() == "print('my own')"
+    assert "train.py" in yaml.safe_load(path.read_text())["trainer"]["command"]
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,15 @@ import pytest
 
 from recorded_sweep import RESULT, complete, directory_of, member_of, record_sweep
 from scalevec.orchestrator.commands.look import status as looking
+from scalevec.orchestrator.commands.look.screen import may_change, screen
 from scalevec.orchestrator.commands.look.sweep_state import LookMemory
 from scalevec.orchestrator.commands.look.time_left import SAMPLE, against_plan, sample_of, seconds_left
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.slurm import queue_view
 from scalevec.orchestrator.executors.slurm.queue import JobRow
 from scalevec.orchestrator.sweep.controller import directory_of as controller_of
-from scalevec.results.claims import acquire
+from scalevec.results.claims import acquire, end_claim
+from scalevec.results.sweep_folder import SweepFolder
 
 TOKEN = "20261122T000000-c0ffee00"
 
@@ -92,6 +94,61 @@ def test_a_watch_does_not_ask_the_queue_at_every_look(runs_dir, queue):
     for _ in range(3):
         looking.sweep_statuses("small", runs_dir, memory)
     assert len(queue) == 1
+
+
+HELD = JobRow("7_1", f"small.a.{TOKEN}", "PENDING", None, None, "job requeued in held state")
+
+
+def test_a_trial_whose_job_is_held_after_a_requeue_is_told_how_it_goes_on(runs_dir, monkeypatch):
+    monkeypatch.setattr(queue_view, "queued", lambda jobs: {"7_1": HELD})
+    end_claim(directory_of(runs_dir, "none", 1), 1, "gone")
+    status = looking.status("small", runs_dir)
+    gone = "its worker is gone, its job 7_1 pending (job requeued in held state)"
+    assert f"({gone}; to let it go on: scontrol release 7_1)" in status.text
+    assert gone in screen(status.record, 120).plain
+
+
+@pytest.mark.parametrize("reason", ["JobHeldUser", "JobHeldAdmin", "launch_failed_requeued_held"])
+def test_a_job_that_waits_for_a_person_names_the_command(runs_dir, monkeypatch, reason):
+    held = JobRow("7_2", f"small.a.{TOKEN}", "PENDING", None, None, reason)
+    monkeypatch.setattr(queue_view, "queued", lambda jobs: {"7_2": held})
+    line = f"  1 trial pending ({reason}) in job 7_2; to let it go on: scontrol release 7_2"
+    assert line in looking.status("small", runs_dir).text.splitlines()
+
+
+def test_a_watch_goes_on_while_a_job_of_a_trial_is_in_the_queue(runs_dir, monkeypatch):
+    monkeypatch.setattr(queue_view, "queued", lambda jobs: {"7_1": HELD})
+    end_claim(directory_of(runs_dir, "none", 1), 1, "gone")
+    SweepFolder.of(runs_dir, "small").write_members([member_of("none", seed) for seed in (0, 1)])
+    controller_of(runs_dir, "small").jobs_path.unlink()
+    (status,) = looking.sweep_statuses("small", runs_dir)
+    assert not status["owned"]
+    assert may_change(status)
+
+
+def test_jobs_of_trials_that_an_edit_took_out_are_shown_with_what_ends_them(runs_dir, queue):
+    SweepFolder.of(runs_dir, "small").write_members([member_of("none", seed) for seed in (0, 1)])
+    text = looking.status("small", runs_dir).text
+    cancel = f"scalevec cancel small --runs {runs_dir} --removed"
+    assert f"  job 7_2 of trials that the sweep file no longer has: {cancel}" in text.splitlines()
+    assert "7_3" not in text
+
+
+def test_where_a_list_of_trials_is_damaged_nobody_says_that_a_trial_was_taken_out(runs_dir, queue):
+    record_sweep(runs_dir, "other", []).members_path.write_text('[{"trial_id": 1}]')
+    SweepFolder.of(runs_dir, "small").write_members([member_of("none", seed) for seed in (0, 1)])
+    assert "no longer has" not in looking.status("small", runs_dir).text
+
+
+def test_a_watch_of_two_sweeps_asks_once_for_each(runs_dir, queue):
+    record_sweep(runs_dir, "other", [member_of("unified", 0)])
+    directory = directory_of(runs_dir, "unified", 0)
+    directory.append_event("queued", executor="slurm", job="t9")
+    directory.write_job("slurm", f"9/0@{TOKEN}", "t9")
+    memory = LookMemory()
+    for _ in range(3):
+        looking.sweep_statuses(None, runs_dir, memory)
+    assert sorted(map(len, queue)) == [1, 4]
 
 
 def test_a_sweep_without_jobs_in_a_queue_asks_nobody(tmp_path, queue, monkeypatch):

@@ -88,13 +88,14 @@ class Recording:
 
     def __init__(self) -> None:
         self.jobs = []
+        self.cancelled = []
 
     def submit(self, jobs):
         self.jobs += jobs
         return [str(len(self.jobs) - len(jobs) + position) for position, _ in enumerate(jobs)]
 
     def cancel(self, numbers):
-        pass
+        self.cancelled += numbers
 
     def wait(self, timeout_s):
         return [Ended(str(len(self.jobs)), 1)]
@@ -118,6 +119,14 @@ def test_trials_wait_in_the_queue_behind_the_preflight_of_their_machines(run_wit
         checked.submit(jobs)
     sent = executor.jobs[2:]
     assert {(job.rung, job.after) for job in sent} == {("small", ("0",)), ("large", ("1",))}
+
+
+def test_preflight_jobs_leave_the_queue_where_a_run_is_stopped_before_it_sent_a_trial(run_with):
+    run, executor = run_with(GPU_LONG), Recording()
+    site = Site(run.runs_dir, "simulated", 1, run.profile)
+    with pytest.raises(KeyboardInterrupt), checked_executor(executor, site, run):
+        raise KeyboardInterrupt
+    assert executor.cancelled == ["0", "1"]
 
 
 def test_a_full_queue_is_waited_out_before_the_preflight(run_with, monkeypatch):
@@ -196,7 +205,7 @@ def test_the_plan_says_what_the_profile_asks_for(run_with):
 
 
 def test_slots_follow_what_the_profile_asks_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setattr("scalevec.model.memory.limits_here.usable_cpus", lambda: 8)
     (tmp_path / "profiles.yaml").write_text("site: {cpus: 3}")
     sweep = sweeps.loads(yaml.safe_dump(SWEEP, sort_keys=False), folder=tmp_path)
     _, site = site_of(sweep, tmp_path / "runs", Placement("local", "site"))

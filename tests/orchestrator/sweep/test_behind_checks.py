@@ -31,7 +31,13 @@ class Queue:
 
     def submit(self, jobs):
         self.jobs += jobs
-        return [str(len(self.jobs) - len(jobs) + position) for position, _ in enumerate(jobs)]
+        numbers = [str(len(self.jobs) - len(jobs) + position) for position, _ in enumerate(jobs)]
+        for job, number in zip(jobs, numbers, strict=True):
+            RunDirectory(job.directory).write_job(self.name, number, job.token)
+        return numbers
+
+    def adopt(self, numbers):
+        return set(numbers) - {ended.number for ended in self.ends}
 
     def wait(self, timeout_s):
         ended, self.ends = self.ends, []
@@ -173,6 +179,33 @@ def test_preflight_jobs_stay_while_trials_wait_behind_them(queue, site, tmp_path
     executor.submit([trial(tmp_path, "small")])
     executor.close()
     assert queue.cancelled == []
+
+
+def test_a_preflight_job_that_an_earlier_run_has_in_the_queue_is_waited_for(queue, site, tmp_path):
+    _, sent = behind(queue, site)
+    executor, checks = behind(queue, replace(site, sweep="another"))
+    assert [check.number for check in checks] == [check.number for check in sent]
+    executor.submit([trial(tmp_path, "large")])
+    assert [job.after for job in queue.jobs[2:]] == [(sent[1].number,)]
+    queue.ends = [report(sent[1], **BAD)]
+    with pytest.raises(MissingRequirementError, match="rung large: CUDA: sees no"):
+        executor.wait(0.0)
+    assert queue.cancelled == ["2"]
+
+
+def test_a_preflight_job_of_an_earlier_run_is_not_called_off(queue, site):
+    behind(queue, site)
+    executor, _ = behind(queue, site)
+    executor.close()
+    assert queue.cancelled == []
+
+
+def test_a_preflight_job_that_is_over_or_looks_for_less_space_is_sent_again(queue, site):
+    (ended, small) = send_checks(queue, site, MACHINES, free_bytes=1)
+    queue.ends = [Ended(ended.number, 1)]
+    assert [check.number for check in send_checks(queue, site, MACHINES, free_bytes=1)] == [small.number, "2"]
+    queue.ends = []
+    assert [check.number for check in send_checks(queue, site, MACHINES[1:], free_bytes=2)] == ["3"]
 
 
 def test_an_answer_counts_for_every_sweep_for_a_day(queue, site):

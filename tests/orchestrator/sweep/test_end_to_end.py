@@ -253,9 +253,9 @@ def test_a_truncated_shard_of_the_corpus_is_refused(sweep, scalevec):
 
 
 @pytest.fixture
-def a_gpu_that_is_none(monkeypatch):
+def a_gpu_that_is_none(gpus_of_torch):
     """The run is told of a GPU that this machine has not: the worker cannot train on it."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    gpus_of_torch(1)
 
 
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="the fault is a missing GPU")

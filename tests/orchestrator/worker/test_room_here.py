@@ -1,6 +1,5 @@
 """A device that is too small for its trial refuses it before the training, with what would fit."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +8,7 @@ import torch
 from scalevec.model.config import RunOptions
 from scalevec.model.memory.trial import memory_of
 from scalevec.orchestrator.worker import room_here
-from scalevec.orchestrator.worker.room_here import NoRoomError, memory_limit, require_room
+from scalevec.orchestrator.worker.room_here import NoRoomError, require_room
 from support import ON_A_GPU, TWO_BILLION
 
 
@@ -56,25 +55,3 @@ def test_on_a_cpu_the_processes_share_what_the_machine_allows(monkeypatch: pytes
     monkeypatch.setattr(room_here, "memory_limit", lambda: int(1.5 * needed))
     with pytest.raises(NoRoomError, match="GB of memory that it may use here, shared by 2 processes"):
         require_room(TWO_BILLION, options, processes=2)
-
-
-@pytest.mark.parametrize(
-    ("line", "files", "limit"),
-    [
-        ("0::/job/step", {"job/memory.max": "4000", "job/step/memory.max": "max"}, 4000),
-        ("0::/job/step", {"job/memory.max": "4000", "job/step/memory.max": "3000"}, 3000),
-        ("4:memory:/job", {"memory/job/memory.limit_in_bytes": "5000"}, 5000),
-        ("3:cpu,memory:/elsewhere", {"memory/memory.limit_in_bytes": "6000"}, 6000),
-        ("0::/", {}, None),
-        ("2:cpu:/job", {"memory/job/memory.limit_in_bytes": "5000"}, None),
-    ],
-)
-def test_the_limit_is_the_least_of_the_cgroups_around(
-    line: str, files: dict[str, str], limit: int | None, tmp_path: Path
-) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text + "\n")
-    groups = tmp_path / "groups"
-    groups.write_text(f"9:name=systemd:/\n{line}\n")
-    assert memory_limit(groups, tmp_path) == limit

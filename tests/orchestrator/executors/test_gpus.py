@@ -1,0 +1,73 @@
+"""Which GPUs this machine has: torch's answer, not a variable's or a folder's."""
+
+import subprocess
+import sys
+
+import pytest
+
+from contracts.bench import ProcessBench
+from contracts.executor_contract import collect
+from scalevec.orchestrator.errors import MissingRequirementError
+from scalevec.orchestrator.executors.local import gpus, local_executor
+from scalevec.orchestrator.executors.local.gpus import sign_of_gpus, visible_gpus
+
+
+@pytest.fixture(autouse=True)
+def _nothing_chosen(monkeypatch):
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("hidden", ["", "-1", "-1,0", "NoDevFiles", " -1"])
+@pytest.mark.parametrize("variable", ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
+def test_a_variable_that_hides_the_gpus_leaves_none_and_torch_is_not_asked(
+    variable, hidden, monkeypatch, gpus_of_torch
+):
+    gpus_of_torch(2)
+    monkeypatch.setattr(gpus, "_COUNT", "raise SystemExit('was asked')")
+    monkeypatch.setenv(variable, hidden)
+    assert (visible_gpus().names, sign_of_gpus()) == ((), "")
+
+
+def test_without_a_variable_gpus_have_the_numbers_that_torch_gives_them(gpus_of_torch):
+    gpus_of_torch(2)
+    assert visible_gpus() == (("0", "1"), "CUDA_VISIBLE_DEVICES")
+
+
+def test_names_behind_one_that_is_no_gpu_do_not_count(monkeypatch, gpus_of_torch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1a, 3,-1,2")
+    gpus_of_torch(2)
+    assert visible_gpus().names == ("GPU-1a", "3")
+
+
+def test_rocm_chooses_by_its_own_variable_where_that_is_given(monkeypatch, gpus_of_torch):
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "2,3")
+    gpus_of_torch(2, rocm=True)
+    assert visible_gpus() == (("2", "3"), "HIP_VISIBLE_DEVICES")
+    gpus_of_torch(2)
+    assert visible_gpus() == (("0", "1"), "CUDA_VISIBLE_DEVICES")
+
+
+def test_torch_is_asked_in_a_process_that_ends():
+    code = (
+        "from scalevec.orchestrator.executors.local.gpus import visible_gpus; import sys; "
+        "visible_gpus(); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
+
+
+def test_a_torch_that_cannot_be_asked_is_told_with_its_last_words(monkeypatch, gpus_of_torch):
+    gpus_of_torch(1)
+    monkeypatch.setattr(gpus, "_COUNT", "raise ImportError('libcudart.so.12: not there')")
+    with pytest.raises(MissingRequirementError, match=r"which GPUs are here: ImportError: libcudart.so.12"):
+        visible_gpus()
+
+
+def test_a_run_that_asks_for_no_gpu_asks_nobody(monkeypatch, tmp_path):
+    monkeypatch.setattr(local_executor, "visible_gpus", None)
+    bench = ProcessBench("local", tmp_path)
+    executor = bench.executor(1)
+    executor.submit([bench.job("completes")])
+    assert len(collect(executor, 1)) == 1
+    bench.close()

@@ -1,0 +1,109 @@
+"""The content shows what a file is: a table is read whatever it is called, all else is answered."""
+
+import bz2
+import gzip
+import json
+import lzma
+
+import pandas as pd
+import pyarrow
+import pytest
+
+from scalevec.orchestrator.errors import Exit
+
+RUNS = [(arm, seed, loss + seed / 100) for arm, loss in (("a", 3.5), ("b", 3.4)) for seed in range(3)]
+HEADER = "arm,seed,n_params,n_tokens,loss\n"
+ROWS = HEADER + "".join(f"{arm},{seed},1e6,2e7,{loss}\n" for arm, seed, loss in RUNS)
+TABLES = {
+    "DATA.CSV": ROWS.encode(),
+    "t.txt": ROWS.encode(),
+    "results": ROWS.encode(),
+    "tabs.txt": ROWS.replace(",", "\t").encode(),
+    "z.csv.gz": gzip.compress(ROWS.encode()),
+    "z.bz2": bz2.compress(ROWS.encode()),
+    "z.csv.xz": lzma.compress(ROWS.encode()),
+    "z.csv.zst": pyarrow.Codec("zstd").compress(ROWS.encode(), asbytes=True),
+    "records.json": b'{"arm": "a", "loss": 3, "n_params": 1e6, "n_tokens": 2e7}\n' * 2,
+}
+WANDB = "method: grid\nmetric: {name: loss}\nparameters:\n  lr: {values: [1, 2]}\n"
+SCRIPT = "scalevec init --from own-trainer"
+OTHERS = {
+    "scan.yaml": (WANDB, "a W&B sweep", SCRIPT),
+    "scan.txt": (WANDB, "a W&B sweep", SCRIPT),
+    "hydra.yaml": ("defaults:\n  - _self_\nlr: 1\n", "a Hydra configuration", SCRIPT),
+    "cluster.yaml": (
+        "cluster_name: x\nprovider: {type: aws}\n",
+        "a configuration of a Ray cluster",
+        "profile",
+    ),
+    "tune.yml": ("ppo:\n  run: PPO\n  stop: {a: 1}\n", "with the keys ppo, and no sweep file", SCRIPT[:13]),
+    "study.yaml": ("study_name: x\ndirection: minimize\n", "a study of Optuna", SCRIPT),
+    "snake.yaml": ("samples: {A: a.fq}\n", "with the keys samples, and no sweep file", SCRIPT[:13]),
+    "det.yaml": ("name: x\nentrypoint: a:b\nsearcher: {name: grid}\n", "an experiment of Determined", SCRIPT),
+    "run.ipynb": (json.dumps({"cells": [], "nbformat": 4}), "a notebook", ".parquet"),
+    "rows.json": (json.dumps([{"arm": "a"}]), "a JSON file", "one object on each line"),
+    "one.json": (json.dumps({"loss": 3.5}, indent=2), "a JSON file", "one object on each line"),
+    "wandb-summary.json": (json.dumps({"_runtime": 3}), "a JSON file of W&B", "as CSV"),
+    "sheet.xlsx": ("PKnot really", "an Excel file", ".csv"),
+    "sheet": ("PK\x03\x04\x14\0[Content_Types].xml", "an Excel file", ".csv"),
+    "frame.csv": (b"\x80\x04\x95\0\0", "a pickle", ".parquet"),
+    "plot.png": (b"\x89PNG\r\n\x1a\n\0", "an image", ".csv"),
+    "paper": (b"%PDF-1.4\n\xe2\0", "a PDF file", ".csv"),
+    "plot.gz": (gzip.compress(b"\x89PNG\r\n\x1a\n\0"), "an image", ".csv"),
+    "words.gz": (gzip.compress(b"two\nlines\n"), "packed, and no table", "unpack it"),
+    "train.py": ("import torch\n", "a Python script", SCRIPT),
+    "log.txt": ("step 1 loss 3\nstep 2 loss 4\n", "text, neither a sweep file nor a table", ".csv"),
+}
+COMMANDS = (("compare",), ("fit",), ("plan",), ("run",), ("submit", "--executor", "slurm"), ("import",))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_read_by_what_it_holds_whatever_it_is_called(name, scalevec, tmp_path):
+    (tmp_path / name).write_bytes(TABLES[name])
+    imported = scalevec("import", name)
+    assert imported.returncode == Exit.DONE, imported.stderr
+    assert imported.stdout.startswith("loss,n_params,n_tokens,arm,")
+    results = scalevec("fit", name, "--json")
+    assert "not a sweep file" not in results.stderr
+    assert "YAML" not in results.stderr
+
+
+def test_a_parquet_file_of_another_name_is_read(scalevec, tmp_path):
+    table = pd.DataFrame({"arm": ["a", "b"], "loss": [3.0, 2.9], "n_params": 1e6, "n_tokens": 2e7})
+    table.to_parquet(tmp_path / "kept.dat")
+    assert scalevec("import", "kept.dat").returncode == Exit.DONE
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_neither_sweep_nor_table_is_answered_by_what_it_is_and_what_to_do(name, scalevec, tmp_path):
+    content, what, remedy = OTHERS[name]
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode("latin-1"))
+    for command in COMMANDS:
+        done = scalevec(*command[:1], name, *command[1:])
+        first, second = done.stderr.splitlines()
+        assert done.returncode == Exit.INVALID_INPUT
+        assert what in first
+        assert remedy in second
+        assert max(len(first), len(second)) <= 160
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "status", "cancel"])
+def test_a_command_of_sweeps_names_those_that_read_a_table(command, scalevec, tmp_path):
+    (tmp_path / "DATA.CSV").write_text(ROWS)
+    done = scalevec(command, "DATA.CSV")
+    assert done.returncode == Exit.INVALID_INPUT
+    assert "DATA.CSV is a table of results\nscalevec compare DATA.CSV reads it" in done.stderr
+
+
+def test_a_folder_of_wandb_is_answered_by_how_its_runs_are_exported(scalevec, tmp_path):
+    (tmp_path / "wandb/run-20260101_000000-ab12/files").mkdir(parents=True)
+    for command in ("import", "compare", "plan"):
+        done = scalevec(command, "wandb")
+        assert done.returncode == Exit.INVALID_INPUT
+        assert "wandb is a folder of W&B\nexport the table of runs from W&B as CSV" in done.stderr
+
+
+def test_a_sweep_file_is_read_whatever_it_is_called(scalevec, tmp_path):
+    (tmp_path / "scan.txt").write_text("name: scan\nladder: [{name: tiny-25k, layers: 0}]\n")
+    done = scalevec("plan", "scan.txt")
+    assert "scan.txt:2: ladder[0].layers" in done.stderr
