@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scalevec.orchestrator.progress import note
-from scalevec.orchestrator.sources.sweep_files import TABLES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,12 +24,22 @@ class TableReading:
 AS_IT_IS = TableReading()
 
 
-def is_foreign(source: str) -> bool:
-    """Whether ``source`` is standard input, or a file of a kind that only other programs write."""
-    from scalevec.analysis.imports.given_tables import DATABASE, STANDARD_INPUT, SUFFIXES
+def is_table(source: str) -> bool:
+    """Whether ``source`` is standard input, or a file of a kind that holds a table."""
+    from scalevec.analysis.data.table_file import SUFFIXES, kind_of
+    from scalevec.analysis.imports.given_tables import DATABASE, STANDARD_INPUT
 
-    foreign = {*SUFFIXES, DATABASE} - set(TABLES)
-    return source == STANDARD_INPUT or Path(source).suffix.lower() in foreign
+    return source == STANDARD_INPUT or kind_of(Path(source))[0] in {*SUFFIXES, DATABASE}
+
+
+def rows_as_read(source: str, maps: Sequence[str]) -> "pd.DataFrame":
+    """Return the rows of a table with our columns beside its own. Raises ``DataError``."""
+    from scalevec.analysis.imports.given_tables import read_given
+    from scalevec.analysis.imports.imported import as_read
+
+    table = as_read(read_given(source), maps)
+    say_columns(table)
+    return table.rows
 
 
 def imported_tables(sources: Sequence[str], maps: Sequence[str], unit: str = "nats") -> "ImportedTable":
@@ -57,8 +66,8 @@ def read_scores(path: Path) -> "pd.DataFrame":
     Names stay as they are given: 0.12b may be a rung, and a trial's id may have digits alone.
     """
     from scalevec.analysis.data.joined import NAMES
+    from scalevec.analysis.data.values import typed
     from scalevec.analysis.imports.given_tables import read_given
-    from scalevec.analysis.imports.imported import typed
 
     given = read_given(str(path)).rows
     names = [name for name in NAMES if name in given]
