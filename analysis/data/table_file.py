@@ -22,6 +22,7 @@ from scalevec.analysis.formatting import plural
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 SUFFIXES = (*SEPARATORS, ".jsonl", ".ndjson", ".parquet")
 LARGEST_FILE_BYTES = 100_000_000
+csv.field_size_limit(LARGEST_FILE_BYTES)
 _DEEPEST = 8
 """Levels of a JSON object whose fields become columns."""
 _COMMA = re.compile(r"([+-]?)(\d{1,3}(?:\.\d{3})+|\d+),(\d+(?:e[+-]?\d+)?\s*[kmbgt]?)", re.IGNORECASE)

@@ -69,7 +69,8 @@ class Medium:
         """Return the context in which figures are drawn and written."""
         from matplotlib import style
 
-        return style.context([SHEETS / name for name in self.sheets])
+        # From the defaults: of the settings in somebody's matplotlibrc none may change a byte, or ask for LaTeX.
+        return style.context([SHEETS / name for name in self.sheets], after_reset=True)
 
     def figure(
         self, rows: int = 1, columns: int = 1, *, height: float = 4.1, wide: bool = False, **options: Any

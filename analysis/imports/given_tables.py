@@ -1,17 +1,24 @@
 """Rows of other people's results as they stand there: files, folders of trackers, or standard input."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from scalevec.analysis.data.runs import refuse_twins
-from scalevec.analysis.data.table_file import LARGEST_FILE_BYTES, rows_of_file, rows_of_text, table_of
+from scalevec.analysis.data.runs import refuse_twins, shortened
+from scalevec.analysis.data.table_file import (
+    LARGEST_FILE_BYTES,
+    kind_of,
+    rows_of_file,
+    rows_of_text,
+    table_of,
+)
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.imports import mlflow, tensorboard
+from scalevec.analysis.imports.guesses import PATTERNS, TEXTS, plain_name
 
 STANDARD_INPUT = "-"
 DATABASE = ".db"
@@ -42,6 +49,33 @@ def read_given(source: str) -> GivenTable:
     if not path.is_file():
         raise DataError(f"{source} is not a file")
     return _given(source, table_of(mlflow.runs_in_database(path)))
+
+
+def named_by_file(tables: Sequence[GivenTable]) -> tuple[Sequence[GivenTable], list[str]]:
+    """``tables``, and what was done: where each is the curve of one run, it is named after its file."""
+    shapes = {frozenset(table.rows) for table in tables}
+    if len(tables) == 1 or len(shapes) > 1 or not all(_is_one_run(table.rows) for table in tables):
+        return tables, []
+    paths = [Path(table.name.removesuffix("".join(kind_of(Path(table.name))))) for table in tables]
+    names = [path.name for path in paths]
+    if len(set(names)) < len(names):
+        names = [path.as_posix() for path in paths]
+    note = f"one run per file, of its name ({shortened(names)}), with checkpoints; arms by --map arm=run"
+    runs = zip(tables, names, strict=True)
+    return [GivenTable(table.name, table.rows.assign(run=run, cluster=run)) for table, run in runs], [note]
+
+
+def _is_one_run(rows: pd.DataFrame) -> bool:
+    """Whether ``rows`` differ by the step or tokens that they were logged at, and all are of one run."""
+    names = {column: plain_name(str(column)) for column in rows}
+    by_target = {
+        target: [column for column in names if pattern.fullmatch(names[column])]
+        for target, pattern in PATTERNS.items()
+    }
+    along = [column for target in ("steps", "n_tokens") for column in by_target[target]]
+    alike = [column for target in (*TEXTS, "seed", "n_params") for column in by_target[target]]
+    is_curve = len(rows) > 1 and any(rows[column].is_unique for column in along)
+    return is_curve and not by_target["run"] and all(rows[column].nunique() == 1 for column in alike)
 
 
 def is_tracker(source: str) -> bool:

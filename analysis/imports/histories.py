@@ -141,7 +141,7 @@ def _curves(
         return points
     of_run = table.set_index("trial_id").loc[points["trial_id"]].set_axis(points.index)
     if "tokens" not in points and "steps" not in of_run:
-        findings.problems.append("no column of tokens: --map 'history_tokens=_step * 65536'")
+        findings.problems.append(f"no column of tokens: --map 'history_tokens={chosen['steps']} * 65536'")
         return points
     if "tokens" not in points:
         points["tokens"] = points["steps"] * of_run["n_tokens"] / of_run["steps"]

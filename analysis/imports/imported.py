@@ -22,7 +22,7 @@ from scalevec.analysis.imports.checks import (
     without_copies,
     without_repeats,
 )
-from scalevec.analysis.imports.given_tables import GivenTable
+from scalevec.analysis.imports.given_tables import GivenTable, named_by_file
 from scalevec.analysis.imports.guesses import (
     NEEDED,
     PATTERNS,
@@ -95,8 +95,10 @@ def imported(tables: Sequence[GivenTable], given: Sequence[str] = (), unit: str 
         DataError: What is ambiguous, missing or cannot be read, all of it, with rows.
     """
     wanted, columns, findings, parts = parsed_maps(given), {}, Findings(), {}
+    tables, findings.notes = named_by_file(tables)
     for table in tables:
         of_table = Findings()
+        refuse_charts(table.rows)
         rows = GivenRows(table.rows.reset_index(drop=True))
         given_here = {name: rows.first_able(name, texts, of_table) for name, texts in wanted.items()}
         chosen = guessed(rows.given, given_here, of_table)
