@@ -50,7 +50,7 @@ def refuse_twins(table: pd.DataFrame) -> None:
 
 def plain_columns(table: pd.DataFrame) -> list[str]:
     """The columns of plain values: two lists or dictionaries cannot be told equal by their hash."""
-    objects = table.columns[table.dtypes == object]
+    objects = [name for name, kind in table.dtypes.items() if pd.api.types.is_object_dtype(kind)]
     odd = {name for name in objects if not table[name].map(pd.api.types.is_hashable).all()}
     return [name for name in table.columns if name not in odd]
 

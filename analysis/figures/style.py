@@ -69,7 +69,7 @@ class Medium:
         """Return the context in which figures are drawn and written."""
         from matplotlib import style
 
-        # From the defaults: of the settings in somebody's matplotlibrc none may change a byte, or ask for LaTeX.
+        # From the defaults: no matplotlibrc may change a byte of a figure, or ask for LaTeX.
         return style.context([SHEETS / name for name in self.sheets], after_reset=True)
 
     def figure(
