@@ -126,7 +126,7 @@ def of_pairs(evidence: Evidence, pairs: Pairs) -> list[str]:
         used = f"{plural(n_pairs, 'pair')} of a trial with compiled blocks and one without"
         warnings.append(f"{used} (arithmetic; rounding differs as between two machines)")
     warnings += [*environment.cautions(pairs), *_carried(pairs), *carried.caution(pairs)]
-    warnings += _copies(evidence, pairs)
+    warnings += [*_copies(evidence, pairs), *filter(None, [evidence.equal])]
     testable = evidence.n_pairs and not pairs.related and not pairs.is_interim
     p = inference.heterogeneity(pairs.differences, pairs.cells) if testable else None
     if p is not None and p < evidence.alpha:

@@ -242,6 +242,7 @@ def untold(evidence: Evidence, hold_out: Mapping[str, Any]) -> list[str]:
         (evidence.is_interim, f"{evidence.progress}, and no claim before the plan is done"),
         (not is_loss(y), f"{y} is no loss"),
         (evidence.same_trials, "the two arms are the same trials"),
+        (bool(evidence.equal), "the losses are equal in all pairs"),
         (bool(evidence.arm_diverged), f"{evidence.arm} diverged where {evidence.reference} completed"),
         (bool(evidence.censored), f"a learning rate of {joined(evidence.censored)} is censored"),
     )

@@ -6,10 +6,13 @@ difference is in any noise figure, because it is the same for every seed.
 """
 
 import numpy as np
+import pandas as pd
 
+from scalevec.analysis.data.cell_columns import OWN_FIELD
 from scalevec.analysis.data.pairs import Pairs
+from scalevec.analysis.data.runs import differing as differing_columns
 from scalevec.analysis.data.tidy import BoolArray
-from scalevec.analysis.formatting import few, plural
+from scalevec.analysis.formatting import few, joined, plural
 
 COLUMNS = (
     *("device", "cpu_model", "cpu_capability", "threads", "gpu", "cuda", "cudnn", "torch_version"),
@@ -17,11 +20,27 @@ COLUMNS = (
 )
 
 
+_NO_FIELDS = ("arm", "stream", "size", "compute", "lr_status", "carried_check", "sweep")
+
+
 def differing(pairs: Pairs) -> dict[str, list[str]]:
     """The names of the complete pairs whose sides differ in a recorded column, by column."""
     names = np.array(pairs.names_of(pairs.complete), object)
     by_column = {column: names[_differs(pairs, column)].tolist() for column in COLUMNS}
     return {column: of_column for column, of_column in by_column.items() if of_column}
+
+
+def equal_losses(reference: str, arm: str, pairs: Pairs) -> str:
+    """What is said where all pairs, several, have equal losses to the last digit; else an empty text."""
+    complete = pairs.complete
+    if len(complete) < 2 or pairs.same_trials or pairs.differences.any():
+        return ""
+    sides = [complete.filter(regex=f"_{side}$") for side in ("reference", "arm")]
+    plain = [side.set_axis(side.columns.str.replace(r"_[a-z]+$", "", regex=True), axis=1) for side in sides]
+    names = differing_columns(pd.concat(plain), np.tile(np.arange(float(len(complete))), 2))
+    fields = [name.removeprefix(OWN_FIELD) for name in names if name not in (*COLUMNS, *_NO_FIELDS)]
+    ignored = f"the script seems to ignore {joined(fields)}" if fields else "they differ in no recorded field"
+    return f"arms {reference} and {arm} have equal losses in all {len(complete)} pairs: {ignored}"
 
 
 def cautions(pairs: Pairs) -> list[str]:

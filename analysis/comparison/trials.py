@@ -11,6 +11,7 @@ import pandas as pd
 from scalevec.analysis.comparison.differences import CellMean, PairedArm, cell_differences, cell_means
 from scalevec.analysis.comparison.plan import VERDICTS, as_first_judged, at_looks, history_of
 from scalevec.analysis.data.pairs import Pairs, columns_of_cells, paired_by, placed, varying
+from scalevec.analysis.data.short_names import short_names
 from scalevec.analysis.data.tidy import checked, comparison_rows, compute_of, parameters_of, require_column
 from scalevec.analysis.data.where import rows_left_out, select
 from scalevec.analysis.errors import DataError, nearest
@@ -61,6 +62,11 @@ class ComparedTrials:
     def arms(self) -> list[str]:
         """All arms, the reference first."""
         return [self.reference, *self.others]
+
+    @property
+    def long_names(self) -> dict[str, str]:
+        """What is shown for the name of each arm or rung that is too long."""
+        return short_names([*self.arms, *self.rows["rung"].unique()])
 
     @cached_property
     def cell_columns(self) -> list[str]:

@@ -21,6 +21,7 @@ from scalevec.analysis.comparison.differences import (
     equivalence_test,
     excludes_zero,
 )
+from scalevec.analysis.comparison.environment import equal_losses
 from scalevec.analysis.comparison.trials import ComparedTrials
 from scalevec.analysis.data.pairs import ARM_DIVERGED, COMPLETE, REFERENCE_DIVERGED, PairKind, Pairs, varying
 from scalevec.analysis.data.tidy import BoolArray
@@ -66,6 +67,8 @@ class Evidence:
     censored: tuple[str, ...]
     """The sides with a learning rate at the edge of its grid."""
     same_trials: bool
+    equal: str
+    """What is said where all pairs have equal losses to the last digit; else empty."""
     sign_p_holm: float
     parts: tuple[str, ...]
     """What was left out, one value at a time: rungs, and settings that vary."""
@@ -120,6 +123,7 @@ def evidence_of(
         absences=pairs.absences,
         censored=tuple(name for name, side in sides.items() if is_censored(pairs, side)),
         same_trials=pairs.same_trials,
+        equal=equal_losses(trials.reference, paired.arm, pairs),
         sign_p_holm=min(1.0, _sign_p(pairs) * n_arms),
         parts=tuple(map(_in_words, parts)),
         fragile=tuple(_fragile(paired, parts, paired.level(corrected))),
@@ -246,7 +250,7 @@ def decide(evidence: Evidence) -> tuple[Verdict, list[str]]:
         return "incomplete", []
     if evidence.n_pairs == 0 and not evidence.arm_diverged:
         return "invalid", []
-    if not is_loss(evidence.options.y):
+    if not is_loss(evidence.options.y) or evidence.equal:
         return "undecided", []
     verdict = raw_verdict(evidence)
     often_diverged = evidence.arm_diverged and evidence.sign_p_holm < evidence.alpha

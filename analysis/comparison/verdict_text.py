@@ -23,6 +23,8 @@ def sentence(evidence: Evidence, verdict: Verdict, reasons: list[str]) -> str:
         return f"{arm} against {reference} has no verdict: {_size(evidence)}."
     if verdict == "incomplete":
         return f"{arm} against {reference} is incomplete, interim: {evidence.progress}{_so_far(evidence)}."
+    if evidence.equal:
+        return f"{arm} against {reference} has no verdict: {evidence.equal}."
     opening = {
         "better": f"{arm} is better than {reference}",
         "worse": f"{arm} is worse than {reference}",
@@ -97,6 +99,8 @@ def would_change(evidence: Evidence, verdict: Verdict, reasons: list[str]) -> st
         return _when_incomplete(evidence)
     if not is_loss(y):
         return f"A verdict needs a column of losses (a name that starts with loss); {y} is none."
+    if evidence.equal:
+        return "Arms that differ in something that the script reads."
     return _when_blocked(evidence) if reasons else _when_free(evidence, verdict)
 
 

@@ -1,9 +1,9 @@
 """Pairs: two trials of different arms that agree in everything but the arm and the tuned fields."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from scalevec.analysis.data.tidy import (
     versions_of,
 )
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.formatting import count, plural
+from scalevec.analysis.formatting import count, joined, plural
 from scalevec.analysis.options import AnalysisOptions
 
 PairKind = Literal[
@@ -211,9 +211,8 @@ class Pairs:
         names = []
         for row in pairs[["rung", "n_tokens", "seed", *settings]].to_dict("records"):
             budget = [f"{count(row['n_tokens'])} tokens"] if has_budgets else []
-            names.append(
-                ", ".join([*(str(row[c]) for c in ["rung", *settings]), *budget, f"seed {row['seed']}"])
-            )
+            seed = named("seed {}", [row["seed"]])
+            names.append(", ".join([*named("{}", [row[c] for c in ["rung", *settings]]), *budget, *seed]))
         return names
 
 
@@ -242,6 +241,11 @@ def paired_by(table: pd.DataFrame, reference: str, arm: str, options: AnalysisOp
     return Pairs(merged, tuple(cell_columns), options.cluster, one_sided, versions, stated)
 
 
+def named(form: str, values: Iterable[Any]) -> list[str]:
+    """Those of ``values`` that are there, in ``form``: a field that a trainer does not have has no name."""
+    return [form.format(value) for value in values if not pd.isna(value) and value != ""]
+
+
 def _versioned(rows: pd.DataFrame) -> tuple[pd.DataFrame, tuple[int, ...]]:
     """``rows`` with a version each, and the versions where there are several; a blank is the first."""
     if VERSION not in rows:
@@ -268,7 +272,7 @@ def _in_common_settings(
     if not common.any():
         return merged, ()
     rows = merged.loc[~common, settings].itertuples(index=False, name=None)
-    names = {", ".join(map(str, row)) for row in rows}  # a blank stays a blank in a column of text
+    names = {", ".join(named("{}", row)) or f"no {joined(settings, 'or')}" for row in rows}
     return merged[common].reset_index(drop=True), tuple(sorted(names))
 
 
@@ -328,7 +332,8 @@ def placed(rows: pd.DataFrame) -> pd.DataFrame:
             values = known.groupby(alike, dropna=False)[name].agg(["nunique", "first"])
             only = values.loc[values["nunique"] == 1, ["first"]]
             places = rows.loc[blank, alike].merge(only, left_on=alike, right_index=True, how="left")
-            rows.loc[blank, name] = places["first"].to_numpy()
+            found, before = places["first"].to_numpy(object), rows.loc[blank, name].to_numpy(object)
+            rows.loc[blank, name] = np.where(pd.isna(found), before, found)
     return rows
 
 
@@ -337,7 +342,7 @@ def _one_arm(rows: pd.DataFrame, arm: str, key: list[str]) -> pd.DataFrame:
     twice = of_arm.duplicated(key)
     if twice.any():
         values = of_arm[twice].iloc[0]
-        shown = ", ".join(f"{name} {values[name]}" for name in key)
+        shown = ", ".join(text for name in key for text in named(f"{name} {{}}", [values[name]]))
         cells = np.asarray(of_arm.groupby(key, sort=False, dropna=False).ngroup(), float)
         columns = [name for name in differing(of_arm, cells) if name not in key]
         unlike = f"they differ in {shortened(columns)}" if columns else "is a column missing?"

@@ -14,20 +14,21 @@ _INDEX = re.compile(r"__index_level_\d+__")
 """How pandas calls an index without a name: the numbers of rows."""
 
 
-def read_parquet(path: Path) -> pd.DataFrame:
-    """The table in ``path``. Raises :class:`DataError` where it is too large or cannot be read."""
+def read_parquet(path: Path, content: bytes) -> pd.DataFrame:
+    """The table in the ``content`` of ``path``. Raises :class:`DataError`: too large, or not to be read."""
     import pyarrow
     import pyarrow.parquet
 
     try:
-        facts = pyarrow.parquet.read_metadata(path)
+        stream = pyarrow.BufferReader(content)
+        facts = pyarrow.parquet.read_metadata(stream)
         cells = facts.num_rows * facts.num_columns
         if cells > MOST_CELLS:
             raise DataError(f"{path} has {cells} cells; allowed: up to {MOST_CELLS} (one row per trial)")
         names = [name for name in facts.schema.to_arrow_schema().names if not _INDEX.fullmatch(name)]
         if twins := sorted({name for name in names if names.count(name) > 1}):
             raise DataError(f"{path} has several columns {twins[0]!r}; allowed: one of each name")
-        table = pyarrow.parquet.read_table(path, columns=names)
+        table = pyarrow.parquet.read_table(stream, columns=names)
         columns = {name: _plain(path, name, table[name]) for name in names}
         # Without what pandas kept beside them: it may be of another version, or anybody's.
         frame: pd.DataFrame = pyarrow.table(columns).to_pandas(ignore_metadata=True)

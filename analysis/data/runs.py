@@ -50,7 +50,7 @@ def refuse_twins(table: pd.DataFrame) -> None:
 
 def plain_columns(table: pd.DataFrame) -> list[str]:
     """The columns of plain values: two lists or dictionaries cannot be told equal by their hash."""
-    objects = [name for name in table.columns if table[name].dtype == object]
+    objects = [name for name, kind in table.dtypes.items() if pd.api.types.is_object_dtype(kind)]
     odd = {name for name in objects if not table[name].map(pd.api.types.is_hashable).all()}
     return [name for name in table.columns if name not in odd]
 
@@ -82,7 +82,15 @@ def runs_of(table: pd.DataFrame) -> "pd.Series[str]":
     """
     if "trial_id" in table.columns:
         return table["trial_id"].astype(str)
-    equal_rows = table.groupby(plain_columns(table), sort=False, dropna=False).ngroup().astype(str)
+    cells = table[plain_columns(table)].astype(object)
+    numbers: dict[object, int] = {}  # a groupby over thousands of columns takes seconds
+    equal_rows = pd.Series(
+        [
+            str(numbers.setdefault(row, len(numbers)))
+            for row in cells.mask(cells.isna(), None).itertuples(index=False, name=None)
+        ],
+        table.index,
+    )
     if not {"n_params", "n_tokens"} <= set(table.columns) or has_runs_by_row(table):
         return equal_rows
     key = [name for name in ("arm", "n_params", "seed") if name in table.columns]

@@ -4,7 +4,6 @@ A table is tidy, one row per trial; ``n_params, n_tokens, loss`` are needed, ``a
 status, stage`` and the others of :data:`NUMBERS` are used where present.
 """
 
-import io
 import numbers
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from scalevec.analysis.data.file_kind import kind_of, opened
-from scalevec.analysis.data.parquet_file import read_parquet
 from scalevec.analysis.data.runs import plain_columns, refuse_blanks, refuse_lists, refuse_twins, runs_of
+from scalevec.analysis.data.table_file import rows_of_file
+from scalevec.analysis.data.values import numbers as numbers_in
+from scalevec.analysis.data.values import status, typed
 from scalevec.analysis.errors import DataError, nearest, require_choice
 from scalevec.analysis.options import C_CONVENTIONS, EACH_ROW, N_CONVENTIONS
 
@@ -44,20 +44,15 @@ NUMBERS = (
     "epochs",
     "identity_version",
 )
+UNREAD = "unread"
+"""What a table in ``attrs`` says of columns that were looked for and not found."""
 VERSION = "identity_version"
 """The column that says what the random numbers of a trial follow from; those of two versions never pair."""
 TEXTS = ("arm", "rung", "stage", "status", "lr_status", "cluster", "optimizer", "schedule", "corpus")
-LABELS = ("arm", "rung")
-_BLANKS = (
-    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
-    *("n/a", "NULL", "null", "NaN", "nan", "-NaN", "-nan", "None"),
-)
-"""What else stands for a blank, as pandas has it."""
 STATUSES = ("completed", "diverged", "failed", "pending", "queued", "running", "cancelling", "cancelled")
 SMALLEST_LIKELY = {"n_params": 20_000, "n_tokens": 100_000}
 """Below these the largest trial is smaller than the smallest rung shipped (25,088 parameters, 200,704 tokens)
 and no larger than a large model in millions (10,000), so that the unit is in doubt."""
-LARGEST_FILE_BYTES = 100_000_000
 LARGEST_SEED = 2.0**63
 SMALLEST_NUMBER = 1e-100
 """No count, loss or FLOP is smaller or, turned over, larger: sums of squares of such numbers overflow."""
@@ -70,14 +65,16 @@ def require_column(table: pd.DataFrame, name: str, why: str = "") -> None:
     """Raise :class:`DataError` that names the nearest column unless ``name`` is one."""
     if name not in table.columns:
         needed = f" (needed for {why})" if why else ""
-        raise DataError(f"the table has no column {name!r}{needed}; {nearest(name, table.columns)}")
+        found = f" ({table.attrs[UNREAD]})" if name in REQUIRED and UNREAD in table.attrs else ""
+        raise DataError(f"the table has no column {name!r}{needed}; {nearest(name, table.columns)}{found}")
 
 
 def read_table(path: Path | str) -> pd.DataFrame:
     """Read tidy rows, one per trial, from a file.
 
     Args:
-        path: A CSV (``.csv``) or Parquet (``.parquet``) file of at most :data:`LARGEST_FILE_BYTES`.
+        path: A CSV (``.csv``, ``.tsv``; separated by commas, semicolons or tabs), JSON lines (``.jsonl``) or
+            Parquet file, packed (``.gz``, ``.bz2``, ``.xz``, ``.zst``) or not, of at most 100 MB unpacked.
 
     Returns:
         The table as it stands in the file; what is computed from it checks its columns and values.
@@ -85,38 +82,10 @@ def read_table(path: Path | str) -> pd.DataFrame:
     Raises:
         DataError: Another suffix, no file, a file that is too large, or one that cannot be parsed.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise DataError(f"{path} is not a file")
-    suffix, packed = kind_of(path)
-    if suffix not in (".csv", ".parquet"):
-        raise DataError(f"{path} holds no table; allowed: .csv, .parquet")
-    size = path.stat().st_size
-    if size > LARGEST_FILE_BYTES:
-        raise DataError(f"{path} has {size} bytes; allowed: up to {LARGEST_FILE_BYTES} (one row per trial)")
-    table = _read_csv(path, packed) if suffix == ".csv" else read_parquet(path)
+    table = typed(rows_of_file(Path(path)))
     refuse_twins(table)
     refuse_lists(table)
     return table
-
-
-def _read_csv(path: Path, packed: str) -> pd.DataFrame:
-    """The table, where only an empty cell of :data:`LABELS` is blank: None and NA are names there."""
-    try:
-        with opened(path, packed) as stream:
-            content = stream.read()
-        columns = pd.read_csv(io.BytesIO(content), nrows=0).columns
-        blank = {name: [""] if name in LABELS else list(_BLANKS) for name in columns}
-        table = pd.read_csv(io.BytesIO(content), keep_default_na=False, na_values=blank)
-    except (ValueError, OSError) as error:  # pandas' parser errors are ValueErrors
-        raise DataError(f"{path} cannot be read as csv: {error}") from error
-    # An integer of 400 digits is Python's own and has no float: it is infinite, as 1e400 is.
-    huge = {name: table[name].map(_as_float) for name in table.columns if table[name].dtype == object}
-    return table.assign(**huge)
-
-
-def _as_float(cell: Any) -> Any:
-    return float(f"{cell}.0") if isinstance(cell, int) and abs(cell) > 2**1000 else cell
 
 
 def checked(
@@ -125,9 +94,10 @@ def checked(
     """A checked copy of ``table`` with the optional columns filled in and a fresh index.
 
     Missing columns become: ``arm`` "all", ``rung`` the value of ``n_params``, ``seed`` 0, ``cluster``
-    the run (:func:`runs.runs_of`), ``status`` "completed". Rows of one trial that several sweeps share are
-    kept once. ``required`` columns hold finite numbers above zero; ``cluster`` names the column of runs,
-    which no completed row may leave blank. Raises :class:`DataError`.
+    the run (:func:`runs.runs_of`), ``status`` "completed". Completed trials whose loss is not finite
+    have diverged. Rows of one trial that several sweeps share are kept once. ``required`` columns hold finite
+    numbers above zero; ``cluster`` names the column of runs, which no completed row may leave blank. Raises
+    :class:`DataError`.
     """
     for name in required:
         require_column(table, name)
@@ -141,6 +111,9 @@ def checked(
             result[name] = _numbers(result[name])
     given = [name for name in (cluster, "cluster", "trial_id") if name in table.columns]
     result = _with_defaults(result, cluster)
+    if "loss" in required:
+        ended_without = (result["status"] == "completed") & ~np.isfinite(result["loss"])
+        result["status"] = result["status"].mask(ended_without, "diverged")
     require_column(result, cluster)
     _check_values(result, required)
     counted = (result["status"] == "completed") & (result["stage"] != "tuning")
@@ -156,12 +129,13 @@ def checked(
 def _numbers(column: "pd.Series[float]") -> "pd.Series[float]":
     if pd.api.types.is_bool_dtype(column):
         raise DataError(f"column {column.name!r} holds true/false; allowed: numbers")
-    numbers = pd.to_numeric(column, errors="coerce").astype(float)
-    text = numbers.isna() & column.notna()
-    if text.any():
-        row = int(np.flatnonzero(text)[0])
+    if pd.api.types.is_numeric_dtype(column):
+        return column.astype(float)
+    read = numbers_in(column.tolist(), str(column.name))
+    if None in read:
+        row = read.index(None)
         raise DataError(f"column {column.name!r}, row {row + 1}: {column.iloc[row]!r} is not a number")
-    return numbers
+    return pd.Series(read, column.index, dtype=float)
 
 
 def _with_defaults(table: pd.DataFrame, cluster: str) -> pd.DataFrame:
@@ -180,6 +154,7 @@ def _with_defaults(table: pd.DataFrame, cluster: str) -> pd.DataFrame:
         if name in table.columns:
             table[name] = table[name].astype(object).where(table[name].notna(), "")
             table[name] = table[name].map(str).astype(object)
+    table["status"] = table["status"].map(lambda word: status(word) or word).astype(object)
     return table
 
 

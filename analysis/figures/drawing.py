@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import pandas as pd
 
+from scalevec.analysis.data.short_names import footnotes
 from scalevec.analysis.errors import DataError, require_choice
 from scalevec.analysis.figures.figure_input import Drawing, FigureInput, figure_input
 from scalevec.analysis.figures.files import write_atomically
@@ -105,11 +106,15 @@ def _drawn_files(
                 if stamp:
                     letter = LETTER * font_points("figure.titlesize")
                     figure.suptitle(wrapped(stamp, figure.get_figwidth(), letter))
-                files |= {f"{page}.{form}": file_bytes(figure, form, page) for form in dict.fromkeys(formats)}
+                for form in dict.fromkeys(formats):
+                    files[f"{page}.{form}"] = file_bytes(figure, form, page, data.names)
     if left_out and (only or not files):
         reasons = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
         raise DataError(f"figures that cannot be drawn from this source: {reasons}")
-    return files, {name: drawing.caption for name, drawing in drawings.items()}, left_out
+    captions = {
+        name: " ".join([drawing.caption, *footnotes(data.names)]) for name, drawing in drawings.items()
+    }
+    return files, captions, left_out
 
 
 def page_figures(data: FigureInput, names: Sequence[str]) -> dict[str, PageFigure]:
@@ -120,7 +125,7 @@ def page_figures(data: FigureInput, names: Sequence[str]) -> dict[str, PageFigur
         for name, drawing in _drawings(data, names, PAGE)[0].items():
             pages = _pages(name, drawing).items()
             label = FIGURES[name].description
-            svgs = tuple(page_svg(figure, page.replace("-", ""), label) for page, figure in pages)
+            svgs = tuple(page_svg(figure, page.replace("-", ""), label, data.names) for page, figure in pages)
             figures[name] = PageFigure(svgs, f"{stamp}{drawing.caption}")
     return figures
 

@@ -1,7 +1,7 @@
 """What figures are drawn from, on a page and in files: results, comparisons and what runs recorded."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from scalevec.analysis.comparison.by_laws.law_comparison import LawComparison
 from scalevec.analysis.comparison.by_laws.pairs_or_laws import pairs_or_laws
 from scalevec.analysis.comparison.compare import Comparison, require_common_cells
 from scalevec.analysis.comparison.trials import Cell, ComparedTrials, compared_losses
+from scalevec.analysis.data.short_names import shortened_in
 from scalevec.analysis.data.tidy import require_column
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.figures.style import ArmStyle, arm_styles
@@ -42,6 +43,8 @@ class FigureInput:
     """trial_id, arm, rung, seed, tokens, loss."""
     statistics: pd.DataFrame | None
     """trial_id, arm, rung, seed, tokens, key (``sv/KIND/NAME``, ``theory/...``), value, low, high."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The short name of each arm or rung with a long one; everything here has the short one."""
 
     @cached_property
     def _pairs_and_laws(self) -> tuple[list[Comparison], list[LawComparison]]:
@@ -141,7 +144,14 @@ def figure_input(
         for column in ("trial_id", "arm", "rung", "tokens", "loss"):
             require_column(curves, column, "the training curves")
     trials = compared_losses(results, reference, options, may_be_alone=may_be_alone)
-    return FigureInput(trials, choices, curves, statistics)
+    if not (names := trials.long_names):
+        return FigureInput(trials, choices, curves, statistics)
+    options = replace(trials.options, where=shortened_in(options.where, names))
+    table, reference, others = shortened_in([trials.rows, reference, trials.others], names)
+    source = shortened_in(trials.source, names)
+    shown = ComparedTrials(table, reference, others, options, source, trials.n_unplaced)
+    choices, curves, statistics = shortened_in([choices, curves, statistics], names)
+    return FigureInput(shown, choices, curves, statistics, names)
 
 
 def named_setting(setting: Mapping[str, str]) -> str:

@@ -114,8 +114,10 @@ def _single_forest(
 ) -> "Figure":
     """Draw all arms below each other; the first line of an arm begins with its name, a rule stands above."""
     n_lines = sum(map(len, lines.values()))
-    figure, axes = medium.figure(height=0.24 * n_lines + 1.4)
+    figure, axes = medium.figure(height=0.24 * n_lines + 1.4, wide=bool(data.names))
     axis = axes[0, 0]
+    if data.names:
+        axis.locator_params(axis="x", nbins=3)
     _draw_lines(axis, [line for of_arm in lines.values() for line in of_arm.values()], data.styles, medium)
     ticks: list[str] = []
     for arm, of_arm in lines.items():

@@ -3,10 +3,11 @@
 import html
 import io
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.figures.points import with_titles
+from scalevec.analysis.figures.points import with_titles, with_whole_names
 from scalevec.analysis.figures.style import PAGE_COLOURS
 
 if TYPE_CHECKING:
@@ -40,12 +41,13 @@ _DARK = "".join(
 """No renderer but a browser reads it: to the others a figure is one on white."""
 
 
-def page_svg(figure: "Figure", name: str, description: str) -> str:
+def page_svg(figure: "Figure", name: str, description: str, names: Mapping[str, str]) -> str:
     """Return the figure as an SVG element that refers to nothing outside itself, dark on a dark screen.
 
-    ``name`` (letters) keeps the ids of several figures on one page apart; ``description`` is read aloud.
+    ``name`` (letters) keeps the ids of several figures on one page apart; ``description`` is read aloud;
+    ``names`` are those that are shortened.
     """
-    text = _stable_svg(with_titles(_saved(figure, "svg").decode()), name)
+    text = _stable_svg(with_whole_names(with_titles(_saved(figure, "svg").decode()), names), name)
     text = re.sub(r"\n +", "\n", text[text.index("<svg") :])
     text = re.sub(r"<[a-z][^<>]*style=\"[^<>]*>", _with_classes, text)
     text = _MARKERS.sub(_with_one_look, text)
@@ -82,10 +84,12 @@ def _with_classes(tag: re.Match[str]) -> str:
     )
 
 
-def file_bytes(figure: "Figure", form: str, name: str) -> bytes:
+def file_bytes(figure: "Figure", form: str, name: str, names: Mapping[str, str]) -> bytes:
     """Return the figure as a file of ``form`` (:data:`FORMATS`); call it in the style of the drawing."""
     content = _saved(figure, form)
-    return _stable_svg(content.decode(), name).encode() if form == "svg" else content
+    if form != "svg":
+        return content
+    return _stable_svg(with_whole_names(content.decode(), names), name).encode()
 
 
 def _saved(figure: "Figure", form: str) -> bytes:

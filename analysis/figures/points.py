@@ -2,7 +2,7 @@
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
@@ -49,6 +49,20 @@ def with_titles(svg: str) -> str:
         names = [html.escape(unquote(name)) for name in encoded.split(",")]
         parts += ["<g>", _titled(part, names)]
     return "".join(parts)
+
+
+def with_whole_names(svg: str, names: Mapping[str, str]) -> str:
+    """Return ``svg`` with the whole of each short one of ``names`` as title of the texts that show it."""
+    plain = {re.sub(r"[\W_]", "", short): name for name, short in names.items()}
+
+    def titled(comment: re.Match[str]) -> str:
+        text = re.sub(r"[\W_]", "", comment[1])
+        whole = [html.escape(name) for short, name in plain.items() if short in text]
+        return f"{comment[0]}<title>{', '.join(whole)}</title>" if whole else comment[0]
+
+    for name, short in names.items():  # the titles of points
+        svg = re.sub(rf"(<title>[^<]*){re.escape(html.escape(short))}", rf"\1{html.escape(name)}", svg)
+    return re.sub(r"<!-- (.*?) -->", titled, svg, flags=re.DOTALL) if names else svg
 
 
 def _titled(part: str, names: Sequence[str]) -> str:

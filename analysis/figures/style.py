@@ -69,7 +69,7 @@ class Medium:
         """Return the context in which figures are drawn and written."""
         from matplotlib import style
 
-        # Whatever a matplotlibrc of the user, or of the working directory, says.
+        # From the defaults: no matplotlibrc may change a byte of a figure, or ask for LaTeX.
         return style.context([SHEETS / name for name in self.sheets], after_reset=True)
 
     def figure(

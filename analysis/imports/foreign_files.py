@@ -5,7 +5,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from scalevec.analysis.data.tidy import LARGEST_FILE_BYTES
+from scalevec.analysis.data.table_file import LARGEST_FILE_BYTES
 from scalevec.analysis.errors import DataError
 
 LARGEST_EVENTS_BYTES = 2_000_000_000

@@ -1,28 +1,27 @@
 """Rows of other people's results as they stand there: files, folders of trackers, or standard input."""
 
-import io
-import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from scalevec.analysis.data.file_kind import kind_of, opened
-from scalevec.analysis.data.parquet_file import read_parquet
-from scalevec.analysis.data.runs import refuse_twins
-from scalevec.analysis.data.tidy import LARGEST_FILE_BYTES
+from scalevec.analysis.data.file_kind import kind_of
+from scalevec.analysis.data.runs import refuse_twins, shortened
+from scalevec.analysis.data.table_file import (
+    LARGEST_FILE_BYTES,
+    rows_of_file,
+    rows_of_text,
+    table_of,
+)
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.imports import mlflow, tensorboard
+from scalevec.analysis.imports.guesses import PATTERNS, TEXTS, plain_name
 
 STANDARD_INPUT = "-"
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 DATABASE = ".db"
-MOST_COLUMNS, MOST_CELLS = 10_000, 40_000_000
-_DEEPEST = 8
-"""Levels of a JSON object whose fields become columns."""
 
 
 @dataclass(frozen=True)
@@ -40,32 +39,41 @@ def read_given(source: str) -> GivenTable:
     """
     if source == STANDARD_INPUT:
         text = sys.stdin.read(LARGEST_FILE_BYTES + 1)
-        _require_size("standard input", len(text))
-        read = _json_lines if text.lstrip().startswith("{") else _csv
-        return _given("standard input", read("standard input", text))
+        suffix = ".jsonl" if text.lstrip().startswith("{") else ".csv"
+        return _given("standard input", rows_of_text("standard input", text, suffix))
     path = Path(source)
     if path.is_dir():
         return _given(source, table_of(_runs_in(path)))
-    if not path.is_file():
-        raise DataError(f"{source} is not a file")
-    suffix, packed = kind_of(path)
-    if suffix not in (*SUFFIXES, DATABASE):
-        raise DataError(
-            f"{source} holds no table; allowed: {', '.join((*SUFFIXES, DATABASE))}, or - (standard input)"
-        )
-    if suffix == DATABASE:
-        return _given(source, table_of(mlflow.runs_in_database(path)))
-    _require_size(source, path.stat().st_size)
-    if suffix == ".parquet":
-        return _given(source, _as_objects(read_parquet(path)))
-    try:
-        with opened(path, packed) as stream:
-            text = stream.read().decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{source} cannot be read as UTF-8 text: {error}") from error
-    if suffix in (".csv", ".tsv"):
-        return _given(source, _csv(source, text, "\t" if suffix == ".tsv" else ","))
-    return _given(source, _json_lines(source, text))
+    if not path.is_file() or kind_of(path)[0] != DATABASE:
+        return _given(source, rows_of_file(path))
+    return _given(source, table_of(mlflow.runs_in_database(path)))
+
+
+def named_by_file(tables: Sequence[GivenTable]) -> tuple[Sequence[GivenTable], list[str]]:
+    """``tables``, and what was done: where each is the curve of one run, it is named after its file."""
+    shapes = {frozenset(table.rows) for table in tables}
+    if len(tables) == 1 or len(shapes) > 1 or not all(_is_one_run(table.rows) for table in tables):
+        return tables, []
+    paths = [Path(table.name.removesuffix("".join(kind_of(Path(table.name))))) for table in tables]
+    names = [path.name for path in paths]
+    if len(set(names)) < len(names):
+        names = [path.as_posix() for path in paths]
+    note = f"one run per file, of its name ({shortened(names)}), with checkpoints; arms by --map arm=run"
+    runs = zip(tables, names, strict=True)
+    return [GivenTable(table.name, table.rows.assign(run=run, cluster=run)) for table, run in runs], [note]
+
+
+def _is_one_run(rows: pd.DataFrame) -> bool:
+    """Whether ``rows`` differ by the step or tokens that they were logged at, and all are of one run."""
+    names = {column: plain_name(str(column)) for column in rows}
+    by_target = {
+        target: [column for column in names if pattern.fullmatch(names[column])]
+        for target, pattern in PATTERNS.items()
+    }
+    along = [column for target in ("steps", "n_tokens") for column in by_target[target]]
+    alike = [column for target in (*TEXTS, "seed", "n_params") for column in by_target[target]]
+    is_curve = len(rows) > 1 and any(rows[column].is_unique for column in along)
+    return is_curve and not by_target["run"] and all(rows[column].nunique() == 1 for column in alike)
 
 
 def is_tracker(source: str) -> bool:
@@ -96,76 +104,3 @@ def _given(name: str, rows: pd.DataFrame) -> GivenTable:
     if rows.empty:
         raise DataError(f"{name} has no rows or runs; at least one is needed")
     return GivenTable(name, rows)
-
-
-def _require_size(name: str, size: int) -> None:
-    if size > LARGEST_FILE_BYTES:
-        raise DataError(f"{name} has {size} bytes; allowed: up to {LARGEST_FILE_BYTES} (one row per run)")
-
-
-def _csv(name: str, text: str, separator: str = ",") -> pd.DataFrame:
-    try:
-        return pd.read_csv(io.StringIO(text), sep=separator, dtype=str, keep_default_na=False)
-    except ValueError as error:  # pandas' parser errors are ValueErrors
-        raise DataError(f"{name} cannot be read as CSV: {error}") from error
-
-
-def _as_objects(table: pd.DataFrame) -> pd.DataFrame:
-    """``table`` with None where a value is missing; a NaN among numbers stays one."""
-    columns = {}
-    for name in table.columns:
-        column = table[name].astype(object)
-        missing = column.map(lambda cell: cell is None or cell is pd.NA or cell is pd.NaT)
-        columns[name] = column.mask(missing, None)
-    return pd.DataFrame(columns, index=table.index)
-
-
-def _json_lines(name: str, text: str) -> pd.DataFrame:
-    return table_of(
-        _record(name, number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()
-    )
-
-
-def table_of(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """A table of records with the fields of their records as ``outer.inner``; a missing one is None."""
-    flat = [_flat(record) for record in records]
-    names = list(dict.fromkeys(name for record in flat for name in record))
-    if len(names) > MOST_COLUMNS or len(names) * len(flat) > MOST_CELLS:
-        raise DataError(
-            f"{len(flat)} rows of {len(names)} columns; allowed: up to {MOST_COLUMNS} columns and "
-            f"{MOST_CELLS} cells"
-        )
-    return pd.DataFrame(
-        {name: pd.Series([record.get(name) for record in flat], dtype=object) for name in names}
-    )
-
-
-def _record(name: str, number: int, line: str) -> Mapping[str, Any]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{name}:{number}: not JSON: {error}; one object on every line is needed") from error
-    if not isinstance(record, dict):
-        raise DataError(f"{name}:{number}: {line[:40]}; one JSON object on every line is needed")
-    return record
-
-
-def _flat(record: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:
-    """``value`` wrappers, as W&B writes its configurations, are taken off."""
-    fields: dict[str, Any] = {}
-    for key, value in record.items():
-        name = f"{prefix}{_storable(str(key))}"
-        if isinstance(value, dict) and set(value) <= {"value", "desc"} and "value" in value:
-            value = value["value"]
-        if isinstance(value, dict) and depth < _DEEPEST:
-            fields |= _flat(value, f"{name}.", depth + 1)
-        elif isinstance(value, dict | list):
-            fields[name] = json.dumps(value)
-        else:
-            fields[name] = _storable(value) if isinstance(value, str) else value
-    return fields
-
-
-def _storable(text: str) -> str:
-    """``text`` with a question mark for each half of a surrogate pair, which no table can hold."""
-    return text if text.isascii() else text.encode(errors="replace").decode()

@@ -5,13 +5,16 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from scalevec.analysis.data.runs import shortened
+from scalevec.analysis.errors import DataError
 from scalevec.analysis.imports.checks import Findings
 
 _OF_A_RUN = re.compile(r"^(config|summary|params?|hparams?|metrics?|args|data|model)[./]")
 _PARAMETERS = (
-    r"(n|num|total|model|non_embedding|trainable)?_?(params|parameters|param_count)(_non_embedding)?"
+    r"(n|num|total|model|non_?embedding|trainable)?_?(params|parameters|param(eter)?_count)"
+    r"(_(non_?embedding|total))?"
 )
-_TOKENS = r"(n|num|total|train|training)?_?tokens(_(seen|trained|total|consumed|processed))?"
+_TOKENS = r"(n|num|total|train|training)?_?(tokens|token_count)(_(seen|trained|total|consumed|processed))?"
 _HELD_OUT = r"(val|valid|validation|eval|test|heldout|held_out)"
 PATTERNS: Mapping[str, re.Pattern[str]] = {
     target: re.compile(pattern)
@@ -25,7 +28,7 @@ PATTERNS: Mapping[str, re.Pattern[str]] = {
         "seed": r"(random_|rng_|train_)?seed",
         "status": r"state|status",
         "run": r"(run_)?(id|uuid)|run",
-        "flops": r"(total_|train_)?flops",
+        "flops": r"((n|num|total|train|training)_?)?(flops?|compute)(_total)?",
         "learning_rate": r"(max_|peak_)?(lr|learning_rate)",
         "wall_s": r"_?runtime|wall_(s|time|clock)|duration(_s)?",
         "optimizer": r"optim(izer)?(_name)?",
@@ -34,8 +37,11 @@ PATTERNS: Mapping[str, re.Pattern[str]] = {
     }.items()
 }
 """What a column is taken for, by its name in lower case with ``_`` for all other signs."""
+LETTERS = {"n_params": "n", "n_tokens": "d", "flops": "c"}
+"""What papers call them: a column of such a name counts in capitals, or beside another of them."""
 NEEDED = ("loss", "n_params", "n_tokens")
 TEXTS = ("arm", "rung", "run", "optimizer", "schedule", "status")
+CHART = re.compile(r"(?P<run>.+) - (?P<metric>.+?)(?P<bound>__MIN|__MAX)?")
 _LAYERS = re.compile(r"(n|num)_(hidden_)?layers?|layers|depth")
 _WIDTH = re.compile(r"d_model|n_embd|hidden_size|hidden_dim|dim|width")
 _STEP_TOKENS = re.compile(r"(batch_tokens|tokens_per_(step|batch|iter))")
@@ -45,6 +51,23 @@ _MULTIPLIES = re.compile(
     r"(gradient_accumulation(_steps)?|grad_accum(_steps)?|world_size|num_devices|n_gpus?)"
 )
 _TRAIN_LOSS = re.compile(r"(train(ing)?_)?(.*_)?loss")
+
+
+def chart_series(rows: pd.DataFrame) -> dict[str, tuple[str, str]]:
+    """The run and the metric of each column of a chart that W&B exported, without its bounds."""
+    charts = [(str(name), CHART.fullmatch(str(name))) for name in rows]
+    return {name: (chart["run"], chart["metric"]) for name, chart in charts if chart and not chart["bound"]}
+
+
+def refuse_charts(rows: pd.DataFrame) -> None:
+    """Raise :class:`DataError` where ``rows`` are a chart that W&B exported: steps, with columns per run."""
+    series = chart_series(rows)
+    if any(f"{name}__MIN" in rows for name in series):
+        runs = shortened(sorted({run for run, _ in series.values()}))
+        raise DataError(
+            f"a chart that W&B exported, with columns per run ({runs}) and no row per run: export the table "
+            "of runs, and give the chart to import beside it as --history"
+        )
 
 
 def plain_name(column: str) -> str:
@@ -73,6 +96,10 @@ def guessed(rows: pd.DataFrame, given: Mapping[str, str], findings: Findings) ->
         if target in given:
             continue
         candidates = [column for column, name in names.items() if pattern.fullmatch(name)]
+        if target == "loss" and candidates and "loss" in names:
+            candidates.append("loss")
+        if not candidates and target in LETTERS:
+            candidates = _lettered(LETTERS[target], names)
         chosen = _the_one(candidates, rows, target)
         if chosen is not None:
             columns[target] = quoted(chosen)
@@ -88,6 +115,11 @@ def guessed(rows: pd.DataFrame, given: Mapping[str, str], findings: Findings) ->
     return columns
 
 
+def _lettered(letter: str, names: Mapping[str, str]) -> list[str]:
+    letters = [column for column, name in names.items() if name in LETTERS.values()]
+    return [name for name in letters if name == letter.upper() or (name == letter and len(letters) > 1)]
+
+
 def quoted(column: str) -> str:
     """``column`` as an expression: in backticks unless it is a plain name."""
     return column if column.isidentifier() else f"`{column}`"
@@ -95,7 +127,7 @@ def quoted(column: str) -> str:
 
 def _the_one(candidates: Sequence[str], rows: pd.DataFrame, target: str) -> str | None:
     """The only candidate, the one with our own name, or the first of several that hold the same."""
-    exact = [column for column in candidates if column == target]
+    exact = [column for column in candidates if column == target != "loss"]
     if exact or len(candidates) == 1:
         return (exact or candidates)[0]
     if len(candidates) > 1 and all(rows[other].equals(rows[candidates[0]]) for other in candidates[1:]):

@@ -7,11 +7,18 @@ from typing import Any
 import pandas as pd
 
 from scalevec.analysis.data.runs import shortened
+from scalevec.analysis.data.values import is_blank, number
 from scalevec.analysis.imports.checks import Findings, in_nats
 from scalevec.analysis.imports.given_tables import GivenTable
-from scalevec.analysis.imports.guesses import PATTERNS, is_training_loss, plain_name, quoted
+from scalevec.analysis.imports.guesses import (
+    CHART,
+    PATTERNS,
+    chart_series,
+    is_training_loss,
+    plain_name,
+    quoted,
+)
 from scalevec.analysis.imports.imported import GivenRows, ImportedTable, parsed_maps
-from scalevec.analysis.imports.values import is_blank, number
 
 PREFIX = "history_"
 """Of the names by which ``--map`` says what the columns of a history are."""
@@ -21,8 +28,6 @@ _PATTERNS = {
     "steps": PATTERNS["steps"],
     "tokens": PATTERNS["n_tokens"],
 }
-_CHART = re.compile(r"(?P<run>.+) - (?P<metric>.+)")
-_BOUNDS = ("__MIN", "__MAX")
 
 
 def split_maps(given: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -62,19 +67,17 @@ def imported_curves(
 
 
 def _as_long(rows: pd.DataFrame) -> pd.DataFrame:
-    """A chart that W&B exported, a column per run, as a row per run and step; anything else as it is."""
-    charts = [(name, _CHART.fullmatch(str(name))) for name in rows if not str(name).endswith(_BOUNDS)]
-    series = {name: match for name, match in charts if match is not None}
+    """A chart that W&B exported, a column per run and metric, as a row per run and step; else ``rows``."""
+    series = chart_series(rows)
     if not series or any(_PATTERNS["run"].fullmatch(plain_name(str(name))) for name in rows):
         return rows
-    shared = rows[[name for name, match in charts if match is None]]
-    return pd.concat(
-        [
-            shared.assign(**{"run": match["run"], match["metric"]: rows[name]})
-            for name, match in series.items()
-        ],
-        ignore_index=True,
-    )
+    shared = rows[[name for name in rows if CHART.fullmatch(str(name)) is None]]
+    has_steps = any(_PATTERNS["steps"].fullmatch(plain_name(str(name))) for name in shared)
+    parts: dict[str, dict[str, pd.Series[Any]]] = {}
+    for name, (run, metric) in series.items():
+        if not (has_steps and _PATTERNS["steps"].fullmatch(plain_name(metric))):
+            parts.setdefault(run, {})[metric] = rows[name]
+    return pd.concat([shared.assign(run=run, **part) for run, part in parts.items()], ignore_index=True)
 
 
 def _columns_of(rows: GivenRows, wanted: Mapping[str, Sequence[str]], findings: Findings) -> dict[str, str]:
@@ -98,7 +101,12 @@ def _columns_of(rows: GivenRows, wanted: Mapping[str, Sequence[str]], findings: 
 def _candidates(what: str, names: Mapping[str, str]) -> list[str]:
     if what == "loss":
         training = [column for column in names if is_training_loss(column)]
-        return training or [column for column, name in names.items() if name == "loss"]
+        plain = [column for column, name in names.items() if name == "loss"]
+        return (
+            training
+            or plain
+            or [column for column, name in names.items() if PATTERNS["loss"].fullmatch(name)]
+        )
     return [column for column, name in names.items() if _PATTERNS[what].fullmatch(name)]
 
 
@@ -133,7 +141,7 @@ def _curves(
         return points
     of_run = table.set_index("trial_id").loc[points["trial_id"]].set_axis(points.index)
     if "tokens" not in points and "steps" not in of_run:
-        findings.problems.append("no column of tokens: --map 'history_tokens=_step * 65536'")
+        findings.problems.append(f"no column of tokens: --map 'history_tokens={chosen['steps']} * 65536'")
         return points
     if "tokens" not in points:
         points["tokens"] = points["steps"] * of_run["n_tokens"] / of_run["steps"]

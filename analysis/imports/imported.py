@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 
 from scalevec.analysis.data.runs import HAS_RESULT, shortened
+from scalevec.analysis.data.tidy import STATUSES, UNREAD
+from scalevec.analysis.data.values import is_blank, number, numbers, status, typed
 from scalevec.analysis.data.where import computed
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.imports.checks import (
@@ -20,15 +22,16 @@ from scalevec.analysis.imports.checks import (
     without_copies,
     without_repeats,
 )
-from scalevec.analysis.imports.given_tables import GivenTable
+from scalevec.analysis.imports.given_tables import GivenTable, named_by_file
 from scalevec.analysis.imports.guesses import (
     NEEDED,
     PATTERNS,
     TEXTS,
     guessed,
     is_training_loss,
+    quoted,
+    refuse_charts,
 )
-from scalevec.analysis.imports.values import is_blank, number, status
 
 
 @dataclass(frozen=True)
@@ -92,8 +95,10 @@ def imported(tables: Sequence[GivenTable], given: Sequence[str] = (), unit: str 
         DataError: What is ambiguous, missing or cannot be read, all of it, with rows.
     """
     wanted, columns, findings, parts = parsed_maps(given), {}, Findings(), {}
+    tables, findings.notes = named_by_file(tables)
     for table in tables:
         of_table = Findings()
+        refuse_charts(table.rows)
         rows = GivenRows(table.rows.reset_index(drop=True))
         given_here = {name: rows.first_able(name, texts, of_table) for name, texts in wanted.items()}
         chosen = guessed(rows.given, given_here, of_table)
@@ -104,6 +109,33 @@ def imported(tables: Sequence[GivenTable], given: Sequence[str] = (), unit: str 
     together = _joined(parts, findings)
     findings.refuse()
     return ImportedTable(together, columns, findings.notes)
+
+
+def as_read(table: GivenTable, given: Sequence[str] = ()) -> ImportedTable:
+    """The rows of one table with our columns beside its own, for commands that know its unit themselves.
+
+    Columns of our names are taken as they are. Where the loss, N or tokens are not found, the rows stay as
+    they are: a formula may need none of them. Raises :class:`DataError`.
+    """
+    rows, findings = GivenRows(table.rows.reset_index(drop=True)), Findings()
+    refuse_charts(rows.given)
+    ours = {name: quoted(name) for name in PATTERNS if name in rows.given}
+    wanted = {name: rows.first_able(name, texts, findings) for name, texts in parsed_maps(given).items()}
+    findings.refuse()
+    columns = guessed(rows.given, ours | wanted, findings)
+    of_arm = rows.column(columns.get("arm", ""))
+    beside = rows.given.drop(columns=[of_arm] if of_arm and of_arm != "arm" else [])
+    whole = typed(beside.assign(**{name: rows.cells(text) for name, text in columns.items()}))
+    if any(name not in columns for name in NEEDED):
+        whole.attrs[UNREAD] = "; ".join(findings.problems)
+        return ImportedTable(whole, {}, [])
+    words = set(_texts(rows, columns["status"])) if columns.get("status") == "status" else {""}
+    if not words <= set(STATUSES) and pd.api.types.is_numeric_dtype(whole["loss"]):
+        whole["status"] = _statuses(rows, columns, whole["loss"].astype(float), findings)
+        findings.refuse()
+        whole = _ended(whole, findings).reset_index(drop=True)
+    guesses = {name: text for name, text in columns.items() if name not in ours or name in wanted}
+    return ImportedTable(whole, {table.name: guesses} if guesses else {}, findings.notes)
 
 
 def _joined(parts: Mapping[str, pd.DataFrame], findings: Findings) -> pd.DataFrame:
@@ -134,20 +166,6 @@ def parsed_maps(given: Sequence[str]) -> dict[str, list[str]]:
             )
         wanted.setdefault(name, []).append(expression)
     return wanted
-
-
-def typed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Cells as they were given, with columns of numbers as such and all others as text."""
-    columns = {}
-    for name in rows.columns:
-        read = [None if is_blank(cell) else number(cell) for cell in rows[name]]
-        known = [
-            blank or value is not None for blank, value in zip(map(is_blank, rows[name]), read, strict=True)
-        ]
-        columns[name] = (
-            pd.Series(read, dtype=float) if all(known) else rows[name].map(str, na_action="ignore")
-        )
-    return pd.DataFrame(columns)
 
 
 def _tidy(rows: GivenRows, columns: Mapping[str, str], unit: str, findings: Findings) -> pd.DataFrame:
@@ -191,11 +209,11 @@ def _numbers(rows: GivenRows, name: str, expression: str, findings: Findings) ->
     cells = rows.cells(expression)
     if name == "seed":  # may be a name
         return cells
-    read = [None if is_blank(cell) else number(cell) for cell in cells]
+    read = numbers(cells.tolist(), name)
     wrong = [
         f"row {row}: {str(cell)[:30]!r}"
         for row, (cell, value) in enumerate(zip(cells, read, strict=True), 1)
-        if not is_blank(cell) and value is None
+        if value is None
     ]
     if wrong:
         findings.problems.append(f"{name}={expression} holds what is no number: {shortened(wrong)}")
@@ -205,7 +223,7 @@ def _numbers(rows: GivenRows, name: str, expression: str, findings: Findings) ->
 def _statuses(
     rows: GivenRows, columns: Mapping[str, str], loss: "pd.Series[float]", findings: Findings
 ) -> "pd.Series[str]":
-    """A run that ended with a loss of nan or inf has diverged; one that ended without any failed."""
+    """A run that ended with a loss of nan or inf, or a blank one, has diverged; one without has failed."""
     expression = columns.get("status")
     given = _texts(rows, expression) if expression else pd.Series("", loss.index)
     read = given.map(lambda cell: "completed" if cell == "" else status(cell)).astype(object)
@@ -215,12 +233,15 @@ def _statuses(
             f"status={expression} holds {shortened([repr(word) for word in unknown])}; known: "
             "finished, completed, crashed, failed, killed, running, diverged and words like these"
         )
-    is_column = rows.column(columns["loss"]) is not None
-    silent = rows.cells(columns["loss"]).map(is_blank) if is_column else loss.isna()
-    ended = read == "completed"
-    if (ended & silent).any():
-        findings.notes.append(f"rows {listed(ended & silent)} ended without a loss: failed")
-    return read.mask(ended & ~np.isfinite(loss), "diverged").mask(ended & silent, "failed")
+    bad = (read == "completed") & ~np.isfinite(loss)
+    silent = bad & rows.cells(columns["loss"]).map(lambda cell: cell is None)
+    for which, what in (
+        (silent, "have no loss at all: failed"),
+        (bad & ~silent, "ended without a finite loss: diverged; leave them out if none was measured"),
+    ):
+        if which.any():
+            findings.notes.append(f"rows {listed(which)} {what}")
+    return read.mask(bad, "diverged").mask(silent, "failed")
 
 
 def _seeds(cells: "pd.Series[Any]", statuses: "pd.Series[str]", findings: Findings) -> "pd.Series[Any]":

@@ -10,7 +10,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from scalevec.analysis.data.tidy import LARGEST_FILE_BYTES
+from scalevec.analysis.data.table_file import LARGEST_FILE_BYTES
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.imports.foreign_files import files_below, text_of
 

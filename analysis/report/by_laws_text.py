@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from scalevec.analysis.comparison.by_laws.law_comparison import LawComparison
+from scalevec.analysis.data.short_names import footnotes, short_names, shortened_in
 from scalevec.analysis.formatting import aligned, count, joined, limits, p_value, percent, signed, span
 from scalevec.analysis.report.text import law_text, multiplier_text
 from scalevec.analysis.tables.content import Table
@@ -27,7 +28,9 @@ def laws_table(comparisons: Sequence[LawComparison]) -> str:
     )
     notes = dict.fromkeys(c.loss_difference["note"] for c in comparisons if c.loss_difference["note"])
     notes |= dict.fromkeys(c.sentence for c in comparisons if "The laws cross" in c.sentence)
-    return "\n".join([head, *aligned([header, *map(_row, comparisons)], n_left=1), *notes])
+    names = short_names([first.reference, *(comparison.arm for comparison in comparisons)])
+    rows = shortened_in([header, *map(_row, comparisons)], names)
+    return "\n".join([*shortened_in([head, *aligned(rows, n_left=1), *notes], names), *footnotes(names)])
 
 
 def _row(comparison: LawComparison) -> tuple[str, ...]:

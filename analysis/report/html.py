@@ -12,6 +12,7 @@ import pandas as pd
 
 from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.comparison.line_laws import Multiplier
+from scalevec.analysis.data.short_names import footnotes, shortened_in
 from scalevec.analysis.data.tidy import checked, comparison_rows
 from scalevec.analysis.data.tuning import tuning_rows, tuning_verdict
 from scalevec.analysis.data.where import select
@@ -31,6 +32,7 @@ from scalevec.analysis.options import (
 )
 from scalevec.analysis.report.by_laws_text import along_the_line
 from scalevec.analysis.report.forecast_text import ahead_table
+from scalevec.analysis.report.markup import with_whole_names
 from scalevec.analysis.report.plan_state import plan_state, seeds_by_stage
 from scalevec.analysis.report.predicted import predicted_table
 from scalevec.analysis.report.run_times import costs, times_by_rung
@@ -101,8 +103,9 @@ def write_report(
     chosen = chosen_options(options, changes)
     figures = figure_input(results, reference, chosen, choices, curves, may_be_alone=True)
     remarks = [*figures.trials.chosen_rows(), *_deviations(chosen, declared)]
-    table = checked(select(results, chosen.where), cluster=chosen.cluster)
-    page = render_report(ReportInput(name, table, figures, remarks, facts or {}))
+    table = shortened_in(checked(select(results, chosen.where), cluster=chosen.cluster), figures.names)
+    whole = {"names that are shortened": "\n".join(footnotes(figures.names))} if figures.names else {}
+    page = render_report(ReportInput(name, table, figures, remarks, {**(facts or {}), **whole}))
     write_atomically(Path(path), page.encode())
 
 
@@ -124,7 +127,7 @@ def render_report(data: ReportInput) -> str:
     fits, unfitted = _fits(data)
     first = comparisons[0].warnings if comparisons else ()
     shared = [warning for warning in first if all(warning in other.warnings for other in comparisons)]
-    return (
+    page = (
         _environment()
         .get_template("page.html.jinja")
         .render(
@@ -143,6 +146,7 @@ def render_report(data: ReportInput) -> str:
             **_conventions(data),
         )
     )
+    return with_whole_names(page, data.figures.names)
 
 
 def _tables(data: ReportInput, fits: Sequence[Fit]) -> dict[str, Any]:

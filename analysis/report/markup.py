@@ -3,6 +3,7 @@
 import ast
 import math
 import re
+from collections.abc import Mapping
 
 from markupsafe import Markup, escape
 
@@ -15,6 +16,9 @@ _COMMON = ("cell", "cluster", "look", "pair", "prediction", "rung", "setting", "
 _RARE = sorted({*MEANINGS} - {*_COMMON}, key=len, reverse=True)
 _WORD = re.compile(rf"\b({'|'.join(map(re.escape, _RARE))})\b", re.IGNORECASE)
 _GREEK = dict(zip(("alpha", "beta", "gamma", "delta", "eta", "lambda"), "αβγδηλ", strict=True))
+_NO_TEXT = re.compile(
+    r"(<(?:script\b.*?</script|style\b.*?</style|svg\b.*?</svg|title\b.*?</title|[^>]*)>)", re.DOTALL
+)
 _DIGITS = 3
 """Significant digits of a number on the page."""
 
@@ -79,6 +83,17 @@ class Words:
     def meanings(self) -> dict[str, str]:
         """The linked words with their meanings, in alphabetical order."""
         return {word: MEANINGS[word] for word in sorted(self.used, key=str.lower)}
+
+
+def with_whole_names(page: str, names: Mapping[str, str]) -> str:
+    """``page`` with the whole of each short one of ``names`` shown where a reader hovers over it."""
+    if not names:
+        return page
+    titles = {str(escape(short)): f'<abbr title="{escape(name)}">' for name, short in names.items()}
+    pattern = re.compile("|".join(map(re.escape, titles)))
+    parts = _NO_TEXT.split(page)
+    parts[::2] = [pattern.sub(lambda m: f"{titles[m[0]]}{m[0]}</abbr>", part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def anchor(word: str) -> str:

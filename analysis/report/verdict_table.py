@@ -1,10 +1,11 @@
 """The verdicts of a comparison at a glance: one line per arm, and what would change them."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from scalevec.analysis.comparison.compare import Comparison
 from scalevec.analysis.comparison.plan import exploratory_sentence
+from scalevec.analysis.data.short_names import footnotes, short_names, shortened_in
 from scalevec.analysis.formatting import aligned, p_value, percent, signed, span, unit_of
 from scalevec.analysis.report.predicted import predictions_summary
 
@@ -27,13 +28,14 @@ def verdict_table(comparisons: Sequence[Comparison]) -> str:
     header = ("arm", "difference", f"{percent(first.level)} interval", "p", "at these sizes", "with scale")
     predicted = predictions_summary(comparisons)
     most_arms = MOST_LINES - 3 - len(predicted)
-    rows = [header, *map(_row, comparisons[:most_arms])]
-    lines = [head, *aligned(rows, n_left=len(header)), *predicted]
-    changes = list(_changes(comparisons))
+    names = short_names([first.reference, *(comparison.arm for comparison in comparisons)])
+    rows = shortened_in([header, *map(_row, comparisons[:most_arms])], names)
+    lines = [shortened_in(head, names), *aligned(rows, n_left=len(header)), *shortened_in(predicted, names)]
+    changes = list(_changes(comparisons, names))
     room = MOST_LINES - len(lines) - 1
     rest = "the rest of this, " if len(changes) > room or len(comparisons) > most_arms else ""
     more = f"With --verbose: {rest}differences per rung, multipliers, laws."
-    return "\n".join([*lines, *changes[:room], more])
+    return "\n".join([*lines, *changes[:room], *footnotes(names), more])
 
 
 def _row(comparison: Comparison) -> tuple[str, ...]:
@@ -49,8 +51,9 @@ def _row(comparison: Comparison) -> tuple[str, ...]:
     )
 
 
-def _changes(comparisons: Sequence[Comparison]) -> Iterator[str]:
+def _changes(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> Iterator[str]:
     """What came after each verdict and what would change it, in lines of the table's width."""
     for comparison in comparisons:
         words = " ".join([*exploratory_sentence(comparison.plan), comparison.would_change])
-        yield from textwrap.wrap(f"{comparison.arm}: {words}", _WIDTH, subsequent_indent="  ")
+        text = shortened_in(f"{comparison.arm}: {words}", names)
+        yield from textwrap.wrap(text, _WIDTH, subsequent_indent="  ")

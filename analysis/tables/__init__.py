@@ -7,6 +7,7 @@ from typing import Unpack
 import pandas as pd
 
 from scalevec.analysis.comparison.trials import ComparedTrials, compared_losses
+from scalevec.analysis.data.short_names import footnotes, shortened_in
 from scalevec.analysis.errors import DataError, require_choice
 from scalevec.analysis.options import AnalysisOptions, OptionChanges, chosen_options
 from scalevec.analysis.registry import TABLES, load
@@ -42,7 +43,7 @@ def table(
     if not (trials.rows["status"] == "completed").any():
         raise DataError(f"table {name!r} needs completed comparison trials; none of {len(trials.rows)} is")
     build: Callable[[ComparedTrials], Table] = load(TABLES[name].factory)
-    contents = build(trials)
+    contents = _with_short_names(build(trials), trials)
     remarks = (f"{line[0].upper()}{line[1:]}." for line in trials.chosen_rows())
     contents = replace(contents, notes=(*contents.notes, *remarks))
     if stamp := interim_stamp(trials):
@@ -52,3 +53,12 @@ def table(
         )
         contents = replace(contents, title=title, notes=(note, *contents.notes))
     return contents
+
+
+def _with_short_names(table: Table, trials: ComparedTrials) -> Table:
+    """``table`` with names that do not widen it, and the whole ones below; its records keep them."""
+    names = trials.long_names
+    shown = shortened_in(
+        {name: getattr(table, name) for name in ("title", "columns", "rows", "groups")}, names
+    )
+    return replace(table, **shown, notes=(*shortened_in(table.notes, names), *footnotes(names)))

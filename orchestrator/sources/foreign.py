@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from scalevec.analysis.data.file_kind import kind_of
 from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.sources.other_files import require_table
-from scalevec.orchestrator.sources.sweep_files import TABLES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,11 +26,21 @@ class TableReading:
 AS_IT_IS = TableReading()
 
 
-def is_foreign(source: str) -> bool:
-    """Whether ``source`` is standard input, or a table of a kind that only other programs write."""
+def is_table(source: str) -> bool:
+    """Whether ``source`` is standard input, or a file of a kind that holds a table."""
     from scalevec.analysis.imports.given_tables import STANDARD_INPUT
 
-    return source == STANDARD_INPUT or kind_of(Path(source))[0] not in ("", *TABLES)
+    return source == STANDARD_INPUT or kind_of(Path(source))[0] != ""
+
+
+def rows_as_read(source: str, maps: Sequence[str]) -> "pd.DataFrame":
+    """Return the rows of a table with our columns beside its own. Raises ``DataError``."""
+    from scalevec.analysis.imports.given_tables import read_given
+    from scalevec.analysis.imports.imported import as_read
+
+    table = as_read(read_given(source), maps)
+    say_columns(table)
+    return table.rows
 
 
 def imported_tables(sources: Sequence[str], maps: Sequence[str], unit: str = "nats") -> "ImportedTable":
@@ -60,8 +69,8 @@ def read_scores(path: Path) -> "pd.DataFrame":
     Names stay as they are given: 0.12b may be a rung, and a trial's id may have digits alone.
     """
     from scalevec.analysis.data.joined import NAMES
+    from scalevec.analysis.data.values import typed
     from scalevec.analysis.imports.given_tables import read_given
-    from scalevec.analysis.imports.imported import typed
 
     require_table(str(path))
     given = read_given(str(path)).rows

@@ -5,17 +5,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from scalevec import analysis
-from scalevec.analysis.data.file_kind import kind_of
 from scalevec.orchestrator.attempts.retry_policy import unreadable
 from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.progress import note
 from scalevec.orchestrator.sources.foreign import (
     AS_IT_IS,
     TableReading,
-    imported_tables,
-    is_foreign,
+    is_table,
     read_scores,
+    rows_as_read,
 )
 from scalevec.orchestrator.sources.imported_sweeps import read_imported
 from scalevec.orchestrator.sources.readable import readable
@@ -72,11 +70,8 @@ def open_source(source: str, runs_dir: Path, reading: TableReading = AS_IT_IS) -
 
 
 def _opened_source(source: str, runs_dir: Path, maps: Sequence[str]) -> Source:
-    if maps or is_foreign(source):
-        table = imported_tables([source], maps)
-        return Source("standard-input" if source == "-" else Path(source).stem, table.rows)
-    if kind_of(Path(source))[0]:
-        return Source(Path(source).stem, analysis.read_table(source))
+    if maps or is_table(source):
+        return Source("standard-input" if source == "-" else Path(source).stem, rows_as_read(source, maps))
     sweep = open_sweep(source, runs_dir)
     _warn(sweep.problems)
     return sweep

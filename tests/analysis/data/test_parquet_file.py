@@ -75,6 +75,6 @@ def test_an_integer_of_four_hundred_digits_is_infinite(tmp_path, name):
     (tmp_path / "table.csv").write_text("\n".join(map(",".join, [names, *rows])))
     table = read_table(tmp_path / "table.csv")
     assert table[name].tolist()[1] == float("inf")
-    if name != "further":
+    if name not in ("loss", "further"):
         with pytest.raises(DataError, match="inf"):
             checked(table)

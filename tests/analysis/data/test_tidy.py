@@ -27,8 +27,13 @@ def test_a_misspelt_column_is_answered_with_the_nearest():
         checked(small().rename(columns={"n_tokens": "n_token"}))
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, -1.0])
-@pytest.mark.parametrize("column", ["n_params", "n_tokens", "loss"])
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *((name, value) for name in ("n_params", "n_tokens") for value in (np.nan, np.inf, 0.0, -1.0)),
+        *(("loss", value) for value in (0.0, -1.0)),
+    ],
+)
 def test_a_value_that_is_no_positive_number_is_named_with_its_row(column: str, value: float):
     table = small()
     table.loc[1, column] = value
@@ -36,6 +41,12 @@ def test_a_value_that_is_no_positive_number_is_named_with_its_row(column: str, v
         DataError, match=f"column '{column}', row 2: {value:g}; allowed: finite numbers above"
     ):
         checked(table)
+
+
+@pytest.mark.parametrize("value", [None, np.nan, np.inf, -np.inf, "NaN", "-nan(ind)", "Infinity", "1.#INF"])
+def test_a_completed_trial_without_a_finite_loss_has_diverged(value: object):
+    table = checked(small().assign(loss=[3.0, value]))
+    assert table["status"].tolist() == ["completed", "diverged"]
 
 
 @pytest.mark.parametrize("value", [1e300, 1e-300])
@@ -48,9 +59,10 @@ def test_a_value_whose_square_overflows_is_refused(value: float):
 
 def test_text_in_a_number_is_named_with_its_row():
     table = small().astype({"loss": object})
-    table.loc[1, "loss"] = "2.8 nats"
-    with pytest.raises(DataError, match=r"column 'loss', row 2: '2.8 nats' is not a number"):
-        checked(table)
+    for word in ("2.8 nats", "1.2.3", "None", "N/A", "0x1"):
+        table.loc[1, "loss"] = word
+        with pytest.raises(DataError, match=f"column 'loss', row 2: '{word}' is not a number"):
+            checked(table)
 
 
 def test_an_empty_table_is_refused():
@@ -59,8 +71,8 @@ def test_an_empty_table_is_refused():
 
 
 def test_an_unknown_status_is_refused_with_the_nearest():
-    with pytest.raises(DataError, match="'complete'; nearest: 'completed'"):
-        checked(small().assign(status=["completed", "complete"]))
+    with pytest.raises(DataError, match="'complet'; nearest: 'completed'"):
+        checked(small().assign(status=["completed", "complet"]))
 
 
 def test_a_trial_that_did_not_complete_needs_no_loss():
@@ -129,8 +141,12 @@ def test_words_that_stand_for_a_blank_elsewhere_are_names_of_arms(tmp_path: Path
     [
         ("points.txt", b"x", "holds no table; allowed: .csv, .parquet"),
         ("points.parquet", b"not parquet", "cannot be read as parquet"),
-        ("points.csv", b"", "cannot be read as csv"),
-        ("points.csv", b"a,b\n1,2,3\n1,2,3,4\n", "cannot be read as csv"),
+        ("points.csv", b"", "cannot be read as CSV: it is empty"),
+        ("points.csv", b"a,b\n1,2\n1,2,3\n", "row 2: 3 cells under 2 columns"),
+        ("points.csv", b"a,b\n1,2\n1", "row 2: 1 cell under 2 columns: a cut line"),
+        ("points.csv", b"a,b,a\n1,2,3\n", "several columns 'a'"),
+        ("points.csv", b"arm loss\na 3.5\n", "one column, 'arm loss': separate columns by"),
+        ("points.csv.gz", b"a,b\n1,2\n", "cannot be read: Not a gzipped file"),
     ],
 )
 def test_an_unreadable_file_gets_one_message(tmp_path: Path, name: str, content: bytes, message: str):

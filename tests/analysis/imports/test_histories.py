@@ -64,7 +64,7 @@ def test_curves_of_runs_that_the_table_lacks_are_left_out_and_named():
 
 def test_all_that_is_missing_of_a_history_is_said_at_once():
     with pytest.raises(DataError) as refused:
-        curves(points(("x", 1, 2), columns=("what", "when", "val/loss")))
+        curves(points(("x", 1, 2), columns=("what", "when", "perplexity")))
     for part in ("--map history_run=COLUMN", "--map history_steps=COLUMN", "--map history_loss=COLUMN"):
         assert part in str(refused.value)
 

@@ -70,6 +70,9 @@ def test_the_good_table_is_fitted_and_compared(run: Run):
 @pytest.mark.parametrize("column", ["loss", "n_params", "n_tokens"])
 @pytest.mark.parametrize("value", ["nan", "inf", 0.0, -1.5])
 def test_a_number_that_is_not_finite_and_above_zero(run: Run, command: str, column: str, value: object):
+    if (column, type(value)) == ("loss", str):  # such a trial has diverged
+        assert run(changed(column, value), command, "--bootstrap", "0")[0] == 0
+        return
     assert_refused(run(changed(column, value), command), f"'{column}', row 3", "finite numbers above zero")
 
 
