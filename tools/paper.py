@@ -25,13 +25,13 @@ from typing import Any
 
 import pandas as pd
 import yaml
+from finished_trials import restore_finished, write_finished
 
 from scalevec import sweeps
 from scalevec.orchestrator.sources.measured import run_statistics, training_curves
 from scalevec.orchestrator.sources.sources import open_source
 from scalevec.orchestrator.sweep.sweep_run import COMPARISON, TUNING
 from scalevec.results.files import write_atomic
-from scalevec.results.finished_trials import restore_finished, write_finished
 from scalevec.results.run_directory import RunDirectory
 from scalevec.results.sweep_folder import SweepFolder
 

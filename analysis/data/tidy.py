@@ -82,8 +82,9 @@ def read_table(path: Path | str) -> pd.DataFrame:
     Raises:
         DataError: Another suffix, no file, a file that is too large, or one that cannot be parsed.
     """
-    table = typed(rows_of_file(Path(path)))
-    refuse_twins(table)
+    rows = rows_of_file(Path(path))
+    refuse_twins(rows)
+    table = typed(rows)
     refuse_lists(table)
     return table
 

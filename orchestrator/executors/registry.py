@@ -4,8 +4,7 @@ A new executor is one file and one entry here. Its class keeps what ``executors.
 module, and what it alone needs (ray, submitit), is imported when it is built.
 """
 
-from collections import ChainMap
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Literal
@@ -26,8 +25,6 @@ class RegisteredExecutor:
     """Whether it draws results from a planted law: no corpus is needed, and its runs are kept apart."""
     keeps_jobs: bool = False
     """Whether its jobs keep running when the scheduler leaves (a cluster's queue)."""
-    controllers: str | None = None
-    """Who keeps the controllers of its sweeps, by name in ``KEEPERS``; None where nobody can."""
     sends_away: bool = False
     """Whether trials may run on other machines, which are checked first."""
     queue_view: str | None = None
@@ -75,7 +72,6 @@ EXECUTORS: dict[str, RegisteredExecutor] = {
     "ray": RegisteredExecutor(
         f"{_CODE}.ray.ray_executor:RayExecutor",
         "tasks of a Ray cluster",
-        controllers="ray-jobs",
         sends_away=True,
         honours=(*_ANYWHERE, "address", "autoscale", "max_parallel", "resources"),
         honours_by_rung=(*_OF_A_TRIAL, "resources"),
@@ -84,7 +80,6 @@ EXECUTORS: dict[str, RegisteredExecutor] = {
         f"{_CODE}.slurm.slurm_executor:SlurmExecutor",
         "jobs of a SLURM cluster",
         keeps_jobs=True,
-        controllers="slurm",
         sends_away=True,
         queue_view=f"{_CODE}.slurm.queue_view:look",
         honours=(*_ANYWHERE, *_OF_SLURM, "max_submitted", "poll_s", "notice_s", "preempt"),
@@ -94,19 +89,6 @@ EXECUTORS: dict[str, RegisteredExecutor] = {
         f"{_CODE}.simulate.simulate_executor:SimulateExecutor", "nowhere: a planted law", simulates=True
     ),
 }
-KEEPERS: Mapping[str, RegisteredExecutor] = ChainMap(
-    EXECUTORS,
-    {
-        "ray-jobs": RegisteredExecutor(
-            f"{_CODE}.ray.ray_jobs:RayJobs",
-            "jobs of a Ray cluster",
-            keeps_jobs=True,
-            sends_away=True,
-            queue_view=f"{_CODE}.ray.ray_jobs:look",
-        )
-    },
-)
-"""Whoever a job on record can belong to: the executors of trials, and those of controllers alone."""
 if TYPE_CHECKING:
     ExecutorName = str
 else:

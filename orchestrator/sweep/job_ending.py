@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scalevec.orchestrator.attempts.retry_policy import attempt_of
 from scalevec.orchestrator.attempts.unreached_jobs import unreached, unreached_text
 from scalevec.orchestrator.errors import MissingRequirementError
-from scalevec.orchestrator.executors.registry import KEEPERS
+from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.progress import note
 from scalevec.results.claims import ClaimObserver, end_claim
 from scalevec.results.files import CorruptRecordError
@@ -52,7 +52,7 @@ def end_jobs(sweep: str, runs_dir: Path, directories: Iterable[RunDirectory], pr
     ending = Ending()
     for name, places in _open_jobs(directories).items():
         try:
-            executor = KEEPERS[name].build(Site(runs_dir, sweep, 1, profile))
+            executor = EXECUTORS[name].build(Site(runs_dir, sweep, 1, profile))
             try:
                 _end_on(name, executor, places, ending)
             finally:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.base import Site
-from scalevec.orchestrator.executors.registry import KEEPERS
+from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.results.claims import ClaimObserver
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory, user_name
@@ -53,7 +53,7 @@ def _alive(of_others: Iterable[tuple[RunDirectory, Job]], site: Site) -> list[tu
         by_executor[job["executor"]].append((directory, job))
     alive, observer = [], ClaimObserver()
     for name, jobs in by_executor.items():
-        with closing(KEEPERS[name].build(site)) as executor:
+        with closing(EXECUTORS[name].build(site)) as executor:
             adopted = executor.adopt({job["job"] for _, job in jobs})
         alive += [pair for pair in jobs if pair[1]["job"] in adopted or observer.is_alive(pair[0])]
     return alive

@@ -4,10 +4,10 @@ import lzma
 from pathlib import Path
 
 import pytest
+from finished_trials import ROWS, restore_finished, write_finished
 
 from scalevec.results.claims import acquire
 from scalevec.results.files import CorruptRecordError
-from scalevec.results.finished_trials import ROWS, restore_finished, write_finished
 from scalevec.results.index.store import ResultsIndex
 from scalevec.results.run_directory import RunDirectory
 

@@ -11,7 +11,7 @@ from scalevec.orchestrator.attempts.unreached_jobs import tell_unreached
 from scalevec.orchestrator.cli.hints import command
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.base import QueuedJob
-from scalevec.orchestrator.executors.registry import KEEPERS
+from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.progress import counted
 from scalevec.orchestrator.scheduling.ownership import QUEUE_LOOK_S
 from scalevec.orchestrator.sources.readable import readable
@@ -41,7 +41,7 @@ class Queues:
         self._answers = young
         if key not in young:
             try:
-                answer: dict[str, QueuedJob] | str = KEEPERS[executor].look_at_queue(key[1])
+                answer: dict[str, QueuedJob] | str = EXECUTORS[executor].look_at_queue(key[1])
             except MissingRequirementError as problem:
                 answer = str(problem)
             young[key] = (now, answer)
@@ -108,7 +108,7 @@ def jobs_of(sweep: str, trials: Sequence[str], runs_dir: Path, queues: Queues) -
 def _job(directory: RunDirectory) -> Record | None:
     """The newest job of a trial or controller that may still wait or run in a queue."""
     jobs: list[Record] = readable(directory.open_jobs, [], "its jobs are unknown")
-    shown = [job for job in jobs if (of := KEEPERS.get(job["executor"])) is not None and of.queue_view]
+    shown = [job for job in jobs if (of := EXECUTORS.get(job["executor"])) is not None and of.queue_view]
     return shown[-1] if shown else None
 
 

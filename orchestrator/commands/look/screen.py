@@ -259,9 +259,8 @@ def table(status: Record, width: int) -> ScreenBlock:
     block = _grid(cells, row, arm, width)
     if len(block.lines) > len(dict.fromkeys(map(row, cells))) + 1:
         block = min(block, _grid(cells, arm, row, width), key=lambda grid: len(grid.lines))
-    is_expected = any("~" in line.plain for line in block.lines)
     names = "" if is_named else f"named by rung, {', '.join(cells[0]['setting'])}; "
-    legend = wrap(names + _legend(cells, stage, is_expected=is_expected), width)
+    legend = wrap(names + _legend(cells, stage), width)
     block.lines += [Text(line, "dim") for line in legend]
     block.ranks = [*block.ranks, *[0] * len(legend)]
     return block
@@ -273,14 +272,11 @@ def _row(cell: Record, *, is_named: bool = True) -> str:
     return " ".join([cell["rung"], *(setting_words(setting) if is_named else setting.values())])
 
 
-def _legend(cells: Sequence[Record], stage: str, *, is_expected: bool) -> str:
+def _legend(cells: Sequence[Record], stage: str) -> str:
     marks = [
         f"{mark} {state}" for state, mark in _MARKS.items() if any(state in cell["states"] for cell in cells)
     ]
-    words = ["done/all", *marks] + (["mean test loss"] if stage == "comparison" else [])
-    if is_expected:
-        words.append("~ expected by the arm's law")
-    return ", ".join(words)
+    return ", ".join(["done/all", *marks, *(["mean test loss"] if stage == "comparison" else [])])
 
 
 def _grid(
@@ -291,13 +287,10 @@ def _grid(
     rows, columns = (list(dict.fromkeys(map(name, cells))) for name in (row, column))
     is_told_apart = len({_padded(label, WIDEST_LABEL) for label in rows}) == len(rows)
     longest = min(max(map(cell_len, rows)), WIDEST_LABEL if is_told_apart else width // 2) + 2
-    for with_both in (True, False):
-        texts = _cell_texts(by_place, with_both=with_both)
-        cell_width = max(map(len, texts.values()))
-        label_width = min(longest, max(NARROWEST_LABEL, width - len(columns) * (cell_width + 2)))
-        if (fitting := (width - label_width) // (cell_width + 2)) >= len(columns):
-            break
-    fitting = max(1, min(fitting, len(columns)))
+    texts = _cell_texts(by_place)
+    cell_width = max(map(len, texts.values()))
+    label_width = min(longest, max(NARROWEST_LABEL, width - len(columns) * (cell_width + 2)))
+    fitting = max(1, min((width - label_width) // (cell_width + 2), len(columns)))
     cell_width = max(cell_width, min(max(map(cell_len, columns)), (width - label_width) // fitting - 2))
     lines, ranks = list[Text](), list[int]()
     for start in range(0, len(columns), fitting):
@@ -323,11 +316,11 @@ def _rank(cells: Sequence[Record]) -> int:
     states = {state for cell in cells for state in cell["states"]}
     if states & {"running", "failed", "unreadable"}:
         return 1
-    return 2 if len(states) > 1 or any(cell["expected"] for cell in cells) else 3
+    return 2 if len(states) > 1 else 3
 
 
-def _cell_texts(cells: Mapping[tuple[str, str], Record], *, with_both: bool) -> dict[tuple[str, str], str]:
-    """The cells as aligned text; a loss and what was expected of it in one cell only ``with_both``."""
+def _cell_texts(cells: Mapping[tuple[str, str], Record]) -> dict[tuple[str, str], str]:
+    """The cells as aligned text."""
     if not cells:
         return {}
     parts = [
@@ -336,14 +329,8 @@ def _cell_texts(cells: Mapping[tuple[str, str], Record], *, with_both: bool) -> 
             " ".join(
                 f"{mark}{cell['states'][state]}" for state, mark in _MARKS.items() if state in cell["states"]
             ),
-            *_losses(cell, with_both=with_both),
+            "" if cell["loss"] is None else f"{cell['loss']:.4f}",
         )
         for cell in cells.values()
     ]
-    return dict(zip(cells, aligned(parts, {1, 3}), strict=True))
-
-
-def _losses(cell: Record, *, with_both: bool) -> tuple[str, str]:
-    loss = "" if cell["loss"] is None else f"{cell['loss']:.4f}"
-    expected = "" if cell["expected"] is None else f"~{cell['expected']:.4f}"
-    return (loss, expected) if with_both else (loss or expected, "")
+    return dict(zip(cells, aligned(parts, {1}), strict=True))

@@ -17,7 +17,6 @@ from scalevec.orchestrator.commands.look.cells import (
     label_of,
     waiting,
 )
-from scalevec.orchestrator.commands.look.laws_ahead import LawsAhead
 from scalevec.orchestrator.commands.look.queued import Queues, jobs_of
 from scalevec.orchestrator.commands.look.seeds import seeds_without_effect
 from scalevec.orchestrator.commands.look.time_left import against_plan, sample_of, seconds_left
@@ -43,12 +42,11 @@ STAGES = ("tuning", "comparison")
 @dataclass
 class LookMemory:
     """What is kept from look to look: it tells living workers of other machines from dead ones, spares queues
-    and laws a question that was asked already, and knows how many trials ran at a time before a gap.
+    a question that was asked already, and knows how many trials ran at a time before a gap.
     """
 
     observer: ClaimObserver = field(default_factory=ClaimObserver)
     queues: Queues = field(default_factory=Queues)
-    laws: LawsAhead = field(default_factory=LawsAhead)
     at_a_time: dict[str, int] = field(default_factory=dict)
 
 
@@ -114,7 +112,7 @@ def _status(look: SweepLook, problems: Mapping[str, str], memory: LookMemory) ->
         "stage": stage,
         "running": running,
         **_time(look, running, stage, at_a_time),
-        "cells": memory.laws.added(look, cells(look)),
+        "cells": cells(look),
         "waiting": waiting(look, queue["jobs"], is_owned=is_alive),
         "failed": failed(look),
         "chosen": chosen(look.folder),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalevec.orchestrator.cli.options import Placement
 from scalevec.orchestrator.errors import InvalidInputError, TryLaterError
-from scalevec.orchestrator.executors.registry import EXECUTORS, KEEPERS
+from scalevec.orchestrator.executors.registry import EXECUTORS
 from scalevec.orchestrator.trust import NO_TRUST, Trust
 
 if TYPE_CHECKING:
@@ -240,9 +240,9 @@ def opened_executor(name: str, site: "Site") -> Iterator["Executor"]:
     Raises ``MissingRequirementError`` where the cluster that it sends to does not answer: asking for free
     slots is the question.
     """
-    executor = KEEPERS[name].build(site)
+    executor = EXECUTORS[name].build(site)
     try:
-        if KEEPERS[name].sends_away:
+        if EXECUTORS[name].sends_away:
             _ = executor.free_slots
         yield executor
     finally:

@@ -28,23 +28,26 @@ def submit(
 
     Nothing is sent before all is valid.
     """
+    from scalevec.orchestrator.attempts.unreached_jobs import tell_unreached
     from scalevec.orchestrator.progress import Progress
     from scalevec.orchestrator.sources.sweep_files import code_folders, load_sweep, own_code
     from scalevec.orchestrator.sweep import controller
 
     sweep = load_sweep(source, runs_dir)
     name, site = site_of(sweep, runs_dir, Placement(executor, profile), Trust(trust))
-    keeper = EXECUTORS[name].controllers
-    if keeper is None:
+    if not EXECUTORS[name].keeps_jobs:
+        words = command("run", source, runs_dir, executor=name, profile=profile)
+        how = f"; on a Ray cluster: ray job submit -- {words}" if name == "ray" else ""
         raise InvalidInputError(
-            f"executor {name!r} cannot run detached; use `scalevec run`, or `--executor slurm` or `ray`"
+            f"executor {name!r} keeps no job of its own; use `scalevec run`, or `--executor slurm`{how}"
         )
     agreed = require_trust(source, own_code(sweep), Trust(trust), code_folders(sweep))
     trusted = (agreed, CHECKPOINTS if trust else "")
     send_along(sweep, site)
-    with opened_executor(keeper, controller.site_of_controller(site)) as cluster:
+    with opened_executor(name, controller.site_of_controller(site)) as cluster:
         run = prepared_run(name, sweep, site, Progress(site.slots))
         run.ask_again()
+        tell_unreached([controller.directory_of(runs_dir, sweep.name)])
         already = controller.submitted(cluster, site)
         if not already:
             run.write_file()

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from mlflow_runs import mlflow_database, mlflow_folder
+from scalevec.analysis.data.table_file import MOST_COLUMNS, table_of
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.imports import mlflow
-from scalevec.analysis.imports.given_tables import MOST_COLUMNS, read_given, read_history, table_of
+from scalevec.analysis.imports.given_tables import read_given, read_history
 
 
 @pytest.fixture

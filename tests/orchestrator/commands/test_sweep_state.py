@@ -63,25 +63,6 @@ def test_the_mean_loss_of_each_cell_is_that_of_its_completed_trials(tmp_path):
         }
 
 
-def test_from_three_finished_rungs_on_each_arms_law_says_where_it_expects_the_next(tmp_path):
-    simulation = simulated(tmp_path, **RUNGS)
-    known = without(simulation, "w192")
-    cells = cells_of(tmp_path)
-    for (rung, arm), loss in known.items():
-        assert cells[rung, arm]["expected"] == pytest.approx(loss, rel=0.05)
-        assert cells["w64", arm]["expected"] is None
-    without(simulation, "w128")
-    assert {cell["expected"] for cell in cells_of(tmp_path).values()} == {None}
-
-
-def test_a_law_is_fitted_again_only_where_results_have_come(tmp_path, monkeypatch):
-    without(simulated(tmp_path, **RUNGS), "w192")
-    memory = LookMemory()
-    first = cells_of(tmp_path, memory)
-    monkeypatch.setattr("scalevec.analysis.predict", lambda *_: pytest.fail("fitted again"), raising=False)
-    assert cells_of(tmp_path, memory) == first
-
-
 def test_to_watch_is_no_look_no_arm_is_compared_with_another(tmp_path):
     simulated(tmp_path)
     (status,) = sweep_statuses(NAME, tmp_path)
