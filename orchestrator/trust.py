@@ -30,7 +30,8 @@ MOST_LISTED = 20
 
 @dataclass(frozen=True)
 class Trust:
-    """What a command was given: ``--trust``, or the digests that a trusted command sent it with."""
+    """What a command was given: ``--trust``, or the digests, and the users who may have written checkpoints,
+    that a trusted command sent it with."""
 
     given: bool = False
     sent: tuple[str, ...] | None = None
@@ -43,10 +44,6 @@ def content_hash(contents: Mapping[str, bytes]) -> str:
     """The digest (64 hex digits) of code by the name of each piece; empty where there is none."""
     texts = {name: content.decode("latin-1") for name, content in contents.items()}
     return digest(texts) if texts else ""
-
-
-CHECKPOINTS = content_hash({"checkpoints of other users": b""})
-"""What a controller is sent with where its trials may go on from them."""
 
 
 def require_trust(
@@ -89,20 +86,21 @@ def _agreed(sweep_file: str, contents: Mapping[str, bytes], name: str, folders: 
     return True
 
 
-def trusts_checkpoints(sweep_file: str, writers: Sequence[str], trust: Trust) -> bool:
-    """Return whether an own trainer goes on from checkpoints that ``writers`` may have written.
+def writers_agreed_to(sweep_file: str, writers: Sequence[str], trust: Trust) -> tuple[str, ...]:
+    """Return those of ``writers`` from whose checkpoints an own trainer goes on.
 
-    To load them may run code of theirs. Where nobody can be asked, those trials start afresh.
+    To load them may run code of theirs: it is agreed to by name, for whoever comes later may plant some while
+    jobs wait. Where nobody can be asked, the trials start afresh.
     """
-    if trust.given or CHECKPOINTS in (trust.sent or ()):
-        return True
-    if not writers or trust.sent is not None or not _at_a_terminal():
-        return False
+    if trust.given or trust.sent is not None:
+        return tuple(writer for writer in writers if trust.given or writer in (trust.sent or ()))
+    if not writers or not _at_a_terminal():
+        return ()
     note(
         f"{sweep_file}: {', '.join(writers)} may have written checkpoints of its trials; to load them may "
         "run code of theirs as you"
     )
-    return _says_yes("Go on from them? Else these trials start afresh.")
+    return tuple(writers) if _says_yes("Go on from them? Else these trials start afresh.") else ()
 
 
 def _at_a_terminal() -> bool:

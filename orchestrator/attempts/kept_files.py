@@ -3,7 +3,7 @@
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -40,18 +40,22 @@ def newest_checkpoint(folder: Path, pattern: str) -> tuple[Path | None, int]:
     return path, _written_at(path) if path else 0
 
 
-def others_in(folder: Path) -> str | None:
+def others_in(folder: Path, agreed: Collection[str] = ()) -> str | None:
     """Who else has written, or may write, a file below ``folder``: a user's name, or ``the group``.
 
-    A trainer that loads such a file may run code of theirs: many a checkpoint is a pickle.
+    Those whom a person has ``agreed`` to are passed by. A trainer that loads such a file may run code of
+    theirs: many a checkpoint is a pickle.
     """
     for path in (folder, *folder.rglob("*")) if folder.is_dir() else ():
         with suppress(FileNotFoundError):  # one that its trainer replaces
             state = path.lstat()
+            writer = None
             if state.st_uid not in (os.geteuid(), 0):
-                return name_of_user(state.st_uid)
-            if stat.S_ISREG(state.st_mode) and state.st_mode & OTHERS_WRITE:
-                return "the group"
+                writer = name_of_user(state.st_uid)
+            elif stat.S_ISREG(state.st_mode) and state.st_mode & OTHERS_WRITE:
+                writer = "the group"
+            if writer not in (None, *agreed):
+                return writer
     return None
 
 

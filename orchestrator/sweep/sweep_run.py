@@ -93,8 +93,8 @@ class SweepRun:
         self.sweep, self.runs_dir, self.progress = sweep, runs_dir, progress
         self.folder = SweepFolder.of(runs_dir, sweep.name)
         self.corpus_facts = corpus_facts
-        self.others_checkpoints = False
-        """Whether own trainers may go on from checkpoints that other users may have written."""
+        self.writers_agreed_to: tuple[str, ...] = ()
+        """The other users from whose checkpoints own trainers may go on."""
         self.cells = expand(sweep, self.corpus_facts)
         settings = [cell.setting for cell in self.cells]
         self._varied = {name for name in settings[0] if len({str(other.get(name)) for other in settings}) > 1}
@@ -351,7 +351,7 @@ class SweepRun:
         if self.sweep.trainer is None:
             return None
         protocol = self.sweep.trainer.protocol(self.sweep.source.folder)
-        return replace(protocol, others_checkpoints=self.others_checkpoints)
+        return replace(protocol, writers_agreed_to=self.writers_agreed_to)
 
     @cached_property
     def pace(self) -> float | None:

@@ -82,8 +82,8 @@ class Protocol:
     resume: tuple[str, ...] = ()
     grace_s: float = 20.0
     scheduler_variables: bool = False
-    others_checkpoints: bool = False
-    """Whether a person agreed to go on from what other users have written, which may run code of theirs."""
+    writers_agreed_to: tuple[str, ...] = ()
+    """The other users from whose checkpoints a person agreed to go on, which may run code of theirs."""
 
 
 @dataclass(frozen=True)

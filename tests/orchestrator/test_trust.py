@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from scalevec.orchestrator.errors import InvalidInputError
-from scalevec.orchestrator.trust import CHECKPOINTS, Trust, content_hash, require_trust, trusts_checkpoints
+from scalevec.orchestrator.trust import Trust, content_hash, require_trust, writers_agreed_to
 
 CODE = {"mylab/arms.py": b"print('arms')\n"}
 CHANGED = {"mylab/arms.py": b"print('legs')\n"}
@@ -94,24 +94,25 @@ def test_the_digest_tells_apart_the_same_bytes_under_other_names():
 @pytest.mark.parametrize(("typed", "agrees"), [("y\n", True), ("\n", False)])
 def test_a_person_is_asked_whether_checkpoints_of_others_are_gone_on_from(answer, typed, agrees):
     printed = answer(typed)
-    assert trusts_checkpoints("own.yaml", ["alice", "the group"], Trust()) is agrees
+    writers = ("alice", "the group")
+    assert writers_agreed_to("own.yaml", writers, Trust()) == (writers if agrees else ())
     assert "alice, the group may have written checkpoints" in printed.getvalue()
 
 
 def test_where_nobody_can_be_asked_checkpoints_of_others_are_left_unless_the_option_is_given():
-    assert not trusts_checkpoints("own.yaml", ["alice"], Trust())
-    assert trusts_checkpoints("own.yaml", ["alice"], Trust(given=True))
+    assert writers_agreed_to("own.yaml", ["alice"], Trust()) == ()
+    assert writers_agreed_to("own.yaml", ["alice"], Trust(given=True)) == ("alice",)
 
 
-def test_a_controller_goes_on_from_checkpoints_of_others_where_who_sent_it_agreed(answer):
+def test_a_controller_goes_on_from_checkpoints_of_those_whom_its_sender_agreed_to(answer):
     answer("y\n")
-    assert not trusts_checkpoints("own.yaml", ["alice"], Trust(sent=()))
-    assert trusts_checkpoints("own.yaml", ["alice"], Trust(sent=(CHECKPOINTS,)))
+    assert writers_agreed_to("own.yaml", ["alice"], Trust(sent=())) == ()
+    assert writers_agreed_to("own.yaml", ["alice", "bob"], Trust(sent=("alice",))) == ("alice",)
 
 
 def test_nobody_is_asked_about_checkpoints_where_no_other_has_written_any(answer):
     silent = answer("y\n")
-    assert not trusts_checkpoints("own.yaml", [], Trust())
+    assert writers_agreed_to("own.yaml", [], Trust()) == ()
     assert silent.getvalue() == ""
 
 

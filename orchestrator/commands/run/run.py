@@ -42,7 +42,7 @@ from scalevec.orchestrator.scheduling.ownership import owned
 from scalevec.orchestrator.scheduling.patience import Patience
 from scalevec.orchestrator.sources.sources import check_named_store, states_of
 from scalevec.orchestrator.sources.sweep_files import code_folders, load_sweep, own_code
-from scalevec.orchestrator.trust import NO_TRUST, Trust, require_trust, trusts_checkpoints
+from scalevec.orchestrator.trust import NO_TRUST, Trust, require_trust, writers_agreed_to
 from scalevec.results.run_directory import RESULT_STATES, RunDirectory
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def run_sweep(
             owned(site.runs_dir, sweep.name),
         ):
             run = prepared_run(name, sweep, site, progress, retune=retune, where=where)
-            run.others_checkpoints = trusts_checkpoints(source, _writers_of_checkpoints(run), trust)
+            run.writers_agreed_to = writers_agreed_to(source, writers_of_checkpoints(run), trust)
             if by_hand:
                 run.ask_again()
             if EXECUTORS[name].sends_away:
@@ -149,7 +149,7 @@ def run_sweep(
     return _done(run, source)
 
 
-def _writers_of_checkpoints(run: "SweepRun") -> list[str]:
+def writers_of_checkpoints(run: "SweepRun") -> list[str]:
     """Who else may have written what own trainers would go on from."""
     from scalevec.orchestrator.attempts.kept_files import others_in
 

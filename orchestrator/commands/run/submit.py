@@ -12,9 +12,10 @@ from scalevec.orchestrator.cli.options import (
 )
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.commands.run.machines import opened_executor, prepared_run, send_along, site_of
+from scalevec.orchestrator.commands.run.run import writers_of_checkpoints
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.registry import EXECUTORS
-from scalevec.orchestrator.trust import CHECKPOINTS, Trust, require_trust
+from scalevec.orchestrator.trust import Trust, require_trust, writers_agreed_to
 
 
 def submit(
@@ -42,7 +43,6 @@ def submit(
             f"executor {name!r} keeps no job of its own; use `scalevec run`, or `--executor slurm`{how}"
         )
     agreed = require_trust(source, own_code(sweep), Trust(trust), code_folders(sweep))
-    trusted = (agreed, CHECKPOINTS if trust else "")
     send_along(sweep, site)
     with opened_executor(name, controller.site_of_controller(site)) as cluster:
         run = prepared_run(name, sweep, site, Progress(site.slots))
@@ -52,6 +52,7 @@ def submit(
         if not already:
             run.write_file()
             run.write_members(run.members())
+        trusted = (agreed, *writers_agreed_to(source, writers_of_checkpoints(run), Trust(trust)))
         number = already or controller.submit(cluster, site, source, profile, executor=name, trusted=trusted)
     suggested = [command(verb, source, runs_dir) for verb in ("status", "collect", "cancel")]
     record = {"sweep": sweep.name, "job": number, "already_queued": bool(already), "next": suggested}

@@ -64,7 +64,11 @@ class ForeignAttempt:
         """Whether there is a checkpoint of the trainer's to go on from, which nobody else has written."""
         pattern = self.protocol.checkpoint
         is_there = bool(pattern) and any(checkpoints_in(self.out, pattern))
-        return is_there and (self.protocol.others_checkpoints or others_in(self.out) is None)
+        return is_there and self._others() is None
+
+    def _others(self) -> str | None:
+        """Who else may have written what is there, of those whom nobody has agreed to."""
+        return others_in(self.out, self.protocol.writers_agreed_to)
 
     def first_step(self) -> int:
         """The last step on record, where the attempt goes on; 0 where it starts over."""
@@ -89,7 +93,7 @@ class ForeignAttempt:
         """Make the folder ready, and hand out what takes the rows of metrics."""
         goes_on = self.goes_on()
         if not goes_on:
-            if self.protocol.checkpoint and (others := others_in(self.out)):
+            if self.protocol.checkpoint and (others := self._others()):
                 recorder.say(
                     f"the trial starts afresh: {others} may have written its checkpoints, and to load them "
                     "may run code; to go on from them: scalevec run --trust"

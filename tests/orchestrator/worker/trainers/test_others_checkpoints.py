@@ -63,9 +63,19 @@ def test_a_file_of_another_user_anywhere_beside_counts_too(stopped):
 
 def test_once_a_person_agreed_it_goes_on_from_them(stopped):
     of_the_group(stopped.out / "ckpt-4")
-    stopped.protocol = replace(stopped.protocol, others_checkpoints=True)
+    stopped.protocol = replace(stopped.protocol, writers_agreed_to=("the group",))
     assert stopped.run() == WorkerExit.RESULT
     assert AFRESH not in notes(stopped)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_whom_a_person_agreed_to_is_not_whoever_comes_later(stopped):
+    of_the_group(stopped.out / "ckpt-4")
+    (stopped.out / "ckpt-9").touch()
+    anothers(stopped.out / "ckpt-9")
+    stopped.protocol = replace(stopped.protocol, writers_agreed_to=("the group",))
+    assert stopped.run() == WorkerExit.STOPPED
+    assert AFRESH in notes(stopped)
 
 
 def test_what_a_trainer_keeps_the_group_may_not_write_whatever_the_umask(lab):
