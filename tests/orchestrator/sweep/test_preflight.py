@@ -72,7 +72,7 @@ def test_a_folder_that_is_not_mounted_is_noticed(tmp_path, here):
 
 
 def test_a_file_system_without_hard_links_is_noticed(tmp_path, here, monkeypatch):
-    def refuse(*_):
+    def refuse(*_, **__):
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr("scalevec.results.files.os.link", refuse)
