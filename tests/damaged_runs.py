@@ -48,7 +48,7 @@ OF_SWEEP = (
 OF_TRIAL = ("trial.json", "environment.json", "events.jsonl", "metrics.jsonl", "result.json", "log.txt")
 RARE = (
     *("jobs.jsonl", "claims/0001.json", "claims/0001.beat", "claims/0001.done", "fields.json"),
-    *("checkpoints/step-000000100.safetensors", "out/log.jsonl", "../../../../.scalevec-id"),
+    *("checkpoints/step-000000100.safetensors", "out/log.jsonl"),
 )
 TUNE = {"learning_rate": [0.004, 0.008, 0.016], "rungs": ["small"], "seeds": [100], "extend": 1}
 ESCAPES = "\x1b[2J\x1b]0;title\x07"
