@@ -43,8 +43,8 @@ def folder(tmp_path):
     ],
 )
 def test_an_import_is_of_the_module_or_the_whole_package_beside_the_script(folder, statement, files):
-    made = ("model.py", "pack/__init__.py", "pack/inner.py", "pack/deep/a.py", "pack/data.json")
-    assert folder(statement, *made, "plain/inner.py", "plain/unused.py", "unused.py") == files
+    paths = ("model.py", "pack/__init__.py", "pack/inner.py", "pack/deep/a.py", "pack/data.json")
+    assert folder(statement, *paths, "plain/inner.py", "plain/unused.py", "unused.py") == files
 
 
 def test_what_is_imported_is_followed_and_a_circle_ends(folder):
@@ -59,8 +59,8 @@ def test_a_relative_import_is_of_the_folder_of_its_own_file(folder):
 
 def test_modules_lie_beside_the_script_and_in_the_sweeps_folder(folder):
     files = {"lab/near.py": "import far", "far.py": "import beside"}
-    made = folder("import near", "lab/beside.py", script="lab/train.py", **files)
-    assert made == ["far.py", "lab/beside.py", "lab/near.py"]
+    names = folder("import near", "lab/beside.py", script="lab/train.py", **files)
+    assert names == ["far.py", "lab/beside.py", "lab/near.py"]
 
 
 def test_what_python_would_take_in_place_of_its_own_counts_though_nobody_names_it(folder):

@@ -17,7 +17,7 @@ from scalevec.orchestrator.attempts.kept_files import umask_of_trainers
 from scalevec.orchestrator.worker import guard
 from scalevec.orchestrator.worker.trainers.line_pattern import LinePattern
 from scalevec.results.masking import masked
-from scalevec.results.opening import open_log
+from scalevec.results.opening import CorruptRecordError, open_log
 
 KILLED_S = 40.0
 """The longest wait for the end of what was killed."""
@@ -60,8 +60,8 @@ class CommandOutput:
             self.last_line = line[:300] or self.last_line
             if self._pattern and (row := self._pattern.row(line)):
                 self._rows.append(row)
-        # A full disk is noticed where it counts, at the records; the command must not wait for us.
-        with suppress(OSError), open_log(self._log) as log:
+        # A full disk, or a link in its place, is noticed at the records; the command must not wait for us.
+        with suppress(OSError, CorruptRecordError), open_log(self._log) as log:
             log.write("".join(texts).encode(errors="surrogateescape"))
 
 

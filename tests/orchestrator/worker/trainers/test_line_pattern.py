@@ -8,8 +8,8 @@ COMMON = r"step (?P<step>\d+): train loss (?P<training_loss>[\d.]+), val loss (?
 
 
 def row(line: str, pattern: str = COMMON) -> dict[str, str] | None:
-    found = LinePattern(pattern, "step").row(line)
-    return None if found is None else dict(found)
+    values = LinePattern(pattern, "step").row(line)
+    return None if values is None else dict(values)
 
 
 def test_the_groups_name_the_values():
@@ -22,15 +22,15 @@ def test_the_groups_name_the_values():
 
 @pytest.mark.parametrize("value", ["nan", "-nan", "inf", "-inf", "None", "-1.5", "1e-05", "NaN", "1.2.3"])
 def test_a_line_with_the_words_counts_whatever_stands_for_the_number(value):
-    found = row(f"step 10: train loss {value}, val loss {value}")
-    assert found is not None
-    assert (found["training_loss"], found["loss"]) == (value, value)
+    values = row(f"step 10: train loss {value}, val loss {value}")
+    assert values is not None
+    assert (values["training_loss"], values["loss"]) == (value, value)
 
 
 def test_an_exponent_that_the_pattern_does_not_know_is_part_of_the_number():
-    found = row("step 10: train loss 1.2e+05, val loss 9.9E4 (best)")
-    assert found is not None
-    assert [float(found[name]) for name in ("training_loss", "loss")] == [1.2e5, 9.9e4]
+    values = row("step 10: train loss 1.2e+05, val loss 9.9E4 (best)")
+    assert values is not None
+    assert [float(values[name]) for name in ("training_loss", "loss")] == [1.2e5, 9.9e4]
 
 
 @pytest.mark.parametrize("line", ["step one: train loss 3, val loss 4", "epoch 1", "step 1: train loss", ""])
@@ -49,6 +49,6 @@ def test_a_line_of_another_kind_is_none(line):
     ],
 )
 def test_groups_may_hold_brackets_sets_and_other_groups(pattern, line):
-    found = row(line, pattern)
-    assert found is not None
-    assert (found["step"], found["loss"]) == ("7", "nan")
+    values = row(line, pattern)
+    assert values is not None
+    assert (values["step"], values["loss"]) == ("7", "nan")
