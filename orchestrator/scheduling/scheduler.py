@@ -190,8 +190,7 @@ class Scheduler:
         if not self.may_send():
             self._call_off_all()
             return
-        batch: list[Task] = []
-        held: list[Task] = []
+        batch, held = list[Task](), list[Task]()
         self.trunks.look_around([*self.jobs.tasks(), *self._foreign])
         free = self.executor.free_slots  # once: it may count thousands of running trials
         while self._waiting and len(batch) < free - self._slots_of_others():
