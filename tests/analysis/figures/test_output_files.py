@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from scalevec.analysis import write_figures
 from scalevec.analysis.figures.files import write_atomically
 
 
@@ -22,3 +23,25 @@ def test_what_cannot_be_put_in_place_leaves_nothing_behind(tmp_path):
     with pytest.raises(OSError, match="directory"):
         write_atomically(tmp_path / "a.svg", b"content")
     assert [path.name for path in tmp_path.iterdir()] == ["a.svg"]
+
+
+def test_settings_of_matplotlib_in_the_working_directory_change_no_byte(tmp_path, sweep, monkeypatch):
+    import matplotlib
+
+    table = sweep({"baseline": 0.0, "none": 0.1})
+
+    def drawn(folder: str) -> dict[str, bytes]:
+        write_figures(
+            table, tmp_path / folder, reference="baseline", formats=["svg"], only=["loss"], bootstrap=20
+        )
+        return {path.name: path.read_bytes() for path in (tmp_path / folder).iterdir()}
+
+    usual = drawn("usual")
+    odd = {
+        "text.usetex": True,
+        "lines.linewidth": 9,
+        "svg.fonttype": "none",
+        "axes.formatter.use_locale": True,
+    }
+    with matplotlib.rc_context(odd):
+        assert drawn("odd") == usual
