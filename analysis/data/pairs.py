@@ -332,8 +332,8 @@ def placed(rows: pd.DataFrame) -> pd.DataFrame:
             values = known.groupby(alike, dropna=False)[name].agg(["nunique", "first"])
             only = values.loc[values["nunique"] == 1, ["first"]]
             places = rows.loc[blank, alike].merge(only, left_on=alike, right_index=True, how="left")
-            filled, before = places["first"].to_numpy(object), rows.loc[blank, name].to_numpy(object)
-            rows.loc[blank, name] = np.where(pd.isna(filled), before, filled)
+            first = places["first"].set_axis(rows.index[blank])
+            rows.loc[blank, name] = first.where(first.notna(), rows.loc[blank, name])
     return rows
 
 

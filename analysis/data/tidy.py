@@ -65,8 +65,8 @@ def require_column(table: pd.DataFrame, name: str, why: str = "") -> None:
     """Raise :class:`DataError` that names the nearest column unless ``name`` is one."""
     if name not in table.columns:
         needed = f" (needed for {why})" if why else ""
-        unread = f" ({table.attrs[UNREAD]})" if name in REQUIRED and UNREAD in table.attrs else ""
-        raise DataError(f"the table has no column {name!r}{needed}; {nearest(name, table.columns)}{unread}")
+        searched = f" ({table.attrs[UNREAD]})" if name in REQUIRED and UNREAD in table.attrs else ""
+        raise DataError(f"the table has no column {name!r}{needed}; {nearest(name, table.columns)}{searched}")
 
 
 def read_table(path: Path | str) -> pd.DataFrame:

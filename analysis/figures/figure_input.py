@@ -60,6 +60,12 @@ class FigureInput:
         """Those arms that have no pair with the reference, compared by their laws."""
         return self._pairs_and_laws[1]
 
+    @property
+    def reference_in_lines(self) -> str:
+        """The reference as it stands at an axis: a name that was shortened, in two lines."""
+        reference = self.trials.reference
+        return reference.replace("...", "...\n") if reference in self.names.values() else reference
+
     @cached_property
     def styles(self) -> dict[str, ArmStyle]:
         """The style of each arm, the reference first."""

@@ -116,8 +116,6 @@ def _single_forest(
     n_lines = sum(map(len, lines.values()))
     figure, axes = medium.figure(height=0.24 * n_lines + 1.4, wide=bool(data.names))
     axis = axes[0, 0]
-    if data.names:
-        axis.locator_params(axis="x", nbins=3)
     _draw_lines(axis, [line for of_arm in lines.values() for line in of_arm.values()], data.styles, medium)
     ticks: list[str] = []
     for arm, of_arm in lines.items():
@@ -127,7 +125,7 @@ def _single_forest(
         first, *others = (names[key] if len(names) > 1 else "" for key in of_arm)
         ticks += [f"{arm}   {first}".rstrip(), *others]
     axis.set_yticks(range(n_lines), ticks)
-    axis.set_xlabel(_axis_label(data))
+    _label_differences(axis, data)
     if len(names) == 1:
         axis.set_title(*names.values())
     return figure
@@ -153,8 +151,15 @@ def _small_forests(
 
 def _axis_label(data: FigureInput) -> str:
     options = data.trials.options
-    unit = f" ({name})" if (name := unit_of(options.y, options.unit)) else ""
-    return f"loss difference to\n{data.trials.reference}{unit}"
+    unit = f"({name})" if (name := unit_of(options.y, options.unit)) else ""
+    parts = filter(None, [data.reference_in_lines, unit])
+    return "loss difference to\n" + ("\n" if data.names else " ").join(parts)
+
+
+def _label_differences(axis: "Axes", data: FigureInput) -> None:
+    axis.set_xlabel(_axis_label(data))
+    if data.names:  # which leave little room beside them
+        axis.locator_params(axis="x", nbins=3, min_n_ticks=2)
 
 
 def _margin(comparisons: Sequence[Comparison]) -> float:
@@ -216,7 +221,8 @@ def _ablation_page(
 ) -> "Figure":
     names = strategies.DOTS
     widths = {"width_ratios": [0.27 * len(names), 3.0]}
-    figure, axes = medium.figure(1, 2, height=0.26 * len(arms) + 1.2, gridspec_kw=widths, sharey=True)
+    height, wide = 0.26 * len(arms) + 1.2, bool(data.names)
+    figure, axes = medium.figure(1, 2, height=height, wide=wide, gridspec_kw=widths, sharey=True)
     dots, axis = axes[0]
     axis.axvline(0, color=medium.ink, linewidth=0.8)
     for y, arm in enumerate(arms):
@@ -237,7 +243,7 @@ def _ablation_page(
     plain_ticks(axis.xaxis)
     axis.tick_params(axis="y", length=0)
     axis.spines["left"].set_visible(False)
-    axis.set_xlabel(_axis_label(data))
+    _label_differences(axis, data)
     return figure
 
 

@@ -142,7 +142,7 @@ def _loss_caption(rows: pd.DataFrame, data: FigureInput, losses: Mapping[str, _P
 def _loss_drawing(data: FigureInput, medium: Medium, losses: Mapping[str, _Panel], caption: str) -> Drawing:
     options, reference = data.trials.options, data.trials.reference
     label = named_with_unit(options.y, options.unit)
-    residual = f"residual to the\nlaw of {reference} (%)"
+    residual = f"residual to the\nlaw of {data.reference_in_lines} (%)"
     panels: dict[Key, tuple[_Panel, str]] = {(label, name): (panel, "log") for name, panel in losses.items()}
     for name, panel in losses.items():
         law = panel[reference].law if reference in panel else None

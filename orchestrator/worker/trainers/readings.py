@@ -120,7 +120,7 @@ def require_end(step: float | None, tokens: float | None, trial: ForeignTrial, w
     due = trial.steps
     if due and step is not None and abs(step - due) > max(1.0, TOLERATED * due):
         raise DefiniteError(
-            f"{where}: is of step {step:,.0f}; the plan ends at step {due:,} ({trial.tokens:,} tokens). "
+            f"{where} is of step {step:,.0f}; the plan ends at step {due:,} ({trial.tokens:,} tokens). "
             "Evaluate after the last step, or choose tokens so that an evaluation falls on it"
         )
     if key := trial.trainer.readings.tokens:

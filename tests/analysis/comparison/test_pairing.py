@@ -103,6 +103,16 @@ def test_a_pending_trial_that_knows_only_its_rung_and_seed_is_one_missing_pair(s
     assert comparison.pairs == 7
 
 
+def test_fields_that_a_trainer_does_not_have_are_no_settings_and_have_no_name(sweep):
+    table = sweep().assign(optimizer=None, schedule=None)
+    pending = (table["arm"] == "unified") & (table["rung"] == "55k")
+    table.loc[pending, "status"], table.loc[pending, "loss"] = "pending", None
+    comparison = only(table)
+    assert comparison.missing == tuple(f"55k, seed {seed}" for seed in sorted({*table["seed"]}))
+    assert comparison.verdict == "incomplete"
+    assert not any("nan" in warning for warning in comparison.warnings)
+
+
 def test_a_learning_rate_that_is_run_as_a_grid_is_one_that_pairs_agree_in(sweep):
     table = sweep().assign(lr_status="fixed")
     rates = [table.assign(learning_rate=rate, loss=table["loss"] + rate) for rate in (0.01, 0.02)]

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from scalevec.analysis import write_figures
 from scalevec.analysis.figures.files import write_atomically
-from scalevec.analysis.figures.style import PAGE
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o077, 0o600)])
@@ -25,11 +25,23 @@ def test_what_cannot_be_put_in_place_leaves_nothing_behind(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a.svg"]
 
 
-def test_a_matplotlibrc_changes_no_figure():
-    import matplotlib as mpl
+def test_settings_of_matplotlib_in_the_working_directory_change_no_byte(tmp_path, sweep, monkeypatch):
+    import matplotlib
 
-    with mpl.rc_context({"text.usetex": True, "font.size": 40}), PAGE.style():
-        assert not mpl.rcParams["text.usetex"]
-        changed = mpl.rcParams["font.size"]
-    with PAGE.style():
-        assert mpl.rcParams["font.size"] == changed
+    table = sweep({"baseline": 0.0, "none": 0.1})
+
+    def drawn(folder: str) -> dict[str, bytes]:
+        write_figures(
+            table, tmp_path / folder, reference="baseline", formats=["svg"], only=["loss"], bootstrap=20
+        )
+        return {path.name: path.read_bytes() for path in (tmp_path / folder).iterdir()}
+
+    usual = drawn("usual")
+    odd = {
+        "text.usetex": True,
+        "lines.linewidth": 9,
+        "svg.fonttype": "none",
+        "axes.formatter.use_locale": True,
+    }
+    with matplotlib.rc_context(odd):
+        assert drawn("odd") == usual

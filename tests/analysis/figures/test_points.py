@@ -23,14 +23,14 @@ def line():
 def test_each_drawn_point_has_its_name_and_one_that_is_not_drawn_leaves_its_own_out(line):
     figure, drawn = line
     name_points(drawn, ["first", "not drawn", "third, <b>"])
-    assert re.findall("<title>(.*?)</title>", page_svg(figure, "f", "d")) == ["first", "third, &lt;b&gt;"]
+    assert re.findall("<title>(.*?)</title>", page_svg(figure, "f", "d", {})) == ["first", "third, &lt;b&gt;"]
 
 
 def test_a_file_for_a_paper_has_no_names(line):
     figure, drawn = line
-    plain = file_bytes(figure, "svg", "f")
+    plain = file_bytes(figure, "svg", "f", {})
     name_points(drawn, ["first", "second", "third"])
-    assert file_bytes(figure, "svg", "f") == plain
+    assert file_bytes(figure, "svg", "f", {}) == plain
 
 
 def test_the_loss_of_each_trial_and_the_difference_of_each_pair_are_named(sweep):

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import json
 import lzma
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -103,3 +104,89 @@ def test_an_import_counts_the_same_runs(name, tmp_path, command):
     table = pd.read_csv(tmp_path / "out.csv")
     assert table["status"].tolist() == ["completed"] * 5 + ["diverged"] + ["completed"] * 2
     assert table["loss"].sum() == pytest.approx(14.08 + 10.31)
+
+
+def test_rows_that_only_a_formula_needs_are_read_by_every_door(tmp_path, command):
+    for name, mark in (("t.csv", ","), ("t.tsv", "\t")):
+        lines = [f"{width}{mark}{2 + 3 / width}" for width in (1, 2, 4, 8, 16)]
+        (tmp_path / name).write_text("\n".join([f"width{mark}loss", *lines]) + "\n")
+        answer = command("fit", name, "--formula", "E + A/width", "--bootstrap", 0)
+        assert answer.code == 0, answer.err
+
+
+@pytest.mark.parametrize("header", ["N,D,C,loss", "n,d,c,loss", "Params,Tokens,FLOPs,val_loss"])
+def test_the_names_that_papers_use_are_known(header, tmp_path, command):
+    sizes = [(n, 20 * n) for n in (1e6, 2e6, 4e6, 8e6)]
+    lines = [f"{n:g},{d:g},{6 * n * d:g},{3 * n**-0.05:.5f}" for n, d in sizes]
+    (tmp_path / "t.csv").write_text("\n".join([header, *lines]) + "\n")
+    answer = command("fit", "t.csv", "--law", "power", "--x", "N", "--bootstrap", 0)
+    assert answer.code == 0, answer.err
+    assert f"n_params         {header.split(',')[0]}" in answer.err
+    assert "alpha 0.0499" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("arm;loss;n_params\na;3,512;1\n", "'3,512' may be 3.512 or 3512"),
+        ("arm,loss,n_params\na,3,51,1\n", "row 1: 4 cells under 3 columns"),
+        ('arm,lr,n_params,n_tokens,loss\na,0.01,1,2,"3,51"\nb,0.01,1,2,3.4\n', "'3,51' is not a number"),
+        ("arm loss n_params\na 3.5 1\n", "one column, 'arm loss n_params'"),
+        ("arm,loss,loss\na,3,3\n", "several columns 'loss'; allowed: one of each name"),
+    ],
+)
+def test_a_number_or_separator_that_is_in_doubt_is_asked_about(text, message, tmp_path, command):
+    (tmp_path / "t.csv").write_text(text)
+    refused = command("compare", "t.csv", "--reference", "a")
+    assert refused.code == 2, refused.out
+    assert message in refused.err
+
+
+def test_thousands_are_told_from_decimals_by_the_other_numbers_of_a_file(tmp_path, command):
+    (tmp_path / "t.csv").write_text(
+        "loss;n_params;n_tokens\n3,5;1.000.000;20.000.000\n3,25;2.000.000;40000000\n"
+    )
+    answer = command("import", "t.csv", "--map", "loss=loss", "-o", "out.csv")
+    assert answer.code == 0, answer.err
+    table = pd.read_csv(tmp_path / "out.csv")
+    assert table[["loss", "n_params", "n_tokens"]].to_numpy().tolist() == [[3.5, 1e6, 2e7], [3.25, 2e6, 4e7]]
+
+
+CHART = """\
+"Step","r1 - _step","r1 - _step__MIN","r1 - _step__MAX","r1 - val/loss","r1 - val/loss__MIN","r1 - val/loss__MAX"
+"0","0","0","0","9.1","9.1","9.1"
+"10","10","10","10","5.1","5.1","5.1"
+"""
+
+
+def test_a_chart_with_steps_is_a_history_and_no_table_of_runs(tmp_path, command):
+    (tmp_path / "chart.csv").write_text(CHART)
+    (tmp_path / "runs.csv").write_text("Name,val/loss,params,tokens,_step\nr1,3.2,1e6,2e7,10\n")
+    taken = command("import", "runs.csv", "--sweep", "s", "--history", "chart.csv", "--map", "loss=val/loss")
+    assert taken.code == 0, taken.err
+    assert "s: 1 run, 1 with a curve" in taken.out
+    for verb in ("import", "compare"):
+        refused = command(verb, "chart.csv")
+        assert refused.code == 2
+        assert "a chart that W&B exported, with columns per run (r1)" in refused.err
+
+
+def test_one_file_per_run_gives_runs_that_are_named_as_their_files(tmp_path, command):
+    for name, shift in (("one.csv", 0.0), ("two.csv", 0.1)):
+        rows = [f"{step},{3.2 - 1e-4 * step + shift:.4f}" for step in (100, 200, 300)]
+        (tmp_path / name).write_text("\n".join(["step,loss", *rows]) + "\n")
+    maps = ("--map", "n_params=1e6", "--map", "n_tokens=step*1000", "--map", "arm=run")
+    taken = command("import", "one.csv", "two.csv", *maps, "-o", "out.csv")
+    assert taken.code == 0, taken.err
+    assert "one run per file, of its name (one, two)" in taken.err
+    table = pd.read_csv(tmp_path / "out.csv")
+    assert table["arm"].tolist() == table["cluster"].tolist() == ["one"] * 3 + ["two"] * 3
+
+
+def test_a_table_of_very_many_columns_takes_seconds(tmp_path, command):
+    wide = pd.DataFrame({f"x{number}": 0.5 for number in range(20_000)}, index=range(8))
+    table = pd.DataFrame(rows("3.4"), columns=HEADER)
+    pd.concat([table, wide], axis=1).to_csv(tmp_path / "t.csv", index=False)
+    before = time.process_time()
+    assert command("compare", "t.csv", "--reference", "a").code == 0
+    assert time.process_time() - before < 15

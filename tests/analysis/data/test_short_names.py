@@ -1,0 +1,67 @@
+"""Names that are too long for a figure, a table or a line."""
+
+import pandas as pd
+import pytest
+
+from scalevec.analysis import compare, render, table, write_figures
+from scalevec.analysis.data.short_names import LONGEST_NAME, short_names
+from scalevec.analysis.report.html import write_report
+from scalevec.analysis.report.verdict_table import verdict_table
+
+LONG = [f"model.width=256,optim={name},{name * 38}sched=wsd,tag=7" for name in ("muon", "soap")]
+
+
+@pytest.fixture
+def results() -> pd.DataFrame:
+    """Three arms at three sizes and two seeds; two of them have names of 200 characters."""
+    rows = [
+        {
+            "arm": arm,
+            "n_params": n,
+            "n_tokens": 20 * n,
+            "seed": seed,
+            "loss": 4 - n / 4e6 - number / 20 + seed / 99,
+        }
+        for number, arm in enumerate(["adamw", *LONG])
+        for n in (1e6, 2e6, 4e6)
+        for seed in (0, 1)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_names_that_are_shortened_to_the_same_text_stay_told_apart():
+    shown = short_names([*LONG, "adamw", "x" * LONGEST_NAME])
+    assert list(shown) == LONG
+    assert max(map(len, shown.values())) <= LONGEST_NAME
+    assert len({*shown.values()}) == 2
+
+
+def test_figures_show_short_names_and_tell_the_whole_ones(results, tmp_path, recwarn):
+    written = write_figures(results, tmp_path, reference=LONG[0], formats=["svg"], bootstrap=20)
+    assert not [str(warning.message) for warning in recwarn if "layout" in str(warning.message)]
+    for path in written.paths:
+        text = path.read_text()
+        assert f"<title>{LONG[1]}</title>" in text or LONG[1] not in text
+    assert "loss" in written.captions
+    assert all(LONG[1] in caption for caption in written.captions.values())
+
+
+def test_a_table_has_the_whole_names_below_and_in_its_records(results):
+    contents = table(results, reference="adamw")
+    text = render(contents, "markdown")
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert max(map(len, rows)) < 160
+    assert f"stands for {LONG[0]}." in text
+    assert LONG[0] in render(contents, "csv")
+
+
+def test_the_lines_of_a_verdict_stay_within_a_terminal(results):
+    lines = verdict_table(compare(results, reference="adamw", bootstrap=20)).splitlines()
+    assert max(len(line) for line in lines if "stands for" not in line) <= 120
+    assert sum(f"stands for {name}." in line for line in lines for name in LONG) == 2
+
+
+def test_a_page_shows_short_names_with_the_whole_ones_to_be_hovered_over(results, tmp_path):
+    write_report(tmp_path / "r.html", results, name="long", reference="adamw", bootstrap=20)
+    page = (tmp_path / "r.html").read_text()
+    assert f'<abbr title="{LONG[0]}">{short_names(LONG)[LONG[0]]}</abbr>' in page
