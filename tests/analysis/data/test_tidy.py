@@ -146,7 +146,7 @@ def test_words_that_stand_for_a_blank_elsewhere_are_names_of_arms(tmp_path: Path
         ("points.csv", b"a,b\n1,2\n1", "row 2: 1 cell under 2 columns: a cut line"),
         ("points.csv", b"a,b,a\n1,2,3\n", "several columns 'a'"),
         ("points.csv", b"arm loss\na 3.5\n", "one column, 'arm loss': separate columns by"),
-        ("points.csv.gz", b"\x1f\x8b broken", "holds no table"),
+        ("points.csv.gz", b"\x1f\x8b broken", "cannot be read: Compressed file"),
     ],
 )
 def test_an_unreadable_file_gets_one_message(tmp_path: Path, name: str, content: bytes, message: str):

@@ -153,7 +153,8 @@ def test_thousands_are_told_from_decimals_by_the_other_numbers_of_a_file(tmp_pat
 
 
 CHART = """\
-"Step","r1 - _step","r1 - _step__MIN","r1 - _step__MAX","r1 - val/loss","r1 - val/loss__MIN","r1 - val/loss__MAX"
+"Step","r1 - _step","r1 - _step__MIN","r1 - _step__MAX","r1 - val/loss","r1 - val/loss__MIN",\
+"r1 - val/loss__MAX"
 "0","0","0","0","9.1","9.1","9.1"
 "10","10","10","10","5.1","5.1","5.1"
 """
