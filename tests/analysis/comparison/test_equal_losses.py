@@ -22,7 +22,9 @@ def ignored() -> pd.DataFrame:
 
 def test_equal_losses_in_all_pairs_name_the_field_that_changes_nothing(ignored):
     comparison = only(ignored)
-    warning = "arms baseline and none have equal losses in all 4 pairs: the script seems to ignore weight_decay"
+    warning = (
+        "arms baseline and none have equal losses in all 4 pairs: the script seems to ignore weight_decay"
+    )
     assert warning in comparison.warnings
     assert f"has no verdict: {warning}." in comparison_text([comparison])
     assert (comparison.verdict, comparison.scaling) == ("undecided", "cannot be told")
