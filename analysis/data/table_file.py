@@ -1,15 +1,12 @@
 """The rows of a table in a file, CSV, JSON lines or Parquet, packed or not: no cell is interpreted."""
 
-import bz2
 import csv
-import gzip
 import io
 import json
 import lzma
 import math
 import re
-import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +28,8 @@ _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,])\d{3}(\1\d{3})*")
 """Numbers as they are grouped, by commas or points."""
 
 
-def _unpacked_zst(path: Path) -> Any:
-    from pyarrow import input_stream
-
-    return input_stream(str(path), compression="zstd")
-
-
-PACKED: Mapping[str, Callable[[Path], Any]] = {
-    ".gz": gzip.open,
-    ".bz2": bz2.open,
-    ".xz": lzma.open,
-    ".zst": _unpacked_zst,
-}
+PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": ""}
+"""What pyarrow calls a compression; xz it does not know."""
 
 
 def kind_of(path: Path) -> tuple[str, str]:
@@ -53,6 +40,8 @@ def kind_of(path: Path) -> tuple[str, str]:
 
 def rows_of_file(path: Path) -> pd.DataFrame:
     """The rows in ``path``: cells are text, or what JSON and Parquet hold. Raises :class:`DataError`."""
+    from pyarrow import input_stream
+
     suffix, packed = kind_of(path)
     if suffix not in SUFFIXES:
         raise DataError(
@@ -62,9 +51,10 @@ def rows_of_file(path: Path) -> pd.DataFrame:
         raise DataError(f"{path} is not a file")
     _require_size(str(path), path.stat().st_size)
     try:
-        with PACKED[packed](path) if packed else path.open("rb") as stream:
+        compression = PACKED.get(packed) or None
+        with lzma.open(path) if packed == ".xz" else input_stream(str(path), compression) as stream:
             content = stream.read(LARGEST_FILE_BYTES + 1)
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+    except (OSError, EOFError, lzma.LZMAError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
     _require_size(str(path), len(content))
     if suffix == ".parquet":

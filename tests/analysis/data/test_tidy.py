@@ -139,14 +139,14 @@ def test_words_that_stand_for_a_blank_elsewhere_are_names_of_arms(tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("points.txt", b"x", "ends in '.txt'; allowed: .csv, .parquet"),
+        ("points.txt", b"x", "ends in '.txt'; allowed: .csv, .tsv, .jsonl"),
         ("points.parquet", b"not parquet", "cannot be read as parquet"),
         ("points.csv", b"", "cannot be read as CSV: it is empty"),
         ("points.csv", b"a,b\n1,2\n1,2,3\n", "row 2: 3 cells under 2 columns"),
         ("points.csv", b"a,b\n1,2\n1", "row 2: 1 cell under 2 columns: a cut line"),
         ("points.csv", b"a,b,a\n1,2,3\n", "several columns 'a'"),
         ("points.csv", b"arm loss\na 3.5\n", "one column, 'arm loss': separate columns by"),
-        ("points.csv.gz", b"a,b\n1,2\n", "cannot be read: Not a gzipped file"),
+        ("points.csv.gz", b"a,b\n1,2\n", "cannot be read: zlib inflate failed"),
     ],
 )
 def test_an_unreadable_file_gets_one_message(tmp_path: Path, name: str, content: bytes, message: str):
