@@ -14,9 +14,6 @@ SHORTEST_ID = 6
 KEYS = ("arm", "rung", "seed", "n_params", "n_tokens", "optimizer", "schedule", "learning_rate", "stage")
 """Columns that tell trials apart where a file of scores names none."""
 
-NAMES = (TRIAL, "arm", "rung", "optimizer", "schedule", "stage")
-"""Those columns that hold names, which may look like numbers."""
-
 
 def joined(table: pd.DataFrame, scores: pd.DataFrame, name: str = "the scores") -> pd.DataFrame:
     """``table`` with the columns of ``scores``; trials without a score have none.

@@ -65,8 +65,10 @@ def require_column(table: pd.DataFrame, name: str, why: str = "") -> None:
     """Raise :class:`DataError` that names the nearest column unless ``name`` is one."""
     if name not in table.columns:
         needed = f" (needed for {why})" if why else ""
-        searched = f" ({table.attrs[UNREAD]})" if name in REQUIRED and UNREAD in table.attrs else ""
-        raise DataError(f"the table has no column {name!r}{needed}; {nearest(name, table.columns)}{searched}")
+        remedy = nearest(name, table.columns)
+        if name in REQUIRED and not remedy.startswith("nearest"):
+            remedy = table.attrs.get(UNREAD, remedy)
+        raise DataError(f"the table has no column {name!r}{needed}; {remedy}")
 
 
 def read_table(path: Path | str) -> pd.DataFrame:
@@ -82,11 +84,10 @@ def read_table(path: Path | str) -> pd.DataFrame:
     Raises:
         DataError: Another suffix, no file, a file that is too large, or one that cannot be parsed.
     """
-    rows = rows_of_file(Path(path))
-    refuse_twins(rows)
-    table = typed(rows)
+    table = rows_of_file(Path(path))
+    refuse_twins(table)
     refuse_lists(table)
-    return table
+    return typed(table)
 
 
 def checked(

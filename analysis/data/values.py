@@ -12,7 +12,7 @@ BLANK = frozenset(("", "null", "none", "-", "n/a", "#n/a", "na", "<na>"))
 """Cells, in lower case, without a value."""
 STRICT = ("loss", "n_params", "n_tokens")
 """Columns of which only an empty cell is blank: a word in them is a mistake."""
-NAMES = ("arm", "rung", "trial_id")
+NAMES = ("trial_id", "arm", "rung", "optimizer", "schedule", "stage")
 """Columns of names, which may look like numbers: 0.12b is a rung, and a trial's id may have digits alone."""
 _SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:[,_ ]\d{3})+(?:\.\d+)?")

@@ -21,14 +21,14 @@ PATTERNS: Mapping[str, re.Pattern[str]] = {
     for target, pattern in {
         "steps": r"_?(global_|train_|max_)?steps?|(max_)?iter(ation)?s?",
         "loss": rf"{_HELD_OUT}(_.*)?_loss(_final)?|(final_)?loss_{_HELD_OUT}",
-        "n_params": _PARAMETERS,
-        "n_tokens": _TOKENS,
+        "n_params": rf"{_PARAMETERS}|n",
+        "n_tokens": rf"{_TOKENS}|d",
         "arm": r"arm|variant",
         "rung": r"rung|model_size",
         "seed": r"(random_|rng_|train_)?seed",
         "status": r"state|status",
         "run": r"(run_)?(id|uuid)|run",
-        "flops": r"((n|num|total|train|training)_?)?(flops?|compute)(_total)?",
+        "flops": r"((n|num|total|train|training)_?)?(flops?|compute)(_total)?|c",
         "learning_rate": r"(max_|peak_)?(lr|learning_rate)",
         "wall_s": r"_?runtime|wall_(s|time|clock)|duration(_s)?",
         "optimizer": r"optim(izer)?(_name)?",
@@ -37,8 +37,6 @@ PATTERNS: Mapping[str, re.Pattern[str]] = {
     }.items()
 }
 """What a column is taken for, by its name in lower case with ``_`` for all other signs."""
-LETTERS = {"n_params": "n", "n_tokens": "d", "flops": "c"}
-"""What papers call them: a column of such a name counts in capitals, or beside another of them."""
 NEEDED = ("loss", "n_params", "n_tokens")
 TEXTS = ("arm", "rung", "run", "optimizer", "schedule", "status")
 CHART = re.compile(r"(?P<run>.+) - (?P<metric>.+?)(?P<bound>__MIN|__MAX)?")
@@ -91,6 +89,9 @@ def guessed(rows: pd.DataFrame, given: Mapping[str, str], findings: Findings) ->
     # What tells the arms apart is no setting that the two sides of a pair must share.
     of_arm = given.get("arm", "").strip("`")
     names = {str(column): plain_name(str(column)) for column in rows.columns if column != of_arm}
+    letters = [column for column, name in names.items() if name in ("n", "d", "c")]
+    if len(letters) == 1 and letters[0].islower():  # as papers call N, D and C, or anything else
+        del names[letters[0]]
     columns = dict(given)
     for target, pattern in PATTERNS.items():
         if target in given:
@@ -98,8 +99,6 @@ def guessed(rows: pd.DataFrame, given: Mapping[str, str], findings: Findings) ->
         candidates = [column for column, name in names.items() if pattern.fullmatch(name)]
         if target == "loss" and candidates and "loss" in names:
             candidates.append("loss")
-        if not candidates and target in LETTERS:
-            candidates = _lettered(LETTERS[target], names)
         chosen = _the_one(candidates, rows, target)
         if chosen is not None:
             columns[target] = quoted(chosen)
@@ -113,11 +112,6 @@ def guessed(rows: pd.DataFrame, given: Mapping[str, str], findings: Findings) ->
             else:
                 findings.problems.append(expression)
     return columns
-
-
-def _lettered(letter: str, names: Mapping[str, str]) -> list[str]:
-    letters = [column for column, name in names.items() if name in LETTERS.values()]
-    return [name for name in letters if name == letter.upper() or (name == letter and len(letters) > 1)]
 
 
 def quoted(column: str) -> str:

@@ -131,9 +131,10 @@ def as_read(table: GivenTable, given: Sequence[str] = ()) -> ImportedTable:
         return ImportedTable(whole, {}, [])
     words = set(_texts(rows, columns["status"])) if columns.get("status") == "status" else {""}
     if not words <= set(STATUSES) and pd.api.types.is_numeric_dtype(whole["loss"]):
-        whole["status"] = _statuses(rows, columns, whole["loss"].astype(float), findings)
+        statuses = _statuses(rows, columns, whole["loss"].astype(float), findings)
         findings.refuse()
-        whole = _ended(whole, findings).reset_index(drop=True)
+        if "status" in columns or (statuses != "completed").any():
+            whole = _ended(whole.assign(status=statuses), findings).reset_index(drop=True)
     guesses = {name: text for name, text in columns.items() if name not in ours or name in wanted}
     return ImportedTable(whole, {table.name: guesses} if guesses else {}, findings.notes)
 

@@ -61,18 +61,3 @@ def say_columns(table: "ImportedTable") -> None:
 
     for line in [*mapping_lines(table.columns, table.rows), *(f"note: {text}" for text in table.notes)]:
         note(line)
-
-
-def read_scores(path: Path) -> "pd.DataFrame":
-    """Return a table of scores: numbers where a column holds nothing else. Raises ``DataError``.
-
-    Names stay as they are given: 0.12b may be a rung, and a trial's id may have digits alone.
-    """
-    from scalevec.analysis.data.joined import NAMES
-    from scalevec.analysis.data.values import typed
-    from scalevec.analysis.imports.given_tables import read_given
-
-    require_table(str(path))
-    given = read_given(str(path)).rows
-    names = [name for name in NAMES if name in given]
-    return typed(given).assign(**{name: given[name].map(str, na_action="ignore") for name in names})

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from scalevec import analysis
 from scalevec.orchestrator.attempts.retry_policy import unreadable
 from scalevec.orchestrator.errors import Exit, InvalidInputError
 from scalevec.orchestrator.progress import note
@@ -12,7 +13,6 @@ from scalevec.orchestrator.sources.foreign import (
     AS_IT_IS,
     TableReading,
     is_table,
-    read_scores,
     rows_as_read,
 )
 from scalevec.orchestrator.sources.imported_sweeps import read_imported
@@ -64,7 +64,7 @@ def open_source(source: str, runs_dir: Path, reading: TableReading = AS_IT_IS) -
         return data
     from scalevec.analysis.data.joined import joined
 
-    rows = joined(data.rows, read_scores(reading.join), str(reading.join))
+    rows = joined(data.rows, analysis.read_table(reading.join), str(reading.join))
     rows.attrs = data.rows.attrs
     return replace(data, rows=rows)
 

@@ -153,8 +153,7 @@ def test_thousands_are_told_from_decimals_by_the_other_numbers_of_a_file(tmp_pat
 
 
 CHART = """\
-"Step","r1 - _step","r1 - _step__MIN","r1 - _step__MAX","r1 - val/loss","r1 - val/loss__MIN",\
-"r1 - val/loss__MAX"
+"Step","r - _step","r - _step__MIN","r - _step__MAX","r - val/loss","r - val/loss__MIN","r - val/loss__MAX"
 "0","0","0","0","9.1","9.1","9.1"
 "10","10","10","10","5.1","5.1","5.1"
 """
@@ -162,14 +161,14 @@ CHART = """\
 
 def test_a_chart_with_steps_is_a_history_and_no_table_of_runs(tmp_path, command):
     (tmp_path / "chart.csv").write_text(CHART)
-    (tmp_path / "runs.csv").write_text("Name,val/loss,params,tokens,_step\nr1,3.2,1e6,2e7,10\n")
+    (tmp_path / "runs.csv").write_text("Name,val/loss,params,tokens,_step\nr,3.2,1e6,2e7,10\n")
     taken = command("import", "runs.csv", "--sweep", "s", "--history", "chart.csv", "--map", "loss=val/loss")
     assert taken.code == 0, taken.err
     assert "s: 1 run, 1 with a curve" in taken.out
     for verb in ("import", "compare"):
         refused = command(verb, "chart.csv")
         assert refused.code == 2
-        assert "a chart that W&B exported, with columns per run (r1)" in refused.err
+        assert "a chart that W&B exported, with columns per run (r)" in refused.err
 
 
 def test_one_file_per_run_gives_runs_that_are_named_as_their_files(tmp_path, command):

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
+from scalevec.analysis import read_table
 from scalevec.analysis.data.joined import joined
-from scalevec.orchestrator.sources.foreign import read_scores
 
 TABLE = pd.DataFrame(
     {
@@ -18,10 +18,10 @@ TABLE = pd.DataFrame(
 def test_names_that_look_like_numbers_meet_as_text(tmp_path):
     table = TABLE.assign(rung=["0.12b", "0.12b", "0.25b"])
     (tmp_path / "evals.csv").write_text("arm,rung,arc\nbaseline,0.12b,1\nunified,0.12b,2\nunified,0.25b,3\n")
-    assert joined(table, read_scores(tmp_path / "evals.csv"))["arc"].tolist() == [1, 2, 3]
+    assert joined(table, read_table(tmp_path / "evals.csv"))["arc"].tolist() == [1, 2, 3]
 
 
 def test_ids_of_digits_alone_stay_ids(tmp_path):
     (tmp_path / "evals.csv").write_text("trial_id,arc\n123456,1\n")
     table = TABLE.assign(trial_id=["12345678", "bbbbbb22", "cccccc33"])
-    assert joined(table, read_scores(tmp_path / "evals.csv"))["arc"].fillna(-1).tolist() == [1, -1, -1]
+    assert joined(table, read_table(tmp_path / "evals.csv"))["arc"].fillna(-1).tolist() == [1, -1, -1]

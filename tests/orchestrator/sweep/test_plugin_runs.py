@@ -1,6 +1,7 @@
 """A sweep with a plugin trains on this machine, from a folder and from a wheel, and is read without it."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -68,8 +69,8 @@ def test_an_installed_plugin_is_run_from_its_copy_and_what_it_prints_is_masked(f
         json.loads(path.read_text()) for path in folder.glob("runs/trials/*/*/environment.json")
     ]
     assert len(attempt["plugins"]["mylab.arms"]) == 64
-    [copy] = folder.glob("runs/snapshots/*/*/plugins/mylab/arms.py")
-    assert copy.read_text() == noisy
+    copies = Path(os.environ["SCALEVEC_PRIVATE_DIR"]).glob("snapshots/*/plugins/mylab/arms.py")
+    assert noisy in [copy.read_text() for copy in copies]
 
 
 def test_a_plugin_that_raises_at_import_is_refused_before_anything_runs(folder, call):
