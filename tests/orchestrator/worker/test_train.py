@@ -81,7 +81,7 @@ def test_a_process_stopped_just_after_its_look_does_not_touch_what_its_successor
 
 
 def attempt(recorder: RunDirectoryRecorder, train) -> WorkerExit:
-    trainer = SimpleNamespace(train=train, reached=lambda: {"step": 0}, origin=dict)
+    trainer = SimpleNamespace(train=train, reached=lambda: {"step": 0}, origin=dict, failed=dict)
     return worker._train_and_record(trainer, Ranks(RunOptions(), 0, 0), recorder)
 
 

@@ -204,11 +204,22 @@ def test_a_broken_corpus_json_is_named_with_the_remedy(corpus: Corpus, corpora: 
         open_corpus(corpora, corpus.fingerprint)
 
 
-def test_a_corpus_json_out_of_reach_is_not_said_to_be_broken(corpus: Corpus, corpora: Path) -> None:
+def test_a_corpus_json_out_of_reach_is_not_said_to_be_broken(
+    corpus: Corpus, corpora: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(path: Path) -> bytes:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", unreachable)
+    with pytest.raises(OSError, match="Input/output error"):
+        open_corpus(corpora, corpus.fingerprint)
+
+
+def test_a_folder_in_place_of_corpus_json_is_named(corpus: Corpus, corpora: Path) -> None:
     path = corpus.directory / "corpus.json"
     path.unlink()
     path.mkdir()
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(CorpusError, match="corpus.json is a link, or no file"):
         open_corpus(corpora, corpus.fingerprint)
 
 
