@@ -219,7 +219,7 @@ def test_a_folder_in_place_of_corpus_json_is_named(corpus: Corpus, corpora: Path
     path = corpus.directory / "corpus.json"
     path.unlink()
     path.mkdir()
-    with pytest.raises(CorpusError, match="corpus.json is a link, or no file"):
+    with pytest.raises(CorpusError, match=r"corpus\.json is a link, or no file"):
         open_corpus(corpora, corpus.fingerprint)
 
 
