@@ -98,7 +98,9 @@ class ForeignAttempt:
                     f"the trial starts afresh: {others} may have written its checkpoints, and to load them "
                     "may run code; to go on from them: scalevec run --trust"
                 )
-            self._clear()
+            # Where the checkpoints alone were the fault, what the script knows else stays.
+            if not any("set_aside" in event for event in since_retry(self.directory.events())):
+                self._clear()
             recorder.cut_back(0)
         make_folder(self.out)
         if name := self.trial.trainer.readings.result:

@@ -255,8 +255,8 @@ def test_a_checkpoint_at_which_two_attempts_fail_is_set_aside_for_the_one_before
     assert f"two attempts have failed at its checkpoint, which is set aside: {aside}" in errors[-1]
 
 
-def test_without_an_older_checkpoint_the_trial_starts_afresh(lab):
-    trials = lab(TORN.replace("ckpt-{step:02d}", "ckpt-05"), protocol=RESUMES)
+def test_without_an_older_checkpoint_the_trial_starts_afresh_beside_what_else_it_keeps(lab):
+    trials = lab(TORN.replace("ckpt-{step:02d}", "ckpt-05").replace("out.parent", "out"), protocol=RESUMES)
     assert attempted(trials) == [WorkerExit.STOPPED, *[WorkerExit.ERROR] * 2, WorkerExit.RESULT]
     assert trials.result()["loss"] == 3.0
 
