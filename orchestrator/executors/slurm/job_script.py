@@ -275,6 +275,8 @@ class Bundle:
         return code
 
     def _record_end(self, index: int, attempt: _Attempt, code: int) -> None:
+        # Before the record: whoever sees that the trial is over finds the log whole.
+        _say(self.entries[index], f"the process ended with {code}")
         if attempt.cancelled or attempt.record.is_cancelled():
             attempt.record.write(code, "cancelled")
             _note_cancelled(self.entries[index])
@@ -283,7 +285,6 @@ class Bundle:
         else:
             lacked = code == -signal.SIGKILL and out_of_memory_kills() > attempt.kills
             attempt.record.write(code, "out_of_memory" if lacked else None)
-        _say(self.entries[index], f"the process ended with {code}")
 
 
 def _look_back(directory: RunDirectory, entry: Entry) -> Decision | None:
