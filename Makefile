@@ -30,7 +30,7 @@ nightly: $(VENV)/dev.stamp
 CLUSTER_SLURM := $(addprefix tests/cluster/test_,slurm_contract.py slurm_executor.py)
 CLUSTER_TRAINING := $(addprefix tests/cluster/test_,slurm_training.py submit.py)
 CLUSTER_STORMS := $(addprefix tests/cluster/test_slurm_,storms.py cancel.py limits.py sent_code.py)
-CLUSTER_RAY := $(addprefix tests/cluster/test_,ray_executor.py ray_training.py)
+CLUSTER_RAY := $(addprefix tests/cluster/test_,ray_executor.py ray_training.py two_users_slurm.py)
 test-cluster: test-cluster-slurm test-cluster-training test-cluster-storms test-cluster-ray test-cluster-others
 
 test-cluster-slurm: $(VENV)/dev.stamp
