@@ -65,6 +65,7 @@ def test_a_node_that_cannot_import_a_plugin_is_named_and_trials_train_with_one_f
     assert "2 trials, 2 completed" in done.stdout
 
 
+@pytest.mark.parametrize("folder", ["slurm"], indirect=True)
 def test_a_controller_asks_nobody_and_goes_on_with_the_plugin_that_was_sent(folder):
     write_plugin(folder)
     sent = run(folder, "submit")

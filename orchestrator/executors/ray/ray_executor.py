@@ -172,6 +172,8 @@ class RayExecutor:
         sent = self._tasks.pop(number)
         if sent.group is not None:
             self._connection.ask(sent.group.end)
+            for told in sent.where.parent.glob(f"{sent.where.name}.*"):
+                told.unlink(missing_ok=True)
         node_id = _content(sent.where)
         is_there = self._connection.answers()
         node = self._connection.ask(partial(name_of, node_id)) if node_id and is_there else None
