@@ -26,7 +26,7 @@ def private(tmp_path) -> Path:
     return tmp_path / "private"
 
 
-def refused(source: Path, message: str, read=read_given) -> None:
+def assert_refused(source: Path, message: str, read=read_given) -> None:
     began = time.monotonic()
     with pytest.raises(DataError, match=message):
         read(str(source))
@@ -43,14 +43,14 @@ def test_a_link_a_pipe_or_a_device_is_named_and_not_read(folder, private, name, 
         os.mkfifo(path)
     else:
         path.symlink_to(private if kind == "link" else "/dev/zero")
-    refused(folder, f"{name}.*link")
+    assert_refused(folder, f"{name}.*link")
 
 
 @pytest.mark.parametrize("name", ["params", "metrics"])
 def test_a_folder_that_is_a_link_is_named_and_not_read(folder, private, name):
     (folder / "1/aa" / name).rename(folder / "elsewhere")
     (folder / "1/aa" / name).symlink_to(folder / "elsewhere")
-    refused(folder, f"aa/{name} is a link")
+    assert_refused(folder, f"aa/{name} is a link")
 
 
 def test_runs_below_a_linked_folder_are_none_of_the_imported(folder, tmp_path):
@@ -68,7 +68,7 @@ def test_a_link_to_the_whole_folder_is_followed_since_a_person_names_it(folder, 
 def test_a_file_of_gigabytes_is_refused_by_its_size(folder, name):
     with (folder / "1/aa" / name).open("wb") as stream:
         stream.truncate(3_000_000_000)
-    refused(folder, "3000000000 bytes; allowed: up to")
+    assert_refused(folder, "3000000000 bytes; allowed: up to")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_whatever_describes_a_run_is_read_or_refused_in_a_moment(folder, text):
 
 def test_a_parameter_that_is_no_text_is_named(folder):
     (folder / "1/aa/params/x").write_bytes(b"\xff\xfe")
-    refused(folder, "params/x cannot be read as UTF-8")
+    assert_refused(folder, "params/x cannot be read as UTF-8")
 
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x AS run_uuid, x AS key"
@@ -111,7 +111,7 @@ def test_a_view_or_a_virtual_table_in_place_of_a_table_is_refused(tmp_path, tabl
         database.execute(f"DROP TABLE IF EXISTS {table}")
         database.execute(f"CREATE {how.format(table)}")
         database.commit()
-    refused(path, f"has no table {table}", read_history if table == "metrics" else read_given)
+    assert_refused(path, f"has no table {table}", read_history if table == "metrics" else read_given)
 
 
 def test_a_database_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
@@ -125,7 +125,7 @@ def test_a_database_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
         )
         database.commit()
     monkeypatch.setattr(mlflow, "PATIENCE_S", 0.0)
-    refused(path, "takes too long: interrupted")
+    assert_refused(path, "takes too long: interrupted")
 
 
 def test_cells_that_are_computed_do_not_fill_the_memory(tmp_path, monkeypatch):
@@ -136,7 +136,7 @@ def test_cells_that_are_computed_do_not_fill_the_memory(tmp_path, monkeypatch):
         database.execute("INSERT INTO params VALUES ('aa', 'x'), ('aa', 'y'), ('aa', 'z')")
         database.commit()
     monkeypatch.setattr(mlflow, "LARGEST_FILE_BYTES", 100_000)
-    refused(path, "a larger table than is read, 2000000 rows and 100000 bytes")
+    assert_refused(path, "a larger table than is read, 2000000 rows and 100000 bytes")
 
 
 def test_a_cell_of_any_size_is_refused(tmp_path):
@@ -144,7 +144,7 @@ def test_a_cell_of_any_size_is_refused(tmp_path):
     with closing(sqlite3.connect(path)) as database:
         database.execute("INSERT INTO params VALUES ('aa', 'x', zeroblob(20000000))")
         database.commit()
-    refused(path, "string or blob too big")
+    assert_refused(path, "string or blob too big")
 
 
 @pytest.mark.parametrize("name", ["mlflow.db-wal", "mlflow.db-journal"])
@@ -157,7 +157,7 @@ def test_what_sqlite_keeps_beside_the_file_is_named_and_not_opened(tmp_path, nam
         os.mkfifo(tmp_path / name)
     else:
         (tmp_path / name).symlink_to("/dev/zero")
-    refused(path, f"{name}: changes that are not in the database yet")
+    assert_refused(path, f"{name}: changes that are not in the database yet")
 
 
 def test_signs_in_the_name_of_a_database_are_no_options(tmp_path):
@@ -174,7 +174,7 @@ def test_an_event_file_that_is_none_is_named_and_not_opened(tmp_path, private, k
     else:
         path.symlink_to(private)
     for read in (read_given, read_history):
-        refused(tmp_path / "logs", "tfevents.1 is no regular file", read)
+        assert_refused(tmp_path / "logs", "tfevents.1 is no regular file", read)
 
 
 def test_a_table_of_columns_without_end_is_refused():
