@@ -265,9 +265,8 @@ class ClaimObserver:
 
     def _is_of_here(self, record: Mapping[str, Any], run_directory: RunDirectory) -> bool:
         """Whether a process number in the claim means something: only within one boot and one namespace."""
-        return is_of(record, runs_around(run_directory.path)) and all(
-            record.get(name) == value for name, value in _machine().items()
-        )
+        is_here = all(record.get(name) == value for name, value in _machine().items())
+        return is_here and is_of(record, runs_around(run_directory.path))
 
     def _beats(self, path: Path) -> bool:
         now = self.clock()

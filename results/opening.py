@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _RUNS = re.compile(
-    r"(?s)(?:(.*?/|)(?=(?:trials|trunks)/[0-9a-f]{2}/[0-9a-f]{64}(?:/|$))"
+    r"(?s)(?:(.*?/|)(?=(?:trials|trunks)/[0-9a-f]{2}/[0-9a-f]{64}(?:/|$)|trainers/[0-9a-f]{32}\.json$)"
     r"|(.*/|)(?=(?:sweeps|preflight)/[^/]+(?:/(?!\.scalevec-id$)|$)))"
 )
 """Matches RUNS_DIR in the path of something in it; not in that of its id: it may be called sweeps/runs."""
@@ -122,9 +122,9 @@ def open_file(path: Path, flags: int = os.O_RDONLY, most: int | None = None) -> 
     return descriptor
 
 
-def open_to_read(path: Path) -> BinaryIO:
+def open_to_read(path: Path, most: int | None = None) -> BinaryIO:
     """The file ``path``, opened as :func:`open_file` does."""
-    return os.fdopen(open_file(path), "rb")
+    return os.fdopen(open_file(path, most=most), "rb")
 
 
 def open_log(path: Path) -> BinaryIO:

@@ -66,8 +66,9 @@ def is_trial_id(text: str) -> bool:
 
 
 def trial_ids(runs_dir: Path) -> Iterator[str]:
-    """The ids of all run directories in RUNS_DIR, sorted."""
+    """The ids of all run directories in RUNS_DIR, sorted. Raises ``CorruptRecordError`` for a link there."""
     trials = runs_dir / "trials"
+    require_no_link(trials)
     for prefix in names_in(trials):
         yield from (name for name in names_in(trials / prefix) if is_trial_id(name) and name[:2] == prefix)
 
@@ -256,16 +257,19 @@ class RunDirectory:
 
         It has ``"ended"`` once that is known.
         """
-        here = runs_around(self.path)
-        return [job for job in self._all_jobs() if is_of(job, here)]
+        return self._jobs(ours=True)
 
     def unreached_jobs(self) -> list[dict[str, Any]]:
         """The open jobs that were sent from another runs folder, or one that nobody knows for this one.
 
         Nobody here may adopt or end them (see ``results.runs_identity``).
         """
-        here = runs_around(self.path)
-        return [job for job in self._all_jobs() if "ended" not in job and not is_of(job, here)]
+        return [job for job in self._jobs(ours=False) if "ended" not in job]
+
+    def _jobs(self, *, ours: bool) -> list[dict[str, Any]]:
+        jobs = self._all_jobs()
+        here = runs_around(self.path) if jobs else None
+        return [job for job in jobs if is_of(job, here) == ours]
 
     def _all_jobs(self) -> list[dict[str, Any]]:
         jobs: dict[str, dict[str, Any]] = {}

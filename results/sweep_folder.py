@@ -23,7 +23,7 @@ from scalevec.results.files import (
     write_once,
 )
 from scalevec.results.member_entries import problems_in
-from scalevec.results.opening import make_folder
+from scalevec.results.opening import make_folder, require_no_link
 from scalevec.results.run_directory import is_trial_id
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -32,8 +32,9 @@ _AGAIN = "stands_again"
 
 
 def sweep_names(runs_dir: Path) -> list[str]:
-    """The sweeps that RUNS_DIR knows, sorted."""
-    return [name for name in names_in(Path(runs_dir) / "sweeps") if _NAME.fullmatch(name)]
+    """The sweeps that RUNS_DIR knows, sorted. Raises ``CorruptRecordError`` for a link there."""
+    require_no_link(sweeps := Path(runs_dir) / "sweeps")
+    return [name for name in names_in(sweeps) if _NAME.fullmatch(name)]
 
 
 @dataclass(frozen=True)

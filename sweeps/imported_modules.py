@@ -8,6 +8,7 @@ import ast
 import glob
 import os
 import re
+import stat
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
@@ -108,24 +109,25 @@ def with_imports(
     Raises:
         ConfigurationError: They are too many.
     """
-    names, words = list(names), list(words)
+    names, words = list(dict.fromkeys(names)), list(words)
+    given = frozenset(names)
     beside = Beside(folder, list(dict.fromkeys(map(PurePosixPath, ["", *map(os.path.dirname, names)]))))
     queue = [*names, *(name for module in _modules_of(words) for name in beside.module(module))]
     if unasked and any(name.endswith(".py") for name in queue):
         queue += beside.unasked()
-    known: dict[str, None] = {}
+    known: set[str] = set()
     n_bytes = 0
     while queue:
         name = queue.pop()
-        if name in known or not (folder / name).is_file():
+        if name in known or (state := _file_state(path := folder / name)) is None:
             continue
-        known[name] = None
-        if name not in names:
-            n_bytes += (folder / name).stat().st_size
+        known.add(name)
+        if name not in given:
+            n_bytes += state.st_size
         if len(known) - len(names) > MOST_FILES or n_bytes > MOST_BYTES:
             raise _too_much(f"what it imports: {len(known):,} files, {n_bytes:,} bytes")
         above = PurePosixPath(name).parents
-        for dots, module in _code_in(folder / name).imports:
+        for dots, module in _code_of(path, state.st_mtime_ns, state.st_size).imports:
             queue += beside.module(module, above[dots - 1 : dots] if dots else None)
     return sorted(known)
 
@@ -135,7 +137,8 @@ def not_covered(folder: Path, names: Iterable[str]) -> list[str]:
     lines, names = list[str](), list(names)
     named = {*names, *map(os.path.dirname, names)} - {""}
     for name in names:
-        code = _code_in(folder / name)
+        state = (path := folder / name).stat()
+        code = _code_of(path, state.st_mtime_ns, state.st_size)
         if not code.is_python and name.endswith((".py", ".sh")):
             lines.append(f"what {name} imports or starts")
         lines += [f"{name}:{line} {text}" for line, text, held in code.unseen if held.isdisjoint(named)]
@@ -156,9 +159,13 @@ def _too_much(what: str) -> ConfigurationError:
     return ConfigurationError("command", what, allowed)
 
 
-def _code_in(path: Path) -> _Code:
-    state = path.stat()
-    return _code_of(path, state.st_mtime_ns, state.st_size)
+def _file_state(path: Path) -> os.stat_result | None:
+    """What the system says of a file; None where there is none."""
+    try:
+        state = path.stat()
+    except (OSError, ValueError):
+        return None
+    return state if stat.S_ISREG(state.st_mode) else None
 
 
 @lru_cache(maxsize=4096)

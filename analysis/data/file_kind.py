@@ -59,10 +59,14 @@ def opened(path: Path, packed: str) -> Any:
     return PACKED[packed][1](path) if packed else path.open("rb")
 
 
+def encoding_of(head: bytes) -> str:
+    """Return how the text that begins with ``head`` is encoded, by its mark."""
+    return "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+
+
 def text_of(head: bytes) -> str | None:
     """Return the whole lines of ``head`` as text; None for what is none."""
-    is_wide = head.startswith((b"\xff\xfe", b"\xfe\xff"))
-    text = head.decode("utf-16" if is_wide else "utf-8-sig", errors="ignore")
+    text = head.decode(encoding_of(head), errors="ignore")
     text = text if len(head) < HEAD else text.rpartition("\n")[0]
     return None if "\0" in text or text.count("\x1b") or re.search(r"[\x01-\x08\x0e-\x1a]", text) else text
 

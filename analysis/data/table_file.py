@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from scalevec.analysis.data.file_kind import PACKED, kind_of, opened
+from scalevec.analysis.data.file_kind import PACKED, encoding_of, kind_of, opened
 from scalevec.analysis.data.parquet_file import read_parquet
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import plural
@@ -48,10 +48,10 @@ def rows_of_file(path: Path) -> pd.DataFrame:
     if suffix == ".parquet":
         return read_parquet(path, content)
     try:
-        is_wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))
-        text = content.decode("utf-16" if is_wide else "utf-8-sig")
+        text = content.decode(encoding_of(content))
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} cannot be read as UTF-8 text: {error}") from error
+        encoding = error.encoding.removesuffix("-le").removesuffix("-be").upper()
+        raise DataError(f"{path} cannot be read as {encoding} text: {error}") from error
     return rows_of_text(str(path), text, suffix)
 
 

@@ -15,12 +15,11 @@ import pandas as pd
 
 from scalevec.analysis.data.runs import plain_columns, refuse_blanks, refuse_lists, refuse_twins, runs_of
 from scalevec.analysis.data.table_file import rows_of_file
+from scalevec.analysis.data.values import REQUIRED, status, typed
 from scalevec.analysis.data.values import numbers as numbers_in
-from scalevec.analysis.data.values import status, typed
 from scalevec.analysis.errors import DataError, nearest, require_choice
 from scalevec.analysis.options import C_CONVENTIONS, EACH_ROW, N_CONVENTIONS
 
-REQUIRED = ("n_params", "n_tokens", "loss")
 NUMBERS = (
     *REQUIRED,
     "n_params_embedding",

@@ -10,7 +10,7 @@ import pandas as pd
 
 BLANK = frozenset(("", "null", "none", "-", "n/a", "#n/a", "na", "<na>"))
 """Cells, in lower case, without a value."""
-STRICT = ("loss", "n_params", "n_tokens")
+REQUIRED = ("n_params", "n_tokens", "loss")
 """Columns of which only an empty cell is blank: a word in them is a mistake."""
 NAMES = ("trial_id", "arm", "rung", "optimizer", "schedule", "stage")
 """Columns of names, which may look like numbers: 0.12b is a rung, and a trial's id may have digits alone."""
@@ -59,7 +59,7 @@ def number(cell: Any) -> float | None:
 
 def numbers(cells: Sequence[Any], name: str = "") -> list[float | None]:
     """The number in each of ``cells`` of the column ``name``, NaN for a blank; None where there is none."""
-    if name in STRICT:
+    if name in REQUIRED:
         return [math.nan if _is_empty(cell) else number(cell) for cell in cells]
     return [math.nan if is_blank(cell) else number(cell) for cell in cells]
 

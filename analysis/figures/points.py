@@ -9,6 +9,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 import pandas as pd
 
+from scalevec.analysis.data.short_names import shortened_in
 from scalevec.analysis.formatting import count
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ def with_whole_names(svg: str, names: Mapping[str, str]) -> str:
         whole = [html.escape(name) for short, name in plain.items() if short in text]
         return f"{comment[0]}<title>{', '.join(whole)}</title>" if whole else comment[0]
 
-    for name, short in names.items():  # the titles of points
-        svg = re.sub(rf"(<title>[^<]*){re.escape(html.escape(short))}", rf"\1{html.escape(name)}", svg)
+    whole_names = {html.escape(short): html.escape(name) for name, short in names.items()}
+    svg = re.sub(r"<title>[^<]*", lambda title: shortened_in(title[0], whole_names), svg)  # of points
     return re.sub(r"<!-- (.*?) -->", titled, svg, flags=re.DOTALL) if names else svg
 
 

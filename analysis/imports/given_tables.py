@@ -8,10 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from scalevec.analysis.data.file_kind import kind_of
+from scalevec.analysis.data.file_kind import PACKED, kind_of
 from scalevec.analysis.data.runs import refuse_twins, shortened
 from scalevec.analysis.data.table_file import (
     LARGEST_FILE_BYTES,
+    SUFFIXES,
     rows_of_file,
     rows_of_text,
     table_of,
@@ -54,13 +55,19 @@ def named_by_file(tables: Sequence[GivenTable]) -> tuple[Sequence[GivenTable], l
     shapes = {frozenset(table.rows) for table in tables}
     if len(tables) == 1 or len(shapes) > 1 or not all(_is_one_run(table.rows) for table in tables):
         return tables, []
-    paths = [Path(table.name.removesuffix("".join(kind_of(Path(table.name))))) for table in tables]
+    paths = [_without_suffixes(Path(table.name)) for table in tables]
     names = [path.name for path in paths]
     if len(set(names)) < len(names):
         names = [path.as_posix() for path in paths]
     note = f"one run per file, of its name ({shortened(names)}), with checkpoints; arms by --map arm=run"
     runs = zip(tables, names, strict=True)
     return [GivenTable(table.name, table.rows.assign(run=run, cluster=run)) for table, run in runs], [note]
+
+
+def _without_suffixes(path: Path) -> Path:
+    for suffixes in (PACKED, SUFFIXES):
+        path = path.with_suffix("") if path.suffix.lower() in suffixes else path
+    return path
 
 
 def _is_one_run(rows: pd.DataFrame) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from scalevec.analysis.data.runs import shortened
+from scalevec.analysis.data.values import REQUIRED
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.imports.checks import Findings
 
@@ -37,7 +38,6 @@ PATTERNS: Mapping[str, re.Pattern[str]] = {
     }.items()
 }
 """What a column is taken for, by its name in lower case with ``_`` for all other signs."""
-NEEDED = ("loss", "n_params", "n_tokens")
 TEXTS = ("arm", "rung", "run", "optimizer", "schedule", "status")
 CHART = re.compile(r"(?P<run>.+) - (?P<metric>.+?)(?P<bound>__MIN|__MAX)?")
 _LAYERS = re.compile(r"(n|num)_(hidden_)?layers?|layers|depth")
@@ -104,8 +104,8 @@ def guessed(rows: pd.DataFrame, given: Mapping[str, str], findings: Findings) ->
             columns[target] = quoted(chosen)
         elif len(candidates) > 1:
             what = f"{target} may be {', '.join(candidates)}: --map {target}={quoted(candidates[0])}"
-            (findings.problems if target in NEEDED else findings.notes).append(what)
-        elif target in NEEDED:
+            (findings.problems if target in REQUIRED else findings.notes).append(what)
+        elif target in REQUIRED:
             expression = _computed_from(target, names, columns)
             if expression.startswith("="):
                 columns[target] = expression[1:]

@@ -10,7 +10,7 @@ import pandas as pd
 
 from scalevec.analysis.data.runs import HAS_RESULT, shortened
 from scalevec.analysis.data.tidy import STATUSES, UNREAD
-from scalevec.analysis.data.values import is_blank, number, numbers, status, typed
+from scalevec.analysis.data.values import REQUIRED, is_blank, number, numbers, status, typed
 from scalevec.analysis.data.where import computed
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.imports.checks import (
@@ -24,7 +24,6 @@ from scalevec.analysis.imports.checks import (
 )
 from scalevec.analysis.imports.given_tables import GivenTable, named_by_file
 from scalevec.analysis.imports.guesses import (
-    NEEDED,
     PATTERNS,
     TEXTS,
     guessed,
@@ -126,7 +125,7 @@ def as_read(table: GivenTable, given: Sequence[str] = ()) -> ImportedTable:
     of_arm = rows.column(columns.get("arm", ""))
     beside = rows.given.drop(columns=[of_arm] if of_arm and of_arm != "arm" else [])
     whole = typed(beside.assign(**{name: rows.cells(text) for name, text in columns.items()}))
-    if any(name not in columns for name in NEEDED):
+    if any(name not in columns for name in REQUIRED):
         whole.attrs[UNREAD] = "; ".join(findings.problems)
         return ImportedTable(whole, {}, [])
     words = set(_texts(rows, columns["status"])) if columns.get("status") == "status" else {""}
@@ -170,7 +169,7 @@ def parsed_maps(given: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _tidy(rows: GivenRows, columns: Mapping[str, str], unit: str, findings: Findings) -> pd.DataFrame:
-    if any(name not in columns for name in NEEDED) or findings.problems:
+    if any(name not in columns for name in REQUIRED) or findings.problems:
         return pd.DataFrame()
     table = pd.DataFrame(index=rows.given.index)
     for name, expression in columns.items():

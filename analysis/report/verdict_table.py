@@ -27,15 +27,21 @@ def verdict_table(comparisons: Sequence[Comparison]) -> str:
     head = f"{first.y}: arm minus {first.reference}{unit}; p by Holm over the arms"
     header = ("arm", "difference", f"{percent(first.level)} interval", "p", "at these sizes", "with scale")
     predicted = predictions_summary(comparisons)
-    most_arms = MOST_LINES - 3 - len(predicted)
-    names = short_names([first.reference, *(comparison.arm for comparison in comparisons)])
-    rows = shortened_in([header, *map(_row, comparisons[:most_arms])], names)
+    most_lines = MOST_LINES - 3 - len(predicted)
+    shown, names = comparisons[:most_lines], _short_names(comparisons[:most_lines])
+    while len(shown) > 1 and len(shown) + len(names) > most_lines:
+        shown, names = shown[:-1], _short_names(shown[:-1])
+    rows = shortened_in([header, *map(_row, shown)], names)
     lines = [shortened_in(head, names), *aligned(rows, n_left=len(header)), *shortened_in(predicted, names)]
-    changes = list(_changes(comparisons, names))
-    room = MOST_LINES - len(lines) - 1
-    rest = "the rest of this, " if len(changes) > room or len(comparisons) > most_arms else ""
+    changes = list(_changes(shown, names))
+    room = max(0, MOST_LINES - len(lines) - len(names) - 1)
+    rest = "the rest of this, " if len(changes) > room or len(shown) < len(comparisons) else ""
     more = f"With --verbose: {rest}differences per rung, multipliers, laws."
     return "\n".join([*lines, *changes[:room], *footnotes(names), more])
+
+
+def _short_names(comparisons: Sequence[Comparison]) -> Mapping[str, str]:
+    return short_names([comparisons[0].reference, *(comparison.arm for comparison in comparisons)])
 
 
 def _row(comparison: Comparison) -> tuple[str, ...]:

@@ -165,7 +165,8 @@ def run_attempt(attempt: TrialAttempt, token: str) -> WorkerExit:
         with _beating(claim):
             return _train_and_record(trainer, ranks, recorder)
     finally:
-        with suppress(OSError):  # a full disk cannot take the mark; our death will show that we are gone
+        # A full disk, or a link there, cannot take the mark; our death will show that we are gone.
+        with suppress(OSError, CorruptRecordError):
             claim.release()
 
 
@@ -255,7 +256,8 @@ def _record_failure(
     message = str(problem) if is_said else f"{type(problem).__name__}: {problem}"
     cause, more = _cause_of(problem), {"definite": True} if isinstance(problem, DefiniteError) else {}
     if trainer is not None and cause == "error" and not more:
-        more = trainer.failed()
+        with suppress(OSError, CorruptRecordError):  # the failure itself has to be on record
+            more = trainer.failed()
     if aside := more.get("set_aside"):
         message += f"; two attempts have failed at its checkpoint, which is set aside: {aside}"
     directory.append_event("pending", cause=cause, error=message, traceback=_digest_of(problem), **more)

@@ -55,19 +55,27 @@ class ForeignBudget:
         trial = ForeignTrial(
             self.trainer, PlainValues(given), self.n_params, tokens, seed, of_seed, self.planted
         )
-        names = self.file_names(trial)
         if self.trainer.code_version:
+            self._known_words(trial)
             return trial
+        names = self.file_names(trial)
         return replace(trial, trainer=replace(self.trainer, files=source_files(self.folder, names)))
 
     def file_names(self, trial: ForeignTrial) -> tuple[str, ...]:
         """The files below the sweep's folder on which ``trial`` rests. Raises ``ConfigurationError``."""
-        asked = (*self.trainer.command, *self.resume)
-        words = command.known_before(asked, trial.placeholders)
+        words = self._known_words(trial)
         later = {*OF_AN_ATTEMPT, *self.first}
-        varied = [word for word in asked if later & set(command.placeholders_of(word))]
+        varied = [word for word in self._asked if later & set(command.placeholders_of(word))]
         names = (*self.names, *files_of_words(self.folder, words), *scripts_of_words(self.folder, varied))
         return tuple(with_imports(self.folder, names, words))
+
+    @property
+    def _asked(self) -> tuple[str, ...]:
+        return (*self.trainer.command, *self.resume)
+
+    def _known_words(self, trial: ForeignTrial) -> tuple[str, ...]:
+        """What is known of the command before an attempt. Raises ``ConfigurationError``."""
+        return command.known_before(self._asked, trial.placeholders)
 
 
 def trainer_of(section: "TrainerSection") -> Trainer:

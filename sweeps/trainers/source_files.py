@@ -53,7 +53,7 @@ def _digest(path: Path) -> str:
     return _digest_of(path, state.st_mtime_ns, state.st_size)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)  # more than the files of one trainer
 def _digest_of(path: Path, _changed: int, _size: int) -> str:
     return file_digest(path)
 

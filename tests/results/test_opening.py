@@ -28,7 +28,8 @@ from scalevec.results.opening import (
     remove_folder,
     require_no_link,
 )
-from scalevec.results.run_directory import RunDirectory
+from scalevec.results.run_directory import RunDirectory, trial_ids
+from scalevec.results.sweep_folder import sweep_names
 
 GB_3 = 3 * 2**30
 IN_PLACE = {
@@ -133,6 +134,24 @@ def test_a_sweeps_folder_that_is_a_link_is_not_followed(tmp_path, private):
     with pytest.raises(CorruptRecordError, match="small: is a link, where a folder is expected"):
         write_atomic(tmp_path / "runs" / "sweeps" / "small" / "report.html", b"")
     assert names_in(tmp_path / "runs" / "sweeps" / "small") == []
+    assert untouched(private)
+
+
+@pytest.mark.parametrize(("name", "listed"), [("trials", trial_ids), ("sweeps", sweep_names)])
+def test_a_link_in_place_of_all_trials_or_sweeps_is_said_and_not_listed_as_none(
+    tmp_path, private, name, listed
+):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / name).symlink_to(private)
+    with pytest.raises(CorruptRecordError, match=f"{name}: is a link, where a file or folder is expected"):
+        list(listed(tmp_path / "empty"))
+
+
+def test_the_text_of_a_trainers_files_is_not_written_through_a_link(tmp_path, private):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "trainers").symlink_to(private)
+    with pytest.raises(CorruptRecordError, match="trainers: is a link, where a folder is expected"):
+        write_once(tmp_path / "empty" / "trainers" / f"{0:032x}.json", b"{}")
     assert untouched(private)
 
 

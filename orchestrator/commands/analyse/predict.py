@@ -59,7 +59,7 @@ def points_of(text: str, columns: "Iterable[str]") -> "pd.DataFrame":
     """The points of one ``--at``, whose variables are N, D, C or ``columns`` of the source."""
     import pandas as pd
 
-    if Path(text).suffix.lower() in TABLES or Path(text).is_file():
+    if Path(text).suffix.lower() in TABLES or ("=" not in text and Path(text).is_file()):
         return analysis.read_table(text)
     point: dict[str, list[float]] = {}
     for part in text.split(","):

@@ -121,7 +121,6 @@ def _cell(look: SweepLook, key: tuple[Any, ...], entries: Sequence[Record]) -> R
         "trials": len(entries),
         "states": dict(Counter(map(look.state, entries))),
         "loss": sum(losses) / len(losses) if losses and stage == "comparison" else None,
-        "entries": entries,
     }
 
 

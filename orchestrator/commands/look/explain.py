@@ -1,6 +1,5 @@
 """``scalevec explain``: where a trial comes from, what became of it, and which code ran it."""
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
@@ -15,7 +14,7 @@ from scalevec.orchestrator.sources.readable import readable
 from scalevec.orchestrator.sources.records import environments_of, members_or_none, tuning_choices
 from scalevec.orchestrator.sources.sources import with_index
 from scalevec.results.files import MOST_BYTES_OF_LINES, CorruptRecordError
-from scalevec.results.opening import open_file
+from scalevec.results.opening import open_to_read
 from scalevec.results.run_directory import RunDirectory, state_of, trial_ids
 from scalevec.results.sweep_folder import SweepFolder, sweep_names
 
@@ -159,7 +158,7 @@ def _log(path: Path, start: Any, end: Any) -> Record:
 
 def _log_lines(path: Path, start: int, end: int) -> Record:
     try:
-        stream = os.fdopen(open_file(path, most=MOST_BYTES_OF_LINES), "rb")
+        stream = open_to_read(path, MOST_BYTES_OF_LINES)
     except FileNotFoundError:
         return {}
     with stream:

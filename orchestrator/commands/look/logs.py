@@ -1,6 +1,5 @@
 """``scalevec logs``: what a trial's worker, or a sweep's controller, has printed."""
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from scalevec.orchestrator.progress import printable
 from scalevec.results.claims import ClaimObserver
 from scalevec.results.files import MOST_BYTES_OF_LINES, CorruptRecordError
 from scalevec.results.masking import masked
-from scalevec.results.opening import open_file
+from scalevec.results.opening import open_to_read
 from scalevec.results.run_directory import OPEN_STATES, RunDirectory
 from scalevec.results.sweep_folder import sweep_names
 
@@ -93,7 +92,7 @@ def _texts(path: Path, is_over: Callable[[], bool]) -> Iterator[str]:
 
 def _parts(path: Path, at: int) -> Iterator[bytes]:
     try:
-        with os.fdopen(open_file(path, most=MOST_BYTES_OF_LINES), "rb") as stream:
+        with open_to_read(path, MOST_BYTES_OF_LINES) as stream:
             stream.seek(at)
             while part := stream.read(_PART):
                 yield part

@@ -48,12 +48,12 @@ def submit(
         run = prepared_run(name, sweep, site, Progress(site.slots))
         run.ask_again()
         tell_unreached([controller.directory_of(runs_dir, sweep.name)])
-        already = controller.submitted(cluster, site)
+        number = already = controller.submitted(cluster, site)
         if not already:
+            trusted = (agreed, *writers_agreed_to(source, writers_of_checkpoints(run), Trust(trust)))
             run.write_file()
             run.write_members(run.members())
-        trusted = (agreed, *writers_agreed_to(source, writers_of_checkpoints(run), Trust(trust)))
-        number = already or controller.submit(cluster, site, source, profile, executor=name, trusted=trusted)
+            number = controller.submit(cluster, site, source, profile, executor=name, trusted=trusted)
     suggested = [command(verb, source, runs_dir) for verb in ("status", "collect", "cancel")]
     record = {"sweep": sweep.name, "job": number, "already_queued": bool(already), "next": suggested}
     text = f"{sweep.name}: controller {'already queued' if already else 'submitted'}, job {number}"

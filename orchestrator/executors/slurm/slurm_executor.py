@@ -1,6 +1,5 @@
 """Trials as jobs of a SLURM cluster, in arrays, through submitit."""
 
-import os
 import shutil
 import time
 from collections import Counter
@@ -27,8 +26,7 @@ from scalevec.orchestrator.executors.slurm.submission import (
     queued_trials,
     still_wanted,
 )
-from scalevec.results.files import CorruptRecordError
-from scalevec.results.opening import open_to_read
+from scalevec.results.opening import end_of_log
 
 CONFIRM_S = 5.0
 """Seconds until a job that ended without a word is looked at again: shared file systems lag."""
@@ -295,7 +293,7 @@ class SlurmExecutor:
         """The end of what the job itself printed, not its trials."""
         private = self.site.private / SUBMISSIONS / trial.token
         paths = (private / f"{trial.job}_0_log.err", trial.folder / LOG.format(job=trial.job))
-        return "\n".join(filter(None, map(_tail, paths)))
+        return "\n".join(filter(None, (end_of_log(path, _TAIL_BYTES).strip() for path in paths)))
 
     def cancel(self, numbers: Collection[str]) -> None:
         """Trials that run checkpoint and end; jobs all of whose trials are cancelled leave the queue."""
@@ -329,11 +327,3 @@ def _as_recorded(trial: QueuedTrial, record: dict[str, object]) -> Ended:
         str(record["node"]),
         str(record.get("message", "")),
     )
-
-
-def _tail(log: Path) -> str:
-    """The end of what a job has printed; empty where that is not there, or another user's."""
-    with suppress(OSError, CorruptRecordError), open_to_read(log) as stream:
-        stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL_BYTES))
-        return stream.read(_TAIL_BYTES).decode(errors="replace").strip()
-    return ""

@@ -27,6 +27,7 @@ from scalevec.orchestrator.executors.slurm.job_script import JobRecord, is_final
 from scalevec.orchestrator.executors.slurm.payload import Entry, Payload
 from scalevec.orchestrator.private import drop_unused, make_private, shell_check
 from scalevec.orchestrator.snapshots.snapshot import Snapshot, taken
+from scalevec.results.opening import make_folder
 
 T = TypeVar("T")
 JOB = (*PYTHON_MODULE, "scalevec.orchestrator.executors.slurm.job")
@@ -129,7 +130,7 @@ class Submitter:
         """Send one array: its records lie in RUNS_DIR, what it runs in the private folder."""
         token = new_token()
         folder, private = self.home / token, self._private_folder(token)
-        folder.mkdir(parents=True)
+        make_folder(folder)
         code = taken(private.parents[1])
         jobs = tuple(tuple(self._entry(job, code) for job in bundle) for bundle in bundles)
         profile = self.site.profile.for_rung(bundles[0][0].rung)

@@ -122,7 +122,9 @@ class ForeignAttempt:
         before, or afresh.
         """
         events = since_retry(self.directory.events())
-        start = next(event for event in reversed(events) if event["state"] == "running")
+        start = next((event for event in reversed(events) if event["state"] in ("running", "pending")), None)
+        if start is None or start["state"] == "pending":  # it failed before it began
+            return {}
         began_at = {name: start[name] for name in ("step", "checkpoint") if name in start}
         path, written = newest_checkpoint(self.out, self.protocol.checkpoint) if self.goes_on() else (None, 0)
         if path is None or self.reached() != began_at:

@@ -11,6 +11,7 @@ from scalevec.model.training.durable_files import complete_directory
 from scalevec.orchestrator.private import drop_unused, private_folder, who_may_change
 from scalevec.orchestrator.worker.failures import DefiniteError
 from scalevec.results.files import AlreadyWrittenError, CorruptRecordError, read_json, to_json, write_once
+from scalevec.results.opening import folder_of
 from scalevec.sweeps.trainers.foreign_trial import SourceFile, Trainer, file_digest
 
 KEPT = "trainers"
@@ -63,8 +64,7 @@ def _are_of(trainer: Trainer, contents: Mapping[str, bytes]) -> bool:
 
 def _write_text(path: Path, contents: Mapping[str, bytes]) -> None:
     texts = {name: content.decode(errors="surrogateescape") for name, content in contents.items()}
-    path.parent.mkdir(exist_ok=True)
-    with suppress(AlreadyWrittenError):
+    with folder_of(path, make=True), suppress(AlreadyWrittenError):
         write_once(path, to_json(texts, indent=1) + b"\n")
 
 

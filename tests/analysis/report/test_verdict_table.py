@@ -45,10 +45,15 @@ def test_it_says_what_would_change_a_verdict_and_where_the_rest_is(comparison):
     assert "--verbose" in text.splitlines()[-1]
 
 
-@pytest.mark.parametrize("n_arms", [1, 3, 18])
-def test_it_has_at_most_14_lines(comparison, n_arms):
-    arms = [dataclasses.replace(comparison, arm=f"arm-{number}") for number in range(n_arms)]
-    assert len(verdict_table(arms).splitlines()) <= MOST_LINES
+@pytest.mark.parametrize("name", ["arm", "an-arm-with-a-name-of-more-than-30-characters"])
+@pytest.mark.parametrize("n_arms", [1, 3, 8, 18])
+def test_it_has_at_most_14_lines_which_tell_the_whole_name_of_each_arm_shown(comparison, n_arms, name):
+    arms = [dataclasses.replace(comparison, arm=f"{name}-{number}") for number in range(n_arms)]
+    lines = verdict_table(arms).splitlines()
+    assert len(lines) <= MOST_LINES
+    shown = [line for line in lines if comparison.verdict in line]
+    assert len(shown) == (min(n_arms, 11) if name == "arm" else min(n_arms, 5))
+    assert all(any(f"{name}-{number}" in line for line in lines) for number in range(len(shown)))
 
 
 def test_an_estimate_that_came_after_the_verdict_stands_beside_it(comparison):
