@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 
 from scalevec.model.config import RunOptions
+from scalevec.model.data.prepare import open_corpus
 from scalevec.model.identity import trial_from_fields
-from scalevec.model.training.corpora.prepare import open_corpus
-from scalevec.model.training.loop import train
-from scalevec.model.training.recorder import SilentRecorder
+from scalevec.model.train.loop import train
+from scalevec.model.train.recorder import SilentRecorder
 
 
 class FirstStep(SilentRecorder):

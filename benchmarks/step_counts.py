@@ -27,11 +27,11 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from scalevec.model.config import ModelConfig, Shape
+from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.strategies import PRESETS
 from scalevec.model.sublayers import PADDED_TO
-from scalevec.model.training.steps.compiled import compile_blocks
-from scalevec.model.training.steps.folded import folded_once
-from scalevec.model.transformer import Transformer, initialise
+from scalevec.model.train.steps.compiled import compile_blocks
+from scalevec.model.train.steps.folded import folded_once
 
 ARMS = ("baseline", "unified", "unified-dp", "none")
 SHAPE = Shape(width=1792, layers=1, heads=14, kv_heads=14, feed_forward=4778)

@@ -48,7 +48,7 @@ EVALUATED_AT_ONCE = 4096
 """Tokens of a small batch's evaluation."""
 RECOMPUTED = ("none", "block")
 MEASURES = ("preconditioner", "sharpness")
-"""What can be measured along a run (``model.training.measures.measurements``)."""
+"""What can be measured along a run (``model.theory.measurements``)."""
 
 
 def _require_positive(where: str, config: object, names: tuple[str, ...]) -> None:
@@ -305,7 +305,7 @@ class RunOptions:
         ``measure_steps``; they change no bit of it, and their time does not count as training time.
     recompute: what of the forward pass is done again in the backward pass instead of being kept: ``none``, or
         ``block`` (all but the input of each block: less memory, about a third more time).
-    compiled: whether blocks are compiled for training (``model.training.steps.compiled``); a run that goes on
+    compiled: whether blocks are compiled for training (``model.train.steps.compiled``); a run that goes on
         from a checkpoint goes on as that was trained.
     """
 

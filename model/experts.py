@@ -22,7 +22,7 @@ from torch.nn.functional import linear
 
 from scalevec.model.accounting import FEED_FORWARD_MAPS
 from scalevec.model.config import Experts, ModelConfig
-from scalevec.model.functional import GATED, rms_norm
+from scalevec.model.ops import GATED, rms_norm
 from scalevec.model.scale_vectors import (
     LinearMap,
     ScaleVector,

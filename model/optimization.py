@@ -134,7 +134,7 @@ def _needs_warmup(config: "ScheduleConfig") -> None:
     require(config.warmup_tokens > 0, "warmup_tokens", config.warmup_tokens, allowed)
 
 
-_CODE = "scalevec.model.training.optimizers"
+_CODE = "scalevec.model.train.optimizers"
 OPTIMIZERS: dict[str, RegisteredOptimizer] = {
     "adamw": RegisteredOptimizer(f"{_CODE}.adamw:adamw", (2, 2), _moments(0.9, 0.95) | _epsilon(1e-8)),
     "sgd": RegisteredOptimizer(f"{_CODE}.sgd:sgd", (0, 0), _momentum(0.0, nesterov=False)),

@@ -12,7 +12,7 @@ from torch.nn.functional import linear
 
 from scalevec.model.config import ModelConfig
 from scalevec.model.fields import ConfigurationError, require
-from scalevec.model.functional import rms_norm
+from scalevec.model.ops import rms_norm
 from scalevec.model.optimization import imported
 from scalevec.model.strategies import (
     ARITHMETIC,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from scalevec.model.config import ModelConfig
-from scalevec.model.functional import GATED, rotate
+from scalevec.model.ops import GATED, rotate
 from scalevec.model.scale_vectors import (
     LinearMap,
     ScaleVector,

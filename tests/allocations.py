@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from scalevec.model.config import Trial
-from scalevec.model.transformer import Transformer, initialise
+from scalevec.model.decoder import Transformer, initialise
 
 WIDTHS = {"float32": 4, "bfloat16": 2}
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable
 
-from scalevec.model.training.corpora.documents import SPLITS
+from scalevec.model.data.documents import SPLITS
 
 
 def documents_of(texts: Iterable[bytes]) -> list[bytes]:

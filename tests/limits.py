@@ -12,7 +12,7 @@ IDLE = 0.02
 """Seconds of work in a second below which a process waits."""
 HEAVY = (
     *("torch", "pandas", "pyarrow.parquet", "scipy.optimize", "matplotlib.figure"),
-    "scalevec.model.transformer",
+    "scalevec.model.decoder",
 )
 """Loaded before the first command: an import that is interrupted leaves half a module."""
 

@@ -26,14 +26,14 @@ from scalevec.model.config import (
     Shape,
     Trial,
 )
+from scalevec.model.data.prepare import Corpus
 from scalevec.model.strategies import PRESETS
-from scalevec.model.training.corpora.prepare import Corpus
-from scalevec.model.training.loop import TrainingRun
-from scalevec.model.training.parallel.meeting import Seat, hosted, listening, meet, store_at
-from scalevec.model.training.parallel.process_group import ProcessGroup
-from scalevec.model.training.parallel.sharded import ShardedProcessGroup
-from scalevec.model.training.parallel.world import ALONE, World
-from scalevec.model.training.recorder import Recorder, SilentRecorder, TrainingInterruptedError
+from scalevec.model.train.loop import TrainingRun
+from scalevec.model.train.parallel.meeting import Seat, hosted, listening, meet, store_at
+from scalevec.model.train.parallel.process_group import ProcessGroup
+from scalevec.model.train.parallel.sharded import ShardedProcessGroup
+from scalevec.model.train.parallel.world import ALONE, World
+from scalevec.model.train.recorder import Recorder, SilentRecorder, TrainingInterruptedError
 from support import BATCH_TOKENS, SEQUENCE, MemoryRecorder
 
 EXPERTS = {

@@ -13,14 +13,14 @@ from ranks import trained_together
 from workloads import CORPUS_TOKENS, DeviceMemory, Site, trial_of
 
 from scalevec.model.config import RunOptions, Trial
+from scalevec.model.data.prepared import Corpus
 from scalevec.model.memory.trial import memory_of
 from scalevec.model.strategies import PRESETS as STRATEGIES
-from scalevec.model.training.corpora.prepared import Corpus
-from scalevec.model.training.devices import missing_compiler
-from scalevec.model.training.evaluation import evaluate
-from scalevec.model.training.loop import train
-from scalevec.model.training.recorder import SilentRecorder, TrainingInterruptedError
-from scalevec.model.training.speed import SteppedRun, drawn_corpus
+from scalevec.model.train.devices import missing_compiler
+from scalevec.model.train.evaluation import evaluate
+from scalevec.model.train.loop import train
+from scalevec.model.train.recorder import SilentRecorder, TrainingInterruptedError
+from scalevec.model.train.speed import SteppedRun, drawn_corpus
 
 ARMS = ("baseline", "unified")
 TOLERANCES = {"float32": (2e-5, 1e-3), "bfloat16": (5e-3, 2e-2)}

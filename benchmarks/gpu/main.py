@@ -16,7 +16,7 @@ from parts import FORK, Figures, Part, Record, run_part, write_json
 from step_times import speed_parts
 from workloads import CARD, TOY, Site
 
-from scalevec.model.training.speed import precisions_of
+from scalevec.model.train.speed import precisions_of
 
 VERSION = 1
 LIMIT_S = 520.0

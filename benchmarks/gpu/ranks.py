@@ -17,15 +17,15 @@ import torch
 from parts import FORK
 
 from scalevec.model.config import RunOptions, Trial
-from scalevec.model.training.corpora.prepared import Corpus
-from scalevec.model.training.loop import train
-from scalevec.model.training.parallel import process_group
-from scalevec.model.training.parallel.meeting import Seat, hosted, listening, meet, store_at
-from scalevec.model.training.parallel.process_group import ProcessGroup
-from scalevec.model.training.parallel.sharded import ShardedProcessGroup
-from scalevec.model.training.parallel.world import ALONE, World
-from scalevec.model.training.recorder import SilentRecorder
-from scalevec.model.training.speed import steps_timed
+from scalevec.model.data.prepared import Corpus
+from scalevec.model.train.loop import train
+from scalevec.model.train.parallel import process_group
+from scalevec.model.train.parallel.meeting import Seat, hosted, listening, meet, store_at
+from scalevec.model.train.parallel.process_group import ProcessGroup
+from scalevec.model.train.parallel.sharded import ShardedProcessGroup
+from scalevec.model.train.parallel.world import ALONE, World
+from scalevec.model.train.recorder import SilentRecorder
+from scalevec.model.train.speed import steps_timed
 
 HOST = "127.0.0.1"
 LIMIT_S = 90.0

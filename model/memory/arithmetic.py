@@ -1,4 +1,4 @@
-"""What a decoder's operations make and save, one function each: those of ``model.functional`` and of linear
+"""What a decoder's operations make and save, one function each: those of ``model.ops`` and of linear
 maps with their scale vectors (``model.scale_vectors``), in the types in which they are reckoned."""
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ WIDE = 4
 INDEX = 8
 """Bytes of an index."""
 SLICE = {"cpu": (2**18, 128), "cuda": (2**26, 1024)}
-"""Logits in a slice of the head's rows, and its fewest rows (``model.functional.rows_of_a_slice``)."""
+"""Logits in a slice of the head's rows, and its fewest rows (``model.ops.rows_of_a_slice``)."""
 
 
 def new_array(entries: float, width: int) -> Array:

@@ -1,4 +1,4 @@
-"""The forward pass of a model on a :class:`Tape`: sublayers in the order of ``model.transformer``."""
+"""The forward pass of a model on a :class:`Tape`: sublayers in the order of ``model.decoder``."""
 
 from dataclasses import dataclass, replace
 

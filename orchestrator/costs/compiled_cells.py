@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.config import Trial
-from scalevec.model.training.devices import missing_compiler
+from scalevec.model.train.devices import missing_compiler
 from scalevec.orchestrator.costs.estimates import training_s
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.results.run_directory import RunDirectory, trial_ids

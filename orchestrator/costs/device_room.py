@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from scalevec.model.config import SHARDED_OPTIMIZERS, RunOptions, Trial
 from scalevec.model.memory.trial import memory_of
-from scalevec.model.training.devices import DEVICES, device_named
+from scalevec.model.train.devices import DEVICES, device_named
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.costs.rates import MeasuredDevice
 

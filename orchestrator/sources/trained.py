@@ -12,9 +12,9 @@ from scalevec.sweeps.trainers.foreign_trial import is_foreign
 
 if TYPE_CHECKING:
     from scalevec.model.config import Trial
-    from scalevec.model.training.corpora.prepared import Corpus
-    from scalevec.model.training.corpora.tokenizers import TextTokenizer
-    from scalevec.model.transformer import Transformer
+    from scalevec.model.data.prepared import Corpus
+    from scalevec.model.data.tokenizers import TextTokenizer
+    from scalevec.model.decoder import Transformer
 
 
 class TrainedTrial(RunDirectory):
@@ -39,11 +39,11 @@ class TrainedTrial(RunDirectory):
         """
         import torch
 
-        from scalevec.model.training.checkpoints.folder import newest_first
-        from scalevec.model.training.checkpoints.joint_state import whole
-        from scalevec.model.training.checkpoints.state import pack, read_checkpoint
-        from scalevec.model.training.checkpoints.tensor_file import DAMAGE
-        from scalevec.model.transformer import Transformer, initialise
+        from scalevec.model.decoder import Transformer, initialise
+        from scalevec.model.train.checkpoints.folder import newest_first
+        from scalevec.model.train.checkpoints.joint_state import whole
+        from scalevec.model.train.checkpoints.state import pack, read_checkpoint
+        from scalevec.model.train.checkpoints.tensor_file import DAMAGE
         from scalevec.orchestrator.sources.plugin_of_model import load_plugin
 
         self._require_completed()
@@ -79,13 +79,13 @@ class TrainedTrial(RunDirectory):
 
     def corpus(self) -> "Corpus":
         """Return the prepared corpus. Raises ``CorpusError`` where it was removed."""
-        from scalevec.model.training.corpora.prepare import open_corpus
+        from scalevec.model.data.prepare import open_corpus
 
         return open_corpus(self.path.parents[2] / "corpora", self.specification.corpus)
 
     def tokenizer(self) -> "TextTokenizer":
         """Return the tokenizer of the trial's corpus: ``encode`` and ``decode``. Raises ``CorpusError``."""
-        from scalevec.model.training.corpora.tokenizers import TextTokenizer
+        from scalevec.model.data.tokenizers import TextTokenizer
 
         return TextTokenizer(self.corpus())
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scalevec.model.training.corpora.prepare import (
+from scalevec.model.data.prepare import (
     CorpusConfig,
     TokenProcess,
     fingerprint,
@@ -16,7 +16,7 @@ from scalevec.sweeps import corpus_files
 from scalevec.sweeps.expansion.trials import ENDLESS, NO_CORPUS, CorpusFacts
 
 if TYPE_CHECKING:
-    from scalevec.model.training.corpora.prepare import Corpus as Prepared
+    from scalevec.model.data.prepare import Corpus as Prepared
     from scalevec.sweeps.sections.corpus import CorpusSection
     from scalevec.sweeps.sections.schema import Sweep
 

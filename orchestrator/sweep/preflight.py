@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from scalevec.model.training.corpora.prepare import CorpusError, open_corpus, require_intact
-from scalevec.model.training.devices import missing_compiler
+from scalevec.model.data.prepare import CorpusError, open_corpus, require_intact
+from scalevec.model.train.devices import missing_compiler
 from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE
 from scalevec.orchestrator.snapshots.snapshot import code_name
 from scalevec.orchestrator.worker.plugins import problems_here

@@ -22,8 +22,8 @@ import setproctitle
 import torch
 
 from scalevec.model.config import RunOptions
-from scalevec.model.training.corpora.prepare import Corpus
-from scalevec.model.training.parallel.world import ALONE, World
+from scalevec.model.data.prepare import Corpus
+from scalevec.model.train.parallel.world import ALONE, World
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.worker.failures import AttemptFailedError, DefiniteError
 from scalevec.orchestrator.worker.kill_with_parent import bind_to
@@ -34,9 +34,9 @@ from scalevec.results.opening import make_folder
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-    from scalevec.model.training.parallel.meeting import Seat
-    from scalevec.model.training.parallel.process_group import ProcessGroup
-    from scalevec.model.training.parallel.vigil import Vigil
+    from scalevec.model.train.parallel.meeting import Seat
+    from scalevec.model.train.parallel.process_group import ProcessGroup
+    from scalevec.model.train.parallel.vigil import Vigil
 
 LOOPBACK = "127.0.0.1"
 PATIENCE_S = 3.0
@@ -137,11 +137,11 @@ class Ranks:
     def meet(self, corpus: Corpus) -> World:
         """The world of the trial, once all of its ranks are there.
 
-        Raises ``NobodyCameError`` or ``UnlikeRanksError`` of ``model.training.parallel.meeting``.
+        Raises ``NobodyCameError`` or ``UnlikeRanksError`` of ``model.train.parallel.meeting``.
         """
         if not self.are_several:
             return ALONE
-        from scalevec.model.training.parallel import meeting
+        from scalevec.model.train.parallel import meeting
 
         assert self.address is not None
         size, device = self.options.processes, self.options.device
@@ -162,8 +162,8 @@ class Ranks:
 
     def _begin_vigil(self, seat: "Seat", hosts: Sequence[str]) -> "Vigil":
         """Rank 0 watches the others, who watch it."""
-        from scalevec.model.training.parallel import meeting
-        from scalevec.model.training.parallel.vigil import Vigil
+        from scalevec.model.train.parallel import meeting
+        from scalevec.model.train.parallel.vigil import Vigil
 
         assert self.address is not None
         store = meeting.store_at(self.address.host, self.address.port, seat)
@@ -294,7 +294,7 @@ def ranks_here(options: RunOptions, nodes: int = 1, meeting: Path | None = None)
     """The ranks of a trial on its first machine; ``meeting`` will tell others where they reach it."""
     ranks = Ranks(options, 0, 0, nodes=nodes, meeting=meeting)
     if ranks.are_several:
-        from scalevec.model.training.parallel.meeting import listening
+        from scalevec.model.train.parallel.meeting import listening
 
         host = LOOPBACK if nodes == 1 else _own_address()
         ranks.listener = listening(LOOPBACK if nodes == 1 else "")
@@ -306,9 +306,9 @@ def ranks_here(options: RunOptions, nodes: int = 1, meeting: Path | None = None)
 def ranks_there(options: RunOptions, node: int, nodes: int, meeting: Path) -> Ranks | None:
     """The ranks of a trial on machine ``node`` (from 0); None where the first machine has called it off.
 
-    Raises ``NobodyCameError`` of ``model.training.parallel.meeting`` where that has no word in time.
+    Raises ``NobodyCameError`` of ``model.train.parallel.meeting`` where that has no word in time.
     """
-    from scalevec.model.training.parallel.meeting import LIMIT_S, NobodyCameError
+    from scalevec.model.train.parallel.meeting import LIMIT_S, NobodyCameError
 
     deadline = time.monotonic() + LIMIT_S
     while True:
@@ -333,10 +333,10 @@ def _own_address() -> str:
 def _kind_of_world(options: RunOptions) -> "type[ProcessGroup]":
     """Imported now: what shards loads the compiler."""
     if options.shard:
-        from scalevec.model.training.parallel.sharded import ShardedProcessGroup
+        from scalevec.model.train.parallel.sharded import ShardedProcessGroup
 
         return ShardedProcessGroup
-    from scalevec.model.training.parallel.process_group import ProcessGroup
+    from scalevec.model.train.parallel.process_group import ProcessGroup
 
     return ProcessGroup
 

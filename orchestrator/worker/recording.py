@@ -19,7 +19,7 @@ class SupersededError(Exception):
 
 
 class RunDirectoryRecorder:
-    """Implements ``model.training.recorder.Recorder`` on a run directory."""
+    """Implements ``model.train.recorder.Recorder`` on a run directory."""
 
     def __init__(self, directory: RunDirectory, claim: Claim) -> None:
         self.directory, self.claim = directory, claim

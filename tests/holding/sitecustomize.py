@@ -11,7 +11,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-LOOP = "scalevec.model.training.loop"
+LOOP = "scalevec.model.train.loop"
 STEPS = 10
 POLL_S = 0.02
 

@@ -18,10 +18,10 @@ from scalevec.model.accounting import (
     flops_per_token,
 )
 from scalevec.model.config import ARCHITECTURES, ModelConfig, Shape
+from scalevec.model.decoder import Transformer, initialise, parameter_roles
 from scalevec.model.strategies import (
     PRESETS,
 )
-from scalevec.model.transformer import Transformer, initialise, parameter_roles
 
 SHAPES = {
     "full heads": Shape(16, 3, 4, 4, 42),

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from scalevec.model.config import OF_ARCHITECTURE, Experts, ModelConfig, Shape
+from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.scale_vectors import ScaleVector
-from scalevec.model.transformer import Transformer, initialise
 
 VOCABULARY, EPSILON, BASE = 23, 1e-6, 5e5
 SHAPE = Shape(width=24, layers=2, heads=4, kv_heads=2, feed_forward=40)

@@ -13,6 +13,7 @@ from any_strategy import any_strategy_of_a_mixture
 from scalevec.model import experts as module
 from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import ARCHITECTURES, ConfigurationError, Experts, ModelConfig, Shape
+from scalevec.model.decoder import Transformer, fold, initialise, parameter_roles
 from scalevec.model.experts import Mixture, imbalance, looped_products
 from scalevec.model.scale_vectors import LinearMap
 from scalevec.model.strategies import (
@@ -21,7 +22,6 @@ from scalevec.model.strategies import (
     ScaleVectorStrategy,
 )
 from scalevec.model.sublayers import FeedForward
-from scalevec.model.transformer import Transformer, fold, initialise, parameter_roles
 from scalevec.model.vector_statistics import vector_statistics
 
 EPSILON = 1e-5

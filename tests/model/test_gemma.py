@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
+from scalevec.model.decoder import DecoderLayer, Transformer, fold, parameter_roles
 from scalevec.model.identity import trial_id
 from scalevec.model.scale_vectors import FoldingError, ScaleVector
 from scalevec.model.strategies import (
@@ -16,9 +17,8 @@ from scalevec.model.strategies import (
     PRESETS,
     ScaleVectorStrategy,
 )
-from scalevec.model.training.measures.effective import effective_matrices
-from scalevec.model.training.optimizers import parameter_groups
-from scalevec.model.transformer import DecoderLayer, Transformer, fold, parameter_roles
+from scalevec.model.theory.effective import effective_matrices
+from scalevec.model.train.optimizers import parameter_groups
 from scalevec.model.vector_statistics import vector_statistics
 
 EPSILON, BASE = 1e-5, 10_000.0

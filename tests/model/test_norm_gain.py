@@ -6,10 +6,10 @@ from torch import Tensor
 
 from scalevec.model import scale_vectors
 from scalevec.model.config import NORM_GAINS, OF_ARCHITECTURE
+from scalevec.model.decoder import Transformer, fold
 from scalevec.model.fields import PluginSource
 from scalevec.model.scale_vectors import ScaleVector
 from scalevec.model.strategies import CHOICES, PRESETS, PluginArithmetic, ScaleVectorStrategy
-from scalevec.model.transformer import Transformer, fold
 
 BY_DISTANCE = "1+w"
 REPARAMETERIZATIONS = CHOICES["reparameterization"]

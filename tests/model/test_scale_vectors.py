@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from scalevec.model import sublayers
+from scalevec.model.decoder import Transformer, fold, parameter_roles
 from scalevec.model.scale_vectors import (
     FoldingError,
     LinearMap,
@@ -25,7 +26,6 @@ from scalevec.model.strategies import (
     PRESETS,
     ScaleVectorStrategy,
 )
-from scalevec.model.transformer import Transformer, fold, parameter_roles
 
 FOLDABLE = [name for name, strategy in PRESETS.items() if strategy.placement != "dual-normalized"]
 NORMALIZED = [name for name in PRESETS if name not in FOLDABLE]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from any_strategy import any_strategy, any_strategy_of_a_mixture
 from scalevec.model.config import ARCHITECTURES, Experts, ModelConfig, Shape
+from scalevec.model.decoder import Transformer, parameter_roles
 from scalevec.model.experts import Mixture
 from scalevec.model.fields import ConfigurationError
 from scalevec.model.scale_vectors import LinearMap
@@ -21,7 +22,6 @@ from scalevec.model.strategies import (
     ScaleVectorStrategy,
     canonical,
 )
-from scalevec.model.transformer import Transformer, parameter_roles
 
 SHAPE = Shape(width=12, layers=1, heads=3, kv_heads=3, feed_forward=7)
 

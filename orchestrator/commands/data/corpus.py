@@ -15,7 +15,7 @@ from scalevec.orchestrator.sources.runs import only_match
 from scalevec.orchestrator.sources.sweep_files import load_sweep
 
 if TYPE_CHECKING:
-    from scalevec.model.training.corpora.prepare import Corpus
+    from scalevec.model.data.prepare import Corpus
     from scalevec.sweeps.sections.schema import Sweep
 
 OPTION = "--corpus"
@@ -49,7 +49,7 @@ def prepare(
 
     Given again after it was stopped, it goes on from what is finished.
     """
-    from scalevec.model.training.corpora.prepare import prepare as make
+    from scalevec.model.data.prepare import prepare as make
     from scalevec.orchestrator.sweep.corpus_of_sweep import configuration
 
     config = configuration(_sweep(source, mapping, runs_dir))
@@ -78,7 +78,7 @@ def inspect(
     documents: Annotated[int, typer.Option(min=0, help="How many documents are shown.")] = 3,
 ) -> Result:
     """Show what a prepared corpus holds, and its first documents; its shards are checked."""
-    from scalevec.model.training.corpora.prepare import open_corpus, require_intact
+    from scalevec.model.data.prepare import open_corpus, require_intact
     from scalevec.results.sweep_folder import sweep_names
 
     corpora = _corpora(runs_dir)
@@ -118,7 +118,7 @@ def _sweep(source: str | None, mapping: str | None, runs_dir: Path) -> "Sweep":
 
 
 def _fingerprint(sweep: "Sweep", corpora: Path | None) -> str:
-    from scalevec.model.training.corpora.prepare import fingerprint as name_of
+    from scalevec.model.data.prepare import fingerprint as name_of
     from scalevec.orchestrator.sweep.corpus_of_sweep import configuration
 
     return name_of(configuration(sweep), note, corpora)
@@ -130,8 +130,8 @@ def _corpora(runs_dir: Path) -> Path:
 
 def description(corpus: "Corpus") -> Record:
     """Return everything known about a prepared corpus, as JSON values."""
+    from scalevec.model.data.documents import SPLITS
     from scalevec.model.fields import to_dict
-    from scalevec.model.training.corpora.documents import SPLITS
 
     facts = to_dict(corpus.facts)
     splits = {name: facts.pop(name) for name in SPLITS}
@@ -142,7 +142,7 @@ def description(corpus: "Corpus") -> Record:
 
 
 def _sampled(corpus: "Corpus", split: str, count: int) -> list[Record]:
-    from scalevec.model.training.corpora.samples import first_documents
+    from scalevec.model.data.samples import first_documents
 
     return [
         {

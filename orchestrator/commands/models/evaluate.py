@@ -27,7 +27,7 @@ def evaluate(
 
     import numpy as np
 
-    from scalevec.model.training.evaluation import evaluate as losses_of
+    from scalevec.model.train.evaluation import evaluate as losses_of
     from scalevec.orchestrator.sources.runs import Runs as RunsFolder
 
     directory = RunsFolder(runs_dir).trial(trial)

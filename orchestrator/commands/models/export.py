@@ -13,7 +13,7 @@ from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import note
 
 if TYPE_CHECKING:
-    from scalevec.model.transformer import Transformer
+    from scalevec.model.decoder import Transformer
     from scalevec.orchestrator.sources.trained import TrainedTrial
 
 SHOWN = ("loss", "loss_validation", "n_params", "n_tokens", "tokens_per_s", "device", "precision")
@@ -35,7 +35,7 @@ def export(
     vector folds into a matrix, as a plain Gemma 3 where its norms alone are left, else with the code that is
     written beside it (trust_remote_code=True).
     """
-    from scalevec.model.training.durable_files import complete_directory
+    from scalevec.model.data.durable_files import complete_directory
     from scalevec.orchestrator.sources.runs import Runs as RunsFolder
 
     directory = RunsFolder(runs_dir).trial(trial)
@@ -54,7 +54,7 @@ def export(
 
 
 def _write_hugging_face(directory: "TrainedTrial", model: "Transformer", folder: Path) -> dict[str, Any]:
-    from scalevec.model.training.export.hugging_face import exported, write_hugging_face
+    from scalevec.model.export.hugging_face import exported, write_hugging_face
 
     decoder = exported(model, directory.specification.sequence_length)
     separator = _write_tokenizer(directory, folder)
@@ -66,8 +66,8 @@ def _write_hugging_face(directory: "TrainedTrial", model: "Transformer", folder:
 
 def _write_plain(directory: "TrainedTrial", model: "Transformer", folder: Path) -> dict[str, Any]:
     from scalevec.model.fields import to_dict
-    from scalevec.model.training.checkpoints.state import pack
-    from scalevec.model.training.checkpoints.tensor_file import save_tensors
+    from scalevec.model.train.checkpoints.state import pack
+    from scalevec.model.train.checkpoints.tensor_file import save_tensors
 
     tensors = {name.removeprefix("model."): tensor for name, tensor in pack(model, None).items()}
     contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
@@ -75,12 +75,12 @@ def _write_plain(directory: "TrainedTrial", model: "Transformer", folder: Path) 
     trial = to_dict(directory.specification)
     (folder / "trial.json").write_text(json.dumps(trial, indent=2) + "\n")
     _write_tokenizer(directory, folder)
-    return {"format": "safetensors", "class": "scalevec.model.transformer.Transformer", "has_code": False}
+    return {"format": "safetensors", "class": "scalevec.model.decoder.Transformer", "has_code": False}
 
 
 def _write_tokenizer(directory: "TrainedTrial", folder: Path) -> int | None:
     """Return the id of the token that ends a document; None without a tokenizer, which is said."""
-    from scalevec.model.training.corpora.sources.files import CorpusError
+    from scalevec.model.data.sources.files import CorpusError
 
     try:
         tokenizer = directory.tokenizer()

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scalevec.model.config import Trial
-from scalevec.model.training.checkpoints.folder import newest_step
-from scalevec.model.training.corpora.prepare import open_corpus
-from scalevec.model.training.loop import train
-from scalevec.model.training.recorder import Recorder
+from scalevec.model.data.prepare import open_corpus
+from scalevec.model.train.checkpoints.folder import newest_step
+from scalevec.model.train.loop import train
+from scalevec.model.train.recorder import Recorder
 from scalevec.model.trunks import trunk_id
 from scalevec.orchestrator.worker.plugins import load_plugins
 from scalevec.orchestrator.worker.ranks import Ranks
@@ -43,7 +43,7 @@ class AttemptTrainer(Protocol):
 
 @dataclass(frozen=True)
 class OwnLoop:
-    """Trains ``trial`` by ``model.training.loop``."""
+    """Trains ``trial`` by ``model.train.loop``."""
 
     runs_dir: Path
     directory: RunDirectory

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import scalevec
-from scalevec.model.training.evaluation import evaluate
+from scalevec.model.train.evaluation import evaluate
 from scalevec.results.sweep_folder import SweepFolder
 from support import filled_once, finished, run_python, two_arms
 

@@ -17,8 +17,8 @@ from scalevec.model.config import (
     Shape,
     Trial,
 )
-from scalevec.model.training.optimizers import build_optimizer, set_learning_rate
-from scalevec.model.transformer import Transformer, initialise
+from scalevec.model.decoder import Transformer, initialise
+from scalevec.model.train.optimizers import build_optimizer, set_learning_rate
 from scalevec.orchestrator.costs.estimates import FLOAT_BYTES, Cost, checkpoint_bytes, training_s
 from scalevec.orchestrator.costs.estimates import cost as cost_of
 

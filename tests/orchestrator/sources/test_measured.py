@@ -8,11 +8,11 @@ import torch
 
 from recorded_sweep import complete, directory_of, member_of, record_sweep, trial_of
 from scalevec.model.config import ModelConfig, RunOptions, Shape
+from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.identity import trial_id
 from scalevec.model.strategies import PRESETS
-from scalevec.model.training.measures.measure import MeasuredRun
-from scalevec.model.training.measures.movement import Preconditioner
-from scalevec.model.transformer import Transformer, initialise
+from scalevec.model.theory.measure import MeasuredRun
+from scalevec.model.theory.movement import Preconditioner
 from scalevec.model.vector_statistics import vector_statistics
 from scalevec.orchestrator.commands.analyse.theory import theory
 from scalevec.orchestrator.costs.estimates import log_bytes

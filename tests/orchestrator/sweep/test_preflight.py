@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scalevec.model.training.corpora.prepare import CorpusConfig, prepare
+from scalevec.model.data.prepare import CorpusConfig, prepare
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.base import Ended, Site

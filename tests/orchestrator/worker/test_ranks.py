@@ -14,12 +14,12 @@ import torch
 
 from parallel_worlds import small_trial
 from scalevec.model.config import RunOptions, Trial
+from scalevec.model.data.prepare import Corpus, CorpusConfig, prepare
 from scalevec.model.fields import to_dict
 from scalevec.model.identity import semantic_fields, trial_id
-from scalevec.model.training.checkpoints import tensor_file
-from scalevec.model.training.checkpoints.folder import newest_step
-from scalevec.model.training.corpora.prepare import Corpus, CorpusConfig, prepare
-from scalevec.model.training.parallel import meeting
+from scalevec.model.train.checkpoints import tensor_file
+from scalevec.model.train.checkpoints.folder import newest_step
+from scalevec.model.train.parallel import meeting
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import decide
 from scalevec.orchestrator.sources.trained import TrainedTrial

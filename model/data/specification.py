@@ -1,0 +1,68 @@
+"""Which text or tokens a corpus is prepared from, and by which tokenizer.
+
+The section ``corpus`` of a sweep file (``sweeps.sections.corpus``) says which combinations are allowed.
+"""
+
+from dataclasses import dataclass
+
+from scalevec.model.data.synthetic import TokenProcess
+from scalevec.model.fields import added_field
+
+BYTES_VOCABULARY = 256
+FORMAT_VERSION = 2
+"""Raised whenever equal text would give other tokens, splits or order; 2: small corpora hold out more."""
+TYPICAL_BYTES_PER_TOKEN = 4.0
+"""Of text under a tokenizer of subwords, before one is trained or asked."""
+
+
+@dataclass(frozen=True)
+class CorpusConfig:
+    """Which text, and which tokenizer.
+
+    tokenizer: ``bytes`` (vocabulary 256), ``bpe`` (trained on the training split), ``file`` (tokenizer.json),
+    ``hub`` (one by its name on the Hugging Face Hub) or ``ids`` (tokens already).
+    vocabulary_size: of the model. 0 with ``file`` and ``hub``: as many as the tokenizer has, none is added.
+    files: paths or patterns, for sources that read files; relative ones start at the working directory. Of
+    ``python-packages`` the names of distributions, each with its version where that is pinned.
+    validation_files, test_files: those of a held-out split; one that is not given is split off ``files``.
+    field: the JSON field or Parquet column that holds the text.
+    tokenizer_name: the path, or the name on the Hub.
+    separator: the token that ends a document, of a tokenizer that is given. separator_id: its id in shards.
+    dtype: what shards hold, ``uint16`` or ``uint32``.
+    sample_bytes: ``bpe`` is trained on about so many bytes of the training split; 0: on all of it.
+    process: what a synthetic corpus is drawn from.
+    in_place: the tokens stay in the files that hold them.
+    """
+
+    source: str
+    tokenizer: str
+    vocabulary_size: int
+    files: tuple[str, ...] = ()
+    validation_files: tuple[str, ...] = ()
+    test_files: tuple[str, ...] = ()
+    field: str = ""
+    tokenizer_name: str = ""
+    separator: str = ""
+    separator_id: int = 0
+    dtype: str = ""
+    sample_bytes: int = 0
+    process: TokenProcess | None = None
+    in_place: bool = added_field(False)
+
+
+def stored_type(vocabulary_size: int) -> str:
+    """The smaller of the unsigned little-endian types ``<u2`` and ``<u4`` that holds every token id."""
+    return "<u2" if vocabulary_size <= 2**16 else "<u4"
+
+
+def bytes_per_token(config: CorpusConfig) -> float:
+    """About how many bytes of the documents of ``config`` make a token."""
+    if config.tokenizer == "ids":
+        return float(stored_type(config.vocabulary_size)[-1])
+    return 1.0 if config.tokenizer == "bytes" else TYPICAL_BYTES_PER_TOKEN
+
+
+def drawn_splits(config: CorpusConfig) -> list[str]:
+    """The held-out splits that have no files of their own, in the order in which they are filled."""
+    given = {"test": config.test_files, "validation": config.validation_files}
+    return [name for name, files in given.items() if not files]

@@ -1,0 +1,324 @@
+"""A decoder whose scale vectors follow a strategy.
+
+RMSNorm before each sublayer (Gemma: behind it and on queries and keys too), rotary embedding, grouped-query
+attention, gated units, no biases.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding, linear
+from torch.utils.checkpoint import checkpoint
+
+from scalevec.model.config import Experts, ModelConfig
+from scalevec.model.experts import Mixture, MixtureWeights, Note, Routing
+from scalevec.model.ops import head_loss, head_losses, rms_norm, table_for
+from scalevec.model.scale_vectors import FoldingError, ScaleVector, effective, shared_vector
+from scalevec.model.strategies import ALL_MAPS, PRESETS
+from scalevec.model.sublayers import Attention, AttentionWeights, FeedForward, UnitWeights
+
+RESIDUAL_OUTPUTS = ("output", "down")
+"""The maps that write to the residual stream."""
+
+
+class BlockWeights(NamedTuple):
+    """What a pass through a block needs of its parameters."""
+
+    attention: AttentionWeights
+    feed_forward: UnitWeights | MixtureWeights
+
+    def narrowed(self, dtype: torch.dtype) -> "BlockWeights":
+        """With the weights of products in ``dtype``."""
+        return BlockWeights(self.attention.narrowed(dtype), self.feed_forward.narrowed(dtype))
+
+
+Compilable = Callable[["DecoderLayer", Tensor, Tensor, BlockWeights | None], Tensor]
+"""Of a block, the residual stream, the rotary table and weights that are held."""
+
+
+class DecoderLayer(nn.Module):
+    """One layer: attention and feed-forward, each behind a norm and added to the residual stream.
+
+    ``experts`` makes the feed-forward a mixture. ``compiled`` stands in for :attr:`compilable`, and ``held``
+    for the block's :meth:`weights`, in training passes, which take notes: measurements differentiate twice,
+    evaluations see other shapes.
+    """
+
+    compiled: Compilable | None = None
+    held: BlockWeights | None = None
+
+    def __init__(self, config: ModelConfig, experts: Experts | None = None) -> None:
+        super().__init__()
+        self.config, self.epsilon = config, config.norm_epsilon
+        self.attention = Attention(config)
+        self.feed_forward = FeedForward(config) if experts is None else Mixture(config, experts)
+
+    def forward(self, x: Tensor, note: Note | None = None) -> Tensor:
+        """Residual stream [batch, length, width] before and after the layer.
+
+        How a mixture routed its tokens is told to ``note``, if given.
+        """
+        compiled, held = (None, None) if note is None else (self.compiled, self.held)
+        table = table_for(x, self.config.shape.head_width, self.config.rope_base)
+        x = (compiled or self.compilable)(self, x, table, held)
+        if isinstance(self.feed_forward, Mixture):
+            weights = None if held is None else held.feed_forward
+            x = added(x, self.feed_forward(rms_norm(x, self.epsilon), note, weights))
+        return x
+
+    def weights(self) -> BlockWeights:
+        """What a pass needs of the parameters."""
+        return BlockWeights(self.attention.weights(), self.feed_forward.weights())
+
+    @property
+    def compilable(self) -> Compilable:
+        """What equal blocks compile once: all of a dense one, of a mixture what is before its router."""
+        return attended if isinstance(self.feed_forward, Mixture) else through_dense
+
+
+def added(x: Tensor, change: Tensor) -> Tensor:
+    """The residual stream ``x`` and what a sublayer adds to it, in the stream's own type."""
+    return (x + change).to(x.dtype)
+
+
+def attended(block: DecoderLayer, x: Tensor, table: Tensor, held: BlockWeights | None) -> Tensor:
+    """The residual stream behind the attention of ``block``."""
+    weights = None if held is None else held.attention
+    return added(x, block.attention(rms_norm(x, block.epsilon), table, weights))
+
+
+def through_dense(block: DecoderLayer, x: Tensor, table: Tensor, held: BlockWeights | None) -> Tensor:
+    """The residual stream behind a ``block`` that is no mixture."""
+    x = attended(block, x, table, held)
+    weights = None if held is None else held.feed_forward
+    return added(x, block.feed_forward(rms_norm(x, block.epsilon), weights))
+
+
+class Transformer(nn.Module):
+    """The decoder that a configuration describes: RMSNorm, rotary embedding, gated units or experts.
+
+    Calling it maps tokens [batch, length] to logits [batch, length, vocabulary] of the token after each. Its
+    parameters hold nothing until :func:`initialise`.
+
+    Args:
+        config: Shape, vocabulary, architecture, experts, and where there are scale vectors.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = config.shape.width
+        self.embedding = nn.Parameter(torch.empty(config.vocabulary_size, width))
+        dense = config.shape.layers if config.experts is None else config.experts.dense_layers
+        layers = range(config.shape.layers)
+        self.blocks = nn.ModuleList(
+            DecoderLayer(config, config.experts if i >= dense else None) for i in layers
+        )
+        self.final_vector = shared_vector(config, ("head",))
+        self.head = None if config.tied_embeddings else nn.Parameter(torch.empty_like(self.embedding))
+        self.residual_type: torch.dtype | None = None
+        """Of the residual stream under autocast; None is the embedding's."""
+        self.recomputes = False
+        """Whether a backward pass goes through each block again instead of keeping what is inside it."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits [batch, length, vocabulary] of the token after each of ``tokens`` [batch, length]."""
+        return linear(self.final_states(tokens), self.head_weight)
+
+    @property
+    def head_weight(self) -> Tensor:
+        """The head [vocabulary, width], which is the embedding where they are tied."""
+        return self.embedding if self.head is None else self.head
+
+    def final_states(self, tokens: Tensor, note: Note | None = None) -> Tensor:
+        """What the head reads, [batch, length, width]: the residual stream behind the final norm.
+
+        How each mixture routed its tokens is told to ``note``, if given.
+        """
+        x = embedding(tokens, self.embedding)
+        if self.residual_type is not None and torch.is_autocast_enabled(x.device.type):
+            x = x.to(self.residual_type)
+        if self.config.embedding_scale != "none":
+            x = x * self.config.embedding_factor
+        for block in self.blocks:
+            # In training alone, which takes notes: measurements differentiate twice.
+            x = recomputed(block, x, note) if self.recomputes and note else block(x, note)
+        x = rms_norm(x, self.config.norm_epsilon)
+        gain = effective(self.final_vector)
+        # On the activations, not folded: a head has more rows than a small batch has tokens.
+        return x if gain is None else x * gain
+
+    def loss(self, tokens: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+        """Cross-entropy in nats of ``targets`` [batch, length], the tokens that follow ``tokens``: a scalar.
+
+        ``reduction`` is ``mean`` or ``sum`` over the tokens. Logits count in float32 or wider. Can be
+        differentiated once; for second derivatives take torch's cross-entropy of the logits.
+        """
+        states = self.final_states(tokens).flatten(0, 1)
+        return head_loss(states, self.head_weight, targets.flatten(), reduction)
+
+    def token_losses(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """Cross-entropy in nats of each of ``targets`` [batch, length], without a gradient."""
+        states = self.final_states(tokens).flatten(0, 1)
+        return head_losses(states, self.head_weight, targets.flatten()).view_as(targets)
+
+    def training_loss(self, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The mean loss, and what the balancing of experts adds to it in training (None: nothing).
+
+        Unlike :meth:`loss` it counts the load of the experts, for :meth:`balance`. The addend is a mean over
+        sequences, so that it too is the mean of its values over micro-batches of one size; where experts are
+        balanced over a batch that is cut into several, :meth:`expect` must have been told of it.
+        """
+        routings: list[Routing] = []
+        states = self.final_states(tokens, routings.append).flatten(0, 1)
+        for routing in routings:
+            routing.mixture.load += routing.load
+        penalties = [routing.penalty for routing in routings if routing.penalty is not None]
+        penalty = self._over_layers(torch.stack(penalties)) if penalties else None
+        return head_loss(states, self.head_weight, targets.flatten()), penalty
+
+    def _over_layers(self, penalties: Tensor) -> Tensor:
+        experts = self.config.experts
+        return penalties.mean() if experts is not None and experts.over == "mean" else penalties.sum()
+
+    @torch.no_grad()
+    def choices(self, tokens: Tensor) -> Tensor:
+        """The choices by expert over ``tokens`` [batch, length], [mixtures, n_experts] integers."""
+        routings: list[Routing] = []
+        self.final_states(tokens, routings.append)
+        return torch.stack([routing.load for routing in routings])
+
+    def expect(self, loads: Tensor) -> None:
+        """Balance the batch whose :meth:`choices` are ``loads``, though it comes in parts, until its step."""
+        for mixture, load in zip(self._mixtures(), loads, strict=True):
+            mixture.batch_load = load
+
+    def loads(self) -> list[Tensor]:
+        """The choices by expert since the last :meth:`balance`, [n_experts] integers for each mixture."""
+        return [mixture.load for mixture in self._mixtures()]
+
+    def balance(self) -> None:
+        """What the balancing of experts does after an optimizer step, outside of the gradient."""
+        for mixture in self._mixtures():
+            mixture.balance()
+
+    def _mixtures(self) -> Iterator[Mixture]:
+        units = (block.feed_forward for block in self.blocks)
+        return (unit for unit in units if isinstance(unit, Mixture))
+
+
+def recomputed(block: nn.Module, x: Tensor, note: Note) -> Tensor:
+    """``block(x, note)`` of which the backward pass keeps ``x`` alone, and goes forward again.
+
+    The same operations in the same order, so the same gradients (Chen et al., arXiv 1604.06174).
+    """
+
+    def forward(x: Tensor) -> tuple[Tensor, list[Routing]]:
+        # A list of its own: what is told the second time was told before.
+        routings: list[Routing] = []
+        return block(x, routings.append), routings
+
+    # Nothing in a block is random.
+    result: Tensor
+    result, routings = checkpoint(forward, x, use_reentrant=False, preserve_rng_state=False)
+    for routing in routings:
+        note(routing)
+    return result
+
+
+def parameter_roles(model: Transformer) -> dict[str, str]:
+    """Each parameter's role by name.
+
+    matrix: a linear map [out, in], the router among them. experts: the stack of the experts' linear maps,
+    [n_experts, out, in]; to an optimizer of matrices, such as Muon, each of its matrices is one of its own.
+    Besides embedding, head, scale_vector_input and scale_vector_output.
+    """
+    roles = {}
+    for module_name, module in model.named_modules():
+        for name, parameter in module.named_parameters(prefix=module_name, recurse=False):
+            if isinstance(module, ScaleVector):
+                roles[name] = f"scale_vector_{module.role}"
+            elif name in ("embedding", "head"):
+                roles[name] = name
+            else:
+                roles[name] = "experts" if parameter.ndim == 3 else "matrix"
+    return roles
+
+
+@torch.no_grad()
+def initialise(model: Transformer, seed: int | str) -> None:
+    """Draw every matrix from ``seed`` and set the scale vectors to their start.
+
+    ``seed`` is a number or the stream of a trial. Each tensor has its own generator, seeded from its name
+    too, and is drawn on the CPU in float32: arms with the same seed start from the same matrices, whatever
+    vectors they have. Normal with standard deviation fan_in^(-1/2), for the maps that write to the residual
+    stream divided by sqrt(2 layers); the embedding width^(-1/2). The balance of experts starts at zero.
+    """
+    roles = parameter_roles(model)
+    for name, parameter in model.named_parameters():
+        if not roles[name].startswith("scale_vector"):
+            parameter.copy_(_draw(name, parameter.shape, seed, model.config.shape.layers))
+    for module in model.modules():
+        if isinstance(module, ScaleVector | Mixture):
+            module.reset()
+
+
+def _draw(name: str, shape: torch.Size, seed: int | str, layers: int) -> Tensor:
+    """The start of the tensor ``name``; its last axis is the fan-in, the width for the embedding."""
+    digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
+    deviation = shape[-1] ** -0.5
+    if any(f".{output}." in name for output in RESIDUAL_OUTPUTS):
+        deviation /= (2 * layers) ** 0.5
+    return torch.empty(shape, dtype=torch.float32).normal_(0.0, deviation, generator=generator)
+
+
+@torch.no_grad()
+def fold(model: Transformer) -> Transformer:
+    """A model without scale vectors that computes the same function: each W becomes diag(u) W diag(v).
+
+    Tied embeddings are untied where the final norm has a vector, which can be folded into the head only.
+    Raises :class:`FoldingError` where a vector stands behind a norm (under dual-normalized placement, and
+    wherever a norm behind a map has a vector of its own): it cannot be folded.
+    """
+    _require_foldable(model.config)
+    tied = model.config.tied_embeddings and model.final_vector is None
+    config = replace(model.config, scale_vectors=PRESETS["none"], tied_embeddings=tied)
+    with torch.device("meta"):
+        folded = Transformer(config)
+    folded.load_state_dict(_folded_state(model, tied), assign=True)
+    for block in folded.blocks:
+        if isinstance(block.feed_forward, Mixture):  # what is in no state is still without memory
+            block.feed_forward.load = torch.zeros_like(block.feed_forward.load, device=model.embedding.device)
+    return folded
+
+
+def _require_foldable(config: ModelConfig) -> None:
+    strategy = config.scale_vectors
+    if normalized := [name for name in ALL_MAPS if strategy.normalizes_output(name)]:
+        maps = ", ".join(normalized)
+        raise FoldingError(f"placement is 'dual-normalized': the norms behind {maps} cannot be folded")
+    if scaled := [name for name in ALL_MAPS if strategy.has_norm_vector(name, config.architecture)]:
+        maps = ", ".join(scaled)
+        style = f"architecture is {config.architecture!r}"
+        raise FoldingError(f"{style}: the vectors of the norms behind {maps} cannot be folded")
+
+
+def _folded_state(model: Transformer, tied: bool) -> dict[str, Tensor]:
+    """The tensors of the folded model, none of them shared with ``model``."""
+    state = {"embedding": model.embedding.clone()}
+    if not tied:
+        head = model.embedding if model.head is None else model.head
+        gain = effective(model.final_vector)
+        state["head"] = head.clone() if gain is None else head * gain
+    for owner, sublayer in model.named_modules():
+        if isinstance(sublayer, Attention | FeedForward | Mixture):
+            for name, map_, shared in sublayer.maps():
+                state[f"{owner}.{name}.weight"] = map_.folded_weight(shared).clone()
+        if isinstance(sublayer, Mixture) and sublayer.bias is not None:
+            state[f"{owner}.bias"] = sublayer.bias.clone()
+    return state

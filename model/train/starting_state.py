@@ -1,0 +1,128 @@
+"""Where a run goes on from: the newest state of its own or of its trunk that is whole and fits it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from scalevec.model.config import RunOptions, Trial
+from scalevec.model.train.checkpoints.folder import drop_leftovers, newest_step, set_aside_after
+from scalevec.model.train.checkpoints.state import Checkpoint, load_newest, read_checkpoint
+from scalevec.model.train.checkpoints.trunk_states import TrunkState, load_trunk
+from scalevec.model.train.progress import stays_whole, unbroken
+from scalevec.model.train.recorder import Recorder
+from scalevec.model.trunks import branch_step
+
+
+@dataclass(frozen=True)
+class StartingState:
+    """A state to go on from, which counts the resume already; None is the start.
+
+    ``rows`` are those of the state's steps, where they are not the trial's own. ``note`` and ``details`` are
+    for the recorder.
+    """
+
+    checkpoint: Checkpoint | None = None
+    rows: Sequence[Mapping[str, Any]] | None = None
+    note: str = ""
+    details: Mapping[str, Any] | None = None
+
+    def settle(self, recorder: Recorder) -> None:
+        """Make what ``recorder`` keeps end where the state does, and say where that is."""
+        if self.rows is not None:
+            recorder.replace_rows(self.rows)
+        if self.note:
+            recorder.say(self.note, **(self.details or {}))
+        if self.rows is None:
+            recorder.cut_back(0 if self.checkpoint is None else self.checkpoint.step)
+
+
+def how_trained(options: RunOptions) -> dict[str, Any]:
+    """What must be the same for two runs of the same steps to give the same bits."""
+    how = {"micro_batch": options.micro_batch, "device": options.device, "world_size": options.processes}
+    marks = {name: True for name in ("shard", "compiled") if getattr(options, name)}
+    return {**how, **marks}
+
+
+_ALONE = {"world_size": 1, "shard": False, "compiled": False}
+"""What a state was trained with that does not say so."""
+
+
+@dataclass(frozen=True)
+class StartingStates:
+    """The states that a run of ``trial`` may go on from, in its own folder and in that of its trunk."""
+
+    trial: Trial
+    options: RunOptions
+    recorder: Recorder
+    checkpoints: Path
+    trunk: Path | None
+    read: Callable[[Path], Checkpoint] = read_checkpoint
+
+    def furthest(self) -> StartingState:
+        """The furthest: the trunk's, else the trial's own, else the start.
+
+        Checkpoints that cannot be used are set aside on the way, so this is for the trial's owner alone.
+        """
+        # Of others it would drop the files that they are writing.
+        drop_leftovers(self.checkpoints)
+        self._set_aside_without_rows()
+        return self._of_trunk() or self._of_trial()
+
+    def _set_aside_without_rows(self) -> None:
+        """A checkpoint whose rows were lost, as with a machine's power, would leave a gap in the metrics."""
+        reached = unbroken(self.recorder.recorded())
+        for name in set_aside_after(self.checkpoints, reached):
+            self.recorder.say(f"checkpoint {name} is not used: the metrics are whole only to step {reached}")
+
+    def _of_trial(self) -> StartingState:
+        checkpoint = load_newest(self.checkpoints, self.recorder.say, self.read)
+        if checkpoint is None:
+            return StartingState()
+        resumes = checkpoint.facts.get("resumes", 0) + 1
+        resumed = replace(checkpoint, facts={**checkpoint.facts, "resumes": resumes})
+        return StartingState(resumed, note=f"resumed from the checkpoint after step {checkpoint.step}")
+
+    def _of_trunk(self) -> StartingState | None:
+        """The newest state of the trunk, where it is further than the trial's own.
+
+        Its time and resumes count as the trial's, which would have spent them alone.
+        """
+        last = branch_step(self.trial) if self.trunk is not None else 0
+        steps = range(newest_step(self.checkpoints) + 1, last + 1)
+        if self.trunk is None or not steps:
+            return None
+        state = load_trunk(self.trunk, steps, self._unfit, self.recorder.say, self.read)
+        if state is None:
+            return None
+        kept, step = state.checkpoint, state.checkpoint.step
+        origin = kept.facts.get("origin", {})
+        branched = replace(kept, facts={**kept.facts, "trunk_step": step})
+        details = {"trunk": {"trunk_id": self.trunk.name, "step": step, **origin}}
+        return StartingState(branched, state.rows, _note_of_branch(self.trunk.name, step, origin), details)
+
+    def _unfit(self, state: TrunkState) -> str:
+        """Why going on from ``state`` would not be this trial alone; empty where it is."""
+        here, facts = {**_ALONE, **how_trained(self.options)}, state.checkpoint.facts
+        there = {name: facts.get(name, _ALONE.get(name)) for name in here}
+        if here != there:
+            return f"it was trained with {_in_words(there)}, this is {_in_words(here, short=True)}"
+        if unbroken(state.rows) != state.checkpoint.step:
+            return "its metrics have a gap"
+        if not stays_whole(self.trial, state.rows):
+            return "this trial alone would have counted as diverged by then"
+        return ""
+
+
+def _note_of_branch(trunk: str, step: int, origin: Mapping[str, Any]) -> str:
+    """``origin`` is empty in states from before it was kept."""
+    known = (f"{name} {str(origin[name])[:12]}" for name in ("trial_id", "commit") if origin.get(name))
+    return f"branched from trunk {trunk[:12]} after step {step}" + "".join(f", {words}" for words in known)
+
+
+def _in_words(how: Mapping[str, Any], *, short: bool = False) -> str:
+    words = f"{'' if short else 'micro_batch '}{how['micro_batch']} on {how['device']}"
+    words += ", compiled" if how["compiled"] else ""
+    if how["world_size"] == 1:
+        return words
+    return f"{words} in {how['world_size']} processes{' that shard it' if how['shard'] else ''}"

@@ -1,0 +1,43 @@
+"""Blocks compiled by torch's inductor: equal blocks share one function, later processes the files of it.
+
+The compiled function is the block's in exact arithmetic. Its sums run in another order, so that losses differ
+in their last digits from those of uncompiled blocks: one run takes one of them from beginning to end.
+"""
+
+import os
+from pathlib import Path
+
+import torch
+
+from scalevec.model.decoder import DecoderLayer, Transformer
+
+MOST_VARIANTS = 256
+"""Of a function in one process: by shape, with a gradient or without, by model where there are several."""
+
+
+def compile_blocks(model: Transformer) -> None:
+    """Let the training passes of ``model`` go through compiled blocks, compiled when they are first used.
+
+    Raises in the first pass where there is no compiler (``devices.missing_compiler``).
+    """
+    # Beyond its limit torch goes on uncompiled, or gives up.
+    torch._dynamo.config.recompile_limit = MOST_VARIANTS
+    functions = {
+        # One function for each shape: what a shape gives must not depend on those before it.
+        block.compilable: torch.compile(block.compilable, dynamic=False, fullgraph=True)
+        for block in model.blocks
+        if isinstance(block, DecoderLayer)
+    }
+    for block in model.blocks:
+        if isinstance(block, DecoderLayer):
+            block.compiled = functions[block.compilable]
+
+
+def keep_compiled_in(folder: Path) -> None:
+    """Let this process take compiled functions from ``folder`` and keep its own there.
+
+    To be called before anything is compiled. As many processes compile side by side as torch takes threads:
+    by itself it starts one for every core of the machine.
+    """
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder))
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(torch.get_num_threads()))

@@ -1,0 +1,215 @@
+"""The decoder: its attention, its start, its loss."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from scalevec.model.config import ModelConfig, Shape
+from scalevec.model.decoder import Transformer, fold, initialise, parameter_roles
+from scalevec.model.strategies import PRESETS
+
+SEQUENCE = 9
+TINY = Shape(width=16, layers=2, heads=4, kv_heads=2, feed_forward=22)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_later_token_changes_no_earlier_logit(build, tokens, name):
+    model = build(PRESETS[name], drawn=True)
+    before = model(tokens)
+    changed = tokens.clone()
+    changed[:, 5] = (changed[:, 5] + 1) % 23
+    after = model(changed)
+    torch.testing.assert_close(after[:, :5], before[:, :5], rtol=0, atol=0)
+    assert not torch.allclose(after[:, 5:], before[:, 5:])
+
+
+@pytest.mark.parametrize("name", ["baseline", "unified", "unified-dp"])
+def test_grouped_queries_are_attention_with_repeated_keys_and_values(build, tokens, name):
+    grouped = build(PRESETS[name], drawn=True)
+    full = build(PRESETS[name], shape=replace(TINY, kv_heads=4))
+    full.load_state_dict({key: as_full_heads(key, value) for key, value in grouped.state_dict().items()})
+    torch.testing.assert_close(full(tokens), grouped(tokens), rtol=1e-10, atol=1e-12)
+
+
+def as_full_heads(name: str, value: Tensor) -> Tensor:
+    """The keys' and values' tensors with each head twice."""
+    by_output = name.endswith(("weight", "output_vector.gain", "output_vector.alpha"))
+    if not by_output or not (".key." in name or ".value." in name):
+        return value
+    return value.unflatten(0, (-1, TINY.head_width)).repeat_interleave(2, dim=0).flatten(0, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "tied"), [("baseline", False), ("hg", False), ("unified-dp", False), ("none", True)]
+)
+def test_the_folded_model_is_the_llama_of_transformers(build, tokens, name, tied):
+    transformers = pytest.importorskip("transformers")
+    model = build(PRESETS[name], drawn=True, tied=tied)
+    folded = fold(model)
+    config = transformers.LlamaConfig(
+        vocab_size=23, hidden_size=16, intermediate_size=22, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, rms_norm_eps=1e-5, tie_word_embeddings=folded.head is None,
+    )  # fmt: skip
+    peer = transformers.LlamaForCausalLM(config).double()
+    peer.load_state_dict(dict(llama_tensors(folded)), strict=False)
+    # transformers reckons norms and rotary embedding in float32 whatever the weights are.
+    torch.testing.assert_close(peer(tokens).logits, model(tokens), rtol=1e-4, atol=1e-4)
+
+
+def llama_tensors(folded: Transformer):
+    """The tensors of ``folded`` under transformers' names; there rotated channels lie half a head apart."""
+    names = {
+        "query": "q",
+        "key": "k",
+        "value": "v",
+        "output": "o",
+        "gate": "gate",
+        "up": "up",
+        "down": "down",
+    }
+    yield "model.embed_tokens.weight", folded.embedding
+    yield "lm_head.weight", folded.embedding if folded.head is None else folded.head
+    for name, weight in folded.named_parameters():
+        if not name.startswith("blocks."):
+            continue
+        _, layer, sublayer, map_, _ = name.split(".")
+        if map_ in ("query", "key"):
+            weight = weight.unflatten(0, (-1, 2, 2)).transpose(1, 2).flatten(0, 2)
+        peer = "self_attn" if sublayer == "attention" else "mlp"
+        yield f"model.layers.{layer}.{peer}.{names[map_]}_proj.weight", weight
+
+
+# The start
+
+
+def matrices(model: Transformer) -> dict[str, Tensor]:
+    roles = parameter_roles(model)
+    return {name: p for name, p in model.named_parameters() if not roles[name].startswith("scale_vector")}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_arms_of_one_seed_start_from_the_same_matrices(build, name):
+    expected = matrices(build(PRESETS["none"]))
+    actual = matrices(build(PRESETS[name]))
+    assert actual.keys() == expected.keys()
+    assert all(torch.equal(actual[key], expected[key]) for key in expected)
+
+
+def test_another_seed_draws_every_matrix_anew(build):
+    first, second = build(PRESETS["baseline"]), build(PRESETS["baseline"])
+    initialise(second, seed=4)
+    pairs = zip(matrices(first).values(), matrices(second).values(), strict=True)
+    assert not any(torch.equal(item, other) for item, other in pairs)
+
+
+def test_initialising_again_restores_the_start(build):
+    fresh, used = build(PRESETS["unified"]), build(PRESETS["unified"], drawn=True)
+    initialise(used, seed=3)
+    assert all(torch.equal(value, used.state_dict()[key]) for key, value in fresh.state_dict().items())
+
+
+def test_the_start_has_the_stated_deviations():
+    model = Transformer(ModelConfig(Shape(64, 2, 4, 4, 256), 500))
+    initialise(model, seed=0)
+    block = model.blocks[1]
+    expected = {
+        model.embedding: 64**-0.5,
+        model.head: 64**-0.5,
+        block.attention.key.weight: 64**-0.5,
+        block.feed_forward.gate.weight: 64**-0.5,
+        block.attention.output.weight: 64**-0.5 / math.sqrt(4),
+        block.feed_forward.down.weight: 256**-0.5 / math.sqrt(4),
+    }
+    for tensor, deviation in expected.items():
+        assert tensor.std().item() == pytest.approx(deviation, rel=0.05)
+        assert tensor.mean().item() == pytest.approx(0, abs=0.1 * deviation)
+
+
+# Parameters
+
+
+@pytest.mark.parametrize("output_role", ["input", "output"])
+@pytest.mark.parametrize("reparameterization", ["none", "or"])
+def test_every_parameter_has_the_role_of_its_place(build, output_role, reparameterization):
+    strategy = replace(
+        PRESETS["dp"],
+        dual_maps=("query", "down"),
+        dual_output_role=output_role,
+        reparameterization=reparameterization,
+    )
+    roles = parameter_roles(build(strategy))
+    parts = ["gain"] if reparameterization == "none" else ["beta", "alpha"]
+    for part in parts:
+        assert roles[f"blocks.0.attention.shared_vector.{part}"] == "scale_vector_input"
+        assert roles[f"blocks.1.feed_forward.down.input_vector.{part}"] == "scale_vector_input"
+        assert roles[f"blocks.1.attention.query.output_vector.{part}"] == f"scale_vector_{output_role}"
+        assert roles[f"final_vector.{part}"] == "scale_vector_input"
+    assert roles["blocks.0.attention.output.weight"] == "matrix"
+    assert (roles["embedding"], roles["head"]) == ("embedding", "head")
+
+
+def test_what_commutes_into_the_next_map_decays_as_an_input_vector_where_the_strategy_says_so(build):
+    roles = parameter_roles(build(PRESETS["unified-attention"]))
+    by_map = {
+        name: roles[f"blocks.0.attention.{name}.output_vector.alpha"] for name in ("query", "key", "value")
+    }
+    assert list(by_map.values()) == ["scale_vector_output", "scale_vector_output", "scale_vector_input"]
+
+
+def test_every_parameter_has_a_role_and_a_gradient(build, tokens):
+    for strategy in PRESETS.values():
+        model = build(strategy)
+        model.loss(tokens[:, :-1], tokens[:, 1:]).backward()
+        names = dict(model.named_parameters())
+        assert parameter_roles(model).keys() == names.keys()
+        assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in names.values())
+
+
+def test_a_tied_model_has_no_head(build, tokens):
+    model = build(PRESETS["baseline"], tied=True)
+    assert "head" not in parameter_roles(model).values()
+    assert model(tokens).shape == (3, SEQUENCE, 23)
+
+
+def test_a_model_can_be_made_without_memory(tokens):
+    with torch.device("meta"):
+        model = Transformer(ModelConfig(TINY, 23, PRESETS["unified"]))
+        logits = model(tokens.to("meta"))
+    assert logits.shape == (3, SEQUENCE, 23)
+    assert all(parameter.is_meta for parameter in model.parameters())
+
+
+# The loss
+
+
+def test_the_loss_is_the_mean_cross_entropy_in_nats(build, tokens):
+    model = build(PRESETS["unified"], drawn=True)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    log_probabilities = model(inputs).log_softmax(-1)
+    expected = -log_probabilities.gather(2, targets[..., None]).mean()
+    torch.testing.assert_close(model.loss(inputs, targets), expected)
+    torch.testing.assert_close(model.loss(inputs, targets, reduction="sum"), expected * targets.numel())
+
+
+def test_a_fresh_model_knows_nothing(tokens):
+    model = Transformer(ModelConfig(Shape(64, 2, 4, 4, 128), 23))
+    initialise(model, seed=0)
+    loss = model.loss(tokens[:, :-1], tokens[:, 1:]).item()
+    assert math.log(23) - 0.3 < loss < math.log(23) + 1.0
+
+
+@pytest.mark.parametrize("name", ["baseline", "unified"])
+def test_autocast_gives_a_single_precision_loss_near_the_exact_one(tokens, name):
+    model = Transformer(ModelConfig(TINY, 23, PRESETS[name]))
+    initialise(model, seed=0)
+    exact = model.loss(tokens[:, :-1], tokens[:, 1:])
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = model.loss(tokens[:, :-1], tokens[:, 1:])
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(exact.item(), abs=0.05)
+    assert all(p.grad.dtype == torch.float32 for p in model.parameters())

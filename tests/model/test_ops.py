@@ -1,0 +1,153 @@
+"""The operations between the matrix products."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from scalevec.model import ops
+from scalevec.model.ops import geglu, head_loss, rms_norm, rotary_table, rotate, swiglu, table_for
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+WIDTHS = pytest.mark.parametrize("width", [8, ops.NARROW + 2])
+
+
+@WIDTHS
+def test_rms_norm_is_that_of_torch(width):
+    x = drawn(2, 3, width)
+    torch.testing.assert_close(rms_norm(x, 1e-3), torch.nn.functional.rms_norm(x, (width,), eps=1e-3))
+
+
+@WIDTHS
+def test_rms_norm_has_exact_first_and_second_derivatives(width):
+    x = drawn(2, width).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: rms_norm(x, 1e-2), x)
+    assert torch.autograd.gradgradcheck(lambda x: rms_norm(x, 1e-2), x)
+
+
+def test_rms_norm_of_half_precision_is_reckoned_in_single_precision():
+    x = torch.full((1, 4), 300.0, dtype=torch.bfloat16)
+    assert torch.equal(rms_norm(x, 1e-5), torch.ones(1, 4, dtype=torch.bfloat16))
+
+
+def test_rms_norm_under_autocast_is_reckoned_in_single_precision():
+    x = drawn(3, 8).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        actual = rms_norm(x, 1e-5)
+    assert torch.equal(actual, rms_norm(x, 1e-5))
+
+
+def test_rms_norm_first_taken_in_inference_mode_serves_training():
+    ops._constant.cache_clear()
+    with torch.inference_mode():
+        rms_norm(drawn(3, 8), 1e-5)
+    x = drawn(3, 8).requires_grad_()
+    rms_norm(x, 1e-5).sum().backward()
+    assert x.grad is not None
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_head_loss_and_its_gradients_are_those_of_torch(reduction, monkeypatch):
+    monkeypatch.setattr(ops, "rows_of_a_slice", lambda classes, device_type: 4)
+    targets = torch.tensor([0, 1, 4, 4, 2, 3])
+    ours = [drawn(6, 8).requires_grad_(), drawn(5, 8, seed=1).requires_grad_()]
+    peers = [tensor.detach().clone().requires_grad_() for tensor in ours]
+    loss = head_loss(*ours, targets, reduction)
+    expected = torch.nn.functional.cross_entropy(peers[0] @ peers[1].T, targets, reduction=reduction)
+    torch.testing.assert_close(loss, expected)
+    (3 * loss).backward()
+    (3 * expected).backward()
+    torch.testing.assert_close([tensor.grad for tensor in ours], [tensor.grad for tensor in peers])
+
+
+def test_the_head_loss_without_gradient_is_the_same_loss():
+    hidden, weight, targets = (
+        drawn(6, 8),
+        drawn(5, 8, seed=1).requires_grad_(),
+        torch.tensor([0, 1, 4, 4, 2, 3]),
+    )
+    with_gradient = head_loss(hidden, weight, targets)
+    with torch.no_grad():
+        assert torch.equal(head_loss(hidden, weight, targets), with_gradient)
+
+
+def test_the_head_loss_refuses_a_second_derivative():
+    hidden = drawn(2, 4).requires_grad_()
+    loss = head_loss(hidden, drawn(3, 4), torch.tensor([0, 1]))
+    with pytest.raises(RuntimeError, match="can be differentiated once"):
+        torch.autograd.grad(loss, hidden, create_graph=True)
+
+
+@given(st.floats(0, 1e4))
+def test_the_head_loss_stays_finite_where_a_probability_underflows(gap):
+    loss = head_loss(torch.tensor([[1.0]]), torch.tensor([[gap], [0.0]]), torch.tensor([1])).item()
+    assert loss == pytest.approx(gap + math.log1p(math.exp(-gap)), rel=1e-5)
+
+
+def test_the_head_loss_in_half_precision_is_in_single_precision():
+    hidden, weight = torch.ones(2, 4).bfloat16(), torch.zeros(3, 4).bfloat16().requires_grad_()
+    loss = head_loss(hidden, weight, torch.tensor([0, 1]))
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert weight.grad.dtype == torch.bfloat16
+
+
+def test_the_head_loss_refuses_an_unknown_reduction():
+    with pytest.raises(ValueError, match="reduction is 'median'; allowed: mean, sum"):
+        head_loss(drawn(2, 4), drawn(3, 4), torch.tensor([0, 1]), "median")
+
+
+def test_swiglu_gates_up_with_silu():
+    gate, up = drawn(4, 3), drawn(4, 3, seed=1)
+    torch.testing.assert_close(swiglu(gate, up), gate * torch.sigmoid(gate) * up)
+
+
+def test_geglu_gates_up_with_the_tanh_formula_of_gelu():
+    gate, up = drawn(4, 3), drawn(4, 3, seed=1)
+    inside = math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3)
+    torch.testing.assert_close(geglu(gate, up), gate * (1 + inside.tanh()) / 2 * up)
+
+
+def turned_by(base: float, x: torch.Tensor) -> torch.Tensor:
+    return rotate(x, table_for(x, x.shape[-1], base))
+
+
+def test_rotation_leaves_the_first_position_and_every_length_as_they_were():
+    x = drawn(2, 7, 3, 8)
+    turned = turned_by(10_000.0, x)
+    torch.testing.assert_close(turned[:, 0], x[:, 0])
+    torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
+
+
+def test_rotated_products_depend_on_relative_position_only():
+    query = turned_by(100.0, drawn(8).expand(1, 12, 1, 8))[0, :, 0]
+    key = turned_by(100.0, drawn(8, seed=1).expand(1, 12, 1, 8))[0, :, 0]
+    scores = query @ key.T
+    for offset in range(-11, 12):
+        diagonal = scores.diagonal(offset)
+        torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))
+
+
+def test_the_first_pair_turns_by_one_radian_a_position():
+    x = torch.zeros(1, 5, 1, 4, dtype=torch.float64)
+    x[..., 0] = 1.0
+    turned = turned_by(10_000.0, x)[0, :, 0]
+    positions = torch.arange(5, dtype=torch.float64)
+    torch.testing.assert_close(turned[:, :2], torch.stack([positions.cos(), positions.sin()], -1))
+
+
+def test_a_rotary_table_first_made_in_inference_mode_serves_training():
+    rotary_table.cache_clear()
+    x = drawn(1, 4, 1, 4)
+    with torch.inference_mode():
+        turned_by(10_000.0, x)
+    x.requires_grad_()
+    turned_by(10_000.0, x).sum().backward()
+    assert x.grad is not None

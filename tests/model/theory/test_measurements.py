@@ -1,0 +1,190 @@
+"""Measuring along a run: what is recorded, when, and that the run does not feel it."""
+
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from scalevec.model.config import MEASURES as NAMES
+from scalevec.model.config import (
+    ConfigurationError,
+    OptimizerConfig,
+    RunOptions,
+    Shape,
+    Trial,
+)
+from scalevec.model.decoder import Transformer, initialise
+from scalevec.model.identity import stream_of
+from scalevec.model.theory import measurements, sharpness
+from scalevec.model.theory.measure import MeasuredRun
+from scalevec.model.theory.movement import Preconditioner
+from scalevec.model.theory.sharpness import Sharpness
+from scalevec.model.train.loop import train
+from scalevec.model.train.optimizers import build_optimizer, set_learning_rate
+from scalevec.model.train.out_of_memory import is_out_of_memory
+from scalevec.model.train.recorder import TrainingInterruptedError
+from support import BATCH_TOKENS, SEQUENCE, STEPS, MemoryRecorder, with_strategy
+
+EVERY = RunOptions(measure=NAMES, measure_steps=12)
+OUTCOME = ("loss", "loss_validation", "loss_initial")
+
+
+@pytest.fixture
+def trial(trial) -> Trial:
+    """Of two layers, so that there is more than one of each kind."""
+    return replace(trial, model=replace(trial.model, shape=Shape(16, 2, 2, 2, 24)))
+
+
+def timeless(rows):
+    return [{name: value for name, value in row.items() if name != "tokens_per_s"} for row in rows]
+
+
+def test_measuring_changes_no_bit_and_a_resumed_run_measures_the_same(trial, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(sharpness, "BATCH_TOKENS", 2 * SEQUENCE)
+    plain, measured, resumed = MemoryRecorder(), MemoryRecorder(), MemoryRecorder(stop_after=9)
+    expected = train(trial, corpus, RunOptions(), plain, tmp_path / "plain")
+    result = train(trial, corpus, EVERY, measured, tmp_path / "measured")
+    assert [result[name] for name in OUTCOME] == [expected[name] for name in OUTCOME]
+    without = [{n: v for n, v in row.items() if not n.startswith("theory/")} for row in measured.rows]
+    assert timeless(without) == timeless(plain.rows)
+    with pytest.raises(TrainingInterruptedError):
+        train(trial, corpus, EVERY, resumed, tmp_path / "resumed")
+    resumed.stop_after = None
+    train(trial, corpus, EVERY, resumed, tmp_path / "resumed")
+    assert timeless(resumed.rows) == timeless(measured.rows)
+    rows = [row["step"] for row in measured.rows if "theory/sharpness" in row]
+    assert rows == [row["step"] for row in measured.rows if "theory/query/cosine_gradient" in row]
+    assert rows == [1, 12, STEPS]
+
+
+class Slow:
+    """Takes a thousand seconds before the step and a thousand after it."""
+
+    def __init__(self, clock):
+        self.clock = clock
+
+    def before_step(self):
+        self.clock[0] += 1000
+
+    def after_step(self):
+        self.clock[0] += 1000
+        return {}
+
+
+def test_the_time_that_measuring_takes_is_not_training_time(trial, corpus, tmp_path, monkeypatch):
+    clock = [0.0]
+
+    def now() -> float:
+        clock[0] += 0.001
+        return clock[0]
+
+    monkeypatch.setattr(time, "monotonic", now)
+    monkeypatch.setattr(time, "perf_counter", now)
+    monkeypatch.setitem(measurements.MEASURES, "sharpness", lambda subject: Slow(clock))
+    recorder = MemoryRecorder()
+    options = RunOptions(measure=("sharpness",), measure_steps=1)
+    result = train(trial, corpus, options, recorder, tmp_path)
+    assert clock[0] > 2000 * STEPS
+    assert result["wall_s"] < 10
+    assert all(row["tokens_per_s"] > BATCH_TOKENS for row in recorder.rows)
+
+
+def moved(trial: Trial, optimizer: str) -> dict[str, list[float]]:
+    """What the preconditioner measure finds around the first step of ``optimizer``, in float64."""
+    trial = replace(trial, optimizer=OptimizerConfig(optimizer, learning_rate=1e-3))
+    model = Transformer(trial.model).double()
+    initialise(model, stream_of(trial))
+    tokens = torch.randint(256, (2, SEQUENCE + 1), generator=torch.Generator().manual_seed(1))
+    model.loss(tokens[:, :-1], tokens[:, 1:]).backward()
+    built = build_optimizer(model, trial)
+    set_learning_rate(built, 1e-3)
+    measure = Preconditioner(MeasuredRun(trial, model, built, tokens.flatten().numpy()))
+    measure.before_step()
+    built.step()
+    return measure.after_step()
+
+
+def test_gradient_descent_moves_as_predicted_with_its_decay_set_apart(trial):
+    row = moved(trial, "sgd")
+    for name in ("query", "gate", "head"):
+        assert max(row[f"theory/{name}/relative_error"]) < 0.01
+        assert min(row[f"theory/{name}/cosine_predicted"]) > 0.9999
+        assert min(row[f"theory/{name}/norm_decay"]) > 0
+    assert len(row["theory/query/norm"]) == 2
+    assert row["theory/query/conserved_drift"] == pytest.approx([0, 0], abs=1e-3)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_other_optimizers_move_otherwise_than_predicted(optimizer, trial):
+    row = moved(trial, optimizer)
+    assert min(row["theory/query/relative_error"]) > 0.5
+    assert 0 < max(row["theory/query/cosine_gradient"]) < 0.95
+
+
+def test_the_drift_is_measured_from_the_start_of_the_run(trial):
+    """A vector that was moved by hand shows as drift: mean |1.5^2 - 1| over mean(1 + |w_j|^2)."""
+    trial = with_strategy(trial, "hg")
+    model = Transformer(trial.model)
+    initialise(model, stream_of(trial))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    measure = Preconditioner(MeasuredRun(trial, model, optimizer, torch.arange(99).numpy()))
+    query = model.blocks[1].attention.query
+    with torch.no_grad():
+        query.input_vector.gain.fill_(1.5)
+    measure.before_step()
+    scale = (1 + query.weight.detach().double().square().sum(0)).mean().item()
+    drift = measure.after_step()["theory/query/conserved_drift"]
+    assert drift == pytest.approx([0.0, 1.25 / scale], rel=1e-4)
+
+
+def test_a_sharpness_that_has_not_converged_is_null_and_says_how_far_it_came(trial, corpus, monkeypatch):
+    monkeypatch.setattr(
+        "scalevec.model.theory.sharpness.sharpness.__kwdefaults__",
+        {"tolerance": 1e-9, "most_products": 2},
+    )
+    model = Transformer(trial.model)
+    initialise(model, stream_of(trial))
+    measure = Sharpness(MeasuredRun(trial, model, torch.optim.SGD(model.parameters()), corpus.split("train")))
+    row = measure.after_step()
+    assert row["theory/sharpness"] is None
+    assert row["theory/sharpness_products"] == 2
+    assert row["theory/sharpness_residual"] > 1e-9
+    assert row["theory/sharpness_lower_bound"] is not None
+
+
+def test_arms_are_measured_on_one_batch(trial, corpus):
+    batches = []
+    for arm, seed in (("none", 0), ("unified", 5)):
+        other = replace(with_strategy(trial, arm), seed=seed)
+        model = Transformer(other.model)
+        measure = Sharpness(
+            MeasuredRun(other, model, torch.optim.SGD(model.parameters()), corpus.split("train"))
+        )
+        batches.append(measure._inputs)
+    assert torch.equal(*batches)
+
+
+def test_a_measurement_that_needs_too_much_memory_is_no_cause_for_smaller_micro_batches(
+    trial, corpus, tmp_path, monkeypatch
+):
+    def no_memory(subject):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setitem(measurements.MEASURES, "sharpness", no_memory)
+    with pytest.raises(
+        measurements.MeasurementError, match="takes more memory than the device has"
+    ) as caught:
+        train(trial, corpus, RunOptions(measure=("sharpness",)), MemoryRecorder(), tmp_path)
+    assert not is_out_of_memory(caught.value)
+
+
+def test_a_measure_that_does_not_exist_is_refused():
+    with pytest.raises(
+        ConfigurationError, match=r"measure is 'sharpnes'; allowed: preconditioner, sharpness"
+    ):
+        RunOptions(measure=("sharpnes",))
+
+
+def test_the_names_in_the_configuration_are_the_registry():
+    assert set(NAMES) == set(measurements.MEASURES)

@@ -1,0 +1,257 @@
+"""The preconditioner of the effective matrices, in float64 against what gradient descent does."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from scalevec.model.config import NORM_GAINS, OF_ARCHITECTURE, Experts, Shape
+from scalevec.model.decoder import Transformer, fold
+from scalevec.model.strategies import ALL_MAPS, PRESETS, ScaleVectorStrategy
+from scalevec.model.theory.effective import EffectiveMatrix, effective_matrices
+from scalevec.model.theory.preconditioner import (
+    conserved,
+    decay_direction,
+    eigenvalues,
+    flow,
+    gradient_of_effective,
+    precondition,
+)
+
+MINI = Shape(width=4, layers=1, heads=2, kv_heads=1, feed_forward=6)
+ALL_DUAL = ScaleVectorStrategy(branches="heterogeneous", placement="dual", dual_maps=ALL_MAPS)
+STRATEGIES = {
+    **{
+        name: PRESETS[name]
+        for name in ("none", "baseline", "hg", "dp", "or", "er", "unified", "unified-attention")
+    },
+    "all-dual": ALL_DUAL,
+    "all-dual-or": replace(ALL_DUAL, reparameterization="or"),
+    "some-share": replace(ALL_DUAL, heterogeneous_maps=("value",), heads="shared", reparameterization="er"),
+    "or-normalized": ScaleVectorStrategy(reparameterization="or-normalized"),
+    "or-exponential": ScaleVectorStrategy(reparameterization="or-exponential"),
+    "faster-vectors": replace(PRESETS["er"], learning_rate_factor=3.0),
+}
+by_strategy = pytest.mark.parametrize("name", STRATEGIES)
+
+
+def with_gradients(model: Transformer, tokens: Tensor) -> Transformer:
+    model.zero_grad()
+    model.loss(tokens[:, :-1], tokens[:, 1:]).backward()
+    return model
+
+
+@torch.no_grad()
+def step(model: Transformer, learning_rate: float, decay: float = 0.0) -> None:
+    """Gradient descent with weight decay, the vectors at their strategy's factor of the rate."""
+    factor = model.config.scale_vectors.learning_rate_factor
+    for parameter in model.parameters():
+        rate = learning_rate * (1.0 if parameter.dim() > 1 else factor)
+        parameter -= rate * (parameter.grad + decay * parameter)
+
+
+def predictions(model: Transformer) -> list[tuple[EffectiveMatrix, Tensor, Tensor]]:
+    """Of each effective matrix V: V itself and P(grad_V)."""
+    factor = model.config.scale_vectors.learning_rate_factor
+    rows = []
+    for matrix in effective_matrices(model):
+        values = matrix.values()
+        gradient = gradient_of_effective(matrix, values)
+        rows.append((matrix, values.effective(), precondition(matrix, values, gradient, factor)))
+    return rows
+
+
+@by_strategy
+def test_small_steps_of_gradient_descent_move_as_predicted(name, build, tokens):
+    model = with_gradients(build(STRATEGIES[name], drawn=True), tokens)
+    before = predictions(model)
+    step(model, 1e-7)
+    for matrix, V, predicted in before:
+        moved = (matrix.values().effective() - V) / 1e-7
+        torch.testing.assert_close(moved, -predicted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("fields", [{}, OF_ARCHITECTURE["gemma"]], ids=["norms", "as it is"])
+@pytest.mark.parametrize("name", ["baseline", "dp", "or-normalized", "unified"])
+def test_maps_before_a_norm_of_the_architecture_move_as_predicted(name, fields, build, tokens):
+    model = with_gradients(build(STRATEGIES[name], drawn=True, architecture="gemma", **fields), tokens)
+    before = predictions(model)
+    assert any(matrix.has_output_vector for matrix, _, _ in before) == (name == "dp")
+    step(model, 1e-7)
+    for matrix, V, predicted in before:
+        moved = (matrix.values().effective() - V) / 1e-7
+        torch.testing.assert_close(moved, -predicted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["baseline", "hg"])
+def test_of_a_mixture_the_experts_and_what_shares_their_vector_are_left_out(name, build, tokens):
+    experts = Experts(n_experts=3, top_k=2, feed_forward=8, dense_layers=1)
+    model = with_gradients(build(STRATEGIES[name], drawn=True, experts=experts), tokens)
+    before = predictions(model)
+    kinds = {(matrix.kind, matrix.layer) for matrix, _, _ in before}
+    assert (("router", 1) in kinds) == (name == "hg")
+    assert not any(kind in ("gate", "up", "feed_forward_shared") for kind, layer in kinds if layer == 1)
+    step(model, 1e-7)
+    for matrix, V, predicted in before:
+        moved = (matrix.values().effective() - V) / 1e-7
+        torch.testing.assert_close(moved, -predicted, rtol=1e-4, atol=1e-6)
+
+
+def test_the_error_of_the_prediction_falls_with_the_learning_rate(build, tokens):
+    errors = []
+    for learning_rate in (1e-2, 1e-3, 1e-4):
+        model = with_gradients(build(PRESETS["unified"], drawn=True), tokens)
+        before = predictions(model)
+        step(model, learning_rate)
+        differences = [m.values().effective() - V + learning_rate * predicted for m, V, predicted in before]
+        sizes = [learning_rate * predicted for _, _, predicted in before]
+        errors.append(max((d.norm() / s.norm()).item() for d, s in zip(differences, sizes, strict=True)))
+    assert errors[0] == pytest.approx(10 * errors[1], rel=0.2)
+    assert errors[1] == pytest.approx(10 * errors[2], rel=0.2)
+
+
+@by_strategy
+def test_decay_shrinks_as_said(name, build, tokens):
+    model = build(STRATEGIES[name], drawn=True)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    factor = STRATEGIES[name].learning_rate_factor
+    rates = {id(p): 1e-6 * 0.1 * (1.0 if p.dim() == 2 else factor) for p in model.parameters()}
+    before = [
+        (matrix, values.effective(), decay_direction(matrix, values, rates))
+        for matrix in effective_matrices(model)
+        for values in (matrix.values(),)
+    ]
+    step(model, 1e-6, decay=0.1)
+    for matrix, V, lost in before:
+        torch.testing.assert_close(V - matrix.values().effective(), lost, rtol=1e-4, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["baseline", "dp", "all-dual"])
+def test_the_gradient_of_an_effective_matrix_is_that_of_the_folded_model(name, build, tokens):
+    model = with_gradients(build(STRATEGIES[name], drawn=True), tokens)
+    folded = with_gradients(fold(model), tokens)
+    expected = {id(model.get_parameter(name)): p.grad for name, p in folded.named_parameters()}
+    for matrix in effective_matrices(model):
+        gradient = gradient_of_effective(matrix, matrix.values())
+        stacked = torch.cat([expected[id(weight)] for weight in matrix.weights])
+        torch.testing.assert_close(gradient, stacked, rtol=1e-10, atol=1e-13)
+
+
+def test_an_input_vector_preconditions_each_column(build, tokens):
+    """P_j = g_j^2 I + w_j w_j^T, written out."""
+    matrix = effective_matrices(with_gradients(build(PRESETS["baseline"], drawn=True), tokens))[0]
+    assert matrix.kind == "attention_shared"
+    values = matrix.values()
+    W, g, G = values.weight, values.input, gradient_of_effective(matrix, values)
+    actual = precondition(matrix, values, G)
+    for j in range(len(g)):
+        P = g[j] ** 2 * torch.eye(len(W), dtype=torch.float64) + torch.outer(W[:, j], W[:, j])
+        torch.testing.assert_close(actual[:, j], P @ G[:, j], rtol=1e-12, atol=1e-15)
+
+
+def test_a_gradient_that_a_zero_hides_counts_as_zero(build, tokens):
+    model = build(PRESETS["baseline"])
+    with torch.no_grad():
+        model.blocks[0].attention.shared_vector.gain[2] = 0.0
+    matrix = effective_matrices(with_gradients(model, tokens))[0]
+    gradient = gradient_of_effective(matrix, matrix.values())
+    assert torch.all(gradient[:, 2] == 0)
+    assert torch.all(gradient.isfinite())
+
+
+def dense(matrix: EffectiveMatrix, factor: float = 1.0) -> Tensor:
+    """P as a matrix, by its products with the unit vectors."""
+    values = matrix.values()
+    units = torch.eye(values.weight.numel(), dtype=torch.float64)
+    columns = [precondition(matrix, values, unit.view_as(values.weight), factor) for unit in units]
+    return torch.stack([column.flatten() for column in columns])
+
+
+@pytest.mark.parametrize("name", ["baseline", "dp", "er", "all-dual-or", "or-normalized", "faster-vectors"])
+def test_eigenvalues_are_those_of_the_dense_preconditioner(name, build):
+    strategy = STRATEGIES[name]
+    factor = strategy.learning_rate_factor
+    for matrix in effective_matrices(build(strategy, shape=MINI, drawn=True)):
+        P = dense(matrix, factor)
+        torch.testing.assert_close(P, P.T)
+        exact = torch.linalg.eigvalsh(P)
+        spectrum = eigenvalues(matrix, matrix.values(), factor)
+        assert spectrum["max"] == pytest.approx(exact[-1].item(), rel=2e-3)
+        assert spectrum["min"] <= exact[0].item() + 1e-12
+        assert spectrum["median"] <= spectrum["max"]
+
+
+def test_the_eigenvalues_of_an_input_vector_are_the_papers(build):
+    matrix = effective_matrices(build(PRESETS["baseline"], shape=MINI, drawn=True))[0]
+    values = matrix.values()
+    squares, norms = values.input.square(), values.weight.square().sum(0)
+    expected = torch.cat([squares.repeat_interleave(len(values.weight) - 1), squares + norms]).sort().values
+    torch.testing.assert_close(torch.linalg.eigvalsh(dense(matrix)), expected, rtol=1e-9, atol=1e-12)
+    spectrum = eigenvalues(matrix, values)
+    assert spectrum["min"] == pytest.approx(squares.min().item())
+    assert spectrum["max"] == pytest.approx((squares + norms).max().item(), rel=2e-3)
+
+
+def test_without_vectors_the_preconditioner_is_the_identity(build, tokens):
+    for matrix in effective_matrices(with_gradients(build(PRESETS["none"]), tokens)):
+        gradient = gradient_of_effective(matrix, matrix.values())
+        assert torch.equal(precondition(matrix, matrix.values(), gradient), gradient)
+        assert eigenvalues(matrix, matrix.values()) == {"min": 1.0, "median": 1.0, "max": 1.0}
+
+
+def test_the_flow_of_or_and_er_is_the_one_of_the_formulas(build):
+    for name in ("or", "er"):
+        vector = build(PRESETS[name], drawn=True).blocks[0].attention.shared_vector
+        g, x = vector().detach(), torch.linspace(-1, 1, 16, dtype=torch.float64)
+        identity = torch.eye(16, dtype=torch.float64)
+        if name == "or":
+            P = vector.beta.detach() ** 2 * identity + torch.outer(vector.alpha, vector.alpha).detach()
+        else:
+            P = torch.diag(g) @ (identity + 1) @ torch.diag(g)
+        torch.testing.assert_close(flow(vector, x), P @ x, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("norm_gain", NORM_GAINS)
+@pytest.mark.parametrize(
+    "name", ["baseline", "hg", "dp", "or", "er", "or-exponential", "unified", "faster-vectors"]
+)
+def test_what_the_flow_conserves_changes_in_the_second_order_only(name, norm_gain, build, tokens):
+    factor = STRATEGIES[name].learning_rate_factor
+    changes = []
+    for learning_rate in (1e-3, 1e-4):
+        model = with_gradients(build(STRATEGIES[name], drawn=True, norm_gain=norm_gain), tokens)
+        matrices = [matrix for matrix in effective_matrices(model) if matrix.input_vector is not None]
+        before = [conserved(matrix, factor) for matrix in matrices]
+        step(model, learning_rate)
+        pairs = zip(matrices, before, strict=True)
+        changes.append([(conserved(matrix, factor) - old).abs().max().item() for matrix, old in pairs])
+    for coarse, fine in zip(*changes, strict=True):
+        assert fine == pytest.approx(coarse / 100, rel=0.1)
+
+
+def test_nothing_is_known_to_be_conserved_of_a_normalized_direction(build):
+    for matrix in effective_matrices(build(STRATEGIES["or-normalized"])):
+        assert conserved(matrix) is None
+
+
+def test_every_map_behind_a_norm_is_in_one_effective_matrix(build):
+    shared = {(m.kind, m.layer): m for m in effective_matrices(build(PRESETS["baseline"]))}
+    kinds = {"attention_shared", "feed_forward_shared"}
+    assert set(shared) == {(kind, layer) for kind in kinds for layer in (0, 1)} | {("head", 0)}
+    assert shared["attention_shared", 1].values().weight.shape == (16 + 8 + 8, 16)
+    kinds = [m.kind for m in effective_matrices(build(PRESETS["hg"])) if m.layer == 1]
+    assert kinds == ["query", "key", "value", "gate", "up"]
+    of_some = [m.kind for m in effective_matrices(build(PRESETS["unified-attention"])) if m.layer == 1]
+    assert of_some == ["query", "key", "value", "feed_forward_shared"]
+
+
+def test_a_vector_behind_a_norm_is_no_part_of_the_matrix(build):
+    matrices = effective_matrices(build(PRESETS["unified"], drawn=True))
+    assert not any(matrix.has_output_vector for matrix in matrices)
+
+
+def test_a_tied_head_is_left_out(build):
+    kinds = {matrix.kind for matrix in effective_matrices(build(PRESETS["baseline"], tied=True))}
+    assert "head" not in kinds

@@ -1,0 +1,92 @@
+"""Sharpness against the exact Hessian."""
+
+import pytest
+import torch
+from torch.func import functional_call
+
+from scalevec.model.config import Experts, Shape
+from scalevec.model.decoder import Transformer
+from scalevec.model.strategies import PRESETS, ScaleVectorStrategy
+from scalevec.model.theory.sharpness import batch_loss, hessian_product, sharpness
+
+MINI = Shape(width=2, layers=1, heads=1, kv_heads=1, feed_forward=2)
+
+
+def exact_hessian(model: Transformer, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """By torch's own function for it, of the loss as a function of the flat parameters."""
+    names = [name for name, _ in model.named_parameters()]
+    sizes = [parameter.numel() for parameter in model.parameters()]
+    shapes = [parameter.shape for parameter in model.parameters()]
+    flat = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+    def loss(values: torch.Tensor) -> torch.Tensor:
+        parts = torch.split(values, sizes)
+        tensors = {n: part.view(shape) for n, part, shape in zip(names, parts, shapes, strict=True)}
+        logits = functional_call(model, tensors, (inputs,))
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        return torch.autograd.functional.hessian(loss, flat)
+
+
+@pytest.mark.parametrize("arm", ["unified", "er"])
+def test_it_is_the_largest_eigenvalue_of_the_full_hessian(arm, build, tokens):
+    model = build(PRESETS[arm], shape=MINI, drawn=True)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    exact = torch.linalg.eigvalsh(exact_hessian(model, inputs, targets))
+    actual = sharpness(model, inputs, targets, tolerance=1e-6, most_products=200)
+    assert actual.converged
+    assert actual.value == pytest.approx(exact[-1].item(), rel=1e-6)
+    assert exact[0] < 0
+
+
+def test_products_are_those_of_the_full_hessian(build, tokens):
+    model = build(PRESETS["baseline"], shape=MINI, drawn=True)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    hessian = exact_hessian(model, inputs, targets)
+    vector = torch.randn(len(hessian), dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        product = hessian_product(lambda: batch_loss(model, inputs, targets), list(model.parameters()))
+        torch.testing.assert_close(product(vector), hessian @ vector, rtol=1e-8, atol=1e-10)
+
+
+def test_the_loss_is_that_of_training(build, tokens):
+    model = build(ScaleVectorStrategy(), drawn=True)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    torch.testing.assert_close(batch_loss(model, inputs, targets), model.loss(inputs, targets))
+
+
+def test_parameters_and_their_gradients_stay_as_they_are(build, tokens):
+    model = build(PRESETS["unified"], shape=MINI)
+    model.loss(tokens[:, :-1], tokens[:, 1:]).backward()
+    before = [(p.detach().clone(), p.grad.clone()) for p in model.parameters()]
+    sharpness(model, tokens[:, :-1], tokens[:, 1:], most_products=5)
+    for parameter, (value, gradient) in zip(model.parameters(), before, strict=True):
+        assert torch.equal(parameter, value)
+        assert torch.equal(parameter.grad, gradient)
+
+
+def test_parameters_that_the_loss_does_not_see_count_as_zero():
+    seen, unseen = torch.nn.Parameter(torch.tensor([1.0, 2.0])), torch.nn.Parameter(torch.ones(3))
+    product = hessian_product(lambda: (seen**3).sum(), [seen, unseen])
+    assert product(torch.ones(5)).tolist() == [6.0, 12.0, 0.0, 0.0, 0.0]
+
+
+def test_the_loss_of_a_mixture_is_differentiated_twice(build, tokens):
+    """Against the difference of gradients on both sides, where no token changes its experts."""
+    experts = Experts(n_experts=3, top_k=2, feed_forward=1)
+    model = build(PRESETS["baseline"], shape=MINI, drawn=True, experts=experts)
+    parameters = list(model.parameters())
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    flat = torch.nn.utils.parameters_to_vector(parameters).detach()
+    direction = torch.randn(len(flat), dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+
+    def gradient_at(weights: torch.Tensor) -> torch.Tensor:
+        torch.nn.utils.vector_to_parameters(weights, parameters)
+        gradients = torch.autograd.grad(batch_loss(model, inputs, targets), parameters)
+        return torch.cat([gradient.flatten() for gradient in gradients])
+
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        product = hessian_product(lambda: batch_loss(model, inputs, targets), parameters)(direction)
+        ahead, behind = (gradient_at(flat + sign * 1e-5 * direction) for sign in (1, -1))
+    torch.testing.assert_close(product, (ahead - behind) / 2e-5, rtol=1e-4, atol=1e-6)

@@ -1,0 +1,117 @@
+"""Parameter groups: who decays, who has a rate of its own, and what a step does."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from scalevec.model.config import OPTIMIZERS, OptimizerConfig
+from scalevec.model.decoder import Transformer, initialise, parameter_roles
+from scalevec.model.train.optimizers import (
+    build_optimizer,
+    parameter_groups,
+    set_learning_rate,
+)
+from scalevec.model.train.optimizers.adamw import adamw
+from support import with_strategy
+
+
+def decay_of(trial):
+    """Role -> set of weight decays of its parameters."""
+    model = Transformer(trial.model)
+    groups = parameter_groups(model, trial)
+    by_id = {id(parameter): group["weight_decay"] for group in groups for parameter in group["params"]}
+    roles = parameter_roles(model)
+    actual: dict[str, set[float]] = {}
+    for name, parameter in model.named_parameters():
+        actual.setdefault(roles[name], set()).add(by_id[id(parameter)])
+    return actual
+
+
+def test_every_parameter_is_in_exactly_one_group(trial):
+    model = Transformer(trial.model)
+    grouped = [id(p) for group in parameter_groups(model, trial) for p in group["params"]]
+    assert sorted(grouped) == sorted(id(p) for p in model.parameters())
+
+
+def test_the_baseline_decays_its_vectors_like_the_matrices(trial):
+    assert decay_of(with_strategy(trial, "baseline"))["scale_vector_input"] == {0.1}
+
+
+def test_without_decay_only_the_vectors_are_spared(trial):
+    actual = decay_of(with_strategy(trial, "baseline-no-decay"))
+    assert actual["scale_vector_input"] == {0.0}
+    assert actual["matrix"] == actual["embedding"] == actual["head"] == {0.1}
+
+
+def test_the_unified_strategy_decays_input_vectors_only(trial):
+    actual = decay_of(trial)
+    assert actual["scale_vector_input"] == {0.1}
+    assert actual["scale_vector_output"] == {0.0}
+
+
+def test_vectors_take_their_factor_of_the_learning_rate(trial):
+    strategy = replace(trial.model.scale_vectors, learning_rate_factor=4.0)
+    trial = replace(trial, model=replace(trial.model, scale_vectors=strategy))
+    optimizer = build_optimizer(Transformer(trial.model), trial)
+    set_learning_rate(optimizer, 0.5)
+    assert {group["lr"] for group in optimizer.param_groups} == {0.5, 2.0}
+
+
+def test_a_step_is_that_of_torch():
+    ours, peer = (torch.nn.Parameter(torch.arange(6.0).view(2, 3)) for _ in range(2))
+    group = {"params": [ours], "weight_decay": 0.3, "learning_rate_factor": 1.0}
+    optimizers = [adamw([group], OptimizerConfig(learning_rate=0.1)), peer_adamw(peer)]
+    for step in range(3):
+        for parameter, optimizer in zip((ours, peer), optimizers, strict=True):
+            optimizer.zero_grad()
+            (parameter * step).sin().sum().backward()
+            optimizer.step()
+    assert torch.equal(ours, peer)
+
+
+def peer_adamw(parameter):
+    return torch.optim.AdamW([parameter], lr=0.1, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.3, fused=True)
+
+
+def test_training_never_imports_the_compiler():
+    """It takes seconds, which a small trial does not have."""
+    command = """if True:
+        import sys, torch
+        from scalevec.model.config import OptimizerConfig
+        from scalevec.model.train.optimizers import optimizer_over
+        for name in ("adamw", "sgd", "muon"):
+            parameters = [torch.nn.Parameter(torch.ones(2, 2)) for _ in range(2)]
+            groups = [{"params": [parameter], "kind": kind, "learning_rate_factor": 1.0}
+                      for parameter, kind in zip(parameters, ("matrix", "other"))]
+            optimizer = optimizer_over(groups, OptimizerConfig(name))
+            optimizer.zero_grad()
+            sum(parameter.sum() for parameter in parameters).backward()
+            optimizer.step()
+            optimizer.load_state_dict(optimizer.state_dict())
+            if "torch._dynamo" in sys.modules:
+                sys.exit(name)
+    """
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_decay_without_a_gradient_multiplies_by_one_minus_rate_times_decay(name, decay, trial):
+    trial = replace(trial, optimizer=OptimizerConfig(name, weight_decay=decay))
+    model = Transformer(trial.model)
+    initialise(model, 0)
+    optimizer = build_optimizer(model, trial)
+    set_learning_rate(optimizer, 0.01)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()  # some optimizers only set themselves up in their first step
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    optimizer.step()
+    roles = parameter_roles(model)
+    for name, parameter in model.named_parameters():
+        factor = 1 - 0.01 * (0.0 if roles[name] == "scale_vector_output" else decay)
+        torch.testing.assert_close(parameter.detach(), before[name] * factor)

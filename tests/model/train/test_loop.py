@@ -1,0 +1,320 @@
+"""Training: what is recorded, when it stops, and that a resume changes no bit."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from scalevec.model.config import EVALUATED_AT_ONCE, RunOptions, ScheduleConfig
+from scalevec.model.decoder import Transformer
+from scalevec.model.train import loop
+from scalevec.model.train.checkpoints import behind
+from scalevec.model.train.checkpoints.state import load_newest
+from scalevec.model.train.loop import TrainingRun, train
+from scalevec.model.train.progress import RunProgress, has_diverged
+from scalevec.model.train.recorder import TrainingInterruptedError
+from support import SEQUENCE, STEPS, MemoryRecorder, with_strategy
+
+ARMS = ("none", "baseline", "unified", "unified-dp")
+OUTCOME = ("status", "loss", "loss_validation", "loss_initial", "steps", "n_tokens")
+
+
+def run(trial, corpus, folder, stop_after=None, **options):
+    recorder = MemoryRecorder(stop_after)
+    try:
+        result = train(trial, corpus, RunOptions(**options), recorder, folder)
+    except TrainingInterruptedError:
+        result = None
+    return result, recorder
+
+
+def run_with_stops(trial, corpus, folder, stops, **options):
+    """Train with a stop after each number of rows in ``stops``, then to the end, on one recorder."""
+    recorder = MemoryRecorder()
+    for stop in stops:
+        recorder.stop_after = stop
+        with pytest.raises(TrainingInterruptedError):
+            train(trial, corpus, RunOptions(**options), recorder, folder)
+    recorder.stop_after = None
+    return train(trial, corpus, RunOptions(**options), recorder, folder), recorder
+
+
+def test_a_trial_learns_and_says_what_it_did(trial, corpus, tmp_path):
+    result, recorder = run(trial, corpus, tmp_path)
+    assert result["status"] == "completed"
+    assert result["loss"] < result["loss_initial"] - 0.5
+    assert result["steps"] == STEPS == len(recorder.rows)
+    assert result["n_params"] == 16 * 16 * 4 + 3 * 16 * 48
+    assert result["epochs"] == trial.tokens / corpus.tokens["train"]
+
+
+def test_the_result_has_the_losses_of_blocks_of_the_test_split(trial, corpus, tmp_path):
+    result, _ = run(replace(trial, evaluation_tokens=0), corpus, tmp_path)
+    assert len(result["loss_blocks"]) == len(result["block_tokens"]) == 64
+    assert sum(result["block_tokens"]) == corpus.tokens["test"] - 1
+    weighted = zip(result["loss_blocks"], result["block_tokens"], strict=True)
+    mean = sum(loss * tokens for loss, tokens in weighted) / sum(result["block_tokens"])
+    assert mean == pytest.approx(result["loss"], abs=1e-6)
+
+
+def test_a_split_of_few_sequences_has_no_blocks_and_that_is_said(trial, corpus, tmp_path):
+    result, recorder = run(replace(trial, evaluation_tokens=15 * SEQUENCE), corpus, tmp_path)
+    assert result["loss_blocks"] is None
+    assert result["loss"] > 0
+    assert any("the test split has 15 sequences, 16 or more are needed" in text for text in recorder.said)
+
+
+def test_a_trial_is_evaluated_on_the_beginning_of_each_split(trial, corpus, tmp_path):
+    few, all_of_it = (replace(trial, evaluation_tokens=n, stream="ab" * 32) for n in (20 * SEQUENCE, 0))
+    first, _ = run(few, corpus, tmp_path / "few")
+    whole, _ = run(all_of_it, corpus, tmp_path / "all")
+    assert first["block_tokens"] == [SEQUENCE] * 20
+    assert sum(whole["block_tokens"]) == corpus.tokens["test"] - 1
+    assert (first["loss"] != whole["loss"], first["loss_validation"] != whole["loss_validation"]) == (
+        True,
+        True,
+    )
+
+
+def test_a_diverged_trial_has_no_blocks(trial, corpus, tmp_path):
+    wild = replace(trial, optimizer=replace(trial.optimizer, learning_rate=1e30, clip_norm=1e30))
+    result, _ = run(replace(wild, schedule=ScheduleConfig()), corpus, tmp_path)
+    assert (result["status"], result["loss_blocks"], result["block_tokens"]) == ("diverged", None, None)
+
+
+def test_the_first_loss_is_that_of_guessing(trial, corpus, tmp_path):
+    of_whole_splits = replace(with_strategy(trial, "baseline"), evaluation_tokens=0)
+    result, _ = run(of_whole_splits, corpus, tmp_path)
+    assert result["loss_initial"] == pytest.approx(math.log(256), abs=0.7)
+
+
+@pytest.mark.parametrize(
+    ("arm", "stops"),
+    [*((arm, [3, 4, 11]) for arm in ARMS), *(("unified", [stop]) for stop in (1, 5, STEPS - 1))],
+    ids=str,
+)
+def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_bits(arm, stops, trial, corpus, tmp_path):
+    trial = with_strategy(trial, arm)
+    undisturbed, reference = run(trial, corpus, tmp_path / "undisturbed")
+    resumed, recorder = run_with_stops(trial, corpus, tmp_path / "resumed", stops)
+    assert [resumed[name] for name in OUTCOME] == [undisturbed[name] for name in OUTCOME]
+    assert resumed["resumes"] == len(stops)
+    timeless = [{k: v for k, v in row.items() if k != "tokens_per_s"} for row in recorder.rows]
+    assert timeless == [{k: v for k, v in row.items() if k != "tokens_per_s"} for row in reference.rows]
+
+
+def test_rows_beyond_the_checkpoint_are_cut_and_run_again(trial, corpus, tmp_path):
+    recorder = MemoryRecorder(stop_after=6)
+    with pytest.raises(TrainingInterruptedError):
+        train(trial, corpus, RunOptions(), recorder, tmp_path)
+    lost_with_the_process = [{"step": 7, "loss": -1.0}, {"step": 8, "loss": -1.0}]
+    recorder.rows += lost_with_the_process
+    recorder.stop_after = None
+    train(trial, corpus, RunOptions(), recorder, tmp_path)
+    assert [row["step"] for row in recorder.rows] == list(range(1, STEPS + 1))
+    assert all(row["loss"] > 0 for row in recorder.rows)
+
+
+def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(trial, corpus, tmp_path):
+    undisturbed, _ = run(trial, corpus, tmp_path / "undisturbed")
+    folder = tmp_path / "damaged"
+    recorder = MemoryRecorder()
+    for stop in (5, 9):
+        recorder.stop_after = stop
+        with pytest.raises(TrainingInterruptedError):
+            train(trial, corpus, RunOptions(), recorder, folder)
+    newest = sorted(folder.iterdir())[-1]
+    newest.write_bytes(newest.read_bytes()[:-100])
+    recorder.stop_after = None
+    result = train(trial, corpus, RunOptions(), recorder, folder)
+    assert result["loss"] == undisturbed["loss"]
+    assert any(newest.name in line and "damaged" in line for line in recorder.said)
+    assert any("after step 5" in line for line in recorder.said)
+
+
+def test_a_checkpoint_whose_rows_were_lost_is_not_used_and_that_is_said(trial, corpus, tmp_path):
+    undisturbed, _ = run(trial, corpus, tmp_path / "undisturbed")
+    recorder = MemoryRecorder()
+    for stop in (5, 9):
+        recorder.stop_after = stop
+        with pytest.raises(TrainingInterruptedError):
+            train(trial, corpus, RunOptions(), recorder, tmp_path / "lost")
+    del recorder.rows[6:]  # as a loss of power may leave them
+    recorder.stop_after = None
+    result = train(trial, corpus, RunOptions(), recorder, tmp_path / "lost")
+    assert [row["step"] for row in recorder.rows] == list(range(1, STEPS + 1))
+    assert result["loss"] == undisturbed["loss"]
+    assert any("step-000000009" in line and "whole only to step 6" in line for line in recorder.said)
+    assert any("after step 5" in line for line in recorder.said)
+
+
+def test_rows_are_on_the_disk_before_a_checkpoint_is_written(monkeypatch, trial, corpus, tmp_path):
+    recorder = MemoryRecorder(stop_after=6)
+    synced: list[int] = []
+    monkeypatch.setattr(behind, "save_checkpoint", lambda *_: synced.append(recorder.synced))
+    with pytest.raises(TrainingInterruptedError):
+        train(trial, corpus, RunOptions(), recorder, tmp_path)
+    assert synced == [6]
+
+
+def test_a_run_that_starts_over_keeps_its_new_checkpoints(trial, corpus, tmp_path):
+    recorder = MemoryRecorder()
+    for stop in (5, 9):
+        recorder.stop_after = stop
+        with pytest.raises(TrainingInterruptedError):
+            train(trial, corpus, RunOptions(), recorder, tmp_path)
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"damaged")
+    recorder.stop_after = 3
+    with pytest.raises(TrainingInterruptedError):
+        train(trial, corpus, RunOptions(), recorder, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000003.safetensors"]
+
+
+@pytest.mark.parametrize("micro_batch", [1, 2, 3])
+def test_micro_batches_change_only_the_order_of_sums(micro_batch, trial, corpus, tmp_path):
+    whole, rows = run(trial, corpus, tmp_path / "whole")
+    parts, part_rows = run(trial, corpus, tmp_path / "parts", micro_batch=micro_batch)
+    assert part_rows.rows[0]["loss"] == pytest.approx(rows.rows[0]["loss"], rel=1e-6)
+    assert parts["loss"] == pytest.approx(whole["loss"], rel=1e-3)
+    assert parts["micro_batch"] == micro_batch
+
+
+def test_paired_arms_see_the_same_first_batch_with_the_same_matrices(trial, corpus, tmp_path):
+    """Vectors start at one, so that without normalization behind the maps the first loss is the same."""
+    first, trial = {}, replace(trial, stream="ab" * 32)
+    for arm in ("none", "baseline", "unified-dp"):
+        _, recorder = run(with_strategy(trial, arm), corpus, tmp_path / arm, stop_after=1)
+        first[arm] = recorder.rows[0]["loss"]
+    assert first["none"] == pytest.approx(first["baseline"], rel=1e-6)
+    assert first["none"] == pytest.approx(first["unified-dp"], rel=1e-6)
+
+
+def test_a_loss_that_is_no_number_ends_the_run_as_diverged(trial, corpus, tmp_path):
+    wild = replace(
+        trial,
+        optimizer=replace(trial.optimizer, learning_rate=1e30, clip_norm=1e30),
+        schedule=ScheduleConfig(),
+    )
+    result, recorder = run(wild, corpus, tmp_path)
+    assert result["status"] == "diverged"
+    assert result["loss"] is None
+    assert result["loss_validation"] is None
+    assert result["diverged_at_step"] == len(recorder.rows) < STEPS
+
+
+def test_a_mean_above_the_start_is_divergence_only_after_a_fifth_of_the_steps(trial):
+    long = replace(trial, tokens=1000 * trial.batch_tokens)
+    progress = RunProgress(step=200, loss_initial=5.0)
+    progress.recent_losses.extend([5.1] * 50)
+    assert not has_diverged(long, progress, 5.1)
+    progress.step = 201
+    assert has_diverged(long, progress, 5.1)
+    progress.recent_losses.extend([4.8] * 50)
+    assert not has_diverged(long, progress, 4.8)
+
+
+def test_bfloat16_trains_to_about_the_same_loss(trial, corpus, tmp_path):
+    exact, _ = run(trial, corpus, tmp_path / "float32")
+    rounded, _ = run(replace(trial, precision="bfloat16"), corpus, tmp_path / "bfloat16")
+    assert rounded["loss"] == pytest.approx(exact["loss"], abs=0.1)
+    assert rounded["loss"] != exact["loss"]
+
+
+@pytest.mark.parametrize(("keep", "optimizer_kept"), [("weights", False), ("all", True)])
+def test_kept_weights_are_those_of_the_end(keep, optimizer_kept, trial, corpus, tmp_path):
+    run(trial, corpus, tmp_path, keep=keep)
+    checkpoint = load_newest(tmp_path, pytest.fail)
+    assert checkpoint is not None
+    assert checkpoint.step == STEPS
+    assert any(name.startswith("optimizer.") for name in checkpoint.tensors) == optimizer_kept
+
+
+def test_statistics_of_the_vectors_are_recorded_at_the_end(trial, corpus, tmp_path):
+    _, recorder = run(trial, corpus, tmp_path)
+    assert any(name.startswith("sv/") for name in recorder.rows[-1])
+
+
+def test_every_parameter_gets_a_gradient(trial, corpus, tmp_path):
+    run = TrainingRun(trial, corpus, RunOptions(), MemoryRecorder(), tmp_path)
+    run._step(0)
+    for name, parameter in run.model.named_parameters():
+        assert parameter.grad is not None, name
+        assert torch.any(parameter.grad != 0), name
+
+
+@pytest.mark.parametrize(("micro_batch", "at_once"), [(2, 2), (0, EVALUATED_AT_ONCE // SEQUENCE)])
+def test_an_evaluation_takes_a_micro_batch_at_a_time_without_gradients(
+    micro_batch, at_once, trial, corpus, tmp_path, monkeypatch
+):
+    seen = []
+    original = Transformer.token_losses
+
+    def token_losses(model, inputs, targets):
+        held = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        seen.append((len(inputs), torch.is_inference_mode_enabled(), held))
+        return original(model, inputs, targets)
+
+    monkeypatch.setattr(Transformer, "token_losses", token_losses)
+    run(replace(trial, evaluation_tokens=0), corpus, tmp_path, micro_batch=micro_batch)
+    assert seen[0] == (at_once, True, [])
+    assert max(length for length, _, _ in seen) == at_once
+
+
+@pytest.mark.parametrize("keep", ["none", "weights", "all"])
+def test_a_run_that_ends_in_its_evaluation_trains_no_step_again(keep, trial, corpus, tmp_path, monkeypatch):
+    undisturbed, _ = run(trial, corpus, tmp_path / "undisturbed")
+    recorder, options = MemoryRecorder(), RunOptions(checkpoint_s=1e-9, keep=keep)
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "evaluate", _fail)
+        with pytest.raises(RuntimeError, match="the evaluation was lost"):
+            train(trial, corpus, options, recorder, tmp_path / "lost")
+    monkeypatch.setattr(TrainingRun, "_step", _fail)
+    result = train(trial, corpus, options, recorder, tmp_path / "lost")
+    assert [result[name] for name in OUTCOME] == [undisturbed[name] for name in OUTCOME]
+
+
+@pytest.mark.parametrize("micro_batch", [0, 2])
+@pytest.mark.parametrize("arm", ["baseline", "unified"])
+def test_recomputed_blocks_change_no_bit(arm, micro_batch, trial, corpus, tmp_path):
+    trial = with_strategy(trial, arm)
+    kept, rows = run(trial, corpus, tmp_path / "kept", micro_batch=micro_batch)
+    again, rows_again = run(trial, corpus, tmp_path / "again", micro_batch=micro_batch, recompute="block")
+    assert [again[name] for name in OUTCOME] == [kept[name] for name in OUTCOME]
+    assert again["recompute"] == "block"
+    losses = [[row["loss"], row["gradient_norm"]] for row in rows.rows]
+    assert losses == [[row["loss"], row["gradient_norm"]] for row in rows_again.rows]
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_run(trial, corpus, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(behind, "save_checkpoint", full)
+    for options in ({"checkpoint_s": 1e-9}, {"keep": "all"}):
+        with pytest.raises(OSError, match="No space left"):
+            run(trial, corpus, tmp_path, **options)
+    with pytest.raises(OSError, match="No space left"):  # not: interrupted, with a checkpoint
+        run(trial, corpus, tmp_path, stop_after=3)
+
+
+def test_the_result_says_where_the_time_went(trial, corpus, tmp_path):
+    result, recorder = run(trial, corpus, tmp_path, keep="all")
+    timing = result["timing"]
+    seconds = sorted(trial.batch_tokens / row["tokens_per_s"] for row in recorder.rows)
+    assert (
+        seconds[0]
+        <= timing["step_s"]["p5"]
+        <= timing["step_s"]["p50"]
+        <= timing["step_s"]["p95"]
+        <= seconds[-1]
+    )
+    assert 0 < timing["data_s"] < result["wall_s"]
+    assert timing["evaluation_s"] > 0
+    assert timing["checkpoints_s"] > 0
+    assert (timing["mfu"], timing["allocated_bytes"]) == (None, None)  # of a CPU no peak is stated
+
+
+def _fail(*_, **__):
+    raise RuntimeError("the evaluation was lost")

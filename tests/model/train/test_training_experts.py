@@ -1,0 +1,110 @@
+"""Mixtures in training: a resume changes no bit, and the load is balanced."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from scalevec.model.config import BALANCINGS, PER, Experts, RunOptions, Trial
+from scalevec.model.train.checkpoints.state import load_newest
+from scalevec.model.train.loop import TrainingRun, train
+from scalevec.model.train.recorder import TrainingInterruptedError
+from support import STEPS, MemoryRecorder
+
+FOUR = Experts(n_experts=4, top_k=2, feed_forward=24)
+
+
+def with_experts(trial: Trial, experts: Experts) -> Trial:
+    return replace(trial, model=replace(trial.model, experts=experts))
+
+
+@pytest.mark.parametrize("balancing", BALANCINGS)
+def test_a_resumed_mixture_ends_with_the_same_bits(balancing, trial, corpus, tmp_path):
+    trial = with_experts(trial, replace(FOUR, balancing=balancing, bias_rate=0.05))
+    undisturbed = train(trial, corpus, RunOptions(), MemoryRecorder(), tmp_path / "undisturbed")
+    recorder = MemoryRecorder()
+    for stop in (3, 11):
+        recorder.stop_after = stop
+        with pytest.raises(TrainingInterruptedError):
+            train(trial, corpus, RunOptions(), recorder, tmp_path / "resumed")
+    recorder.stop_after = None
+    resumed = train(trial, corpus, RunOptions(), recorder, tmp_path / "resumed")
+    assert (resumed["loss"], resumed["resumes"]) == (undisturbed["loss"], 2)
+    assert resumed["loss"] < resumed["loss_initial"] - 0.3
+
+
+def test_the_bias_is_in_the_checkpoint_and_the_load_is_not(trial, corpus, tmp_path):
+    trial = with_experts(trial, replace(FOUR, balancing="bias"))
+    with pytest.raises(TrainingInterruptedError):
+        train(trial, corpus, RunOptions(), MemoryRecorder(stop_after=5), tmp_path)
+    checkpoint = load_newest(tmp_path, print)
+    bias = checkpoint.tensors["model.blocks.0.feed_forward.bias"]
+    assert bias.abs().sum() > 0
+    torch.testing.assert_close(bias / 0.001, (bias / 0.001).round(), rtol=0, atol=1e-3)
+    assert not any(name.endswith("load") for name in checkpoint.tensors)
+
+
+def spread(trial, corpus, folder) -> float:
+    """The largest share of the choices that fell on one expert in the last step's batch."""
+    run = TrainingRun(trial, corpus, RunOptions(), MemoryRecorder(), folder)
+    run.run()
+    inputs, targets = run.feed.batch(STEPS - 1)
+    run.model.training_loss(inputs, targets)
+    load = run.model.blocks[0].feed_forward.load
+    return (load.max() / load.sum()).item()
+
+
+def test_balancing_spreads_the_load(trial, corpus, tmp_path):
+    shares = {
+        balancing: spread(
+            with_experts(trial, replace(FOUR, balancing=balancing, bias_rate=0.02, loss_coefficient=1.0)),
+            corpus,
+            tmp_path / balancing,
+        )
+        for balancing in BALANCINGS
+    }
+    assert shares["loss"] < shares["none"]
+    assert shares["bias"] < shares["none"]
+
+
+@pytest.mark.parametrize("per", PER)
+def test_micro_batches_change_only_the_order_of_sums(per, trial, corpus, tmp_path):
+    trial = with_experts(trial, replace(FOUR, per=per, loss_coefficient=1.0))
+    whole, parts = MemoryRecorder(), MemoryRecorder()
+    train(trial, corpus, RunOptions(), whole, tmp_path / "whole")
+    train(trial, corpus, RunOptions(micro_batch=1), parts, tmp_path / "parts")
+    for name in ("loss", "gradient_norm"):
+        assert parts.rows[0][name] == pytest.approx(whole.rows[0][name], rel=1e-5)
+
+
+def test_the_recorded_loss_has_no_penalty_in_it(trial, corpus, tmp_path):
+    first, trial = {}, replace(trial, stream="ab" * 32)
+    for balancing in ("loss", "none"):
+        recorder = MemoryRecorder(stop_after=1)
+        of_policy = with_experts(trial, replace(FOUR, balancing=balancing, loss_coefficient=5.0))
+        with pytest.raises(TrainingInterruptedError):
+            train(of_policy, corpus, RunOptions(), recorder, tmp_path / balancing)
+        first[balancing] = recorder.rows[0]
+    assert first["loss"]["loss"] == first["none"]["loss"]
+    assert first["loss"]["gradient_norm"] != first["none"]["gradient_norm"]
+
+
+def test_the_result_counts_what_a_token_passes_and_all(trial, corpus, tmp_path):
+    result = train(with_experts(trial, FOUR), corpus, RunOptions(), MemoryRecorder(), tmp_path)
+    attention, expert = 4 * 16 * 16, 3 * 16 * 24
+    assert result["n_params"] == attention + 4 * 16 + 2 * expert
+    assert result["n_params_total"] - result["n_params_active"] == 2 * expert
+    assert result["flops"] == 6 * result["n_params"] * trial.tokens
+
+
+@pytest.mark.parametrize("changes", [{"per": "batch"}, {"balancing": "bias"}], ids=str)
+def test_recomputed_blocks_change_no_bit_of_a_mixture(changes, trial, corpus, tmp_path):
+    """The load of the experts is counted once."""
+    mixture = with_experts(trial, replace(FOUR, **changes))
+    losses = []
+    for recompute in ("none", "block"):
+        recorder = MemoryRecorder()
+        options = RunOptions(recompute=recompute, micro_batch=2)
+        train(mixture, corpus, options, recorder, tmp_path / recompute)
+        losses.append([row["loss"] for row in recorder.rows])
+    assert losses[0] == losses[1]
