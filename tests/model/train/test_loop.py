@@ -8,6 +8,7 @@ import torch
 
 from scalevec.model.config import EVALUATED_AT_ONCE, RunOptions, ScheduleConfig
 from scalevec.model.decoder import Transformer
+from scalevec.model.identity import stream_of
 from scalevec.model.train import loop
 from scalevec.model.train.checkpoints import behind
 from scalevec.model.train.checkpoints.state import load_newest
