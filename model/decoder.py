@@ -25,6 +25,7 @@ from scalevec.model.scale_vectors import (
     ScaleVector,
     effective,
     head_vector,
+    in_one_go,
     scaled,
     shared_vector,
 )
@@ -57,6 +58,7 @@ class Block(nn.Module):
         super().__init__()
         self.attention: Attention = imported(ATTENTIONS[config.attention])(config)
         self.feed_forward = FeedForward(config) if experts is None else Mixture(config, experts)
+        self._vectors = [module for module in self.modules() if isinstance(module, ScaleVector)]
 
     def forward(
         self, x: Tensor, table: Tensor, weights: BlockWeights | None = None
@@ -65,7 +67,7 @@ class Block(nn.Module):
 
         ``table`` is that of the rotary embedding, ``weights`` those of :meth:`weights` where they are folded.
         """
-        of_attention, of_unit = (None, None) if weights is None else weights
+        of_attention, of_unit = self.weights() if weights is None else weights
         x = self.attention(x, table, of_attention)
         if isinstance(self.feed_forward, Mixture):
             x, routing = self.feed_forward(x, of_unit)
@@ -74,7 +76,8 @@ class Block(nn.Module):
 
     def weights(self) -> BlockWeights:
         """What a pass needs of the parameters."""
-        return BlockWeights(self.attention.weights(), self.feed_forward.weights())
+        with in_one_go(self._vectors):
+            return BlockWeights(self.attention.weights(), self.feed_forward.weights())
 
 
 class Transformer(nn.Module):
