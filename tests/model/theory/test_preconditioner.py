@@ -14,9 +14,9 @@ from scalevec.model.theory.preconditioner import (
     conserved,
     decay_direction,
     eigenvalues,
-    flow,
     gradient_of_effective,
     precondition,
+    vector_flow,
 )
 
 MINI = Shape(width=4, layers=1, heads=2, kv_heads=1, feed_forward=6)
@@ -210,7 +210,7 @@ def test_the_flow_of_or_and_er_is_the_one_of_the_formulas(build):
             P = vector.beta.detach() ** 2 * identity + torch.outer(vector.alpha, vector.alpha).detach()
         else:
             P = torch.diag(g) @ (identity + 1) @ torch.diag(g)
-        torch.testing.assert_close(flow(vector, x), P @ x, rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(vector_flow(vector, x), P @ x, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("norm_gain", NORM_GAINS)
