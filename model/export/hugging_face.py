@@ -87,7 +87,7 @@ def exported(model: Transformer, sequence_length: int) -> ExportedModel:
     is_dense = model.config.experts is None
     normed = [map_ for map_ in maps if map_.norm_width]
     if is_dense and not normed:
-        config, tensors = _llama(model, maps)
+        config, tensors = _llama(model)
     elif is_dense and _has_gemmas_norms(normed, model.config.shape.head_width, model.config.shape.layers):
         config, tensors = _gemma(model, maps)
     else:
@@ -103,7 +103,7 @@ def exported(model: Transformer, sequence_length: int) -> ExportedModel:
         "head_dim": shape.head_width,
         "rms_norm_eps": model.config.norm_epsilon,
         "rope_theta": model.config.rope_base,
-        "tie_word_embeddings": model.head is None,
+        "tie_word_embeddings": _is_tied(model),
         "hidden_act": _ACTIVATIONS[model.config.activation],
         "attention_bias": False,
         "max_position_embeddings": sequence_length,
@@ -130,8 +130,15 @@ def _maps(model: Transformer) -> Iterator[_Map]:
         for sublayer in (block.attention, block.feed_forward):
             for own_name, map_, shared in sublayer.maps():
                 yield from _of_layer(f"model.layers.{layer}.{_MAPS[own_name]}", map_, shared, model)
-    if model.head is not None:
-        yield _Map("lm_head", model.head, 0, torch.ones(len(model.head)))
+    if not _is_tied(model):
+        size, behind = len(model.head_weight), None if not model.normalizes_head else model.head_vector
+        vector = torch.ones(size) if behind is None else behind()
+        yield _Map("lm_head", model.head_weight, size if model.normalizes_head else 0, vector)
+
+
+def _is_tied(model: Transformer) -> bool:
+    """Whether the head of what is exported is the embedding; what stands behind the head is its own."""
+    return model.head is None and model.head_vector is None and not model.normalizes_head
 
 
 def _of_layer(name: str, map_: LinearMap, shared: Tensor | None, model: Transformer) -> Iterator[_Map]:
@@ -163,13 +170,13 @@ def _embedding_and_norms(model: Transformer, norms: Sequence[str], factor: float
     gain = torch.ones(width) if gain is None else gain
     tensors = {"model.embed_tokens.weight": model.embedding * scale}
     # Where the head is that embedding, its factor is taken out here.
-    tensors["model.norm.weight"] = gain / scale if model.head is None else gain
+    tensors["model.norm.weight"] = gain / scale if _is_tied(model) else gain
     for layer in range(model.config.shape.layers):
         tensors |= {f"model.layers.{layer}.{norm}.weight": torch.ones(width) for norm in norms}
     return tensors
 
 
-def _llama(model: Transformer, maps: Sequence[_Map]) -> _Built:
+def _llama(model: Transformer) -> _Built:
     config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -214,7 +221,7 @@ def _gemma(model: Transformer, maps: Sequence[_Map]) -> _Built:
 
 def _scalevec(model: Transformer, maps: Sequence[_Map]) -> _Built:
     """A Llama, and what stands behind its maps."""
-    config, tensors = _llama(model, maps)
+    config, tensors = _llama(model)
     normed = [map_ for map_ in maps if map_.norm_width]
     tensors |= {f"{map_.name}.vector": map_.vector for map_ in normed}
     for layer, block in enumerate(model.blocks):

@@ -75,7 +75,8 @@ def effective_matrices(model: Transformer) -> list[EffectiveMatrix]:
         for name, sublayer in block.named_children():
             matrices += _of_sublayer(name, layer, sublayer)
     if model.head is not None:
-        matrices.append(EffectiveMatrix("head", 0, (model.head,), (None,), model.final_vector))
+        behind = None if model.normalizes_head else model.head_vector
+        matrices.append(EffectiveMatrix("head", 0, (model.head,), (behind,), model.final_vector))
     return matrices
 
 

@@ -5,7 +5,7 @@ positive. With an input vector alone P acts on each column: ``P_j = g_j^2 I + w_
 factor f of the vectors multiplies all but the first term.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,8 +39,9 @@ def jvp(vector: ScaleVector, tangents: Sequence[Tensor]) -> Tensor:
 def vector_flow(vector: ScaleVector, x: Tensor) -> Tensor:
     """J J^T x [width]: what gradient flow on the parameters of a vector makes of minus its gradient ``x``.
 
-    ``x`` itself without reparameterization; ``(beta^2 I + alpha alpha^T) x`` for OR;
-    ``diag(g) (I + 1 1^T) diag(g) x`` for ER.
+    J J^T is I without reparameterization; ``d ghat ghat^T + rho (I - ghat ghat^T)`` for OR, where d is the
+    width, ``ghat = g / |g|`` and ``rho = beta^2 d / |alpha|^2`` (arXiv 2605.26895, section 3.3);
+    ``diag(g) (1 1^T + I - 1 1^T / d) diag(g)`` for ER. Differentiated here, so that plugins have theirs.
     """
     return jvp(vector, vjp(vector, x))
 
@@ -115,30 +116,36 @@ def eigenvalues(matrix: EffectiveMatrix, values: Values, factor: float = 1.0) ->
 
 
 def conserved(matrix: EffectiveMatrix, factor: float = 1.0) -> Tensor | None:
-    """What gradient flow without decay conserves for each column of V, [n]; None where nothing is known.
+    """What gradient flow without decay conserves of an input vector and the columns w_j behind it.
 
-    ``g_j^2 - f |w_j|^2`` for a plain vector (arXiv 2605.26895), with ``alpha_j^2`` (OR, also with an
-    exponential magnitude) or ``2 alpha_j`` (ER) in the place of ``g_j^2``: these follow from
-    ``alpha_j d alpha_j = f g_j d g_j`` and ``d alpha_j = f g_j d g_j`` along the flow. None for a
-    normalized direction and without an input vector.
+    For each column, [n]: ``g_j^2 - f |w_j|^2`` for a plain vector (arXiv 2605.26895), with
+    ``2 alpha_j + 2 beta / d`` (ER), ``alpha_j^2`` (product) or ``2 alpha_j`` (exponential-sum) in the place
+    of ``g_j^2``. For OR only ``beta^2 - f |W|^2``, [1]: its flow turns all columns together. These follow
+    from ``w_j . dw_j = g_j dL/dg_j``. None without an input vector, and for one of a plugin.
     """
-    own_part = None if matrix.input_vector is None else _own_part(matrix.input_vector)
-    return None if own_part is None else own_part - factor * _column_squares(matrix)
+    vector = matrix.input_vector
+    if vector is None or vector.reparameterization not in _CONSERVED:
+        return None
+    own_part = _CONSERVED[vector.reparameterization](
+        {name: vector.factor(name).detach().double() for name, _ in vector.named_parameters()}
+    )
+    return own_part - factor * _squares_of_columns(matrix, len(own_part))
 
 
-def _own_part(vector: ScaleVector) -> Tensor | None:
-    match vector.reparameterization:
-        case "none":
-            return vector.factor("gain").detach().double().square()
-        case "or" | "or-exponential":
-            return vector.factor("alpha").detach().double().square()
-        case "er":
-            return 2 * vector.factor("alpha").detach().double()
-    return None
+_CONSERVED: dict[str, Callable[[dict[str, Tensor]], Tensor]] = {
+    "none": lambda of: of["gain"].square(),
+    "or": lambda of: of["beta"].square(),
+    "er": lambda of: 2 * of["alpha"] + 2 * of["beta"] / len(of["alpha"]),
+    "product": lambda of: of["alpha"].square(),
+    "exponential-sum": lambda of: 2 * of["alpha"],
+}
+"""By reparameterization, the vector's part of what is conserved."""
 
 
-def _column_squares(matrix: EffectiveMatrix) -> Tensor:
-    return sum((w.detach().double().square().sum(0) for w in matrix.weights), torch.zeros(()))
+def _squares_of_columns(matrix: EffectiveMatrix, parts: int) -> Tensor:
+    """``|w_j|^2`` [n], or ``|W|^2`` [1] where it is asked for in one part."""
+    squares = torch.stack([weight.detach().double().square().sum(0) for weight in matrix.weights]).sum(0)
+    return squares if parts == len(squares) else squares.sum(0, keepdim=True)
 
 
 @dataclass(frozen=True)
@@ -198,7 +205,8 @@ class Preconditioner:
         columns = conserved(matrix, self._factor)
         if columns is None:
             return None
-        return columns, (columns + 2 * self._factor * _column_squares(matrix)).mean().item()
+        squares = _squares_of_columns(matrix, len(columns))
+        return columns, (columns + 2 * self._factor * squares).mean().item()
 
     def _drift(self, matrix: EffectiveMatrix, start: tuple[Tensor, float] | None) -> dict[str, float | None]:
         """The conserved quantity: its mean, and its mean change by column since the start over its scale."""

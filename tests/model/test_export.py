@@ -28,6 +28,12 @@ for folder in folders:
     torch.save({"logits": logits, "text": text, "class": type(model).__name__}, folder + "/answer.pt")
 """
 CASES = {name: ModelConfig(SHAPE, 23, strategy) for name, strategy in PRESETS.items()} | {
+    "a norm over the vocabulary": ModelConfig(
+        SHAPE, 23, replace(PRESETS["unified"], normalize_head=True), tied_embeddings=True
+    ),
+    "the head's vector, tied": ModelConfig(
+        SHAPE, 23, PRESETS["dp"], tied_embeddings=True, **OF_ARCHITECTURE["gemma"]
+    ),
     "tied": ModelConfig(SHAPE, 23, PRESETS["baseline"], tied_embeddings=True),
     "gemma": ModelConfig(SHAPE, 23, PRESETS["unified"], "gemma"),
     "gemma-none": ModelConfig(SHAPE, 23, PRESETS["none"], "gemma"),

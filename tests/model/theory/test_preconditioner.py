@@ -5,10 +5,18 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor
+from torch.func import functional_call
 
 from scalevec.model.config import NORM_GAINS, OF_ARCHITECTURE, Experts, Shape
 from scalevec.model.decoder import Transformer, fold
-from scalevec.model.strategies import ALL_MAPS, PRESETS, ScaleVectorStrategy
+from scalevec.model.scale_vectors import ScaleVector
+from scalevec.model.strategies import (
+    ALL_MAPS,
+    BRANCHES,
+    PRESETS,
+    REPARAMETERIZATIONS,
+    ScaleVectorStrategy,
+)
 from scalevec.model.theory.effective import EffectiveMatrix, effective_matrices
 from scalevec.model.theory.preconditioner import (
     conserved,
@@ -29,7 +37,8 @@ STRATEGIES = {
     "all-dual": ALL_DUAL,
     "all-dual-or": replace(ALL_DUAL, reparameterization="or"),
     "some-share": replace(ALL_DUAL, heterogeneous_maps=("value",), heads="shared", reparameterization="er"),
-    "product": ScaleVectorStrategy(reparameterization="product"),
+    "head-normalized": replace(PRESETS["unified"], normalize_head=True),
+    **{n: ScaleVectorStrategy(reparameterization=n) for n in ("product", "exponential-sum")},
     "faster-vectors": replace(PRESETS["er"], learning_rate_factor=3.0),
 }
 by_strategy = pytest.mark.parametrize("name", STRATEGIES)
@@ -76,7 +85,8 @@ def test_small_steps_of_gradient_descent_move_as_predicted(name, build, tokens):
 def test_maps_before_a_norm_of_the_architecture_move_as_predicted(name, fields, build, tokens):
     model = with_gradients(build(STRATEGIES[name], drawn=True, architecture="gemma", **fields), tokens)
     before = predictions(model)
-    assert any(matrix.has_output_vector for matrix, _, _ in before) == (name == "dp")
+    vectors = {matrix.kind for matrix, _, _ in before if matrix.has_output_vector}
+    assert vectors == {"dp": set(BRANCHES), "unified": {"head"}}.get(name, set())
     step(model, 1e-7)
     for matrix, V, predicted in before:
         moved = (matrix.values().effective() - V) / 1e-7
@@ -200,20 +210,45 @@ def test_without_vectors_the_preconditioner_is_the_identity(build, tokens):
         assert eigenvalues(matrix, matrix.values()) == {"min": 1.0, "median": 1.0, "max": 1.0}
 
 
-def test_the_flow_of_or_and_er_is_the_one_of_the_formulas(build):
-    for name in ("or", "er"):
-        vector = build(PRESETS[name], drawn=True).blocks[0].attention.shared_vector
-        g, x = vector().detach(), torch.linspace(-1, 1, 16, dtype=torch.float64)
-        identity = torch.eye(16, dtype=torch.float64)
-        if name == "or":
-            P = vector.beta.detach() ** 2 * identity + torch.outer(vector.alpha, vector.alpha).detach()
-        else:
-            P = torch.diag(g) @ (identity + 1) @ torch.diag(g)
-        torch.testing.assert_close(vector_flow(vector, x), P @ x, rtol=1e-12, atol=1e-14)
+def expected_flow(name: str, beta: Tensor, alpha: Tensor, g: Tensor) -> Tensor:
+    """What stands in the place of J J^T in the paper (section 3.3), and by the same argument for products."""
+    d, one = len(g), torch.eye(len(g), dtype=torch.float64)
+    direction = torch.outer(g, g) / g.square().sum()
+    match name:
+        case "or":
+            return d * direction + beta**2 * d / alpha.square().sum() * (one - direction)
+        case "er":
+            return torch.diag(g) @ (1 + one - 1 / d) @ torch.diag(g)
+        case "product":
+            return beta**2 * one + torch.outer(alpha, alpha)
+    return torch.diag(g) @ (1 + one) @ torch.diag(g)
+
+
+@pytest.mark.parametrize("name", [*REPARAMETERIZATIONS, "none"])
+def test_the_flow_of_a_vector_is_its_formula_and_its_jacobian_squared(name):
+    vector = ScaleVector(9, name, "input").double()
+    generator = torch.Generator().manual_seed(5)
+    parameters = {n: torch.randn(p.shape, generator=generator).double() for n, p in vector.named_parameters()}
+    vector.load_state_dict(parameters)
+    jacobian = torch.cat([
+        torch.autograd.functional.jacobian(lambda p, n=n: functional_call(vector, parameters | {n: p}), p)
+        for n, p in parameters.items()
+    ], 1)  # fmt: skip
+    rows = [vector_flow(vector, unit) for unit in torch.eye(9, dtype=torch.float64)]
+    torch.testing.assert_close(torch.stack(rows), jacobian @ jacobian.T, rtol=1e-12, atol=1e-12)
+    if name == "none":
+        assert torch.equal(jacobian, torch.eye(9, dtype=torch.float64))
+    else:
+        g = vector().detach()
+        P = expected_flow(name, parameters["beta"], parameters["alpha"], g)
+        torch.testing.assert_close(jacobian @ jacobian.T, P, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("norm_gain", NORM_GAINS)
-@pytest.mark.parametrize("name", ["baseline", "hg", "dp", "or", "er", "unified", "faster-vectors"])
+@pytest.mark.parametrize(
+    "name",
+    ["baseline", "hg", "dp", "or", "er", "product", "exponential-sum", "unified", "faster-vectors"],
+)
 def test_what_the_flow_conserves_changes_in_the_second_order_only(name, norm_gain, build, tokens):
     factor = STRATEGIES[name].learning_rate_factor
     changes = []
@@ -228,9 +263,8 @@ def test_what_the_flow_conserves_changes_in_the_second_order_only(name, norm_gai
         assert fine == pytest.approx(coarse / 100, rel=0.1)
 
 
-def test_nothing_is_known_to_be_conserved_of_a_normalized_direction(build):
-    for matrix in effective_matrices(build(STRATEGIES["product"])):
-        assert conserved(matrix) is None
+def test_nothing_is_known_to_be_conserved_without_an_input_vector(build):
+    assert all(conserved(matrix) is None for matrix in effective_matrices(build(PRESETS["ap"])))
 
 
 def test_every_map_behind_a_norm_is_in_one_effective_matrix(build):
@@ -245,8 +279,13 @@ def test_every_map_behind_a_norm_is_in_one_effective_matrix(build):
 
 
 def test_a_vector_behind_a_norm_is_no_part_of_the_matrix(build):
-    matrices = effective_matrices(build(PRESETS["unified"], drawn=True))
-    assert not any(matrix.has_output_vector for matrix in matrices)
+    """Of unified the head's alone is, and where the logits are normalized not that one either."""
+    for strategy, kinds in (
+        (PRESETS["unified"], {"head"}),
+        (replace(PRESETS["unified"], normalize_head=True), set()),
+    ):
+        matrices = effective_matrices(build(strategy, drawn=True))
+        assert {matrix.kind for matrix in matrices if matrix.has_output_vector} == kinds
 
 
 def test_a_tied_head_is_left_out(build):
