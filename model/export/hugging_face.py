@@ -53,9 +53,13 @@ class ExportedModel:
     tensors: Mapping[str, Tensor]
 
     @property
-    def has_code(self) -> bool:
-        """Whether the code of the model goes with it: the transformers library does not have it itself."""
-        return bool(self.config["model_type"] == "scalevec")
+    def why_code(self) -> str:
+        """Why the model's own code goes with it; empty where the transformers library has the model."""
+        if self.config["model_type"] != "scalevec":
+            return ""
+        normed = [name.removeprefix("model.layers.*.") for name in self.config["norm_widths"]]
+        reasons = ["a mixture of experts"] if self.config["experts"] else []
+        return " and ".join(reasons + ([f"norms behind {', '.join(normed)}"] if normed else []))
 
 
 @dataclass(frozen=True)
@@ -121,14 +125,14 @@ def write_hugging_face(folder: Path, model: ExportedModel, special: Mapping[str,
     """
     (folder / "config.json").write_text(json.dumps({**model.config, **special}, indent=2) + "\n")
     save_tensors(folder / "model.safetensors", model.tensors, {"format": "pt"})
-    if model.has_code:
+    if model.why_code:
         shutil.copyfile(Path(__file__).with_name(CODE), folder / CODE)
 
 
 def _maps(model: Transformer) -> Iterator[_Map]:
     for layer, block in enumerate(model.blocks):
-        for sublayer in (block.attention, block.feed_forward):
-            for own_name, map_, shared in sublayer.maps():
+        for sublayer in ("attention", "feed_forward"):
+            for own_name, map_, shared in getattr(block, sublayer).maps():
                 yield from _of_layer(f"model.layers.{layer}.{_MAPS[own_name]}", map_, shared, model)
     if not _is_tied(model):
         size, behind = len(model.head_weight), None if not model.normalizes_head else model.head_vector
@@ -157,7 +161,7 @@ def _of_layer(name: str, map_: LinearMap, shared: Tensor | None, model: Transfor
 
 def _by_halves(rows: Tensor, head_width: int) -> Tensor:
     """Rows in the order of transformers, where the channels of a rotated pair lie half a head apart."""
-    return rows.unflatten(0, (-1, head_width // 2, 2)).transpose(1, 2).flatten(0, 2)
+    return rows.reshape(-1, head_width // 2, 2, *rows.shape[1:]).transpose(1, 2).flatten(0, 2)
 
 
 def _embedding_and_norms(model: Transformer, norms: Sequence[str], factor: float = 1.0) -> dict[str, Tensor]:
@@ -250,7 +254,7 @@ def _of_mixture(prefix: str, mixture: Mixture) -> dict[str, Tensor]:
 
 def _experts(model: Transformer) -> dict[str, Any] | None:
     experts, last = model.config.experts, model.blocks[-1].feed_forward
-    if experts is None:
+    if experts is None or not isinstance(last, Mixture):
         return None
     return {
         "n_experts": experts.n_experts,

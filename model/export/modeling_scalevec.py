@@ -6,7 +6,7 @@ that folds into a matrix has been folded; config.json says behind which maps a n
 
 import copy
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 
 
-class ScalevecConfig(LlamaConfig):  # type: ignore[misc]
+class ScalevecConfig(LlamaConfig):  # type: ignore[no-untyped-call]
     """A Llama's configuration, and what it has besides.
 
     norm_widths: by the name of a linear map (``model.layers.*.self_attn.q_proj``, ``lm_head``), how many
@@ -24,7 +24,8 @@ class ScalevecConfig(LlamaConfig):  # type: ignore[misc]
     """
 
     model_type = "scalevec"
-    base_model_tp_plan = None  # A norm over all outputs of a map does not fit maps that are cut by columns.
+    # Empty, not a Llama's: a norm over all outputs of a map does not fit maps that are cut by columns.
+    base_model_tp_plan: ClassVar[dict[str, Any]] = {}
     norm_widths: dict[str, int] | None = None
     experts: dict[str, Any] | None = None
 
@@ -40,9 +41,11 @@ class NormedLinear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         """[..., in_width] to [..., out_width]."""
         y = super().forward(input)
-        wide = y.float().unflatten(-1, (-1, self.norm_width))
+        # Not -1: an expert that no token chose has no rows.
+        wide = y.float().reshape(*y.shape[:-1], y.shape[-1] // self.norm_width, self.norm_width)
         normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.epsilon)
-        return self.vector * normed.flatten(-2).to(y.dtype)
+        result: Tensor = self.vector * normed.flatten(-2).to(y.dtype)
+        return result
 
 
 class Mixture(nn.Module):
@@ -71,17 +74,18 @@ class Mixture(nn.Module):
         for number, expert in enumerate(self.experts):
             row, place = (chosen == number).nonzero(as_tuple=True)
             result = result.index_add(0, row, expert(rows[row]) * weights[row, place, None])
-        return self.norm(result).view_as(x)
+        normed: Tensor = self.norm(result)
+        return normed.view_as(x)
 
 
 def gated_unit(config: ScalevecConfig, hidden: int) -> LlamaMLP:
     """A feed-forward unit of ``hidden`` channels."""
     config = copy.copy(config)
     config.intermediate_size = hidden
-    return LlamaMLP(config)
+    return LlamaMLP(config)  # type: ignore[no-untyped-call]
 
 
-class ScalevecForCausalLM(LlamaForCausalLM):  # type: ignore[misc]
+class ScalevecForCausalLM(LlamaForCausalLM):  # type: ignore[no-untyped-call]
     """The whole decoder."""
 
     config_class = ScalevecConfig
@@ -96,4 +100,4 @@ class ScalevecForCausalLM(LlamaForCausalLM):  # type: ignore[misc]
             if width is not None:
                 shape = map_.in_features, map_.out_features
                 self.set_submodule(name, NormedLinear(*shape, width, config.rms_norm_eps))
-        self.post_init()
+        self.post_init()  # type: ignore[no-untyped-call]

@@ -66,7 +66,11 @@ class Measurements:
     def before_step(self, step: int) -> None:
         """Before the optimizer's step ``step`` (from 1), with its gradients in place and clipped."""
         if self._is_due(step):
-            self._timed(lambda: [measure.before_step() for measure in self._measures])
+            self._timed(self._before)
+
+    def _before(self) -> None:
+        for measure in self._measures:
+            measure.before_step()
 
     def after_step(self, step: int) -> dict[str, Any]:
         """What was measured around the step ``step``; empty where nothing was due."""

@@ -12,7 +12,6 @@ from scalevec.model.decoder import Transformer, fold
 from scalevec.model.scale_vectors import ScaleVector
 from scalevec.model.strategies import (
     ALL_MAPS,
-    BRANCHES,
     PRESETS,
     REPARAMETERIZATIONS,
     ScaleVectorStrategy,
@@ -86,7 +85,8 @@ def test_maps_before_a_norm_of_the_architecture_move_as_predicted(name, fields, 
     model = with_gradients(build(STRATEGIES[name], drawn=True, architecture="gemma", **fields), tokens)
     before = predictions(model)
     vectors = {matrix.kind for matrix, _, _ in before if matrix.has_output_vector}
-    assert vectors == {"dp": set(BRANCHES), "unified": {"head"}}.get(name, set())
+    shared = {"attention_shared", "feed_forward_shared", "head"}
+    assert vectors == {"dp": shared, "unified": {"head"}}.get(name, set())
     step(model, 1e-7)
     for matrix, V, predicted in before:
         moved = (matrix.values().effective() - V) / 1e-7
