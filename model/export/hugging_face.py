@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from scalevec.model.config import ATTENTIONS
 from scalevec.model.decoder import Transformer
 from scalevec.model.experts import Mixture
 from scalevec.model.scale_vectors import LinearMap, effective
@@ -43,6 +44,10 @@ _GEMMA_NORMS = {
     "mlp.down_proj": "post_feedforward_layernorm",
 }
 """By the map that the norm is behind."""
+
+
+class ExportError(ValueError):
+    """The transformers library has nothing that computes what the model does."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,14 @@ _Built = tuple[dict[str, Any], dict[str, Tensor]]
 
 @torch.no_grad()
 def exported(model: Transformer, sequence_length: int) -> ExportedModel:
-    """The function of ``model`` with every vector that folds folded; it saw ``sequence_length`` tokens."""
+    """The function of ``model`` with every vector that folds folded; it saw ``sequence_length`` tokens.
+
+    Raises :class:`ExportError` for an attention of which the library has no counterpart.
+    """
+    kind = model.config.attention
+    if kind != "full":
+        have = "the transformers library's Llama and Gemma 3, and modeling_scalevec.py, have 'full' alone"
+        raise ExportError(f"attention is {kind!r} ({ATTENTIONS[kind]}); {have}; use --format safetensors")
     maps = list(_maps(model))
     is_dense = model.config.experts is None
     normed = [map_ for map_ in maps if map_.norm_width]
@@ -147,7 +159,7 @@ def _is_tied(model: Transformer) -> bool:
 
 def _of_layer(name: str, map_: LinearMap, shared: Tensor | None, model: Transformer) -> Iterator[_Map]:
     """The map, or those of a stack one by one."""
-    weight, vector = map_.folded_weight(shared), map_.late_vector()
+    weight, vector = map_.folded_weight(shared), map_.post_norm_gain()
     vector = weight.new_ones(weight.shape[:-1]) if vector is None else vector.expand(weight.shape[:-1])
     if weight.ndim == 3:
         for number, (of, behind) in enumerate(zip(weight, vector, strict=True)):

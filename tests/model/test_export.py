@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from scalevec.model.config import OF_ARCHITECTURE, Experts, ModelConfig, Shape
+from scalevec.model.config import ATTENTIONS, OF_ARCHITECTURE, Experts, ModelConfig, Shape
 from scalevec.model.decoder import Transformer, fold, initialise, parameter_roles
-from scalevec.model.export.hugging_face import exported, write_hugging_face
+from scalevec.model.export.hugging_face import ExportError, exported, write_hugging_face
 from scalevec.model.scale_vectors import FoldingError
 from scalevec.model.strategies import PRESETS
 from support import run_python
@@ -126,6 +126,15 @@ def test_why_a_model_is_no_plain_llama_is_said():
         "dp": "",
     }
     assert {name: exported(trained(CASES[name]), 64).why_code for name in expected} == expected
+
+
+def test_an_attention_that_transformers_does_not_have_is_refused(monkeypatch):
+    """A variant of a plugin: any class under a name of its own."""
+    monkeypatch.setitem(ATTENTIONS, "sliding-window", ATTENTIONS["full"])
+    model = trained(ModelConfig(SHAPE, 23, attention="sliding-window"))
+    message = r"attention is 'sliding-window' \(.*:Attention\); .* have 'full' alone; use --format safet"
+    with pytest.raises(ExportError, match=message):
+        exported(model, 64)
 
 
 def folds(config: ModelConfig) -> bool:

@@ -55,9 +55,12 @@ def export(
 
 
 def _write_hugging_face(directory: "TrainedTrial", model: "Transformer", folder: Path) -> dict[str, Any]:
-    from scalevec.model.export.hugging_face import exported, write_hugging_face
+    from scalevec.model.export.hugging_face import ExportError, exported, write_hugging_face
 
-    decoder = exported(model, directory.specification.sequence_length)
+    try:
+        decoder = exported(model, directory.specification.sequence_length)
+    except ExportError as error:
+        raise InvalidInputError(f"trial {directory.trial_id[:12]}: {error}") from error
     separator = _write_tokenizer(directory, folder)
     write_hugging_face(
         folder, decoder, {"eos_token_id": separator, "bos_token_id": None, "pad_token_id": None}

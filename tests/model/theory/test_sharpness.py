@@ -22,14 +22,13 @@ MINI = Shape(width=2, layers=1, heads=1, kv_heads=1, feed_forward=2)
 
 def exact_hessian(model: Transformer, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """By torch's own function for it, of the loss as a function of the flat parameters."""
-    names = [name for name, _ in model.named_parameters()]
-    sizes = [parameter.numel() for parameter in model.parameters()]
-    shapes = [parameter.shape for parameter in model.parameters()]
-    flat = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    parameters = dict(model.named_parameters())
+    flat = torch.nn.utils.parameters_to_vector(parameters.values()).detach()
 
     def loss(values: torch.Tensor) -> torch.Tensor:
-        parts = torch.split(values, sizes)
-        tensors = {n: part.view(shape) for n, part, shape in zip(names, parts, shapes, strict=True)}
+        parts = torch.split(values, [parameter.numel() for parameter in parameters.values()])
+        pairs = zip(parameters.items(), parts, strict=True)
+        tensors = {name: part.view_as(parameter) for (name, parameter), part in pairs}
         logits = functional_call(model, tensors, (inputs,))
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
