@@ -48,7 +48,7 @@ class NormedLinear(nn.Linear):
         return result
 
 
-class Mixture(nn.Module):
+class ExportedMixture(nn.Module):
     """Each token passes the ``top_k`` experts that the router prefers, and the shared expert."""
 
     def __init__(self, config: ScalevecConfig) -> None:
@@ -72,8 +72,8 @@ class Mixture(nn.Module):
         weights = (weights / weights.sum(-1, keepdim=True) if self.top_k > 1 else weights).to(x.dtype)
         result = torch.zeros_like(rows) if self.shared_expert is None else self.shared_expert(rows)
         for number, expert in enumerate(self.experts):
-            row, place = (chosen == number).nonzero(as_tuple=True)
-            result = result.index_add(0, row, expert(rows[row]) * weights[row, place, None])
+            row, choice = (chosen == number).nonzero(as_tuple=True)
+            result = result.index_add(0, row, expert(rows[row]) * weights[row, choice, None])
         normed: Tensor = self.norm(result)
         return normed.view_as(x)
 
@@ -94,7 +94,7 @@ class ScalevecForCausalLM(LlamaForCausalLM):  # type: ignore[no-untyped-call]
         super().__init__(config)
         if config.experts is not None:
             for layer in self.model.layers[config.experts["dense_layers"] :]:
-                layer.mlp = Mixture(config)
+                layer.mlp = ExportedMixture(config)
         for name, map_ in list(self.named_modules()):
             width = (config.norm_widths or {}).get(re.sub(r"\.\d+\.", ".*.", name))
             if width is not None:

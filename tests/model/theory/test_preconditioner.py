@@ -204,16 +204,16 @@ def test_without_vectors_the_preconditioner_is_the_identity(build, tokens):
 
 def expected_flow(name: str, beta: Tensor, alpha: Tensor, g: Tensor) -> Tensor:
     """What stands in the place of J J^T in the paper (section 3.3), and by the same argument for products."""
-    d, one = len(g), torch.eye(len(g), dtype=torch.float64)
+    d, identity = len(g), torch.eye(len(g), dtype=torch.float64)
     direction = torch.outer(g, g) / g.square().sum()
     match name:
         case "or":
-            return d * direction + beta**2 * d / alpha.square().sum() * (one - direction)
+            return d * direction + beta**2 * d / alpha.square().sum() * (identity - direction)
         case "er":
-            return torch.diag(g) @ (1 + one - 1 / d) @ torch.diag(g)
+            return torch.diag(g) @ (1 + identity - 1 / d) @ torch.diag(g)
         case "product":
-            return beta**2 * one + torch.outer(alpha, alpha)
-    return torch.diag(g) @ (1 + one) @ torch.diag(g)
+            return beta**2 * identity + torch.outer(alpha, alpha)
+    return torch.diag(g) @ (1 + identity) @ torch.diag(g)
 
 
 @pytest.mark.parametrize("name", [*REPARAMETERIZATIONS, "none"])
