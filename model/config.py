@@ -56,7 +56,7 @@ EVALUATED_AT_ONCE = 4096
 """Tokens of a small batch's evaluation."""
 RECOMPUTED = ("none", "block")
 MEASURES = ("preconditioner", "sharpness")
-"""What can be measured along a run (``model.theory.measurements``)."""
+"""What can be measured along a run (``model.theory.measure``)."""
 
 
 def _require_positive(where: str, config: object, names: tuple[str, ...]) -> None:

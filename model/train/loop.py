@@ -23,15 +23,14 @@ from scalevec.model.data.prepare import Corpus
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.identity import stream_of
 from scalevec.model.schedules import learning_rate
-from scalevec.model.theory.measure import MeasuredRun
-from scalevec.model.theory.measurements import Measurements
-from scalevec.model.theory.run_memory import AllocatedMemory, peak_memory_bytes
+from scalevec.model.theory.measure import MeasuredRun, Measurements
 from scalevec.model.train.checkpoints.folder import newest_step
 from scalevec.model.train.checkpoints.state import Checkpoint
 from scalevec.model.train.checkpoints.trunk_states import is_kept
 from scalevec.model.train.evaluation import Evaluation, evaluate
 from scalevec.model.train.optimizers import build_optimizer, set_learning_rate
 from scalevec.model.train.parallel.world import ALONE, World
+from scalevec.model.train.peak_memory import AllocatedMemory, peak_memory_bytes
 from scalevec.model.train.progress import RunProgress, has_diverged
 from scalevec.model.train.recorder import Recorder, TrainingInterruptedError
 from scalevec.model.train.starting_state import StartingState, StartingStates, how_trained
