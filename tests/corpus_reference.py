@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable
 
-from scalevec.model.data.documents import SPLITS
+from scalevec.model.data.specification import SPLITS
 
 
 def documents_of(texts: Iterable[bytes]) -> list[bytes]:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import torch
 
 from scalevec.model.config import Trial
-from scalevec.model.data.segments import TokenArray
+from scalevec.model.data.corpus import TokenArray
 from scalevec.model.decoder import Transformer
 
 Row = dict[str, Any]

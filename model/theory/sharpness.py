@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 
-from scalevec.model.data.batches import TrainingBatches
+from scalevec.model.data.order import TrainingBatches
 from scalevec.model.decoder import Transformer
 from scalevec.model.theory.lanczos import LargestEigenvalue, largest_eigenvalue
 from scalevec.model.theory.measure import MeasuredRun, Row

@@ -6,7 +6,7 @@ from typing import Self
 
 import torch
 
-from scalevec.model.data.batches import Batch, TrainingBatches
+from scalevec.model.data.order import Batch, TrainingBatches
 
 
 class BatchFeed:

@@ -78,7 +78,7 @@ def inspect(
     documents: Annotated[int, typer.Option(min=0, help="How many documents are shown.")] = 3,
 ) -> Result:
     """Show what a prepared corpus holds, and its first documents; its shards are checked."""
-    from scalevec.model.data.prepare import open_corpus, require_intact
+    from scalevec.model.data.prepare import open_corpus, verify
     from scalevec.results.sweep_folder import sweep_names
 
     corpora = _corpora(runs_dir)
@@ -91,7 +91,7 @@ def inspect(
         if not (corpora / name).is_dir():
             raise InvalidInputError(f"corpus {name} is not under {corpora}; scalevec corpus prepare makes it")
     corpus = open_corpus(corpora, name)
-    require_intact(corpus, note, again=True)
+    verify(corpus, note, again=True)
     return _result(description(corpus) | {"documents": _sampled(corpus, split, documents)})
 
 
@@ -130,7 +130,7 @@ def _corpora(runs_dir: Path) -> Path:
 
 def description(corpus: "Corpus") -> Record:
     """Return everything known about a prepared corpus, as JSON values."""
-    from scalevec.model.data.documents import SPLITS
+    from scalevec.model.data.specification import SPLITS
     from scalevec.model.fields import to_dict
 
     facts = to_dict(corpus.facts)
@@ -142,7 +142,7 @@ def description(corpus: "Corpus") -> Record:
 
 
 def _sampled(corpus: "Corpus", split: str, count: int) -> list[Record]:
-    from scalevec.model.data.samples import first_documents
+    from scalevec.model.data.tokenize import first_documents
 
     return [
         {

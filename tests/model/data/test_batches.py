@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalevec.model.data.batches import TrainingBatches, evaluation_batches
+from scalevec.model.data.order import TrainingBatches, evaluation_batches
 from scalevec.model.data.order import EpochOrder
 
 lengths = st.integers(1, 20)

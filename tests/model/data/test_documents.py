@@ -16,8 +16,8 @@ from scalevec.model.data.documents import (
     require_enough,
     split_of,
 )
-from scalevec.model.data.held_out import held_out
-from scalevec.model.data.sources.files import CorpusError
+from scalevec.model.data.specification import held_out
+from scalevec.model.data.specification import CorpusError
 
 texts = st.text(st.sampled_from("ab\n é€😀"), max_size=300).map(lambda text: text.encode())
 DRAWN = ("test", "validation")

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalevec.model.data import prepare as corpora
-from scalevec.model.data.documents import SPLITS
-from scalevec.model.data.intact import require_intact
+from scalevec.model.data.specification import SPLITS
+from scalevec.model.data.corpus import verify
 from scalevec.model.data.preparation import in_place
 from scalevec.model.data.prepare import (
     Corpus,
@@ -21,7 +21,7 @@ from scalevec.model.data.prepare import (
     open_corpus,
     prepare,
 )
-from scalevec.model.data.samples import first_documents
+from scalevec.model.data.tokenize import first_documents
 from scalevec.model.data.sources.megatron import DTYPES, MAGIC, read_index
 
 SEPARATOR = 0
@@ -201,12 +201,12 @@ def test_inspect_shows_documents_where_they_are(config, tmp_path):
 
 def test_a_file_that_changed_or_is_gone_is_named(config, tmp_path):
     corpus = prepare(config, tmp_path / "corpora", quiet)
-    require_intact(corpus)
+    verify(corpus)
     path = Path(corpus.facts.in_place[0].path)
     content = path.read_bytes()
     path.write_bytes(content[:-2] + b"\1\0")
     with pytest.raises(CorpusError, match="is not what was written: its SHA-256 begins with"):
-        require_intact(corpus)
+        verify(corpus)
     path.unlink()
     with pytest.raises(CorpusError, match="which the corpus uses in place, has 0 bytes instead of"):
         open_corpus(tmp_path / "corpora", corpus.fingerprint)

@@ -16,7 +16,7 @@ import pytest
 import tokenizers
 
 from corpus_reference import documents_of
-from scalevec.model.data.documents import SPLITS
+from scalevec.model.data.specification import SPLITS
 from scalevec.model.data.prepare import (
     Corpus,
     CorpusConfig,

@@ -24,7 +24,7 @@ from scalevec.model.data import (
 from scalevec.model.data import (
     prepare as corpora,
 )
-from scalevec.model.data.documents import SPLITS
+from scalevec.model.data.specification import SPLITS
 from scalevec.model.data.preparation import meter, parts, runs, units
 from scalevec.model.data.preparation.runs import RunWriter, TextRuns, ranges
 from scalevec.model.data.prepare import Corpus, CorpusConfig, CorpusError, fingerprint, prepare

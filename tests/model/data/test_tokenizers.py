@@ -8,8 +8,8 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalevec.model.data.sources.sources import CorpusError
-from scalevec.model.data.tokenizers import BYTES, SEPARATOR, SubwordTokenizer, train_bpe
+from scalevec.model.data.sources import CorpusError
+from scalevec.model.data.tokenize import BYTES, SEPARATOR, SubwordTokenizer, train_bpe
 
 TEXT = [
     f"def function_{number}(first, second):\n    return first + {number}\n".encode() for number in range(200)
@@ -17,7 +17,7 @@ TEXT = [
 
 TRAIN_AND_PRINT = f"""
 import hashlib
-from scalevec.model.data.tokenizers import train_bpe
+from scalevec.model.data.tokenize import train_bpe
 documents = [line.encode() for line in {[text.decode() for text in TEXT]!r}]
 print(hashlib.sha256(train_bpe(documents, 300).serialized().encode()).hexdigest())
 """

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scalevec.model.data import prepare as corpora
-from scalevec.model.data.documents import SPLITS
+from scalevec.model.data.specification import SPLITS
 from scalevec.model.data.preparation import parts, units
 from scalevec.model.data.prepare import Corpus, CorpusConfig, CorpusError, fingerprint, prepare
 

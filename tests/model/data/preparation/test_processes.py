@@ -10,7 +10,7 @@ import pytest
 
 from scalevec.model.data.documents import piece_limit
 from scalevec.model.data.preparation.processes import Workers
-from scalevec.model.data.sources.files import CorpusError, matching
+from scalevec.model.data.specification import CorpusError, matching
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from scalevec.model.data.prepare import fingerprint, prepare
-from scalevec.model.data.sources.files import CorpusError
-from scalevec.model.data.sources.sources import extents, read
+from scalevec.model.data.specification import CorpusError
+from scalevec.model.data.sources import extents, read
 from scalevec.model.data.specification import CorpusConfig
 
 Install = Callable[..., None]

@@ -10,8 +10,8 @@ import pytest
 from pyarrow import parquet as pq
 
 from scalevec.model.data.sources import records as corpus_records
-from scalevec.model.data.sources.files import CorpusError
-from scalevec.model.data.sources.sources import read
+from scalevec.model.data.specification import CorpusError
+from scalevec.model.data.sources import read
 from scalevec.model.data.specification import CorpusConfig
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scalevec.model.data.prepare import CorpusConfig, CorpusError, prepare
 from scalevec.model.data.sources import shards as corpus_shards
-from scalevec.model.data.sources.sources import read
+from scalevec.model.data.sources import read
 
 
 def config(*paths: Path, dtype: str = "uint16", size: int = 1000, separator: int = 0) -> CorpusConfig:

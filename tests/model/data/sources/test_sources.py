@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from scalevec.model.data.sources.files import BLOCK, CorpusError, NotTextError, text_blocks
-from scalevec.model.data.sources.sources import read, stdlib_files
+from scalevec.model.data.sources import read, stdlib_files
 from scalevec.model.data.specification import CorpusConfig
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from scalevec.model.data.prepared import Corpus
-from scalevec.model.data.sources.files import CorpusError
-from scalevec.model.data.specification import BYTES_VOCABULARY, CorpusConfig, stored_type
+from scalevec.model.data.corpus import Corpus
+from scalevec.model.data.specification import BYTES_VOCABULARY, CorpusConfig, CorpusError, stored_type
 from scalevec.model.identity import digest
 
 if TYPE_CHECKING:
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 SEPARATOR = "<|endoftext|>"
 _BPE_SEPARATOR = 0
 _MOST_SHOWN = 20
+LONGEST_SHOWN = 4096
+"""Tokens of a document that are looked at."""
 
 Tokens = np.ndarray[tuple[int], np.dtype[np.integer]]
 
@@ -107,19 +108,6 @@ def train_bpe(documents: Iterable[bytes], vocabulary_size: int) -> SubwordTokeni
             "ask for fewer or add text"
         )
     return SubwordTokenizer(tokenizer, _BPE_SEPARATOR)
-
-
-def sample(documents: Iterable[bytes], n_bytes: int) -> Iterator[bytes]:
-    """The first of ``documents`` until they have ``n_bytes``; all of them where that is 0.
-
-    Documents come in the order of a hash of their content, so that the first are a random sample.
-    """
-    taken = 0
-    for document in documents:
-        yield document
-        taken += len(document)
-        if n_bytes and taken >= n_bytes:
-            return
 
 
 @dataclass(frozen=True)
@@ -304,3 +292,36 @@ def _letters_of_bytes() -> dict[int, str]:
     others = [value for value in range(256) if value not in printed]
     letters = {value: chr(value) for value in printed}
     return letters | {value: chr(256 + number) for number, value in enumerate(others)}
+
+
+@dataclass(frozen=True)
+class SampledDocument:
+    """The beginning of a document: its ids, their text (None where it is not known), whether it is all."""
+
+    ids: tuple[int, ...]
+    text: str | None
+    is_whole: bool
+
+
+def first_documents(corpus: Corpus, split: str, count: int) -> list[SampledDocument]:
+    """The first ``count`` documents of ``split``; a synthetic corpus is one long document."""
+    shard = corpus.split(split)
+    decode = _decoder(corpus)
+    has_separators = corpus.facts.config.source != "synthetic"
+    documents: list[SampledDocument] = []
+    start = 0
+    while start < len(shard) and len(documents) < count:
+        seen = np.asarray(shard[start : start + LONGEST_SHOWN])
+        separators = np.flatnonzero(seen == corpus.facts.separator)
+        length = int(separators[0]) if has_separators and len(separators) else len(seen)
+        is_whole = length < LONGEST_SHOWN
+        ids = tuple(seen[:length].tolist())
+        documents.append(SampledDocument(ids, decode(ids), is_whole))
+        if not is_whole:
+            return documents  # where the next one begins would take a search
+        start += length + 1
+    return documents
+
+
+def _decoder(corpus: Corpus) -> Callable[[Sequence[int]], str | None]:
+    return (lambda _: None) if corpus.facts.config.tokenizer == "ids" else TextTokenizer(corpus).decode

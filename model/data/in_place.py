@@ -5,31 +5,35 @@ equal ones are in the same split. Documents of more than ``LONGEST_HELD_OUT`` to
 """
 
 import hashlib
-import json
+import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from scalevec.model.data.documents import SPLITS, last_ranks, rank, split_of
+from scalevec.model.data.corpus import COLUMNS, SEGMENTS, PlacedFile, SplitFacts, Table
+from scalevec.model.data.documents import last_ranks, rank
 from scalevec.model.data.durable_files import write_synced
-from scalevec.model.data.held_out import held_out
-from scalevec.model.data.preparation.meter import Meter, Progress
-from scalevec.model.data.preparation.processes import Workers
-from scalevec.model.data.prepared import SEGMENTS, PlacedFile, SplitFacts
-from scalevec.model.data.segments import COLUMNS, Table
-from scalevec.model.data.sources.files import COMPRESSED, CorpusError, opened
-from scalevec.model.data.sources.megatron import Numbers, data_path, read_index
-from scalevec.model.data.sources.shards import DTYPES, broken_shard, check_ids
-from scalevec.model.data.sources.sources import Extent, extents
-from scalevec.model.data.specification import CorpusConfig, drawn_splits
+from scalevec.model.data.formats import COMPRESSED, DTYPES, broken_shard, check_ids, opened
+from scalevec.model.data.pool import Meter, Progress, Workers
+from scalevec.model.data.sources import Extent, extents
+from scalevec.model.data.specification import SPLITS, CorpusConfig, CorpusError, drawn_splits, held_out
 from scalevec.model.identity import digest
 
 LONGEST_HELD_OUT = 1 << 18
 """Tokens of a document that is held out."""
 TOKENS_AT_ONCE = 1 << 22
+MAGIC = b"MMIDIDX\x00\x00"
+MEGATRON_DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
+"""What the data file of Megatron holds, by its code in the index; other codes are no whole numbers."""
+_MEGATRON_VERSION = 1
+_HEADER = struct.Struct("<9sQBQQ")
+_ROWS_AT_ONCE = 1 << 20
 _VERSION = 1
+
+Numbers = np.ndarray[tuple[int], np.dtype[Any]]
 
 
 @dataclass(frozen=True)
@@ -66,10 +70,8 @@ class FilePlacement:
     documents: dict[str, int]
 
 
-def placement_of(config: CorpusConfig, workers: Workers, progress: Progress, folder: Path) -> FilePlacement:
+def place_files(config: CorpusConfig, workers: Workers, progress: Progress) -> FilePlacement:
     """Read all files of ``config`` once, and choose what is held out.
-
-    What was found in a file is kept in ``folder``, that of this ``config``, and is not read again.
 
     Raises :class:`CorpusError` for files that cannot be used, or too few documents to hold some out.
     """
@@ -82,14 +84,11 @@ def placement_of(config: CorpusConfig, workers: Workers, progress: Progress, fol
         )
     n_tokens = sum(of_file.tokens for of_file in layouts if of_file.split == "train")
     needed = len(drawn_splits(config)) * (held_out(n_tokens) + LONGEST_HELD_OUT)
-    finished = [of_file for of_file in layouts if _survey_path(folder, of_file, needed).is_file()]
-    total, before = (sum(of_file.size for of_file in some) for some in (layouts, finished))
-    meter = Meter(progress, "read", total, before)
-    tasks = [(config, of_file, needed, folder) for of_file in layouts if of_file not in finished]
+    meter = Meter(progress, "read", sum(of_file.size for of_file in layouts))
 
     def surveyed() -> Iterator[Survey]:
-        yield from (_found_before(folder, of_file, needed) for of_file in finished)
-        for survey in workers.each(_survey, tasks):
+        bare = replace(config, files=(), validation_files=(), test_files=())
+        for survey in workers.map(_survey, ((bare, of_file, needed) for of_file in layouts)):
             meter.count(survey.file.bytes, survey.documents)
             yield survey
 
@@ -147,43 +146,21 @@ def _gathered(surveys: Iterable[Survey], needed: float) -> list[Survey]:
         held += _tokens_of(survey.candidates)
         if held > 2 * needed:
             first = _first([candidate for each in gathered for candidate in each.candidates], needed)
-            gathered = [_up_to(first[-1].rank, each) for each in gathered]
+            last = first[-1].rank
+            gathered = [
+                replace(each, candidates=tuple(one for one in each.candidates if one.rank <= last))
+                for each in gathered
+            ]
             held = _tokens_of(first)
     return gathered
-
-
-def _up_to(last: bytes, survey: Survey) -> Survey:
-    return replace(survey, candidates=tuple(each for each in survey.candidates if each.rank <= last))
 
 
 def _tokens_of(candidates: Sequence[Candidate]) -> int:
     return sum(candidate.tokens for candidate in candidates)
 
 
-def _found_before(folder: Path, of_file: Layout, needed: float) -> Survey:
-    """What an earlier process found in the file, which is as it was."""
-    values = json.loads(_survey_path(folder, of_file, needed).read_bytes())
-    candidates = tuple(Candidate(bytes.fromhex(key), *rest) for key, *rest in values.pop("candidates"))
-    return Survey(**values | {"file": PlacedFile(**values["file"]), "candidates": candidates})
-
-
-def _keep(survey: Survey, path: Path) -> None:
-    candidates = [(document.rank.hex(), document.first, document.tokens) for document in survey.candidates]
-    partial = path.with_suffix(".partial")
-    partial.unlink(missing_ok=True)
-    write_synced(partial, json.dumps(asdict(survey) | {"candidates": candidates}).encode())
-    partial.rename(path)
-
-
-def _survey_path(folder: Path, of_file: Layout, needed: float) -> Path:
-    paths = [path.resolve() for path in (of_file.path, of_file.index) if path is not None]
-    states = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
-    return folder / f"{digest({'files': states, 'split': of_file.split, 'needed': needed})}.json"
-
-
-def _survey(task: tuple[CorpusConfig, Layout, float, Path]) -> Survey:
-    config, of_file, needed, folder = task
-    kept = _survey_path(folder, of_file, needed)
+def _survey(task: tuple[CorpusConfig, Layout, float]) -> Survey:
+    config, of_file, needed = task
     sha256 = hashlib.sha256()
     candidates: list[Candidate] = []
     count = held = 0
@@ -200,9 +177,7 @@ def _survey(task: tuple[CorpusConfig, Layout, float, Path]) -> Survey:
         raise CorpusError(f"{of_file.path} changed while it was read; prepare the corpus again")
     index = hashlib.sha256(of_file.index.read_bytes()).hexdigest() if of_file.index is not None else ""
     file = PlacedFile(str(of_file.path.resolve()), of_file.size, sha256.hexdigest())
-    survey = Survey(file, of_file.split, index, count, tuple(_first(candidates, needed)))
-    _keep(survey, kept)
-    return survey
+    return Survey(file, of_file.split, index, count, tuple(_first(candidates, needed)))
 
 
 def _first(candidates: list[Candidate], needed: float) -> list[Candidate]:
@@ -262,9 +237,13 @@ def _placement(config: CorpusConfig, dtype: str, surveys: Sequence[Survey], quot
     for key, _, _, tokens in candidates:
         sizes[key] = sizes.get(key, 0) + tokens
     count = sum(survey.documents for survey in surveys if survey.split == "train")
-    last = {name: key.hex() for name, key in last_ranks(sizes.items(), drawn, count, quota).items()}
-    held = [(split_of(key, "train", last), row) for key, *row in candidates]
-    tables = {name: [row for split, row in held if split == name] for name in drawn}
+    tables: dict[str, list[list[int]]] = {name: [] for name in drawn}
+    ends = last_ranks(sizes.items(), drawn, count, quota)
+    for key, *row in candidates:
+        for name, last in ends.items():
+            if key <= last:
+                tables[name].append(row)
+                break
     documents = {name: len(rows) for name, rows in tables.items()}
     out = [row for rows in tables.values() for row in rows]
     for number, survey in enumerate(surveys):
@@ -308,7 +287,7 @@ def _require_all(config: CorpusConfig, tables: dict[str, list[list[int]]]) -> No
             )
 
 
-def write_placement(directory: Path, placement: FilePlacement, progress: Progress) -> dict[str, SplitFacts]:
+def write_placement(placement: FilePlacement, directory: Path) -> dict[str, SplitFacts]:
     """The tables of all splits into ``directory``; what the splits hold."""
     split_facts = {}
     for name in SPLITS:
@@ -316,5 +295,95 @@ def write_placement(directory: Path, placement: FilePlacement, progress: Progres
         write_synced(directory / f"{name}{SEGMENTS}", content)
         tokens, sha256 = int(placement.tables[name][:, 2].sum()), hashlib.sha256(content).hexdigest()
         split_facts[name] = SplitFacts(tokens, 0, placement.documents[name], sha256)
-        progress(f"{name}: {tokens:,} tokens, in place")
     return split_facts
+
+
+@dataclass(frozen=True)
+class MegatronIndex:
+    """``dtype`` of the ids; ``ends``: the token behind each document, ascending, shape [documents]."""
+
+    dtype: str
+    ends: Numbers
+
+
+def data_path(index: Path) -> Path:
+    """The file of the token ids."""
+    return index.with_suffix(".bin")
+
+
+def read_index(path: Path) -> MegatronIndex:
+    """The index at ``path`` (NAME.idx), checked against the size of its data.
+
+    Layout: magic, version (uint64), code of the type (uint8), numbers of sequences and of entries of the
+    document index (uint64 each); then of each sequence its tokens (int32) and its first byte (int64), and
+    the sequence with which each document begins (int64), their number at the end. Modes of sequences
+    (int8) may follow.
+
+    Raises :class:`CorpusError` for a file that is something else, is damaged, or whose data is missing.
+    """
+    with opened(path) as file:
+        head = file.read(_HEADER.size)
+    if len(head) < _HEADER.size or not head.startswith(MAGIC):
+        raise _unusable(path, "it does not begin as such an index does")
+    _, version, code, n_sequences, n_entries = _HEADER.unpack(head)
+    if version != _MEGATRON_VERSION:
+        raise _unusable(path, f"its version is {version}; 1 is needed")
+    if code not in MEGATRON_DTYPES:
+        raise _unusable(
+            path, f"the code of its type is {code}; allowed: {', '.join(map(str, MEGATRON_DTYPES))}"
+        )
+    sizes_end = _HEADER.size + 4 * n_sequences
+    pointers_end = sizes_end + 8 * n_sequences
+    needed, size = pointers_end + 8 * n_entries, path.stat().st_size
+    if size not in (needed, needed + n_sequences) or n_entries < 1:
+        raise _unusable(
+            path, f"it has {size:,} bytes, not what {n_sequences:,} sequences and {n_entries:,} entries need"
+        )
+    tokens = _mapped(path, "<i4", _HEADER.size, n_sequences)
+    starts = _mapped(path, "<i8", sizes_end, n_sequences)
+    documents = _mapped(path, "<i8", pointers_end, n_entries)
+    ends = _checked_ends(path, tokens, starts, np.dtype(MEGATRON_DTYPES[code]).itemsize)
+    return MegatronIndex(MEGATRON_DTYPES[code], ends[_checked_documents(path, documents, n_sequences)])
+
+
+def _unusable(path: Path, fault: str) -> CorpusError:
+    return CorpusError(
+        f"corpus file {str(path)!r} is no index of a Megatron dataset: {fault}; name the .idx file beside "
+        "its .bin, and fetch it again if it is damaged"
+    )
+
+
+def _mapped(path: Path, dtype: str, offset: int, count: int) -> Numbers:
+    if not count:
+        return np.zeros(0, dtype)
+    return np.memmap(path, dtype, mode="r", offset=offset, shape=(count,))
+
+
+def _checked_ends(path: Path, tokens: Numbers, starts: Numbers, itemsize: int) -> Numbers:
+    """The token behind each sequence, after one for none: sequences have to follow one another."""
+    ends = np.zeros(len(tokens) + 1, np.int64)
+    for first in range(0, len(tokens), _ROWS_AT_ONCE):
+        rows = slice(first, first + _ROWS_AT_ONCE)
+        sizes = tokens[rows].astype(np.int64)
+        if (sizes < 0).any():
+            raise _unusable(path, f"a sequence after number {first:,} has fewer than no tokens")
+        begins = ends[first] + np.cumsum(sizes) - sizes
+        ends[first + 1 : first + 1 + len(sizes)] = begins + sizes
+        if (starts[rows] != begins * itemsize).any():
+            raise _unusable(path, f"a sequence after number {first:,} does not follow the one before it")
+    data = data_path(path)
+    size = data.stat().st_size if data.is_file() else 0
+    if size != int(ends[-1]) * itemsize:
+        raise CorpusError(
+            f"corpus file {str(data)!r} has {size:,} bytes; its index says {int(ends[-1]) * itemsize:,}; "
+            "it is missing, damaged, or belongs to another index"
+        )
+    return ends
+
+
+def _checked_documents(path: Path, documents: Numbers, n_sequences: int) -> Numbers:
+    """How many sequences there are up to the end of each document."""
+    entries = np.array(documents)
+    if entries[0] != 0 or entries[-1] != n_sequences or (np.diff(entries) < 0).any():
+        raise _unusable(path, "its documents do not follow one another from the first sequence to the last")
+    return entries[1:]
