@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from scalevec.model.data import intact
-from scalevec.model.data.specification import SPLITS
+from scalevec.model.data import corpus as prepared
 from scalevec.model.data.corpus import CHECKED, verify
 from scalevec.model.data.prepare import Corpus, CorpusError, TokenProcess, open_corpus, prepare
-from scalevec.model.data.specification import CorpusConfig
+from scalevec.model.data.specification import SPLITS, CorpusConfig
 
 PROCESS = TokenProcess(vocabulary=8, branching=2, tokens=20_000)
 CONFIG = CorpusConfig("synthetic", "ids", 8, process=PROCESS)
@@ -112,7 +111,7 @@ def test_where_nothing_can_be_kept_each_check_reads(corpus, digests, monkeypatch
 
 def test_a_check_that_takes_long_is_said(corpus, monkeypatch):
     messages: list[str] = []
-    monkeypatch.setattr(intact, "LONG_BYTES", 1)
+    monkeypatch.setattr(prepared, "LONG_BYTES", 1)
     verify(corpus, messages.append)
     verify(corpus, messages.append)
     assert len(messages) == 1

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from corpus_reference import read_documents
 from scalevec.model.data.prepare import fingerprint, prepare
-from scalevec.model.data.specification import CorpusError
-from scalevec.model.data.sources import extents, read
-from scalevec.model.data.specification import CorpusConfig
+from scalevec.model.data.sources import extents
+from scalevec.model.data.specification import CorpusConfig, CorpusError
 
 Install = Callable[..., None]
 
@@ -58,7 +58,7 @@ def test_the_sources_that_a_distribution_lists_are_read_without_tests(install: I
 def test_a_source_that_is_not_utf8_is_skipped_and_named(install: Install) -> None:
     install("one", "1.0", {"one/good.py": b"x\n", "one/latin.py": b"# caf\xe9\n"})
     skipped: list[str] = []
-    assert len(list(read(config("one"), skipped.append))) == 1
+    assert len(read_documents(config("one"), skipped.append)) == 1
     assert skipped == ["one/latin.py"]
 
 
@@ -104,7 +104,7 @@ def test_the_fingerprint_is_of_the_content_and_equal_files_count_once(install: I
 def test_a_prepared_corpus_is_known_again_until_a_file_changes(
     install: Install, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scalevec.model.data.sources.read_cache.YOUNG_NS", 0)
+    monkeypatch.setattr("scalevec.model.data.sources.YOUNG_NS", 0)
     install("one", "1.0", {f"one/m{n}.py": f"value_{n} = {n}\n".encode() * 40 for n in range(60)})
     corpora = tmp_path / "corpora"
     corpus = prepare(config("one"), corpora, quiet)
