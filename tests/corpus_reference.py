@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable
 
-from scalevec.model.data.sources import documents, extents
+from scalevec.model.data.sources import corpus_files, documents
 from scalevec.model.data.specification import SPLITS, CorpusConfig
 
 
@@ -52,5 +52,5 @@ def _until(documents: list[bytes], quota: float) -> list[bytes]:
 
 def read_documents(config: CorpusConfig, skip: Callable[[str], None] = lambda _: None) -> list[bytes]:
     """All documents of a corpus as they are read, whole."""
-    read = (blocks for extent in extents(config) for blocks in documents(config, extent, skip))
+    read = (blocks for file in corpus_files(config) for blocks in documents(config, file.path, skip))
     return [b"".join(blocks) for blocks in read]

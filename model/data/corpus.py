@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -48,12 +48,6 @@ class Segments:
 
     def __len__(self) -> int:
         return len(self._within)
-
-    @overload
-    def __getitem__(self, index: slice) -> "Segments": ...
-
-    @overload
-    def __getitem__(self, index: "int | np.ndarray[Any, Any]") -> TokenIds: ...
 
     def __getitem__(self, index: "slice | int | np.ndarray[Any, Any]") -> Any:
         if isinstance(index, slice):
@@ -111,7 +105,7 @@ class CorpusManifest:
     skipped: files that were left out. empty: documents without content, left out too.
     sample_bytes: of the training split that the tokenizer was trained on, about; 0: all, or none was trained.
     separator: the id of the token that ends a document. entropy_rate: nats/token of a synthetic corpus.
-    files_key: what the files looked like when they were read (see ``sources.read_cache``).
+    files_key: what the files looked like when they were read (see ``sources.files_key``).
     in_place: the files that hold the tokens; of each split the corpus then holds only where its tokens are.
     """
 
@@ -188,12 +182,11 @@ class Corpus:
         for name in SPLITS:
             path, facts = self.split_path(name), self.split_facts(name)
             # Of a table its digest is enough: how long it is is not kept.
-            size = path.stat().st_size if self.facts.in_place and path.is_file() else self._shard_bytes(name)
+            size = facts.tokens * np.dtype(self.facts.dtype).itemsize
+            if self.facts.in_place:
+                size = path.stat().st_size if path.is_file() else 0
             files[name] = PlacedFile(str(path), size, facts.sha256)
         return files | {file.path: file for file in self.facts.in_place}
-
-    def _shard_bytes(self, name: str) -> int:
-        return self.split_facts(name).tokens * np.dtype(self.facts.dtype).itemsize
 
 
 def _mapped(path: Path, dtype: str, *, in_order: bool) -> TokenIds:
@@ -256,19 +249,6 @@ def remedy(directory: Path) -> str:
     return f"remove {directory} and prepare the corpus again"
 
 
-def require_batch(corpus: Corpus, batch_tokens: int, sequence_length: int) -> None:
-    """Raise :class:`CorpusError` unless training fills one batch and each held-out split has a target."""
-    windows = (corpus.tokens["train"] - 1) // sequence_length
-    if windows * sequence_length < batch_tokens:
-        raise CorpusError(
-            f"the corpus is too small for one batch: batch_tokens is {batch_tokens:,}, but the training "
-            f"split holds {windows:,} sequences of {sequence_length:,} tokens; add text or lower batch_tokens"
-        )
-    for name in ("validation", "test"):
-        if corpus.tokens[name] < 2:
-            raise CorpusError(f"the corpus is too small: its {name} split has no token to predict; add text")
-
-
 def verify(corpus: Corpus, say: Callable[[str], None] = lambda _: None, *, again: bool = False) -> None:
     """Check that each file of ``corpus`` has the digest that was written.
 
@@ -318,8 +298,7 @@ def _remember(directory: Path, stamps: Stamps) -> None:
     """Who may not write there checks again each time."""
     part = directory / f".{CHECKED}.{uuid.uuid4().hex}"
     with suppress(OSError):
-        try:
-            part.write_text(json.dumps(stamps) + "\n")
-            part.replace(directory / CHECKED)
-        finally:
-            part.unlink(missing_ok=True)
+        part.write_text(json.dumps(stamps) + "\n")
+        part.replace(directory / CHECKED)
+    with suppress(OSError):
+        part.unlink()  # where it could not be written whole

@@ -5,9 +5,8 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -101,74 +100,40 @@ def _not_text(path: Path, fault: str) -> NotTextError:
     return NotTextError(f"corpus file {str(path)!r} is not UTF-8 text: {fault}; convert it or leave it out")
 
 
-def jsonl(
-    path: Path, field: str, *, nul_separates: bool, start: int = 0, stop: int | None = None
-) -> Iterator[Blocks]:
+def jsonl(path: Path, field: str, *, nul_separates: bool) -> Iterator[Blocks]:
     """The text in ``field`` of each line's JSON object; blank lines hold none, null is an empty document.
 
     nul_separates: the byte 0 ends a document, so that no text may hold it.
-    start, stop: only the lines that begin at one of these bytes (without ``stop`` to the end).
     Raises :class:`CorpusError` with the file and the line of what is none.
     """
-    for line in _lines(path, start, stop):
-        if len(line.content) == LONGEST_LINE:
-            raise CorpusError(f"{line.where()}: longer than {LONGEST_LINE:,} bytes; this is no JSON line")
-        if not line.content.isspace():
-            yield (_encoded(_text_of(line, field), line.where, f"the field {field!r}", nul_separates),)
-
-
-@dataclass(frozen=True)
-class _JSONLine:
-    """A line that begins at byte ``position``: the ``number``-th from byte ``start`` on."""
-
-    path: Path
-    start: int
-    number: int
-    position: int
-    content: bytes
-
-    def where(self) -> str:
-        """The file and the number of the line in it; lines before ``start`` are counted only now."""
-        before = 0
-        with opened(self.path) as file:
-            while file.tell() < self.start and (block := file.read(min(BLOCK, self.start - file.tell()))):
-                before += block.count(b"\n")
-        return f"{self.path}:{before + self.number}"
-
-
-def _lines(path: Path, start: int, stop: int | None) -> Iterator[_JSONLine]:
+    number = position = 0
     with opened(path) as file:
-        if start:  # the line that is under way belongs to the extent before this one
-            file.seek(start - 1)
-            while (rest := file.readline(BLOCK)) and not rest.endswith(b"\n"):
-                pass
-            start = file.tell()
-        number, position = 0, start
-        while (stop is None or position < stop) and (line := file.readline(LONGEST_LINE)):
+        while line := file.readline(LONGEST_LINE):
             number += 1
-            yield _JSONLine(path, start, number, position, line)
+            where = f"{path}:{number}"
+            if len(line) == LONGEST_LINE:
+                raise CorpusError(f"{where}: longer than {LONGEST_LINE:,} bytes; this is no JSON line")
+            if not line.isspace():
+                text = _text_of(line, field, where, position)
+                yield (_encoded(text, f"{where}: the field {field!r}", nul_separates),)
             position += len(line)
 
 
-def _text_of(line: _JSONLine, field: str) -> Any:
-    """What ``field`` holds in one line."""
+def _text_of(line: bytes, field: str, where: str, position: int) -> Any:
+    """What ``field`` holds in the line ``where``, which begins at byte ``position`` of its file."""
     try:
-        record = json.loads(line.content.decode("utf-8-sig" if line.position == 0 else "utf-8"))
+        record = json.loads(line.decode("utf-8-sig" if position == 0 else "utf-8"))
     except UnicodeDecodeError as error:
         raise CorpusError(
-            f"{line.where()}: not UTF-8 text: {error.reason} at byte {line.position + error.start} "
+            f"{where}: not UTF-8 text: {error.reason} at byte {position + error.start} "
             "of the file; convert it or leave it out"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise CorpusError(
-            f"{line.where()}: not JSON: {error}; a JSON object is needed on every line"
-        ) from error
+        raise CorpusError(f"{where}: not JSON: {error}; a JSON object is needed on every line") from error
     if not isinstance(record, dict):
-        raise CorpusError(
-            f"{line.where()}: {_kind(record)}; a JSON object with the field {field!r} is needed"
-        )
+        raise CorpusError(f"{where}: {_kind(record)}; a JSON object with the field {field!r} is needed")
     if field not in record:
-        raise CorpusError(f"{line.where()}: no field {field!r}; its fields: {', '.join(record) or 'none'}")
+        raise CorpusError(f"{where}: no field {field!r}; its fields: {', '.join(record) or 'none'}")
     return record[field]
 
 
@@ -177,24 +142,23 @@ def _kind(value: object) -> str:
     return names.get(type(value), "null" if value is None else "an object")
 
 
-def _encoded(text: Any, where: Callable[[], str], what: str, nul_separates: bool) -> bytes:
-    """``text`` as UTF-8; it is ``what`` the record at ``where`` holds.
+def _encoded(text: Any, what: str, nul_separates: bool) -> bytes:
+    """``text`` as UTF-8; ``what`` names it.
 
     Raises :class:`CorpusError` unless it is text or nothing, and may be stored.
     """
     if text is None:
         return b""
     if not isinstance(text, str):
-        raise CorpusError(f"{where()}: {what} holds {_kind(text)}; text is needed")
+        raise CorpusError(f"{what} holds {_kind(text)}; text is needed")
     try:
         content = text.encode()
     except UnicodeEncodeError as error:
-        fault = f"holds half a character (a lone surrogate) at {error.start}"
-        raise CorpusError(f"{where()}: {what} {fault}") from error
+        raise CorpusError(f"{what} holds half a character (a lone surrogate) at {error.start}") from error
     if nul_separates and (position := content.find(b"\0")) >= 0:
         raise CorpusError(
-            f"{where()}: {what} holds a NUL byte at byte {position}, which separates documents of bytes; "
-            "take it out, or take another tokenizer"
+            f"{what} holds a NUL byte at byte {position}, which separates documents of bytes; take it out, "
+            "or take another tokenizer"
         )
     return content
 
@@ -209,20 +173,19 @@ def parquet(path: Path, field: str, *, nul_separates: bool) -> Iterator[Blocks]:
     from pyarrow.parquet import ParquetFile
 
     row = 0
-
-    def where() -> str:
-        return f"{path}: row {row}"
-
     try:
         with opened(path) as source, ParquetFile(source, buffer_size=BLOCK, pre_buffer=False) as file:
             _check_column(path, file.schema_arrow, field)
             for batch in file.iter_batches(batch_size=RECORDS_AT_ONCE, columns=[field], use_threads=False):
                 for value in batch.column(0):
                     row += 1
-                    yield (_encoded(value.as_py(), where, f"the column {field!r}", nul_separates),)
+                    what = f"{path}: row {row}: the column {field!r}"
+                    yield (_encoded(value.as_py(), what, nul_separates),)
     except UnicodeDecodeError as error:
         fault = f"{error.reason} at byte {error.start} of its text"
-        raise CorpusError(f"{where()}: not UTF-8 text: {fault}; convert it or leave it out") from error
+        raise CorpusError(
+            f"{path}: row {row}: not UTF-8 text: {fault}; convert it or leave it out"
+        ) from error
     except pyarrow.ArrowException as error:
         raise damaged(path, error) from error
 

@@ -18,7 +18,7 @@ from scalevec.model.data.documents import last_ranks, rank
 from scalevec.model.data.durable_files import write_synced
 from scalevec.model.data.formats import COMPRESSED, DTYPES, broken_shard, check_ids, opened
 from scalevec.model.data.pool import Meter, Progress, Workers
-from scalevec.model.data.sources import Extent, extents
+from scalevec.model.data.sources import CorpusFile, Stamp, corpus_files, file_stamp
 from scalevec.model.data.specification import SPLITS, CorpusConfig, CorpusError, drawn_splits, held_out
 from scalevec.model.identity import digest
 
@@ -36,13 +36,24 @@ _VERSION = 1
 Numbers = np.ndarray[tuple[int], np.dtype[Any]]
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A document that may be held out: its rank, its first token in its file, and how many it has."""
+Candidate = tuple[bytes, int, int]
+"""A document that may be held out: its rank, its first token in its file, and how many it has."""
 
-    rank: bytes
-    first: int
-    tokens: int
+
+@dataclass(frozen=True)
+class Layout:
+    """A file of ids before it is read; ``index``: the file that says where its documents end, if one does."""
+
+    path: Path
+    split: str
+    dtype: str
+    index: Path | None
+    stamp: Stamp
+
+    @property
+    def tokens(self) -> int:
+        """How many it holds."""
+        return self.stamp[0] // np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)
@@ -75,88 +86,49 @@ def place_files(config: CorpusConfig, workers: Workers, progress: Progress) -> F
 
     Raises :class:`CorpusError` for files that cannot be used, or too few documents to hold some out.
     """
-    layouts = [layout(config, extent) for extent in extents(config)]
+    layouts = [layout(config, file) for file in corpus_files(config)]
     dtypes = sorted({of_file.dtype for of_file in layouts})
     if len(dtypes) > 1:
         raise CorpusError(
             f"files that are used in place hold ids of one type; these hold {' and '.join(dtypes)}: write "
             "them again in one of these"
         )
-    n_tokens = sum(of_file.tokens for of_file in layouts if of_file.split == "train")
-    needed = len(drawn_splits(config)) * (held_out(n_tokens) + LONGEST_HELD_OUT)
-    meter = Meter(progress, "read", sum(of_file.size for of_file in layouts))
-
-    def surveyed() -> Iterator[Survey]:
-        bare = replace(config, files=(), validation_files=(), test_files=())
-        for survey in workers.map(_survey, ((bare, of_file, needed) for of_file in layouts)):
-            meter.count(survey.file.bytes, survey.documents)
-            yield survey
-
-    surveys = _gathered(surveyed(), needed)
+    quota = held_out(sum(of_file.tokens for of_file in layouts if of_file.split == "train"))
+    needed = len(drawn_splits(config)) * (quota + LONGEST_HELD_OUT)
+    meter = Meter(progress, "read", sum(of_file.stamp[0] for of_file in layouts))
+    bare = replace(config, files=(), validation_files=(), test_files=())  # it goes with every task
+    surveys: list[Survey] = []
+    held = 0
+    for survey in workers.map(_survey, ((bare, of_file, needed) for of_file in layouts)):
+        meter.count(survey.file.bytes, survey.documents)
+        surveys.append(survey)
+        held += _tokens_of(survey.candidates)
+        if held > 2 * needed:  # of many files as few documents are remembered as of one
+            candidates = _first([each for of_file in surveys for each in of_file.candidates], needed)
+            surveys = [_up_to(candidates[-1][0], of_file) for of_file in surveys]
+            held = _tokens_of(candidates)
     # By content: as in other corpora, the names of files do not matter.
     surveys.sort(key=lambda survey: (survey.split, survey.file.sha256, survey.index))
-    return _placement(config, dtypes[0], surveys, held_out(n_tokens))
+    return _placement(config, dtypes[0], surveys, quota)
 
 
-@dataclass(frozen=True)
-class Layout:
-    """A file of ids before it is read; ``index``: the file that says where its documents end, if one does."""
-
-    path: Path
-    split: str
-    dtype: str
-    index: Path | None
-    size: int
-
-    @property
-    def tokens(self) -> int:
-        """How many it holds."""
-        return self.size // np.dtype(self.dtype).itemsize
-
-    def ends(self) -> Numbers | None:
-        """The token behind each document."""
-        return None if self.index is None else read_index(self.index).ends
-
-
-def layout(config: CorpusConfig, extent: Extent) -> Layout:
-    """Where the ids of ``extent`` are.
+def layout(config: CorpusConfig, file: CorpusFile) -> Layout:
+    """Where the ids of ``file`` are.
 
     Raises :class:`CorpusError` for a file that is not what it should be.
     """
     if config.source == "megatron":
-        path, dtype = data_path(extent.path), read_index(extent.path).dtype
-        return Layout(path, extent.split, dtype, extent.path, path.stat().st_size)
-    if extent.path.suffix in COMPRESSED:
+        data = data_path(file.path)
+        return Layout(data, file.split, read_index(file.path).dtype, file.path, file_stamp(data))
+    if file.path.suffix in COMPRESSED:
         raise CorpusError(
-            f"{extent.path} is compressed, and with in_place its tokens are read from the file itself: "
+            f"{file.path} is compressed, and with in_place its tokens are read from the file itself: "
             "decompress it, or leave in_place out"
         )
-    size, itemsize = extent.path.stat().st_size, np.dtype(DTYPES[config.dtype]).itemsize
-    if size % itemsize:
-        raise broken_shard(extent.path, size, np.dtype(DTYPES[config.dtype]))
-    return Layout(extent.path, extent.split, DTYPES[config.dtype], None, size)
-
-
-def _gathered(surveys: Iterable[Survey], needed: float) -> list[Survey]:
-    """All ``surveys``, with the candidates that come first over all files: of many files few are needed."""
-    gathered: list[Survey] = []
-    held = 0
-    for survey in surveys:
-        gathered.append(survey)
-        held += _tokens_of(survey.candidates)
-        if held > 2 * needed:
-            first = _first([candidate for each in gathered for candidate in each.candidates], needed)
-            last = first[-1].rank
-            gathered = [
-                replace(each, candidates=tuple(one for one in each.candidates if one.rank <= last))
-                for each in gathered
-            ]
-            held = _tokens_of(first)
-    return gathered
-
-
-def _tokens_of(candidates: Sequence[Candidate]) -> int:
-    return sum(candidate.tokens for candidate in candidates)
+    dtype = np.dtype(DTYPES[config.dtype])
+    if file.stamp[0] % dtype.itemsize:
+        raise broken_shard(file.path, file.stamp[0], dtype)
+    return Layout(file.path, file.split, DTYPES[config.dtype], None, file.stamp)
 
 
 def _survey(task: tuple[CorpusConfig, Layout, float]) -> Survey:
@@ -164,31 +136,39 @@ def _survey(task: tuple[CorpusConfig, Layout, float]) -> Survey:
     sha256 = hashlib.sha256()
     candidates: list[Candidate] = []
     count = held = 0
-    before = of_file.path.stat().st_mtime_ns
     for document in _documents(config, of_file, sha256):
         count += 1
-        if of_file.split == "train" and document.tokens <= LONGEST_HELD_OUT:
+        if of_file.split == "train" and document[2] <= LONGEST_HELD_OUT:
             candidates.append(document)
-            held += document.tokens
+            held += document[2]
         if held > 2 * needed:
             candidates = _first(candidates, needed)
             held = _tokens_of(candidates)
-    if (of_file.path.stat().st_size, of_file.path.stat().st_mtime_ns) != (of_file.size, before):
+    if file_stamp(of_file.path) != of_file.stamp:
         raise CorpusError(f"{of_file.path} changed while it was read; prepare the corpus again")
     index = hashlib.sha256(of_file.index.read_bytes()).hexdigest() if of_file.index is not None else ""
-    file = PlacedFile(str(of_file.path.resolve()), of_file.size, sha256.hexdigest())
+    file = PlacedFile(str(of_file.path.resolve()), of_file.stamp[0], sha256.hexdigest())
     return Survey(file, of_file.split, index, count, tuple(_first(candidates, needed)))
 
 
 def _first(candidates: list[Candidate], needed: float) -> list[Candidate]:
     """The candidates of the lowest ranks with ``needed`` tokens; equal documents stay together."""
-    candidates = sorted(candidates, key=lambda candidate: candidate.rank)
+    candidates = sorted(candidates)
     total = 0
-    for position, candidate in enumerate(candidates):
-        if total >= needed and candidate.rank != candidates[position - 1].rank:
+    for position, (key, _, tokens) in enumerate(candidates):
+        if total >= needed and key != candidates[position - 1][0]:
             return candidates[:position]
-        total += candidate.tokens
+        total += tokens
     return candidates
+
+
+def _tokens_of(candidates: Iterable[Candidate]) -> int:
+    return sum(tokens for _, _, tokens in candidates)
+
+
+def _up_to(last: bytes, survey: Survey) -> Survey:
+    kept = tuple(candidate for candidate in survey.candidates if candidate[0] <= last)
+    return replace(survey, candidates=kept)
 
 
 def _documents(config: CorpusConfig, of_file: Layout, sha256: "hashlib._Hash") -> Iterator[Candidate]:
@@ -196,7 +176,8 @@ def _documents(config: CorpusConfig, of_file: Layout, sha256: "hashlib._Hash") -
 
     ``sha256`` is of the whole file when the last one has come.
     """
-    ends, position, first = of_file.ends(), 0, 0
+    ends = None if of_file.index is None else read_index(of_file.index).ends
+    position = first = 0
     of_document = hashlib.sha256()
     with opened(of_file.path) as file:
         while block := file.read(TOKENS_AT_ONCE * np.dtype(of_file.dtype).itemsize):
@@ -209,13 +190,13 @@ def _documents(config: CorpusConfig, of_file: Layout, sha256: "hashlib._Hash") -
                 has_separator = len(content) > 0 and content[-1] == config.separator_id
                 of_document.update(content[: len(content) - has_separator].tobytes())
                 if end - first > has_separator:
-                    yield Candidate(rank(of_document.digest()), first, end - first)
+                    yield rank(of_document.digest()), first, end - first
                 start = first = end
                 of_document = hashlib.sha256()
             of_document.update(ids[start - position :].tobytes())
             position += len(ids)
     if position > first:
-        yield Candidate(rank(of_document.digest()), first, position - first)
+        yield rank(of_document.digest()), first, position - first
 
 
 def _ends_within(ids: Numbers, position: int, ends: Numbers | None, separator: int) -> list[int]:
@@ -229,9 +210,9 @@ def _ends_within(ids: Numbers, position: int, ends: Numbers | None, separator: i
 def _placement(config: CorpusConfig, dtype: str, surveys: Sequence[Survey], quota: float) -> FilePlacement:
     drawn = drawn_splits(config)
     candidates = sorted(
-        (candidate.rank, number, candidate.first, candidate.tokens)
+        (key, number, first, tokens)
         for number, survey in enumerate(surveys)
-        for candidate in survey.candidates
+        for key, first, tokens in survey.candidates
     )
     sizes: dict[bytes, int] = {}
     for key, _, _, tokens in candidates:
@@ -256,10 +237,8 @@ def _placement(config: CorpusConfig, dtype: str, surveys: Sequence[Survey], quot
     seen = [[survey.split, survey.file.sha256, survey.index] for survey in surveys]
     identity = {"vocabulary": config.vocabulary_size, "separator": config.separator_id, "dtype": dtype}
     fingerprint = digest({"in_place_version": _VERSION, "files": seen, **identity})
-    files = tuple(survey.file for survey in surveys)
-    return FilePlacement(
-        fingerprint, dtype, files, {name: _table(rows) for name, rows in tables.items()}, documents
-    )
+    arrays = {name: np.array(rows, np.int64).reshape(-1, COLUMNS) for name, rows in tables.items()}
+    return FilePlacement(fingerprint, dtype, tuple(survey.file for survey in surveys), arrays, documents)
 
 
 def _around(held: list[list[int]], number: int, tokens: int) -> Iterator[list[int]]:
@@ -271,10 +250,6 @@ def _around(held: list[list[int]], number: int, tokens: int) -> Iterator[list[in
         start = first + length
     if tokens > start:
         yield [number, start, tokens - start]
-
-
-def _table(rows: list[list[int]]) -> Table:
-    return np.array(rows, np.int64).reshape(-1, COLUMNS)
 
 
 def _require_all(config: CorpusConfig, tables: dict[str, list[list[int]]]) -> None:

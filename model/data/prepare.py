@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from scalevec.model.data import synthetic
-from scalevec.model.data.corpus import Corpus, CorpusManifest, SplitFacts, open_corpus, require_batch, verify
+from scalevec.model.data.corpus import Corpus, CorpusManifest, SplitFacts, open_corpus, verify
 from scalevec.model.data.documents import by_split, corpus_fingerprint, ranked, require_enough
 from scalevec.model.data.durable_files import complete_directory, write_synced
 from scalevec.model.data.in_place import place_files, write_placement
@@ -35,31 +35,17 @@ from scalevec.model.data.specification import (
     stored_type,
 )
 from scalevec.model.data.texts import (
-    TOKENIZER,
     Encoding,
     ShardWriter,
-    Texts,
-    make_tokenizer,
     read_texts,
+    train_tokenizer,
     write_shards,
 )
-from scalevec.model.data.tokenize import TOKENIZERS, TokenizerPlan
+from scalevec.model.data.tokenize import TOKENIZER, TOKENIZERS, SubwordTokenizer, TokenizerPlan
 from scalevec.model.fields import to_dict
 from scalevec.model.memory.limits_here import usable_cpus
 
-__all__ = [
-    "Corpus",
-    "CorpusConfig",
-    "CorpusError",
-    "CorpusManifest",
-    "SplitFacts",
-    "TokenProcess",
-    "fingerprint",
-    "open_corpus",
-    "prepare",
-    "require_batch",
-    "verify",
-]
+__all__ = ["Corpus", "CorpusConfig", "CorpusError", "fingerprint", "open_corpus", "prepare", "verify"]
 
 SMALL_BYTES = 32 << 20
 """Of files: a smaller corpus is prepared by this process alone; others would take longer to start."""
@@ -175,16 +161,23 @@ def _draft(
         return _synthetic_draft(config.process, progress)
     if config.in_place:
         return _in_place_draft(config, workers, progress)
-    return _text_draft(config, plan, read_texts(config, work, workers, progress), workers, progress)
+    return _text_draft(config, plan, work, workers, progress)
 
 
 def _text_draft(
-    config: CorpusConfig, plan: TokenizerPlan, texts: Texts, workers: Workers, progress: Progress
+    config: CorpusConfig, plan: TokenizerPlan, work: Path, workers: Workers, progress: Progress
 ) -> _Draft:
+    texts = read_texts(config, work, workers, progress)
     sizes = {name: int(rows["size"].sum()) for name, rows in by_split(texts.rows).items()}
     sample = config.sample_bytes if config.sample_bytes < sum(sizes.values()) else 0
     name = corpus_fingerprint(texts.rows, {**plan.identity, **({"sample": sample} if sample else {})})
-    encoding = Encoding(config, texts.folder, stored_type(config.vocabulary_size), plan.separator)
+    encoding = Encoding(
+        # Files are named no more: every task carries this to a process.
+        replace(config, files=(), validation_files=(), test_files=()),
+        work,
+        stored_type(config.vocabulary_size),
+        plan.separator,
+    )
 
     def write(directory: Path) -> dict[str, SplitFacts]:
         counts = {split: len(rows) for split, rows in by_split(texts.rows).items()}
@@ -197,12 +190,15 @@ def _text_draft(
         if texts.empty:
             progress(f"skipped {texts.empty:,} empty documents")
         rows = ranked(texts.rows, drawn_splits(config), held_out(sizes["train"], bytes_per_token(config)))
-        if config.tokenizer == "bpe":
+        kept = work / TOKENIZER
+        if plan.tokenizer is None:
             sampled = f" on the first {sample / 1e6:,.0f} MB" if sample else ""
             progress(f"training a tokenizer of {config.vocabulary_size:,} tokens{sampled}")
-        make_tokenizer(encoding, by_split(rows)["train"], sample, workers)
-        if encoding.tokenizer_path.exists():
-            write_synced(directory / TOKENIZER, encoding.tokenizer_path.read_bytes())
+            train_tokenizer(encoding, by_split(rows)["train"], sample, workers)
+        elif isinstance(plan.tokenizer, SubwordTokenizer):
+            write_synced(kept, plan.tokenizer.serialized())
+        if kept.exists():
+            write_synced(directory / TOKENIZER, kept.read_bytes())
         return write_shards(directory, encoding, rows, workers, progress)
 
     facts = {

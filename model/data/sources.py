@@ -13,7 +13,6 @@ from typing import Any
 
 from scalevec.model.data.durable_files import read_regular
 from scalevec.model.data.formats import (
-    COMPRESSED,
     Blocks,
     NotTextError,
     jsonl,
@@ -33,7 +32,7 @@ EXCLUDED_DIRECTORIES = frozenset(
 GENERATED_PREFIXES = ("_sysconfigdata", "sitecustomize", "usercustomize", "config-")
 """What the build or the machine wrote: without it, equal Python versions give equal corpora."""
 CHUNK_BYTES = 32 << 20
-"""Of files that one process reads in one go, about; larger files of JSON lines are read in several."""
+"""Of files that one process reads in one go, about; a larger file is a chunk of its own."""
 YOUNG_NS = 2_000_000_000
 """A file that was written so shortly ago may change again without its time telling."""
 
@@ -42,34 +41,32 @@ Stamp = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Extent:
-    """A file of a split; of JSON lines those that begin from byte ``start`` on and before ``stop``."""
+class CorpusFile:
+    """A file of a split; ``stamp`` tells whether it has changed since."""
 
     path: Path
-    split: str = "train"
-    start: int = 0
-    stop: int | None = None
+    split: str
+    stamp: Stamp
 
 
 @dataclass(frozen=True)
 class InputChunk:
-    """What is read in one go: ``size`` bytes of files, with the stamp of each; ``number`` counts chunks."""
+    """What is read in one go: ``size`` bytes of files; ``number`` counts chunks."""
 
     number: int
-    extents: tuple[Extent, ...]
-    stamps: tuple[Stamp, ...]
+    files: tuple[CorpusFile, ...]
     size: int
 
 
-def extents(config: CorpusConfig) -> Iterator[Extent]:
+def corpus_files(config: CorpusConfig) -> list[CorpusFile]:
     """Every file of a corpus, those of all its splits.
 
     Raises :class:`CorpusError` for files that are missing.
     """
+    found = {split: _files_found(config, patterns) for split, patterns in _patterns(config).items()}
     if config.source == STDLIB:
-        yield from (Extent(path) for path in stdlib_files(_stdlib()))
-    for split, patterns in _patterns(config).items():
-        yield from (Extent(path, split) for path in _files_found(config, patterns))
+        found["train"] = stdlib_files(_stdlib())
+    return [CorpusFile(path, split, file_stamp(path)) for split, paths in found.items() for path in paths]
 
 
 def _patterns(config: CorpusConfig) -> dict[str, tuple[str, ...]]:
@@ -158,18 +155,18 @@ def _is_library(name: str) -> bool:
     return name not in EXCLUDED_DIRECTORIES and not name.startswith(GENERATED_PREFIXES)
 
 
-def documents(config: CorpusConfig, extent: Extent, skip: Callable[[str], None]) -> Iterator[Blocks]:
-    """The documents of ``extent``; ``skip`` is told of a source file of Python that is not UTF-8 text.
+def documents(config: CorpusConfig, path: Path, skip: Callable[[str], None]) -> Iterator[Blocks]:
+    """The documents in a file; ``skip`` is told of a source file of Python that is not UTF-8 text.
 
     Raises :class:`CorpusError` for a file that is unreadable, or not what the source needs.
     """
     if config.source not in (STDLIB, PACKAGES):
-        yield from READERS[config.source](config, extent)
+        yield from READERS[config.source](config, path)
         return
     try:
-        yield list(text_blocks(extent.path))
+        yield list(text_blocks(path))
     except NotTextError:
-        skip(_name_in_library(extent.path))
+        skip(_name_in_library(path))
 
 
 def _name_in_library(path: Path) -> str:
@@ -179,27 +176,21 @@ def _name_in_library(path: Path) -> str:
     return path.relative_to(folder).as_posix()
 
 
-def _text(_config: CorpusConfig, extent: Extent) -> Iterator[Blocks]:
-    """The whole file is one document."""
-    yield text_blocks(extent.path)
+def _jsonl(config: CorpusConfig, path: Path) -> Iterator[Blocks]:
+    return jsonl(path, config.field, nul_separates=config.tokenizer == "bytes")
 
 
-def _jsonl(config: CorpusConfig, extent: Extent) -> Iterator[Blocks]:
-    separates = config.tokenizer == "bytes"
-    return jsonl(extent.path, config.field, nul_separates=separates, start=extent.start, stop=extent.stop)
+def _parquet(config: CorpusConfig, path: Path) -> Iterator[Blocks]:
+    return parquet(path, config.field, nul_separates=config.tokenizer == "bytes")
 
 
-def _parquet(config: CorpusConfig, extent: Extent) -> Iterator[Blocks]:
-    return parquet(extent.path, config.field, nul_separates=config.tokenizer == "bytes")
-
-
-def _shards(config: CorpusConfig, extent: Extent) -> Iterator[Blocks]:
+def _shards(config: CorpusConfig, path: Path) -> Iterator[Blocks]:
     size = config.vocabulary_size
-    return shards(extent.path, config.dtype, size, config.separator_id, stored_type(size))
+    return shards(path, config.dtype, size, config.separator_id, stored_type(size))
 
 
-READERS: Mapping[str, Callable[[CorpusConfig, Extent], Iterator[Blocks]]] = {
-    "text": _text,
+READERS: Mapping[str, Callable[[CorpusConfig, Path], Iterator[Blocks]]] = {
+    "text": lambda _, path: iter([text_blocks(path)]),  # the whole file is one document
     "jsonl": _jsonl,
     "parquet": _parquet,
     "shards": _shards,
@@ -209,37 +200,16 @@ READERS: Mapping[str, Callable[[CorpusConfig, Extent], Iterator[Blocks]]] = {
 
 def input_chunks(config: CorpusConfig) -> list[InputChunk]:
     """All files of a corpus, in chunks. Raises :class:`CorpusError` for files that are missing."""
-    chunks: list[InputChunk] = []
-    group: list[tuple[Extent, Stamp]] = []
+    groups: list[list[CorpusFile]] = []
     size = 0
-
-    def close_chunk() -> None:
-        nonlocal size
-        if group:
-            of_chunk, stamps = zip(*group, strict=True)
-            chunks.append(InputChunk(len(chunks), of_chunk, stamps, size))
-        group.clear()
-        size = 0
-
-    for extent in extents(config):
-        stamp = file_stamp(extent.path)
-        for part in _parts(config, extent, stamp[0]):
-            n_bytes = (stamp[0] if part.stop is None else part.stop) - part.start
-            if size + n_bytes > CHUNK_BYTES:
-                close_chunk()
-            group.append((part, stamp))
-            size += n_bytes
-    close_chunk()
-    return chunks
-
-
-def _parts(config: CorpusConfig, extent: Extent, size: int) -> Iterator[Extent]:
-    """A large file of JSON lines in parts; another one as it is."""
-    if config.source != "jsonl" or extent.path.suffix in COMPRESSED or size <= CHUNK_BYTES:
-        yield extent
-        return
-    for start in range(0, size, CHUNK_BYTES):
-        yield Extent(extent.path, extent.split, start, min(start + CHUNK_BYTES, size))
+    for file in corpus_files(config):
+        size += file.stamp[0]
+        if not groups or size > CHUNK_BYTES:
+            groups.append([])
+            size = file.stamp[0]
+        groups[-1].append(file)
+    sizes = [sum(file.stamp[0] for file in group) for group in groups]
+    return [InputChunk(number, tuple(group), sizes[number]) for number, group in enumerate(groups)]
 
 
 def file_stamp(path: Path) -> Stamp:

@@ -8,7 +8,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -22,9 +22,10 @@ from scalevec.model.data.formats import BLOCK, Blocks
 from scalevec.model.data.pool import Meter, Progress, Workers
 from scalevec.model.data.sources import InputChunk, documents, file_stamp, input_chunks
 from scalevec.model.data.specification import SPLITS, CorpusConfig, CorpusError, stored_type
-from scalevec.model.data.tokenize import TOKENIZERS, DocumentTokenizer, Tokens, ready_tokenizer
+from scalevec.model.data.tokenize import TOKENIZER, DocumentTokenizer, Tokens, ready_tokenizer, train_bpe
 
-TOKENIZER = "tokenizer.json"
+LONG_BYTES = 10**9
+"""From here on reading takes so long that it is said beforehand: a large file has one process."""
 DOCUMENTS_AT_ONCE = 256
 BYTES_AT_ONCE = 1 << 20
 """Of documents that are tokenized together."""
@@ -32,25 +33,15 @@ BYTES_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class Texts:
-    """The distinct documents of a corpus, as they wait in ``folder``.
+    """Documents of a corpus that wait on the disk.
 
-    rows: in the order of their digests, each in the split whose files held it. empty: documents without
-    content. skipped: files that were left out.
+    rows: each in the split whose files held it. empty: documents without content. skipped: files that were
+    left out.
     """
 
-    folder: Path
     rows: Rows
     empty: int
     skipped: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Found:
-    """What a chunk of the input held; its documents of any length are in its file."""
-
-    rows: Rows
-    empty: int = 0
-    skipped: tuple[str, ...] = ()
 
 
 def read_texts(config: CorpusConfig, folder: Path, workers: Workers, progress: Progress) -> Texts:
@@ -59,14 +50,15 @@ def read_texts(config: CorpusConfig, folder: Path, workers: Workers, progress: P
     Raises :class:`CorpusError` for text that is missing, unreadable, not UTF-8 or empty.
     """
     chunks = input_chunks(config)
-    meter = Meter(progress, "read", sum(chunk.size for chunk in chunks))
-    found: list[_Found] = []
-    for chunk, of_chunk in zip(
-        chunks, workers.map(_read, [(config, chunk, folder) for chunk in chunks]), strict=True
-    ):
-        found.append(of_chunk)
-        meter.count(chunk.size, len(of_chunk.rows))
-    rows = dedup(np.concatenate([np.zeros(0, ROW), *(of_chunk.rows for of_chunk in found)]))
+    size = sum(chunk.size for chunk in chunks)
+    if size > LONG_BYTES:
+        progress(f"reading {size / 1e6:,.0f} MB in {sum(len(chunk.files) for chunk in chunks):,} files")
+    meter = Meter(progress, "read", size)
+    found: list[Texts] = []
+    for texts in workers.map(_read, ((config, chunk, folder) for chunk in chunks)):
+        meter.count(chunks[len(found)].size, len(texts.rows))
+        found.append(texts)
+    rows = dedup(np.concatenate([np.zeros(0, ROW), *(texts.rows for texts in found)]))
     total = int(rows["size"].sum())
     if not total:
         raise CorpusError(
@@ -75,19 +67,12 @@ def read_texts(config: CorpusConfig, folder: Path, workers: Workers, progress: P
     limit = piece_limit(total, config.source)
     unit = np.dtype(stored_type(config.vocabulary_size)).itemsize if config.tokenizer == "ids" else 1
     is_long = rows["size"] > limit
-    tasks = [(folder, long_rows, limit, unit) for long_rows in _by_chunk(rows[is_long])]
-    rows = dedup(np.concatenate([rows[~is_long], *workers.map(_cut, tasks)]))
-    skipped = tuple(name for of_chunk in found for name in of_chunk.skipped)
-    return Texts(folder, rows, sum(of_chunk.empty for of_chunk in found), skipped)
+    rows = dedup(np.concatenate([rows[~is_long], _cut(folder, rows[is_long], limit, unit)]))
+    skipped = tuple(name for texts in found for name in texts.skipped)
+    return Texts(rows, sum(texts.empty for texts in found), skipped)
 
 
-def _by_chunk(rows: Rows) -> list[Rows]:
-    """The rows of each chunk, in the order in which their content stands in its file."""
-    rows = rows[np.lexsort((rows["offset"], rows["chunk"]))]
-    return np.split(rows, np.flatnonzero(np.diff(rows["chunk"])) + 1) if len(rows) else []
-
-
-def _read(task: tuple[CorpusConfig, InputChunk, Path]) -> _Found:
+def _read(task: tuple[CorpusConfig, InputChunk, Path]) -> Texts:
     """Write the documents of a chunk, one after another, into its file.
 
     Raises :class:`CorpusError` for files that cannot be used, or that change meanwhile.
@@ -97,17 +82,17 @@ def _read(task: tuple[CorpusConfig, InputChunk, Path]) -> _Found:
     skipped: list[str] = []
     empty = offset = 0
     with _content_path(folder, chunk.number).open("xb") as file:
-        for extent, stamp in zip(chunk.extents, chunk.stamps, strict=True):
-            split = FILLED.index(extent.split)
-            for document in documents(config, extent, skipped.append):
+        for source in chunk.files:
+            split = FILLED.index(source.split)
+            for document in documents(config, source.path, skipped.append):
                 digest, size = _written(file, document)
                 if size:
                     rows.append((digest, split, size, chunk.number, offset))
                 empty += not size
                 offset += size
-            if file_stamp(extent.path) != stamp:
-                raise CorpusError(f"{extent.path} changed while it was read; prepare the corpus again")
-    return _Found(np.array(rows, ROW), empty, tuple(skipped))
+            if file_stamp(source.path) != source.stamp:
+                raise CorpusError(f"{source.path} changed while it was read; prepare the corpus again")
+    return Texts(np.array(rows, ROW), empty, tuple(skipped))
 
 
 def _content_path(folder: Path, chunk: int) -> Path:
@@ -124,12 +109,11 @@ def _written(file: BinaryIO, blocks: Blocks) -> tuple[bytes, int]:
     return sha256.digest(), size
 
 
-def _cut(task: tuple[Path, Rows, int, int]) -> Rows:
-    """The rows of the pieces of documents of one chunk; ``unit`` bytes are never parted."""
-    folder, rows, limit, unit = task
+def _cut(folder: Path, rows: Rows, limit: int, unit: int) -> Rows:
+    """The rows of the pieces of these documents; ``unit`` bytes are never parted."""
     pieces: list[tuple[bytes, int, int, int, int]] = []
-    with _content_path(folder, int(rows["chunk"][0])).open("rb") as file:
-        for _, split, size, chunk, offset in rows.tolist():
+    for _, split, size, chunk, offset in rows.tolist():
+        with _content_path(folder, chunk).open("rb") as file:
             file.seek(offset)
             for content in cut(_blocks(file, size), limit, unit):
                 pieces.append((hashlib.sha256(content).digest(), split, len(content), chunk, offset))
@@ -152,7 +136,7 @@ def _damaged(path: Path) -> CorpusError:
 
 @dataclass(frozen=True)
 class Encoding:
-    """How the documents in ``folder`` are tokenized; their tokens are of type ``dtype``.
+    """How the documents in ``folder`` become tokens of type ``dtype``, by the tokenizer that waits there too.
 
     separator: the id of the token behind each document.
     """
@@ -162,30 +146,14 @@ class Encoding:
     dtype: str
     separator: int
 
-    @property
-    def tokenizer_path(self) -> Path:
-        """tokenizer.json; there is none for bytes and ids."""
-        return self.folder / TOKENIZER
 
-
-@dataclass(frozen=True)
-class _Encoded:
-    """The tokens of some documents of one split, and what they were made from."""
-
-    split: str
-    tokens: Tokens
-    documents: int
-    bytes: int
-
-
-def make_tokenizer(encoding: Encoding, rows: Rows, sample_bytes: int, workers: Workers) -> None:
+def train_tokenizer(encoding: Encoding, rows: Rows, sample_bytes: int, workers: Workers) -> None:
     """Write tokenizer.json, learnt from the first ``sample_bytes`` of the documents of training (0: all).
 
     The documents come in the order of a hash of their content: the first are a random sample.
     """
     if sample_bytes:
-        ends = np.cumsum(rows["size"])
-        rows = rows[: int(np.searchsorted(ends, sample_bytes)) + 1]
+        rows = rows[: int(np.searchsorted(np.cumsum(rows["size"]), sample_bytes)) + 1]
     list(workers.map(_train, [(encoding, rows)]))
 
 
@@ -195,13 +163,11 @@ def _train(task: tuple[Encoding, Rows]) -> None:
     # A process of the pool keeps the library to one thread, but has no company in this task.
     limited = os.environ.pop("TOKENIZERS_PARALLELISM", None)
     try:
-        tokenizer = TOKENIZERS[encoding.config.tokenizer](encoding.config).make(texts)
+        tokenizer = train_bpe(texts, encoding.config.vocabulary_size)
     finally:
         if limited is not None:
             os.environ["TOKENIZERS_PARALLELISM"] = limited
-    serialized = tokenizer.serialized()
-    if serialized is not None:
-        write_synced(encoding.tokenizer_path, serialized.encode())
+    write_synced(encoding.folder / TOKENIZER, tokenizer.serialized())
 
 
 def write_shards(
@@ -209,18 +175,17 @@ def write_shards(
 ) -> dict[str, SplitFacts]:
     """Tokenize all documents, in the order of ``rows``, into the shards of all splits; what these hold."""
     meter = Meter(progress, "tokenized", int(rows["size"].sum()))
-    bare = replace(encoding, config=replace(encoding.config, files=(), validation_files=(), test_files=()))
     is_text = encoding.config.tokenizer != "ids"
     with ExitStack() as stack:
+        files = {name: directory / f"{name}.bin" for name in SPLITS}
         writers = {
-            name: stack.enter_context(ShardWriter(directory / f"{name}.bin", encoding.dtype))
-            for name in SPLITS
+            name: stack.enter_context(ShardWriter(file, encoding.dtype)) for name, file in files.items()
         }
-        for encoded in workers.map(_encode, ((bare, batch) for batch in _batches(rows))):
-            for part in encoded:
-                writers[part.split].write(part.tokens)
-                writers[part.split].count(part.bytes if is_text else 0, part.documents)
-                meter.count(part.bytes, part.documents)
+        for parts in workers.map(_encode, ((encoding, batch) for batch in _batches(rows))):
+            for name, tokens, n_documents, n_bytes in parts:
+                writers[name].write(tokens)
+                writers[name].count(n_bytes if is_text else 0, n_documents)
+                meter.count(n_bytes, n_documents)
         return {name: writer.finish() for name, writer in writers.items()}
 
 
@@ -252,20 +217,23 @@ def _contents(folder: Path, rows: Rows) -> list[bytes]:
 
 @lru_cache(maxsize=1)
 def _tokenizer(encoding: Encoding) -> DocumentTokenizer:
-    return ready_tokenizer(encoding.config, encoding.tokenizer_path, encoding.separator)
+    return ready_tokenizer(encoding.config, encoding.folder / TOKENIZER, encoding.separator)
 
 
-def _encode(task: tuple[Encoding, Rows]) -> list[_Encoded]:
+def _encode(task: tuple[Encoding, Rows]) -> list[tuple[str, Tokens, int, int]]:
+    """Of each split in a batch its tokens, and from how many documents and bytes they come."""
     encoding, rows = task
     tokenizer = _tokenizer(encoding)
-    ids = list(tokenizer.encode(_contents(encoding.folder, rows)))
+    ids = [
+        np.append(tokens, tokenizer.separator).astype(encoding.dtype)
+        for tokens in tokenizer.encode(_contents(encoding.folder, rows))
+    ]
     encoded = []
-    for name, split in ((name, FILLED.index(name)) for name in SPLITS):
-        places = np.flatnonzero(rows["split"] == split).tolist()
-        if places:
-            parts = [part for place in places for part in (ids[place], [tokenizer.separator])]
-            size = int(rows["size"][places].sum())
-            encoded.append(_Encoded(name, np.concatenate(parts).astype(encoding.dtype), len(places), size))
+    for number, name in enumerate(FILLED):
+        of_split = np.flatnonzero(rows["split"] == number).tolist()
+        if of_split:
+            tokens = np.concatenate([ids[position] for position in of_split])
+            encoded.append((name, tokens, len(of_split), int(rows["size"][of_split].sum())))
     return encoded
 
 

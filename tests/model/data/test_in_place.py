@@ -136,8 +136,13 @@ def test_of_many_files_as_few_documents_are_remembered_as_of_one(tmp_path, monke
     whole = write_shard(tmp_path / "whole.bin", listed)
     many = [write_shard(tmp_path / f"{part}.bin", listed[part::40]) for part in range(40)]
     remembered = []
-    gathered = in_place._gathered
-    monkeypatch.setattr(in_place, "_gathered", lambda *of: remembered.append(gathered(*of)) or remembered[-1])
+    place = in_place._placement
+
+    def placed(*arguments):
+        remembered.append(arguments[2])
+        return place(*arguments)
+
+    monkeypatch.setattr(in_place, "_placement", placed)
     held = [
         [
             sorted(documents_in(prepare(shards(*files), tmp_path / str(len(files)), quiet), name))

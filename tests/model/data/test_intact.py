@@ -10,8 +10,8 @@ import pytest
 
 from scalevec.model.data import corpus as prepared
 from scalevec.model.data.corpus import CHECKED, verify
-from scalevec.model.data.prepare import Corpus, CorpusError, TokenProcess, open_corpus, prepare
-from scalevec.model.data.specification import SPLITS, CorpusConfig
+from scalevec.model.data.prepare import Corpus, CorpusError, open_corpus, prepare
+from scalevec.model.data.specification import SPLITS, CorpusConfig, TokenProcess
 
 PROCESS = TokenProcess(vocabulary=8, branching=2, tokens=20_000)
 CONFIG = CorpusConfig("synthetic", "ids", 8, process=PROCESS)

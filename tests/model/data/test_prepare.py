@@ -23,7 +23,6 @@ from scalevec.model.data.prepare import (
     fingerprint,
     open_corpus,
     prepare,
-    require_batch,
 )
 from scalevec.model.data.specification import SPLITS, stored_type
 
@@ -162,13 +161,6 @@ def test_a_corpus_too_small_to_split_leaves_nothing_behind(tmp_path: Path, corpo
     with pytest.raises(CorpusError, match="too small"):
         prepare(text_config(tmp_path / "tiny.txt"), corpora, quiet)
     assert not corpora.exists() or list(corpora.iterdir()) == []
-
-
-def test_a_corpus_too_small_for_one_batch_is_refused(corpus: Corpus) -> None:
-    held = corpus.tokens["train"]
-    require_batch(corpus, batch_tokens=(held - 1) // 16 * 16, sequence_length=16)
-    with pytest.raises(CorpusError, match="too small for one batch: batch_tokens is"):
-        require_batch(corpus, batch_tokens=held // 16 * 16 + 16, sequence_length=16)
 
 
 @pytest.mark.parametrize("name", ["", "ab12", "../" + "a" * 61, "A" * 64, "a" * 64 + "\n"])

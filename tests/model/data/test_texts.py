@@ -234,9 +234,7 @@ def test_text_that_is_damaged_while_it_waits_is_noticed(tmp_path: Path) -> None:
             (content,) = tmp_path.glob("corpora/.*.preparing/*.content")
             content.write_bytes(content.read_bytes()[::-1])
 
-    with pytest.raises(
-        CorpusError, match=r"000000\.content is not what was read of the corpus: check"
-    ):
+    with pytest.raises(CorpusError, match=r"000000\.content is not what was read of the corpus: check"):
         prepare(CorpusConfig("text", "bytes", 256, (pattern,)), tmp_path / "corpora", damage)
     assert not (tmp_path / "corpora").exists()
 
