@@ -67,7 +67,8 @@ class Segments:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> TokenIds:
         """All tokens in memory."""
-        return self[np.arange(len(self))].astype(dtype or self.dtype)
+        tokens: TokenIds = self[np.arange(len(self))]
+        return tokens.astype(dtype or self.dtype)
 
 
 TokenArray = TokenIds | Segments

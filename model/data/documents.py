@@ -28,6 +28,7 @@ ROW = np.dtype(
 )
 """All that memory holds of a document: the SHA-256 of its content, its split (by its number in ``FILLED``),
 its bytes, and where its content waits: from ``offset`` on in the file of an input chunk."""
+Row = tuple[bytes, int, int, int, int]
 Rows = np.ndarray[tuple[int], np.dtype[Any]]
 
 

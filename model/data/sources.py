@@ -49,15 +49,6 @@ class CorpusFile:
     stamp: Stamp
 
 
-@dataclass(frozen=True)
-class InputChunk:
-    """What is read in one go: ``size`` bytes of files; ``number`` counts chunks."""
-
-    number: int
-    files: tuple[CorpusFile, ...]
-    size: int
-
-
 def corpus_files(config: CorpusConfig) -> list[CorpusFile]:
     """Every file of a corpus, those of all its splits.
 
@@ -198,18 +189,17 @@ READERS: Mapping[str, Callable[[CorpusConfig, Path], Iterator[Blocks]]] = {
 """Every source of files that are named, by name; others are the standard library and installed packages."""
 
 
-def input_chunks(config: CorpusConfig) -> list[InputChunk]:
-    """All files of a corpus, in chunks. Raises :class:`CorpusError` for files that are missing."""
-    groups: list[list[CorpusFile]] = []
+def input_chunks(config: CorpusConfig) -> list[list[CorpusFile]]:
+    """All files of a corpus, by what is read in one go. Raises :class:`CorpusError` for missing files."""
+    chunks: list[list[CorpusFile]] = []
     size = 0
     for file in corpus_files(config):
         size += file.stamp[0]
-        if not groups or size > CHUNK_BYTES:
-            groups.append([])
+        if not chunks or size > CHUNK_BYTES:
+            chunks.append([])
             size = file.stamp[0]
-        groups[-1].append(file)
-    sizes = [sum(file.stamp[0] for file in group) for group in groups]
-    return [InputChunk(number, tuple(group), sizes[number]) for number, group in enumerate(groups)]
+        chunks[-1].append(file)
+    return chunks
 
 
 def file_stamp(path: Path) -> Stamp:

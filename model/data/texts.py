@@ -16,11 +16,11 @@ from typing import BinaryIO, Self
 import numpy as np
 
 from scalevec.model.data.corpus import SplitFacts
-from scalevec.model.data.documents import FILLED, ROW, Rows, cut, dedup, piece_limit
+from scalevec.model.data.documents import FILLED, ROW, Row, Rows, cut, dedup, piece_limit
 from scalevec.model.data.durable_files import write_synced
 from scalevec.model.data.formats import BLOCK, Blocks
 from scalevec.model.data.pool import Meter, Progress, Workers
-from scalevec.model.data.sources import InputChunk, documents, file_stamp, input_chunks
+from scalevec.model.data.sources import CorpusFile, documents, file_stamp, input_chunks
 from scalevec.model.data.specification import SPLITS, CorpusConfig, CorpusError, stored_type
 from scalevec.model.data.tokenize import TOKENIZER, DocumentTokenizer, Tokens, ready_tokenizer, train_bpe
 
@@ -50,13 +50,13 @@ def read_texts(config: CorpusConfig, folder: Path, workers: Workers, progress: P
     Raises :class:`CorpusError` for text that is missing, unreadable, not UTF-8 or empty.
     """
     chunks = input_chunks(config)
-    size = sum(chunk.size for chunk in chunks)
-    if size > LONG_BYTES:
-        progress(f"reading {size / 1e6:,.0f} MB in {sum(len(chunk.files) for chunk in chunks):,} files")
-    meter = Meter(progress, "read", size)
+    sizes = [sum(file.stamp[0] for file in chunk) for chunk in chunks]
+    if sum(sizes) > LONG_BYTES:
+        progress(f"reading {sum(sizes) / 1e6:,.0f} MB in {sum(map(len, chunks)):,} files")
+    meter = Meter(progress, "read", sum(sizes))
     found: list[Texts] = []
-    for texts in workers.map(_read, ((config, chunk, folder) for chunk in chunks)):
-        meter.count(chunks[len(found)].size, len(texts.rows))
+    for texts in workers.map(_read, ((config, chunk, n, folder) for n, chunk in enumerate(chunks))):
+        meter.count(sizes[len(found)], len(texts.rows))
         found.append(texts)
     rows = dedup(np.concatenate([np.zeros(0, ROW), *(texts.rows for texts in found)]))
     total = int(rows["size"].sum())
@@ -67,32 +67,37 @@ def read_texts(config: CorpusConfig, folder: Path, workers: Workers, progress: P
     limit = piece_limit(total, config.source)
     unit = np.dtype(stored_type(config.vocabulary_size)).itemsize if config.tokenizer == "ids" else 1
     is_long = rows["size"] > limit
-    rows = dedup(np.concatenate([rows[~is_long], _cut(folder, rows[is_long], limit, unit)]))
+    pieces = np.fromiter(_cut(folder, rows[is_long], limit, unit), ROW)
+    rows = dedup(np.concatenate([rows[~is_long], pieces]))
     skipped = tuple(name for texts in found for name in texts.skipped)
     return Texts(rows, sum(texts.empty for texts in found), skipped)
 
 
-def _read(task: tuple[CorpusConfig, InputChunk, Path]) -> Texts:
+def _read(task: tuple[CorpusConfig, list[CorpusFile], int, Path]) -> Texts:
     """Write the documents of a chunk, one after another, into its file.
 
     Raises :class:`CorpusError` for files that cannot be used, or that change meanwhile.
     """
-    config, chunk, folder = task
-    rows: list[tuple[bytes, int, int, int, int]] = []
+    config, chunk, number, folder = task
     skipped: list[str] = []
-    empty = offset = 0
-    with _content_path(folder, chunk.number).open("xb") as file:
-        for source in chunk.files:
-            split = FILLED.index(source.split)
-            for document in documents(config, source.path, skipped.append):
-                digest, size = _written(file, document)
-                if size:
-                    rows.append((digest, split, size, chunk.number, offset))
-                empty += not size
-                offset += size
-            if file_stamp(source.path) != source.stamp:
-                raise CorpusError(f"{source.path} changed while it was read; prepare the corpus again")
-    return Texts(np.array(rows, ROW), empty, tuple(skipped))
+    empty: list[Path] = []
+
+    def written() -> Iterator[Row]:
+        offset = 0
+        with _content_path(folder, number).open("xb") as file:
+            for source in chunk:
+                for document in documents(config, source.path, skipped.append):
+                    digest, size = _written(file, document)
+                    if size:
+                        yield digest, FILLED.index(source.split), size, number, offset
+                    else:
+                        empty.append(source.path)
+                    offset += size
+                if file_stamp(source.path) != source.stamp:
+                    raise CorpusError(f"{source.path} changed while it was read; prepare the corpus again")
+
+    rows = np.fromiter(written(), ROW)  # a list of tuples would take five times as much
+    return Texts(rows, len(empty), tuple(skipped))
 
 
 def _content_path(folder: Path, chunk: int) -> Path:
@@ -109,16 +114,15 @@ def _written(file: BinaryIO, blocks: Blocks) -> tuple[bytes, int]:
     return sha256.digest(), size
 
 
-def _cut(folder: Path, rows: Rows, limit: int, unit: int) -> Rows:
+def _cut(folder: Path, rows: Rows, limit: int, unit: int) -> Iterator[Row]:
     """The rows of the pieces of these documents; ``unit`` bytes are never parted."""
-    pieces: list[tuple[bytes, int, int, int, int]] = []
-    for _, split, size, chunk, offset in rows.tolist():
+    for row in rows:
+        _, split, size, chunk, offset = row.tolist()
         with _content_path(folder, chunk).open("rb") as file:
             file.seek(offset)
             for content in cut(_blocks(file, size), limit, unit):
-                pieces.append((hashlib.sha256(content).digest(), split, len(content), chunk, offset))
+                yield hashlib.sha256(content).digest(), split, len(content), chunk, offset
                 offset += len(content)
-    return np.array(pieces, ROW)
 
 
 def _blocks(file: BinaryIO, size: int) -> Iterator[bytes]:

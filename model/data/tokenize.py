@@ -281,7 +281,7 @@ def first_documents(corpus: Corpus, split: str, count: int) -> list[SampledDocum
         length = int(separators[0]) if has_separators and len(separators) else len(seen)
         is_whole = length < LONGEST_SHOWN
         ids = tuple(seen[:length].tolist())
-        documents.append(SampledDocument(ids, tokenizer and tokenizer.decode(ids), is_whole))
+        documents.append(SampledDocument(ids, tokenizer.decode(ids) if tokenizer else None, is_whole))
         if not is_whole:
             return documents  # where the next one begins would take a search
         start += length + 1

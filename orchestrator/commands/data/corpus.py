@@ -45,10 +45,7 @@ Processes = Annotated[
 def prepare(
     source: OfSweep = None, mapping: Mapping = None, runs_dir: Runs = RUNS, jobs: Processes = 0
 ) -> Result | Exit:
-    """Tokenize a corpus under the runs directory, unless it is there.
-
-    Given again after it was stopped, it goes on from what is finished.
-    """
+    """Tokenize a corpus under the runs directory, unless it is there."""
     from scalevec.model.data.prepare import prepare as make
     from scalevec.orchestrator.sweep.corpus_of_sweep import configuration
 
@@ -56,7 +53,7 @@ def prepare(
     try:
         corpus = make(config, _corpora(runs_dir), note, jobs or None)
     except KeyboardInterrupt:
-        note("stopped. To go on, give the same command again")
+        note("stopped; nothing was kept. Give the same command again to start over")
         return Exit.INTERRUPTED
     return _result(description(corpus))
 

@@ -117,8 +117,9 @@ def test_memory_is_for_the_documents_digests_whatever_their_size(tmp_path: Path,
         corpus = prepare(config, tmp_path / f"corpora-{factor}", quiet)
         assert sum(corpus.split_facts(name).bytes for name in SPLITS) > 0.99 * sizes[-1]
     assert sizes[1] > 3.9 * sizes[0] > 20_000_000
-    assert peaks[1] < 1.5 * peaks[0]
-    assert peaks[1] < 2_500_000
+    # The longest piece of a text is a share of it.
+    assert peaks[1] - peaks[0] < 0.05 * (sizes[1] - sizes[0])
+    assert max(peaks) < 2_500_000
 
 
 def documents_in(corpus: Corpus, name: str) -> list[bytes]:

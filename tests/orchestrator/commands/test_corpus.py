@@ -211,7 +211,7 @@ def test_ctrl_c_leaves_nothing_half_made(start_scalevec, tmp_path):
     os.kill(process.pid, signal.SIGINT)
     _, printed = process.communicate(timeout=300)
     assert process.returncode == 130, printed
-    assert "stopped. To go on, give the same command again" in printed
+    assert "stopped; nothing was kept. Give the same command again to start over" in printed
     assert list(tmp_path.glob("runs/corpora/*")) == list(tmp_path.glob("runs/corpora/.*")) == []
 
 
