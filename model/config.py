@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 
 from scalevec.model.fields import ConfigurationError, PluginSource, added_field, require, require_choice
 from scalevec.model.optimization import OPTIMIZERS, SCHEDULES, OptimizerConfig, ScheduleConfig
-from scalevec.model.strategies import OUTPUT_NORMS, PRESETS, ScaleVectorStrategy, canonical
+from scalevec.model.strategies import (
+    OUTPUT_NORMS,
+    PRESETS,
+    REPARAMETERIZATIONS,
+    ScaleVectorStrategy,
+    canonical,
+)
 
 __all__ = [
     "OPTIMIZERS",
@@ -38,6 +44,8 @@ OF_ARCHITECTURE: dict[str, dict[str, str]] = {
 The fields of a model, as records hold them, have no such values: there a field that is left out means what it
 meant before it existed.
 """
+ATTENTIONS = {"full": "scalevec.model.attention:Attention"}
+"""Attention by its name: ``module:class`` of a sublayer made from a :class:`ModelConfig`."""
 PRECISIONS = ("float32", "bfloat16", "bfloat16-residual")
 BALANCINGS = ("loss", "bias", "none")
 OVER = ("sum", "mean")
@@ -150,6 +158,7 @@ class ModelConfig:
         from their start (``1+w``, Gemma: decay pulls them to 1). Of a reparameterized vector magnitude and
         direction are so stored; ``er`` is the same under both, since it starts at zero.
     activation: of the gated units: ``swiglu``, or ``geglu`` (Gemma; GELU by its tanh formula).
+    attention: one of :data:`ATTENTIONS`; ``full`` is causal softmax attention over the whole sequence.
     """
 
     shape: Shape
@@ -163,14 +172,16 @@ class ModelConfig:
     embedding_scale: str = added_field("none")
     norm_gain: str = added_field("g")
     activation: str = added_field("swiglu")
+    attention: str = added_field("full")
 
     def __post_init__(self) -> None:
         require_choice("architecture", self.architecture, ARCHITECTURES)
         require_choice("embedding_scale", self.embedding_scale, EMBEDDING_SCALES)
         require_choice("norm_gain", self.norm_gain, NORM_GAINS)
         require_choice("activation", self.activation, ACTIVATIONS)
+        require_choice("attention", self.attention, ATTENTIONS)
         strategy = self.scale_vectors
-        if not strategy.has_vectors or strategy.reparameterization == "er":
+        if not strategy.has_vectors or _starts_at_zero(strategy.reparameterization):
             object.__setattr__(self, "norm_gain", type(self).norm_gain)
         require(self.vocabulary_size >= 2, "vocabulary_size", self.vocabulary_size, "2 or more")
         _require_positive("", self, ("norm_epsilon", "rope_base"))
@@ -190,14 +201,23 @@ class ModelConfig:
         """What the embedding is multiplied by where the residual stream begins."""
         return self.shape.width**0.5 if self.embedding_scale == "sqrt-width" else 1.0
 
-    def canonical_strategy(self, decays_anything: bool = True) -> ScaleVectorStrategy:
-        """The scale-vector strategy with the fields that cannot matter in this model at their defaults."""
+    def canonical_strategy(self, weight_decay: float = 0.1) -> ScaleVectorStrategy:
+        """The scale-vector strategy with the fields that cannot matter in this model at their defaults.
+
+        ``weight_decay`` is the optimizer's.
+        """
         return canonical(
             self.scale_vectors,
-            decays_anything=decays_anything,
+            weight_decay=weight_decay,
             architecture=self.architecture,
             is_mixture=self.experts is not None,
         )
+
+
+def _starts_at_zero(reparameterization: str) -> bool:
+    """Whether both parts start at zero, so that they are stored alike under either ``norm_gain``."""
+    parts = REPARAMETERIZATIONS.get(reparameterization)
+    return parts is not None and parts.beta == parts.alpha == 0.0
 
 
 @dataclass(frozen=True)
@@ -305,7 +325,7 @@ class RunOptions:
         ``measure_steps``; they change no bit of it, and their time does not count as training time.
     recompute: what of the forward pass is done again in the backward pass instead of being kept: ``none``, or
         ``block`` (all but the input of each block: less memory, about a third more time).
-    compiled: whether blocks are compiled for training (``model.train.steps.compiled``); a run that goes on
+    compiled: whether blocks are compiled for training (``model.train.step``); a run that goes on
         from a checkpoint goes on as that was trained.
     """
 
@@ -331,7 +351,7 @@ class RunOptions:
         for name in self.measure:
             require_choice("measure", name, MEASURES)
 
-    def counts_choices(self, trial: Trial) -> bool:
+    def needs_counting_pass(self, trial: Trial) -> bool:
         """Whether a batch goes forward once more, since a pass sees but a part of it (``Experts.per``)."""
         experts, part = trial.model.experts, trial.batch_sequences // self.processes
         is_cut = self.processes > 1 or 0 < self.micro_batch < part
