@@ -54,11 +54,11 @@ def read_texts(config: CorpusConfig, folder: Path, workers: Workers, progress: P
     if sum(sizes) > LONG_BYTES:
         progress(f"reading {sum(sizes) / 1e6:,.0f} MB in {sum(map(len, chunks)):,} files")
     meter = Meter(progress, "read", sum(sizes))
-    found: list[Texts] = []
+    chunk_texts: list[Texts] = []
     for texts in workers.map(_read, ((config, chunk, n, folder) for n, chunk in enumerate(chunks))):
-        meter.count(sizes[len(found)], len(texts.rows))
-        found.append(texts)
-    rows = dedup(np.concatenate([np.zeros(0, ROW), *(texts.rows for texts in found)]))
+        meter.count(sizes[len(chunk_texts)], len(texts.rows))
+        chunk_texts.append(texts)
+    rows = dedup(np.concatenate([np.zeros(0, ROW), *(texts.rows for texts in chunk_texts)]))
     total = int(rows["size"].sum())
     if not total:
         raise CorpusError(
@@ -69,8 +69,8 @@ def read_texts(config: CorpusConfig, folder: Path, workers: Workers, progress: P
     is_long = rows["size"] > limit
     pieces = np.fromiter(_cut(folder, rows[is_long], limit, unit), ROW)
     rows = dedup(np.concatenate([rows[~is_long], pieces]))
-    skipped = tuple(name for texts in found for name in texts.skipped)
-    return Texts(rows, sum(texts.empty for texts in found), skipped)
+    skipped = tuple(name for texts in chunk_texts for name in texts.skipped)
+    return Texts(rows, sum(texts.empty for texts in chunk_texts), skipped)
 
 
 def _read(task: tuple[CorpusConfig, list[CorpusFile], int, Path]) -> Texts:

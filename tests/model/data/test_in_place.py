@@ -136,11 +136,11 @@ def test_of_many_files_as_few_documents_are_remembered_as_of_one(tmp_path, monke
     whole = write_shard(tmp_path / "whole.bin", listed)
     many = [write_shard(tmp_path / f"{part}.bin", listed[part::40]) for part in range(40)]
     remembered = []
-    place = in_place._placement
+    usual = in_place._placement
 
     def placed(*arguments):
         remembered.append(arguments[2])
-        return place(*arguments)
+        return usual(*arguments)
 
     monkeypatch.setattr(in_place, "_placement", placed)
     held = [

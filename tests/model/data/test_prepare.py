@@ -5,7 +5,6 @@ import json
 import multiprocessing
 import os
 import random
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -236,31 +235,6 @@ def test_a_full_disk_leaves_nothing_half_written(
     with pytest.raises(OSError, match="No space left on device"):
         prepare(text_config(text_file), corpora, quiet)
     assert list(corpora.glob("*")) == []
-
-
-PREPARE_AND_DIE = """
-import os, signal, sys
-from pathlib import Path
-from scalevec.model.data.prepare import CorpusConfig, prepare
-
-def die_after_training(message):
-    if message.startswith("train:"):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-prepare(CorpusConfig("text", "bytes", 256, (sys.argv[1],)), Path(sys.argv[2]), die_after_training)
-"""
-
-
-def test_a_killed_preparation_is_said_and_done_again(text_file: Path, corpora: Path) -> None:
-    command = [sys.executable, "-c", PREPARE_AND_DIE, text_file, corpora]
-    killed = subprocess.run(command, check=False, env=os.environ | {"TMPDIR": str(text_file.parent)})
-    assert killed.returncode == -signal.SIGKILL
-    (leftover,) = corpora.iterdir()
-    assert leftover.name.endswith(".preparing")
-    messages: list[str] = []
-    corpus = prepare(text_config(text_file), corpora, messages.append)
-    assert any(str(leftover) in message for message in messages)
-    assert open_corpus(corpora, corpus.fingerprint) == corpus
 
 
 def _prepare_together(config: CorpusConfig, corpora: Path, barrier: Any, answers: Any) -> None:
