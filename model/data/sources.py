@@ -54,10 +54,10 @@ def corpus_files(config: CorpusConfig) -> list[CorpusFile]:
 
     Raises :class:`CorpusError` for files that are missing.
     """
-    found = {split: _files_found(config, patterns) for split, patterns in _patterns(config).items()}
+    by_split = {split: _files_found(config, patterns) for split, patterns in _patterns(config).items()}
     if config.source == STDLIB:
-        found["train"] = stdlib_files(_stdlib())
-    return [CorpusFile(path, split, file_stamp(path)) for split, paths in found.items() for path in paths]
+        by_split["train"] = stdlib_files(_stdlib())
+    return [CorpusFile(path, split, file_stamp(path)) for split, paths in by_split.items() for path in paths]
 
 
 def _patterns(config: CorpusConfig) -> dict[str, tuple[str, ...]]:
@@ -213,11 +213,11 @@ def file_stamp(path: Path) -> Stamp:
 
 def named_files(config: CorpusConfig) -> list[list[Path]]:
     """The files of each split that ``config`` names; the data of an index is beside it."""
-    found = [_files_found(config, patterns) for patterns in _patterns(config).values()]
+    named = [_files_found(config, patterns) for patterns in _patterns(config).values()]
     if config.source == "megatron":
-        for paths in found:
+        for paths in named:
             paths += [path.with_suffix(".bin") for path in paths if path.with_suffix(".bin").is_file()]
-    return found
+    return named
 
 
 def files_key(config: CorpusConfig, tokenizer: Mapping[str, Any]) -> str:
