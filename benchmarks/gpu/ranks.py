@@ -17,7 +17,7 @@ import torch
 from parts import FORK
 
 from scalevec.model.config import RunOptions, Trial
-from scalevec.model.data.prepared import Corpus
+from scalevec.model.data.corpus import Corpus
 from scalevec.model.train.loop import train
 from scalevec.model.train.parallel import process_group
 from scalevec.model.train.parallel.meeting import Seat, hosted, listening, meet, store_at

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Trial
-from scalevec.model.data.prepared import Corpus
+from scalevec.model.data.corpus import Corpus
 from scalevec.model.strategies import PRESETS as STRATEGIES
 from scalevec.model.train.out_of_memory import release_unused
 from scalevec.model.train.speed import VOCABULARY, LocalDevice, compiles_by_itself, devices_here

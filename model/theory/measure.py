@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from scalevec.model.config import RunOptions, Trial
-from scalevec.model.data.segments import TokenArray
+from scalevec.model.data.corpus import TokenArray
 from scalevec.model.decoder import Transformer
 from scalevec.model.theory.preconditioner import Preconditioner
 from scalevec.model.theory.sharpness import Sharpness

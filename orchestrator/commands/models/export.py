@@ -84,7 +84,7 @@ def _write_plain(directory: "TrainedTrial", model: "Transformer", folder: Path) 
 
 def _write_tokenizer(directory: "TrainedTrial", folder: Path) -> int | None:
     """Return the id of the token that ends a document; None without a tokenizer, which is said."""
-    from scalevec.model.data.sources.files import CorpusError
+    from scalevec.model.data.specification import CorpusError
 
     try:
         tokenizer = directory.tokenizer()

@@ -1,22 +1,78 @@
-"""A prepared corpus on disk: what corpus.json says of it, and its shards, which are only read."""
+"""A prepared corpus on disk: what corpus.json says of it, its tokens, and whether they still are intact."""
 
+import hashlib
 import json
 import mmap
 import re
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from scalevec.model.data.documents import SPLITS
 from scalevec.model.data.durable_files import read_regular
-from scalevec.model.data.segments import COLUMNS, Segments, TokenArray, TokenIds
-from scalevec.model.data.sources.files import CorpusError
-from scalevec.model.data.specification import CorpusConfig
+from scalevec.model.data.specification import SPLITS, CorpusConfig, CorpusError
 from scalevec.model.fields import ConfigurationError, from_dict, require_choice
 
 SEGMENTS = ".segments"
 """Of a file that says where the tokens of a split are."""
+COLUMNS = 3
+"""Of a table of segments: the number of the file, the first token in it, how many they are."""
+CHECKED = "checked.json"
+"""Beside the shards: size and time of change of each when its digest was right."""
+LONG_BYTES = 10**9
+"""From here on reading takes so long that it is said."""
+
+TokenIds = np.ndarray[tuple[int], np.dtype[np.integer[Any]]]
+Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+Stamps = dict[str, list[int]]
+
+
+class Segments:
+    """The tokens of ``table`` (shape [segments, 3]) in ``files`` (each of shape [tokens]), one after another.
+
+    Any token is as quick to find as the first: what is asked for is read, and nothing else.
+    Like an array, it has a length, and gives an array for an array of offsets (not negative), and a part of
+    itself for a slice.
+    """
+
+    def __init__(self, files: Sequence[TokenIds], table: Table, within: range | None = None) -> None:
+        self._files, self._table = files, table
+        self._ends = np.cumsum(table[:, 2])
+        total = int(self._ends[-1]) if len(table) else 0
+        self._within = range(total) if within is None else within
+        self.dtype = files[0].dtype
+
+    def __len__(self) -> int:
+        return len(self._within)
+
+    def __getitem__(self, index: "slice | int | np.ndarray[Any, Any]") -> Any:
+        if isinstance(index, slice):
+            return Segments(self._files, self._table, self._within[index])
+        offsets = np.asarray(index)
+        if offsets.size and not (int(offsets.min()) >= 0 and int(offsets.max()) < len(self)):
+            raise IndexError(f"{len(self):,} tokens, none at {offsets.min()} to {offsets.max()}")
+        offsets = self._within.start + offsets * self._within.step
+        segment = np.searchsorted(self._ends, offsets, side="right")
+        number, first, length = (self._table[segment, column] for column in range(COLUMNS))
+        in_file = first + offsets - (self._ends[segment] - length)
+        tokens = np.empty(offsets.shape, self.dtype)
+        for file in np.unique(number):
+            here = number == file
+            tokens[here] = self._files[file][in_file[here]]
+        return tokens
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> TokenIds:
+        """All tokens in memory."""
+        tokens: TokenIds = self[np.arange(len(self))]
+        return tokens.astype(dtype or self.dtype)
+
+
+TokenArray = TokenIds | Segments
+"""Tokens of a split, shape [tokens]."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +106,7 @@ class CorpusManifest:
     skipped: files that were left out. empty: documents without content, left out too.
     sample_bytes: of the training split that the tokenizer was trained on, about; 0: all, or none was trained.
     separator: the id of the token that ends a document. entropy_rate: nats/token of a synthetic corpus.
-    files_key: what the files looked like when they were read (see ``sources.read_cache``).
+    files_key: what the files looked like when they were read (see ``sources.files_key``).
     in_place: the files that hold the tokens; of each split the corpus then holds only where its tokens are.
     """
 
@@ -127,12 +183,11 @@ class Corpus:
         for name in SPLITS:
             path, facts = self.split_path(name), self.split_facts(name)
             # Of a table its digest is enough: how long it is is not kept.
-            size = path.stat().st_size if self.facts.in_place and path.is_file() else self._shard_bytes(name)
+            size = facts.tokens * np.dtype(self.facts.dtype).itemsize
+            if self.facts.in_place:
+                size = path.stat().st_size if path.is_file() else 0
             files[name] = PlacedFile(str(path), size, facts.sha256)
         return files | {file.path: file for file in self.facts.in_place}
-
-    def _shard_bytes(self, name: str) -> int:
-        return self.split_facts(name).tokens * np.dtype(self.facts.dtype).itemsize
 
 
 def _mapped(path: Path, dtype: str, *, in_order: bool) -> TokenIds:
@@ -195,14 +250,56 @@ def remedy(directory: Path) -> str:
     return f"remove {directory} and prepare the corpus again"
 
 
-def require_batch(corpus: Corpus, batch_tokens: int, sequence_length: int) -> None:
-    """Raise :class:`CorpusError` unless training fills one batch and each held-out split has a target."""
-    windows = (corpus.tokens["train"] - 1) // sequence_length
-    if windows * sequence_length < batch_tokens:
+def verify(corpus: Corpus, say: Callable[[str], None] = lambda _: None, *, again: bool = False) -> None:
+    """Check that each file of ``corpus`` has the digest that was written.
+
+    A file that has not changed, by its size and time, since its digest was right is not read; with ``again``
+    all are.
+
+    Raises:
+        CorpusError: One has not; says which, and what to do.
+    """
+    known = {} if again else _known(corpus.directory)
+    files = corpus.expected_files()
+    stamps = {name: _stamp(Path(file.path)) for name, file in files.items()}
+    changed = [name for name in files if stamps[name] != known.get(name)]
+    if (size := sum(stamps[name][0] for name in changed)) >= LONG_BYTES:
+        say(f"corpus {corpus.fingerprint[:12]}: checking the digests of {size / 1e9:,.1f} GB")
+    for name in changed:
+        _require_digest(corpus, files[name])
+    if changed:
+        _remember(corpus.directory, stamps)
+
+
+def _stamp(path: Path) -> list[int]:
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _require_digest(corpus: Corpus, written: PlacedFile) -> None:
+    path, expected = Path(written.path), written.sha256
+    with path.open("rb") as file:
+        actual = hashlib.file_digest(file, "sha256").hexdigest()
+    if actual != expected:
         raise CorpusError(
-            f"the corpus is too small for one batch: batch_tokens is {batch_tokens:,}, but the training "
-            f"split holds {windows:,} sequences of {sequence_length:,} tokens; add text or lower batch_tokens"
+            f"{path} is not what was written: its SHA-256 begins with {actual[:12]}, that of corpus.json "
+            f"with {expected[:12]}; {remedy(corpus.directory)}"
         )
-    for name in ("validation", "test"):
-        if corpus.tokens[name] < 2:
-            raise CorpusError(f"the corpus is too small: its {name} split has no token to predict; add text")
+
+
+def _known(directory: Path) -> Stamps:
+    """What is remembered; nothing where the file is missing, or not what was written."""
+    with suppress(OSError, ValueError, RecursionError):
+        known = json.loads(read_regular(directory / CHECKED))
+        return known if isinstance(known, dict) else {}
+    return {}
+
+
+def _remember(directory: Path, stamps: Stamps) -> None:
+    """Who may not write there checks again each time."""
+    part = directory / f".{CHECKED}.{uuid.uuid4().hex}"
+    with suppress(OSError):
+        part.write_text(json.dumps(stamps) + "\n")
+        part.replace(directory / CHECKED)
+    with suppress(OSError):
+        part.unlink()  # where it could not be written whole

@@ -1,12 +1,11 @@
-"""Corpora larger than memory: they are the same corpora, and nothing held out is trained on."""
+"""What becomes of texts: the same corpus whatever their files, and nothing held out is trained on."""
 
 import gzip
-import hashlib
 import json
 import multiprocessing
 import os
 import random
-import tempfile
+import shutil
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -18,17 +17,11 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from scalevec.model.data import (
-    census as corpus_census,
-)
-from scalevec.model.data import (
-    prepare as corpora,
-)
-from scalevec.model.data.documents import SPLITS
-from scalevec.model.data.preparation import meter, parts, runs, units
-from scalevec.model.data.preparation.runs import RunWriter, TextRuns, ranges
+from scalevec.model.data import documents, formats, pool, sources
+from scalevec.model.data import prepare as corpora
+from scalevec.model.data import texts as texts_module
 from scalevec.model.data.prepare import Corpus, CorpusConfig, CorpusError, fingerprint, prepare
-from scalevec.model.data.sources import files as corpus_files
+from scalevec.model.data.specification import SPLITS
 
 
 def quiet(_message: str) -> None:
@@ -73,71 +66,18 @@ GOLDEN = {
 
 
 @pytest.mark.kept
-@pytest.mark.parametrize("pieces", [1, 8], ids=["in one go", "in many units, runs and parts"])
+@pytest.mark.parametrize("pieces", [1, 8], ids=["in one go", "in many chunks"])
 @pytest.mark.parametrize(("tokenizer", "size"), [("bytes", 256), ("bpe", 300)])
 def test_text_gives_the_corpus_that_it_always_gave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: str, size: int, pieces: int
 ) -> None:
-    for module, name in ((units, "UNIT_BYTES"), (runs, "HELD_BYTES"), (parts, "PART_BYTES")):
-        monkeypatch.setattr(module, name, 200_000 // pieces)
+    monkeypatch.setattr(sources, "CHUNK_BYTES", 200_000 // pieces)
     write_golden_text(tmp_path)
     config = CorpusConfig("text", tokenizer, size, (f"{tmp_path}/*.txt",))
     corpus = prepare(config, tmp_path / "corpora", quiet)
     actual = corpus.fingerprint, *(corpus.split_facts(name).sha256 for name in SPLITS)
     assert actual == GOLDEN[tokenizer]
     assert corpus.facts.empty == 1
-
-
-@pytest.fixture
-def documents() -> list[bytes]:
-    generator = random.Random(0)
-    return [generator.randbytes(20) for _ in range(500)]
-
-
-def written(folder: Path, documents: list[tuple[bytes, str]]) -> TextRuns:
-    """The runs of documents with the split whose files held them."""
-    folder.mkdir()
-    writer = RunWriter(folder, keeps_text=True)
-    for content, split in documents:
-        writer.add(hashlib.sha256(content).digest(), split, len(content), content)
-    writer.write()
-    return TextRuns(tuple(str(folder / str(run)) for run in range(writer.runs)))
-
-
-@pytest.mark.parametrize("held", [1 << 30, 100_000, 30_000])
-@pytest.mark.parametrize("count", [1, 7])
-def test_documents_come_back_in_the_order_of_their_rank_and_each_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, documents: list[bytes], held: int, count: int
-) -> None:
-    monkeypatch.setattr(runs, "HELD_BYTES", held)
-    waiting = written(tmp_path / "runs", [(content, "train") for content in documents + documents[100:300]])
-    contents = [document.content for within in ranges(count) for document in waiting.documents(within)]
-    assert contents == sorted(documents, key=runs.rank_of)
-    names = [key for within in ranges(count) for key in runs.keys_of(waiting.names(within), "digest")]
-    assert names == sorted(hashlib.sha256(content).digest() for content in documents)
-
-
-def test_of_equal_documents_that_which_is_held_out_is_kept_wherever_it_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, documents: list[bytes]
-) -> None:
-    monkeypatch.setattr(runs, "HELD_BYTES", 50_000)
-    listed = [(content, split) for split in ("train", "test", "validation") for content in documents]
-    waiting = written(tmp_path / "runs", listed)
-    (everything,) = ranges(1)
-    assert {document.origin for document in waiting.documents(everything)} == {"test"}
-    assert set(waiting.places(everything)["origin"]) == {runs.ORIGINS.index("test")}
-
-
-def test_a_key_that_ends_with_zeros_is_found_in_its_range(tmp_path: Path) -> None:
-    keys = [bytes([128]) + bytes(31), bytes([127]) + bytes([255] * 31), bytes(32)]
-    (tmp_path / "runs").mkdir()
-    writer = RunWriter(tmp_path / "runs", keeps_text=False)
-    for key in keys:
-        writer.add(key, "train", 1, None)
-    writer.write()
-    waiting = TextRuns((str(tmp_path / "runs" / "0"),))
-    first, second = (list(runs.keys_of(waiting.names(within), "digest")) for within in ranges(2))
-    assert (first, second) == ([keys[2], keys[1]], [keys[0]])
 
 
 def texts(count: int, seed: int) -> Iterator[str]:
@@ -148,8 +88,10 @@ def texts(count: int, seed: int) -> Iterator[str]:
 
 def peak_of_preparing(config: CorpusConfig, folder: Path) -> int:
     """Bytes of memory that ``prepare`` held at most with small buffers; for a process of its own."""
-    units.UNIT_BYTES = runs.HELD_BYTES = parts.PART_BYTES = 250_000
-    units.LARGEST_KEPT = parts.BYTES_AT_ONCE = corpus_files.BLOCK = 1 << 16
+    sources.CHUNK_BYTES = 250_000
+    texts_module.BYTES_AT_ONCE = formats.BLOCK = texts_module.BLOCK = 1 << 16
+    prepare(config, folder / "loaded", quiet)  # what modules take is not counted
+    shutil.rmtree(folder / "loaded")
     tracemalloc.start()
     prepare(config, folder, quiet)
     return tracemalloc.get_traced_memory()[1]
@@ -157,23 +99,27 @@ def peak_of_preparing(config: CorpusConfig, folder: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["jsonl", "text"])
-def test_a_corpus_much_larger_than_the_allowed_memory_is_prepared(tmp_path: Path, source: str) -> None:
-    path = tmp_path / "large"
-    with path.open("w") as file:
-        for text in texts(1_500, seed=1):
-            file.write((json.dumps({"text": text}) if source == "jsonl" else text) + "\n")
-    size = path.stat().st_size
-    field = "text" if source == "jsonl" else ""
-    config = CorpusConfig(source, "bytes", 256, (str(path),), field=field)
-    # In this process other threads and what earlier tests left behind may allocate meanwhile.
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        peak = pool.apply(peak_of_preparing, (config, tmp_path / "corpora"))
-    corpus = prepare(config, tmp_path / "corpora", quiet)
-    assert sum(corpus.split_facts(name).bytes for name in SPLITS) > 0.99 * size > 5_000_000
-    assert peak < 2_000_000
-    assert sorted(path.name for path in corpus.directory.iterdir()) == [
-        *("checked.json", "corpus.json", "test.bin", "train.bin", "validation.bin")
-    ]
+def test_memory_is_for_the_documents_digests_whatever_their_size(tmp_path: Path, source: str) -> None:
+    """Four times as much text in as many documents takes the same, far less than the text."""
+    peaks, sizes = [], []
+    for factor in (1, 4):
+        path = tmp_path / str(factor)
+        with path.open("w") as file:
+            for text in texts(1_500, seed=1):
+                content = text * factor
+                file.write((json.dumps({"text": content}) if source == "jsonl" else content) + "\n")
+        field = "text" if source == "jsonl" else ""
+        config = CorpusConfig(source, "bytes", 256, (str(path),), field=field)
+        # In this process other threads and what earlier tests left behind may allocate meanwhile.
+        with multiprocessing.get_context("spawn").Pool(1) as process:
+            peaks.append(process.apply(peak_of_preparing, (config, tmp_path / f"corpora-{factor}")))
+        sizes.append(path.stat().st_size)
+        corpus = prepare(config, tmp_path / f"corpora-{factor}", quiet)
+        assert sum(corpus.split_facts(name).bytes for name in SPLITS) > 0.99 * sizes[-1]
+    assert sizes[1] > 3.9 * sizes[0] > 20_000_000
+    # The longest piece of a text is a share of it.
+    assert peaks[1] - peaks[0] < 0.05 * (sizes[1] - sizes[0])
+    assert max(peaks) < 2_500_000
 
 
 def documents_in(corpus: Corpus, name: str) -> list[bytes]:
@@ -240,8 +186,8 @@ def test_files_of_a_held_out_split_keep_their_documents_from_training(tmp_path: 
     )
     corpus = prepare(config, tmp_path / "corpora", quiet)
     expected = {"train": DOCUMENTS[:200], "validation": DOCUMENTS[200:240], "test": DOCUMENTS[240:]}
-    for name, documents in expected.items():
-        assert sorted(documents_in(corpus, name)) == sorted(text.encode() for text in documents)
+    for name, kept in expected.items():
+        assert sorted(documents_in(corpus, name)) == sorted(text.encode() for text in kept)
 
 
 def test_every_source_of_the_same_documents_gives_the_same_corpus(tmp_path: Path) -> None:
@@ -271,30 +217,27 @@ def test_files_that_change_while_they_are_read_are_noticed(
 ) -> None:
     pattern = write_documents(tmp_path, "text", "all", DOCUMENTS)
 
-    def change_and_read(blocks: Any) -> Any:
+    def change_and_read(*arguments: Any) -> Any:
         (tmp_path / "all-0000.txt").write_text("another text")
-        return taken(blocks)
+        return sources.documents(*arguments)
 
-    taken = units._taken
-    monkeypatch.setattr(units, "_taken", change_and_read)
+    monkeypatch.setattr(texts_module, "documents", change_and_read)
     with pytest.raises(CorpusError, match=r"all-0000\.txt changed while it was read; prepare"):
         prepare(CorpusConfig("text", "bytes", 256, (pattern,)), tmp_path / "corpora", quiet)
     assert not (tmp_path / "corpora").exists()
 
 
-def test_text_that_is_damaged_while_it_waits_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def test_text_that_is_damaged_while_it_waits_is_noticed(tmp_path: Path) -> None:
     pattern = write_documents(tmp_path, "text", "all", DOCUMENTS)
 
     def damage(message: str) -> None:
         if message.startswith("corpus "):
-            (text,) = tmp_path.glob("scalevec-*/**/0.text")
-            text.write_bytes(text.read_bytes()[::-1])
+            (content,) = tmp_path.glob("corpora/.*.preparing/*.content")
+            content.write_bytes(content.read_bytes()[::-1])
 
-    with pytest.raises(CorpusError, match=r"what was read of the corpus is damaged; remove .* again"):
+    with pytest.raises(CorpusError, match=r"000000\.content is not what was read of the corpus: check"):
         prepare(CorpusConfig("text", "bytes", 256, (pattern,)), tmp_path / "corpora", damage)
+    assert not (tmp_path / "corpora").exists()
 
 
 def test_a_sample_trains_the_tokenizer_and_is_part_of_the_fingerprint(tmp_path: Path) -> None:
@@ -323,11 +266,10 @@ def read_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     rows: list[str] = []
 
     def counted(*arguments: Any) -> Any:
-        census = corpus_census.take_census(*arguments)
-        rows.append(census.fingerprint)
-        return census
+        rows.append(documents.corpus_fingerprint(*arguments))
+        return rows[-1]
 
-    monkeypatch.setattr(corpora, "take_census", counted)
+    monkeypatch.setattr(corpora, "corpus_fingerprint", counted)
     return rows
 
 
@@ -372,7 +314,7 @@ def test_files_that_were_just_written_are_read_each_time(tmp_path: Path, read_fi
 
 
 def test_preparing_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meter, "SECONDS_BETWEEN", -1.0)
+    monkeypatch.setattr(pool, "SECONDS_BETWEEN", -1.0)
     config = CorpusConfig("text", "bytes", 256, (write_documents(tmp_path, "text", "all", DOCUMENTS[:30]),))
     messages: list[str] = []
     prepare(config, tmp_path / "corpora", messages.append)

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from scalevec.model.data import intact
-from scalevec.model.data.documents import SPLITS
-from scalevec.model.data.intact import CHECKED, require_intact
-from scalevec.model.data.prepare import Corpus, CorpusError, TokenProcess, open_corpus, prepare
-from scalevec.model.data.specification import CorpusConfig
+from scalevec.model.data import corpus as prepared
+from scalevec.model.data.corpus import CHECKED, verify
+from scalevec.model.data.prepare import Corpus, CorpusError, open_corpus, prepare
+from scalevec.model.data.specification import SPLITS, CorpusConfig, TokenProcess
 
 PROCESS = TokenProcess(vocabulary=8, branching=2, tokens=20_000)
 CONFIG = CorpusConfig("synthetic", "ids", 8, process=PROCESS)
@@ -59,7 +58,7 @@ def test_a_flipped_byte_is_refused_with_the_shard_and_what_to_do(corpus, name):
     flip(shard)
     told = rf"{re.escape(str(shard))} is not what was written: .*; remove .* and prepare the corpus again"
     with pytest.raises(CorpusError, match=told):
-        require_intact(corpus)
+        verify(corpus)
 
 
 def test_prepare_refuses_a_damaged_corpus_and_makes_it_again_once_it_is_removed(corpus):
@@ -71,28 +70,28 @@ def test_prepare_refuses_a_damaged_corpus_and_makes_it_again_once_it_is_removed(
 
 
 def test_what_was_found_whole_is_read_again_only_when_it_has_changed(corpus, digests):
-    require_intact(corpus)
+    verify(corpus)
     assert digests == list(SPLITS)
-    require_intact(corpus)
+    verify(corpus)
     assert digests == list(SPLITS)
     os.utime(corpus.directory / "test.bin")
-    require_intact(corpus)
+    verify(corpus)
     assert digests == [*SPLITS, "test"]
-    require_intact(corpus, again=True)
+    verify(corpus, again=True)
     assert digests == [*SPLITS, "test", *SPLITS]
 
 
 def test_a_shard_that_changes_after_it_was_found_whole_is_refused(corpus):
-    require_intact(corpus)
+    verify(corpus)
     flip(corpus.directory / "validation.bin")
     with pytest.raises(CorpusError, match="validation"):
-        require_intact(corpus)
+        verify(corpus)
 
 
 @pytest.mark.parametrize("content", [b"", b"[1]", b"\xff{", b'{"train": 3}'])
 def test_a_record_of_checks_that_cannot_be_read_counts_as_none(corpus, digests, content):
     (corpus.directory / CHECKED).write_bytes(content)
-    require_intact(corpus)
+    verify(corpus)
     assert digests == list(SPLITS)
 
 
@@ -102,7 +101,7 @@ def test_where_nothing_can_be_kept_each_check_reads(corpus, digests, monkeypatch
 
     monkeypatch.setattr(Path, "write_text", refuse)
     for _ in range(2):
-        require_intact(corpus)
+        verify(corpus)
     assert digests == [*SPLITS, *SPLITS]
     assert {path.name for path in corpus.directory.iterdir()} == {
         "corpus.json",
@@ -112,8 +111,8 @@ def test_where_nothing_can_be_kept_each_check_reads(corpus, digests, monkeypatch
 
 def test_a_check_that_takes_long_is_said(corpus, monkeypatch):
     messages: list[str] = []
-    monkeypatch.setattr(intact, "LONG_BYTES", 1)
-    require_intact(corpus, messages.append)
-    require_intact(corpus, messages.append)
+    monkeypatch.setattr(prepared, "LONG_BYTES", 1)
+    verify(corpus, messages.append)
+    verify(corpus, messages.append)
     assert len(messages) == 1
     assert "checking the digests" in messages[0]

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from corpus_reference import read_documents
 from scalevec.model.data.prepare import fingerprint, prepare
-from scalevec.model.data.sources.files import CorpusError
-from scalevec.model.data.sources.sources import extents, read
-from scalevec.model.data.specification import CorpusConfig
+from scalevec.model.data.sources import corpus_files
+from scalevec.model.data.specification import CorpusConfig, CorpusError
 
 Install = Callable[..., None]
 
@@ -51,14 +51,14 @@ def test_the_sources_that_a_distribution_lists_are_read_without_tests(install: I
     left_out = ["one/tests/test_b.py", "one/data.json", "one/b.pyc", "../bin/run.py"]
     install("One.Pack", "1.0", dict.fromkeys([*kept, *left_out], b"x = 1\n"))
     (site / "one" / "not_listed.py").write_text("y = 2\n")
-    paths = [extent.path.relative_to(site).as_posix() for extent in extents(config("one-pack==1.0"))]
+    paths = [file.path.relative_to(site).as_posix() for file in corpus_files(config("one-pack==1.0"))]
     assert paths == kept
 
 
 def test_a_source_that_is_not_utf8_is_skipped_and_named(install: Install) -> None:
     install("one", "1.0", {"one/good.py": b"x\n", "one/latin.py": b"# caf\xe9\n"})
     skipped: list[str] = []
-    assert len(list(read(config("one"), skipped.append))) == 1
+    assert len(read_documents(config("one"), skipped.append)) == 1
     assert skipped == ["one/latin.py"]
 
 
@@ -85,7 +85,11 @@ def test_what_cannot_be_read_is_one_clear_error(
 
 def test_a_version_stands_for_all_its_builds(install: Install) -> None:
     install("one", "1.0+cpu", {"one/a.py": b"x\n"})
-    assert [len(list(extents(config(name)))) for name in ("one", "one==1.0", "one==1.0+cpu")] == [1, 1, 1]
+    assert [len(list(corpus_files(config(name)))) for name in ("one", "one==1.0", "one==1.0+cpu")] == [
+        1,
+        1,
+        1,
+    ]
 
 
 def test_the_fingerprint_is_of_the_content_and_equal_files_count_once(install: Install) -> None:
@@ -104,7 +108,7 @@ def test_the_fingerprint_is_of_the_content_and_equal_files_count_once(install: I
 def test_a_prepared_corpus_is_known_again_until_a_file_changes(
     install: Install, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scalevec.model.data.sources.read_cache.YOUNG_NS", 0)
+    monkeypatch.setattr("scalevec.model.data.sources.YOUNG_NS", 0)
     install("one", "1.0", {f"one/m{n}.py": f"value_{n} = {n}\n".encode() * 40 for n in range(60)})
     corpora = tmp_path / "corpora"
     corpus = prepare(config("one"), corpora, quiet)

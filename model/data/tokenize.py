@@ -3,42 +3,27 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scalevec.model.data.prepared import Corpus
-from scalevec.model.data.sources.files import CorpusError
-from scalevec.model.data.specification import BYTES_VOCABULARY, CorpusConfig, stored_type
+from scalevec.model.data.corpus import Corpus
+from scalevec.model.data.durable_files import read_regular
+from scalevec.model.data.specification import BYTES_VOCABULARY, CorpusConfig, CorpusError, stored_type
 from scalevec.model.identity import digest
 
 if TYPE_CHECKING:
     import tokenizers
 
+TOKENIZER = "tokenizer.json"
 SEPARATOR = "<|endoftext|>"
 _BPE_SEPARATOR = 0
 _MOST_SHOWN = 20
+LONGEST_SHOWN = 4096
+"""Tokens of a document that are looked at."""
 
 Tokens = np.ndarray[tuple[int], np.dtype[np.integer]]
-
-
-class DocumentTokenizer(Protocol):
-    """Turns documents into token ids below the vocabulary size; ``separator`` follows each document."""
-
-    @property
-    def separator(self) -> int:
-        """The id of the token behind each document."""
-        ...
-
-    def encode(self, documents: Sequence[bytes]) -> Iterator[Tokens]:
-        """The token ids of each document, without its separator."""
-        ...
-
-    def serialized(self) -> str | None:
-        """The contents of tokenizer.json; None where there is nothing to keep."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -51,10 +36,6 @@ class IdTokenizer:
     def encode(self, documents: Sequence[bytes]) -> Iterator[Tokens]:
         """The ids of each document."""
         return (np.frombuffer(document, dtype=self.dtype) for document in documents)
-
-    def serialized(self) -> str | None:
-        """None: there is no tokenizer, or nobody knows it."""
-        return None
 
 
 BYTES = IdTokenizer("u1", separator=0)
@@ -76,9 +57,13 @@ class SubwordTokenizer:
         for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False):
             yield np.asarray(encoding.ids, dtype=np.uint32)
 
-    def serialized(self) -> str | None:
+    def serialized(self) -> bytes:
         """The tokenizer in the format of the ``tokenizers`` library."""
-        return self._tokenizer.to_str(pretty=True)
+        return self._tokenizer.to_str(pretty=True).encode()
+
+
+DocumentTokenizer = IdTokenizer | SubwordTokenizer
+"""Turns documents into token ids below the vocabulary size; the token ``separator`` follows each document."""
 
 
 def train_bpe(documents: Iterable[bytes], vocabulary_size: int) -> SubwordTokenizer:
@@ -109,56 +94,35 @@ def train_bpe(documents: Iterable[bytes], vocabulary_size: int) -> SubwordTokeni
     return SubwordTokenizer(tokenizer, _BPE_SEPARATOR)
 
 
-def sample(documents: Iterable[bytes], n_bytes: int) -> Iterator[bytes]:
-    """The first of ``documents`` until they have ``n_bytes``; all of them where that is 0.
-
-    Documents come in the order of a hash of their content, so that the first are a random sample.
-    """
-    taken = 0
-    for document in documents:
-        yield document
-        taken += len(document)
-        if n_bytes and taken >= n_bytes:
-            return
-
-
 @dataclass(frozen=True)
 class TokenizerPlan:
     """A tokenizer before the text is read.
 
     identity: what the fingerprint says of it. vocabulary_size: of the model. separator: the id of the token
-    behind each document. make: the tokenizer, from the documents of the training split.
+    behind each document. tokenizer: None where it is yet to be learnt from the training split.
     """
 
     identity: Mapping[str, Any]
     vocabulary_size: int
     separator: int
-    make: Callable[[Iterable[bytes]], DocumentTokenizer]
+    tokenizer: DocumentTokenizer | None
 
 
 def _bytes(_config: CorpusConfig) -> TokenizerPlan:
     size = BYTES_VOCABULARY
-    return TokenizerPlan({"name": "bytes", "vocabulary_size": size}, size, BYTES.separator, lambda _: BYTES)
+    return TokenizerPlan({"name": "bytes", "vocabulary_size": size}, size, BYTES.separator, BYTES)
 
 
 def _bpe(config: CorpusConfig) -> TokenizerPlan:
     size = config.vocabulary_size
     identity = {"name": "bpe", "vocabulary_size": size}
-    return TokenizerPlan(identity, size, _BPE_SEPARATOR, lambda documents: train_bpe(documents, size))
+    return TokenizerPlan(identity, size, _BPE_SEPARATOR, None)
 
 
 def _ids(config: CorpusConfig) -> TokenizerPlan:
     size, separator = config.vocabulary_size, config.separator_id
     identity = {"name": "ids", "vocabulary_size": size, "separator": separator}
-    return TokenizerPlan(identity, size, separator, lambda _: IdTokenizer(stored_type(size), separator))
-
-
-def _file(config: CorpusConfig) -> TokenizerPlan:
-    return _given(config, Path(config.tokenizer_name))
-
-
-def _hub(config: CorpusConfig) -> TokenizerPlan:
-    return _given(config, _fetched(config.tokenizer_name))
+    return TokenizerPlan(identity, size, separator, IdTokenizer(stored_type(size), separator))
 
 
 def _fetched(name: str) -> Path:
@@ -199,13 +163,15 @@ def _given(config: CorpusConfig, path: Path) -> TokenizerPlan:
         "separator": separator,
         "vocabulary_size": size,
     }
-    return TokenizerPlan(identity, size, separator, lambda _: SubwordTokenizer(tokenizer, separator))
+    return TokenizerPlan(identity, size, separator, SubwordTokenizer(tokenizer, separator))
 
 
 def ready_tokenizer(config: CorpusConfig, path: Path, separator: int) -> DocumentTokenizer:
     """The tokenizer of ``config``, as it was kept at ``path`` where there is one to keep."""
-    if config.tokenizer in ("bytes", "ids"):
-        return TOKENIZERS[config.tokenizer](config).make(())
+    if config.tokenizer == "bytes":
+        return BYTES
+    if config.tokenizer == "ids":
+        return IdTokenizer(stored_type(config.vocabulary_size), separator)
     return SubwordTokenizer(_read(path)[1], separator)
 
 
@@ -213,9 +179,10 @@ def _read(path: Path) -> tuple[bytes, "tokenizers.Tokenizer"]:
     from tokenizers import Tokenizer
 
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise CorpusError(f"the tokenizer {str(path)!r} cannot be read: {error.strerror}") from error
+        content = read_regular(path.resolve())  # the cache of the Hub has links
+    except (OSError, ValueError) as error:
+        fault = error.strerror if isinstance(error, OSError) else error
+        raise CorpusError(f"the tokenizer {str(path)!r} cannot be read: {fault}") from error
     try:
         return content, Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises no other class
@@ -240,8 +207,8 @@ def _separator(tokenizer: "tokenizers.Tokenizer", name: str, path: Path) -> int:
 TOKENIZERS: Mapping[str, Callable[[CorpusConfig], TokenizerPlan]] = {
     "bytes": _bytes,
     "bpe": _bpe,
-    "file": _file,
-    "hub": _hub,
+    "file": lambda config: _given(config, Path(config.tokenizer_name)),
+    "hub": lambda config: _given(config, _fetched(config.tokenizer_name)),
     "ids": _ids,
 }
 """Every tokenizer by name."""
@@ -254,53 +221,68 @@ class TextTokenizer:
     """
 
     def __init__(self, corpus: Corpus) -> None:
-        self._kind = corpus.facts.config.tokenizer
-        if self._kind == "ids":
+        kind = corpus.facts.config.tokenizer
+        if kind == "ids":
             raise CorpusError(
                 f"corpus {corpus.fingerprint[:12]} was given as token ids; its text is not known"
             )
-        self._path = corpus.directory / "tokenizer.json"
+        self._tokenizer = _of_bytes() if kind == "bytes" else _read(corpus.directory / TOKENIZER)[1]
         self.separator = corpus.facts.separator
-
-    @cached_property
-    def _subwords(self) -> "tokenizers.Tokenizer":
-        from tokenizers import Tokenizer
-
-        return Tokenizer.from_file(str(self._path))
 
     def encode(self, text: str) -> list[int]:
         """The ids of ``text``, without a separator."""
-        if self._kind == "bytes":
-            return list(text.encode())
-        ids: list[int] = self._subwords.encode(text, add_special_tokens=False).ids
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``."""
-        if self._kind == "bytes":
-            return bytes(ids).decode("utf-8", "replace")
-        return str(self._subwords.decode(list(ids), skip_special_tokens=False))
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
 
     def serialized(self) -> dict[str, Any]:
         """``json``: tokenizer.json of the tokenizers library; ``separator``: the token of that name there."""
-        tokenizer = _of_bytes() if self._kind == "bytes" else self._subwords
-        return {"json": tokenizer.to_str(pretty=True), "separator": tokenizer.id_to_token(self.separator)}
+        separator = self._tokenizer.id_to_token(self.separator)
+        return {"json": self._tokenizer.to_str(pretty=True), "separator": separator}
 
 
 def _of_bytes() -> "tokenizers.Tokenizer":
     """Bytes as the tokenizers library has them: each is a token of its own, whose id is its value."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    letters = _letters_of_bytes()
-    tokenizer = Tokenizer(models.BPE(vocab={letter: value for value, letter in letters.items()}, merges=[]))
+    # GPT-2's letter for each byte: itself where it is printed, else one from U+0100 on.
+    printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [value for value in range(256) if value not in printed]
+    letters = {chr(value): value for value in printed}
+    letters |= {chr(256 + number): value for number, value in enumerate(others)}
+    tokenizer = Tokenizer(models.BPE(vocab=letters, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 
-def _letters_of_bytes() -> dict[int, str]:
-    """The letter that stands for each byte: itself where it is printed, else one from U+0100 on (GPT-2's)."""
-    printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [value for value in range(256) if value not in printed]
-    letters = {value: chr(value) for value in printed}
-    return letters | {value: chr(256 + number) for number, value in enumerate(others)}
+@dataclass(frozen=True)
+class SampledDocument:
+    """The beginning of a document: its ids, their text (None where it is not known), whether it is all."""
+
+    ids: tuple[int, ...]
+    text: str | None
+    is_whole: bool
+
+
+def first_documents(corpus: Corpus, split: str, count: int) -> list[SampledDocument]:
+    """The first ``count`` documents of ``split``; a synthetic corpus is one long document."""
+    shard = corpus.split(split)
+    tokenizer = None if corpus.facts.config.tokenizer == "ids" else TextTokenizer(corpus)
+    has_separators = corpus.facts.config.source != "synthetic"
+    documents: list[SampledDocument] = []
+    start = 0
+    while start < len(shard) and len(documents) < count:
+        seen = np.asarray(shard[start : start + LONGEST_SHOWN])
+        separators = np.flatnonzero(seen == corpus.facts.separator)
+        length = int(separators[0]) if has_separators and len(separators) else len(seen)
+        is_whole = length < LONGEST_SHOWN
+        ids = tuple(seen[:length].tolist())
+        documents.append(SampledDocument(ids, tokenizer.decode(ids) if tokenizer else None, is_whole))
+        if not is_whole:
+            return documents  # where the next one begins would take a search
+        start += length + 1
+    return documents

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpus_reference import read_documents
+from scalevec.model.data import formats
 from scalevec.model.data.prepare import CorpusConfig, CorpusError, prepare
-from scalevec.model.data.sources import shards as corpus_shards
-from scalevec.model.data.sources.sources import read
 
 
 def config(*paths: Path, dtype: str = "uint16", size: int = 1000, separator: int = 0) -> CorpusConfig:
@@ -20,7 +20,7 @@ def config(*paths: Path, dtype: str = "uint16", size: int = 1000, separator: int
 def documents(path: Path, dtype: str = "uint16", size: int = 1000, separator: int = 0) -> list[list[int]]:
     given_config = config(path, dtype=dtype, size=size, separator=separator)
     stored = "<u2" if size <= 2**16 else "<u4"
-    actual = [b"".join(document.blocks) for document in read(given_config, lambda _: None)]
+    actual = read_documents(given_config)
     return [np.frombuffer(content, stored).tolist() for content in actual]
 
 
@@ -47,9 +47,9 @@ def test_documents_do_not_depend_on_the_blocks_in_which_they_are_read(
 ) -> None:
     path = write(tmp_path_factory.mktemp("shard") / "a.bin", ids)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(corpus_shards, "LONGEST_DOCUMENT", 7)
+        patch.setattr(formats, "LONGEST_DOCUMENT", 7)
         whole = documents(path)
-        patch.setattr(corpus_shards, "BLOCK", block)
+        patch.setattr(formats, "BLOCK", block)
         assert documents(path) == whole
     assert [token for document in whole for token in document] == [token for token in ids if token]
     assert max(map(len, whole), default=0) <= 7

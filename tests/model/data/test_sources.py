@@ -3,15 +3,16 @@ from pathlib import Path
 
 import pytest
 
-from scalevec.model.data.sources.files import BLOCK, CorpusError, NotTextError, text_blocks
-from scalevec.model.data.sources.sources import read, stdlib_files
-from scalevec.model.data.specification import CorpusConfig
+from corpus_reference import read_documents
+from scalevec.model.data.formats import BLOCK, NotTextError, text_blocks
+from scalevec.model.data.sources import stdlib_files
+from scalevec.model.data.specification import CorpusConfig, CorpusError
 
 
 def text(patterns: tuple[str, ...]) -> list[bytes]:
     """The documents of the source ``text``."""
     config = CorpusConfig("text", "bytes", 256, patterns)
-    return [b"".join(document.blocks) for document in read(config, lambda _: None)]
+    return read_documents(config)
 
 
 def write(path: Path, content: bytes = b"text\n") -> Path:
@@ -39,8 +40,8 @@ def test_a_library_file_that_is_not_utf8_is_skipped_and_named(
     write(tmp_path / "old" / "latin.py", b"# caf\xe9\n")
     monkeypatch.setattr("sysconfig.get_paths", lambda: {"stdlib": str(tmp_path)})
     skipped: list[str] = []
-    documents = list(read(CorpusConfig("python-stdlib", "bytes", 256), skipped.append))
-    assert [tuple(document.blocks) for document in documents] == [("é\n".encode(),)]
+    config = CorpusConfig("python-stdlib", "bytes", 256)
+    assert read_documents(config, skipped.append) == ["é\n".encode()]
     assert skipped == ["old/latin.py"]
 
 

@@ -9,17 +9,16 @@ import pyarrow
 import pytest
 from pyarrow import parquet as pq
 
-from scalevec.model.data.sources import records as corpus_records
-from scalevec.model.data.sources.files import CorpusError
-from scalevec.model.data.sources.sources import read
-from scalevec.model.data.specification import CorpusConfig
+from corpus_reference import read_documents
+from scalevec.model.data import formats
+from scalevec.model.data.specification import CorpusConfig, CorpusError
 
 
 def documents(path: Path, field: str = "text") -> list[bytes]:
     """The documents in the file at ``path``, whose name says what it is."""
     source = "parquet" if ".parquet" in path.name else "jsonl"
     config = CorpusConfig(source, "bytes", 256, (str(path),), field=field)
-    return [b"".join(document.blocks) for document in read(config, lambda _: None)]
+    return read_documents(config)
 
 
 def refusal(path: Path, field: str = "text") -> str:
@@ -104,7 +103,7 @@ def test_a_line_that_holds_no_text_is_named_by_its_number(jsonl: Path, line: byt
 
 
 def test_a_line_that_would_fill_the_memory_is_refused(jsonl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus_records, "LONGEST_LINE", 100)
+    monkeypatch.setattr(formats, "LONGEST_LINE", 100)
     jsonl.write_bytes(lines({"text": "a"}, {"text": "a" * 100}))
     assert "a.jsonl:2: longer than 100 bytes; this is no JSON line" in refusal(jsonl)
 
@@ -171,7 +170,7 @@ def test_a_nul_is_text_where_it_separates_nothing(tmp_path: Path, source: str) -
     else:
         write_parquet(path, text=["b\0"])
     config = CorpusConfig(source, "bpe", 300, (str(path),), field="text")
-    assert [b"".join(document.blocks) for document in read(config, lambda _: None)] == [b"b\0"]
+    assert read_documents(config) == [b"b\0"]
 
 
 def test_gzip_of_the_standard_library_is_read_too(tmp_path: Path) -> None:
