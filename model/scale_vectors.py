@@ -134,8 +134,8 @@ class ScaleVector(nn.Module):
 def in_one_go(vectors: Iterable[ScaleVector]) -> Iterator[None]:
     """Within it those of ``vectors`` that are made alike are made together: the same entries, fewer kernels.
 
-    A step of a small model is mostly launches of kernels, and ten vectors a layer have many. Compiled code has
-    them fused.
+    A step of a small model is mostly launches of kernels, and ten vectors a layer have many. Compiled code
+    has them fused.
     """
     alike: defaultdict[Any, list[ScaleVector]] = defaultdict(list)
     for vector in vectors if not torch.compiler.is_compiling() else ():

@@ -132,7 +132,7 @@ class SteppedRun(TrainingRun):
     def take(self) -> dict[str, Any]:
         """Take the next optimizer step; returns its row of metrics."""
         self._step(self.progress.step)
-        (row,) = self.unread.read(self.measurements.seconds)
+        (row,) = self.pending.read(self.measurements.seconds)
         self.progress.take(row["step"], row["loss"])
         return row
 
