@@ -62,16 +62,18 @@ def expand(sweep: "Sweep", corpus: CorpusFacts) -> list[Cell]:
     cells: list[Cell] = []
     axes = _axes(sweep)
     arms = [(label, _given(fields, "arms", label)) for label, fields in sweep.arms.items()]
-    base = [_given(sweep.trial, "trial")]
-    if sweep.trainer is None:
-        base.insert(0, _Choice({"sequence_length": sweep.corpus.sequence_length}, {}, {}))
-    places = itertools.product(enumerate(sweep.ladder), sweep.budgets)
-    for (position, rung), amount in places:
-        of_rung = _of_rung(position, rung)
+    of_corpus = {} if sweep.trainer is not None else {"sequence_length": sweep.corpus.sequence_length}
+    places = [
+        (position, rung, amount)
+        for position, rung in enumerate(sweep.ladder)
+        for amount in sweep.budgets or (rung.tokens,)
+    ]
+    for position, rung, amount in places:
+        base = [_Choice(of_corpus, {}, {}), _of_rung(position, rung), _given(sweep.trial, "trial")]
         for point in itertools.product(*axes):
-            shared = merged(choice.values for choice in (of_rung, *base, *point))
+            shared = merged(choice.values for choice in (*base, *point))
             for arm, fields in arms:
-                choices = [of_rung, *base, *point, fields]
+                choices = [*base, *point, fields]
                 try:
                     cells.append(_cell(sweep, arm, rung, amount, choices, corpus, shared))
                 except ConfigurationError as error:
@@ -86,7 +88,7 @@ def _check_size(sweep: "Sweep") -> None:
     n_trials = len(sweep.seeds)
     if sweep.tune is not None:
         n_trials += len(sweep.tune.seeds) * math.prod(map(len, sweep.tune.grids.values()))
-    n_trials *= math.prod(map(len, (sweep.ladder, sweep.budgets, sweep.arms, *_axes(sweep))))
+    n_trials *= math.prod(map(len, (sweep.ladder, sweep.budgets or (0,), sweep.arms, *_axes(sweep))))
     if n_trials > LARGEST_SWEEP:
         message = f"about {n_trials} trials; allowed: at most {LARGEST_SWEEP} in one sweep"
         raise SweepError([sweep.source.problem((), message)])
@@ -148,7 +150,9 @@ def _cell(
     make = _ours if sweep.trainer is None else _foreign
     budget, stream_base = make(sweep, rung, amount, values, corpus, shared)
     template = budget.trial(values, 0, stream_base)
-    setting = {**_recipe(template), setting_name(sweep.budget_kind): amount}
+    setting = _recipe(template)
+    if not sweep.budget_is_rungs:
+        setting[setting_name(sweep.budget_kind)] = amount
     for choice in choices:
         setting |= choice.setting
     is_tuned = sweep.tune is not None and rung.name in sweep.tuned_rungs
@@ -241,7 +245,12 @@ def _after_exclusion(sweep: "Sweep", cells: list[Cell]) -> list[Cell]:
 
 
 def _after(exclusion: Exclusion, cell: Cell, budget: str) -> Cell:
-    view = {"arm": cell.arm, "rung": cell.rung, **cell.setting, budget: cell.setting[setting_name(budget)]}
+    view = {
+        "arm": cell.arm,
+        "rung": cell.rung,
+        **cell.setting,
+        budget: cell.setting.get(setting_name(budget)),
+    }
     seeds = exclusion.left(view, "comparison", cell.seeds)
     return replace(cell, seeds=seeds, tune_seeds=exclusion.left(view, "tuning", cell.tune_seeds))
 

@@ -174,6 +174,8 @@ class ForeignRung(Given):
     """Name of the rung."""
     n_params: Annotated[int, Field(ge=1, le=10**18)] | None = None
     """N, the matrix parameters without embeddings; without it the sweep's formula n_params says it."""
+    tokens: Annotated[int, Field(ge=1)] | None = None
+    """Token budget of this rung, where the sweep gives none: of all rungs or of none."""
 
     def trial_fields(self) -> dict[str, Any]:
         """The fields of a trial that the rung itself gives."""
