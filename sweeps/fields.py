@@ -85,7 +85,8 @@ def _type_at(path: str) -> Any:
     kind: Any = Trial
     for name in path.split("."):
         kind = typing.get_type_hints(kind)[name]
-    return typing.get_args(kind)[0] if isinstance(kind, types.UnionType) else kind
+        kind = typing.get_args(kind)[0] if isinstance(kind, types.UnionType) else kind
+    return kind
 
 
 FIELD_TYPES: dict[str, Any] = {
@@ -95,19 +96,28 @@ FIELD_TYPES: dict[str, Any] = {
 }
 """These tables grow by the options of plugins (``sweeps.plugins``)."""
 STRATEGY_TYPES: dict[str, Any] = {
-    field.name: typing.get_type_hints(ScaleVectorStrategy)[field.name]
+    field.name: _type_at(f"model.scale_vectors.{field.name}")
     for field in dataclass_fields(ScaleVectorStrategy)
     if field.name != "plugin"
 }
+OF_STRATEGY = "scale_vectors."
 
 
-def numeric_fields() -> list[str]:
-    """The fields that can be tuned."""
-    return [name for name, kind in FIELD_TYPES.items() if kind in (int, float)]
+def numeric_fields() -> dict[str, type]:
+    """The fields that are numbers, with their types."""
+    return {name: kind for name, kind in FIELD_TYPES.items() if kind in (int, float)}
+
+
+def tunable_fields() -> dict[str, type]:
+    """The fields that can be tuned: numbers of a trial, and of its strategy as ``scale_vectors.NAME``."""
+    of_strategy = {OF_STRATEGY + name: kind for name, kind in STRATEGY_TYPES.items() if kind is float}
+    return numeric_fields() | of_strategy
 
 
 def place_of(field: str) -> str:
     """The dotted place in a trial that the flat ``field`` of a sweep file decides."""
+    if field.startswith(OF_STRATEGY):
+        return f"model.{field}"
     return TRIAL_FIELDS["warmup_tokens" if field == WARMUP_FRACTION else field]
 
 

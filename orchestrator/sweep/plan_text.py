@@ -193,7 +193,9 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: boo
     ]
     lines += [text for text in (savings_text(trials), warmup_hint(run.cells)) if text]
     if hours := gpu_hours(trials):
-        lines.append(f"{_gpu_hours(hours, left)}{_beyond(hours, run.max_gpu_hours)}")
+        tuning = gpu_hours([row for row in trials if row["stage"] == "tuning"])
+        part = f", {tuning:,.3g} of them to tune" if tuning else ""
+        lines.append(f"{_gpu_hours(hours, left)}{part}{_beyond(hours, run.max_gpu_hours)}")
         lines += [_days(hours, left)] if run.sweep.trainer is None else []
     lines += _rates(left) if run.sweep.trainer is None else ()
     lines += _asked_for(run)
@@ -209,6 +211,10 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: boo
         lines.append(
             f"tuning may extend its grid by {run.sweep.tune.extend} steps; comparison follows its choices"
         )
+        if run.sweep.tune.share:
+            lines.append(
+                f"what is tuned, is tuned for {run.sweep.reference} alone; all arms share its values"
+            )
         lines += _starts_small(run)
     return lines
 

@@ -81,7 +81,10 @@ def expand(sweep: "Sweep", corpus: CorpusFacts) -> list[Cell]:
     problems |= _tuning_problems(sweep, cells) | _too_small(sweep, cells, corpus)
     if problems:
         raise SweepError(problems)
-    return _after_exclusion(sweep, cells)
+    left = _after_exclusion(sweep, cells)
+    if problem := _without_a_reference(sweep, left):
+        raise SweepError([problem])
+    return left
 
 
 def _check_size(sweep: "Sweep") -> None:
@@ -155,7 +158,8 @@ def _cell(
         setting[setting_name(sweep.budget_kind)] = amount
     for choice in choices:
         setting |= choice.setting
-    is_tuned = sweep.tune is not None and rung.name in sweep.tuned_rungs
+    tuned_arm = sweep.reference if sweep.tune is not None and sweep.tune.share else arm
+    is_tuned = rung.name in sweep.tuned_rungs and arm == tuned_arm
     return Cell(
         arm=arm,
         rung=rung.name,
@@ -165,6 +169,7 @@ def _cell(
         seeds=sweep.seeds,
         tune_seeds=sweep.tune.seeds if sweep.tune is not None and is_tuned else (),
         tune_grid=sweep.tune.grids if sweep.tune is not None else {},
+        tuned_arm=tuned_arm,
         budget=budget,
         values=values,
         stream_base=stream_base,
@@ -242,6 +247,19 @@ def _after_exclusion(sweep: "Sweep", cells: list[Cell]) -> list[Cell]:
     if problems:
         raise SweepError(problems)
     return kept
+
+
+def _without_a_reference(sweep: "Sweep", cells: list[Cell]) -> Problem | None:
+    """An arm that shall take the tuned values of a reference that has no such rung or setting."""
+    known = {(cell.arm, _setting_of(cell)) for cell in cells}
+    for cell in cells:
+        if (cell.tuned_arm, _setting_of(cell)) not in known:
+            allowed = "the reference wherever an arm has trials, with the arm's optimizer and schedule"
+            message = (
+                f"{cell.tuned_arm} has no trial at {cell.rung} as {cell.arm} has there; allowed: {allowed}"
+            )
+            return sweep.source.problem(("tune", "share"), message)
+    return None
 
 
 def _after(exclusion: Exclusion, cell: Cell, budget: str) -> Cell:

@@ -5,10 +5,12 @@ from typing import Any
 
 from scalevec.sweeps.budgets import BUDGETS
 from scalevec.sweeps.errors import Path, Problem, not_among, refused, unknown
+from scalevec.sweeps.fields import OF_STRATEGY
 from scalevec.sweeps.loading.corpus_lookup import missing_files
 from scalevec.sweeps.loading.named_plugins import of_other_plugins
 from scalevec.sweeps.loading.secrets import secrets_in
 from scalevec.sweeps.loading.trainer_checks import missing_code, trainer_problems
+from scalevec.sweeps.sections.entries import Given, Strategy
 from scalevec.sweeps.sections.exclusion import CELL_FIELDS
 from scalevec.sweeps.sections.schema import Sweep
 
@@ -155,6 +157,13 @@ def _by_slot(names: Iterable[str]) -> dict[str, str]:
     return {"warmup" if name.startswith("warmup_") else name: name for name in names}
 
 
+def _with_strategy(fields: Given) -> Iterator[str]:
+    """The fields that an arm gives, those of its scale vectors too."""
+    yield from fields.given()
+    strategy = getattr(fields, "scale_vectors", None)
+    yield from (OF_STRATEGY + name for name in (strategy.given() if isinstance(strategy, Strategy) else ()))
+
+
 def _givers(sweep: Sweep) -> list[_Giver]:
     givers: list[_Giver] = []
     entries: list[tuple[str, tuple[Any, ...]]] = [
@@ -175,7 +184,7 @@ def _given_once(sweep: Sweep) -> Iterator[_Finding]:
     """Two sections that both choose a field would silently overrule each other."""
     givers = _givers(sweep)
     arms: list[_Giver] = [
-        ("arms", ("arms", label), _by_slot(fields.given())) for label, fields in sweep.arms.items()
+        ("arms", ("arms", label), _by_slot(_with_strategy(fields))) for label, fields in sweep.arms.items()
     ]
     for position, (_, path, fields) in enumerate([*givers, *arms]):
         for other, _, others in givers[:position]:

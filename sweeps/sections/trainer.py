@@ -29,8 +29,8 @@ _SHAPE = ("width", "layers", "heads", "kv_heads", "feed_forward")
 PLAIN_TYPES: dict[str, type] = {
     **dict.fromkeys(_SHAPE, int),
     **{
-        name: FIELD_TYPES[name]
-        for name in numeric_fields()
+        name: kind
+        for name, kind in numeric_fields().items()
         if not TRIAL_FIELDS.get(name, "").startswith("model.")
     },
 }
