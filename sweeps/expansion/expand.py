@@ -66,7 +66,7 @@ def expand(sweep: "Sweep", corpus: CorpusFacts) -> list[Cell]:
     places = [
         (position, rung, amount)
         for position, rung in enumerate(sweep.ladder)
-        for amount in sweep.budgets or (rung.tokens,)
+        for amount in sweep.budgets or (float(rung.tokens or 0),)
     ]
     for position, rung, amount in places:
         base = [_Choice(of_corpus, {}, {}), _of_rung(position, rung), _given(sweep.trial, "trial")]

@@ -144,6 +144,7 @@ _OF_SECTIONS: dict[str, dict[str, Any]] = {
         "input_role_maps": ["query"],
         "reparameterization": "or",
         "learning_rate_factor": 1.0,
+        "vector_weight_decay": 0.01,
     },
     "TokenizerSection": {
         "bpe": 1024,
@@ -177,6 +178,7 @@ _OF_SECTIONS: dict[str, dict[str, Any]] = {
         "share": "reference",
         "check_carried": True,
         "scale_vectors.learning_rate_factor": [0.5, 1.0, 2.0],
+        "scale_vectors.vector_weight_decay": [0.0, 0.01, 0.1],
     },
 }
 

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict, StringConst
 
 from scalevec.model.fields import ConfigurationError
 from scalevec.sweeps.errors import refused
-from scalevec.sweeps.fields import FIELD_TYPES, TRIAL_FIELDS, numeric_fields
+from scalevec.sweeps.fields import TRIAL_FIELDS, numeric_fields
 from scalevec.sweeps.sections.entries import (
     Given,
     Label,
