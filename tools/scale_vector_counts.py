@@ -67,10 +67,11 @@ the tests hold against the models themselves. The sizes are the presets of `swee
 
 The paper (arXiv 2605.26895) gives for its Llama-1B {PAPER["total"]:,} parameters,
 {PAPER["scale_vectors"]:,} of them scale vectors. The preset `{PAPER_SIZE}` has {paper.total:,} and
-{paper.scale_vectors:,}. For its unified design it gives 0.11974B and {PAPER_UNIFIED / 1e9:.5f}B at 0.12B
-(section 4.4); the presets `baseline` and `unified` have {smallest.total:,} and {unified.total:,} there. The
-{_short(all_with_magnitudes / PAPER["total"])} more that the paper gives at 1B contradicts that: it is the share of
-*all* vectors of the baseline with one magnitude each, {all_with_magnitudes:,} of {PAPER["total"]:,}.
+{paper.scale_vectors:,}. At 0.12B it gives 0.11974B for the baseline and {PAPER_UNIFIED / 1e9:.5f}B for its
+unified design (section 4.4); the presets `baseline` and `unified` have {smallest.total:,} and
+{unified.total:,} there. What it says of 1B, {_short(all_with_magnitudes / PAPER["total"])} more, contradicts
+that: it is the share of *all* vectors of the baseline with one magnitude each, {all_with_magnitudes:,} of
+{PAPER["total"]:,}.
 
 ## Llama
 

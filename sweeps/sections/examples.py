@@ -145,6 +145,8 @@ _OF_SECTIONS: dict[str, dict[str, Any]] = {
         "reparameterization": "or",
         "learning_rate_factor": 1.0,
         "vector_weight_decay": 0.01,
+        "normalize_head": False,
+        "decay_direction": True,
     },
     "TokenizerSection": {
         "bpe": 1024,
