@@ -149,10 +149,11 @@ PRESETS: dict[str, Size] = {
 }
 """``tiny-*``: named by their N, sizes at which a laptop shows something honest; ``moe-tiny-*``: with four
 experts of which a token passes 2, each of half the hidden width, as in Mixtral (arXiv 2401.04088), so that
-the active matrices are the dense size's and the router's, but for rounding. The others are the paper's (arXiv
-2605.26895, Tables 4 and 5), named by all their parameters with a vocabulary of 50,304 and untied embeddings:
-heads of 64, a feed-forward of int(8d/3); of the mixtures 32 routed experts of int(2d/3), 4 for each token,
-and a shared one of int(8d/3). How the paper balances experts it does not say; here by the mean over layers."""
+the active matrices are the dense size's and the router's, but for rounding. The others are the paper's
+(arXiv 2605.26895, Tables 4 and 5), named by all their parameters with a vocabulary of 50,304 and untied
+embeddings: heads of 64, a feed-forward of int(8d/3); of the mixtures 32 routed experts of int(2d/3), 4 for
+each token, and a shared one of int(8d/3). How the paper balances experts it does not say; here by the mean
+over layers."""
 
 
 @dataclass(frozen=True)

@@ -94,8 +94,8 @@ class Tuner:
         self.say = say
         tuned = [cell for cell in cells if cell.tune_grid]
         self.cells = [cell for cell in tuned if cell.tuned_arm == cell.arm]
-        own = {(cell.arm, _setting_name(cell)): cell for cell in self.cells}
-        self._decided_by = {cell: own[cell.tuned_arm, _setting_name(cell)] for cell in tuned}
+        cell_at = {(cell.arm, _setting_name(cell)): cell for cell in self.cells}
+        self._decided_by = {cell: cell_at[cell.tuned_arm, _setting_name(cell)] for cell in tuned}
         self.extend = extend
         self.to_check = carried.largest(self.cells, checked_arms)
         self.choices = {(choice.key, choice.field): choice for choice in frozen}

@@ -135,10 +135,10 @@ def _budgets(sweep: Sweep) -> Iterator[_Finding]:
     given = [kind for kind in BUDGETS if getattr(sweep, kind) is not None]
     for kind in given[1:]:
         yield (kind,), f"the budget is given by {given[0]} too; allowed: one of {', '.join(BUDGETS)}"
-    own = [position for position, rung in enumerate(sweep.ladder) if rung.tokens is not None]
-    if own and (given or len(own) < len(sweep.ladder)):
+    with_tokens = [position for position, rung in enumerate(sweep.ladder) if rung.tokens is not None]
+    if with_tokens and (given or len(with_tokens) < len(sweep.ladder)):
         allowed = f"tokens at every rung and none of {', '.join(BUDGETS)} for the sweep, or at no rung"
-        yield ("ladder", own[0], "tokens"), refused(sweep.ladder[own[0]].tokens, allowed)
+        yield ("ladder", with_tokens[0], "tokens"), refused(sweep.ladder[with_tokens[0]].tokens, allowed)
 
 
 def _zip(sweep: Sweep) -> Iterator[_Finding]:

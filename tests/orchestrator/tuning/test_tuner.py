@@ -219,8 +219,8 @@ def test_a_number_of_the_scale_vectors_is_tuned_and_left_alone_in_an_arm_without
 
     tuner = Tuner(cells, [], extend=1)
     tuner.run(lambda _: loss)
-    found = {cell.arm: tuner.of(cell)[field] for cell in cells if cell.tune_seeds}
-    assert {(arm, c.status, c.chosen, c.extensions) for arm, c in found.items()} == {
+    by_arm = {cell.arm: tuner.of(cell)[field] for cell in cells if cell.tune_seeds}
+    assert {(arm, c.status, c.chosen, c.extensions) for arm, c in by_arm.items()} == {
         ("baseline", "tuned", 1.0, 0),
         ("none", "tuned", 0.5, 0),
     }
