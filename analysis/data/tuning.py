@@ -137,7 +137,7 @@ def _grids_sentence(
     rungs = joined(list(dict.fromkeys(str(choice["rung"]) for choice in tuned)))
     start = f"at {rungs} the {field} of {reference} was tuned to an optimum inside its grid"
     if {choice["arm"] for choice in choices} == {reference}:
-        return f"{start}, and every arm has the {field} of {reference}, none its own (shared)."
+        return f"{start}, and its value is used for every arm (shared): none was tuned for itself."
     for column, what in (("grid", "on another grid"), ("seeds", "on other seeds")):
         unequal = _unequal(choices, tuned, column)
         if unequal:
