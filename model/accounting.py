@@ -125,7 +125,8 @@ def _matrices(shape: Shape, experts: Experts | None) -> tuple[int, int]:
     dense = experts.dense_layers * _entries(sizes, FEED_FORWARD_MAPS)
     router = experts.n_experts * shape.width
     expert = _entries(map_shapes(shape, experts.feed_forward), FEED_FORWARD_MAPS)
-    active = attention + dense + mixtures * (router + experts.active * expert)
+    passed = _entries(map_shapes(shape, experts.active_hidden), FEED_FORWARD_MAPS)
+    active = attention + dense + mixtures * (router + passed)
     return active, mixtures * (experts.n_experts - experts.top_k) * expert
 
 
@@ -202,8 +203,8 @@ def _mixture(config: ModelConfig, experts: Experts) -> _Widths:
         routed = _own_vectors(config, map_shapes(config.shape, experts.feed_forward), FEED_FORWARD_MAPS)
         total.add(routed, experts.n_experts if strategy.experts == "own" else 1)
     if experts.shared_experts:
-        hidden = experts.shared_experts * experts.feed_forward
-        total.add(_own_vectors(config, map_shapes(config.shape, hidden), FEED_FORWARD_MAPS))
+        sizes = map_shapes(config.shape, experts.shared_hidden)
+        total.add(_own_vectors(config, sizes, FEED_FORWARD_MAPS))
     if "down" in OUTPUT_NORMS[config.architecture] and strategy.branches != "none":
         total.outputs.append(width)
     return total

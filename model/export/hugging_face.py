@@ -272,7 +272,7 @@ def _experts(model: Transformer) -> dict[str, Any] | None:
         "n_experts": experts.n_experts,
         "top_k": experts.top_k,
         "feed_forward": experts.feed_forward,
-        "shared_feed_forward": experts.shared_experts * experts.feed_forward,
+        "shared_feed_forward": experts.shared_hidden,
         "dense_layers": experts.dense_layers,
         "norm": last.normalizes,
     }

@@ -44,7 +44,7 @@ STRATEGIES = {
 
 
 def mixed(build, strategy: ScaleVectorStrategy, experts: Experts = FOUR, **options: Any) -> Transformer:
-    shape = replace(SHAPE, feed_forward=experts.active * experts.feed_forward)
+    shape = replace(SHAPE, feed_forward=experts.active_hidden)
     model = build(strategy, shape=shape, experts=experts, drawn=True, **options)
     assert isinstance(model, Transformer)
     return model
@@ -130,7 +130,7 @@ def test_a_mixture_and_its_gradients_are_those_of_a_plain_loop(build, name, arch
     [
         Experts(n_experts=3, top_k=1, feed_forward=5),
         Experts(n_experts=3, top_k=3, feed_forward=5),
-        Experts(n_experts=9, top_k=2, feed_forward=4, shared_experts=2),
+        Experts(n_experts=9, top_k=2, feed_forward=4, shared_experts=2, shared_feed_forward=7),
         Experts(n_experts=4, top_k=2, feed_forward=4, balancing="bias"),
     ],
     ids=["one of three", "all of three", "two shared", "with a bias"],
@@ -332,8 +332,8 @@ def from_the_model(config: ModelConfig) -> dict[str, int]:
     st.sampled_from(ARCHITECTURES),
 )
 def test_parameters_of_any_strategy_are_those_of_the_model(strategy, shared, dense, architecture):
-    experts = replace(FOUR, shared_experts=shared, dense_layers=dense)
-    hidden = 21 if dense else experts.active * experts.feed_forward
+    experts = replace(FOUR, shared_experts=shared, shared_feed_forward=9, dense_layers=dense)
+    hidden = 21 if dense else experts.active_hidden
     config = ModelConfig(replace(SHAPE, feed_forward=hidden), 31, strategy, architecture, experts=experts)
     counts, sizes = count_parameters(config), from_the_model(config)
     assert (counts.scale_vectors_input, counts.scale_vectors_output) == (sizes["input"], sizes["output"])
@@ -400,7 +400,7 @@ def test_a_mixture_has_at_least_one_layer_of_experts():
 
 
 def test_without_dense_layers_the_shape_says_what_a_token_passes():
-    with pytest.raises(ConfigurationError, match=r"feed_forward is 20; allowed: 18, \(top_k"):
+    with pytest.raises(ConfigurationError, match=r"feed_forward is 20; allowed: 18, the hidden width"):
         ModelConfig(replace(SHAPE, feed_forward=20), 31, experts=FOUR)
 
 

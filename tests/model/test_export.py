@@ -14,7 +14,9 @@ from support import run_python
 
 pytestmark = pytest.mark.slow
 SHAPE = Shape(width=16, layers=2, heads=4, kv_heads=2, feed_forward=24)
-MIXTURE = Experts(n_experts=4, top_k=2, feed_forward=8, shared_experts=1, balancing="bias", dense_layers=1)
+MIXTURE = Experts(
+    4, 2, feed_forward=8, shared_experts=1, balancing="bias", dense_layers=1, shared_feed_forward=10
+)
 LOGITS = """
 import sys, torch
 from transformers import AutoModelForCausalLM
