@@ -124,6 +124,8 @@ class Transformer(nn.Module):
         """Of the residual stream under autocast; None is the embedding's."""
         self.recomputes = False
         """Whether a backward pass goes through each block again instead of keeping what is inside it."""
+        self.fuses_head = False
+        """Whether the losses go through a compiled softmax (``ops.fused_softmax``)."""
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits [batch, length, vocabulary] of the token after each of ``tokens`` [batch, length]."""
@@ -164,7 +166,8 @@ class Transformer(nn.Module):
     def token_losses(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Cross-entropy in nats of each of ``targets`` [batch, length], without a gradient."""
         states = self.final_states(tokens).flatten(0, 1)
-        return head_losses(states, self.head_weight, targets.flatten()).view_as(targets)
+        losses = head_losses(states, self.head_weight, targets.flatten(), fused=self.fuses_head)
+        return losses.view_as(targets)
 
     def training_loss(self, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         """The mean loss, and what the balancing of experts adds to it in training (None: nothing).
@@ -179,7 +182,7 @@ class Transformer(nn.Module):
             routing.mixture.load += routing.load
         penalties = [routing.penalty for routing in routings if routing.penalty is not None]
         penalty = self._over_layers(torch.stack(penalties)) if penalties else None
-        return head_loss(states, self.head_weight, targets.flatten()), penalty
+        return head_loss(states, self.head_weight, targets.flatten(), fused=self.fuses_head), penalty
 
     def _over_layers(self, penalties: Tensor) -> Tensor:
         experts = self.config.experts

@@ -18,6 +18,8 @@ MOST_VARIANTS = 256
 def compile_blocks(model: Transformer) -> None:
     """Let the training passes of ``model`` go through compiled blocks, compiled when they are first used.
 
+    On a GPU the softmax of the head's loss is compiled too.
+
     Raises in the first pass where there is no compiler (``devices.missing_compiler``).
     """
     # Beyond its limit torch goes on uncompiled, or gives up.
@@ -31,6 +33,8 @@ def compile_blocks(model: Transformer) -> None:
     for block in model.blocks:
         if isinstance(block, DecoderLayer):
             block.compiled = functions[block.compilable]
+    # A processor's cache holds the logits of a slice: there one operation after another is as fast.
+    model.fuses_head = model.embedding.is_cuda
 
 
 def keep_compiled_in(folder: Path) -> None:
