@@ -30,7 +30,7 @@ from scalevec.model.train.checkpoints.folder import newest_step
 from scalevec.model.train.checkpoints.state import Checkpoint
 from scalevec.model.train.checkpoints.trunk_states import is_kept
 from scalevec.model.train.evaluation import Evaluation, evaluate
-from scalevec.model.train.optimizers import build_optimizer, set_learning_rate
+from scalevec.model.train.optim import build_optimizer, set_learning_rate
 from scalevec.model.train.parallel.world import ALONE, World
 from scalevec.model.train.progress import RunProgress, has_diverged
 from scalevec.model.train.recorder import Recorder, TrainingInterruptedError

@@ -58,6 +58,7 @@ def test_the_head_loss_and_its_gradients_are_those_of_torch(reduction, monkeypat
     assert_is_that_of_torch(reduction)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(missing_compiler("cpu")), reason="needs a C++ compiler")
 def test_one_compiled_softmax_serves_slices_of_any_number_of_rows(monkeypatch):
     torch._dynamo.utils.counters.clear()
