@@ -82,17 +82,26 @@ def adamw(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer
     return torch.optim.AdamW(groups, lr=config.learning_rate, **moments(config), fused=True)
 
 
-class _SGD(torch.optim.SGD):
-    """torch's but for the decay, which there goes through the momentum."""
+class _SGD(torch.optim.Optimizer):
+    """Not torch's, whose decay goes through the momentum: p <- p (1 - learning rate * decay) does not."""
+
+    def __init__(self, groups: list[Group], momentum: float, nesterov: bool) -> None:
+        super().__init__(groups, {"lr": 0.0, "weight_decay": 0.0})
+        self.momentum, self.nesterov = momentum, nesterov
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]  # no caller has a closure
         """One step of every parameter that has a gradient."""
         for group in self.param_groups:
             for parameter in group["params"]:
-                if parameter.grad is not None:
-                    parameter.mul_(1 - group["lr"] * group["decay"])
-        super().step()
+                if (update := parameter.grad) is None:
+                    continue
+                if self.momentum:
+                    state = self.state[parameter]
+                    past = state.get("momentum_buffer", torch.zeros((), device=update.device))
+                    average = state["momentum_buffer"] = self.momentum * past + update
+                    update = update + self.momentum * average if self.nesterov else average
+                parameter.mul_(1 - group["lr"] * group["weight_decay"]).sub_(update, alpha=group["lr"])
 
 
 def sgd(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
@@ -100,8 +109,7 @@ def sgd(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
 
     With a momentum of zero, the default, m is the gradient: plain descent, as theory has it.
     """
-    own = [{**group, "weight_decay": 0.0, "decay": group["weight_decay"]} for group in groups]
-    return _SGD(own, momentum=config.number("momentum"), nesterov=config.option("nesterov"))
+    return _SGD(groups, config.number("momentum"), config.option("nesterov"))
 
 
 class Together(torch.optim.Optimizer):
