@@ -160,6 +160,8 @@ def _scale_vectors(config: ModelConfig) -> tuple[int, int]:
     total.add(_sublayer(config, sizes, FEED_FORWARD_MAPS), shape.layers - mixtures)
     if experts is not None:
         total.add(_mixture(config, experts), mixtures)
+    if strategy.has_output_vector("head"):
+        total.of_role(strategy.output_role("head")).append(config.vocabulary_size)
     return _stored(total.inputs, strategy), _stored(total.outputs, strategy)
 
 
@@ -181,7 +183,8 @@ def _own_vectors(config: ModelConfig, sizes: dict[str, tuple[int, int]], names: 
     for name in names:
         if strategy.has_output_vector(name):
             width = head if strategy.shares_heads(name) else sizes[name][0]
-            total.of_role(strategy.output_role(name)).append(width)
+            split = [head] * (width // head) if strategy.splits_heads(name) else [width]
+            total.of_role(strategy.output_role(name)).extend(split)
     return total
 
 

@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 
 from scalevec.model.fields import ConfigurationError, PluginSource, added_field, require, require_choice
 from scalevec.model.optimization import OPTIMIZERS, SCHEDULES, OptimizerConfig, ScheduleConfig
-from scalevec.model.strategies import OUTPUT_NORMS, PRESETS, ScaleVectorStrategy, canonical
+from scalevec.model.strategies import (
+    OUTPUT_NORMS,
+    PRESETS,
+    REPARAMETERIZATIONS,
+    ScaleVectorStrategy,
+    canonical,
+)
 
 __all__ = [
     "OPTIMIZERS",
@@ -170,7 +176,7 @@ class ModelConfig:
         require_choice("norm_gain", self.norm_gain, NORM_GAINS)
         require_choice("activation", self.activation, ACTIVATIONS)
         strategy = self.scale_vectors
-        if not strategy.has_vectors or strategy.reparameterization == "er":
+        if not strategy.has_vectors or _starts_at_zero(strategy.reparameterization):
             object.__setattr__(self, "norm_gain", type(self).norm_gain)
         require(self.vocabulary_size >= 2, "vocabulary_size", self.vocabulary_size, "2 or more")
         _require_positive("", self, ("norm_epsilon", "rope_base"))
@@ -190,14 +196,23 @@ class ModelConfig:
         """What the embedding is multiplied by where the residual stream begins."""
         return self.shape.width**0.5 if self.embedding_scale == "sqrt-width" else 1.0
 
-    def canonical_strategy(self, decays_anything: bool = True) -> ScaleVectorStrategy:
-        """The scale-vector strategy with the fields that cannot matter in this model at their defaults."""
+    def canonical_strategy(self, weight_decay: float = 0.1) -> ScaleVectorStrategy:
+        """The scale-vector strategy with the fields that cannot matter in this model at their defaults.
+
+        ``weight_decay`` is the optimizer's.
+        """
         return canonical(
             self.scale_vectors,
-            decays_anything=decays_anything,
+            weight_decay=weight_decay,
             architecture=self.architecture,
             is_mixture=self.experts is not None,
         )
+
+
+def _starts_at_zero(reparameterization: str) -> bool:
+    """Whether both parts start at zero, so that they are stored alike under either ``norm_gain``."""
+    parts = REPARAMETERIZATIONS.get(reparameterization)
+    return parts is not None and parts.beta == parts.alpha == 0.0
 
 
 @dataclass(frozen=True)

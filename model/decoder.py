@@ -11,13 +11,20 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding, linear
+from torch.nn.functional import cross_entropy, embedding, linear
 from torch.utils.checkpoint import checkpoint
 
 from scalevec.model.config import Experts, ModelConfig
 from scalevec.model.experts import Mixture, MixtureWeights, Note, Routing
 from scalevec.model.ops import head_loss, head_losses, rms_norm, table_for
-from scalevec.model.scale_vectors import FoldingError, ScaleVector, effective, shared_vector
+from scalevec.model.scale_vectors import (
+    FoldingError,
+    ScaleVector,
+    effective,
+    head_vector,
+    scaled,
+    shared_vector,
+)
 from scalevec.model.strategies import ALL_MAPS, PRESETS
 from scalevec.model.sublayers import Attention, AttentionWeights, FeedForward, UnitWeights
 
@@ -120,6 +127,8 @@ class Transformer(nn.Module):
         )
         self.final_vector = shared_vector(config, ("head",))
         self.head = None if config.tied_embeddings else nn.Parameter(torch.empty_like(self.embedding))
+        self.head_vector = head_vector(config)
+        self.normalizes_head = config.scale_vectors.normalizes_output("head")
         self.residual_type: torch.dtype | None = None
         """Of the residual stream under autocast; None is the embedding's."""
         self.recomputes = False
@@ -129,12 +138,27 @@ class Transformer(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits [batch, length, vocabulary] of the token after each of ``tokens`` [batch, length]."""
-        return linear(self.final_states(tokens), self.head_weight)
+        return self._logits(self.final_states(tokens))
+
+    def _logits(self, states: Tensor) -> Tensor:
+        """Of what the head reads, [..., width]."""
+        logits = linear(states, self.head_weight)
+        if not self.normalizes_head:
+            return logits
+        return scaled(rms_norm(logits, self.config.norm_epsilon), effective(self.head_vector))
 
     @property
     def head_weight(self) -> Tensor:
-        """The head [vocabulary, width], which is the embedding where they are tied."""
-        return self.embedding if self.head is None else self.head
+        """The head [vocabulary, width], or the embedding where they are tied, with its vector if it folds."""
+        weight = self.embedding if self.head is None else self.head
+        vector = None if self.normalizes_head else effective(self.head_vector)
+        return weight if vector is None else weight * vector[:, None]
+
+    def _head_loss(self, states: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+        """Cross-entropy of ``targets`` [n] given what the head reads [n, width]."""
+        if self.normalizes_head:  # A norm over the vocabulary needs a token's logits whole, and in autograd.
+            return cross_entropy(self._logits(states).float(), targets, reduction=reduction)
+        return head_loss(states, self.head_weight, targets, reduction, fused=self.fuses_head)
 
     def final_states(self, tokens: Tensor, note: Note | None = None) -> Tensor:
         """What the head reads, [batch, length, width]: the residual stream behind the final norm.
@@ -161,11 +185,14 @@ class Transformer(nn.Module):
         differentiated once; for second derivatives take torch's cross-entropy of the logits.
         """
         states = self.final_states(tokens).flatten(0, 1)
-        return head_loss(states, self.head_weight, targets.flatten(), reduction)
+        return self._head_loss(states, targets.flatten(), reduction)
 
     def token_losses(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Cross-entropy in nats of each of ``targets`` [batch, length], without a gradient."""
         states = self.final_states(tokens).flatten(0, 1)
+        if self.normalizes_head:
+            with torch.no_grad():
+                return self._head_loss(states, targets.flatten(), "none").view_as(targets)
         losses = head_losses(states, self.head_weight, targets.flatten(), fused=self.fuses_head)
         return losses.view_as(targets)
 
@@ -182,7 +209,7 @@ class Transformer(nn.Module):
             routing.mixture.load += routing.load
         penalties = [routing.penalty for routing in routings if routing.penalty is not None]
         penalty = self._over_layers(torch.stack(penalties)) if penalties else None
-        return head_loss(states, self.head_weight, targets.flatten(), fused=self.fuses_head), penalty
+        return self._head_loss(states, targets.flatten()), penalty
 
     def _over_layers(self, penalties: Tensor) -> Tensor:
         experts = self.config.experts
@@ -284,12 +311,12 @@ def _draw(name: str, shape: torch.Size, seed: int | str, layers: int) -> Tensor:
 def fold(model: Transformer) -> Transformer:
     """A model without scale vectors that computes the same function: each W becomes diag(u) W diag(v).
 
-    Tied embeddings are untied where the final norm has a vector, which can be folded into the head only.
+    Tied embeddings are untied where the final norm or the head has a vector, which fold into the head only.
     Raises :class:`FoldingError` where a vector stands behind a norm (under dual-normalized placement, and
     wherever a norm behind a map has a vector of its own): it cannot be folded.
     """
     _require_foldable(model.config)
-    tied = model.config.tied_embeddings and model.final_vector is None
+    tied = model.config.tied_embeddings and model.final_vector is None and model.head_vector is None
     config = replace(model.config, scale_vectors=PRESETS["none"], tied_embeddings=tied)
     with torch.device("meta"):
         folded = Transformer(config)
@@ -304,7 +331,7 @@ def _require_foldable(config: ModelConfig) -> None:
     strategy = config.scale_vectors
     if normalized := [name for name in ALL_MAPS if strategy.normalizes_output(name)]:
         maps = ", ".join(normalized)
-        raise FoldingError(f"placement is 'dual-normalized': the norms behind {maps} cannot be folded")
+        raise FoldingError(f"placement is {strategy.placement!r}: the norms behind {maps} cannot be folded")
     if scaled := [name for name in ALL_MAPS if strategy.has_norm_vector(name, config.architecture)]:
         maps = ", ".join(scaled)
         style = f"architecture is {config.architecture!r}"
@@ -315,8 +342,7 @@ def _folded_state(model: Transformer, tied: bool) -> dict[str, Tensor]:
     """The tensors of the folded model, none of them shared with ``model``."""
     state = {"embedding": model.embedding.clone()}
     if not tied:
-        head = model.embedding if model.head is None else model.head
-        gain = effective(model.final_vector)
+        head, gain = model.head_weight, effective(model.final_vector)
         state["head"] = head.clone() if gain is None else head * gain
     for owner, sublayer in model.named_modules():
         if isinstance(sublayer, Attention | FeedForward | Mixture):

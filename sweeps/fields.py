@@ -85,6 +85,11 @@ def _type_at(path: str) -> Any:
     kind: Any = Trial
     for name in path.split("."):
         kind = typing.get_type_hints(kind)[name]
+    return _given(kind)
+
+
+def _given(kind: Any) -> Any:
+    """Of what may be None, what it is otherwise."""
     return typing.get_args(kind)[0] if isinstance(kind, types.UnionType) else kind
 
 
@@ -95,7 +100,7 @@ FIELD_TYPES: dict[str, Any] = {
 }
 """These tables grow by the options of plugins (``sweeps.plugins``)."""
 STRATEGY_TYPES: dict[str, Any] = {
-    field.name: typing.get_type_hints(ScaleVectorStrategy)[field.name]
+    field.name: _given(typing.get_type_hints(ScaleVectorStrategy)[field.name])
     for field in dataclass_fields(ScaleVectorStrategy)
     if field.name != "plugin"
 }
@@ -138,14 +143,17 @@ STRATEGY_HELP: dict[str, str] = {
     "preset": "Named strategy that the other fields change; baseline where none is named.",
     "branches": "Whether maps that read one normalized input share its vector or have one each.",
     "heterogeneous_maps": "Maps that heterogeneous branches give an own vector; the others share one.",
-    "placement": "Whether vectors scale the inputs of maps, or their inputs and outputs.",
-    "dual_maps": "Maps that dual placement gives an output vector.",
+    "placement": "Whether vectors scale the inputs of maps or their outputs too, behind a norm or not.",
+    "dual_maps": "Maps that dual placement gives an output vector, the head among them.",
     "normalize_per_head": "Whether dual-normalized placement normalizes queries, keys and values per head.",
+    "normalize_head": "Whether dual-normalized placement normalizes the logits over the vocabulary.",
     "reparameterization": "How a vector is written as a scalar and a direction.",
-    "weight_decay": "Which vectors decay like the matrices.",
+    "magnitudes": "Whether output vectors of queries, keys and values have a magnitude for each head.",
+    "weight_decay": "Which vectors decay.",
+    "vector_weight_decay": "Decay of the vectors that decay; the optimizer's weight_decay if not given.",
+    "decay_direction": "Whether the direction of a reparameterized vector decays, or its magnitude alone.",
     "heads": "Whether each head has its own entries of an output vector or all heads share them.",
-    "dual_output_role": "Whether dual placement's output vectors decay as output- or as input-norm vectors.",
-    "input_role_maps": "Maps whose output vectors decay as input-norm vectors in any case.",
+    "input_role_maps": "Maps whose output vectors decay as input-norm vectors.",
     "learning_rate_factor": "Learning rate of the vectors over that of the matrices.",
     "experts": "Vectors of routed experts: shared by all, one each, or none.",
     "router": "Whether the router reads the normalized input as a branch with vectors, or as it is.",

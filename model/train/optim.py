@@ -58,7 +58,7 @@ def parameter_groups(model: Transformer, trial: Trial) -> list[Group]:
         decay, factor = trial.optimizer.weight_decay, 1.0
         if roles[name] in SCALE_VECTOR_ROLES:
             factor = strategy.learning_rate_factor
-            decay = decay if strategy.decays(SCALE_VECTOR_ROLES[roles[name]]) else 0.0
+            decay = strategy.decay_of(SCALE_VECTOR_ROLES[roles[name]], name.rpartition(".")[2], decay)
         members[decay, factor, kinds.get(roles[name], "other")].append(parameter)
     return [
         {"params": parameters, "weight_decay": decay, "learning_rate_factor": factor, "kind": kind}

@@ -24,7 +24,7 @@ from scalevec.model.vector_statistics import vector_statistics
 EPSILON, BASE = 1e-5, 10_000.0
 GEMMA = {"architecture": "gemma"}
 NORMS = ("query", "key", "output", "down")
-SAME_START = [name for name, strategy in PRESETS.items() if strategy.placement != "dual-normalized"]
+SAME_START = [name for name, strategy in PRESETS.items() if "normalized" not in strategy.placement]
 
 
 def norm(x: Tensor) -> Tensor:
@@ -135,7 +135,7 @@ def test_without_branches_a_gemma_has_norms_and_no_vectors(build):
 
 @pytest.mark.parametrize("role", ["input", "output"])
 def test_vectors_of_the_architectures_norms_are_output_vectors_whatever_the_dual_ones_are(build, role):
-    strategy = replace(PRESETS["dp"], dual_maps=("key",), dual_output_role=role)
+    strategy = replace(PRESETS["dp"], dual_maps=("key",), input_role_maps=("key",) * (role == "input"))
     roles = parameter_roles(build(strategy, **GEMMA))
     assert roles["blocks.0.attention.key.norm_vector.gain"] == "scale_vector_output"
     assert roles["blocks.0.attention.key.output_vector.gain"] == f"scale_vector_{role}"

@@ -29,8 +29,7 @@ STRATEGIES = {
     "all-dual": ALL_DUAL,
     "all-dual-or": replace(ALL_DUAL, reparameterization="or"),
     "some-share": replace(ALL_DUAL, heterogeneous_maps=("value",), heads="shared", reparameterization="er"),
-    "or-normalized": ScaleVectorStrategy(reparameterization="or-normalized"),
-    "or-exponential": ScaleVectorStrategy(reparameterization="or-exponential"),
+    "product": ScaleVectorStrategy(reparameterization="product"),
     "faster-vectors": replace(PRESETS["er"], learning_rate_factor=3.0),
 }
 by_strategy = pytest.mark.parametrize("name", STRATEGIES)
@@ -73,7 +72,7 @@ def test_small_steps_of_gradient_descent_move_as_predicted(name, build, tokens):
 
 
 @pytest.mark.parametrize("fields", [{}, OF_ARCHITECTURE["gemma"]], ids=["norms", "as it is"])
-@pytest.mark.parametrize("name", ["baseline", "dp", "or-normalized", "unified"])
+@pytest.mark.parametrize("name", ["baseline", "dp", "product", "unified"])
 def test_maps_before_a_norm_of_the_architecture_move_as_predicted(name, fields, build, tokens):
     model = with_gradients(build(STRATEGIES[name], drawn=True, architecture="gemma", **fields), tokens)
     before = predictions(model)
@@ -169,7 +168,7 @@ def dense(matrix: EffectiveMatrix, factor: float = 1.0) -> Tensor:
     return torch.stack([column.flatten() for column in columns])
 
 
-@pytest.mark.parametrize("name", ["baseline", "dp", "er", "all-dual-or", "or-normalized", "faster-vectors"])
+@pytest.mark.parametrize("name", ["baseline", "dp", "er", "all-dual-or", "product", "faster-vectors"])
 def test_eigenvalues_are_those_of_the_dense_preconditioner(name, build):
     strategy = STRATEGIES[name]
     factor = strategy.learning_rate_factor
@@ -214,9 +213,7 @@ def test_the_flow_of_or_and_er_is_the_one_of_the_formulas(build):
 
 
 @pytest.mark.parametrize("norm_gain", NORM_GAINS)
-@pytest.mark.parametrize(
-    "name", ["baseline", "hg", "dp", "or", "er", "or-exponential", "unified", "faster-vectors"]
-)
+@pytest.mark.parametrize("name", ["baseline", "hg", "dp", "or", "er", "unified", "faster-vectors"])
 def test_what_the_flow_conserves_changes_in_the_second_order_only(name, norm_gain, build, tokens):
     factor = STRATEGIES[name].learning_rate_factor
     changes = []
@@ -232,7 +229,7 @@ def test_what_the_flow_conserves_changes_in_the_second_order_only(name, norm_gai
 
 
 def test_nothing_is_known_to_be_conserved_of_a_normalized_direction(build):
-    for matrix in effective_matrices(build(STRATEGIES["or-normalized"])):
+    for matrix in effective_matrices(build(STRATEGIES["product"])):
         assert conserved(matrix) is None
 
 
