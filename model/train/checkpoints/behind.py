@@ -103,8 +103,8 @@ class BackgroundWriter:
 def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copies in this machine's memory, of what ``tensors`` are now.
 
-    Those of a GPU go into pinned memory, which it writes several times as fast, and are waited for once; torch
-    keeps that memory for the next checkpoint.
+    Those of a GPU go into pinned memory, which it writes several times as fast, and are waited for once;
+    torch keeps that memory for the next checkpoint.
     """
     copies = {
         name: torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda).copy_(
