@@ -14,6 +14,9 @@ from scalevec.model.decoder import DecoderLayer, Transformer
 MOST_VARIANTS = 256
 """Of a function in one process: by shape, with a gradient or without, by model where there are several."""
 
+MOST_COMPILING = 4
+"""Processes of one trial that compile for a GPU."""
+
 
 def compile_blocks(model: Transformer) -> None:
     """Let the training passes of ``model`` go through compiled blocks, compiled when they are first used.
@@ -37,11 +40,15 @@ def compile_blocks(model: Transformer) -> None:
     model.fuses_head = model.embedding.is_cuda
 
 
-def keep_compiled_in(folder: Path) -> None:
-    """Let this process take compiled functions from ``folder`` and keep its own there.
+def keep_compiled_in(folder: Path, device: str) -> None:
+    """Let this process take compiled functions for ``device`` from ``folder`` and keep its own there.
 
-    To be called before anything is compiled. As many processes compile side by side as torch takes threads:
-    by itself it starts one for every core of the machine.
+    To be called before anything is compiled. By itself torch compiles in a process for every core of the
+    machine, which trials share. For a CPU it gets as many as torch takes threads; Triton, which has some
+    dozen kernels to make before a first step on a GPU, gets a few of the cores that this process may use.
     """
+    threads = torch.get_num_threads()
+    if device == "cuda":
+        threads = max(threads, min(MOST_COMPILING, len(os.sched_getaffinity(0))))
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder))
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(torch.get_num_threads()))
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(threads))
