@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from scalevec.model.train.steps import compiled
+from scalevec.model.train.step import keep_compiled_in
 from scalevec.orchestrator.executors.worker_process import worker_environment
 
 
@@ -28,5 +28,5 @@ def test_a_gpu_trial_compiles_in_a_few_of_the_cores_it_may_use(device, threads, 
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "")
     monkeypatch.delenv("TORCHINDUCTOR_COMPILE_THREADS")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
-    compiled.keep_compiled_in(tmp_path, device)
+    keep_compiled_in(tmp_path, device)
     assert os.environ["TORCHINDUCTOR_COMPILE_THREADS"] == threads
