@@ -27,8 +27,9 @@ from scalevec.model.theory.measure import MeasuredRun, Measurements
 from scalevec.model.train.checkpoints.folder import newest_step
 from scalevec.model.train.checkpoints.state import Checkpoint
 from scalevec.model.train.checkpoints.trunk_states import is_kept
+from scalevec.model.train.devices import unknown_peak
 from scalevec.model.train.evaluation import Evaluation, evaluate
-from scalevec.model.train.optimizers import build_optimizer, set_learning_rate
+from scalevec.model.train.optim import build_optimizer, set_learning_rate
 from scalevec.model.train.parallel.world import ALONE, World
 from scalevec.model.train.peak_memory import AllocatedMemory, peak_memory_bytes
 from scalevec.model.train.progress import RunProgress, has_diverged
@@ -145,6 +146,9 @@ class TrainingRun:
         self.first_step = self.progress.step + 1
         if self.progress.compiled != self.options.compiled:
             self.recorder.say(f"goes on {self.progress.arithmetic}, as it began")
+        card = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else None
+        if card and (problem := unknown_peak(self.trial.product_precision, card)):
+            self.recorder.say(problem)
         if self.progress.compiled:
             self.allocated.leave_off()
             compile_blocks(self.model)

@@ -317,7 +317,7 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     options = from_dict(RunOptions, values.options)
     if options.compiled:
-        keep_compiled_in(private_folder() / "compiled")
+        keep_compiled_in(private_folder() / "compiled", options.device)
     here = TrialMachine(values.node, values.nodes, values.meeting)
     protocol = from_dict(Protocol, values.protocol)
     attempt = TrialAttempt(values.runs, values.trial_id, options, here, protocol)

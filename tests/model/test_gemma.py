@@ -19,7 +19,7 @@ from scalevec.model.strategies import (
     ScaleVectorStrategy,
 )
 from scalevec.model.theory.effective import effective_matrices
-from scalevec.model.train.optimizers import parameter_groups
+from scalevec.model.train.optim import parameter_groups
 from scalevec.model.vector_statistics import vector_statistics
 
 EPSILON, BASE = 1e-5, 10_000.0

@@ -2,9 +2,13 @@
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+
+import torch
+from torch import Tensor
 
 from scalevec.model.train.checkpoints.joint_state import whole
 from scalevec.model.train.checkpoints.state import Checkpoint, save_checkpoint
@@ -43,7 +47,7 @@ class BackgroundWriter:
         held = {name: whole(kept).detach() for name, kept in checkpoint.tensors.items()}
         competes = all(tensor.device.type == "cpu" for tensor in held.values())
         # The training goes on with these very tensors.
-        copied = replace(checkpoint, tensors={name: held[name].to("cpu", copy=True) for name in held})
+        copied = replace(checkpoint, tensors=on_host(held))
         self._thread = threading.Thread(target=self._run, args=(copied, competes), name="checkpoint")
         self._thread.start()
         self.last_s = time.monotonic() - started
@@ -94,3 +98,20 @@ class BackgroundWriter:
             self.wait()
         else:  # which is what the run ended with, whatever the write did
             self._joined()
+
+
+def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies in this machine's memory, of what ``tensors`` are now.
+
+    Those of a GPU go into pinned memory, which it writes several times as fast, and are waited for once;
+    torch keeps that memory for the next checkpoint.
+    """
+    copies = {
+        name: torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda).copy_(
+            tensor, non_blocking=True
+        )
+        for name, tensor in tensors.items()
+    }
+    for device in {tensor.device for tensor in tensors.values() if tensor.is_cuda}:
+        torch.cuda.current_stream(device).synchronize()
+    return copies

@@ -14,7 +14,7 @@ from scalevec.model.train.checkpoints.joint_state import Kept, whole
 from scalevec.model.train.checkpoints.optimizer_state import merged_layout
 from scalevec.model.train.checkpoints.state import OPTIMIZER_LAYOUT, Checkpoint, pack, unpack
 from scalevec.model.train.checkpoints.tensor_file import Tensors
-from scalevec.model.train.optimizers.base import Together
+from scalevec.model.train.optim import Together
 from scalevec.model.train.parallel.shared_matrices import SharedMatrices
 from scalevec.model.train.parallel.world import Packed, World
 

@@ -31,7 +31,7 @@ from scalevec.model.train.checkpoints.state import (
 )
 from scalevec.model.train.checkpoints.tensor_file import Tensors
 from scalevec.model.train.checkpoints.trunk_states import save_trunk
-from scalevec.model.train.optimizers.base import Group, Together
+from scalevec.model.train.optim import Group, Together
 from scalevec.model.train.parallel.joint_writes import JointCheckpoint, JointWriter
 from scalevec.model.train.parallel.process_group import ProcessGroup
 from scalevec.model.train.parallel.shared_matrices import owners_of

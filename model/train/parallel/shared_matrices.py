@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
-from scalevec.model.train.optimizers.base import Together
+from scalevec.model.train.optim import Together
 
 
 class SharedMatrices:

@@ -19,7 +19,7 @@ from scalevec.model.train.checkpoints.joint_state import Kept, Part
 from scalevec.model.train.checkpoints.state import Checkpoint, pack, read_checkpoint, unpack
 from scalevec.model.train.checkpoints.tensor_file import Tensors
 from scalevec.model.train.checkpoints.trunk_states import save_trunk
-from scalevec.model.train.optimizers.base import Group
+from scalevec.model.train.optim import Group
 
 
 class Packed(NamedTuple):

@@ -10,7 +10,7 @@ from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.train.checkpoints.optimizer_state import LAYOUT, pack_state, unpack_state
 from scalevec.model.train.checkpoints.state import Checkpoint, load_newest, pack, save_checkpoint, unpack
 from scalevec.model.train.loop import train
-from scalevec.model.train.optimizers import build_optimizer, set_learning_rate
+from scalevec.model.train.optim import build_optimizer, set_learning_rate
 from scalevec.model.train.recorder import TrainingInterruptedError
 from support import STEPS, MemoryRecorder, with_strategy
 

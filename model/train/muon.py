@@ -1,22 +1,21 @@
 """Muon for the matrices of the blocks, torch's own, and AdamW for everything else."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 from torch.optim._muon import _adjust_lr
 
 from scalevec.model.config import OptimizerConfig
-from scalevec.model.train.optimizers.adamw import adamw
-from scalevec.model.train.optimizers.base import Group, Stack, Together, WithoutCompilerGuards, matrices_of
+from scalevec.model.train.optim import Group, beside_adamw
 
 _SCALES = {"match-rms-adamw": "match_rms_adamw", "original": "original"}
 MOST_TOGETHER = 2**26
 """Entries of the matrices that are made orthogonal together; larger ones fill a GPU by themselves."""
 
 
-class _Muon(WithoutCompilerGuards, torch.optim.Muon):
+class _Muon(torch.optim.Muon):
     """Two-dimensional parameters only. On a CPU the step is torch's own, on whose bits results depend."""
 
     @torch.no_grad()
@@ -109,21 +108,3 @@ def muon(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
             adjust_lr_fn=scale,
         ),
     )
-
-
-def beside_adamw(
-    groups: list[Group], config: OptimizerConfig, build: Callable[[list[Group]], torch.optim.Optimizer]
-) -> torch.optim.Optimizer:
-    """What ``build`` makes for the matrices of ``groups``, and AdamW for their other parameters."""
-    matrices, others = [], []
-    stacks: list[Stack] = []
-    for group in groups:
-        if group["kind"] == "stack":
-            group, views = matrices_of(group)
-            stacks += views
-        if group["kind"] == "other":
-            factor = group["learning_rate_factor"] * config.number("adamw_rate_factor")
-            others.append({**group, "learning_rate_factor": factor})
-        else:
-            matrices.append(group)
-    return Together([build(matrices), adamw(others, config)], stacks)

@@ -1,13 +1,11 @@
 """Optimizers of the library pytorch-optimizer, which is imported when one of them is asked for."""
 
-import types
 from typing import Any
 
 import torch
 
 from scalevec.model.config import OptimizerConfig
-from scalevec.model.train.optimizers.base import Group, WithoutCompilerGuards
-from scalevec.model.train.optimizers.muon import beside_adamw
+from scalevec.model.train.optim import Group, beside_adamw, moments
 
 
 def soap(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
@@ -22,7 +20,7 @@ def soap(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
     return beside_adamw(
         groups,
         config,
-        lambda matrices: _library_optimizer("SOAP", matrices, config, **_moments(config), **options),
+        lambda matrices: _library_optimizer("SOAP", matrices, config, **moments(config), **options),
     )
 
 
@@ -82,11 +80,7 @@ def adopt(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer
     The normalized gradient is clipped at step^(1/4). The very first step sets up the second moment and
     only decays.
     """
-    return _library_optimizer("ADOPT", groups, config, **_moments(config), weight_decouple=True)
-
-
-def _moments(config: OptimizerConfig) -> dict[str, Any]:
-    return {"betas": (config.number("beta1"), config.number("beta2")), "eps": config.number("epsilon")}
+    return _library_optimizer("ADOPT", groups, config, **moments(config), weight_decouple=True)
 
 
 def _is_single(groups: list[Group]) -> bool:
@@ -96,10 +90,9 @@ def _is_single(groups: list[Group]) -> bool:
 def _library_optimizer(
     name: str, groups: list[Group], config: OptimizerConfig, **options: Any
 ) -> torch.optim.Optimizer:
-    """The library's optimizer ``name`` over ``groups``, its methods without guards."""
+    """The library's optimizer ``name`` over ``groups``."""
     import pytorch_optimizer
 
-    # The class without guards comes first, so that its methods stand over the library's.
-    kind = types.new_class(name, (WithoutCompilerGuards, getattr(pytorch_optimizer, name)))
-    optimizer: torch.optim.Optimizer = kind(groups, lr=config.learning_rate, **options)
+    optimizer: torch.optim.Optimizer
+    optimizer = getattr(pytorch_optimizer, name)(groups, lr=config.learning_rate, **options)
     return optimizer
