@@ -18,7 +18,7 @@ from scalevec.model.optimization import imported
 Kind = Literal["matrix", "stack", "other"]
 """A matrix of a block, a stack [experts, rows, columns] of such matrices, or anything else."""
 Group = dict[str, Any]
-"""``params``, ``weight_decay``, ``learning_rate_factor``, ``kind`` and options of the optimizer."""
+"""``params``, those of :func:`parameter_groups`, and options of the optimizer."""
 Stack = tuple[torch.nn.Parameter, list[torch.nn.Parameter]]
 """A parameter [experts, rows, columns], and views of its matrices that are parameters themselves."""
 
@@ -45,24 +45,25 @@ def optimizer_over(groups: list[Group], config: OptimizerConfig) -> torch.optim.
 
 
 def parameter_groups(model: Transformer, trial: Trial) -> list[Group]:
-    """Groups of parameters with their ``weight_decay``, ``learning_rate_factor`` and ``kind``.
+    """Groups of parameters with their ``weight_decay``, ``learning_rate_factor``, ``kind`` and ``vectors``.
 
-    Matrices, embedding and head decay; scale vectors decay as the strategy says for their role. Kinds are
-    told apart only for an optimizer of matrices.
+    Matrices, embedding and head decay; scale vectors, whose groups have ``vectors`` true, decay as the
+    strategy says for their role. Kinds are told apart only for an optimizer of matrices.
     """
     kinds = KINDS if trial.optimizer.registered.matrices_only else {}
     strategy = trial.model.scale_vectors
-    members: defaultdict[tuple[float, float, Kind], list[torch.nn.Parameter]] = defaultdict(list)
+    members: defaultdict[tuple[float, float, Kind, bool], list[torch.nn.Parameter]] = defaultdict(list)
     roles = parameter_roles(model)
     for name, parameter in model.named_parameters():
         decay, factor = trial.optimizer.weight_decay, 1.0
-        if roles[name] in SCALE_VECTOR_ROLES:
+        if is_vector := roles[name] in SCALE_VECTOR_ROLES:
             factor = strategy.learning_rate_factor
             decay = strategy.decay_of(SCALE_VECTOR_ROLES[roles[name]], name.rpartition(".")[2], decay)
-        members[decay, factor, kinds.get(roles[name], "other")].append(parameter)
+        members[decay, factor, kinds.get(roles[name], "other"), is_vector].append(parameter)
+    names = ("weight_decay", "learning_rate_factor", "kind", "vectors")
     return [
-        {"params": parameters, "weight_decay": decay, "learning_rate_factor": factor, "kind": kind}
-        for (decay, factor, kind), parameters in members.items()
+        {"params": parameters, **dict(zip(names, of_group, strict=True))}
+        for of_group, parameters in members.items()
     ]
 
 
