@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from scalevec.model.accounting import FEED_FORWARD_MAPS
 from scalevec.model.config import Experts, ModelConfig
 from scalevec.model.ops import GATED, rms_norm
 from scalevec.model.scale_vectors import (
@@ -33,7 +32,7 @@ from scalevec.model.scale_vectors import (
     scaled_map,
     shared_vector,
 )
-from scalevec.model.strategies import FEED_FORWARD_INPUT_MAPS, OUTPUT_NORMS, PRESETS
+from scalevec.model.strategies import FEED_FORWARD_INPUT_MAPS, FEED_FORWARD_MAPS, OUTPUT_NORMS, PRESETS
 from scalevec.model.sublayers import GatedUnit, UnitWeights
 
 _grouped_mm = getattr(torch.nn.functional, "grouped_mm", None)

@@ -50,7 +50,7 @@ from scalevec.model.data.writing import (
 )
 from scalevec.model.fields import to_dict
 from scalevec.model.identity import digest
-from scalevec.model.memory.limits_here import usable_cpus
+from scalevec.model.limits_here import usable_cpus
 
 __all__ = [
     "Corpus",

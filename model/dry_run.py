@@ -1,0 +1,425 @@
+"""The memory of a trial from the real model on tensors that hold nothing: nothing is allocated or computed.
+
+Torch's fake tensors are taken for those of a CPU; what the code does on a GPU alone is patched in where a plan
+is for one. Compiled functions are stood in for: what they keep for the backward pass is what the min-cut
+partitioner of torch's compiler chooses, of the real function's joint graph.
+"""
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from scalevec.model import experts, ops, sublayers
+from scalevec.model.config import ModelConfig, Trial
+from scalevec.model.decoder import Transformer
+from scalevec.model.scale_vectors import ScaleVector
+from scalevec.model.theory.run_memory import Storages
+from scalevec.model.train.optimizers import build_optimizer, muon, set_learning_rate
+from scalevec.model.train.steps.compiled import compile_blocks
+from scalevec.model.train.steps.folded import folded_once
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What decides what training and evaluating passes take.
+
+    sequences, length: of the micro-batch. evaluated: sequences of an evaluating pass. device: ``cpu`` or
+    ``cuda``. accumulates: whether a batch has several micro-batches.
+    folds_once: whether these take weights that are folded once for all.
+    """
+
+    model: ModelConfig
+    sequences: int
+    length: int
+    evaluated: int
+    precision: str
+    device: str
+    recomputes: bool
+    compiled: bool
+    accumulates: bool
+    folds_once: bool
+
+
+class _Watch(FakeTensorMode):  # type: ignore[misc]
+    """Fake tensors whose storages are added up while ``storages`` is given."""
+
+    storages: Storages | None = None
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation, and count what it would have allocated."""
+        result = super().__torch_dispatch__(function, types, args, kwargs)  # type: ignore[no-untyped-call]
+        if self.storages is not None:
+            self.storages.add_all(result)
+        return result
+
+
+@dataclass
+class _Marks:
+    """At the moments of a pass, the most bytes since the moment before, and those that are held."""
+
+    storages: Storages
+    at: list[tuple[int, int]] = field(default_factory=list)
+
+    def mark(self, _: object = None) -> None:
+        """One more moment."""
+        self.at.append((self.storages.most, self.storages.now))
+        self.storages.most = self.storages.now
+
+    def block_passed(self, _block: nn.Module, _args: Any, x: Tensor) -> None:
+        """Behind a block, and when the backward pass comes to it."""
+        self.mark()
+        if x.requires_grad:
+            x.register_hook(self.mark)
+
+
+def passes(of: Passes) -> dict[str, int]:
+    """The most bytes beside the parameters in three parts of a training pass, and in an evaluating one.
+
+    ``head``: until the backward pass reaches the blocks; ``last``: while it is in the last block; ``first``:
+    in the first block, with all gradients. Each is linear in the layers: two equal ones are measured.
+    """
+    layers, dense = of.model.shape.layers, of.model.experts.dense_layers if of.model.experts else 0
+    few = min(dense + 2, layers)
+    with _Watch(allow_non_fake_inputs=True) as watch, _branches_of(of):
+        model = Transformer(replace(of.model, shape=replace(of.model.shape, layers=few)))
+        model.recomputes = of.recomputes
+        model.residual_type = torch.bfloat16 if of.precision == "bfloat16-residual" else None
+        if of.compiled:
+            with patch("torch.compile", _Compiled):
+                compile_blocks(model)
+        weights = [sum(p.nbytes for p in block.parameters()) for block in model.blocks]
+        outside = sum(p.nbytes for p in model.parameters()) - sum(weights)
+        storages = watch.storages = Storages(model.parameters())
+        marks = _Marks(storages)
+        for block in model.blocks:
+            block.register_forward_hook(marks.block_passed)
+        held = storages.now
+        start = _forward_and_backward(of, model, marks) - held
+        most, now = zip(*marks.at, strict=True)
+        head, last, first = max(most[: few + 1]), most[few + 1], max(most[2 * few :])
+        # What all blocks hold from one micro-batch to the next: gradients, and weights that are folded.
+        kept, sums = now[few - 1] - now[few - 2], 0
+        if of.accumulates:
+            sums = (start - outside) * weights[-1] // sum(weights)
+        evaluation = _evaluation(of, model, marks)
+        most_evaluated, now = zip(*marks.at, strict=True)
+        cast = now[few - 1] - now[few - 2]
+    further = layers - few
+    return {
+        "head": head - held + further * (kept + sums),
+        "last": last - held + further * (kept + sums),
+        "first": first - held + further * (sums or weights[-1]),
+        "evaluation": max(most_evaluated) - evaluation + further * cast,
+    }
+
+
+def _evaluation(of: Passes, model: Transformer, marks: _Marks) -> int:
+    """Evaluate once; returns the bytes before that."""
+    model.zero_grad(set_to_none=True)
+    before = marks.storages.most = marks.storages.now
+    marks.at.clear()
+    tokens = torch.zeros(of.evaluated, of.length, dtype=torch.long)
+    with torch.inference_mode(), _autocast(of):
+        model.token_losses(tokens, tokens)
+    marks.mark()
+    return before
+
+
+def _forward_and_backward(of: Passes, model: Transformer, marks: _Marks) -> int:
+    """The passes of a step, of which the second is like all later ones; returns the bytes before the last."""
+    narrow = None if of.precision == "float32" else torch.bfloat16
+    with folded_once(model, narrow) if of.folds_once else nullcontext():
+        for _ in range(1 + of.accumulates):
+            marks.at.clear()
+            start = marks.storages.most = marks.storages.now
+            tokens = torch.zeros(of.sequences, of.length, dtype=torch.long)
+            with _autocast(of):
+                loss, penalty = model.training_loss(tokens, tokens)
+            (loss if penalty is None else loss + penalty).backward()  # type: ignore[no-untyped-call]
+            del loss, penalty
+    marks.mark()
+    return start
+
+
+def _autocast(of: Passes) -> torch.autocast:
+    return torch.autocast("cpu", torch.bfloat16, enabled=of.precision != "float32")
+
+
+def optimizer(trial: Trial, device: str) -> dict[str, int]:
+    """Bytes of the optimizer's state of ``matrices`` and ``others``, and the most of a ``step`` beside that."""
+    with _Watch(allow_non_fake_inputs=True) as watch, ExitStack() as stack:
+        stack.enter_context(patch.object(ScaleVector, "reset", lambda _: None))
+        if device == "cuda":
+            stack.enter_context(patch.object(muon._Muon, "step", _step_together))
+        model = Transformer(trial.model)
+        for parameter in model.parameters():
+            parameter.grad = torch.empty_like(parameter)
+        optimizer = build_optimizer(model, trial)
+        set_learning_rate(optimizer, trial.optimizer.learning_rate)
+        held = [*model.parameters(), *(p.grad for p in model.parameters() if p.grad is not None)]
+        storages = watch.storages = Storages(held)
+        optimizer.step()
+        storages.most = storages.now
+        optimizer.step()
+        step = storages.most - storages.now
+    sizes = {"matrices": 0, "others": 0, "step": step}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            state = [leaf for leaf in tree_leaves(optimizer.state[parameter]) if isinstance(leaf, Tensor)]
+            sizes["others" if group["kind"] == "other" else "matrices"] += sum(leaf.nbytes for leaf in state)
+    return sizes
+
+
+@torch.no_grad()
+def _step_together(self: Any) -> None:
+    for group in self.param_groups:
+        self.step_together(group)
+
+
+@contextmanager
+def _branches_of(of: Passes) -> Iterator[None]:
+    """What the model does on the device of the plan, and where torch would look into a tensor."""
+    rows_of_a_slice = ops.rows_of_a_slice
+    with ExitStack() as stack:
+        # It checks by value that vectors start at one.
+        stack.enter_context(patch.object(ScaleVector, "reset", lambda _: None))
+        stack.enter_context(patch.object(experts, "looped_products", _even_products))
+        if of.device == "cuda":
+            stack.enter_context(
+                patch.object(ops, "rows_of_a_slice", lambda classes, _: rows_of_a_slice(classes, "cuda"))
+            )
+            stack.enter_context(patch.dict(sublayers.PADDED_TO, cpu=sublayers.PADDED_TO["cuda"]))
+            stack.enter_context(patch.object(experts, "can_group", _can_group))
+            if of.precision == "float32" and of.model.shape.kv_heads != of.model.shape.heads:
+                # No kernel of a GPU takes grouped heads in float32.
+                stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        yield
+
+
+def _can_group(rows: Tensor, weights: Tensor) -> bool:
+    return rows.dtype == torch.bfloat16 and all(side % experts.ALIGNED == 0 for side in weights.shape[1:])
+
+
+def _even_products(rows: Tensor, weights: Tensor, load: Tensor) -> Tensor:
+    """As ``experts.looped_products`` where each expert has as many rows."""
+    parts = torch.tensor_split(rows, len(weights))
+    return torch.cat(
+        [nn.functional.linear(part, weight) for part, weight in zip(parts, weights, strict=True)]
+    )
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Bytes that a compiled function keeps for its backward pass, and takes for itself each way."""
+
+    kept: int
+    forward: int
+    backward: int
+    outputs: Any
+
+
+class _Compiled:
+    """Stands in for what ``torch.compile`` makes of ``function``: allocates as that would, computes nothing."""
+
+    def __init__(self, function: Callable[..., Any], **_: Any) -> None:
+        self.function, self.works = function, dict[Any, _Work]()
+
+    def __call__(self, *args: Any) -> Any:
+        module = next(
+            a for a in (getattr(self.function, "__self__", None), *args) if isinstance(a, nn.Module)
+        )
+        inputs = [leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor)]
+        primals = [*inputs, *(p for p in module.parameters() if not any(p is other for other in inputs))]
+        key = tuple((tuple(tensor.shape), tensor.dtype) for tensor in primals)
+        if key not in self.works:
+            watch = primals[0].fake_mode
+            storages, watch.storages = watch.storages, None
+            self.works[key] = _work(_Part(self.function, module), args, inputs)
+            watch.storages = storages
+        return _StandIn.apply(self.works[key], *primals)  # type: ignore[no-untyped-call]
+
+
+class _Part(nn.Module):
+    """A function of a module and others, as a module."""
+
+    def __init__(self, function: Callable[..., Any], of: nn.Module) -> None:
+        super().__init__()
+        self.function, self.of = function, of
+
+    def forward(self, *args: Any) -> Any:
+        """What the function makes of ``args``."""
+        return self.function(*args)
+
+
+class _StandIn(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, work: _Work, *primals: Tensor) -> Any:
+        kept = torch.empty(work.kept, dtype=torch.uint8)
+        torch.empty(work.forward, dtype=torch.uint8)
+        ctx.work = work
+        ctx.save_for_backward(kept, *primals)
+        return tree_map_only(Tensor, torch.empty_like, work.outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> Any:
+        _, *primals = ctx.saved_tensors
+        torch.empty(ctx.work.backward, dtype=torch.uint8)
+        return None, *(torch.empty_like(p) if p.requires_grad else None for p in primals)
+
+
+_SAVED: dict[tuple[str, ...], list[tuple[int, int]]] = {}
+"""Of functions of the same operations, which of their results the partitioner saves, whatever their sizes."""
+
+
+def _work(part: _Part, args: Any, inputs: Sequence[Tensor]) -> _Work:
+    names, parameters = zip(*part.named_parameters(), strict=True)
+    # Not detached ones: traces would hold the memory of what is really given.
+    primals = [
+        torch.empty_like(tensor).requires_grad_(tensor.requires_grad) for tensor in (*inputs, *parameters)
+    ]
+    with torch.no_grad():
+        tangents = [torch.empty_like(inputs[0])]
+    boundary: list[int] = []
+    outputs: list[Any] = []
+
+    def joint(primals: list[Tensor], tangents: list[Tensor]) -> list[Tensor | None]:
+        given = iter(primals)
+        called = tree_map_only(Tensor, lambda _: next(given), args)
+        result = torch.func.functional_call(part, dict(zip(names, given, strict=True)), called)
+        outputs[:] = [result]
+        boundary.append(len(tape.operations))
+        wanted = [tensor for tensor in primals if tensor.requires_grad]
+        return [result, *torch.autograd.grad([result], wanted, tangents, allow_unused=True)]
+
+    with torch.enable_grad(), _compiling(), _Tape() as tape:
+        results = joint(primals, tangents)
+    key = tuple(operation.name for operation in tape.operations)
+    if key not in _SAVED:
+        with torch.enable_grad(), _compiling():
+            _SAVED[key] = _saved_by_partitioner(joint, primals, tangents)
+    saved = [tape.operations[at].results[item] for at, item in _SAVED[key]]
+    held = {_key(tensor) for tensor in (*primals, *results) if tensor is not None}
+    kept = {_key(tensor): _size(tensor) for tensor in saved if _key(tensor) not in held}
+    of_forward, of_backward = tape.operations[: boundary[0]], tape.operations[boundary[0] :]
+    return _Work(
+        kept=sum(kept.values()),
+        forward=_most(of_forward, held | kept.keys()),
+        backward=_most(of_backward, held | kept.keys()),
+        outputs=outputs[0].detach(),
+    )
+
+
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """As the compiler traces: no cast of a weight is shared by several functions."""
+    narrow, enabled = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
+    with (
+        patch.object(torch.compiler, "is_compiling", lambda: True),
+        torch.autocast("cpu", narrow, enabled, cache_enabled=False),
+    ):
+        yield
+
+
+def _saved_by_partitioner(joint: Any, primals: Any, tangents: Any) -> list[tuple[int, int]]:
+    from functorch.compile import min_cut_rematerialization_partition
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    graph = make_fx(joint)(primals, tangents)
+    calls = [node for node in graph.graph.nodes if node.op == "call_function"]
+    where: dict[str, tuple[int, int]] = {}
+    count = 0
+    for node in calls:
+        if node.target is operator.getitem:
+            where[node.name] = (where[node.args[0].name][0], node.args[1])
+        else:
+            where[node.name] = (count, 0)
+            count += 1
+    forward, _ = min_cut_rematerialization_partition(graph, None, num_fwd_outputs=1)
+    saved = forward.graph.output_node().args[0][1:]
+    return [where[node.name] for node in saved if node.name in where]
+
+
+@dataclass(frozen=True)
+class _Operation:
+    name: str
+    fuses: bool
+    sources: tuple[int, ...]
+    results: tuple[Any, ...]
+
+
+class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """The operations as they are asked for, with their tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operations: list[_Operation] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        sources = [_key(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        results = tuple(result) if isinstance(result, tuple | list) else (result,)
+        if not any(isinstance(each, Tensor) for each in results):
+            return result  # of which device a tensor is, and the like
+        fuses = torch.Tag.pointwise in function.tags or function in _FUSED or function.is_view
+        self.operations.append(_Operation(str(function), fuses, tuple(sources), results))
+        return result
+
+
+_ATEN = torch.ops.aten
+_FUSED = {
+    _ATEN._to_copy.default, _ATEN.clone.default, _ATEN.flip.default, _ATEN.cat.default,
+    _ATEN.constant_pad_nd.default, _ATEN.repeat.default, _ATEN.sum.dim_IntList, _ATEN.mean.dim,
+}  # fmt: skip
+"""Beside element-wise operations and views, what the compiler makes no kernel of its own for."""
+
+
+def _key(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _size(tensor: Tensor) -> int:
+    return tensor.untyped_storage().nbytes()
+
+
+def _most(operations: Sequence[_Operation], held: set[int]) -> int:
+    """The most bytes at once of what ``operations`` make that is not ``held``, once they are fused.
+
+    What only fused operations make and read exists in no memory.
+    """
+    sizes: dict[int, int] = {}
+    made: dict[int, int] = {}
+    real: set[int] = set()
+    for at, operation in enumerate(operations):
+        if not operation.fuses:
+            real.update(operation.sources)
+        for tensor in operation.results:
+            if isinstance(tensor, Tensor) and _key(tensor) not in operation.sources:
+                made.setdefault(_key(tensor), at)
+                sizes[_key(tensor)] = _size(tensor)
+                if not operation.fuses:
+                    real.add(_key(tensor))
+    ends: dict[int, int] = {}
+    for at, operation in reversed(list(enumerate(operations))):
+        keys = [_key(tensor) for tensor in operation.results if isinstance(tensor, Tensor)]
+        end = max([ends.get(key, at) for key in keys if key not in real], default=at)
+        for source in operation.sources:
+            ends[source] = max(ends.get(source, 0), end)
+    changes = [0] * (len(operations) + 2)
+    for key in real & made.keys() - held:
+        changes[made[key]] += sizes[key]
+        changes[ends.get(key, made[key]) + 1] -= sizes[key]
+    most = now = 0
+    for change in changes:
+        now += change
+        most = max(most, now)
+    return most
