@@ -57,9 +57,14 @@ class _Watch(FakeTensorMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation, and count what it would have allocated."""
-        result = super().__torch_dispatch__(function, types, args, kwargs)  # type: ignore[no-untyped-call]
-        if self.storages is not None:
-            self.storages.add_all(result)
+        # What it makes on the way of operations that it takes apart is in no real memory.
+        storages, self.storages = self.storages, None
+        try:
+            result = super().__torch_dispatch__(function, types, args, kwargs)  # type: ignore[no-untyped-call]
+        finally:
+            self.storages = storages
+        if storages is not None:
+            storages.add_all(result)
         return result
 
 
