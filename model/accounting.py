@@ -1,7 +1,7 @@
 """The parameters and the training FLOPs of a model.
 
-N and FLOPs are closed forms that load no torch: a sweep is laid out by them. Everything else is counted on the
-real model, which alone knows where it has scale vectors.
+N and FLOPs are closed forms that load no torch: a sweep is laid out by them. Everything else is counted on
+the real model, which alone knows where it has scale vectors.
 """
 
 from dataclasses import dataclass, replace
@@ -70,7 +70,8 @@ class ParameterCounts:
 def structure(config: ModelConfig) -> ModelConfig:
     """A model of the same tensors, without what decides only how they are trained.
 
-    A reparameterization of a plugin is one of ours there: its code, which a plan does not run, changes no tensor.
+    A reparameterization of a plugin is one of ours there: its code, which a plan does not run, changes no
+    tensor.
     """
     strategy = replace(
         config.scale_vectors,

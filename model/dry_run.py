@@ -1,7 +1,7 @@
 """The memory of a trial from the real model on tensors that hold nothing: nothing is allocated or computed.
 
-Torch's fake tensors are taken for those of a CPU; what the code does on a GPU alone is patched in where a plan
-is for one. Compiled functions are stood in for: what they keep for the backward pass is what the min-cut
+Torch's fake tensors are taken for those of a CPU; what the code does on a GPU alone is patched in where a
+plan is for one. Compiled functions are stood in for: what they keep for the backward pass is what the min-cut
 partitioner of torch's compiler chooses, of the real function's joint graph.
 """
 
@@ -161,7 +161,22 @@ def _autocast(of: Passes) -> torch.autocast:
 
 
 def optimizer(trial: Trial, device: str) -> dict[str, int]:
-    """Bytes of the optimizer's state of ``matrices`` and ``others``, and the most of a ``step`` beside that."""
+    """Bytes of the optimizer's state of ``matrices`` and ``others``, and the most of a ``step`` beside it.
+
+    Linear in the layers, but where matrices are stepped together: then all layers are measured.
+    """
+    shape, experts_of = trial.model.shape, trial.model.experts
+    few = 1 + (experts_of.dense_layers if experts_of else 0)
+    if trial.optimizer.registered.matrices_only or shape.layers <= few + 1:
+        return _optimizer_of(trial, device)
+    less, more = (
+        _optimizer_of(replace(trial, model=replace(trial.model, shape=replace(shape, layers=n))), device)
+        for n in (few, few + 1)
+    )
+    return {name: more[name] + (shape.layers - few - 1) * (more[name] - less[name]) for name in more}
+
+
+def _optimizer_of(trial: Trial, device: str) -> dict[str, int]:
     with _Watch(allow_non_fake_inputs=True) as watch, ExitStack() as stack:
         stack.enter_context(patch.object(ScaleVector, "reset", lambda _: None))
         if device == "cuda":
@@ -234,7 +249,7 @@ class _Work:
 
 
 class _Compiled:
-    """Stands in for what ``torch.compile`` makes of ``function``: allocates as that would, computes nothing."""
+    """Stands in for what ``torch.compile`` makes of ``function``: allocates as that would."""
 
     def __init__(self, function: Callable[..., Any], **_: Any) -> None:
         self.function, self.works = function, dict[Any, _Work]()

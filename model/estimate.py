@@ -105,7 +105,7 @@ def memory_of(trial: Trial, options: RunOptions) -> Memory:
 
 def optimizer_bytes(trial: Trial) -> int:
     """Bytes of the state of the trial's optimizer."""
-    sizes = _optimizer(trial, "cpu")
+    sizes = _optimizer(trial, "cuda")  # the same as on a CPU, and faster to measure
     return sizes["matrices"] + sizes["others"]
 
 
@@ -149,7 +149,7 @@ def _measured_passes(**fields: Any) -> Sizes:
 
 
 def _optimizer(trial: Trial, device: str) -> Sizes:
-    """Bytes of the state of ``matrices`` and ``others``, of the ``step`` beside it, of the ``largest`` matrix."""
+    """Bytes of the state of ``matrices`` and ``others``, and the most of a ``step`` beside it."""
     registered = trial.optimizer.registered
     if registered.plugin is not None or not registered.factory:  # whose code a plan does not run
         counts, (of_matrix, of_other) = count_parameters(trial.model), registered.state_per_parameter
@@ -200,9 +200,8 @@ def _read(path: Path) -> Sizes | None:
     """The sizes in ``path``; None where they cannot be had, or are not what was written."""
     with suppress(OSError, ValueError, RecursionError):
         kept = json.loads(path.read_bytes()[:10_000])
-        if isinstance(kept, dict) and kept.pop("name", None) == path.stem:
-            if kept and all(type(size) is int and size >= 0 for size in kept.values()):
-                return kept
+        if isinstance(kept, dict) and kept.pop("name", None) == path.stem and kept:
+            return kept if all(type(size) is int and size >= 0 for size in kept.values()) else None
     return None
 
 
@@ -213,7 +212,7 @@ def _write(path: Path, sizes: Sizes) -> None:
         handle, temporary = tempfile.mkstemp(dir=path.parent)
         with os.fdopen(handle, "w") as file:
             json.dump({"name": path.stem, **sizes}, file)
-        os.replace(temporary, path)
+        Path(temporary).replace(path)
 
 
 @lru_cache(maxsize=1)
