@@ -230,7 +230,7 @@ def _can_group(rows: Tensor, weights: Tensor) -> bool:
     return rows.dtype == torch.bfloat16 and all(side % experts.ALIGNED == 0 for side in weights.shape[1:])
 
 
-def _even_products(rows: Tensor, weights: Tensor, load: Tensor) -> Tensor:
+def _even_products(rows: Tensor, weights: Tensor, load: Tensor) -> Tensor:  # noqa: ARG001
     """As ``experts.looped_products`` where each expert has as many rows."""
     parts = torch.tensor_split(rows, len(weights))
     return torch.cat(
