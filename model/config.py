@@ -44,6 +44,8 @@ OF_ARCHITECTURE: dict[str, dict[str, str]] = {
 The fields of a model, as records hold them, have no such values: there a field that is left out means what it
 meant before it existed.
 """
+ATTENTIONS = {"full": "scalevec.model.attention:Attention"}
+"""Attention by its name: ``module:class`` of a sublayer made from a :class:`ModelConfig`."""
 PRECISIONS = ("float32", "bfloat16", "bfloat16-residual")
 BALANCINGS = ("loss", "bias", "none")
 OVER = ("sum", "mean")
@@ -156,6 +158,7 @@ class ModelConfig:
         from their start (``1+w``, Gemma: decay pulls them to 1). Of a reparameterized vector magnitude and
         direction are so stored; ``er`` is the same under both, since it starts at zero.
     activation: of the gated units: ``swiglu``, or ``geglu`` (Gemma; GELU by its tanh formula).
+    attention: one of :data:`ATTENTIONS`; ``full`` is causal softmax attention over the whole sequence.
     """
 
     shape: Shape
@@ -169,12 +172,14 @@ class ModelConfig:
     embedding_scale: str = added_field("none")
     norm_gain: str = added_field("g")
     activation: str = added_field("swiglu")
+    attention: str = added_field("full")
 
     def __post_init__(self) -> None:
         require_choice("architecture", self.architecture, ARCHITECTURES)
         require_choice("embedding_scale", self.embedding_scale, EMBEDDING_SCALES)
         require_choice("norm_gain", self.norm_gain, NORM_GAINS)
         require_choice("activation", self.activation, ACTIVATIONS)
+        require_choice("attention", self.attention, ATTENTIONS)
         strategy = self.scale_vectors
         if not strategy.has_vectors or _starts_at_zero(strategy.reparameterization):
             object.__setattr__(self, "norm_gain", type(self).norm_gain)
@@ -320,7 +325,7 @@ class RunOptions:
         ``measure_steps``; they change no bit of it, and their time does not count as training time.
     recompute: what of the forward pass is done again in the backward pass instead of being kept: ``none``, or
         ``block`` (all but the input of each block: less memory, about a third more time).
-    compiled: whether blocks are compiled for training (``model.train.steps.compiled``); a run that goes on
+    compiled: whether blocks are compiled for training (``model.train.step``); a run that goes on
         from a checkpoint goes on as that was trained.
     """
 
@@ -346,7 +351,7 @@ class RunOptions:
         for name in self.measure:
             require_choice("measure", name, MEASURES)
 
-    def counts_choices(self, trial: Trial) -> bool:
+    def needs_counting_pass(self, trial: Trial) -> bool:
         """Whether a batch goes forward once more, since a pass sees but a part of it (``Experts.per``)."""
         experts, part = trial.model.experts, trial.batch_sequences // self.processes
         is_cut = self.processes > 1 or 0 < self.micro_batch < part

@@ -6,6 +6,7 @@ partitioner of torch's compiler chooses, of the real function's joint graph.
 """
 
 import operator
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -19,14 +20,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from scalevec.model import experts, ops, sublayers
+from scalevec.model import experts, feed_forward, ops
 from scalevec.model.config import ModelConfig, Trial
 from scalevec.model.decoder import Transformer
 from scalevec.model.scale_vectors import ScaleVector
 from scalevec.model.theory.run_memory import Storages
 from scalevec.model.train.optimizers import build_optimizer, muon, set_learning_rate
-from scalevec.model.train.steps.compiled import compile_blocks
-from scalevec.model.train.steps.folded import folded_once
+from scalevec.model.train.step import compile_blocks, fold_once
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,10 @@ class _Marks:
         self.at.append((self.storages.most, self.storages.now))
         self.storages.most = self.storages.now
 
-    def block_passed(self, _block: nn.Module, _args: Any, x: Tensor) -> None:
+    def block_passed(self, _block: nn.Module, _args: Any, results: Any) -> None:
         """Behind a block, and when the backward pass comes to it."""
         self.mark()
+        x = tree_leaves(results)[0]
         if x.requires_grad:
             x.register_hook(self.mark)
 
@@ -143,7 +144,7 @@ def _evaluation(of: Passes, model: Transformer, marks: _Marks) -> int:
 def _forward_and_backward(of: Passes, model: Transformer, marks: _Marks) -> int:
     """The passes of a step, of which the second is like all later ones; returns the bytes before the last."""
     narrow = None if of.precision == "float32" else torch.bfloat16
-    with folded_once(model, narrow) if of.folds_once else nullcontext():
+    with fold_once(model, narrow) if of.folds_once else nullcontext():
         for _ in range(1 + of.accumulates):
             marks.at.clear()
             start = marks.storages.most = marks.storages.now
@@ -218,7 +219,7 @@ def _branches_of(of: Passes) -> Iterator[None]:
             stack.enter_context(
                 patch.object(ops, "rows_of_a_slice", lambda classes, _: rows_of_a_slice(classes, "cuda"))
             )
-            stack.enter_context(patch.dict(sublayers.PADDED_TO, cpu=sublayers.PADDED_TO["cuda"]))
+            stack.enter_context(patch.dict(feed_forward.PADDED_TO, cpu=feed_forward.PADDED_TO["cuda"]))
             stack.enter_context(patch.object(experts, "can_group", _can_group))
             if of.precision == "float32" and of.model.shape.kv_heads != of.model.shape.heads:
                 # No kernel of a GPU takes grouped heads in float32.
@@ -255,30 +256,23 @@ class _Compiled:
         self.function, self.works = function, dict[Any, _Work]()
 
     def __call__(self, *args: Any) -> Any:
-        module = next(
-            a for a in (getattr(self.function, "__self__", None), *args) if isinstance(a, nn.Module)
-        )
+        # ``nn.Module.compile`` compiles a method, behind which the module's hooks would be traced too.
+        module = self.function.__self__  # type: ignore[attr-defined]
+        if not torch.is_grad_enabled():
+            # Of an evaluating pass the blocks take little; uncompiled they take more, not less.
+            return self.function(*args)
         inputs = [leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor)]
         primals = [*inputs, *(p for p in module.parameters() if not any(p is other for other in inputs))]
         key = tuple((tuple(tensor.shape), tensor.dtype) for tensor in primals)
         if key not in self.works:
             watch = primals[0].fake_mode
             storages, watch.storages = watch.storages, None
-            self.works[key] = _work(_Part(self.function, module), args, inputs)
+            self.works[key] = _work(module, args, inputs)
             watch.storages = storages
-        return _StandIn.apply(self.works[key], *primals)  # type: ignore[no-untyped-call]
-
-
-class _Part(nn.Module):
-    """A function of a module and others, as a module."""
-
-    def __init__(self, function: Callable[..., Any], of: nn.Module) -> None:
-        super().__init__()
-        self.function, self.of = function, of
-
-    def forward(self, *args: Any) -> Any:
-        """What the function makes of ``args``."""
-        return self.function(*args)
+        results = _StandIn.apply(self.works[key], *primals)  # type: ignore[no-untyped-call]
+        for hook in module._forward_hooks.values():
+            hook(module, args, results)
+        return results
 
 
 class _StandIn(torch.autograd.Function):
@@ -301,7 +295,7 @@ _SAVED: dict[tuple[str, ...], list[tuple[int, int]]] = {}
 """Of functions of the same operations, which of their results the partitioner saves, whatever their sizes."""
 
 
-def _work(part: _Part, args: Any, inputs: Sequence[Tensor]) -> _Work:
+def _work(part: nn.Module, args: Any, inputs: Sequence[Tensor]) -> _Work:
     names, parameters = zip(*part.named_parameters(), strict=True)
     # Not detached ones: traces would hold the memory of what is really given.
     primals = [
@@ -315,11 +309,11 @@ def _work(part: _Part, args: Any, inputs: Sequence[Tensor]) -> _Work:
     def joint(primals: list[Tensor], tangents: list[Tensor]) -> list[Tensor | None]:
         given = iter(primals)
         called = tree_map_only(Tensor, lambda _: next(given), args)
-        result = torch.func.functional_call(part, dict(zip(names, given, strict=True)), called)
-        outputs[:] = [result]
+        outputs[:] = [_called(part, dict(zip(names, given, strict=True)), called)]
+        results = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor)]
         boundary.append(len(tape.operations))
         wanted = [tensor for tensor in primals if tensor.requires_grad]
-        return [result, *torch.autograd.grad([result], wanted, tangents, allow_unused=True)]
+        return [*results, *torch.autograd.grad(results, wanted, tangents, allow_unused=True)]
 
     with torch.enable_grad(), _compiling(), _Tape() as tape:
         results = joint(primals, tangents)
@@ -335,8 +329,17 @@ def _work(part: _Part, args: Any, inputs: Sequence[Tensor]) -> _Work:
         kept=sum(kept.values()),
         forward=_most(of_forward, held | kept.keys()),
         backward=_most(of_backward, held | kept.keys()),
-        outputs=outputs[0].detach(),
+        outputs=tree_map_only(Tensor, Tensor.detach, outputs[0]),
     )
+
+
+def _called(module: nn.Module, parameters: dict[str, Tensor], args: Any) -> Any:
+    hooks, module._forward_hooks = module._forward_hooks, OrderedDict()
+    compiled, module._compiled_call_impl = module._compiled_call_impl, None
+    try:
+        return torch.func.functional_call(module, parameters, args)
+    finally:
+        module._forward_hooks, module._compiled_call_impl = hooks, compiled
 
 
 @contextmanager

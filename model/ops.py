@@ -132,6 +132,11 @@ def rotate(x: Tensor, table: Tensor) -> Tensor:
     return turned.flatten(-2).to(x.dtype)
 
 
+def added(x: Tensor, change: Tensor) -> Tensor:
+    """The residual stream ``x`` and what a sublayer adds to it, in the stream's own type."""
+    return (x + change).to(x.dtype)
+
+
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """``silu(gate) * up`` (Shazeer, arXiv 2002.05202)."""
     return silu(gate) * up

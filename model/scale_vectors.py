@@ -188,7 +188,7 @@ class LinearMap(nn.Module):
             weight = self.output_vector().unsqueeze(-1) * weight
         return weight
 
-    def late_vector(self) -> Tensor | None:
+    def post_norm_gain(self) -> Tensor | None:
         """What a norm keeps from being folded into W, [out_width]: u, or the norm's own vector; else None."""
         if self.norm_vector is not None:
             gain: Tensor = self.norm_vector()
@@ -214,7 +214,7 @@ def joint_weight(maps: Sequence[LinearMap], before: Sequence[Tensor | None]) -> 
 def joint_map(maps: Sequence[LinearMap], x: Tensor, epsilon: float, weight: Tensor) -> Tensor:
     """What ``maps`` make of the same x [..., in_width], side by side [..., all out_widths]: one product.
 
-    ``weight`` is their :func:`joint_weight`, ``epsilon`` that of norms. Late vectors are left to the reader.
+    ``weight`` is their :func:`joint_weight`, ``epsilon`` that of norms. Gains behind norms are left out.
     """
     product = linear(x, weight)
     norm_widths = [map_.norm_width for map_ in maps]
@@ -239,16 +239,16 @@ def normalized(x: Tensor, norm_width: int, epsilon: float) -> Tensor:
 
 
 def scaled(x: Tensor, vector: Tensor | None) -> Tensor:
-    """``x`` times a late vector, if there is one."""
+    """``x`` times a vector, if there is one."""
     return x if vector is None else x * vector
 
 
-def late_vectors(maps: Sequence[LinearMap]) -> Tensor | None:
-    """The late vectors of ``maps`` side by side, ones for a map that has none; None if none has one."""
-    vectors = [map_.late_vector() for map_ in maps]
-    if all(vector is None for vector in vectors):
+def post_norm_gains(maps: Sequence[LinearMap]) -> Tensor | None:
+    """The gains behind the norms of ``maps`` side by side, ones where there is none; None if none has one."""
+    gains = [map_.post_norm_gain() for map_ in maps]
+    if all(gain is None for gain in gains):
         return None
-    pairs = zip(maps, vectors, strict=True)
+    pairs = zip(maps, gains, strict=True)
     return torch.cat([m.weight.new_ones(len(m.weight)) if v is None else v for m, v in pairs])
 
 

@@ -285,7 +285,7 @@ def canonical(
     run twice, never one for another.
     """
     default = ScaleVectorStrategy()
-    strategy = _canonical_placement(strategy, architecture)
+    strategy = _canonical_placement(strategy, architecture, is_mixture)
     if strategy.branches == "heterogeneous" and not strategy.heterogeneous_maps:
         strategy = replace(strategy, branches="shared")
     if strategy.branches != "heterogeneous":
@@ -310,12 +310,17 @@ def canonical(
     return _canonical_decay(strategy, weight_decay, architecture, is_mixture)
 
 
-def _canonical_placement(strategy: ScaleVectorStrategy, architecture: str) -> ScaleVectorStrategy:
+def _canonical_placement(
+    strategy: ScaleVectorStrategy, architecture: str, is_mixture: bool
+) -> ScaleVectorStrategy:
     """With the placement in the fewest words."""
     default = ScaleVectorStrategy()
     if strategy.placement == "normalized":
-        normalized = tuple(filter(strategy.normalizes_output, strategy.dual_maps))
-        strategy = replace(strategy, dual_maps=normalized)
+        normalized = filter(strategy.normalizes_output, strategy.dual_maps)
+        # No norm of the architecture's is inside an expert.
+        there = () if is_mixture else OUTPUT_NORMS[architecture]
+        added = tuple(name for name in normalized if name not in there)
+        strategy = replace(strategy, dual_maps=added)
     elif not any(map(strategy.normalizes_output, strategy.dual_maps)) and strategy.is_dual:
         strategy = replace(strategy, placement="dual")
     if strategy.placement == "input" or not strategy.dual_maps:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from scalevec.model.config import (
     ACTIVATIONS,
     ARCHITECTURES,
+    ATTENTIONS,
     EMBEDDING_SCALES,
     NORM_GAINS,
     PRECISIONS,
@@ -51,6 +52,7 @@ TRIAL_FIELDS: dict[str, str] = {
     "embedding_scale": "model.embedding_scale",
     "norm_gain": "model.norm_gain",
     "activation": "model.activation",
+    "attention": "model.attention",
 }
 """Flat name in the sweep file -> place in :class:`model.config.Trial`. A new option of an optimizer or a
 schedule is in here by itself; any other new field is one line."""
@@ -70,6 +72,7 @@ FIELD_CHOICES: dict[str, tuple[str, ...]] = {
     "embedding_scale": EMBEDDING_SCALES,
     "norm_gain": NORM_GAINS,
     "activation": ACTIVATIONS,
+    "attention": tuple(ATTENTIONS),
     **OPTION_CHOICES,
 }
 """What the fields with names may hold, for the JSON Schema (the dataclasses check it)."""
@@ -136,6 +139,7 @@ FIELD_HELP: dict[str, str] = {
     "embedding_scale": "What the embedding is multiplied by; none, for gemma sqrt-width.",
     "norm_gain": "How scale vectors are stored: g decays to 0, 1+w to 1; for gemma 1+w.",
     "activation": "Of the gated units; swiglu, for gemma geglu (GELU by its tanh formula).",
+    "attention": "Which attention; full is causal softmax attention over the whole sequence.",
     **{name: spec.help for name, spec in (OPTIMIZER_OPTIONS | SCHEDULE_OPTIONS).items()},
 }
 """What each field means, in one sentence, for the JSON Schema."""

@@ -7,7 +7,7 @@ import torch
 
 from scalevec.model.config import Trial
 from scalevec.model.decoder import Transformer, initialise
-from scalevec.model.train.steps.compiled import compile_blocks
+from scalevec.model.train.step import compile_blocks
 
 
 def kept_for_backward(trial: Trial, *, compiled: bool = False) -> int:

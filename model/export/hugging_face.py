@@ -112,7 +112,7 @@ def _builder(model: Transformer, maps: list[_Map]) -> Callable[[Transformer, lis
 
 
 def _is_plain(map_: LinearMap) -> bool:
-    return not map_.norm_width and map_.late_vector() is None
+    return not map_.norm_width and map_.post_norm_gain() is None
 
 
 def _is_as_in_gemma(name: str, map_: LinearMap, head_width: int) -> bool:
@@ -120,7 +120,7 @@ def _is_as_in_gemma(name: str, map_: LinearMap, head_width: int) -> bool:
     if name not in _GEMMA_NORMS:
         return _is_plain(map_)
     width = head_width if name in _ROTATED else len(map_.weight)
-    late = map_.late_vector()
+    late = map_.post_norm_gain()
     return map_.norm_width == width and (late is None or bool((late.view(-1, width) == late[:width]).all()))
 
 
@@ -181,7 +181,7 @@ def _gemma(model: Transformer, maps: list[_Map]) -> _Built:
             tensors[f"model.layers.{number}.{norm}.weight"] = torch.zeros(shape.width)
     for sublayer, name, map_, _ in maps:
         if name in _GEMMA_NORMS:
-            late = map_.late_vector()
+            late = map_.post_norm_gain()
             gain = torch.ones(map_.norm_width) if late is None else late[: map_.norm_width]
             gain = _by_halves(gain[:, None], shape.head_width)[:, 0] if name in _ROTATED else gain
             tensors[f"model.layers.{sublayer.split('.')[1]}.{_GEMMA_NORMS[name]}.weight"] = gain - 1
@@ -213,7 +213,7 @@ def _scalevec(model: Transformer, maps: list[_Map]) -> _Built:
             tensors[f"{sublayer}.router"] = map_.folded_weight(shared)
             continue
         tensors[f"{sublayer}.{name}.weight"] = map_.folded_weight(shared)
-        norm_widths[name], late = map_.norm_width, map_.late_vector()
+        norm_widths[name], late = map_.norm_width, map_.post_norm_gain()
         if late is not None:
             tensors[f"{sublayer}.{name}.vector"] = late
             vectors[name] = 1 if late.ndim == 1 else len(late)

@@ -25,7 +25,7 @@ from scalevec.model.identity import IDENTITY_VERSION, digest, trial_from_fields
 from scalevec.model.train.out_of_memory import is_out_of_memory
 from scalevec.model.train.parallel.meeting import NobodyCameError
 from scalevec.model.train.recorder import SilentRecorder, TrainingInterruptedError
-from scalevec.model.train.steps.compiled import keep_compiled_in
+from scalevec.model.train.step import keep_compiled_in
 from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WorkerExit
 from scalevec.orchestrator.attempts.kept_files import prune_trained
 from scalevec.orchestrator.attempts.retry_policy import PASSING_ERRORS, was_called_off

@@ -29,6 +29,7 @@ _OF_TRIALS: dict[str, Any] = {
     "embedding_scale": "sqrt-width",
     "norm_gain": "1+w",
     "activation": "geglu",
+    "attention": "full",
     "width": 128,
     "layers": 4,
     "heads": 8,

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from scalevec.model import sublayers
 from scalevec.model.decoder import Transformer, fold, parameter_roles
 from scalevec.model.scale_vectors import (
     FoldingError,
@@ -17,7 +16,7 @@ from scalevec.model.scale_vectors import (
     ScaleVector,
     joint_map,
     joint_weight,
-    late_vectors,
+    post_norm_gains,
     scaled,
 )
 from scalevec.model.strategies import (
@@ -181,19 +180,21 @@ def test_dual_normalized_placement_scales_the_normalized_product(build, tokens, 
 
 def alone(map_: LinearMap, x: Tensor, before: Tensor | None = None) -> Tensor:
     product = joint_map((map_,), x, 1e-5, joint_weight((map_,), (before,)))
-    return scaled(product, map_.late_vector())
+    return scaled(product, map_.post_norm_gain())
 
 
-@pytest.mark.parametrize("name", ["value", "up"])
-def test_a_vector_folded_into_the_next_map_acts_like_one_on_the_activations(build, tokens, name, monkeypatch):
+@pytest.mark.parametrize(("name", "of_module"), [("value", "attention"), ("up", "feed_forward")])
+def test_a_vector_folded_into_the_next_map_acts_like_one_on_the_activations(
+    build, tokens, name, of_module, monkeypatch
+):
     """Behind a norm, the vectors of values and up are folded into the output and down maps."""
     model = build(replace(PRESETS["dnp"], dual_maps=ALL_MAPS), drawn=True)
     expected = model(tokens)
     finished = [map_ for block in model.blocks for map_ in maps_called(name, block)]
     for map_ in finished:
-        map_.late_vector = lambda: None
+        map_.post_norm_gain = lambda: None
     reached = []
-    monkeypatch.setattr(sublayers, "joint_map", partial(finished_at_once, finished, reached))
+    monkeypatch.setattr(f"scalevec.model.{of_module}.joint_map", partial(finished_at_once, finished, reached))
     torch.testing.assert_close(model(tokens), expected, rtol=1e-10, atol=1e-12)
     assert len(reached) == len(model.blocks)
 
@@ -221,7 +222,7 @@ def test_maps_side_by_side_are_what_each_makes_alone(build, dual_maps, per_head)
     maps = (attention.query, attention.key, attention.value)
     x = torch.randn(2, 5, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     one_by_one = torch.cat([alone(map_, x, x[0, 0]) for map_ in maps], -1)
-    joint = joint_map(maps, x, 1e-5, joint_weight(maps, [x[0, 0]] * 3)) * late_vectors(maps)
+    joint = joint_map(maps, x, 1e-5, joint_weight(maps, [x[0, 0]] * 3)) * post_norm_gains(maps)
     torch.testing.assert_close(joint, one_by_one, rtol=1e-10, atol=1e-12)
 
 

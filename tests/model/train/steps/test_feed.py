@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from scalevec.model.data.batches import TrainingBatches
-from scalevec.model.train.steps.feed import BatchFeed
+from scalevec.model.train.step import BatchFeed
 
 STEPS = 6
 PART = slice(1, 3)
