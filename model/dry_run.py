@@ -88,14 +88,14 @@ class _Marks:
             x.register_hook(self.mark)
 
 
-def passes(of: Passes) -> dict[str, int]:
+def passes(of: Passes, measured: int = 2) -> dict[str, int]:
     """The most bytes beside the parameters in three parts of a training pass, and in an evaluating one.
 
     ``head``: until the backward pass reaches the blocks; ``last``: while it is in the last block; ``first``:
-    in the first block, with all gradients. Each is linear in the layers: two equal ones are measured.
+    in the first block, with all gradients. Each is linear in the layers: ``measured`` equal ones are run.
     """
     layers, dense = of.model.shape.layers, of.model.experts.dense_layers if of.model.experts else 0
-    few = min(dense + 2, layers)
+    few = min(dense + measured, layers)
     with _Watch(allow_non_fake_inputs=True) as watch, _branches_of(of):
         model = Transformer(replace(of.model, shape=replace(of.model.shape, layers=few)))
         model.recomputes = of.recomputes

@@ -16,15 +16,26 @@ TRIAL = Trial(
 )
 
 
-def passes(preset: str, precision: str, layers: int = 2, *, compiled: bool = False) -> dict[str, int]:
+def passes(preset: str, precision: str, layers: int = 2, measured: int = 2, **how: bool) -> dict[str, int]:
     model = ModelConfig(replace(SHAPE, layers=layers), 100, PRESETS[preset])
-    return dry_run.passes(dry_run.Passes(model, 64, 64, 64, precision, "cpu", False, compiled, False, False))
+    options = {"compiled": False, "accumulates": False, "folds_once": False, "recomputes": False} | how
+    return dry_run.passes(dry_run.Passes(model, 64, 64, 64, precision, "cpu", **options), measured)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-def test_memory_is_linear_in_layers(compiled: bool) -> None:
-    two, three, four = (passes("unified", "bfloat16", n, compiled=compiled) for n in (2, 3, 4))
-    assert {name: three[name] - two[name] for name in two} == {name: four[name] - three[name] for name in two}
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"accumulates": True},
+        {"recomputes": True},
+        {"compiled": True},
+        {"compiled": True, "accumulates": True, "folds_once": True},
+    ],
+    ids=lambda how: " ".join(how) or "plain",
+)
+def test_four_layers_take_what_two_foretell(how: dict[str, bool]) -> None:
+    foretold, run = (passes("unified", "bfloat16", 4, measured, **how) for measured in (2, 4))
+    assert foretold == pytest.approx(run, rel=1e-3)
 
 
 @pytest.mark.slow
