@@ -14,7 +14,7 @@ from workloads import CORPUS_TOKENS, DeviceMemory, Site, trial_of
 
 from scalevec.model.config import RunOptions, Trial
 from scalevec.model.data.prepared import Corpus
-from scalevec.model.estimate import memory_of
+from scalevec.model.estimate.memory import memory_of
 from scalevec.model.strategies import PRESETS as STRATEGIES
 from scalevec.model.train.devices import missing_compiler
 from scalevec.model.train.evaluation import evaluate

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from allocations import kept_for_backward
-from scalevec.model import dry_run, estimate
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
+from scalevec.model.estimate import dry_run, memory
 from scalevec.model.strategies import PRESETS
 
 SHAPE = Shape(width=128, layers=2, heads=4, kv_heads=2, feed_forward=352)
@@ -55,16 +55,16 @@ def test_compiled_blocks_keep_what_is_planned(preset: str, precision: str) -> No
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(estimate, "_IN_PROCESS", {})
+    monkeypatch.setattr(memory, "_IN_PROCESS", {})
     return tmp_path / "estimates"
 
 
 def test_what_is_kept_is_not_measured_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured = estimate.memory_of(TRIAL, RunOptions())
-    monkeypatch.setattr(estimate, "_IN_PROCESS", {})
+    measured = memory.memory_of(TRIAL, RunOptions())
+    monkeypatch.setattr(memory, "_IN_PROCESS", {})
     monkeypatch.setattr(dry_run, "passes", None)
     monkeypatch.setattr(dry_run, "optimizer", None)
-    assert estimate.memory_of(TRIAL, RunOptions()) == measured
+    assert memory.memory_of(TRIAL, RunOptions()) == measured
     assert list(cache.iterdir())
 
 
@@ -74,13 +74,13 @@ def test_what_is_kept_is_not_measured_again(cache: Path, monkeypatch: pytest.Mon
 def test_a_damaged_or_foreign_file_is_measured_again(
     content: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured = estimate.memory_of(TRIAL, RunOptions())
+    measured = memory.memory_of(TRIAL, RunOptions())
     for path in cache.iterdir():
         path.write_bytes(content)
-    monkeypatch.setattr(estimate, "_IN_PROCESS", {})
-    assert estimate.memory_of(TRIAL, RunOptions()) == measured
+    monkeypatch.setattr(memory, "_IN_PROCESS", {})
+    assert memory.memory_of(TRIAL, RunOptions()) == measured
 
 
 def test_a_folder_that_cannot_be_written_keeps_nothing(cache: Path) -> None:
     cache.write_text("a file in its place")
-    assert estimate.memory_of(TRIAL, RunOptions()).total > 0
+    assert memory.memory_of(TRIAL, RunOptions()).total > 0

@@ -1,6 +1,6 @@
 """The memory of a trial: what it holds throughout, and the most that any part of it needs beside that.
 
-Measured on the real model with tensors that hold nothing (``model.dry_run``), once for all trials that are
+Measured on the real model with tensors that hold nothing (``dry_run``), once for all trials that are
 alike, and kept in the user's cache folder. torch is loaded only where something is not kept there yet.
 """
 
@@ -139,8 +139,8 @@ def _passes(trial: Trial, options: RunOptions) -> Sizes:
 
 def _measured_passes(**fields: Any) -> Sizes:
     def measure() -> Sizes:
-        from scalevec.model import dry_run
         from scalevec.model.config import ModelConfig
+        from scalevec.model.estimate import dry_run
         from scalevec.model.fields import from_dict
 
         return dry_run.passes(dry_run.Passes(**{**fields, "model": from_dict(ModelConfig, fields["model"])}))
@@ -161,7 +161,7 @@ def _optimizer(trial: Trial, device: str) -> Sizes:
     alike = replace(trial, model=structure(trial.model), optimizer=config)
 
     def measure() -> Sizes:
-        from scalevec.model import dry_run
+        from scalevec.model.estimate import dry_run
 
         return dry_run.optimizer(alike, device)
 
@@ -219,7 +219,7 @@ def _write(path: Path, sizes: Sizes) -> None:
 def _code() -> str:
     """A digest of what the sizes follow from beside a trial: the code of the model, and torch's version."""
     digest = hashlib.sha256(version("torch").encode())
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
