@@ -134,7 +134,9 @@ def _compiling() -> Iterator[None]:
 
 
 def _saved_by_partitioner(joint: Any, primals: Any, tangents: Any) -> list[tuple[int, int]]:
-    from functorch.compile import min_cut_rematerialization_partition
+    from functorch.compile import (  # type: ignore[import-untyped]
+        min_cut_rematerialization_partition,
+    )
     from torch.fx.experimental.proxy_tensor import make_fx
 
     graph = make_fx(joint)(primals, tangents)
@@ -187,7 +189,8 @@ _FUSED = {
 
 
 def _key(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    key: int = tensor.untyped_storage()._cdata
+    return key
 
 
 def _size(tensor: Tensor) -> int:
