@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scalevec.model.accounting import count_parameters
+from scalevec.model.accounting import active_matrices
 from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shape
 
 _TINY_HEAD_WIDTH = 16
@@ -195,7 +195,7 @@ def _name(n_params: int) -> str:
 
 def _matrices(size: Shape) -> int:
     """N of a dense model of this shape."""
-    return count_parameters(ModelConfig(size, vocabulary_size=2)).matrices
+    return active_matrices(ModelConfig(size, vocabulary_size=2))
 
 
 def shape_near(target: float) -> Shape:

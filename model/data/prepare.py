@@ -43,7 +43,7 @@ from scalevec.model.data.texts import (
 )
 from scalevec.model.data.tokenize import TOKENIZER, TOKENIZERS, SubwordTokenizer, TokenizerPlan
 from scalevec.model.fields import to_dict
-from scalevec.model.memory.limits_here import usable_cpus
+from scalevec.model.limits_here import usable_cpus
 
 __all__ = ["Corpus", "CorpusConfig", "CorpusError", "fingerprint", "open_corpus", "prepare", "verify"]
 

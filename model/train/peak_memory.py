@@ -48,18 +48,18 @@ class AllocatedMemory:
             yield
             return
         self._left -= 1
-        with _Storages(held) as storages:
+        with Storages(held) as storages:
             yield
         self._most = max(self._most or 0, storages.most)
 
 
-class _Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Adds up the storages that live, each once, from those of ``held`` on."""
 
     def __init__(self, held: Iterable[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._alive: set[int] = set()
-        self._now = self.most = 0
+        self.now = self.most = 0
         for tensor in held:
             self._add(tensor)
 
@@ -68,10 +68,14 @@ class _Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Run the operation, and count what it has allocated."""
         results = function(*args, **(kwargs or {}))
+        self.add_all(results)
+        return results
+
+    def add_all(self, results: Any) -> None:
+        """Count what is new among the tensors of ``results``."""
         for result in tree_leaves(results):
             if isinstance(result, Tensor):
                 self._add(result)
-        return results
 
     def _add(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
@@ -79,12 +83,12 @@ class _Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         self._alive.add(storage._cdata)
         weakref.finalize(storage, self._remove, storage._cdata, storage.nbytes()).atexit = False
-        self._now += storage.nbytes()
-        self.most = max(self.most, self._now)
+        self.now += storage.nbytes()
+        self.most = max(self.most, self.now)
 
     def _remove(self, key: int, size: int) -> None:
         self._alive.discard(key)
-        self._now -= size
+        self.now -= size
 
 
 def peak_memory_bytes(device: torch.device) -> int | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import RunOptions, Trial
-from scalevec.model.memory.trial import FLOAT_BYTES, Memory, memory_of, state_entries
+from scalevec.model.estimate.memory import FLOAT_BYTES, Memory, memory_of, optimizer_bytes
 from scalevec.model.strategies import (
     ATTENTION_INPUT_MAPS,
     FEED_FORWARD_INPUT_MAPS,
@@ -157,7 +157,7 @@ def _computed(trial: Trial, options: RunOptions, evaluated_tokens: int) -> float
 
 def checkpoint_bytes(trial: Trial) -> int:
     """Return the size of one checkpoint: weights and optimizer state."""
-    return FLOAT_BYTES * (count_parameters(trial.model).total + state_entries(trial))
+    return FLOAT_BYTES * count_parameters(trial.model).total + optimizer_bytes(trial)
 
 
 def log_bytes(trial: Trial, options: RunOptions) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from scalevec.model.accounting import count_parameters
+from scalevec.model.accounting import active_matrices
 from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shape, Trial
 from scalevec.sweeps.budgets import BUDGETS, setting_name
 from scalevec.sweeps.errors import Path, Problem, SweepError, refused
@@ -231,7 +231,7 @@ def _n_params(shape: Shape, experts: Experts | None, architecture: str | None) -
     options: dict[str, Any] = {"experts": experts}
     if architecture is not None:
         options["architecture"] = architecture
-    return count_parameters(ModelConfig(shape, vocabulary_size=2, **options)).matrices
+    return active_matrices(ModelConfig(shape, vocabulary_size=2, **options))
 
 
 def _after_exclusion(sweep: "Sweep", cells: list[Cell]) -> list[Cell]:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from scalevec.model.data.durable_files import read_regular, sync, write_synced
-from scalevec.model.memory.limits_here import usable_cpus
+from scalevec.model.limits_here import usable_cpus
 from scalevec.model.train.checkpoints.folder import set_aside
 from scalevec.model.train.checkpoints.tensor_file import check_file, opened, write_file
 
