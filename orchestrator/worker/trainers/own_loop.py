@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from scalevec.model.config import Trial
 from scalevec.model.data.prepare import open_corpus
-from scalevec.model.train.checkpoints.folder import newest_step
+from scalevec.model.train.checkpoint_folder import newest_step
 from scalevec.model.train.loop import train
 from scalevec.model.train.recorder import Recorder
 from scalevec.model.trunks import trunk_id

@@ -17,8 +17,8 @@ from scalevec.model.config import RunOptions, Trial
 from scalevec.model.data.prepare import Corpus, CorpusConfig, prepare
 from scalevec.model.fields import to_dict
 from scalevec.model.identity import semantic_fields, trial_id
-from scalevec.model.train.checkpoints import tensor_file
-from scalevec.model.train.checkpoints.folder import newest_step
+from scalevec.model.train import checkpoint as checkpoints
+from scalevec.model.train.checkpoint_folder import newest_step
 from scalevec.model.train.parallel import meeting
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import decide
@@ -157,14 +157,14 @@ def test_after_kill_9_of_a_rank_none_is_left_and_the_next_attempt_ends_with_the_
 
 def test_after_kill_9_of_a_rank_that_writes_its_shard_the_checkpoint_before_is_used(make):
     def mortal() -> None:
-        leader, sync = os.getpid(), tensor_file.sync
+        leader, sync = os.getpid(), checkpoints.sync
 
         def killed(path) -> None:
             if os.getpid() != leader and "step-000000003" in str(path):
                 os.kill(os.getpid(), signal.SIGKILL)
             sync(path)
 
-        tensor_file.sync = killed
+        checkpoints.sync = killed
 
     undisturbed, attempts = make("whole", shard=True), make("killed", shard=True, checkpoint_s=1e-9)
     undisturbed.end(undisturbed.begin())

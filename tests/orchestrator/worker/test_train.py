@@ -13,7 +13,7 @@ import torch
 
 from scalevec.model.config import RunOptions
 from scalevec.model.identity import IDENTITY_VERSION
-from scalevec.model.train.checkpoints.state import Checkpoint, save_checkpoint
+from scalevec.model.train.checkpoint import Checkpoint, save_checkpoint
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.worker import recording
 from scalevec.orchestrator.worker import train as worker

@@ -14,7 +14,7 @@ from scalevec.model.config import ModelConfig, RunOptions, Shape, Trial
 from scalevec.model.data.prepare import Corpus
 from scalevec.model.memory.trial import Memory, memory_of
 from scalevec.model.train.loop import TrainingRun
-from scalevec.model.train.parallel.world import World
+from scalevec.model.train.ddp import World
 from scalevec.model.train.recorder import SilentRecorder
 
 PROMISED = 0.1

@@ -7,6 +7,7 @@ import pytest
 from parallel_worlds import losses, small_trial, together, trained
 from scalevec.model.config import OF_ARCHITECTURE
 from scalevec.model.strategies import PRESETS
+from scalevec.model.train.sharded import owners_of
 
 KINDS = [("adamw", None), ("adamw", "batch"), ("muon", "bias"), ("sgd", None)]
 
@@ -52,3 +53,9 @@ def test_a_sharded_world_that_was_stopped_ends_with_the_bits_of_one_that_was_not
     resumed = together(2, trial, corpus, kept, shard=True, double=False, rows=begun["rows"])[0]
     assert losses(resumed) == losses(undisturbed)
     assert resumed["parameters"] == undisturbed["parameters"]
+
+
+def test_matrices_are_shared_out_by_what_they_cost():
+    shapes = [(64, 64), (16, 16), (16, 16), (64, 64), (16, 16)]
+    assert owners_of(shapes, 2) == [0, 0, 1, 1, 0]
+    assert owners_of(shapes, 1) == [0] * 5

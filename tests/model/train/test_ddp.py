@@ -5,8 +5,7 @@ from functools import partial
 import pytest
 
 from parallel_worlds import losses, small_trial, stopped_by_the_follower, together, trained, world_of
-from scalevec.model.train.checkpoints.folder import newest_step
-from scalevec.model.train.parallel.shared_matrices import owners_of
+from scalevec.model.train.checkpoint_folder import newest_step
 
 
 @pytest.mark.parametrize(("optimizer", "experts"), [("adamw", None), ("adamw", "loss"), ("muon", "bias")])
@@ -61,9 +60,3 @@ def test_a_stop_that_one_rank_alone_is_asked_for_stops_all_at_one_step(corpus, t
     leader, follower = world_of(2, work, tmp_path / "world")
     assert leader["result"] is follower["result"] is None
     assert len(leader["rows"]) == newest_step(tmp_path / "kept") == 2
-
-
-def test_matrices_are_shared_out_by_what_they_cost():
-    shapes = [(64, 64), (16, 16), (16, 16), (64, 64), (16, 16)]
-    assert owners_of(shapes, 2) == [0, 0, 1, 1, 0]
-    assert owners_of(shapes, 1) == [0] * 5
