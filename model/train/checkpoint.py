@@ -70,7 +70,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write ``checkpoint`` beside those of ``folder``, whole or not at all. Raises as :func:`save_checkpoint`."""
+    """Write ``checkpoint`` beside those of ``folder``, whole. Raises as :func:`save_checkpoint`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = checkpoint_path(folder, checkpoint.step)
     facts = json.dumps({"step": checkpoint.step, **checkpoint.facts}, sort_keys=True)
@@ -215,8 +215,9 @@ class BackgroundWriter:
         started = time.monotonic()
         self.wait()
         competes = all(tensor.device.type == "cpu" for tensor in checkpoint.tensors.values())
-        copied = checkpoint if checkpoint.is_copy else replace(checkpoint, tensors=_to_host(checkpoint.tensors))
-        self._thread = threading.Thread(target=self._run, args=(copied, competes), name="checkpoint")
+        if not checkpoint.is_copy:
+            checkpoint = replace(checkpoint, tensors=_to_host(checkpoint.tensors))
+        self._thread = threading.Thread(target=self._run, args=(checkpoint, competes), name="checkpoint")
         self._thread.start()
         self.last_s = time.monotonic() - started
 

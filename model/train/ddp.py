@@ -13,7 +13,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from types import TracebackType
 
@@ -74,12 +74,16 @@ class World:
         """The groups of parameters that this rank's optimizer is over."""
         return groups
 
-    def attach(self, model: Transformer, optimizer: torch.optim.Optimizer) -> None:
-        """Make ready for the first step of ``model``, on its device, by ``optimizer``."""
+    def attach(self, optimizer: torch.optim.Optimizer) -> None:
+        """Learn of the optimizer, before its first step."""
 
-    def training_loss(self, model: Transformer, inputs: Tensor, targets: Tensor, *, is_last: bool) -> Losses:
-        """``model.training_loss`` of a micro-batch; gradients are exchanged behind the last one of a step."""
-        return model.training_loss(inputs, targets)
+    def objective(self, model: Transformer) -> Callable[[Tensor, Tensor], Losses]:
+        """``model.training_loss``; a backward pass from it leaves the sum of the ranks' gradients."""
+        return model.training_loss
+
+    def accumulating(self) -> AbstractContextManager[object]:
+        """Within it, for all micro-batches of a step but the last, each rank adds its gradients up alone."""
+        return nullcontext()
 
     def sum(self, value: Tensor) -> Tensor:
         """The sum over the ranks of ``value``, whose memory it may take."""
@@ -161,8 +165,8 @@ class ProcessGroup(World):
         if problem is None or isinstance(problem, TrainingInterruptedError):
             dist.destroy_process_group()
 
-    def attach(self, model: Transformer, optimizer: torch.optim.Optimizer) -> None:
-        """Let gradients be summed while the backward pass still runs."""
+    def objective(self, model: Transformer) -> Callable[[Tensor, Tensor], Losses]:
+        """Through DDP, which sums gradients while the backward pass still runs."""
         # Compiled blocks are smaller than DDP's buckets: to cut them at those would only break their graphs.
         torch._dynamo.config.optimize_ddp = False
         ids = [self.device] if self.device.type == "cuda" else None
@@ -170,12 +174,11 @@ class ProcessGroup(World):
             _TrainingLoss(model), device_ids=ids, broadcast_buffers=False, gradient_as_bucket_view=True
         )
         self._ddp.register_comm_hook(None, _sum_bucket)
+        return self._ddp
 
-    def training_loss(self, model: Transformer, inputs: Tensor, targets: Tensor, *, is_last: bool) -> Losses:
-        """Through DDP, whose hooks then wait for the backward pass."""
-        with nullcontext() if is_last else self._ddp.no_sync():
-            losses: Losses = self._ddp(inputs, targets)
-            return losses
+    def accumulating(self) -> AbstractContextManager[object]:
+        """DDP's."""
+        return self._ddp.no_sync()
 
     def sum(self, value: Tensor) -> Tensor:
         """All-reduce ``value`` in place and return it."""

@@ -80,7 +80,8 @@ class TrainingRun:
         self.model.to(self.device)
         self.parameters = list(self.model.parameters())
         self.optimizer = build_optimizer(self.model, trial, world.shard_groups)
-        world.attach(self.model, self.optimizer)
+        world.attach(self.optimizer)
+        self.training_loss = world.objective(self.model)
         tokens = corpus.split("train")
         batches = TrainingBatches(tokens, trial.sequence_length, trial.batch_sequences, stream_of(trial))
         part, ahead = world.part(trial.batch_sequences), self.device.type != "cpu"
@@ -217,14 +218,12 @@ class TrainingRun:
             for part in parts:
                 # By share: the last micro-batch may be smaller than the others.
                 share = len(inputs[part]) / whole
-                is_last = part.stop >= len(inputs)
-                with self.autocast():
-                    loss, penalty = self.world.training_loss(
-                        self.model, inputs[part], targets[part], is_last=is_last
-                    )
-                loss = loss * share
-                objective = loss if penalty is None else loss + penalty * share
-                objective.backward()  # type: ignore[no-untyped-call]
+                with nullcontext() if part is parts[-1] else self.world.accumulating():
+                    with self.autocast():
+                        loss, penalty = self.training_loss(inputs[part], targets[part])
+                    loss = loss * share
+                    objective = loss if penalty is None else loss + penalty * share
+                    objective.backward()  # type: ignore[no-untyped-call]
                 total += loss.detach()
         return self.world.sum(total)
 

@@ -101,7 +101,8 @@ def _described(value: Any, name: str, device: torch.device, tensors: Tensors) ->
                 key: _described(item, f"{name}.{key}", device, tensors) for key, item in value.items()
             }
         }
-    raise TypeError(f"a checkpoint cannot keep the optimizer's state {name.removeprefix(PREFIX)}, a {type(value).__name__}")
+    kept_as, kind = name.removeprefix(PREFIX), type(value).__name__
+    raise TypeError(f"a checkpoint cannot keep the optimizer's state {kept_as}, a {kind}")
 
 
 def _restored(

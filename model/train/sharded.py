@@ -8,7 +8,8 @@ one file that a single process would write. Optimizers of matrices need them who
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -46,6 +47,7 @@ class ShardedProcessGroup(ProcessGroup):
             # The sum of the ranks' gradients, each of which is of a part of the batch, not their mean.
             unit.set_gradient_divide_factor(1.0)
             unit.set_force_sum_reduction_for_comms(True)
+        self._unit: Any = model
         for name in FORWARD_METHODS:
             register_fsdp_forward_method(model, name)
 
@@ -53,15 +55,22 @@ class ShardedProcessGroup(ProcessGroup):
         """Matrices of an optimizer that takes them whole are replaced by what one rank has of them."""
         return [group if group["kind"] == "other" else self._matrices.stand_in(group) for group in groups]
 
-    def attach(self, model: Transformer, optimizer: torch.optim.Optimizer) -> None:
+    def attach(self, optimizer: torch.optim.Optimizer) -> None:
         """Learn which optimizer takes matrices."""
         self._matrices.optimizer = optimizer if isinstance(optimizer, Together) else None
 
-    def training_loss(self, model: Transformer, inputs: Tensor, targets: Tensor, *, is_last: bool) -> Losses:
-        """Until the last micro-batch gradients are added up unsharded, which exchanges them once a step."""
-        unit: Any = model
-        unit.set_requires_gradient_sync(is_last)
-        return model.training_loss(inputs, targets)
+    def objective(self, model: Transformer) -> Callable[[Tensor, Tensor], Losses]:
+        """The model's own, whose hooks gather and reduce."""
+        return model.training_loss
+
+    @contextmanager
+    def accumulating(self) -> Iterator[None]:
+        """Gradients are added up unsharded: they are exchanged once a step."""
+        self._unit.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            self._unit.set_requires_gradient_sync(True)
 
     def whole(self, tensor: Tensor) -> Tensor:
         """Gathered from all ranks."""
@@ -83,8 +92,7 @@ class ShardedProcessGroup(ProcessGroup):
     @torch.no_grad()
     def pack(self, model: Transformer, optimizer: torch.optim.Optimizer | None) -> Tensors:
         """The whole state on the CPU of rank 0, gathered a tensor at a time."""
-        unit: Any = model
-        unit.reshard()  # an evaluation leaves what is outside of the blocks whole
+        self._unit.reshard()  # an evaluation leaves what is outside of the blocks whole
         held = pack(model, optimizer)
         names = [json.loads(text) for text in self.all_gather_text(json.dumps(list(held)))]
         gathered: Tensors = {}

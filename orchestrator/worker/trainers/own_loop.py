@@ -67,12 +67,10 @@ class OwnLoop:
         """Train to the end, at each rank of the trial."""
         load_plugins(self.trial)
         corpus = open_corpus(self.runs_dir / "corpora", self.trial.corpus)
-        trunk, world = self._trunk(), ranks.meet(corpus)
-        # Once they have met: the others are told of it.
-        require_room(self.trial, ranks.options, ranks.rank - ranks.first, ranks.here)
-        return train(
-            self.trial, corpus, ranks.options, recorder, self.directory.checkpoints_path, trunk, world
-        )
+        trunk, folder = self._trunk(), self.directory.checkpoints_path
+        with ranks.meet(corpus) as world:
+            require_room(self.trial, ranks.options, world.rank % ranks.here, ranks.here)
+            return train(self.trial, corpus, ranks.options, recorder, folder, trunk, world)
 
     def _trunk(self) -> Path | None:
         """Where the states of the trial's trunk are kept; None where its schedule has none."""

@@ -8,8 +8,8 @@ import torch
 
 from scalevec.model.config import EVALUATED_AT_ONCE, RunOptions, ScheduleConfig
 from scalevec.model.decoder import Transformer
-from scalevec.model.train import loop
 from scalevec.model.train import checkpoint as checkpoints
+from scalevec.model.train import loop
 from scalevec.model.train.checkpoint import load_newest
 from scalevec.model.train.loop import TrainingRun, train
 from scalevec.model.train.progress import RunProgress, has_diverged

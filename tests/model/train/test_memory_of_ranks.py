@@ -13,8 +13,8 @@ from parallel_worlds import small_trial, world_of
 from scalevec.model.config import ModelConfig, RunOptions, Shape, Trial
 from scalevec.model.data.prepare import Corpus
 from scalevec.model.memory.trial import Memory, memory_of
-from scalevec.model.train.loop import TrainingRun
 from scalevec.model.train.ddp import World
+from scalevec.model.train.loop import TrainingRun
 from scalevec.model.train.recorder import SilentRecorder
 
 PROMISED = 0.1
