@@ -129,6 +129,8 @@ class World:
 
 
 ALONE = World()
+_ENDED: list[object] = []
+"""Process groups that are over."""
 
 
 class ProcessGroup(World):
@@ -163,6 +165,9 @@ class ProcessGroup(World):
     ) -> None:
         # Not after an error: the others may be gone, and to part from them could wait for them.
         if problem is None or isinstance(problem, TrainingInterruptedError):
+            # To the end of the process: where its last reference goes, torch 2.13 waits for gloo's threads with
+            # the interpreter's lock, which they may need to let go of their tensors.
+            _ENDED.append(dist.group.WORLD)
             dist.destroy_process_group()
 
     def objective(self, model: Transformer) -> Callable[[Tensor, Tensor], Losses]:

@@ -9,6 +9,7 @@ fork loads nothing again, and comes before CUDA is touched.
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 import tempfile
@@ -23,7 +24,7 @@ from typing import Any
 import setproctitle
 import torch
 import torch.distributed as dist
-from torch.distributed.elastic.agent.server.api import WorkerSpec
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
@@ -49,6 +50,8 @@ LOOPBACK = "127.0.0.1"
 LIMIT_S = 300.0
 """How long the machines of a trial wait for each other."""
 POLL_S = 0.1
+POLL_OTHERS_S = 1.0
+"""Where each look asks a file server what other machines say."""
 LOST_S = 1.0
 """How long a rank that has lost another one stays, so that the agent sees first who is to blame."""
 LAST_WORD_S = 3.0
@@ -108,8 +111,8 @@ class Ranks:
                 ended = agent.run()
             except dist.DistError as problem:
                 raise AttemptFailedError(self._not_met(problem), "node_failure") from problem
-        for rank, failure in ended.failures.items():
-            raise self._blamed(rank, failure)
+        if ended.is_failed():
+            raise self._blamed(*next(iter(ended.failures.items()), (0, None)))
         result: dict[str, Any] = ended.return_values[self.node * self.here]
         if "stopped_after" in result:
             raise TrainingInterruptedError(result["stopped_after"])
@@ -132,12 +135,12 @@ class Ranks:
             entrypoint=_be_rank,
             args=(work, os.getpid()),
             max_restarts=0,
-            monitor_interval=POLL_S,
+            monitor_interval=POLL_S if self.nodes == 1 else POLL_OTHERS_S,
             master_addr=self.address.host,
             master_port=self.address.port,
         )
         # Of this process, in which no other thread holds a lock: that of the claim sleeps between its beats.
-        return LocalElasticAgent(spec, DefaultLogsSpecs(log_dir=folder), start_method="fork")
+        return _Agent(self, spec, DefaultLogsSpecs(log_dir=folder), start_method="fork")
 
     def meet(self, corpus: Corpus) -> World:
         """The world of the trial at one of its ranks, once all are there.
@@ -161,21 +164,27 @@ class Ranks:
             f"machine {self.node}, {socket.gethostname()}, says: {problem}"
         )
 
-    def _blamed(self, rank: int, failure: ProcessFailure) -> Exception:
-        """What ended ``rank``, or the one on another machine that it has only lost."""
-        said = failure.error_file_data.get("failure")
-        if said is None and failure.exitcode < 0:
+    def _blamed(self, rank: int, failure: ProcessFailure | None) -> Exception:
+        """What ended ``rank``, or the one on another machine that it has only lost (``failure`` is None)."""
+        said = None if failure is None else failure.error_file_data.get("failure")
+        if failure is not None and said is None and failure.exitcode < 0:
             number = -failure.exitcode
             return RankKilledError(f"rank {rank} (process {failure.pid}) was killed by signal {number}")
-        if said is None:
+        if failure is not None and said is None:
             return AttemptFailedError(f"rank {rank} ended with exit code {failure.exitcode}")
-        deadline = time.monotonic() + (LAST_WORD_S if said["lost"] and self.nodes > 1 else 0.0)
-        while said["lost"] and time.monotonic() < deadline:
-            for path in self._last_words("*"):
-                with suppress(FileNotFoundError, CorruptRecordError):
-                    said = read_json(path, dict)
+        deadline = time.monotonic() + (LAST_WORD_S if self.nodes > 1 else 0.0)
+        while (said is None or said["lost"]) and time.monotonic() < deadline:
+            said = self.said_elsewhere() or said
             time.sleep(POLL_S)
-        return from_record(said)
+        return from_record(said) if said else AttemptFailedError("another machine was lost", "node_failure")
+
+    def said_elsewhere(self) -> dict[str, Any] | None:
+        """What another machine has told of its end (:meth:`report`)."""
+        if self.meeting is not None:
+            for path in self.meeting.parent.glob(f"{self.meeting.stem}.failed-*.json"):
+                with suppress(FileNotFoundError, CorruptRecordError):
+                    return read_json(path, dict)
+        return None
 
     def report(self, problem: Exception) -> None:
         """Tell the first machine what ended this one."""
@@ -183,9 +192,19 @@ class Ranks:
             path = self.meeting.with_name(f"{self.meeting.stem}.failed-{self.node}.json")
             write_json(path, as_record(problem, str(problem), is_lost=lost_connection(problem)))
 
-    def _last_words(self, node: str) -> list[Path]:
-        meeting = self.meeting
-        return [] if meeting is None else list(meeting.parent.glob(f"{meeting.stem}.failed-{node}.json"))
+
+class _Agent(LocalElasticAgent):
+    """Ends its ranks, too, once another machine has said what ended its own: they may wait for those."""
+
+    def __init__(self, ranks: Ranks, *spec: Any, **how: Any) -> None:
+        super().__init__(*spec, **how)
+        self._ranks = ranks
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        if self._ranks.said_elsewhere() is not None:
+            self._shutdown(signal.SIGKILL)
+            return RunResult(state=WorkerState.FAILED)
+        return super()._monitor_workers(worker_group)
 
 
 class _Rendezvous(StaticTCPRendezvous):
