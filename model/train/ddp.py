@@ -165,7 +165,7 @@ class ProcessGroup(World):
     ) -> None:
         # Not after an error: the others may be gone, and to part from them could wait for them.
         if problem is None or isinstance(problem, TrainingInterruptedError):
-            # To the end of the process: where its last reference goes, torch 2.13 waits for gloo's threads with
+            # To the end of the process: when its last reference goes, torch waits for threads of gloo with
             # the interpreter's lock, which they may need to let go of their tensors.
             _ENDED.append(dist.group.WORLD)
             dist.destroy_process_group()
