@@ -12,10 +12,10 @@ bits; worlds of different sizes agree to rounding.
 import json
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from types import TracebackType
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -48,6 +48,8 @@ class World:
     size = 1
     in_step = False
     """Whether ranks have to go forward through the model at the same time, in evaluations too."""
+    frees_gradients = True
+    """Whether gradients take no memory between a step and the next backward pass."""
 
     @property
     def leads(self) -> bool:
@@ -57,9 +59,7 @@ class World:
     def __enter__(self) -> "World":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Part from the others."""
 
     def part(self, n_sequences: int) -> slice:
@@ -73,9 +73,6 @@ class World:
     def shard_groups(self, groups: list[Group]) -> list[Group]:
         """The groups of parameters that this rank's optimizer is over."""
         return groups
-
-    def attach(self, optimizer: torch.optim.Optimizer) -> None:
-        """Learn of the optimizer, before its first step."""
 
     def objective(self, model: Transformer) -> Callable[[Tensor, Tensor], Losses]:
         """``model.training_loss``; a backward pass from it leaves the sum of the ranks' gradients."""
@@ -98,8 +95,7 @@ class World:
 
     def vector(self, vector: nn.Module) -> Tensor:
         """The scale vector in effect."""
-        result: Tensor = vector()
-        return result
+        return cast(Tensor, vector())
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Take the optimizer's step."""
@@ -145,26 +141,22 @@ class ProcessGroup(World):
             and its agent set.
     """
 
+    # DDP's buckets hold them throughout; left there, micro-batches add up in place.
+    frees_gradients = False
+
     def __init__(self, device: str, rendezvous: str = "env://") -> None:
         self.rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         self.device = torch.device(device)
         if device == "cuda":
             self.device = torch.device(device, int(os.environ["LOCAL_RANK"]))
             torch.cuda.set_device(self.device)
-        dist.init_process_group(
-            BACKENDS[device],
-            init_method=rendezvous,
-            rank=self.rank,
-            world_size=self.size,
-            timeout=PATIENCE,
-            device_id=self.device if device == "cuda" else None,
-        )
+        card = self.device if device == "cuda" else None
+        place: dict[str, Any] = {"rank": self.rank, "world_size": self.size, "init_method": rendezvous}
+        dist.init_process_group(BACKENDS[device], timeout=PATIENCE, device_id=card, **place)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # Not after an error: the others may be gone, and to part from them could wait for them.
-        if problem is None or isinstance(problem, TrainingInterruptedError):
+        if kind is None or issubclass(kind, TrainingInterruptedError):
             # To the end of the process: when its last reference goes, torch waits for threads of gloo with
             # the interpreter's lock, which they may need to let go of their tensors.
             _ENDED.append(dist.group.WORLD)
@@ -215,23 +207,21 @@ class ProcessGroup(World):
 
     def broadcast_checkpoint(self, checkpoint: Checkpoint | None) -> Checkpoint | None:
         """Sent to the others a tensor at a time, when they are asked for: no rank but 0 holds all of it."""
-        head = None
-        if checkpoint is not None:
-            head = [checkpoint.step, dict(checkpoint.facts), list(checkpoint.tensors)]
+        head = checkpoint and [checkpoint.step, dict(checkpoint.facts), list(checkpoint.tensors)]
         head = json.loads(self.broadcast_text(json.dumps(head)))
         if head is None:
             return None
         step, facts, names = head
-        return Checkpoint(step, _FromLeader(self, names, checkpoint and checkpoint.tensors), facts)
+        return Checkpoint(
+            step, _FromLeader(self, names, {} if checkpoint is None else checkpoint.tensors), facts
+        )
 
-    def broadcast_tensor(self, tensor: Tensor | None, source: int = 0) -> Tensor:
+    def broadcast_tensor(self, tensor: Tensor, source: int = 0) -> Tensor:
         """The ``tensor`` that rank ``source`` has, on the CPU of all ranks."""
-        described = None
-        if tensor is not None and self.rank == source:
-            tensor = tensor.detach().cpu().contiguous()
-            described = [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
+        tensor = tensor.detach().cpu().contiguous()
+        described = [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
         dtype, shape = json.loads(self.broadcast_text(json.dumps(described), source))
-        if tensor is None or self.rank != source:
+        if self.rank != source:
             tensor = torch.empty(shape, dtype=getattr(torch, dtype))
         # As bytes: gloo does not know every type.
         dist.broadcast(tensor.view(-1).view(torch.uint8), source)
@@ -290,32 +280,15 @@ def _sum_bucket(_: object, bucket: dist.GradBucket) -> torch.futures.Future[Tens
     # depend on the place in the bucket: in the order of ranks they are the same before a resume and after it.
     parts = [torch.empty_like(flat) for _ in range(dist.get_world_size())]
     work = dist.all_gather(parts, flat, async_op=True)
-    return work.get_future().then(lambda _: _added(parts))  # type: ignore[union-attr,no-any-return]
+    return work.get_future().then(lambda _: sum(parts[1:], parts[0]))  # type: ignore[union-attr,no-any-return]
 
 
-def _added(parts: Sequence[Tensor]) -> Tensor:
-    total = parts[0]
-    for part in parts[1:]:
-        total += part
-    return total
+class _FromLeader(dict[str, Tensor]):
+    """The tensors of rank 0's checkpoint (empty ones at others), each sent when all ranks ask for it."""
 
-
-class _FromLeader(Mapping[str, Tensor]):
-    """The tensors of rank 0's checkpoint, of which each is sent when all ranks ask for it."""
-
-    def __init__(self, world: ProcessGroup, names: Sequence[str], kept: Mapping[str, Tensor] | None) -> None:
-        self._world, self._names, self._kept = world, names, kept or {}
+    def __init__(self, world: ProcessGroup, names: Sequence[str], kept: Mapping[str, Tensor]) -> None:
+        super().__init__({name: kept.get(name, torch.empty(0)) for name in names})
+        self._world = world
 
     def __getitem__(self, name: str) -> Tensor:
-        if name not in self._names:
-            raise KeyError(name)
-        return self._world.broadcast_tensor(self._kept.get(name))
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names  # asked of a mapping, it would send the tensor
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+        return self._world.broadcast_tensor(super().__getitem__(name))

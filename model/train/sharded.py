@@ -8,9 +8,9 @@ one file that a single process would write. Optimizers of matrices need them who
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -24,7 +24,7 @@ from scalevec.model.decoder import Transformer
 from scalevec.model.train.checkpoint import pack, unpack
 from scalevec.model.train.ddp import Losses, ProcessGroup
 from scalevec.model.train.optimizer_state import LAYOUT, Tensors, merged_layout
-from scalevec.model.train.optimizers.base import Group, Together
+from scalevec.model.train.optimizers.base import Group
 
 FORWARD_METHODS = ("training_loss", "token_losses", "choices")
 """By which the loop calls a model: what is outside of the blocks is gathered for these."""
@@ -33,7 +33,7 @@ FORWARD_METHODS = ("training_loss", "token_losses", "choices")
 class ShardedProcessGroup(ProcessGroup):
     """Every rank keeps its share of each parameter, and of all that belongs to it."""
 
-    in_step = True
+    in_step = frees_gradients = True
 
     def __init__(self, device: str, rendezvous: str = "env://") -> None:
         super().__init__(device, rendezvous)
@@ -55,10 +55,6 @@ class ShardedProcessGroup(ProcessGroup):
         """Matrices of an optimizer that takes them whole are replaced by what one rank has of them."""
         return [group if group["kind"] == "other" else self._matrices.stand_in(group) for group in groups]
 
-    def attach(self, optimizer: torch.optim.Optimizer) -> None:
-        """Learn which optimizer takes matrices."""
-        self._matrices.optimizer = optimizer if isinstance(optimizer, Together) else None
-
     def objective(self, model: Transformer) -> Callable[[Tensor, Tensor], Losses]:
         """The model's own, whose hooks gather and reduce."""
         return model.training_loss
@@ -79,15 +75,13 @@ class ShardedProcessGroup(ProcessGroup):
     def vector(self, vector: nn.Module) -> Tensor:
         """The vector in effect, of whole parameters."""
         whole = {name: self.whole(parameter.detach()) for name, parameter in vector.named_parameters()}
-        result: Tensor = functional_call(vector, whole, ())
-        return result
+        return cast(Tensor, functional_call(vector, whole, ()))
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Each rank steps its shares, and its matrices whole."""
-        if self._matrices.optimizer is None:
-            optimizer.step()
-        else:
-            self._matrices.step()
+        self._matrices.gather_gradients()
+        optimizer.step()
+        self._matrices.send_out()
 
     @torch.no_grad()
     def pack(self, model: Transformer, optimizer: torch.optim.Optimizer | None) -> Tensors:
@@ -99,7 +93,7 @@ class ShardedProcessGroup(ProcessGroup):
         for name in dict.fromkeys(name for of_rank in names for name in of_rank):
             tensor, owner = held.get(name), next(rank for rank, its in enumerate(names) if name in its)
             if owner:  # a whole matrix's, which rank 0 lacks
-                tensor = self.broadcast_tensor(tensor, owner)
+                tensor = self.broadcast_tensor(torch.empty(0) if tensor is None else tensor, owner)
             elif tensor is not None:
                 tensor = self.whole(tensor)
             if self.leads and tensor is not None:
@@ -115,7 +109,7 @@ class ShardedProcessGroup(ProcessGroup):
     ) -> None:
         """Each rank takes its share, and its matrices whole."""
         unpack(tensors, model, optimizer, _share)
-        self._matrices.refresh()
+        self._matrices.refresh(optimizer)
 
 
 class WholeMatrices:
@@ -126,7 +120,6 @@ class WholeMatrices:
     """
 
     def __init__(self, world: ProcessGroup) -> None:
-        self.optimizer: Together | None = None
         self._world = world
         self._pairs: list[tuple[nn.Parameter, nn.Parameter, int]] = []
 
@@ -134,8 +127,10 @@ class WholeMatrices:
     def stand_in(self, group: Group) -> Group:
         """``group`` with whole matrices of this rank, and bare shapes of others'."""
         parameters = group["params"]
-        owners = owners_of([_as_matrix(tuple(parameter.shape)) for parameter in parameters], self._world.size)
-        pairs = [(p, self._whole_at(p, owner), owner) for p, owner in zip(parameters, owners, strict=True)]
+        # In turn by size: every rank has about as much to make orthogonal.
+        by_size = sorted(range(len(parameters)), key=lambda at: -parameters[at].numel())
+        owners = {at: place % self._world.size for place, at in enumerate(by_size)}
+        pairs = [(p, self._whole_at(p, owners[at]), owners[at]) for at, p in enumerate(parameters)]
         self._pairs += pairs
         return {**group, "params": [whole for _, whole, _ in pairs]}
 
@@ -144,14 +139,16 @@ class WholeMatrices:
         return nn.Parameter(gathered.clone() if owner == self._world.rank else gathered.to("meta"))
 
     @torch.no_grad()
-    def step(self) -> None:
-        """Gather the gradient of each matrix where it is whole, step, and send the shares out."""
-        assert self.optimizer is not None
+    def gather_gradients(self) -> None:
+        """Give each whole matrix its gradient, and other ranks' none: an optimizer passes them by."""
         for parameter, whole, owner in self._pairs:
             gradient = None if parameter.grad is None else self._world.whole(parameter.grad)
             whole.grad = gradient if owner == self._world.rank else None
             parameter.grad = None
-        self.optimizer.step()
+
+    @torch.no_grad()
+    def send_out(self) -> None:
+        """Give the shares what came of the whole matrices."""
         for parameter, whole, owner in self._pairs:
             is_here = owner == self._world.rank
             sent = whole.detach() if is_here else torch.empty_like(whole, device=parameter.device)
@@ -159,36 +156,14 @@ class WholeMatrices:
             parameter.copy_(_share(sent, parameter))
 
     @torch.no_grad()
-    def refresh(self) -> None:
+    def refresh(self, optimizer: torch.optim.Optimizer) -> None:
         """Make whole matrices those of the shares again, and drop the state of other ranks' matrices."""
         for parameter, whole, owner in self._pairs:
             gathered = self._world.whole(parameter.detach())
             if owner == self._world.rank:
                 whole.copy_(gathered)
-        if self.optimizer is not None:
-            for group in self.optimizer.of_matrices.param_groups:
-                for matrix in group["params"]:
-                    if matrix.is_meta:
-                        self.optimizer.state.pop(matrix, None)
-
-
-def owners_of(shapes: Sequence[tuple[int, ...]], size: int) -> list[int]:
-    """The rank of each matrix [rows, columns], such that all have about as much to do.
-
-    The product of a matrix with its transpose costs rows x columns x the smaller of them. The costliest
-    matrix is given away first, always to the rank with least.
-    """
-    loads, owners = [0] * size, [0] * len(shapes)
-    costs = [rows * columns * min(rows, columns) for rows, columns in shapes]
-    for index in sorted(range(len(shapes)), key=lambda index: (-costs[index], index)):
-        owners[index] = loads.index(min(loads))
-        loads[owners[index]] += costs[index]
-    return owners
-
-
-def _as_matrix(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A stack counts as one long matrix: what its matrices cost together, about."""
-    return shape if len(shape) == 2 else (shape[0] * shape[1], shape[2])
+        for parameter in [parameter for parameter in optimizer.state if parameter.is_meta]:
+            del optimizer.state[parameter]
 
 
 def _share(kept: Tensor, beside: Tensor) -> Tensor:
