@@ -22,8 +22,6 @@ SHARPNESS_VECTORS = 32 + 4
 SHARPNESS_GRAPH = {"pass": 4.5, "weights": 7.0, "logits": 6.0}
 """What its product with the Hessian keeps: so often what a training pass takes, the attention weights of all
 pairs of tokens, and the logits; as seen, within a quarter."""
-BUCKET_BYTES = 2**26
-"""Of gradients that processes sum at once (``training.parallel.process_group``)."""
 PRECONDITIONER_ARRAYS = 9
 """Of the matrices' size, kept over a step: values, gradient, predicted movement, decay; as seen."""
 
@@ -74,14 +72,16 @@ def memory_of(trial: Trial, options: RunOptions) -> Memory:
     part = trial.batch_sequences // options.processes
     sequences = min(options.micro_batch or part, part)
     micro = _micro_batch(trial, sequences * trial.sequence_length, options)
-    training = _training(trial.model, micro, sequences < part, options.recompute == "block")
+    # In micro-batches gradients are held between passes, and throughout where processes sum them.
+    held = sequences < part or (options.processes > 1 and not options.shard)
+    training = _training(trial.model, micro, held, options.recompute == "block")
     holders = options.processes if options.shard else 1
     entire = FLOAT_BYTES * count_parameters(trial.model).total
     parameters, state = entire // holders, FLOAT_BYTES * _state_entries_of_a_process(trial, options)
     gathered, read = (_gathered(trial.model, n) if options.shard else 0 for n in (2, 1))
-    gradients = parameters if sequences < part else 0
+    gradients = entire if held else 0  # of shards too: they are exchanged once a step
     # Folded once for all micro-batches, weights are held in the type of products.
-    folds_once = options.compiled and gradients and not options.shard
+    folds_once = options.compiled and sequences < part and not options.shard
     folded = micro.narrow * count_parameters(trial.model).matrices_total if folds_once else 0
     return Memory(
         parameters=parameters,
@@ -92,7 +92,7 @@ def memory_of(trial: Trial, options: RunOptions) -> Memory:
         step=round(_step(trial, options, parameters)),
         evaluation=round(_evaluation(trial, options) + read),
         measurements=round(_measurements(trial, options)),
-        copy=_copy(trial, options, parameters) if options.device == "cpu" else 0,
+        copy=entire + FLOAT_BYTES * state_entries(trial) if options.device == "cpu" else 0,
         framework=round(FRAMEWORK_BYTES[options.device]),
         start=entire + parameters if options.shard and options.device == "cpu" else 0,
     )
@@ -114,13 +114,9 @@ def _takes_matrices(trial: Trial) -> bool:
 def _state_entries_of_a_process(trial: Trial, options: RunOptions) -> int:
     """Of the optimizer's state; where parameters are shared out, with the matrices that it steps whole."""
     entries, matrices = state_entries(trial), count_parameters(trial.model).matrices_total
-    if not _takes_matrices(trial):
-        return entries // options.processes if options.shard else entries
-    if options.shard:
-        return (entries + matrices) // options.processes
-    of_others = trial.optimizer.registered.state_per_parameter[1]
-    outside = round(of_others * (count_parameters(trial.model).total - matrices))
-    return outside + (entries - outside) // options.processes
+    if not options.shard:
+        return entries
+    return (entries + (matrices if _takes_matrices(trial) else 0)) // options.processes
 
 
 def _step(trial: Trial, options: RunOptions, gradients: int) -> float:
@@ -129,15 +125,9 @@ def _step(trial: Trial, options: RunOptions, gradients: int) -> float:
     counts, n = count_parameters(trial.model), options.processes
     largest = FLOAT_BYTES * max(rows * columns for rows, columns in matrix_sides(trial.model))
     working = FLOAT_BYTES * of_all * counts.total / (n if options.shard else 1) + of_largest * largest
-    # Of matrices that a process steps for all: their gradients, or what it sends of them.
-    matrices = FLOAT_BYTES * counts.matrices_total / n if n > 1 and _takes_matrices(trial) else 0.0
-    summed = min(gradients, BUCKET_BYTES + largest) if n > 1 and not options.shard else 0.0
-    return gradients + max(summed, working + matrices)
-
-
-def _copy(trial: Trial, options: RunOptions, parameters: int) -> int:
-    """What a process writes of a checkpoint: its shares, or what rank 0 has collected."""
-    return parameters + FLOAT_BYTES * state_entries(trial) // (options.processes if options.shard else 1)
+    # Of matrices that a process steps for all: their gradients.
+    matrices = FLOAT_BYTES * counts.matrices_total / n if options.shard and _takes_matrices(trial) else 0.0
+    return gradients + working + matrices
 
 
 @lru_cache(maxsize=1024)
