@@ -28,10 +28,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from scalevec.model.config import ModelConfig, Shape
 from scalevec.model.decoder import Transformer, initialise
+from scalevec.model.feed_forward import PADDED_TO
 from scalevec.model.strategies import PRESETS
-from scalevec.model.sublayers import PADDED_TO
-from scalevec.model.train.steps.compiled import compile_blocks
-from scalevec.model.train.steps.folded import folded_once
+from scalevec.model.train.step import compile_blocks, fold_once
 
 ARMS = ("baseline", "unified", "unified-dp", "none")
 SHAPE = Shape(width=1792, layers=1, heads=14, kv_heads=14, feed_forward=4778)
@@ -131,7 +130,7 @@ class Layer:
     def compiled(self, sequences: int, dtype: torch.dtype) -> Counted:
         """Of the schedules, and outside of them what adds each gradient to its sum in float32."""
         counted = Counted()
-        with patch.dict(PADDED_TO, cpu=PADDED_TO["cuda"]), folded_once(self.model, torch.bfloat16):
+        with patch.dict(PADDED_TO, cpu=PADDED_TO["cuda"]), fold_once(self.model, torch.bfloat16):
             self.pass_through(sequences, counted_schedules(counted), dtype)
             for weight in tree_leaves(self.model.blocks[0].held):
                 if weight is not None:

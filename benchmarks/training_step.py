@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from scalevec.model.config import ModelConfig, Shape
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.strategies import PRESETS
-from scalevec.model.train.steps.compiled import compile_blocks
+from scalevec.model.train.step import compile_blocks
 
 LAYERS = {32: 2, 48: 3, 64: 3, 96: 4, 128: 4, 192: 5, 256: 4, 512: 4}
 ARMS = ("baseline", "unified", "unified-dp")

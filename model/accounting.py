@@ -125,7 +125,8 @@ def _matrices(shape: Shape, experts: Experts | None) -> tuple[int, int]:
     dense = experts.dense_layers * _entries(sizes, FEED_FORWARD_MAPS)
     router = experts.n_experts * shape.width
     expert = _entries(map_shapes(shape, experts.feed_forward), FEED_FORWARD_MAPS)
-    active = attention + dense + mixtures * (router + experts.active * expert)
+    passed = _entries(map_shapes(shape, experts.active_hidden), FEED_FORWARD_MAPS)
+    active = attention + dense + mixtures * (router + passed)
     return active, mixtures * (experts.n_experts - experts.top_k) * expert
 
 
@@ -160,6 +161,8 @@ def _scale_vectors(config: ModelConfig) -> tuple[int, int]:
     total.add(_sublayer(config, sizes, FEED_FORWARD_MAPS), shape.layers - mixtures)
     if experts is not None:
         total.add(_mixture(config, experts), mixtures)
+    if strategy.has_output_vector("head"):
+        total.of_role(strategy.output_role("head")).append(config.vocabulary_size)
     return _stored(total.inputs, strategy), _stored(total.outputs, strategy)
 
 
@@ -181,7 +184,8 @@ def _own_vectors(config: ModelConfig, sizes: dict[str, tuple[int, int]], names: 
     for name in names:
         if strategy.has_output_vector(name):
             width = head if strategy.shares_heads(name) else sizes[name][0]
-            total.of_role(strategy.output_role(name)).append(width)
+            split = [head] * (width // head) if strategy.splits_heads(name) else [width]
+            total.of_role(strategy.output_role(name)).extend(split)
     return total
 
 
@@ -199,8 +203,8 @@ def _mixture(config: ModelConfig, experts: Experts) -> _Widths:
         routed = _own_vectors(config, map_shapes(config.shape, experts.feed_forward), FEED_FORWARD_MAPS)
         total.add(routed, experts.n_experts if strategy.experts == "own" else 1)
     if experts.shared_experts:
-        hidden = experts.shared_experts * experts.feed_forward
-        total.add(_own_vectors(config, map_shapes(config.shape, hidden), FEED_FORWARD_MAPS))
+        sizes = map_shapes(config.shape, experts.shared_hidden)
+        total.add(_own_vectors(config, sizes, FEED_FORWARD_MAPS))
     if "down" in OUTPUT_NORMS[config.architecture] and strategy.branches != "none":
         total.outputs.append(width)
     return total

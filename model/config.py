@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 
 from scalevec.model.fields import ConfigurationError, PluginSource, added_field, require, require_choice
 from scalevec.model.optimization import OPTIMIZERS, SCHEDULES, OptimizerConfig, ScheduleConfig
-from scalevec.model.strategies import OUTPUT_NORMS, PRESETS, ScaleVectorStrategy, canonical
+from scalevec.model.strategies import (
+    OUTPUT_NORMS,
+    PRESETS,
+    REPARAMETERIZATIONS,
+    ScaleVectorStrategy,
+    canonical,
+)
 
 __all__ = [
     "OPTIMIZERS",
@@ -38,6 +44,8 @@ OF_ARCHITECTURE: dict[str, dict[str, str]] = {
 The fields of a model, as records hold them, have no such values: there a field that is left out means what it
 meant before it existed.
 """
+ATTENTIONS = {"full": "scalevec.model.attention:Attention"}
+"""Attention by its name: ``module:class`` of a sublayer made from a :class:`ModelConfig`."""
 PRECISIONS = ("float32", "bfloat16", "bfloat16-residual")
 BALANCINGS = ("loss", "bias", "none")
 OVER = ("sum", "mean")
@@ -48,7 +56,7 @@ EVALUATED_AT_ONCE = 4096
 """Tokens of a small batch's evaluation."""
 RECOMPUTED = ("none", "block")
 MEASURES = ("preconditioner", "sharpness")
-"""What can be measured along a run (``model.theory.measurements``)."""
+"""What can be measured along a run (``model.theory.measure``)."""
 
 
 def _require_positive(where: str, config: object, names: tuple[str, ...]) -> None:
@@ -91,8 +99,9 @@ class Experts:
     """A mixture of experts in place of the feed-forward sublayer.
 
     n_experts: routed experts of a layer; top_k: how many of them each token passes.
-    feed_forward: hidden channels of one expert. shared_experts: experts that every token passes besides,
-        held as one gated unit of ``shared_experts * feed_forward`` hidden channels.
+    feed_forward: hidden channels of one routed expert. shared_experts: experts that every token passes
+        besides, held as one gated unit of ``shared_hidden`` channels.
+    shared_feed_forward: hidden channels of one shared expert; 0: those of a routed one.
     balancing: ``loss`` adds ``loss_coefficient`` times the imbalance to the training loss (never to an
         evaluated one); ``bias`` adds to each expert's probability a bias that only the choice sees and that
         moves by ``bias_rate`` after every optimizer step (no auxiliary loss); ``none`` does neither. What
@@ -113,6 +122,7 @@ class Experts:
     dense_layers: int = 0
     over: str = added_field("sum")
     per: str = added_field("sequence")
+    shared_feed_forward: int = added_field(0)
 
     def __post_init__(self) -> None:
         _require_positive("experts.", self, ("n_experts", "top_k", "feed_forward"))
@@ -122,6 +132,10 @@ class Experts:
         )
         require(self.shared_experts >= 0, "experts.shared_experts", self.shared_experts, "zero or more")
         require(self.dense_layers >= 0, "experts.dense_layers", self.dense_layers, "zero or more")
+        shared = self.shared_feed_forward
+        require(shared >= 0, "experts.shared_feed_forward", shared, "zero (as feed_forward) or more")
+        if not self.shared_experts or shared == self.feed_forward:
+            object.__setattr__(self, "shared_feed_forward", 0)
         require_choice("experts.balancing", self.balancing, BALANCINGS)
         require_choice("experts.over", self.over, OVER)
         require_choice("experts.per", self.per, PER)
@@ -130,9 +144,14 @@ class Experts:
             object.__setattr__(self, name, getattr(type(self), name))
 
     @property
-    def active(self) -> int:
-        """Experts that a token passes in one layer, shared ones included."""
-        return self.top_k + self.shared_experts
+    def shared_hidden(self) -> int:
+        """Hidden channels of all shared experts together."""
+        return self.shared_experts * (self.shared_feed_forward or self.feed_forward)
+
+    @property
+    def active_hidden(self) -> int:
+        """Hidden channels that a token passes in one layer, those of shared experts included."""
+        return self.top_k * self.feed_forward + self.shared_hidden
 
 
 @dataclass(frozen=True)
@@ -143,13 +162,14 @@ class ModelConfig:
         and after each sublayer and on queries and keys, head by head, before the rotary embedding.
     experts: a mixture of experts; None for a dense model. ``shape.feed_forward`` is the hidden width of
         the dense layers; where there is none, it must be what a token passes in a mixture,
-        ``(top_k + shared_experts) * experts.feed_forward``.
+        ``experts.active_hidden``.
     embedding_scale: what the embedding is multiplied by where the residual stream begins: ``none``, or
         ``sqrt-width`` (Gemma), with which it begins at an RMS of about one.
     norm_gain: how scale vectors are stored: as they are (``g``: decay pulls them to 0), or by their distance
         from their start (``1+w``, Gemma: decay pulls them to 1). Of a reparameterized vector magnitude and
         direction are so stored; ``er`` is the same under both, since it starts at zero.
     activation: of the gated units: ``swiglu``, or ``geglu`` (Gemma; GELU by its tanh formula).
+    attention: one of :data:`ATTENTIONS`; ``full`` is causal softmax attention over the whole sequence.
     """
 
     shape: Shape
@@ -163,14 +183,16 @@ class ModelConfig:
     embedding_scale: str = added_field("none")
     norm_gain: str = added_field("g")
     activation: str = added_field("swiglu")
+    attention: str = added_field("full")
 
     def __post_init__(self) -> None:
         require_choice("architecture", self.architecture, ARCHITECTURES)
         require_choice("embedding_scale", self.embedding_scale, EMBEDDING_SCALES)
         require_choice("norm_gain", self.norm_gain, NORM_GAINS)
         require_choice("activation", self.activation, ACTIVATIONS)
+        require_choice("attention", self.attention, ATTENTIONS)
         strategy = self.scale_vectors
-        if not strategy.has_vectors or strategy.reparameterization == "er":
+        if not strategy.has_vectors or _starts_at_zero(strategy.reparameterization):
             object.__setattr__(self, "norm_gain", type(self).norm_gain)
         require(self.vocabulary_size >= 2, "vocabulary_size", self.vocabulary_size, "2 or more")
         _require_positive("", self, ("norm_epsilon", "rope_base"))
@@ -180,9 +202,9 @@ class ModelConfig:
     def _check_experts(self, experts: Experts) -> None:
         layers, dense = self.shape.layers, experts.dense_layers
         require(dense < layers, "experts.dense_layers", dense, f"less than the layers, {layers}")
-        passed = experts.active * experts.feed_forward
+        passed = experts.active_hidden
         agrees = dense > 0 or self.shape.feed_forward == passed
-        allowed = f"{passed}, (top_k + shared_experts) * experts.feed_forward, without dense layers"
+        allowed = f"{passed}, the hidden width that a token passes in a mixture, without dense layers"
         require(agrees, "feed_forward", self.shape.feed_forward, allowed)
 
     @property
@@ -190,14 +212,23 @@ class ModelConfig:
         """What the embedding is multiplied by where the residual stream begins."""
         return self.shape.width**0.5 if self.embedding_scale == "sqrt-width" else 1.0
 
-    def canonical_strategy(self, decays_anything: bool = True) -> ScaleVectorStrategy:
-        """The scale-vector strategy with the fields that cannot matter in this model at their defaults."""
+    def canonical_strategy(self, weight_decay: float = 0.1) -> ScaleVectorStrategy:
+        """The scale-vector strategy with the fields that cannot matter in this model at their defaults.
+
+        ``weight_decay`` is the optimizer's.
+        """
         return canonical(
             self.scale_vectors,
-            decays_anything=decays_anything,
+            weight_decay=weight_decay,
             architecture=self.architecture,
             is_mixture=self.experts is not None,
         )
+
+
+def _starts_at_zero(reparameterization: str) -> bool:
+    """Whether both parts start at zero, so that they are stored alike under either ``norm_gain``."""
+    parts = REPARAMETERIZATIONS.get(reparameterization)
+    return parts is not None and parts.beta == parts.alpha == 0.0
 
 
 @dataclass(frozen=True)
@@ -305,7 +336,7 @@ class RunOptions:
         ``measure_steps``; they change no bit of it, and their time does not count as training time.
     recompute: what of the forward pass is done again in the backward pass instead of being kept: ``none``, or
         ``block`` (all but the input of each block: less memory, about a third more time).
-    compiled: whether blocks are compiled for training (``model.train.steps.compiled``); a run that goes on
+    compiled: whether blocks are compiled for training (``model.train.step``); a run that goes on
         from a checkpoint goes on as that was trained.
     """
 
@@ -331,7 +362,7 @@ class RunOptions:
         for name in self.measure:
             require_choice("measure", name, MEASURES)
 
-    def counts_choices(self, trial: Trial) -> bool:
+    def needs_counting_pass(self, trial: Trial) -> bool:
         """Whether a batch goes forward once more, since a pass sees but a part of it (``Experts.per``)."""
         experts, part = trial.model.experts, trial.batch_sequences // self.processes
         is_cut = self.processes > 1 or 0 < self.micro_batch < part

@@ -5,21 +5,31 @@ attention, gated units, no biases.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding, linear
+from torch.nn.functional import cross_entropy, embedding, linear
 from torch.utils.checkpoint import checkpoint
 
-from scalevec.model.config import Experts, ModelConfig
-from scalevec.model.experts import Mixture, MixtureWeights, Note, Routing
+from scalevec.model.attention import Attention, AttentionWeights
+from scalevec.model.config import ATTENTIONS, Experts, ModelConfig
+from scalevec.model.experts import Mixture, MixtureWeights, Routing
+from scalevec.model.feed_forward import FeedForward, UnitWeights
 from scalevec.model.ops import head_loss, head_losses, rms_norm, table_for
-from scalevec.model.scale_vectors import FoldingError, ScaleVector, effective, shared_vector
+from scalevec.model.optimization import imported
+from scalevec.model.scale_vectors import (
+    FoldingError,
+    ScaleVector,
+    effective,
+    head_vector,
+    in_one_go,
+    scaled,
+    shared_vector,
+)
 from scalevec.model.strategies import ALL_MAPS, PRESETS
-from scalevec.model.sublayers import Attention, AttentionWeights, FeedForward, UnitWeights
 
 RESIDUAL_OUTPUTS = ("output", "down")
 """The maps that write to the residual stream."""
@@ -36,66 +46,38 @@ class BlockWeights(NamedTuple):
         return BlockWeights(self.attention.narrowed(dtype), self.feed_forward.narrowed(dtype))
 
 
-Compilable = Callable[["DecoderLayer", Tensor, Tensor, BlockWeights | None], Tensor]
-"""Of a block, the residual stream, the rotary table and weights that are held."""
+class Block(nn.Module):
+    """One layer: attention, then feed-forward or, with ``experts``, a mixture.
 
-
-class DecoderLayer(nn.Module):
-    """One layer: attention and feed-forward, each behind a norm and added to the residual stream.
-
-    ``experts`` makes the feed-forward a mixture. ``compiled`` stands in for :attr:`compilable`, and ``held``
-    for the block's :meth:`weights`, in training passes, which take notes: measurements differentiate twice,
-    evaluations see other shapes.
+    ``folded_weights`` stand in for :meth:`weights` while they are set (``model.train.step``).
     """
 
-    compiled: Compilable | None = None
-    held: BlockWeights | None = None
+    folded_weights: BlockWeights | None = None
 
     def __init__(self, config: ModelConfig, experts: Experts | None = None) -> None:
         super().__init__()
-        self.config, self.epsilon = config, config.norm_epsilon
-        self.attention = Attention(config)
+        self.attention: Attention = imported(ATTENTIONS[config.attention])(config)
         self.feed_forward = FeedForward(config) if experts is None else Mixture(config, experts)
+        self._vectors = [module for module in self.modules() if isinstance(module, ScaleVector)]
 
-    def forward(self, x: Tensor, note: Note | None = None) -> Tensor:
-        """Residual stream [batch, length, width] before and after the layer.
+    def forward(
+        self, x: Tensor, table: Tensor, weights: BlockWeights | None = None
+    ) -> tuple[Tensor, Routing | None]:
+        """Residual stream [batch, length, width] before and after the layer, and a mixture's routing.
 
-        How a mixture routed its tokens is told to ``note``, if given.
+        ``table`` is that of the rotary embedding, ``weights`` those of :meth:`weights` where they are folded.
         """
-        compiled, held = (None, None) if note is None else (self.compiled, self.held)
-        table = table_for(x, self.config.shape.head_width, self.config.rope_base)
-        x = (compiled or self.compilable)(self, x, table, held)
+        of_attention, of_unit = self.weights() if weights is None else weights
+        x = self.attention(x, table, of_attention)
         if isinstance(self.feed_forward, Mixture):
-            weights = None if held is None else held.feed_forward
-            x = added(x, self.feed_forward(rms_norm(x, self.epsilon), note, weights))
-        return x
+            x, routing = self.feed_forward(x, of_unit)
+            return x, routing
+        return self.feed_forward(x, of_unit), None
 
     def weights(self) -> BlockWeights:
         """What a pass needs of the parameters."""
-        return BlockWeights(self.attention.weights(), self.feed_forward.weights())
-
-    @property
-    def compilable(self) -> Compilable:
-        """What equal blocks compile once: all of a dense one, of a mixture what is before its router."""
-        return attended if isinstance(self.feed_forward, Mixture) else through_dense
-
-
-def added(x: Tensor, change: Tensor) -> Tensor:
-    """The residual stream ``x`` and what a sublayer adds to it, in the stream's own type."""
-    return (x + change).to(x.dtype)
-
-
-def attended(block: DecoderLayer, x: Tensor, table: Tensor, held: BlockWeights | None) -> Tensor:
-    """The residual stream behind the attention of ``block``."""
-    weights = None if held is None else held.attention
-    return added(x, block.attention(rms_norm(x, block.epsilon), table, weights))
-
-
-def through_dense(block: DecoderLayer, x: Tensor, table: Tensor, held: BlockWeights | None) -> Tensor:
-    """The residual stream behind a ``block`` that is no mixture."""
-    x = attended(block, x, table, held)
-    weights = None if held is None else held.feed_forward
-    return added(x, block.feed_forward(rms_norm(x, block.epsilon), weights))
+        with in_one_go(self._vectors):
+            return BlockWeights(self.attention.weights(), self.feed_forward.weights())
 
 
 class Transformer(nn.Module):
@@ -115,42 +97,69 @@ class Transformer(nn.Module):
         self.embedding = nn.Parameter(torch.empty(config.vocabulary_size, width))
         dense = config.shape.layers if config.experts is None else config.experts.dense_layers
         layers = range(config.shape.layers)
-        self.blocks = nn.ModuleList(
-            DecoderLayer(config, config.experts if i >= dense else None) for i in layers
-        )
+        self.blocks = nn.ModuleList(Block(config, config.experts if i >= dense else None) for i in layers)
         self.final_vector = shared_vector(config, ("head",))
         self.head = None if config.tied_embeddings else nn.Parameter(torch.empty_like(self.embedding))
+        self.head_vector = head_vector(config)
+        self.normalizes_head = config.scale_vectors.normalizes_output("head")
         self.residual_type: torch.dtype | None = None
         """Of the residual stream under autocast; None is the embedding's."""
         self.recomputes = False
         """Whether a backward pass goes through each block again instead of keeping what is inside it."""
+        self.fuses_head = False
+        """Whether the losses go through a compiled softmax (``ops.fused_softmax``)."""
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits [batch, length, vocabulary] of the token after each of ``tokens`` [batch, length]."""
-        return linear(self.final_states(tokens), self.head_weight)
+        return self._logits(self.final_states(tokens))
+
+    def _logits(self, states: Tensor) -> Tensor:
+        """Of what the head reads, [..., width]."""
+        logits = linear(states, self.head_weight)
+        if not self.normalizes_head:
+            return logits
+        return scaled(rms_norm(logits, self.config.norm_epsilon), effective(self.head_vector))
 
     @property
     def head_weight(self) -> Tensor:
-        """The head [vocabulary, width], which is the embedding where they are tied."""
-        return self.embedding if self.head is None else self.head
+        """The head [vocabulary, width], or the embedding where they are tied, with its vector if it folds."""
+        weight = self.embedding if self.head is None else self.head
+        vector = None if self.normalizes_head else effective(self.head_vector)
+        return weight if vector is None else weight * vector[:, None]
 
-    def final_states(self, tokens: Tensor, note: Note | None = None) -> Tensor:
-        """What the head reads, [batch, length, width]: the residual stream behind the final norm.
+    def _head_loss(self, states: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+        """Cross-entropy of ``targets`` [n] given what the head reads [n, width]."""
+        if self.normalizes_head:  # A norm over the vocabulary needs a token's logits whole, and in autograd.
+            return cross_entropy(self._logits(states).float(), targets, reduction=reduction)
+        return head_loss(states, self.head_weight, targets, reduction, fused=self.fuses_head)
 
-        How each mixture routed its tokens is told to ``note``, if given.
-        """
+    def final_states(self, tokens: Tensor) -> Tensor:
+        """What the head reads, [batch, length, width]: the residual stream behind the final norm."""
+        return self._pass(tokens)[0]
+
+    def _pass(self, tokens: Tensor, *, recomputes: bool = False) -> tuple[Tensor, list[Routing]]:
+        """:meth:`final_states`, and how each mixture routed its tokens."""
         x = embedding(tokens, self.embedding)
         if self.residual_type is not None and torch.is_autocast_enabled(x.device.type):
             x = x.to(self.residual_type)
         if self.config.embedding_scale != "none":
             x = x * self.config.embedding_factor
+        table = table_for(x, self.config.shape.head_width, self.config.rope_base)
+        routings = []
         for block in self.blocks:
-            # In training alone, which takes notes: measurements differentiate twice.
-            x = recomputed(block, x, note) if self.recomputes and note else block(x, note)
+            weights = cast(Block, block).folded_weights
+            if recomputes:
+                # The same operations in the same order give the same gradients (Chen et al., arXiv
+                # 1604.06174); nothing in a block is random.
+                x, routing = checkpoint(
+                    block, x, table, weights, use_reentrant=False, preserve_rng_state=False
+                )
+            else:
+                x, routing = block(x, table, weights)
+            routings += [] if routing is None else [routing]
         x = rms_norm(x, self.config.norm_epsilon)
-        gain = effective(self.final_vector)
         # On the activations, not folded: a head has more rows than a small batch has tokens.
-        return x if gain is None else x * gain
+        return scaled(x, effective(self.final_vector)), routings
 
     def loss(self, tokens: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
         """Cross-entropy in nats of ``targets`` [batch, length], the tokens that follow ``tokens``: a scalar.
@@ -159,27 +168,31 @@ class Transformer(nn.Module):
         differentiated once; for second derivatives take torch's cross-entropy of the logits.
         """
         states = self.final_states(tokens).flatten(0, 1)
-        return head_loss(states, self.head_weight, targets.flatten(), reduction)
+        return self._head_loss(states, targets.flatten(), reduction)
 
     def token_losses(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Cross-entropy in nats of each of ``targets`` [batch, length], without a gradient."""
         states = self.final_states(tokens).flatten(0, 1)
-        return head_losses(states, self.head_weight, targets.flatten()).view_as(targets)
+        if self.normalizes_head:
+            with torch.no_grad():
+                return self._head_loss(states, targets.flatten(), "none").view_as(targets)
+        losses = head_losses(states, self.head_weight, targets.flatten(), fused=self.fuses_head)
+        return losses.view_as(targets)
 
     def training_loss(self, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         """The mean loss, and what the balancing of experts adds to it in training (None: nothing).
 
         Unlike :meth:`loss` it counts the load of the experts, for :meth:`balance`. The addend is a mean over
         sequences, so that it too is the mean of its values over micro-batches of one size; where experts are
-        balanced over a batch that is cut into several, :meth:`expect` must have been told of it.
+        balanced over a batch that is cut into several, :meth:`set_batch_load` must have been told of it.
         """
-        routings: list[Routing] = []
-        states = self.final_states(tokens, routings.append).flatten(0, 1)
-        for routing in routings:
-            routing.mixture.load += routing.load
+        states, routings = self._pass(tokens, recomputes=self.recomputes)
+        for mixture, routing in zip(self._mixtures(), routings, strict=True):
+            mixture.load += routing.load
         penalties = [routing.penalty for routing in routings if routing.penalty is not None]
         penalty = self._over_layers(torch.stack(penalties)) if penalties else None
-        return head_loss(states, self.head_weight, targets.flatten()), penalty
+        states = states.flatten(0, 1)
+        return self._head_loss(states, targets.flatten()), penalty
 
     def _over_layers(self, penalties: Tensor) -> Tensor:
         experts = self.config.experts
@@ -188,11 +201,9 @@ class Transformer(nn.Module):
     @torch.no_grad()
     def choices(self, tokens: Tensor) -> Tensor:
         """The choices by expert over ``tokens`` [batch, length], [mixtures, n_experts] integers."""
-        routings: list[Routing] = []
-        self.final_states(tokens, routings.append)
-        return torch.stack([routing.load for routing in routings])
+        return torch.stack([routing.load for routing in self._pass(tokens)[1]])
 
-    def expect(self, loads: Tensor) -> None:
+    def set_batch_load(self, loads: Tensor) -> None:
         """Balance the batch whose :meth:`choices` are ``loads``, though it comes in parts, until its step."""
         for mixture, load in zip(self._mixtures(), loads, strict=True):
             mixture.batch_load = load
@@ -209,25 +220,6 @@ class Transformer(nn.Module):
     def _mixtures(self) -> Iterator[Mixture]:
         units = (block.feed_forward for block in self.blocks)
         return (unit for unit in units if isinstance(unit, Mixture))
-
-
-def recomputed(block: nn.Module, x: Tensor, note: Note) -> Tensor:
-    """``block(x, note)`` of which the backward pass keeps ``x`` alone, and goes forward again.
-
-    The same operations in the same order, so the same gradients (Chen et al., arXiv 1604.06174).
-    """
-
-    def forward(x: Tensor) -> tuple[Tensor, list[Routing]]:
-        # A list of its own: what is told the second time was told before.
-        routings: list[Routing] = []
-        return block(x, routings.append), routings
-
-    # Nothing in a block is random.
-    result: Tensor
-    result, routings = checkpoint(forward, x, use_reentrant=False, preserve_rng_state=False)
-    for routing in routings:
-        note(routing)
-    return result
 
 
 def parameter_roles(model: Transformer) -> dict[str, str]:
@@ -281,12 +273,12 @@ def _draw(name: str, shape: torch.Size, seed: int | str, layers: int) -> Tensor:
 def fold(model: Transformer) -> Transformer:
     """A model without scale vectors that computes the same function: each W becomes diag(u) W diag(v).
 
-    Tied embeddings are untied where the final norm has a vector, which can be folded into the head only.
+    Tied embeddings are untied where the final norm or the head has a vector, which fold into the head only.
     Raises :class:`FoldingError` where a vector stands behind a norm (under dual-normalized placement, and
     wherever a norm behind a map has a vector of its own): it cannot be folded.
     """
     _require_foldable(model.config)
-    tied = model.config.tied_embeddings and model.final_vector is None
+    tied = model.config.tied_embeddings and model.final_vector is None and model.head_vector is None
     config = replace(model.config, scale_vectors=PRESETS["none"], tied_embeddings=tied)
     with torch.device("meta"):
         folded = Transformer(config)
@@ -301,7 +293,7 @@ def _require_foldable(config: ModelConfig) -> None:
     strategy = config.scale_vectors
     if normalized := [name for name in ALL_MAPS if strategy.normalizes_output(name)]:
         maps = ", ".join(normalized)
-        raise FoldingError(f"placement is 'dual-normalized': the norms behind {maps} cannot be folded")
+        raise FoldingError(f"placement is {strategy.placement!r}: the norms behind {maps} cannot be folded")
     if scaled := [name for name in ALL_MAPS if strategy.has_norm_vector(name, config.architecture)]:
         maps = ", ".join(scaled)
         style = f"architecture is {config.architecture!r}"
@@ -312,8 +304,7 @@ def _folded_state(model: Transformer, tied: bool) -> dict[str, Tensor]:
     """The tensors of the folded model, none of them shared with ``model``."""
     state = {"embedding": model.embedding.clone()}
     if not tied:
-        head = model.embedding if model.head is None else model.head
-        gain = effective(model.final_vector)
+        head, gain = model.head_weight, effective(model.final_vector)
         state["head"] = head.clone() if gain is None else head * gain
     for owner, sublayer in model.named_modules():
         if isinstance(sublayer, Attention | FeedForward | Mixture):

@@ -12,8 +12,8 @@ belongs to a map of the layer and all routed experts share it; the router is one
 input. Where the architecture has a norm behind the feed-forward sublayer, it is behind the sum over experts.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -22,7 +22,8 @@ from torch.nn.functional import linear
 
 from scalevec.model.accounting import FEED_FORWARD_MAPS
 from scalevec.model.config import Experts, ModelConfig
-from scalevec.model.ops import GATED, rms_norm
+from scalevec.model.feed_forward import GatedUnit, UnitWeights
+from scalevec.model.ops import GATED, added, rms_norm
 from scalevec.model.scale_vectors import (
     LinearMap,
     ScaleVector,
@@ -34,28 +35,21 @@ from scalevec.model.scale_vectors import (
     shared_vector,
 )
 from scalevec.model.strategies import FEED_FORWARD_INPUT_MAPS, OUTPUT_NORMS, PRESETS
-from scalevec.model.sublayers import GatedUnit, UnitWeights
 
 _grouped_mm = getattr(torch.nn.functional, "grouped_mm", None)
 ALIGNED = 8
 """Grouped products take rows of a multiple of 16 bytes: so many entries in bfloat16."""
 
 
-@dataclass(frozen=True)
-class Routing:
+class Routing(NamedTuple):
     """How one forward pass spread its tokens over the experts of one mixture.
 
     load: choices that fell on each expert, [n_experts] integers. penalty: what balancing adds to the
     training loss, None where it adds nothing.
     """
 
-    mixture: "Mixture"
     load: Tensor
     penalty: Tensor | None
-
-
-Note = Callable[[Routing], None]
-"""Who is told of a routing. No list: FSDP gives a unit a copy of a list of tensors that it is called with."""
 
 
 class MixtureWeights(NamedTuple):
@@ -95,21 +89,21 @@ class RoutedExperts(nn.Module):
         before = before if self.shared_vector is None else self.shared_vector()
         gate, up = (map_.folded_weight(before) for map_ in (self.gate, self.up))
         # As in a dense unit, ``down`` takes in what stands behind the norm of ``up``.
-        down = self.down.folded_weight(self.up.late_vector())
-        return UnitWeights(gate, up, down, self.gate.late_vector(), self.down.late_vector()).padded()
+        down = self.down.folded_weight(self.up.post_norm_gain())
+        return UnitWeights(gate, up, down, self.gate.post_norm_gain(), self.down.post_norm_gain()).padded()
 
     def forward(self, rows: Tensor, load: Tensor, weights: UnitWeights) -> Tensor:
         """rows [n, width], those of the first expert first, to their outputs; ``load`` counts each one's."""
-        gate = self._late(self._map(self.gate, rows, load, weights.gate), load, weights.behind_gate)
+        gate = self._scaled(self._map(self.gate, rows, load, weights.gate), load, weights.behind_gate)
         up = self._map(self.up, rows, load, weights.up)
         product = self._map(self.down, self.gated(gate, up), load, weights.down)
-        return self._late(product, load, weights.behind_down)
+        return self._scaled(product, load, weights.behind_down)
 
     def _map(self, map_: LinearMap, rows: Tensor, load: Tensor, weight: Tensor) -> Tensor:
         return normalized(expert_products(rows, weight, load), map_.norm_width, self.epsilon)
 
-    def _late(self, rows: Tensor, load: Tensor, vector: Tensor | None) -> Tensor:
-        """``rows`` times a map's late vector: one for all experts, or each expert's own."""
+    def _scaled(self, rows: Tensor, load: Tensor, vector: Tensor | None) -> Tensor:
+        """``rows`` times a map's gain behind its norm: one for all experts, or each expert's own."""
         if vector is None or vector.ndim == 1:
             return scaled(rows, vector)
         # Without the size it waits for the device to tell it.
@@ -117,7 +111,7 @@ class RoutedExperts(nn.Module):
 
 
 class Mixture(nn.Module):
-    """The feed-forward sublayer as a mixture of experts; reads the normalized residual stream."""
+    """The feed-forward sublayer as a mixture of experts, behind a norm and added to the residual stream."""
 
     bias: Tensor | None
     load: Tensor
@@ -137,7 +131,7 @@ class Mixture(nn.Module):
             self.shared_vector = shared_vector(config, FEED_FORWARD_INPUT_MAPS)
         self.router = LinearMap(width, experts.n_experts, _router_vector(config))
         self.experts = RoutedExperts(routed, experts)
-        hidden = experts.shared_experts * experts.feed_forward
+        hidden = experts.shared_hidden
         self.shared_expert = GatedUnit(inside, hidden, None) if hidden else None
         self.normalizes = "down" in OUTPUT_NORMS[config.architecture]
         self.norm_vector: ScaleVector | None = None
@@ -157,22 +151,18 @@ class Mixture(nn.Module):
         unit = None if self.shared_expert is None else self.shared_expert.weights(shared)
         return MixtureWeights(router, routed, unit, effective(self.norm_vector))
 
-    def forward(self, x: Tensor, note: Note | None = None, weights: MixtureWeights | None = None) -> Tensor:
-        """Normalized input [batch, length, width] to the sublayer's output, the same shape.
-
-        What this pass says of the balance is given to ``note``, where there is one.
-        """
-        held = self.weights() if weights is None else weights
-        probabilities = self._probabilities(x, held.router)
+    def forward(self, x: Tensor, weights: MixtureWeights | None = None) -> tuple[Tensor, Routing]:
+        """The residual stream [batch, length, width] behind the sublayer, and how its tokens were routed."""
+        weights = self.weights() if weights is None else weights
+        inputs = rms_norm(x, self.epsilon)
+        probabilities = self._probabilities(inputs, weights.router)
         shares, chosen = self._choices(probabilities)
-        if note is not None:
-            note(self._routing(probabilities, chosen))
-        result = self._routed(x, shares, chosen, held.routed)
+        result = self._routed(inputs, shares, chosen, weights.routed)
         if self.shared_expert is not None:
-            result = result + self.shared_expert(x, held.shared)
+            result = result + self.shared_expert(inputs, weights.shared)
         if self.normalizes:
             result = rms_norm(result, self.epsilon)
-        return scaled(result, held.gain)
+        return added(x, scaled(result, weights.gain)), self._routing(probabilities, chosen)
 
     def _probabilities(self, x: Tensor, weight: Tensor) -> Tensor:
         """Of every expert for each token, [batch, length, n_experts], in float32 or wider."""
@@ -213,13 +203,14 @@ class Mixture(nn.Module):
 
     def _routing(self, probabilities: Tensor, chosen: Tensor) -> Routing:
         load, penalty = self._count(chosen), None
-        if self.experts_config.balancing == "loss":
+        # No penalty without a gradient: losses that are evaluated are without it.
+        if self.experts_config.balancing == "loss" and torch.is_grad_enabled():
             if self.experts_config.per == "batch":
                 of_batch = load if self.batch_load is None else self.batch_load
                 penalty = self.experts_config.loss_coefficient * batch_imbalance(probabilities, of_batch)
             else:
                 penalty = self.experts_config.loss_coefficient * imbalance(probabilities, chosen)
-        return Routing(self, load, penalty)
+        return Routing(load, penalty)
 
     @torch.no_grad()
     def reset(self) -> None:

@@ -14,8 +14,9 @@ from scalevec.model.strategies import ScaleVectorStrategy
 
 T = TypeVar("T")
 
-IDENTITY_VERSION = 2
-"""2: random numbers follow from the stream of a cell; 1: from the seed alone."""
+IDENTITY_VERSION = 3
+"""3: OR, ER and the head's vector as arXiv 2605.26895 has them. What was kept under 1 and 2 is not read:
+``or`` and ``er`` stood for other formulas."""
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
@@ -28,7 +29,7 @@ def semantic_fields(trial: Trial) -> dict[str, Any]:
     """
     fields = to_dict(trial, identity=True)
     fields["model"]["scale_vectors"] = to_dict(
-        _canonical(trial.model, trial.optimizer.weight_decay > 0), identity=True
+        _canonical(trial.model, trial.optimizer.weight_decay), identity=True
     )
     fields["stream"] = stream_of(trial)
     fields["identity_version"] = IDENTITY_VERSION
@@ -82,22 +83,22 @@ def trial_id(trial: Trial) -> str:
 
     The text is put together from those of the trial's parts, which many trials of a plan share.
     """
-    decays_anything = trial.optimizer.weight_decay > 0
+    weight_decay = trial.optimizer.weight_decay
     texts = [f'"identity_version":{IDENTITY_VERSION}']
     for field in fields_of(type(trial)):
         value = stream_of(trial) if field.name == "stream" else getattr(trial, field.name)
         if not is_left_out(field, value):
-            texts.append(f'"{field.name}":{_text(value, decays_anything)}')
+            texts.append(f'"{field.name}":{_text(value, weight_decay)}')
     texts.sort()
     return hashlib.sha256(f"{{{','.join(texts)}}}".encode()).hexdigest()
 
 
-def _text(value: Any, decays_anything: bool) -> str:
+def _text(value: Any, weight_decay: float) -> str:
     """The canonical JSON of one of a trial's fields."""
     if type(value) is int:
         return str(value)
     if type(value) is not str and dataclasses.is_dataclass(value):
-        return _part_text(value, decays_anything)
+        return _part_text(value, weight_decay)
     return _encode(value)
 
 
@@ -113,21 +114,21 @@ def _kept_on(part: Any, name: str, make: Callable[[], T]) -> T:
     return kept[name]
 
 
-def _canonical(model: ModelConfig, decays_anything: bool) -> ScaleVectorStrategy:
-    name = f"_canonical_strategy_{decays_anything}"
-    return _kept_on(model, name, lambda: model.canonical_strategy(decays_anything))
+def _canonical(model: ModelConfig, weight_decay: float) -> ScaleVectorStrategy:
+    name = f"_canonical_strategy_{weight_decay}"
+    return _kept_on(model, name, lambda: model.canonical_strategy(weight_decay))
 
 
-def _part_text(part: Any, decays_anything: bool) -> str:
+def _part_text(part: Any, weight_decay: float) -> str:
     """The canonical JSON of one of a trial's parts."""
 
     def make() -> str:
         fields = to_dict(part, identity=True)
         if isinstance(part, ModelConfig):
-            fields["scale_vectors"] = to_dict(_canonical(part, decays_anything), identity=True)
+            fields["scale_vectors"] = to_dict(_canonical(part, weight_decay), identity=True)
         return _encode(fields)
 
-    return _kept_on(part, f"_canonical_json_{decays_anything}", make)
+    return _kept_on(part, f"_canonical_json_{weight_decay}", make)
 
 
 def digest(fields: Any) -> str:

@@ -134,10 +134,10 @@ def _needs_warmup(config: "ScheduleConfig") -> None:
     require(config.warmup_tokens > 0, "warmup_tokens", config.warmup_tokens, allowed)
 
 
-_CODE = "scalevec.model.train.optimizers"
+_CODE = "scalevec.model.train"
 OPTIMIZERS: dict[str, RegisteredOptimizer] = {
-    "adamw": RegisteredOptimizer(f"{_CODE}.adamw:adamw", (2, 2), _moments(0.9, 0.95) | _epsilon(1e-8)),
-    "sgd": RegisteredOptimizer(f"{_CODE}.sgd:sgd", (0, 0), _momentum(0.0, nesterov=False)),
+    "adamw": RegisteredOptimizer(f"{_CODE}.optim:adamw", (2, 2), _moments(0.9, 0.95) | _epsilon(1e-8)),
+    "sgd": RegisteredOptimizer(f"{_CODE}.optim:sgd", (0, 0), _momentum(0.0, nesterov=False)),
     "muon": RegisteredOptimizer(
         f"{_CODE}.muon:muon",
         (1, 2),

@@ -4,7 +4,11 @@ Which vectors exist is data (``model.strategies``). A vector next to a linear ma
 for the forward pass: the same function and the same gradients at a cost of O(width^2), not O(tokens x width).
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,11 +19,10 @@ from scalevec.model.fields import ConfigurationError, require
 from scalevec.model.ops import rms_norm
 from scalevec.model.optimization import imported
 from scalevec.model.strategies import (
-    ARITHMETIC,
     ATTENTION_INPUT_MAPS,
-    CHOICES,
     OUTPUT_NORMS,
-    PluginArithmetic,
+    REPARAMETERIZATIONS,
+    Reparameterization,
 )
 
 _NEAR_ONE = 1e-5
@@ -29,6 +32,26 @@ class FoldingError(ValueError):
     """The scale vectors of a model cannot be folded into its matrices exactly."""
 
 
+def scaled_direction(beta: Tensor, alpha: Tensor) -> Tensor:
+    """OR: ``beta sqrt(d) alpha / |alpha|`` (arXiv 2605.26895, equation 8)."""
+    return alpha * (beta * alpha.square().mean(-1, keepdim=True).rsqrt())
+
+
+def centred_exponential(beta: Tensor, alpha: Tensor) -> Tensor:
+    """ER: ``exp(beta) exp(alpha - mean(alpha))`` (arXiv 2605.26895, equation 9)."""
+    return torch.exp(beta + alpha - alpha.mean(-1, keepdim=True))
+
+
+def product(beta: Tensor, alpha: Tensor) -> Tensor:
+    """``beta alpha``: OR without its normalization, in which magnitude and direction are not told apart."""
+    return beta * alpha
+
+
+def exponential_sum(beta: Tensor, alpha: Tensor) -> Tensor:
+    """``exp(beta + alpha)``: ER without its centring."""
+    return torch.exp(beta + alpha)
+
+
 class ScaleVector(nn.Module):
     """A scale vector ``g``; calling it gives the vector in effect, all ones at the start.
 
@@ -36,14 +59,15 @@ class ScaleVector(nn.Module):
 
     Args:
         width: Entries of the vector that it has of its own.
-        reparameterization: One of those of ``model.strategies.CHOICES``; all but ``none`` split the vector
-            into a magnitude ``beta`` [1] and a direction ``alpha`` [width].
+        reparameterization: ``none``, or one of ``model.strategies.REPARAMETERIZATIONS``, which split the
+            vector into a magnitude ``beta`` [1] and a direction ``alpha`` [width].
         role: ``input`` or ``output`` of a linear map, which says which decay policy applies.
-        copies: With 1 or more, so many vectors in one, those of the experts of a layer: every shape has
-            ``copies`` in front, and each vector has its own magnitude.
+        copies: With 1 or more, so many vectors in one: every shape has ``copies`` in front, and each vector
+            has its own magnitude.
         repeats: Groups of channels that share its entries: the heads of a map.
         norm_gain: ``g``, or ``1+w``: the parameters hold the distance of what they stand for from its start
             (``model.config.ModelConfig.norm_gain``); :meth:`factor` gives what they stand for.
+        joins: Whether the ``copies`` are the parts of one vector [copies * width], as those of a map's heads.
     """
 
     def __init__(
@@ -55,16 +79,18 @@ class ScaleVector(nn.Module):
         *,
         repeats: int = 1,
         norm_gain: str = "g",
+        joins: bool = False,
     ) -> None:
         super().__init__()
+        self.role, self.repeats, self.norm_gain, self.joins = role, repeats, norm_gain, joins
+        self._ready: Tensor | None = None
         self.reparameterization = reparameterization
-        self.role = role
-        self.repeats = repeats
-        self.norm_gain = norm_gain
         in_front = (copies,) if copies else ()
         if reparameterization == "none":
             self.gain = nn.Parameter(torch.empty(*in_front, width))
         else:
+            self._parts = _registered(reparameterization)
+            self._combine = imported(self._parts.factory)
             self.beta = nn.Parameter(torch.empty(*in_front, 1))
             self.alpha = nn.Parameter(torch.empty(*in_front, width))
         self.reset()
@@ -74,57 +100,66 @@ class ScaleVector(nn.Module):
         """Set the parameters to their start, where every entry of ``g`` is exactly one."""
         for name, parameter in self.named_parameters():
             parameter.fill_(0.0 if self.norm_gain == "1+w" else self._start(name))
-        if self._is_of_plugin and not self.alpha.is_meta:
+        if self.reparameterization != "none" and not self.alpha.is_meta:
             start = self._own_entries()
             is_one = start.shape == self.alpha.shape and bool((start - 1).abs().max() < _NEAR_ONE)
             require(is_one, "reparameterization", self.reparameterization, "one that is 1 where it starts")
 
     def _start(self, name: str) -> float:
         """What the factor ``name`` is at the start."""
-        if self._is_of_plugin:
-            return self.of_plugin.beta if name == "beta" else self.of_plugin.alpha
-        # In an exponent the start is zero: exp(0) is exactly one.
-        in_exponent = {"er": ("beta", "alpha"), "or-exponential": ("beta",)}
-        return 0.0 if name in in_exponent.get(self.reparameterization, ()) else 1.0
-
-    @property
-    def _is_of_plugin(self) -> bool:
-        return self.reparameterization not in CHOICES["reparameterization"]
+        return 1.0 if name == "gain" else float(getattr(self._parts, name))
 
     def factor(self, name: str) -> Tensor:
         """What the parameter ``name`` stands for: ``gain``, ``beta`` or ``alpha`` of the formulas."""
         stored: Tensor = getattr(self, name)
         return stored + self._start(name) if self.norm_gain == "1+w" else stored
 
-    @property
-    def of_plugin(self) -> PluginArithmetic:
-        """The arithmetic of a plugin. Raises ``ConfigurationError`` where this process has not loaded it."""
-        known = ARITHMETIC.get(self.reparameterization)
-        if known is None:
-            allowed = "one whose plugin is loaded: only workers of its sweep do that"
-            raise ConfigurationError("reparameterization", self.reparameterization, allowed)
-        return known
-
     def forward(self) -> Tensor:
         """The vector in effect, shape [repeats * width], or [copies, width]."""
         entries = self._own_entries()
+        if self.joins:
+            return entries.flatten()
         return entries if self.repeats == 1 else entries.repeat(self.repeats)
 
     def _own_entries(self) -> Tensor:
+        if self._ready is not None:
+            return self._ready
         if self.reparameterization == "none":
             return self.factor("gain")
-        beta, alpha = self.factor("beta"), self.factor("alpha")
-        match self.reparameterization:
-            case "or":
-                return beta * alpha
-            case "er":
-                return torch.exp(beta + alpha)
-            case "or-normalized":
-                return beta * alpha / alpha.square().mean(-1, keepdim=True).sqrt()
-            case "or-exponential":
-                return torch.exp(beta) * alpha
-        effect: Tensor = imported(self.of_plugin.factory)(beta, alpha)
-        return effect
+        entries: Tensor = self._combine(self.factor("beta"), self.factor("alpha"))
+        return entries
+
+
+@contextmanager
+def in_one_go(vectors: Iterable[ScaleVector]) -> Iterator[None]:
+    """Within it those of ``vectors`` that are made alike are made together: the same entries, fewer kernels.
+
+    A step of a small model is mostly launches of kernels, and ten vectors a layer have many. Compiled code
+    has them fused.
+    """
+    alike: defaultdict[Any, list[ScaleVector]] = defaultdict(list)
+    for vector in vectors if not torch.compiler.is_compiling() else ():
+        if vector.reparameterization != "none":
+            alike[vector.reparameterization, vector.norm_gain, vector.alpha.shape].append(vector)
+    several = [members for members in alike.values() if len(members) > 1]
+    try:
+        for members in several:
+            beta, alpha = (torch.stack([v.factor(name) for v in members]) for name in ("beta", "alpha"))
+            for vector, entries in zip(members, members[0]._combine(beta, alpha).unbind(), strict=True):
+                vector._ready = entries
+        yield
+    finally:
+        for vector in chain.from_iterable(several):
+            vector._ready = None
+
+
+def _registered(name: str) -> Reparameterization:
+    """Its entry. Raises ``ConfigurationError`` where this process has not loaded the plugin that has it."""
+    known = REPARAMETERIZATIONS.get(name)
+    if known is None:
+        allowed = "one whose plugin is loaded: only workers of its sweep do that"
+        raise ConfigurationError("reparameterization", name, allowed)
+    return known
 
 
 def effective(vector: ScaleVector | None) -> Tensor | None:
@@ -183,7 +218,7 @@ class LinearMap(nn.Module):
             weight = self.output_vector().unsqueeze(-1) * weight
         return weight
 
-    def late_vector(self) -> Tensor | None:
+    def post_norm_gain(self) -> Tensor | None:
         """What a norm keeps from being folded into W, [out_width]: u, or the norm's own vector; else None."""
         if self.norm_vector is not None:
             gain: Tensor = self.norm_vector()
@@ -209,7 +244,7 @@ def joint_weight(maps: Sequence[LinearMap], before: Sequence[Tensor | None]) -> 
 def joint_map(maps: Sequence[LinearMap], x: Tensor, epsilon: float, weight: Tensor) -> Tensor:
     """What ``maps`` make of the same x [..., in_width], side by side [..., all out_widths]: one product.
 
-    ``weight`` is their :func:`joint_weight`, ``epsilon`` that of norms. Late vectors are left to the reader.
+    ``weight`` is their :func:`joint_weight`, ``epsilon`` that of norms. Gains behind norms are left out.
     """
     product = linear(x, weight)
     norm_widths = [map_.norm_width for map_ in maps]
@@ -234,25 +269,25 @@ def normalized(x: Tensor, norm_width: int, epsilon: float) -> Tensor:
 
 
 def scaled(x: Tensor, vector: Tensor | None) -> Tensor:
-    """``x`` times a late vector, if there is one."""
+    """``x`` times a vector, if there is one."""
     return x if vector is None else x * vector
 
 
-def late_vectors(maps: Sequence[LinearMap]) -> Tensor | None:
-    """The late vectors of ``maps`` side by side, ones for a map that has none; None if none has one."""
-    vectors = [map_.late_vector() for map_ in maps]
-    if all(vector is None for vector in vectors):
+def post_norm_gains(maps: Sequence[LinearMap]) -> Tensor | None:
+    """The gains behind the norms of ``maps`` side by side, ones where there is none; None if none has one."""
+    gains = [map_.post_norm_gain() for map_ in maps]
+    if all(gain is None for gain in gains):
         return None
-    pairs = zip(maps, vectors, strict=True)
+    pairs = zip(maps, gains, strict=True)
     return torch.cat([m.weight.new_ones(len(m.weight)) if v is None else v for m, v in pairs])
 
 
 def scale_vector(
-    config: ModelConfig, width: int, role: str, copies: int = 0, *, repeats: int = 1
+    config: ModelConfig, width: int, role: str, copies: int = 0, *, repeats: int = 1, joins: bool = False
 ) -> ScaleVector:
     """A scale vector as the model of ``config`` stores its vectors."""
     of, gain = config.scale_vectors.reparameterization, config.norm_gain
-    return ScaleVector(width, of, role, copies, repeats=repeats, norm_gain=gain)
+    return ScaleVector(width, of, role, copies, repeats=repeats, norm_gain=gain, joins=joins)
 
 
 def scaled_map(
@@ -268,9 +303,7 @@ def scaled_map(
     if strategy.has_own_input_vector(name):
         input_vector = scale_vector(config, in_width, "input", copies)
     if strategy.has_output_vector(name):
-        repeats = out_width // config.shape.head_width if strategy.shares_heads(name) else 1
-        role = strategy.output_role(name)
-        output_vector = scale_vector(config, out_width // repeats, role, copies, repeats=repeats)
+        output_vector = _output_vector(name, config, out_width, copies)
     norm_width = _norm_width(name, config, out_width)
     if strategy.has_norm_vector(name, architecture):
         norm_vector = scale_vector(config, norm_width, "output", repeats=out_width // norm_width)
@@ -278,6 +311,24 @@ def scaled_map(
         in_width, out_width, input_vector, output_vector, norm_width,
         norm_vector=norm_vector, output_before_norm=not strategy.normalizes_output(name), n_experts=n_experts,
     )  # fmt: skip
+
+
+def _output_vector(name: str, config: ModelConfig, out_width: int, copies: int) -> ScaleVector:
+    """The output vector of the map ``name``, shared by its heads or with a magnitude for each of them."""
+    strategy, role = config.scale_vectors, config.scale_vectors.output_role(name)
+    head_width = config.shape.head_width
+    if strategy.shares_heads(name):
+        return scale_vector(config, head_width, role, repeats=out_width // head_width)
+    if strategy.splits_heads(name):
+        return scale_vector(config, head_width, role, out_width // head_width, joins=True)
+    return scale_vector(config, out_width, role, copies)
+
+
+def head_vector(config: ModelConfig) -> ScaleVector | None:
+    """The output vector of the head, an entry for each token of the vocabulary; None if there is none."""
+    if not config.scale_vectors.has_output_vector("head"):
+        return None
+    return scale_vector(config, config.vocabulary_size, config.scale_vectors.output_role("head"))
 
 
 def _norm_width(name: str, config: ModelConfig, out_width: int) -> int:

@@ -5,9 +5,8 @@ The fields are independent of each other, so that any point of the paper's ablat
 
 Where the architecture itself normalizes what a map puts out (``OUTPUT_NORMS``; gemma), the fields mean this:
 
-* The norm stays under every strategy. Its own vector is an output-norm vector, whatever
-  ``dual_output_role`` says; it is there unless ``branches`` is ``none``. Queries and keys have one entry for
-  each channel of a head, shared by the heads.
+* The norm stays under every strategy. Its own vector is an output-norm vector; it is there unless
+  ``branches`` is ``none``. Queries and keys have one entry for each channel of a head, shared by the heads.
 * HG (``branches: heterogeneous``) splits vectors that several maps share; a norm behind one map is read by
   nobody else, so nothing changes there.
 * DP puts the map's output vector between the map and the norm; the norm's own vector stays behind it.
@@ -22,19 +21,46 @@ from scalevec.model.fields import PluginSource, added_field, require, require_ch
 ATTENTION_INPUT_MAPS = ("query", "key", "value")
 FEED_FORWARD_INPUT_MAPS = ("gate", "up")
 NORMED_MAPS = ATTENTION_INPUT_MAPS + FEED_FORWARD_INPUT_MAPS
-"""The linear maps that read a normalized input."""
-ALL_MAPS = ("query", "key", "value", "output", "gate", "up", "down")
+"""The linear maps of a block that read a normalized input."""
+ALL_MAPS = ("query", "key", "value", "output", "gate", "up", "down", "head")
+BRANCHES = (*NORMED_MAPS, "head")
+"""The maps behind a norm: in the paper {Q, K, V}, {gate, up} and the final output projection (3.2)."""
 
 OUTPUT_NORMS: dict[str, tuple[str, ...]] = {"llama": (), "gemma": ("query", "key", "output", "down")}
 """Architecture -> the maps whose outputs it normalizes itself: queries and keys head by head, the two maps
 that end a sublayer over the width."""
 
+
+@dataclass(frozen=True)
+class Reparameterization:
+    """How a vector follows from a magnitude beta and a direction alpha.
+
+    factory: ``module:name`` of a function (beta [1], alpha [width]) -> the vector in effect [width].
+    beta, alpha: the values that they start from, where the vector is one.
+    plugin: The plugin that has the function; None for one of ours.
+    """
+
+    factory: str
+    beta: float
+    alpha: float
+    plugin: PluginSource | None = None
+
+
+_CODE = "scalevec.model.scale_vectors"
+REPARAMETERIZATIONS: dict[str, Reparameterization] = {
+    "or": Reparameterization(f"{_CODE}:scaled_direction", 1.0, 1.0),
+    "er": Reparameterization(f"{_CODE}:centred_exponential", 0.0, 0.0),
+    "product": Reparameterization(f"{_CODE}:product", 1.0, 1.0),
+    "exponential-sum": Reparameterization(f"{_CODE}:exponential_sum", 0.0, 0.0),
+}
+"""By name; ``none`` is the vector itself. Plugins add theirs (``sweeps.plugins``)."""
+
 CHOICES = {
     "branches": ("none", "shared", "heterogeneous"),
-    "placement": ("input", "dual", "dual-normalized"),
-    "reparameterization": ("none", "or", "er", "or-normalized", "or-exponential"),
+    "placement": ("input", "dual", "dual-normalized", "normalized"),
+    "reparameterization": ("none", *REPARAMETERIZATIONS),
+    "magnitudes": ("map", "head"),
     "weight_decay": ("all", "none", "input", "output"),
-    "dual_output_role": ("input", "output"),
     "heads": ("own", "shared"),
     "experts": ("shared", "own", "none"),
     "router": ("branch", "none"),
@@ -45,90 +71,83 @@ MAP_CHOICES = {"heterogeneous_maps": NORMED_MAPS, "dual_maps": ALL_MAPS, "input_
 
 
 @dataclass(frozen=True)
-class PluginArithmetic:
-    """A reparameterization of a plugin.
-
-    factory: ``module:name`` of a function (beta [1], alpha [width]) -> the vector in effect [width].
-    beta, alpha: the values that they start from, where the vector is one.
-    """
-
-    factory: str
-    beta: float
-    alpha: float
-    plugin: PluginSource
-
-
-ARITHMETIC: dict[str, PluginArithmetic] = {}
-"""The reparameterizations that plugins have brought (``sweeps.plugins``)."""
-
-
-@dataclass(frozen=True)
 class ScaleVectorStrategy:
     """One way to place and to parameterize scale vectors.
 
-    branches: how the maps that read one normalized input share its vector: ``none`` (no vector),
-        ``shared`` (one for all, the usual RMSNorm gain) or ``heterogeneous`` (HG: one for each of
-        ``heterogeneous_maps``).
-    heterogeneous_maps: the maps behind a norm that HG gives a vector of their own; those of a sublayer that
-        are left out share one. Public notes on the paper name queries, keys and values; all five is our
-        reading. Where all maps of a sublayer but one have their own, the last has too: it has nobody to
-        share with.
-    placement: ``input`` (between norm and map only), ``dual`` (DP: ``y = u * (W (v * x))``) or
-        ``dual-normalized`` (DNP: ``y = u * Norm(W (v * x))``).
-    dual_maps: the maps that dual placement adds an output vector to. Which ones the paper uses is our
-        reading. ``output`` and ``down`` do not follow a norm: naming them gives them both vectors (only
-        the output vector where ``branches`` is ``none``).
-    normalize_per_head: whether DNP normalizes queries, keys and values head by head (our reading) or
-        over their whole width. Gate and up are always normalized over their width; a norm that the
-        architecture brings is its own, whatever stands here.
-    reparameterization: ``none``; ``or``: g = beta * alpha; ``er``: g = exp(beta + alpha);
-        ``or-normalized``: g = beta * sqrt(d) * alpha / |alpha|; ``or-exponential``: g = exp(beta) * alpha.
-        The split into a scalar beta and a vector alpha is our reading of the paper's OR and ER.
-    weight_decay: which vectors decay like the matrices: ``all``, ``none``, only ``input``-norm vectors
-        (IWD) or only ``output``-norm vectors. Decay acts on the parameters as stored: with ``or`` both
-        factors decay, so the product decays twice as fast; ``er`` decays towards 1; a normalized
-        direction does not feel decay. Where a model stores gains as 1 + w, all decay towards 1.
+    branches: how the maps that read one normalized input share its vector: ``none`` (no vector), ``shared``
+        (one for all, the usual RMSNorm gain) or ``heterogeneous`` (HG, equation 4 of the paper: one for each
+        of ``heterogeneous_maps``).
+    heterogeneous_maps: the maps behind a norm that HG gives a vector of their own, in the paper all five;
+        those of a sublayer that are left out share one. Where all maps of a sublayer but one have their own,
+        the last has too: it has nobody to share with.
+    placement: ``input`` (between norm and map only), ``dual`` (DP, equation 6: ``y = u * (W (v * x))``),
+        ``dual-normalized`` (DNP, equation 7: ``y = u * Norm(W (v * x))``) or ``normalized`` (DNP's norms
+        without its vectors: ``y = Norm(W (v * x))``). AP, equation 5, is ``dual`` without ``branches``.
+    dual_maps: the maps that the placement speaks of, by default the paper's branches. ``output`` and ``down``
+        do not follow a norm: naming them gives them both vectors (only the output vector where ``branches``
+        is ``none``). The head's output vector has an entry for each token of the vocabulary.
+    normalize_per_head: whether DNP normalizes queries, keys and values head by head, as in the paper, or over
+        their whole width. Gate and up are always normalized over their width; a norm that the architecture
+        brings is its own, whatever stands here.
+    normalize_head: whether DNP normalizes the logits over the vocabulary too. The paper does not say. By
+        default they are only scaled: a norm cannot be folded into the head, so it rules out export as a plain
+        Llama, and the logits of a micro-batch are then held whole.
+    reparameterization: of a vector g of d entries by a scalar beta and a vector alpha: ``none``; ``or`` (OR,
+        equation 8): g = beta Norm(alpha), Norm(alpha) = sqrt(d) alpha / |alpha|; ``er`` (ER, equation 9): g =
+        exp(beta) exp(alpha - mean(alpha)); for ablations ``product``, g = beta alpha, and
+        ``exponential-sum``, g = exp(beta + alpha).
+    magnitudes: whether an output vector of queries, keys or values has one beta for the ``map`` or one, and a
+        direction, for each ``head``. The paper does not say.
+    weight_decay: which vectors decay like the matrices: ``all``, ``none``, only ``input``-norm vectors (IWD)
+        or only ``output``-norm vectors. Decay acts on the parameters as stored; see ``docs/models.md``. Where
+        a model stores gains as 1 + w, all decay towards 1.
+    vector_weight_decay: the decay of the vectors that decay; None takes the optimizer's.
+    decay_direction: whether alpha decays where the vector does, or beta alone. The paper does not say. OR's g
+        does not feel it at once, but a shrinking alpha turns faster.
+    learning_rate_factor: learning rate of the vectors over that of the matrices.
     heads: where queries, keys or values have output vectors, whether each head has entries of its ``own``
         (one for each output channel) or they are ``shared`` by the heads (one for each channel of a head).
-    dual_output_role: whether the output vectors of dual placement count as output-norm vectors (our
-        reading: no linear map follows them directly) or as input-norm vectors when decay is chosen.
-    input_role_maps: the maps whose output vectors count as input-norm vectors whatever
-        ``dual_output_role`` says of the others. By the paper's criterion, that a linear map follows, these
-        are ``value`` and ``up``: their output vectors commute into the maps ``output`` and ``down``.
-    learning_rate_factor: learning rate of the vectors over that of the matrices.
-    experts: in a mixture, what the routed experts have of all this: ``shared`` (a vector belongs to a map
-        of the layer, and all its experts share it), ``own`` (each expert has its own, as if it were a
-        sublayer behind a norm of its own) or ``none`` (they are as under the strategy ``none``: they read
-        the normalized input as it is). A shared expert is a dense unit and has its own vectors throughout.
+    input_role_maps: the maps whose output vectors count as input-norm vectors for ``weight_decay``; by
+        default none. By the paper's criterion, that a linear map follows, ``value`` and ``up`` might: their
+        output vectors commute into the maps ``output`` and ``down``.
+    experts: in a mixture, what the routed experts have of all this: ``shared`` (a vector belongs to a map of
+        the layer, and all its experts share it), ``own`` (each expert has its own, as if it were a sublayer
+        behind a norm of its own) or ``none`` (they are as under the strategy ``none``: they read the
+        normalized input as it is). A shared expert is a dense unit and has its own vectors throughout.
     router: ``branch`` (the router is one more reader of the normalized input: it shares the vector of the
-        readers, and has its own where gate and up have theirs) or ``none`` (it reads the normalized
-        input as it is). Both are our reading; without a mixture neither means anything.
+        readers, and has its own where gate and up have theirs) or ``none`` (it reads the normalized input as
+        it is). The paper says nothing of either; without a mixture neither means anything.
     """
 
     branches: str = "shared"
     placement: str = "input"
-    dual_maps: tuple[str, ...] = NORMED_MAPS
+    dual_maps: tuple[str, ...] = BRANCHES
     normalize_per_head: bool = True
+    normalize_head: bool = False
     reparameterization: str = "none"
+    magnitudes: str = "map"
     weight_decay: str = "all"
-    dual_output_role: str = "output"
+    vector_weight_decay: float | None = None
+    decay_direction: bool = True
     learning_rate_factor: float = 1.0
-    experts: str = added_field("shared")
-    router: str = added_field("branch")
-    heterogeneous_maps: tuple[str, ...] = added_field(NORMED_MAPS)
-    heads: str = added_field("own")
-    input_role_maps: tuple[str, ...] = added_field(())
+    experts: str = "shared"
+    router: str = "branch"
+    heterogeneous_maps: tuple[str, ...] = NORMED_MAPS
+    heads: str = "own"
+    input_role_maps: tuple[str, ...] = ()
     plugin: PluginSource | None = added_field(None)  # noqa: RUF009 (it makes a field)
     """The plugin that has the reparameterization."""
 
     def __post_init__(self) -> None:
-        if self.plugin is None and self.reparameterization in ARITHMETIC:
-            object.__setattr__(self, "plugin", ARITHMETIC[self.reparameterization].plugin)
+        if self.plugin is None and self.reparameterization in REPARAMETERIZATIONS:
+            object.__setattr__(self, "plugin", REPARAMETERIZATIONS[self.reparameterization].plugin)
         for name, allowed in CHOICES.items():
             if name != "reparameterization" or self.plugin is None:
                 require_choice(f"scale_vectors.{name}", getattr(self, name), allowed)
-        factor = self.learning_rate_factor
+        factor, decay = self.learning_rate_factor, self.vector_weight_decay
         require(0 < factor < float("inf"), "scale_vectors.learning_rate_factor", factor, "a positive number")
+        is_decay = decay is None or 0 <= decay < float("inf")
+        require(is_decay, "scale_vectors.vector_weight_decay", decay, "zero or more, or none")
         for field, allowed in MAP_CHOICES.items():
             object.__setattr__(self, field, self._named_maps(field, allowed))
         object.__setattr__(self, "heterogeneous_maps", _with_those_left_alone(self.heterogeneous_maps))
@@ -144,18 +163,23 @@ class ScaleVectorStrategy:
     @property
     def is_dual(self) -> bool:
         """Whether any map has an output vector."""
-        return self.placement != "input" and bool(self.dual_maps)
+        return self.placement in ("dual", "dual-normalized") and bool(self.dual_maps)
 
     @property
     def has_vectors(self) -> bool:
         """Whether the model has any scale vector at all."""
         return self.branches != "none" or self.is_dual
 
+    @property
+    def is_reparameterized(self) -> bool:
+        """Whether a vector is made from a magnitude and a direction."""
+        return self.reparameterization != "none"
+
     def has_own_input_vector(self, name: str) -> bool:
-        """Whether the map ``name`` has an input vector that no other map shares."""
+        """Whether the map ``name`` has an input vector that no other map shares; the head's is its norm's."""
         if name in NORMED_MAPS:
             return self.branches == "heterogeneous" and name in self.heterogeneous_maps
-        return self.branches != "none" and self.has_output_vector(name)
+        return name != "head" and self.branches != "none" and self.has_output_vector(name)
 
     def has_shared_vector(self, readers: tuple[str, ...]) -> bool:
         """Whether some of ``readers``, the maps that read one normalized input, share a vector."""
@@ -163,28 +187,40 @@ class ScaleVectorStrategy:
 
     def has_output_vector(self, name: str) -> bool:
         """Whether the map ``name`` has an output vector."""
-        return self.placement != "input" and name in self.dual_maps
+        return self.is_dual and name in self.dual_maps
 
     def shares_heads(self, name: str) -> bool:
         """Whether the output vector of the map ``name`` has an entry for each channel of a head only."""
         return self.heads == "shared" and name in ATTENTION_INPUT_MAPS
 
+    def splits_heads(self, name: str) -> bool:
+        """Whether the output vector of the map ``name`` has a magnitude and a direction for each head."""
+        by_head = self.magnitudes == "head" and self.heads == "own" and name in ATTENTION_INPUT_MAPS
+        return self.is_reparameterized and by_head
+
     def output_role(self, name: str) -> str:
         """The role of the output vector of the map ``name``: ``input`` or ``output``."""
-        return "input" if name in self.input_role_maps else self.dual_output_role
+        return "input" if name in self.input_role_maps else "output"
 
     def normalizes_output(self, name: str) -> bool:
-        """Whether a norm stands between the map ``name`` and its output vector."""
-        return self.placement == "dual-normalized" and name in self.dual_maps
+        """Whether the placement puts a norm behind the map ``name``."""
+        if name == "head" and not self.normalize_head:
+            return False
+        return self.placement in ("dual-normalized", "normalized") and name in self.dual_maps
 
     def has_norm_vector(self, name: str, architecture: str) -> bool:
         """Whether the norm that ``architecture`` has behind the map ``name`` has a vector of its own."""
-        normalized = name in OUTPUT_NORMS[architecture]
-        return normalized and self.branches != "none" and not self.normalizes_output(name)
+        replaced = self.normalizes_output(name) and self.has_output_vector(name)
+        return name in OUTPUT_NORMS[architecture] and self.branches != "none" and not replaced
 
-    def decays(self, role: str) -> bool:
-        """Whether vectors of ``role`` (``input`` or ``output``) decay."""
-        return self.weight_decay in ("all", role)
+    def decay_of(self, role: str, parameter: str, of_matrices: float) -> float:
+        """The weight decay of a vector's ``parameter`` (``gain``, ``beta`` or ``alpha``).
+
+        ``role`` is the vector's, ``input`` or ``output``; ``of_matrices`` the optimizer's weight decay.
+        """
+        if self.weight_decay not in ("all", role) or (parameter == "alpha" and not self.decay_direction):
+            return 0.0
+        return of_matrices if self.vector_weight_decay is None else self.vector_weight_decay
 
 
 def _with_those_left_alone(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -196,97 +232,103 @@ def _with_those_left_alone(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in NORMED_MAPS if name in alone)
 
 
+_UNIFIED = ScaleVectorStrategy(
+    branches="heterogeneous", placement="dual-normalized", reparameterization="or", weight_decay="input"
+)
 PRESETS: dict[str, ScaleVectorStrategy] = {
     "none": ScaleVectorStrategy(branches="none"),
     "baseline": ScaleVectorStrategy(),
     "baseline-no-decay": ScaleVectorStrategy(weight_decay="none"),
     "hg": ScaleVectorStrategy(branches="heterogeneous"),
+    "ap": ScaleVectorStrategy(branches="none", placement="dual"),
     "dp": ScaleVectorStrategy(placement="dual"),
     "dnp": ScaleVectorStrategy(placement="dual-normalized"),
     "or": ScaleVectorStrategy(reparameterization="or"),
     "er": ScaleVectorStrategy(reparameterization="er"),
     "iwd": ScaleVectorStrategy(weight_decay="input"),
-    "unified": ScaleVectorStrategy(
-        branches="heterogeneous", placement="dual-normalized", reparameterization="or", weight_decay="input"
-    ),
-    "unified-dp": ScaleVectorStrategy(
-        branches="heterogeneous", placement="dual", reparameterization="or", weight_decay="input"
-    ),
-    "unified-light": ScaleVectorStrategy(
-        placement="dual-normalized",
-        dual_maps=("query", "key"),
-        reparameterization="or",
-        weight_decay="input",
-    ),
-    "unified-attention": ScaleVectorStrategy(
-        branches="heterogeneous",
+    # HG + DNP + OR + IWD, section 4.2 of the paper. The head has an output vector by one count of the paper
+    # alone (0.11985B parameters at 0.12B), so that the other reading stands beside it.
+    "unified": _UNIFIED,
+    "unified-no-head": replace(_UNIFIED, dual_maps=NORMED_MAPS),
+    "unified-dp": replace(_UNIFIED, placement="dual"),
+    # Arms of ours, not the paper's: less of unified, at a lower cost in parameters and time.
+    "unified-light": replace(_UNIFIED, branches="shared", dual_maps=("query", "key")),
+    "unified-attention": replace(
+        _UNIFIED,
         heterogeneous_maps=ATTENTION_INPUT_MAPS,
-        placement="dual-normalized",
         dual_maps=ATTENTION_INPUT_MAPS,
         heads="shared",
-        reparameterization="or",
-        weight_decay="input",
         input_role_maps=("value",),
     ),
+    # Controls: is it the norms, the norms of queries and keys alone, or how fast the vectors learn?
+    "norms-only": ScaleVectorStrategy(branches="none", placement="normalized"),
+    "qk-norm": ScaleVectorStrategy(placement="dual-normalized", dual_maps=("query", "key"), heads="shared"),
+    "vectors-x2": ScaleVectorStrategy(learning_rate_factor=2.0),
+    "vectors-x4": ScaleVectorStrategy(learning_rate_factor=4.0),
 }
-"""The last two are readings of the paper's unified design by the count that it gives: at most 7.85e-5 more
-parameters than the baseline at the 1B shape.
-
-``unified-attention`` has all four parts where public notes on the paper place them: queries, keys and values
-have input vectors of their own (7.67e-5, which leaves room for hardly more) and a normalized output vector
-that the heads share, 8.1e-5 in all. The values' output vector commutes into the next linear map, so IWD
-decays it.
-
-``unified-light`` keeps within the count. Vectors of their own for the five maps behind norms (HG) are 1.15e-4
-alone, output vectors of gate and up 2.04e-4: so branches stay shared, and of the maps only queries and keys
-have a norm and an output vector, 7.68e-5 with the magnitudes of OR."""
 
 
 def canonical(
     strategy: ScaleVectorStrategy,
     *,
-    decays_anything: bool = True,
+    weight_decay: float = 0.1,
     architecture: str = "llama",
     is_mixture: bool = False,
 ) -> ScaleVectorStrategy:
     """The simplest strategy that trains the same bits: fields that cannot matter are set to their default.
 
     On a Llama without dual placement every vector is an input-norm vector, for instance, so that decay
-    on input-norm vectors *is* decay on all. ``decays_anything`` is False where the weight decay is zero.
-    Where more than the strategy decides, some that train the same bits stay apart (on mixtures, experts
-    without vectors, say, under a policy for vectors that only experts would have; ``heads`` where there is
-    one head): then a trial is run twice, never one for another.
+    on input-norm vectors *is* decay on all. ``weight_decay`` is the optimizer's. Where more than the strategy
+    decides, some that train the same bits stay apart (on mixtures, experts without vectors, say, under a
+    policy for vectors that only experts would have; ``heads`` where there is one head): then a trial is
+    run twice, never one for another.
     """
     default = ScaleVectorStrategy()
+    strategy = _canonical_placement(strategy, architecture, is_mixture)
     if strategy.branches == "heterogeneous" and not strategy.heterogeneous_maps:
         strategy = replace(strategy, branches="shared")
     if strategy.branches != "heterogeneous":
         strategy = replace(strategy, heterogeneous_maps=default.heterogeneous_maps)
     if not is_mixture:
         strategy = replace(strategy, experts=default.experts, router=default.router)
-    if not any(_may_normalize_per_head(strategy, name, architecture) for name in ATTENTION_INPUT_MAPS):
-        strategy = replace(strategy, normalize_per_head=default.normalize_per_head)
     if not any(map(strategy.has_output_vector, ATTENTION_INPUT_MAPS)):
         strategy = replace(strategy, heads=default.heads)
-    if not strategy.is_dual:
-        strategy = replace(strategy, placement=default.placement, dual_maps=default.dual_maps)
+    if not any(strategy.splits_heads(name) for name in strategy.dual_maps if strategy.is_dual):
+        strategy = replace(strategy, magnitudes=default.magnitudes)
     if not strategy.has_vectors:
-        return ScaleVectorStrategy(branches="none")
-    decay = _canonical_decay(strategy, architecture, is_mixture) if decays_anything else default.weight_decay
-    role, maps = _canonical_roles(strategy, separated=decay not in ("all", "none"))
-    return replace(strategy, weight_decay=decay, dual_output_role=role, input_role_maps=maps)
+        return replace(
+            default,
+            branches="none",
+            placement=strategy.placement,
+            dual_maps=strategy.dual_maps,
+            normalize_per_head=strategy.normalize_per_head,
+            normalize_head=strategy.normalize_head,
+            # Experts without vectors of any kind are without the placement's norms too.
+            experts=strategy.experts if strategy.placement == "normalized" else default.experts,
+        )
+    return _canonical_decay(strategy, weight_decay, architecture, is_mixture)
 
 
-def _canonical_roles(strategy: ScaleVectorStrategy, *, separated: bool) -> tuple[str, tuple[str, ...]]:
-    """The role of output vectors, and the maps whose vectors are input-norm ones beside it.
-
-    ``separated`` says whether decay tells the roles apart.
-    """
+def _canonical_placement(
+    strategy: ScaleVectorStrategy, architecture: str, is_mixture: bool
+) -> ScaleVectorStrategy:
+    """With the placement in the fewest words."""
     default = ScaleVectorStrategy()
-    if not strategy.is_dual or not separated:
-        return default.dual_output_role, default.input_role_maps
-    inputs = tuple(name for name in strategy.dual_maps if strategy.output_role(name) == "input")
-    return ("input", ()) if inputs == strategy.dual_maps else ("output", inputs)
+    if strategy.placement == "normalized":
+        normalized = filter(strategy.normalizes_output, strategy.dual_maps)
+        # No norm of the architecture's is inside an expert.
+        there = () if is_mixture else OUTPUT_NORMS[architecture]
+        added = tuple(name for name in normalized if name not in there)
+        strategy = replace(strategy, dual_maps=added)
+    elif not any(map(strategy.normalizes_output, strategy.dual_maps)) and strategy.is_dual:
+        strategy = replace(strategy, placement="dual")
+    if strategy.placement == "input" or not strategy.dual_maps:
+        strategy = replace(strategy, placement=default.placement, dual_maps=default.dual_maps)
+    if not strategy.normalizes_output("head"):
+        strategy = replace(strategy, normalize_head=default.normalize_head)
+    if not any(_may_normalize_per_head(strategy, name, architecture) for name in ATTENTION_INPUT_MAPS):
+        strategy = replace(strategy, normalize_per_head=default.normalize_per_head)
+    return strategy
 
 
 def _may_normalize_per_head(strategy: ScaleVectorStrategy, name: str, architecture: str) -> bool:
@@ -294,19 +336,44 @@ def _may_normalize_per_head(strategy: ScaleVectorStrategy, name: str, architectu
     return strategy.normalizes_output(name) and name not in OUTPUT_NORMS[architecture]
 
 
-def _canonical_decay(strategy: ScaleVectorStrategy, architecture: str, is_mixture: bool) -> str:
+def _canonical_decay(
+    strategy: ScaleVectorStrategy, weight_decay: float, architecture: str, is_mixture: bool
+) -> ScaleVectorStrategy:
+    """With the decay of vectors in the fewest words, ``weight_decay`` being that of the matrices."""
+    default = ScaleVectorStrategy()
+    own = strategy.vector_weight_decay
+    policy = _canonical_policy(strategy, architecture, is_mixture)
+    if own == 0.0 or (own is None and weight_decay == 0.0):
+        policy = "none"
+    if policy == "none":
+        own = None
+        # Where nothing decays at all, the policy says nothing.
+        policy = "none" if weight_decay else default.weight_decay
+    own = None if own == weight_decay else own
+    decays = policy != "none" and (own is not None or weight_decay > 0)
+    direction = strategy.decay_direction if decays and strategy.is_reparameterized else True
+    told_apart = strategy.is_dual and decays and policy != "all"
+    roles = tuple(filter(strategy.has_output_vector, strategy.input_role_maps)) if told_apart else ()
+    return replace(
+        strategy,
+        weight_decay=policy,
+        vector_weight_decay=own,
+        decay_direction=direction,
+        input_role_maps=roles,
+    )
+
+
+def _canonical_policy(strategy: ScaleVectorStrategy, architecture: str, is_mixture: bool) -> str:
     """The decay policy in words of all/none where only vectors of one role exist."""
-    roles = set()
-    if strategy.branches != "none":
-        roles.add("input")
     norms = OUTPUT_NORMS[architecture]
+    roles = {"input"} if strategy.branches != "none" else set()
     if any(strategy.has_norm_vector(name, architecture) for name in norms):
         roles.add("output")
     if is_mixture and norms and strategy.branches != "none":  # behind the sum over experts
         roles.add("output")
     if strategy.is_dual:
         roles |= set(map(strategy.output_role, strategy.dual_maps))
-    decayed = {role for role in roles if strategy.decays(role)}
+    decayed = {role for role in roles if strategy.weight_decay in ("all", role)}
     if decayed == roles:
         return "all"
     return strategy.weight_decay if decayed else "none"

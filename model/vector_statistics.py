@@ -1,6 +1,6 @@
 """Statistics of the scale vectors in effect, by kind and by layer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +9,7 @@ from scalevec.model.scale_vectors import ScaleVector
 
 NEAR_ZERO = 0.1
 """An entry of a scale vector below this magnitude counts as near zero."""
+NAMES = ("mean", "deviation", "near_zero")
 
 
 @torch.no_grad()
@@ -27,24 +28,24 @@ def vector_statistics(
     for name, module in model.named_modules():
         if isinstance(module, ScaleVector):
             kinds.setdefault(_kind(name), []).append(in_effect(module).flatten().double())
+    # Of each kind all layers together, then each: read in one go, as every reading waits for the device.
+    entries = [part for vectors in kinds.values() for part in (torch.cat(vectors), *vectors)]
+    numbers = iter(torch.stack([_statistics(part) for part in entries]).tolist() if entries else ())
     statistics: dict[str, float | list[float]] = {}
     for kind, vectors in kinds.items():
-        for name, value in _of(vectors).items():
-            statistics[f"sv/{kind}/{name}"] = value
+        statistics |= {f"sv/{kind}/{name}": value for name, value in zip(NAMES, next(numbers), strict=True)}
+        by_layer = zip(*(map(shortened, next(numbers)) for _ in vectors), strict=True)
         if len(vectors) > 1:
-            layers = [_of([vector]) for vector in vectors]
-            for name in layers[0]:
-                statistics[f"sv/{kind}/{name}/layers"] = [shortened(layer[name]) for layer in layers]
+            statistics |= {
+                f"sv/{kind}/{name}/layers": [*of] for name, of in zip(NAMES, by_layer, strict=True)
+            }
     return statistics
 
 
-def _of(vectors: Sequence[Tensor]) -> dict[str, float]:
-    entries = torch.cat(list(vectors))
-    return {
-        "mean": entries.mean().item(),
-        "deviation": entries.std(correction=0).item(),
-        "near_zero": (entries.abs() < NEAR_ZERO).double().mean().item(),
-    }
+def _statistics(entries: Tensor) -> Tensor:
+    """Those of NAMES, [3], of ``entries`` [n]."""
+    near_zero = (entries.abs() < NEAR_ZERO).double().mean()
+    return torch.stack([entries.mean(), entries.std(correction=0), near_zero])
 
 
 def shortened(value: float) -> float:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from scalevec.model.config import (
     ACTIVATIONS,
     ARCHITECTURES,
+    ATTENTIONS,
     EMBEDDING_SCALES,
     NORM_GAINS,
     PRECISIONS,
@@ -51,6 +52,7 @@ TRIAL_FIELDS: dict[str, str] = {
     "embedding_scale": "model.embedding_scale",
     "norm_gain": "model.norm_gain",
     "activation": "model.activation",
+    "attention": "model.attention",
 }
 """Flat name in the sweep file -> place in :class:`model.config.Trial`. A new option of an optimizer or a
 schedule is in here by itself; any other new field is one line."""
@@ -70,6 +72,7 @@ FIELD_CHOICES: dict[str, tuple[str, ...]] = {
     "embedding_scale": EMBEDDING_SCALES,
     "norm_gain": NORM_GAINS,
     "activation": ACTIVATIONS,
+    "attention": tuple(ATTENTIONS),
     **OPTION_CHOICES,
 }
 """What the fields with names may hold, for the JSON Schema (the dataclasses check it)."""
@@ -85,6 +88,11 @@ def _type_at(path: str) -> Any:
     kind: Any = Trial
     for name in path.split("."):
         kind = typing.get_type_hints(kind)[name]
+    return _given(kind)
+
+
+def _given(kind: Any) -> Any:
+    """Of what may be None, what it is otherwise."""
     return typing.get_args(kind)[0] if isinstance(kind, types.UnionType) else kind
 
 
@@ -95,19 +103,28 @@ FIELD_TYPES: dict[str, Any] = {
 }
 """These tables grow by the options of plugins (``sweeps.plugins``)."""
 STRATEGY_TYPES: dict[str, Any] = {
-    field.name: typing.get_type_hints(ScaleVectorStrategy)[field.name]
+    field.name: _given(typing.get_type_hints(ScaleVectorStrategy)[field.name])
     for field in dataclass_fields(ScaleVectorStrategy)
     if field.name != "plugin"
 }
+OF_STRATEGY = "scale_vectors."
 
 
-def numeric_fields() -> list[str]:
-    """The fields that can be tuned."""
-    return [name for name, kind in FIELD_TYPES.items() if kind in (int, float)]
+def numeric_fields() -> dict[str, type]:
+    """The fields that are numbers, with their types."""
+    return {name: kind for name, kind in FIELD_TYPES.items() if kind in (int, float)}
+
+
+def tunable_fields() -> dict[str, type]:
+    """The fields that can be tuned: numbers of a trial, and of its strategy as ``scale_vectors.NAME``."""
+    of_strategy = {OF_STRATEGY + name: kind for name, kind in STRATEGY_TYPES.items() if kind is float}
+    return numeric_fields() | of_strategy
 
 
 def place_of(field: str) -> str:
     """The dotted place in a trial that the flat ``field`` of a sweep file decides."""
+    if field.startswith(OF_STRATEGY):
+        return f"model.{field}"
     return TRIAL_FIELDS["warmup_tokens" if field == WARMUP_FRACTION else field]
 
 
@@ -131,6 +148,7 @@ FIELD_HELP: dict[str, str] = {
     "embedding_scale": "What the embedding is multiplied by; none, for gemma sqrt-width.",
     "norm_gain": "How scale vectors are stored: g decays to 0, 1+w to 1; for gemma 1+w.",
     "activation": "Of the gated units; swiglu, for gemma geglu (GELU by its tanh formula).",
+    "attention": "Which attention; full is causal softmax attention over the whole sequence.",
     **{name: spec.help for name, spec in (OPTIMIZER_OPTIONS | SCHEDULE_OPTIONS).items()},
 }
 """What each field means, in one sentence, for the JSON Schema."""
@@ -138,14 +156,17 @@ STRATEGY_HELP: dict[str, str] = {
     "preset": "Named strategy that the other fields change; baseline where none is named.",
     "branches": "Whether maps that read one normalized input share its vector or have one each.",
     "heterogeneous_maps": "Maps that heterogeneous branches give an own vector; the others share one.",
-    "placement": "Whether vectors scale the inputs of maps, or their inputs and outputs.",
-    "dual_maps": "Maps that dual placement gives an output vector.",
+    "placement": "Whether vectors scale the inputs of maps or their outputs too, behind a norm or not.",
+    "dual_maps": "Maps that dual placement gives an output vector, the head among them.",
     "normalize_per_head": "Whether dual-normalized placement normalizes queries, keys and values per head.",
+    "normalize_head": "Whether dual-normalized placement normalizes the logits over the vocabulary.",
     "reparameterization": "How a vector is written as a scalar and a direction.",
-    "weight_decay": "Which vectors decay like the matrices.",
+    "magnitudes": "Whether output vectors of queries, keys and values have a magnitude for each head.",
+    "weight_decay": "Which vectors decay.",
+    "vector_weight_decay": "Decay of the vectors that decay; the optimizer's weight_decay if not given.",
+    "decay_direction": "Whether the direction of a reparameterized vector decays, or its magnitude alone.",
     "heads": "Whether each head has its own entries of an output vector or all heads share them.",
-    "dual_output_role": "Whether dual placement's output vectors decay as output- or as input-norm vectors.",
-    "input_role_maps": "Maps whose output vectors decay as input-norm vectors in any case.",
+    "input_role_maps": "Maps whose output vectors decay as input-norm vectors.",
     "learning_rate_factor": "Learning rate of the vectors over that of the matrices.",
     "experts": "Vectors of routed experts: shared by all, one each, or none.",
     "router": "Whether the router reads the normalized input as a branch with vectors, or as it is.",

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from scalevec.analysis.registry import LAWS
 from scalevec.model.optimization import OPTIMIZERS, SCHEDULES
-from scalevec.model.strategies import ARITHMETIC
+from scalevec.model.strategies import REPARAMETERIZATIONS
 from scalevec.orchestrator.executors.local import gpus
 from scalevec.sweeps.fields import FIELD_HELP, FIELD_TYPES, TRIAL_FIELDS
 from scalevec.sweeps.plugins import registered
@@ -60,7 +60,7 @@ def own_registries():
     tables = (
         OPTIMIZERS,
         SCHEDULES,
-        ARITHMETIC,
+        REPARAMETERIZATIONS,
         LAWS,
         TRIAL_FIELDS,
         FIELD_TYPES,

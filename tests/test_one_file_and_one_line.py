@@ -29,9 +29,9 @@ class Addition:
 OPTIMIZER = Addition(
     registry="model/optimization.py",
     after="OPTIMIZERS: dict",
-    line='    "sign": RegisteredOptimizer("scalevec.model.train.optimizers.sign:sign", (1, 1), '
+    line='    "sign": RegisteredOptimizer("scalevec.model.train.sign:sign", (1, 1), '
     '{"gamma": OptionSpec(0.9, "Decay of the average.", BELOW_ONE)}),',
-    file="model/train/optimizers/sign.py",
+    file="model/train/sign.py",
     code="""
 import torch
 

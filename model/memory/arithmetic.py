@@ -13,7 +13,7 @@ WIDE = 4
 """Bytes of an entry in float32."""
 INDEX = 8
 """Bytes of an index."""
-SLICE = {"cpu": (2**18, 128), "cuda": (2**26, 1024)}
+SLICE = {"cpu": (2**18, 128), "cuda": (2**28, 1024)}
 """Logits in a slice of the head's rows, and its fewest rows (``model.ops.rows_of_a_slice``)."""
 
 
@@ -115,9 +115,9 @@ class Arithmetic:
         classes = int(weight.entries) // self.shape.width
         entries, fewest = SLICE[device]
         is_narrow = self.narrow < WIDE
-        # The logits of a slice, in training also those of the one before; in bfloat16 their copies in it too.
+        # The logits of a slice; a GPU replaces them by their gradient, elsewhere bfloat16 has wider copies.
         logits = min(self.rows, max(fewest, entries // classes)) * classes
-        slices = (1 + trains) * logits * (WIDE + self.narrow * is_narrow)
+        slices = logits * (self.narrow if device == "cuda" else WIDE + 2 * self.narrow * is_narrow)
         saved = [new_array(part.entries, self.narrow) for part in (x, weight)] if trains else []
         # The weight's gradient is summed up in float32, each slice's part beside it.
         sums = WIDE * weight.entries * is_narrow * trains

@@ -89,7 +89,7 @@ def _mixture(of: Arithmetic, x: Array, experts: Experts, held: tuple[Array, ...]
     weights, chosen = _choices(of, x, experts, shared if of.strategy.router == "branch" else None)
     result = _routed(of, x, experts, weights, shared if of.strategy.experts == "shared" else None, held)
     if experts.shared_experts:
-        hidden = experts.shared_experts * experts.feed_forward
+        hidden = experts.shared_hidden
         unit = replace(of, architecture="llama")
         result = of.add(result, _gated_unit(unit, x, hidden, shared, (*held, result, chosen)))
     if "down" not in OUTPUT_NORMS[of.architecture]:

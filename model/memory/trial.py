@@ -181,7 +181,7 @@ def matrix_sides(model: ModelConfig) -> dict[tuple[int, int], int]:
     if experts is not None:
         add(experts.feed_forward, FEED_FORWARD_MAPS, mixtures * experts.n_experts)
         if experts.shared_experts:
-            add(experts.shared_experts * experts.feed_forward, FEED_FORWARD_MAPS, mixtures)
+            add(experts.shared_hidden, FEED_FORWARD_MAPS, mixtures)
         router = (experts.n_experts, shape.width)
         counts[router] = counts.get(router, 0) + mixtures
     return counts

@@ -24,8 +24,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from scalevec.model.decoder import Transformer
 from scalevec.model.train.checkpoint import Checkpoint, pack, unpack
+from scalevec.model.train.optim import Group
 from scalevec.model.train.optimizer_state import Tensors
-from scalevec.model.train.optimizers.base import Group
 from scalevec.model.train.recorder import TrainingInterruptedError
 
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}

@@ -18,27 +18,31 @@ from torch.utils._pytree import tree_leaves
 
 from scalevec.model import accounting
 from scalevec.model.config import RunOptions, Trial, require_whole_parts
-from scalevec.model.data.batches import TrainingBatches
+from scalevec.model.data.order import TrainingBatches
 from scalevec.model.data.prepare import Corpus
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.identity import stream_of
 from scalevec.model.schedules import learning_rate
-from scalevec.model.theory.measure import MeasuredRun
-from scalevec.model.theory.measurements import Measurements
-from scalevec.model.theory.run_memory import AllocatedMemory, peak_memory_bytes
+from scalevec.model.theory.measure import MeasuredRun, Measurements
 from scalevec.model.train.checkpoint import BackgroundWriter, Checkpoint
 from scalevec.model.train.checkpoint_folder import newest_step
 from scalevec.model.train.ddp import ALONE, World
+from scalevec.model.train.devices import unknown_peak
 from scalevec.model.train.evaluation import Evaluation, evaluate
-from scalevec.model.train.optimizers import build_optimizer, set_learning_rate
+from scalevec.model.train.optim import build_optimizer, set_learning_rate
+from scalevec.model.train.peak_memory import AllocatedMemory, peak_memory_bytes
 from scalevec.model.train.progress import RunProgress, has_diverged
 from scalevec.model.train.recorder import Recorder, TrainingInterruptedError
 from scalevec.model.train.starting_state import StartingState, StartingStates, how_trained
-from scalevec.model.train.steps.compiled import compile_blocks
-from scalevec.model.train.steps.feed import BatchFeed
-from scalevec.model.train.steps.folded import folded_once
-from scalevec.model.train.steps.readings import Row, UnreadSteps, steps_between_readings
-from scalevec.model.train.steps.timing import timing_of
+from scalevec.model.train.step import (
+    BatchFeed,
+    PendingMetrics,
+    Row,
+    compile_blocks,
+    fold_once,
+    steps_between_readings,
+)
+from scalevec.model.train.timing import timing_of
 from scalevec.model.train.trunk_state import is_kept, save_trunk
 from scalevec.model.trunks import branch_step
 from scalevec.model.vector_statistics import vector_statistics
@@ -85,7 +89,7 @@ class TrainingRun:
         batches = TrainingBatches(tokens, trial.sequence_length, trial.batch_sequences, stream_of(trial))
         part, ahead = world.part(trial.batch_sequences), self.device.type != "cpu"
         self.feed = BatchFeed(batches, part, trial.steps, self.device, ahead=ahead)
-        self.unread = UnreadSteps(trial.batch_tokens)
+        self.pending = PendingMetrics(trial.batch_tokens)
         self.measurements = Measurements(options, MeasuredRun(trial, self.model, self.optimizer, tokens))
         self.progress = RunProgress(compiled=options.compiled)
         self.writer = BackgroundWriter(checkpoints)
@@ -106,10 +110,10 @@ class TrainingRun:
         wall_before, measured_before = self.progress.wall_s, self.measurements.seconds
         while self.progress.step < self.trial.steps:
             with self.allocated.watched(self._held()):
-                self._step(self.progress.step + len(self.unread))
-            if not self._reads(self.progress.step + len(self.unread)):
+                self._step(self.progress.step + len(self.pending))
+            if not self._reads(self.progress.step + len(self.pending)):
                 continue
-            rows = self.unread.read(self.measurements.seconds)
+            rows = self.pending.read(self.measurements.seconds)
             # Measurements do not train: their time is left out of wall_s.
             measured = self.measurements.seconds - measured_before
             self.progress.wall_s = wall_before + time.monotonic() - started - measured
@@ -141,6 +145,9 @@ class TrainingRun:
         self.first_step = self.progress.step + 1
         if self.progress.compiled != self.options.compiled:
             self.recorder.say(f"goes on {self.progress.arithmetic}, as it began")
+        card = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else None
+        if card and (problem := unknown_peak(self.trial.product_precision, card)):
+            self.recorder.say(problem)
         if self.progress.compiled:
             self.allocated.leave_off()
             compile_blocks(self.model)
@@ -178,13 +185,14 @@ class TrainingRun:
 
     def _step(self, step: int) -> None:
         """One optimizer step; its row of metrics (step counts from 1) is left unread."""
-        self.unread.begin(self.measurements.seconds)
+        self.pending.begin(self.measurements.seconds)
         rate = learning_rate(self.trial, step)
         set_learning_rate(self.optimizer, rate)
         self.optimizer.zero_grad(set_to_none=self.world.frees_gradients)
         loss = self._forward_and_backward(step)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.trial.optimizer.clip_norm)
-        self.measurements.before_step(step + 1)
+        with self._uncompiled():
+            self.measurements.before_step(step + 1)
         self.world.step(self.optimizer)
         self.world.sum_loads(self.model.loads())
         self.model.balance()
@@ -198,8 +206,9 @@ class TrainingRun:
         }
         if (step + 1) % self.options.metrics_steps == 0 or step + 1 == self.trial.steps:
             row |= vector_statistics(self.model, self.world.vector)
-        row |= self.measurements.after_step(step + 1)
-        self.unread.add(row)
+        with self._uncompiled():
+            row |= self.measurements.after_step(step + 1)
+        self.pending.add(row)
 
     def _forward_and_backward(self, step: int) -> Tensor:
         """Accumulate the gradient of the mean loss of batch ``step``; returns that loss, nats/token."""
@@ -209,11 +218,11 @@ class TrainingRun:
         self.progress.data_s += time.perf_counter() - started
         size = self.options.micro_batch or len(inputs)
         parts = [slice(start, start + size) for start in range(0, len(inputs), size)]
-        if self.options.counts_choices(self.trial):
+        if self.options.needs_counting_pass(self.trial):
             self._count_choices(inputs, parts)
         # Added up on the device, in float64: what reads it waits for it.
         total = torch.zeros((), dtype=torch.float64, device=self.device)
-        with self._folded_once(len(parts)):
+        with self._fold_once(len(parts)):
             for part in parts:
                 # By share: the last micro-batch may be smaller than the others.
                 share = len(inputs[part]) / whole
@@ -226,11 +235,11 @@ class TrainingRun:
                 total += loss.detach()
         return self.world.sum(total)
 
-    def _folded_once(self, n_parts: int) -> AbstractContextManager[None]:
+    def _fold_once(self, n_parts: int) -> AbstractContextManager[None]:
         """For all micro-batches, where blocks are compiled; shares are folded when they are gathered."""
         if n_parts == 1 or self.options.shard or not self.progress.compiled:
             return nullcontext()
-        return folded_once(self.model, torch.bfloat16 if self.is_narrow else None)
+        return fold_once(self.model, torch.bfloat16 if self.is_narrow else None)
 
     def _count_choices(self, inputs: Tensor, parts: Sequence[slice]) -> None:
         """Tell the model how the whole batch chooses its experts, which a part of it cannot know."""
@@ -238,7 +247,11 @@ class TrainingRun:
             counts = [self.model.choices(inputs[part]) for part in parts]
         loads = torch.stack(counts).sum(0)
         self.world.sum_loads(list(loads))
-        self.model.expect(loads)
+        self.model.set_batch_load(loads)
+
+    def _uncompiled(self) -> AbstractContextManager[None]:
+        """Measurements differentiate twice, and evaluations have shapes that are not worth compiling."""
+        return torch.compiler.set_stance("force_eager") if self.progress.compiled else nullcontext()
 
     def autocast(self) -> torch.autocast:
         """bfloat16 for the matrix products where the trial asks for it."""
@@ -295,7 +308,7 @@ class TrainingRun:
         most = self.trial.evaluation_tokens
         tokens = self.corpus.split(split)[: most + 1 if most else None]
         at_once, started = self.options.evaluated_at_once(self.trial), time.monotonic()
-        with self.autocast():
+        with self.autocast(), self._uncompiled():
             length, say = self.trial.sequence_length, self.recorder.say
             evaluation = evaluate(self.model, tokens, length, at_once, say, self.world)
         self.progress.evaluation_s += time.monotonic() - started

@@ -23,8 +23,8 @@ from torch.func import functional_call
 from scalevec.model.decoder import Transformer
 from scalevec.model.train.checkpoint import pack, unpack
 from scalevec.model.train.ddp import Losses, ProcessGroup
+from scalevec.model.train.optim import Group
 from scalevec.model.train.optimizer_state import LAYOUT, Tensors, merged_layout
-from scalevec.model.train.optimizers.base import Group
 
 FORWARD_METHODS = ("training_loss", "token_losses", "choices")
 """By which the loop calls a model: what is outside of the blocks is gathered for these."""

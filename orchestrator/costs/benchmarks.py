@@ -11,7 +11,7 @@ import torch
 
 from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
-from scalevec.model.data.prepared import Corpus
+from scalevec.model.data.corpus import Corpus
 from scalevec.model.memory.limits_here import usable_cpus
 from scalevec.model.train.out_of_memory import is_out_of_memory
 from scalevec.model.train.speed import (

@@ -145,7 +145,7 @@ def _flops(trial: Trial, evaluated_tokens: int) -> int:
 def _computed(trial: Trial, options: RunOptions, evaluated_tokens: int) -> float:
     """FLOPs with those of further forward passes: recomputed blocks, counted choices."""
     flops, training = _flops(trial, evaluated_tokens), _flops(trial, 0)
-    again = flops * (options.recompute == "block") + training * options.counts_choices(trial)
+    again = flops * (options.recompute == "block") + training * options.needs_counting_pass(trial)
     return flops + again / TRAINING_OVER_FORWARD
 
 

@@ -12,8 +12,8 @@ from scalevec.sweeps.trainers.foreign_trial import is_foreign
 
 if TYPE_CHECKING:
     from scalevec.model.config import Trial
-    from scalevec.model.data.prepared import Corpus
-    from scalevec.model.data.tokenizers import TextTokenizer
+    from scalevec.model.data.corpus import Corpus
+    from scalevec.model.data.tokenize import TextTokenizer
     from scalevec.model.decoder import Transformer
 
 
@@ -83,7 +83,7 @@ class TrainedTrial(RunDirectory):
 
     def tokenizer(self) -> "TextTokenizer":
         """Return the tokenizer of the trial's corpus: ``encode`` and ``decode``. Raises ``CorpusError``."""
-        from scalevec.model.data.tokenizers import TextTokenizer
+        from scalevec.model.data.tokenize import TextTokenizer
 
         return TextTokenizer(self.corpus())
 

@@ -307,5 +307,5 @@ def lost_connection(problem: BaseException) -> bool:
     if not isinstance(problem, RuntimeError):
         return False
     text = f"{type(problem).__name__} {problem}"
-    words = ("gloo", "NCCL", "Connection", "DistNetwork", "TCPStore", "Application timeout caused pair closure")
+    words = ("gloo", "NCCL", "Connection", "DistNetwork", "TCPStore", "timeout caused pair closure")
     return any(word in text for word in words)

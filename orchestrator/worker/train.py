@@ -22,7 +22,7 @@ from scalevec.model.config import RunOptions
 from scalevec.model.fields import from_dict
 from scalevec.model.identity import IDENTITY_VERSION, digest, trial_from_fields
 from scalevec.model.train.recorder import Recorder, SilentRecorder, TrainingInterruptedError
-from scalevec.model.train.steps.compiled import keep_compiled_in
+from scalevec.model.train.step import keep_compiled_in
 from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WorkerExit
 from scalevec.orchestrator.attempts.kept_files import prune_trained
 from scalevec.orchestrator.attempts.retry_policy import was_called_off
@@ -290,7 +290,7 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     options = from_dict(RunOptions, values.options)
     if options.compiled:
-        keep_compiled_in(private_folder() / "compiled")
+        keep_compiled_in(private_folder() / "compiled", options.device)
     here = TrialMachine(values.node, values.nodes, values.meeting)
     protocol = from_dict(Protocol, values.protocol)
     attempt = TrialAttempt(values.runs, values.trial_id, options, here, protocol)

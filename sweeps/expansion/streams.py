@@ -33,17 +33,17 @@ def base_of(shape: Shape, experts: Experts | None, corpus: CorpusFacts, values: 
         {
             **_defaults(Trial),
             **of_trial,
-            "model": _model(of_shape | groups["model"], decays_anything=optimizer["weight_decay"] > 0),
+            "model": _model(of_shape | groups["model"], weight_decay=optimizer["weight_decay"]),
             "optimizer": optimizer,
             "schedule": _schedule(groups["schedule"], values),
         }
     )
 
 
-def _model(given: dict[str, Any], *, decays_anything: bool) -> dict[str, Any]:
+def _model(given: dict[str, Any], *, weight_decay: float) -> dict[str, Any]:
     model = _plain(ModelConfig, given)
     try:
-        strategy = ModelConfig(**given).canonical_strategy(decays_anything)
+        strategy = ModelConfig(**given).canonical_strategy(weight_decay)
     except ConfigurationError:
         return model
     return {**model, "scale_vectors": to_dict(strategy, identity=True)}

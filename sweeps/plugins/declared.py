@@ -11,7 +11,7 @@ from typing import Any
 
 from scalevec.analysis.registry import LawEntry, law_terms
 from scalevec.model.optimization import OptionSpec, Range, RegisteredOptimizer, RegisteredSchedule
-from scalevec.model.strategies import PluginArithmetic
+from scalevec.model.strategies import Reparameterization
 from scalevec.sweeps.plugins.locate import Plugin, PluginError
 
 DOOR = "scalevec.plugins"
@@ -92,9 +92,9 @@ def _law(name: str, formula: str, *, source: str) -> tuple[str, LawEntry]:
 
 def _arithmetic(
     plugin: Plugin, function: ast.FunctionDef, name: str, *, beta: float, alpha: float
-) -> tuple[str, PluginArithmetic]:
+) -> tuple[str, Reparameterization]:
     factory = f"{plugin.module}:{function.name}"
-    return name, PluginArithmetic(factory, float(beta), float(alpha), plugin.identity)
+    return name, Reparameterization(factory, float(beta), float(alpha), plugin.identity)
 
 
 def _schedule(

@@ -14,7 +14,7 @@ from scalevec.model.optimization import (
     SCHEDULES,
     OptionSpec,
 )
-from scalevec.model.strategies import ARITHMETIC, CHOICES
+from scalevec.model.strategies import CHOICES, REPARAMETERIZATIONS
 from scalevec.sweeps.fields import FIELD_HELP, FIELD_TYPES, TRIAL_FIELDS
 from scalevec.sweeps.plugins.declared import declared_in
 from scalevec.sweeps.plugins.locate import Plugin, PluginError, entry_points, find
@@ -22,7 +22,7 @@ from scalevec.sweeps.plugins.locate import Plugin, PluginError, entry_points, fi
 _REGISTRIES: dict[str, dict[str, Any]] = {
     "optimizer": OPTIMIZERS,
     "schedule": SCHEDULES,
-    "reparameterization": ARITHMETIC,
+    "reparameterization": REPARAMETERIZATIONS,
     "law": LAWS,
 }
 _owners: dict[tuple[str, str], str] = {}

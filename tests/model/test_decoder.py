@@ -138,7 +138,7 @@ def test_every_parameter_has_the_role_of_its_place(build, output_role, reparamet
     strategy = replace(
         PRESETS["dp"],
         dual_maps=("query", "down"),
-        dual_output_role=output_role,
+        input_role_maps=("query", "down") if output_role == "input" else (),
         reparameterization=reparameterization,
     )
     roles = parameter_roles(build(strategy))

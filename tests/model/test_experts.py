@@ -15,13 +15,13 @@ from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import ARCHITECTURES, ConfigurationError, Experts, ModelConfig, Shape
 from scalevec.model.decoder import Transformer, fold, initialise, parameter_roles
 from scalevec.model.experts import Mixture, imbalance, looped_products
+from scalevec.model.feed_forward import FeedForward
 from scalevec.model.scale_vectors import LinearMap
 from scalevec.model.strategies import (
     ALL_MAPS,
     PRESETS,
     ScaleVectorStrategy,
 )
-from scalevec.model.sublayers import FeedForward
 from scalevec.model.vector_statistics import vector_statistics
 
 EPSILON = 1e-5
@@ -44,7 +44,7 @@ STRATEGIES = {
 
 
 def mixed(build, strategy: ScaleVectorStrategy, experts: Experts = FOUR, **options: Any) -> Transformer:
-    shape = replace(SHAPE, feed_forward=experts.active * experts.feed_forward)
+    shape = replace(SHAPE, feed_forward=experts.active_hidden)
     model = build(strategy, shape=shape, experts=experts, drawn=True, **options)
     assert isinstance(model, Transformer)
     return model
@@ -82,8 +82,8 @@ def through_unit(unit: torch.nn.Module, x: Tensor, before: Tensor | None, expert
 
 
 def plain_loop(mixture: Mixture, strategy: ScaleVectorStrategy, x: Tensor) -> Tensor:
-    """The mixture of one token x [width]: expert by expert, as its definition says."""
-    config = mixture.experts_config
+    """The mixture of one token of the residual stream [width]: expert by expert, as its definition says."""
+    stream, x, config = x, norm(x), mixture.experts_config
     shared = None if mixture.shared_vector is None else mixture.shared_vector()
     probabilities = through(mixture.router, x, shared if strategy.router == "branch" else None).softmax(0)
     scores = probabilities if mixture.bias is None else probabilities + mixture.bias
@@ -100,13 +100,13 @@ def plain_loop(mixture: Mixture, strategy: ScaleVectorStrategy, x: Tensor) -> Te
     if mixture.shared_expert is not None:
         result = result + through_unit(mixture.shared_expert, x, shared, None)
     result = norm(result) if mixture.normalizes else result
-    return result if mixture.norm_vector is None else result * mixture.norm_vector()
+    return stream + (result if mixture.norm_vector is None else result * mixture.norm_vector())
 
 
 def assert_as_the_plain_loop(mixture: Mixture, strategy: ScaleVectorStrategy) -> None:
     x = inputs().requires_grad_()
     parameters = [x, *mixture.parameters()]
-    result = mixture(x)
+    result, _ = mixture(x)
     expected = torch.stack([plain_loop(mixture, strategy, token) for token in x.flatten(0, 1)]).view_as(x)
     torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-12)
     into = torch.linspace(-1, 1, x.numel(), dtype=torch.float64).view_as(x)
@@ -130,7 +130,7 @@ def test_a_mixture_and_its_gradients_are_those_of_a_plain_loop(build, name, arch
     [
         Experts(n_experts=3, top_k=1, feed_forward=5),
         Experts(n_experts=3, top_k=3, feed_forward=5),
-        Experts(n_experts=9, top_k=2, feed_forward=4, shared_experts=2),
+        Experts(n_experts=9, top_k=2, feed_forward=4, shared_experts=2, shared_feed_forward=7),
         Experts(n_experts=4, top_k=2, feed_forward=4, balancing="bias"),
     ],
     ids=["one of three", "all of three", "two shared", "with a bias"],
@@ -150,7 +150,7 @@ def test_one_expert_that_every_token_passes_is_the_dense_sublayer(build):
     for name, value in dense.state_dict().items():
         target = feed_forward.experts.state_dict()[name]
         target.copy_(value.view_as(target))
-    torch.testing.assert_close(feed_forward(inputs()), dense(inputs()), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(feed_forward(inputs())[0], dense(inputs()), rtol=1e-10, atol=1e-12)
 
 
 @settings(max_examples=30, deadline=None)
@@ -332,8 +332,8 @@ def from_the_model(config: ModelConfig) -> dict[str, int]:
     st.sampled_from(ARCHITECTURES),
 )
 def test_parameters_of_any_strategy_are_those_of_the_model(strategy, shared, dense, architecture):
-    experts = replace(FOUR, shared_experts=shared, dense_layers=dense)
-    hidden = 21 if dense else experts.active * experts.feed_forward
+    experts = replace(FOUR, shared_experts=shared, shared_feed_forward=9, dense_layers=dense)
+    hidden = 21 if dense else experts.active_hidden
     config = ModelConfig(replace(SHAPE, feed_forward=hidden), 31, strategy, architecture, experts=experts)
     counts, sizes = count_parameters(config), from_the_model(config)
     assert (counts.scale_vectors_input, counts.scale_vectors_output) == (sizes["input"], sizes["output"])
@@ -400,7 +400,7 @@ def test_a_mixture_has_at_least_one_layer_of_experts():
 
 
 def test_without_dense_layers_the_shape_says_what_a_token_passes():
-    with pytest.raises(ConfigurationError, match=r"feed_forward is 20; allowed: 18, \(top_k"):
+    with pytest.raises(ConfigurationError, match=r"feed_forward is 20; allowed: 18, the hidden width"):
         ModelConfig(replace(SHAPE, feed_forward=20), 31, experts=FOUR)
 
 

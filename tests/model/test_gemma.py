@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
-from scalevec.model.decoder import DecoderLayer, Transformer, fold, parameter_roles
+from scalevec.model.decoder import Block, Transformer, fold, parameter_roles
 from scalevec.model.identity import trial_id
+from scalevec.model.ops import table_for
 from scalevec.model.scale_vectors import FoldingError, ScaleVector
 from scalevec.model.strategies import (
     ALL_MAPS,
@@ -18,13 +19,13 @@ from scalevec.model.strategies import (
     ScaleVectorStrategy,
 )
 from scalevec.model.theory.effective import effective_matrices
-from scalevec.model.train.optimizers import parameter_groups
+from scalevec.model.train.optim import parameter_groups
 from scalevec.model.vector_statistics import vector_statistics
 
 EPSILON, BASE = 1e-5, 10_000.0
 GEMMA = {"architecture": "gemma"}
 NORMS = ("query", "key", "output", "down")
-SAME_START = [name for name, strategy in PRESETS.items() if strategy.placement != "dual-normalized"]
+SAME_START = [name for name, strategy in PRESETS.items() if "normalized" not in strategy.placement]
 
 
 def norm(x: Tensor) -> Tensor:
@@ -44,7 +45,11 @@ def turned(x: Tensor) -> Tensor:
     return result
 
 
-def written_out(block: DecoderLayer, x: Tensor, shape: Shape) -> Tensor:
+def through(block: Block, x: Tensor) -> Tensor:
+    return block(x, table_for(x, block.attention.config.shape.head_width, BASE))[0]
+
+
+def written_out(block: Block, x: Tensor, shape: Shape) -> Tensor:
     """The block on x [length, width] under the baseline, as its formula says."""
     attention, feed_forward = block.attention, block.feed_forward
     h = norm(x) * attention.shared_vector.gain
@@ -70,7 +75,9 @@ def written_out(block: DecoderLayer, x: Tensor, shape: Shape) -> Tensor:
 def test_a_block_is_its_written_out_formula(build, tiny):
     block = build(PRESETS["baseline"], drawn=True, **GEMMA).blocks[1]
     x = torch.randn(7, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    torch.testing.assert_close(block(x[None])[0], written_out(block, x, tiny), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        through(block, x[None])[0], written_out(block, x, tiny), rtol=1e-10, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", SAME_START)
@@ -135,7 +142,7 @@ def test_without_branches_a_gemma_has_norms_and_no_vectors(build):
 
 @pytest.mark.parametrize("role", ["input", "output"])
 def test_vectors_of_the_architectures_norms_are_output_vectors_whatever_the_dual_ones_are(build, role):
-    strategy = replace(PRESETS["dp"], dual_maps=("key",), dual_output_role=role)
+    strategy = replace(PRESETS["dp"], dual_maps=("key",), input_role_maps=("key",) * (role == "input"))
     roles = parameter_roles(build(strategy, **GEMMA))
     assert roles["blocks.0.attention.key.norm_vector.gain"] == "scale_vector_output"
     assert roles["blocks.0.attention.key.output_vector.gain"] == f"scale_vector_{role}"

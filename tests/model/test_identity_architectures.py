@@ -61,25 +61,25 @@ TRIALS = {
 pytestmark = pytest.mark.kept
 
 GOLDEN = {
-    "gemma": "4b69bdba6b23859621e96d4f1007c517376cbb6e580f6019836d2a5be12e7cb7",
-    "gemma, decay of input vectors": "aca70c2a1c86d875f3f4ff53710511b165abd56edbaf9b24444d21117f04212a",
-    "gemma, unified": "635fd9a47159e45ff74b4210bc6f3f289b152e1f8e203ad6b0b56f34150ccba3",
-    "mixture": "61144a815a01e81caf5054358ecf8da027280e7481e51fd4a070522bbc6556cb",
-    "mixture, balanced by bias": "6305770056687fe4e4cd4c52a8a6ce22243963c9de4234057845e813f9c1416b",
-    "mixture, own vectors": "429cb5ef732d0b902f1c3cdc0d351ff233f0223427ba7b68af5d493c99adbc6b",
-    "unified-light": "82aca12c23881a46cafdf84efeaed7790100f8aff91d9bf2eed62186685d6cb3",
-    "unified-attention": "1c05872ad4e34f911d9d528d5d891b9f058278933c71e0993f6b38f2c3e4d502",
-    "unified, own vectors in attention": "1bb56bc67ae406e1062e2e46757fc1058143fa67a2fb6a7a143d0ce16335b96b",
-    "unified, vectors shared by heads": "45d9605561e2538b8ffd529e206e584b69ef8e6d34b9eb5d765200bcdcfa7310",
-    "unified, roles by map": "7afa03f3045b96ae1e3fd116c4b7fcf51c4a4930f4ddb80f4fcaecc134adc99f",
-    "gemma as it is": "2cc18542ef2785342477ad14fda323dcc11c03a2a34861d688c1918b12fa65a1",
-    "scaled embedding": "e066d99b7098208df7a711ccf1929c604c9b2a16178f1fa0fee0b44e987631ac",
-    "gains by their distance from one": "a8e52a4b4a6f5b3bac89c89cbdc8a8554d0247db7613f19b1cb3d8722d0b9478",
-    "geglu": "2c7e6076b8cbc83eabc79f9c5d0fa725d6141c1339d40fcb7dbba561819f5ed0",
+    "gemma": "d0bb9f2b2129def04262a558ad32e4b643557c031fb16002bfc127dc9a8929da",
+    "gemma, decay of input vectors": "eaa2dc74e343a80da24c4e43bc9b7c9bd73ee4890ba962a2e1e77b66f9f63ee5",
+    "gemma, unified": "ed3ab585ec464dc89a1b7e459388558e4a4b28a3b4a64581218ab808d339af3f",
+    "mixture": "7501138467bd8c0ba2a63eac7a90d9db7fff31d22586b3320400b9f080abdd3d",
+    "mixture, balanced by bias": "a008de84698022fe768da26d700f756caeddf2ba8453bcf78b9930b7aecbfe8b",
+    "mixture, own vectors": "b5c734a1ed89d548a4b00586a500e0cfded9c1b74283d60be1bda9355ba3ba72",
+    "unified-light": "e3bf995b93c9b0a459eccc7d2d89f3cc567ac154d789e1eb6976746c72483a00",
+    "unified-attention": "c945c2ef0035ba48b173e47dbddb4b25d8ed6c9256e20410c90629da94495406",
+    "unified, own vectors in attention": "4b4c3ebef2f73ed78b6d83dce2b7001b344aa2ea17a551be4f40bce8abb929fa",
+    "unified, vectors shared by heads": "f4be19a4200fdedb2b30d7a4c5794c29d3886b02ec810de8c8dd9ec4cde39a6d",
+    "unified, roles by map": "682c4ac8f26babf64aee219146ec1d918fac36d1ebfd63ecdba616808f4fe80b",
+    "gemma as it is": "2f25e54bbdd2c4a7dd2ed5f6bcd2eb4f5e2de0ff91d87be3ab303df922dea99e",
+    "scaled embedding": "908c1743ef0452ffc794b41885caa2622567a2f48b1fed1063f4612c4ed88671",
+    "gains by their distance from one": "29972475621cfc5854c8215e71e864f9506e1ac2290811d39346fe46595c862a",
+    "geglu": "70b3483c0ac1ceab5e7833837fb75be1b6394ab6418a5e3cbbaca7e8d0c145b2",
     "mixture, balanced by the mean over layers": (
-        "9f1d6b09b74888cba8dbe23c9edcc078c5793b88fb58547d7d7ac7adb633ffa8"
+        "02ce453f879672f4262cb7a6274e94136a554e8bf3462097d61ea83962016d08"
     ),
-    "mixture, balanced over batches": "3d74d4a3431f527c269eb26bf39174f651e645b25c17803ba30984e147d4f1dd",
+    "mixture, balanced over batches": "67f80bde8cd082a1d62e5b9c0a08a1f1cb13a7fd0d3ba81d9df0f190fdf13da0",
 }
 
 

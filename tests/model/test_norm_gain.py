@@ -9,7 +9,7 @@ from scalevec.model.config import NORM_GAINS, OF_ARCHITECTURE
 from scalevec.model.decoder import Transformer, fold
 from scalevec.model.fields import PluginSource
 from scalevec.model.scale_vectors import ScaleVector
-from scalevec.model.strategies import CHOICES, PRESETS, PluginArithmetic, ScaleVectorStrategy
+from scalevec.model.strategies import CHOICES, PRESETS, Reparameterization, ScaleVectorStrategy
 
 BY_DISTANCE = "1+w"
 REPARAMETERIZATIONS = CHOICES["reparameterization"]
@@ -64,8 +64,8 @@ def test_decay_pulls_a_gain_that_is_stored_as_it_is_to_zero() -> None:
 
 
 def test_a_plugins_arithmetic_is_pulled_to_where_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = PluginArithmetic("operator:add", 0.25, 0.75, PluginSource("operator", "f" * 64))
-    monkeypatch.setitem(scale_vectors.ARITHMETIC, "sum", entry)
+    entry = Reparameterization("operator:add", 0.25, 0.75, PluginSource("operator", "f" * 64))
+    monkeypatch.setitem(scale_vectors.REPARAMETERIZATIONS, "sum", entry)
     vector = vector_of("sum", BY_DISTANCE)
     assert (vector() > 1).all()
     assert torch.equal(decayed(vector, 1.0), torch.ones(WIDTH, dtype=torch.float64))

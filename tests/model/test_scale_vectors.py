@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from scalevec.model import sublayers
 from scalevec.model.decoder import Transformer, fold, parameter_roles
 from scalevec.model.scale_vectors import (
     FoldingError,
@@ -17,7 +16,7 @@ from scalevec.model.scale_vectors import (
     ScaleVector,
     joint_map,
     joint_weight,
-    late_vectors,
+    post_norm_gains,
     scaled,
 )
 from scalevec.model.strategies import (
@@ -27,7 +26,7 @@ from scalevec.model.strategies import (
     ScaleVectorStrategy,
 )
 
-FOLDABLE = [name for name, strategy in PRESETS.items() if strategy.placement != "dual-normalized"]
+FOLDABLE = [name for name, strategy in PRESETS.items() if "normalized" not in strategy.placement]
 NORMALIZED = [name for name in PRESETS if name not in FOLDABLE]
 ALL_DUAL = ScaleVectorStrategy(branches="heterogeneous", placement="dual", dual_maps=ALL_MAPS)
 LEARNING_RATE = 1e-7
@@ -60,10 +59,10 @@ def test_every_reparameterization_starts_at_exactly_one(reparameterization, widt
 @pytest.mark.parametrize(
     ("reparameterization", "formula"),
     [
-        ("or", lambda beta, alpha: beta * alpha),
-        ("er", lambda beta, alpha: torch.exp(beta) * torch.exp(alpha)),
-        ("or-normalized", lambda beta, alpha: beta * alpha * len(alpha) ** 0.5 / alpha.norm()),
-        ("or-exponential", lambda beta, alpha: torch.exp(beta) * alpha),
+        ("or", lambda beta, alpha: beta * len(alpha) ** 0.5 * alpha / alpha.norm()),
+        ("er", lambda beta, alpha: torch.exp(beta) * torch.exp(alpha - alpha.mean())),
+        ("product", lambda beta, alpha: beta * alpha),
+        ("exponential-sum", lambda beta, alpha: torch.exp(beta) * torch.exp(alpha)),
     ],
 )
 def test_a_reparameterization_follows_its_formula(reparameterization, formula):
@@ -89,23 +88,27 @@ def movement_and_gradient(vector: ScaleVector) -> tuple[Tensor, Tensor, Tensor]:
     return (vector().detach() - before) / LEARNING_RATE, before, by_g.grad
 
 
-def test_the_flow_of_or_is_anisotropic_along_the_direction():
+def test_the_flow_of_or_is_d_times_as_fast_along_the_magnitude():
+    """P = d ghat ghat^T + rho (I - ghat ghat^T), rho = beta^2 d / |alpha|^2 (section 3.3 of the paper)."""
     vector = drawn_vector("or")
     beta, alpha = vector.beta.detach().clone(), vector.alpha.detach().clone()
-    moved, _, gradient = movement_and_gradient(vector)
-    preconditioner = beta**2 * torch.eye(len(alpha)) + torch.outer(alpha, alpha)
+    moved, g, gradient = movement_and_gradient(vector)
+    width, along = len(g), torch.outer(g, g) / g.square().sum()
+    rho = beta**2 * width / alpha.square().sum()
+    preconditioner = width * along + rho * (torch.eye(width) - along)
     torch.testing.assert_close(moved, -preconditioner @ gradient, rtol=1e-4, atol=1e-4)
 
 
-def test_the_flow_of_er_is_anisotropic_along_the_ones():
+def test_the_flow_of_er_tells_the_mean_of_the_logarithm_from_the_rest():
+    """P = diag(g) (1 1^T + I - 1 1^T / d) diag(g), from g = exp(beta) exp(alpha - mean(alpha))."""
     moved, g, gradient = movement_and_gradient(drawn_vector("er"))
     width = len(g)
-    preconditioner = torch.diag(g) @ (torch.eye(width).double() + 1) @ torch.diag(g)
+    preconditioner = torch.diag(g) @ (torch.eye(width).double() + 1 - 1 / width) @ torch.diag(g)
     torch.testing.assert_close(moved, -preconditioner @ gradient, rtol=1e-4, atol=1e-4)
 
 
 def test_a_normalized_direction_does_not_feel_the_decay_of_alpha():
-    vector = drawn_vector("or-normalized")
+    vector = drawn_vector("or")
     before = vector().detach()
     with torch.no_grad():
         vector.alpha *= 0.5
@@ -177,19 +180,21 @@ def test_dual_normalized_placement_scales_the_normalized_product(build, tokens, 
 
 def alone(map_: LinearMap, x: Tensor, before: Tensor | None = None) -> Tensor:
     product = joint_map((map_,), x, 1e-5, joint_weight((map_,), (before,)))
-    return scaled(product, map_.late_vector())
+    return scaled(product, map_.post_norm_gain())
 
 
-@pytest.mark.parametrize("name", ["value", "up"])
-def test_a_vector_folded_into_the_next_map_acts_like_one_on_the_activations(build, tokens, name, monkeypatch):
+@pytest.mark.parametrize(("name", "of_module"), [("value", "attention"), ("up", "feed_forward")])
+def test_a_vector_folded_into_the_next_map_acts_like_one_on_the_activations(
+    build, tokens, name, of_module, monkeypatch
+):
     """Behind a norm, the vectors of values and up are folded into the output and down maps."""
     model = build(replace(PRESETS["dnp"], dual_maps=ALL_MAPS), drawn=True)
     expected = model(tokens)
     finished = [map_ for block in model.blocks for map_ in maps_called(name, block)]
     for map_ in finished:
-        map_.late_vector = lambda: None
+        map_.post_norm_gain = lambda: None
     reached = []
-    monkeypatch.setattr(sublayers, "joint_map", partial(finished_at_once, finished, reached))
+    monkeypatch.setattr(f"scalevec.model.{of_module}.joint_map", partial(finished_at_once, finished, reached))
     torch.testing.assert_close(model(tokens), expected, rtol=1e-10, atol=1e-12)
     assert len(reached) == len(model.blocks)
 
@@ -217,7 +222,7 @@ def test_maps_side_by_side_are_what_each_makes_alone(build, dual_maps, per_head)
     maps = (attention.query, attention.key, attention.value)
     x = torch.randn(2, 5, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     one_by_one = torch.cat([alone(map_, x, x[0, 0]) for map_ in maps], -1)
-    joint = joint_map(maps, x, 1e-5, joint_weight(maps, [x[0, 0]] * 3)) * late_vectors(maps)
+    joint = joint_map(maps, x, 1e-5, joint_weight(maps, [x[0, 0]] * 3)) * post_norm_gains(maps)
     torch.testing.assert_close(joint, one_by_one, rtol=1e-10, atol=1e-12)
 
 
@@ -241,7 +246,7 @@ def test_a_shared_input_vector_preconditions_the_stacked_columns(build, tokens):
         torch.testing.assert_close(moved[:, j], -preconditioner @ G[:, j], rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ALL_MAPS)
+@pytest.mark.parametrize("name", [name for name in ALL_MAPS if name != "head"])
 def test_vectors_on_both_sides_precondition_rows_and_columns(build, tokens, name):
     model = build(ALL_DUAL, drawn=True)
     sublayer = "attention" if name in ("query", "key", "value", "output") else "feed_forward"
@@ -275,7 +280,47 @@ def test_heads_that_share_an_output_vector_are_scaled_alike(build):
     """The values of grouped queries: two heads of four channels, one vector of four entries."""
     vector = build(PRESETS["unified-attention"], drawn=True).blocks[0].attention.value.output_vector
     assert (vector.alpha.shape, vector.beta.shape) == ((4,), (1,))
-    torch.testing.assert_close(vector(), (vector.beta * vector.alpha).repeat(2), rtol=0, atol=0)
+    entries = vector.beta * vector.alpha / vector.alpha.square().mean().sqrt()
+    torch.testing.assert_close(vector(), entries.repeat(2), rtol=1e-12, atol=0)
+
+
+def test_each_head_may_have_a_magnitude_of_its_own(build):
+    strategy = replace(PRESETS["unified"], magnitudes="head")
+    vector = build(strategy, drawn=True).blocks[0].attention.value.output_vector
+    assert (vector.alpha.shape, vector.beta.shape) == ((2, 4), (2, 1))
+    rms = vector().view(2, 4).square().mean(-1).sqrt()
+    torch.testing.assert_close(rms, vector.beta.flatten(), rtol=1e-12, atol=0)
+
+
+# The head
+
+
+def test_the_heads_vector_has_an_entry_for_each_token_and_scales_its_logit(build, tokens):
+    model, plain = build(PRESETS["unified"]), build(PRESETS["unified-no-head"])
+    with torch.no_grad():
+        model.head_vector.alpha += torch.rand(model.head_vector.alpha.shape).double()
+    torch.testing.assert_close(model(tokens), plain(tokens) * model.head_vector(), rtol=1e-10, atol=1e-12)
+
+
+def test_a_normalized_head_scales_logits_of_mean_square_one(build, tokens):
+    model = build(replace(PRESETS["unified"], normalize_head=True))
+    squares = model(tokens).square().mean(-1)
+    torch.testing.assert_close(squares, torch.ones_like(squares), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_the_loss_of_a_head_with_a_vector_is_that_of_its_logits(build, tokens, normalized):
+    model = build(replace(PRESETS["unified"], normalize_head=normalized), drawn=True)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    each = torch.nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), reduction="none")
+    torch.testing.assert_close(model.loss(inputs, targets), each.mean(), check_dtype=False)
+    torch.testing.assert_close(model.token_losses(inputs, targets).flatten(), each, check_dtype=False)
+
+
+def test_the_norms_without_vectors_are_those_of_dual_normalized_placement(build, tokens):
+    norms, dual = build(PRESETS["norms-only"]), build(PRESETS["dnp"])
+    torch.testing.assert_close(norms(tokens), dual(tokens), rtol=1e-10, atol=1e-12)
+    assert not [name for name, _ in norms.named_parameters() if "vector" in name]
 
 
 def test_maps_of_attention_have_their_own_vectors_where_gate_and_up_share_one(build):

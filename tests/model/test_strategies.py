@@ -28,24 +28,26 @@ SHAPE = Shape(width=12, layers=1, heads=3, kv_heads=3, feed_forward=7)
 FIELDS = [field.name for field in fields(ScaleVectorStrategy)]
 
 any_architecture = st.sampled_from(ARCHITECTURES)
+any_decay = st.sampled_from([0.0, 0.1])
 
 
 def trained(
     strategy: ScaleVectorStrategy,
     architecture: str,
-    decays_anything: bool,
+    weight_decay: float,
     experts: Experts | None = None,
 ) -> dict[str, Any]:
     """All of a strategy that training sees: each vector's parameters, decay and rate, each map's norm."""
-    shape = SHAPE if experts is None else replace(SHAPE, feed_forward=experts.active * experts.feed_forward)
+    shape = SHAPE if experts is None else replace(SHAPE, feed_forward=experts.active_hidden)
     with torch.device("meta"):
         model = Transformer(ModelConfig(shape, 5, strategy, architecture, experts=experts))
-    facts: dict[str, Any] = {}
+    facts: dict[str, Any] = {"head": model.normalizes_head}
     for name, role in parameter_roles(model).items():
         if role.startswith("scale_vector"):
-            decays = decays_anything and strategy.decays(role.removeprefix("scale_vector_"))
+            parameter = name.rpartition(".")[2]
+            decay = strategy.decay_of(role.removeprefix("scale_vector_"), parameter, weight_decay)
             entries = tuple(model.get_parameter(name).shape)
-            facts[name] = (decays, strategy.learning_rate_factor, strategy.reparameterization, entries)
+            facts[name] = (decay, strategy.learning_rate_factor, strategy.reparameterization, entries)
     for name, module in model.named_modules():
         if isinstance(module, LinearMap):
             facts[name] = (module.norm_width, module.output_is_folded)
@@ -55,18 +57,18 @@ def trained(
 
 
 @settings(deadline=None)
-@given(any_strategy, any_architecture, st.booleans())
-def test_the_canonical_strategy_trains_the_same_bits(strategy, architecture, decays_anything):
-    position = {"architecture": architecture, "decays_anything": decays_anything}
+@given(any_strategy, any_architecture, any_decay)
+def test_the_canonical_strategy_trains_the_same_bits(strategy, architecture, weight_decay):
+    position = {"architecture": architecture, "weight_decay": weight_decay}
     assert trained(canonical(strategy, **position), **position) == trained(strategy, **position)
 
 
 @settings(deadline=None)
-@given(any_strategy_of_a_mixture, any_architecture, st.booleans(), st.integers(0, 1))
+@given(any_strategy_of_a_mixture, any_architecture, any_decay, st.integers(0, 1))
 def test_the_canonical_strategy_of_a_mixture_trains_the_same_bits(strategy, architecture, decays, shared):
-    simplest = canonical(strategy, architecture=architecture, decays_anything=decays, is_mixture=True)
+    simplest = canonical(strategy, architecture=architecture, weight_decay=decays, is_mixture=True)
     experts = Experts(n_experts=2, top_k=1, feed_forward=3, shared_experts=shared)
-    position = {"architecture": architecture, "decays_anything": decays, "experts": experts}
+    position = {"architecture": architecture, "weight_decay": decays, "experts": experts}
     assert trained(simplest, **position) == trained(strategy, **position)
 
 
@@ -76,20 +78,20 @@ def test_what_experts_have_is_nothing_without_a_mixture():
     assert canonical(strategy, is_mixture=True) == strategy
 
 
-@given(any_strategy, any_architecture, st.booleans())
-def test_the_canonical_strategy_is_its_own_canonical_strategy(strategy, architecture, decays_anything):
-    position = {"architecture": architecture, "decays_anything": decays_anything}
+@given(any_strategy, any_architecture, any_decay)
+def test_the_canonical_strategy_is_its_own_canonical_strategy(strategy, architecture, weight_decay):
+    position = {"architecture": architecture, "weight_decay": weight_decay}
     simplest = canonical(strategy, **position)
     assert canonical(simplest, **position) == simplest
 
 
 @settings(deadline=None, max_examples=300)
-@given(any_strategy, any_strategy, st.sets(st.sampled_from(FIELDS)), any_architecture, st.booleans())
+@given(any_strategy, any_strategy, st.sets(st.sampled_from(FIELDS)), any_architecture, any_decay)
 def test_strategies_have_one_canonical_strategy_if_they_train_the_same_bits(
-    first, other, changed, architecture, decays_anything
+    first, other, changed, architecture, weight_decay
 ):
     second = replace(first, **{name: getattr(other, name) for name in changed})
-    position = {"architecture": architecture, "decays_anything": decays_anything}
+    position = {"architecture": architecture, "weight_decay": weight_decay}
     same = trained(first, **position) == trained(second, **position)
     forms = [canonical(strategy, **position) for strategy in (first, second)]
     assert (forms[0] == forms[1]) == same
@@ -103,7 +105,7 @@ def test_decay_of_input_vectors_is_decay_of_all_without_dual_placement():
 def test_decay_of_input_vectors_is_a_policy_of_its_own_where_the_architecture_has_output_vectors():
     policies = [ScaleVectorStrategy(weight_decay=policy) for policy in CHOICES["weight_decay"]]
     assert [canonical(policy, architecture="gemma") for policy in policies] == policies
-    assert canonical(policies[2], architecture="gemma", decays_anything=False) == PRESETS["baseline"]
+    assert canonical(policies[2], architecture="gemma", weight_decay=0.0) == PRESETS["baseline"]
 
 
 def test_input_vectors_on_output_and_down_need_branches():
@@ -138,12 +140,6 @@ def test_the_role_of_an_output_vector_is_said_by_map():
     assert [PRESETS["unified"].output_role(name) for name in NORMED_MAPS] == ["output"] * 5
 
 
-def test_two_ways_of_calling_every_output_vector_an_input_norm_vector_are_one():
-    word = replace(PRESETS["unified-light"], dual_output_role="input", weight_decay="output")
-    by_map = replace(PRESETS["unified-light"], input_role_maps=("query", "key"), weight_decay="output")
-    assert canonical(by_map) == canonical(word)
-
-
 def test_the_order_of_dual_maps_makes_no_difference():
     assert ScaleVectorStrategy(dual_maps=("up", "query")) == ScaleVectorStrategy(dual_maps=("query", "up"))
 
@@ -153,14 +149,15 @@ def test_the_order_of_dual_maps_makes_no_difference():
     [
         ("branches", "some"),
         ("placement", "triple"),
-        ("dual_maps", ("head",)),
+        ("dual_maps", ("router",)),
         ("dual_maps", ("up", "up")),
         ("reparameterization", "both"),
         ("weight_decay", "half"),
-        ("dual_output_role", "none"),
+        ("magnitudes", "layer"),
+        ("vector_weight_decay", -0.1),
         ("heterogeneous_maps", ("output",)),
         ("heterogeneous_maps", ("key", "key")),
-        ("input_role_maps", ("head",)),
+        ("input_role_maps", ("router",)),
         ("input_role_maps", ("up", "up")),
         ("heads", "none"),
         ("experts", "some"),

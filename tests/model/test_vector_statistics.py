@@ -1,5 +1,7 @@
 """What is recorded of the scale vectors along a run."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -8,7 +10,7 @@ from scalevec.model.vector_statistics import NEAR_ZERO, vector_statistics
 
 
 def test_statistics_are_taken_of_the_vectors_in_effect_by_kind(build):
-    model = build(PRESETS["or"])
+    model = build(replace(PRESETS["or"], reparameterization="product"))
     with torch.no_grad():
         for block in model.blocks:
             block.attention.shared_vector.beta.fill_(2.0)
@@ -25,7 +27,7 @@ def test_statistics_name_every_kind_of_vector(build):
     branch_kinds = {
         f"{name}_{side}" for name in ("query", "key", "value", "gate", "up") for side in ("input", "output")
     }
-    assert kinds == branch_kinds | {"final"}
+    assert kinds == branch_kinds | {"final", "head"}
 
 
 def test_a_model_without_vectors_has_no_statistics(build):

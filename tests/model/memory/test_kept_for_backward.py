@@ -99,7 +99,7 @@ def test_with_other_strategies(changes: dict[str, object], architecture: str) ->
 )
 def test_of_a_mixture(experts: Experts, preset: str, vectors: str, precision: str) -> None:
     strategy = replace(PRESETS[preset], experts=vectors)
-    shape = replace(SHAPE, feed_forward=88 * experts.active)
+    shape = replace(SHAPE, feed_forward=experts.active_hidden)
     model = ModelConfig(shape, 100, strategy, "gemma" if vectors == "own" else "llama", experts=experts)
     trial = replace(DENSE, model=model, precision=precision)
     assert counted(trial) == pytest.approx(kept_for_backward(trial), rel=ROUNDING)

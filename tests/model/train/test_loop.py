@@ -8,6 +8,7 @@ import torch
 
 from scalevec.model.config import EVALUATED_AT_ONCE, RunOptions, ScheduleConfig
 from scalevec.model.decoder import Transformer
+from scalevec.model.identity import stream_of
 from scalevec.model.train import checkpoint as checkpoints
 from scalevec.model.train import loop
 from scalevec.model.train.checkpoint import load_newest
@@ -216,9 +217,10 @@ def test_a_mean_above_the_start_is_divergence_only_after_a_fifth_of_the_steps(tr
 
 
 def test_bfloat16_trains_to_about_the_same_loss(trial, corpus, tmp_path):
+    trial = replace(trial, stream=stream_of(trial))  # of one start, which a trial's precision has a part in
     exact, _ = run(trial, corpus, tmp_path / "float32")
     rounded, _ = run(replace(trial, precision="bfloat16"), corpus, tmp_path / "bfloat16")
-    assert rounded["loss"] == pytest.approx(exact["loss"], abs=0.1)
+    assert rounded["loss"] == pytest.approx(exact["loss"], abs=0.03)
     assert rounded["loss"] != exact["loss"]
 
 

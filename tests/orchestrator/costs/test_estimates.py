@@ -18,7 +18,7 @@ from scalevec.model.config import (
     Trial,
 )
 from scalevec.model.decoder import Transformer, initialise
-from scalevec.model.train.optimizers import build_optimizer, set_learning_rate
+from scalevec.model.train.optim import build_optimizer, set_learning_rate
 from scalevec.orchestrator.costs.estimates import FLOAT_BYTES, Cost, checkpoint_bytes, training_s
 from scalevec.orchestrator.costs.estimates import cost as cost_of
 

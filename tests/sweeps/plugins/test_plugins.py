@@ -249,10 +249,10 @@ def test_arithmetic_that_does_not_start_at_one_is_refused(monkeypatch):
     from scalevec.model import scale_vectors
     from scalevec.model.config import ConfigurationError
     from scalevec.model.fields import PluginSource
-    from scalevec.model.strategies import PluginArithmetic
+    from scalevec.model.strategies import Reparameterization
 
-    entry = PluginArithmetic("operator:add", 0.5, 0.75, PluginSource("operator", "f" * 64))
-    monkeypatch.setitem(scale_vectors.ARITHMETIC, "sum", entry)
+    entry = Reparameterization("operator:add", 0.5, 0.75, PluginSource("operator", "f" * 64))
+    monkeypatch.setitem(scale_vectors.REPARAMETERIZATIONS, "sum", entry)
     with pytest.raises(ConfigurationError, match="1 where it starts"):
         scale_vectors.ScaleVector(4, "sum", "input")
 

@@ -6,15 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from scalevec.model import sublayers
+from scalevec.model import feed_forward
 from scalevec.model.config import Experts, RunOptions, Shape
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.strategies import PRESETS
 from scalevec.model.train.devices import missing_compiler
 from scalevec.model.train.loop import train
 from scalevec.model.train.recorder import TrainingInterruptedError
-from scalevec.model.train.steps.compiled import compile_blocks
-from scalevec.model.train.steps.folded import folded_once
+from scalevec.model.train.step import compile_blocks, fold_once
 from support import MemoryRecorder, with_strategy
 
 pytestmark = [
@@ -49,7 +48,7 @@ def require_the_same_step(config, dtype, relative, absolute, *, once=False):
     compile_blocks(compiled)
     before = graphs()
     loss, gradients = loss_and_gradients(plain, tokens)
-    way = folded_once(compiled, None) if once else None
+    way = fold_once(compiled, None) if once else None
     other_loss, other_gradients = loss_and_gradients(compiled, tokens, way)
     torch.testing.assert_close(other_loss, loss, rtol=relative, atol=0)
     for ours, theirs in zip(other_gradients, gradients, strict=True):
@@ -78,8 +77,8 @@ def test_a_compiled_step_is_the_plain_step_and_equal_blocks_share_it(architectur
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("preset", PRESETS)
-def test_so_it_is_with_weights_that_are_padded_and_folded_once(preset, trial, monkeypatch):
-    monkeypatch.setitem(sublayers.PADDED_TO, "cpu", 64)
+def test_so_it_is_with_weights_that_are_padded_and_fold_once(preset, trial, monkeypatch):
+    monkeypatch.setitem(feed_forward.PADDED_TO, "cpu", 64)
     config = with_layers(with_strategy(trial, preset).model, 3)
     compiled = require_the_same_step(config, torch.float64, relative=1e-12, absolute=1e-12, once=True)
     assert compiled <= 1  # another strategy's weights may look alike

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from scalevec.model.data.batches import TrainingBatches
-from scalevec.model.train.steps.feed import BatchFeed
+from scalevec.model.data.order import TrainingBatches
+from scalevec.model.train.step import BatchFeed
 
 STEPS = 6
 PART = slice(1, 3)

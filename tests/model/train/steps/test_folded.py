@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from scalevec.model import sublayers
+from scalevec.model import feed_forward
 from scalevec.model.config import OF_ARCHITECTURE, Experts, ModelConfig, RunOptions, Shape
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.strategies import PRESETS
 from scalevec.model.train import loop
 from scalevec.model.train.loop import train
-from scalevec.model.train.steps.folded import folded_once
+from scalevec.model.train.step import fold_once
 from support import MemoryRecorder
 
 SHAPE = Shape(32, 2, 4, 2, 88)
@@ -56,15 +56,15 @@ def of_three_steps(trial):
 
 def require_the_same(config, dtype, tolerance, monkeypatch):
     expected = loss_and_gradients(drawn_model(config, dtype))
-    monkeypatch.setitem(sublayers.PADDED_TO, "cpu", 64)
+    monkeypatch.setitem(feed_forward.PADDED_TO, "cpu", 64)
     model = drawn_model(config, dtype)
-    actual = loss_and_gradients(model, folded_once(model, None))
+    actual = loss_and_gradients(model, fold_once(model, None))
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("architecture", OF_ARCHITECTURE)
 @pytest.mark.parametrize("preset", PRESETS)
-def test_folded_once_and_padded_a_step_is_the_plain_step(preset, architecture, monkeypatch):
+def test_fold_once_and_padded_a_step_is_the_plain_step(preset, architecture, monkeypatch):
     require_the_same(config_of(preset, architecture), torch.float64, 1e-12, monkeypatch)
 
 
@@ -82,7 +82,7 @@ def test_so_it_is_of_a_mixture(preset, experts, monkeypatch):
 
 
 def test_padded_channels_are_multiples_of_64(monkeypatch):
-    monkeypatch.setitem(sublayers.PADDED_TO, "cpu", 64)
+    monkeypatch.setitem(feed_forward.PADDED_TO, "cpu", 64)
     unit = drawn_model(config_of("unified"), torch.float64).blocks[0].feed_forward
     weights = unit.weights()
     assert (weights.gate.shape, weights.up.shape, weights.down.shape) == ((128, 32), (128, 32), (32, 128))
@@ -93,8 +93,8 @@ def test_gradients_of_bfloat16_weights_are_added_up_in_float32():
     """Beside a sum of 256, contributions of 1 are lost in bfloat16."""
     model = drawn_model(config_of("none"), torch.float32)
     attention = model.blocks[0].attention
-    with folded_once(model, torch.bfloat16):
-        held = model.blocks[0].held.attention
+    with fold_once(model, torch.bfloat16):
+        held = model.blocks[0].folded_weights.attention
         assert (held.joint.dtype, held.output.dtype) == (torch.bfloat16, torch.bfloat16)
         for size in (256.0, 1.0, 1.0):
             (held.output.sum() * size).backward()
@@ -103,24 +103,24 @@ def test_gradients_of_bfloat16_weights_are_added_up_in_float32():
 
 def test_without_a_gradient_of_its_own_a_weight_has_none_of_zeros():
     model = drawn_model(config_of("baseline"), torch.float64)
-    with folded_once(model, None):
-        model.blocks[0].held.attention.output.sum().backward()
+    with fold_once(model, None):
+        model.blocks[0].folded_weights.attention.output.sum().backward()
     gradients = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
     assert gradients == {"blocks.0.attention.output.weight"}
 
 
 def test_what_is_held_ends_with_the_step_even_if_it_fails():
     model = drawn_model(config_of("baseline"), torch.float64)
-    with pytest.raises(RuntimeError), folded_once(model, None):
+    with pytest.raises(RuntimeError), fold_once(model, None):
         raise RuntimeError
-    assert [block.held for block in model.blocks] == [None, None]
+    assert [block.folded_weights for block in model.blocks] == [None, None]
 
 
 def test_a_run_of_compiled_blocks_in_micro_batches_folds_once_a_step(trial, corpus, tmp_path, monkeypatch):
     """Other runs keep the sums that they always had."""
-    trial, folded, folding = of_three_steps(trial), [], loop.folded_once
+    trial, folded, folding = of_three_steps(trial), [], loop.fold_once
     monkeypatch.setattr(loop, "compile_blocks", lambda model: None)
-    monkeypatch.setattr(loop, "folded_once", lambda *given: folded.append(1) or folding(*given))
+    monkeypatch.setattr(loop, "fold_once", lambda *given: folded.append(1) or folding(*given))
     results = {}
     for name, options in {
         "plain": RunOptions(micro_batch=2),
@@ -144,7 +144,7 @@ def test_the_residual_stream_keeps_its_type_through_every_sublayer(
     model.residual_type = residual_type
     seen = []
     for block in model.blocks:
-        block.register_forward_hook(lambda block, inputs, output: seen.extend((inputs[0], output)))
+        block.register_forward_hook(lambda block, inputs, output: seen.extend((inputs[0], output[0])))
     loss, gradients = loss_and_gradients(model, narrow=True)
     assert {x.dtype for x in seen} == {expected}
     assert {gradient.dtype for gradient in gradients} == {torch.float32}

@@ -1,1 +1,0 @@
-"""What a step takes besides its arithmetic: compiled blocks, batches, what is read of it, its time."""
