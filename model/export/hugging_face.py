@@ -19,7 +19,7 @@ from scalevec.model.config import ATTENTIONS
 from scalevec.model.decoder import Transformer
 from scalevec.model.experts import Mixture
 from scalevec.model.scale_vectors import LinearMap, effective
-from scalevec.model.train.checkpoints.tensor_file import save_tensors
+from scalevec.model.train.checkpoint import save_tensors
 
 CODE = "modeling_scalevec.py"
 _ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu_pytorch_tanh"}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from scalevec.model.config import Trial
-from scalevec.model.train.checkpoints.state import Checkpoint
+from scalevec.model.train.checkpoint import Checkpoint
 
 DIVERGENCE_WINDOW = 50
 """Steps over which the training loss is averaged before it is held against the initial loss."""

@@ -40,10 +40,8 @@ class TrainedTrial(RunDirectory):
         import torch
 
         from scalevec.model.decoder import Transformer, initialise
-        from scalevec.model.train.checkpoints.folder import newest_first
-        from scalevec.model.train.checkpoints.joint_state import whole
-        from scalevec.model.train.checkpoints.state import pack, read_checkpoint
-        from scalevec.model.train.checkpoints.tensor_file import DAMAGE
+        from scalevec.model.train.checkpoint import DAMAGE, pack, read_checkpoint
+        from scalevec.model.train.checkpoint_folder import newest_first
         from scalevec.orchestrator.sources.plugin_of_model import load_plugin
 
         self._require_completed()
@@ -67,7 +65,7 @@ class TrainedTrial(RunDirectory):
             kept = read_checkpoint(paths[0]).tensors
             with torch.no_grad():
                 for name, tensor in pack(model, None).items():
-                    tensor.copy_(whole(kept[name]))
+                    tensor.copy_(kept[name])
         except FileNotFoundError:  # it was removed meanwhile
             raise
         except DAMAGE as problem:

@@ -70,8 +70,7 @@ def _write_hugging_face(directory: "TrainedTrial", model: "Transformer", folder:
 
 def _write_plain(directory: "TrainedTrial", model: "Transformer", folder: Path) -> dict[str, Any]:
     from scalevec.model.fields import to_dict
-    from scalevec.model.train.checkpoints.state import pack
-    from scalevec.model.train.checkpoints.tensor_file import save_tensors
+    from scalevec.model.train.checkpoint import pack, save_tensors
 
     tensors = {name.removeprefix("model."): tensor for name, tensor in pack(model, None).items()}
     contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from scalevec.model.config import BALANCINGS, PER, Experts, RunOptions, Trial
-from scalevec.model.train.checkpoints.state import load_newest
+from scalevec.model.train.checkpoint import load_newest
 from scalevec.model.train.loop import TrainingRun, train
 from scalevec.model.train.recorder import TrainingInterruptedError
 from support import STEPS, MemoryRecorder

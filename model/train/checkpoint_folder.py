@@ -1,13 +1,9 @@
-"""The entries of a folder of checkpoints: their names, their order, and which of them stay; none is read.
-
-A checkpoint is one file, or a folder of shards that processes have written together.
-"""
+"""The files of a folder of checkpoints: their names, their order, and which of them stay; none is read."""
 
 import os
 import re
 import secrets
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +11,7 @@ from typing import Any
 KEPT = 2
 """How many checkpoints stay: the newest, and the one before in case the newest is damaged."""
 
-_CHECKPOINT = re.compile(r"step-(\d{9,})\.(?:safetensors|shards)")
+_CHECKPOINT = re.compile(r"step-(\d{9,})\.safetensors")
 _ASIDE = ".aside"
 
 
@@ -23,11 +19,6 @@ def checkpoint_path(folder: Path, step: int) -> Path:
     """Where the checkpoint after ``step`` is kept."""
     # Of fixed width, so that names sort as numbers do.
     return folder / f"step-{step:09d}.safetensors"
-
-
-def shards_path(folder: Path, step: int) -> Path:
-    """Where the checkpoint after ``step`` is kept that processes write together."""
-    return folder / f"step-{step:09d}.shards"
 
 
 def temporary_path(path: Path) -> Path:
@@ -68,11 +59,8 @@ def newest_step(folder: Path) -> int:
 
 def set_aside(path: Path) -> None:
     """Take a checkpoint that cannot be used out of the order, where it would pass for the newest."""
-    aside = path.with_name(path.name + _ASIDE)
     with suppress(FileNotFoundError):
-        if aside.is_dir():  # a folder cannot take the place of one that has something in it
-            shutil.rmtree(aside)
-        path.replace(aside)
+        path.replace(path.with_name(path.name + _ASIDE))
 
 
 def set_aside_after(folder: Path, step: int) -> list[str]:
@@ -114,21 +102,6 @@ def drop_leftovers(folder: Path) -> None:
     _drop(folder.glob(f"step-*{_ASIDE}"))
 
 
-def _drop(paths: Iterator[Path] | list[Path]) -> None:
+def _drop(paths: Iterable[Path]) -> None:
     for path in paths:
-        if path.is_dir():
-            _drop_folder(path)
-        else:
-            path.unlink(missing_ok=True)
-
-
-def _drop_folder(path: Path) -> None:
-    """By its name first: what is left of it half removed is no checkpoint."""
-    if not path.name.startswith("."):
-        renamed = temporary_path(path)
-        try:
-            path.rename(renamed)
-        except FileNotFoundError:  # another process drops it
-            return
-        path = renamed
-    shutil.rmtree(path, ignore_errors=True)
+        path.unlink(missing_ok=True)

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from scalevec.model.train.checkpoints import behind
-from scalevec.model.train.checkpoints.behind import BackgroundWriter
-from scalevec.model.train.checkpoints.state import Checkpoint, load_newest
+from scalevec.model.train import checkpoint as checkpoints
+from scalevec.model.train.checkpoint import BackgroundWriter, Checkpoint, load_newest
 
 
 def checkpoint(step: int, tensor: torch.Tensor) -> Checkpoint:
@@ -18,13 +17,13 @@ def checkpoint(step: int, tensor: torch.Tensor) -> Checkpoint:
 def test_the_training_goes_on_while_it_writes_the_state_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changed, save = threading.Event(), behind.save_checkpoint
+    changed, save = threading.Event(), checkpoints.save_checkpoint
 
     def wait_and_save(folder: Path, kept: Checkpoint) -> Path:
         assert changed.wait(30)
         return save(folder, kept)
 
-    monkeypatch.setattr(behind, "save_checkpoint", wait_and_save)
+    monkeypatch.setattr(checkpoints, "save_checkpoint", wait_and_save)
     weight = torch.zeros(3)
     with BackgroundWriter(tmp_path) as writer:
         writer.write(checkpoint(1, weight))
@@ -49,7 +48,7 @@ def test_an_error_is_raised_where_the_run_waits(tmp_path: Path, monkeypatch: pyt
     def full(*_: object) -> Path:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(behind, "save_checkpoint", full)
+    monkeypatch.setattr(checkpoints, "save_checkpoint", full)
     writer = BackgroundWriter(tmp_path)
     writer.write(checkpoint(1, torch.zeros(3)))
     with pytest.raises(OSError, match="No space left"):
@@ -69,20 +68,20 @@ def test_an_error_of_a_write_does_not_hide_what_the_run_ended_with(
             writer.write(checkpoint(1, torch.zeros(3)))
             raise KeyError("step")
 
-    monkeypatch.setattr(behind, "save_checkpoint", full)
+    monkeypatch.setattr(checkpoints, "save_checkpoint", full)
     with pytest.raises(KeyError):
         run()
 
 
 @pytest.mark.parametrize(
-    ("held_up_s", "behind_s", "interval_s"),
+    ("held_up_s", "write_cpu_s", "interval_s"),
     [(0.5, 0, 180), (0.5, 0.2, 180), (3.0, 0, 180), (12.0, 0, 600), (2.0, 5.0, 600)],
 )
 def test_the_interval_keeps_their_cost_within_2_percent(
-    held_up_s: float, behind_s: float, interval_s: float, tmp_path: Path
+    held_up_s: float, write_cpu_s: float, interval_s: float, tmp_path: Path
 ) -> None:
     writer = BackgroundWriter(tmp_path)
-    writer.last_s, writer.behind_s = held_up_s, behind_s
+    writer.last_s, writer.write_cpu_s = held_up_s, write_cpu_s
     assert writer.interval(180) == pytest.approx(interval_s)
 
 
@@ -90,9 +89,9 @@ def test_beside_a_training_on_the_cpu_the_time_of_the_write_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter((1.0, 31.0))
-    monkeypatch.setattr(behind.time, "thread_time", lambda: next(clock))
+    monkeypatch.setattr(checkpoints.time, "thread_time", lambda: next(clock))
     with BackgroundWriter(tmp_path) as writer:
         writer.write(checkpoint(1, torch.zeros(3)))
         writer.wait()
-        assert writer.behind_s == 30.0
+        assert writer.write_cpu_s == 30.0
         assert writer.interval(180) >= 3000

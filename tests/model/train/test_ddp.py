@@ -1,12 +1,18 @@
 """Several processes train what one does: the same batch, the same step, the same losses."""
 
+from dataclasses import asdict
 from functools import partial
+from typing import Any
 
+import numpy as np
 import pytest
 
 from parallel_worlds import losses, small_trial, stopped_by_the_follower, together, trained, world_of
-from scalevec.model.train.checkpoints.folder import newest_step
-from scalevec.model.train.parallel.shared_matrices import owners_of
+from scalevec.model.config import ModelConfig, Shape
+from scalevec.model.decoder import Transformer, initialise
+from scalevec.model.train.checkpoint_folder import newest_step
+from scalevec.model.train.ddp import ALONE, World
+from scalevec.model.train.evaluation import evaluate
 
 
 @pytest.mark.parametrize(("optimizer", "experts"), [("adamw", None), ("adamw", "loss"), ("muon", "bias")])
@@ -40,11 +46,12 @@ def test_a_checkpoint_of_two_ranks_goes_on_in_any_world(world_size, corpus, tmp_
     assert losses(resumed) == pytest.approx(losses(undisturbed), rel=1e-10)
 
 
-def test_a_world_that_was_stopped_ends_with_the_bits_of_one_that_was_not(corpus, tmp_path):
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_world_that_was_stopped_ends_with_the_bits_of_one_that_was_not(size, corpus, tmp_path):
     trial, kept = small_trial(corpus, "muon", "loss"), tmp_path / "kept"
-    undisturbed = together(2, trial, corpus, tmp_path / "whole", double=False)[0]
-    begun = together(2, trial, corpus, kept, double=False, stop_after=2)[0]
-    resumed = together(2, trial, corpus, kept, double=False, rows=begun["rows"])[0]
+    undisturbed = together(size, trial, corpus, tmp_path / "whole", double=False)[0]
+    begun = together(size, trial, corpus, kept, double=False, stop_after=2)[0]
+    resumed = together(size, trial, corpus, kept, double=False, rows=begun["rows"])[0]
     assert losses(resumed) == losses(undisturbed)
     assert resumed["parameters"] == undisturbed["parameters"]
 
@@ -63,7 +70,16 @@ def test_a_stop_that_one_rank_alone_is_asked_for_stops_all_at_one_step(corpus, t
     assert len(leader["rows"]) == newest_step(tmp_path / "kept") == 2
 
 
-def test_matrices_are_shared_out_by_what_they_cost():
-    shapes = [(64, 64), (16, 16), (16, 16), (64, 64), (16, 16)]
-    assert owners_of(shapes, 2) == [0, 0, 1, 1, 0]
-    assert owners_of(shapes, 1) == [0] * 5
+@pytest.mark.parametrize("n_tokens", [513, 1000])
+def test_an_evaluation_that_ranks_share_out_has_the_bits_of_one_process(n_tokens, tmp_path):
+    alone = evaluated(n_tokens, ALONE)
+    assert alone["loss_blocks"]
+    assert world_of(3, partial(evaluated, n_tokens), tmp_path / "world") == [alone] * 3
+
+
+def evaluated(n_tokens: int, world: World) -> dict[str, Any]:
+    model = Transformer(ModelConfig(Shape(16, 2, 2, 2, 48), 64))
+    initialise(model, 0)
+    tokens = np.random.default_rng(0).integers(0, 64, n_tokens).astype(np.uint16)
+    evaluation = evaluate(model, tokens, 32, 5, world=world)
+    return asdict(evaluation)

@@ -14,10 +14,8 @@ from typing import Any
 
 import torch
 
-from scalevec.model.train.checkpoints.folder import checkpoint_steps, newest_first, step_of
-from scalevec.model.train.checkpoints.joint_state import whole
-from scalevec.model.train.checkpoints.state import Checkpoint, read_checkpoint, write_checkpoint
-from scalevec.model.train.checkpoints.tensor_file import DAMAGE
+from scalevec.model.train.checkpoint import DAMAGE, Checkpoint, read_checkpoint, write_checkpoint
+from scalevec.model.train.checkpoint_folder import checkpoint_steps, newest_first, step_of
 
 _ROWS = "metrics"
 """The name under which a file holds the rows of metrics, as the bytes of their JSON."""
@@ -44,24 +42,15 @@ def is_kept(folder: Path, step: int) -> bool:
     return step in checkpoint_steps(folder)
 
 
-def save_trunk(
-    folder: Path,
-    checkpoint: Checkpoint,
-    rows: Sequence[Mapping[str, Any]] | None,
-    write: Callable[[Path, Checkpoint], object] = write_checkpoint,
-) -> bool:
+def save_trunk(folder: Path, checkpoint: Checkpoint, rows: Sequence[Mapping[str, Any]]) -> bool:
     """Keep ``checkpoint`` with ``rows`` in ``folder``, where :func:`is_kept` denies that it is there already.
 
     False where it is not kept because the folder is deleted meanwhile: it only saves time. No lock: of two
-    that write the same step at once, either will do. ``rows`` are None where another process writes them.
-    Raises ``OSError`` where the disk refuses.
+    that write the same step at once, either will do. Raises ``OSError`` where the disk refuses.
     """
-    tensors = dict(checkpoint.tensors)
-    if rows is not None:
-        text = json.dumps(rows).encode()
-        tensors[_ROWS] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    text = torch.frombuffer(bytearray(json.dumps(rows).encode()), dtype=torch.uint8)
     try:
-        write(folder, replace(checkpoint, tensors=tensors))
+        write_checkpoint(folder, replace(checkpoint, tensors={**checkpoint.tensors, _ROWS: text}))
     except OSError as problem:
         if problem.errno not in _DELETED:
             raise
@@ -70,20 +59,16 @@ def save_trunk(
 
 
 def load_trunk(
-    folder: Path,
-    steps: range,
-    unfit: Callable[[TrunkState], str],
-    say: Callable[[str], None],
-    read: Callable[[Path], Checkpoint] = read_checkpoint,
+    folder: Path, steps: range, unfit: Callable[[TrunkState], str], say: Callable[[str], None]
 ) -> TrunkState | None:
     """The newest state of ``folder`` at one of ``steps`` of which ``unfit`` says nothing.
 
-    ``say`` is told of each one that is passed over; a damaged one is set aside. ``read`` is as of
-    ``state.load_newest``. Raises ``OSError`` as that does.
+    ``say`` is told of each one that is passed over; a damaged one is set aside. Raises ``OSError`` as
+    ``checkpoint.load_newest`` does.
     """
     for path in (path for path in newest_first(folder) if step_of(path) in steps):
         try:
-            state = _with_rows(read(path))
+            state = _with_rows(read_checkpoint(path))
         except FileNotFoundError:  # nobody needed it any more
             continue
         except DAMAGE as problem:
@@ -104,6 +89,6 @@ def load_trunk(
 
 
 def _with_rows(checkpoint: Checkpoint) -> TrunkState:
-    rows = json.loads(whole(checkpoint.tensors[_ROWS]).numpy().tobytes())
+    rows = json.loads(checkpoint.tensors[_ROWS].numpy().tobytes())
     tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if name != _ROWS}
     return TrunkState(replace(checkpoint, tensors=tensors), rows)

@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 
-from scalevec.model.train.checkpoints.joint_state import Kept, whole
-from scalevec.model.train.checkpoints.tensor_file import Tensors
-
-LAYOUT = "layout"
+PREFIX = "optimizer."
+"""What the names of an optimizer's tensors begin with; the number of the parameter follows."""
+LAYOUT = f"{PREFIX}layout"
 """The name of the description: one byte for each character, UTF-8."""
 
-Share = Callable[[Kept, torch.Tensor], torch.Tensor]
+Tensors = dict[str, torch.Tensor]
+Share = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""Makes of a kept tensor what this process holds of it, given the parameter it belongs to."""
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -26,7 +27,7 @@ def pack_state(optimizer: torch.optim.Optimizer) -> Tensors:
     """
     tensors: Tensors = {}
     states = {
-        index: _described(dict(optimizer.state[parameter]), str(index), parameter.device, tensors)
+        index: _described(dict(optimizer.state[parameter]), f"{PREFIX}{index}", parameter.device, tensors)
         for index, parameter in enumerate(_parameters(optimizer))
         if optimizer.state.get(parameter)
     }
@@ -50,18 +51,20 @@ def merged_layout(layouts: Sequence[str]) -> torch.Tensor:
     return _as_tensor({"states": in_order, "groups": descriptions[0]["groups"]})
 
 
-def unpack_state(
-    tensors: Mapping[str, Kept],
-    optimizer: torch.optim.Optimizer,
-    share: Share = lambda kept, _: whole(kept),
-) -> None:
-    """Give ``optimizer`` the state that :func:`pack_state` described; ``ValueError`` if it does not fit.
+def entire(kept: torch.Tensor, _beside: torch.Tensor) -> torch.Tensor:
+    """The :data:`Share` of a process that holds everything."""
+    return kept
 
-    ``share`` as of ``state.unpack``.
-    """
+
+def unpack_state(
+    tensors: Mapping[str, torch.Tensor], optimizer: torch.optim.Optimizer, share: Share = entire
+) -> None:
+    """Give ``optimizer`` the state that :func:`pack_state` described; ``ValueError`` if it does not fit."""
+    if LAYOUT not in tensors:  # a run that has taken its last step keeps weights alone
+        return
     parameters = list(_parameters(optimizer))
-    layout = _layout(tensors)
-    groups = layout["groups"] or [{} for _ in optimizer.param_groups]
+    layout = json.loads(tensors[LAYOUT].numpy().tobytes())
+    groups = layout["groups"]
     numbers = [int(index) for index in layout["states"]]
     if len(groups) != len(optimizer.param_groups) or max(numbers, default=0) >= len(parameters):
         raise ValueError("the checkpoint was made for another optimizer")
@@ -77,18 +80,6 @@ def unpack_state(
 def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     for group in optimizer.param_groups:
         yield from group["params"]
-
-
-def _layout(tensors: Mapping[str, Kept]) -> dict[str, Any]:
-    """The description; checkpoints without one hold nothing but tensors, each beside its parameter."""
-    if LAYOUT in tensors:
-        description: dict[str, Any] = json.loads(whole(tensors[LAYOUT]).numpy().tobytes())
-        return description
-    states: dict[str, Any] = {}
-    for name in tensors:
-        index, key = name.split(".", 1)
-        states.setdefault(index, {"mapping": {}})["mapping"][key] = {"tensor": name, "beside": True}
-    return {"states": states, "groups": []}
 
 
 def _described(value: Any, name: str, device: torch.device, tensors: Tensors) -> dict[str, Any]:
@@ -110,11 +101,12 @@ def _described(value: Any, name: str, device: torch.device, tensors: Tensors) ->
                 key: _described(item, f"{name}.{key}", device, tensors) for key, item in value.items()
             }
         }
-    raise TypeError(f"a checkpoint cannot keep the optimizer's state {name}, a {type(value).__name__}")
+    kept_as, kind = name.removeprefix(PREFIX), type(value).__name__
+    raise TypeError(f"a checkpoint cannot keep the optimizer's state {kept_as}, a {kind}")
 
 
 def _restored(
-    described: dict[str, Any], tensors: Mapping[str, Kept], parameter: torch.Tensor, share: Share
+    described: dict[str, Any], tensors: Mapping[str, torch.Tensor], parameter: torch.Tensor, share: Share
 ) -> Any:
     """What :func:`_described` described, of a state of ``parameter``."""
     if "tensor" in described:

@@ -6,13 +6,11 @@ import pytest
 import torch
 
 from scalevec.model.config import OPTIMIZERS, OptimizerConfig, RunOptions
-from scalevec.model.decoder import Transformer, initialise
-from scalevec.model.train.checkpoints.optimizer_state import LAYOUT, pack_state, unpack_state
-from scalevec.model.train.checkpoints.state import Checkpoint, load_newest, pack, save_checkpoint, unpack
+from scalevec.model.train.checkpoint import Checkpoint, load_newest, save_checkpoint
 from scalevec.model.train.loop import train
-from scalevec.model.train.optim import build_optimizer, set_learning_rate
+from scalevec.model.train.optimizer_state import pack_state, unpack_state
 from scalevec.model.train.recorder import TrainingInterruptedError
-from support import STEPS, MemoryRecorder, with_strategy
+from support import STEPS, MemoryRecorder
 
 STOPS = (5, 13)
 
@@ -106,29 +104,3 @@ def test_the_state_of_another_optimizer_is_refused():
     item.step()
     with pytest.raises(ValueError, match="another optimizer"):
         unpack_state(pack_state(item), Peculiar([torch.nn.Parameter(torch.ones(2))]))
-
-
-def test_a_checkpoint_of_before_the_layout_is_read(trial):
-    """They hold AdamW's tensors by number and name, and nothing else."""
-    trial = with_strategy(trial, "baseline")
-    (model, optimizer), (other, resumed) = (built(trial) for _ in range(2))
-    step(model, optimizer, 1.0)
-    kept = {name: tensor.clone() for name, tensor in pack(model, optimizer).items()}
-    del kept[f"optimizer.{LAYOUT}"]
-    unpack(kept, other, resumed)
-    for item, its in ((model, optimizer), (other, resumed)):
-        step(item, its, 2.0)
-    assert all(map(torch.equal, model.state_dict().values(), other.state_dict().values()))
-
-
-def built(trial):
-    model = Transformer(trial.model)
-    initialise(model, 0)
-    return model, build_optimizer(model, trial)
-
-
-def step(model, optimizer, size):
-    set_learning_rate(optimizer, 0.01)
-    for parameter in model.parameters():
-        parameter.grad = torch.full_like(parameter, size)
-    optimizer.step()

@@ -12,16 +12,15 @@ import torch
 
 from scalevec.model.config import ModelConfig, Shape
 from scalevec.model.decoder import Transformer, initialise
-from scalevec.model.train.checkpoints import state as checkpoints
-from scalevec.model.train.checkpoints import tensor_file
-from scalevec.model.train.checkpoints.folder import newest_step, prune
-from scalevec.model.train.checkpoints.state import (
+from scalevec.model.train import checkpoint as checkpoints
+from scalevec.model.train.checkpoint import (
     Checkpoint,
     load_newest,
     pack,
     read_checkpoint,
     save_checkpoint,
 )
+from scalevec.model.train.checkpoint_folder import newest_step, prune
 
 
 def checkpoint(step: int) -> Checkpoint:
@@ -205,13 +204,13 @@ def test_what_a_killed_writer_left_goes_at_the_end(tmp_path):
 
 def test_writers_of_one_process_number_on_two_machines_do_not_share_a_file(monkeypatch, tmp_path):
     names: list[str] = []
-    write = tensor_file.save_file
+    write = checkpoints.save_file
 
     def noting(tensors, path, metadata):
         names.append(path.name)
         write(tensors, path, metadata=metadata)
 
-    monkeypatch.setattr(tensor_file, "save_file", noting)
+    monkeypatch.setattr(checkpoints, "save_file", noting)
     for _ in range(2):
         save_checkpoint(tmp_path, checkpoint(3))
     assert len(set(names)) == 2
