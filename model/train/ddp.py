@@ -20,6 +20,7 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from scalevec.model.decoder import Transformer
@@ -270,17 +271,17 @@ class _TrainingLoss(nn.Module):
         return self.model.training_loss(inputs, targets)
 
 
-def _sum_bucket(_: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+def _sum_bucket(_: object, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
     """The sum over the ranks of a bucket of gradients, each of which is of a rank's part of the batch."""
     flat = bucket.buffer()
     if flat.is_cuda:
         work = dist.all_reduce(flat, async_op=True)
-        return work.get_future().then(lambda done: done.value()[0])  # type: ignore[union-attr,no-any-return]
+        return work.get_future().then(lambda done: done.value()[0])  # type: ignore[no-any-return]
     # DDP orders its buckets anew after the first step of a process, and gloo's sums of three or more values
     # depend on the place in the bucket: in the order of ranks they are the same before a resume and after it.
     parts = [torch.empty_like(flat) for _ in range(dist.get_world_size())]
     work = dist.all_gather(parts, flat, async_op=True)
-    return work.get_future().then(lambda _: sum(parts[1:], parts[0]))  # type: ignore[union-attr,no-any-return]
+    return work.get_future().then(lambda _: sum(parts[1:], parts[0]))  # type: ignore[no-any-return]
 
 
 class _FromLeader(dict[str, Tensor]):

@@ -162,8 +162,8 @@ class WholeMatrices:
             gathered = self._world.whole(parameter.detach())
             if owner == self._world.rank:
                 whole.copy_(gathered)
-        for parameter in [parameter for parameter in optimizer.state if parameter.is_meta]:
-            del optimizer.state[parameter]
+        for matrix in [matrix for matrix in optimizer.state if matrix.is_meta]:
+            del optimizer.state[matrix]
 
 
 def _share(kept: Tensor, beside: Tensor) -> Tensor:

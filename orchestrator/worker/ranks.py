@@ -204,7 +204,7 @@ class _Agent(LocalElasticAgent):
         if self._ranks.said_elsewhere() is not None:
             self._shutdown(signal.SIGKILL)
             return RunResult(state=WorkerState.FAILED)
-        return super()._monitor_workers(worker_group)
+        return super()._monitor_workers(worker_group)  # type: ignore[no-any-return]
 
 
 class _Rendezvous(StaticTCPRendezvous):
