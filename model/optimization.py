@@ -83,7 +83,7 @@ class RegisteredSchedule:
     options: Mapping[str, OptionSpec] = field(default_factory=dict)
     course: str | None = None
     """Course of the rate between warm-up and cooldown where that part does not depend on the token budget:
-    schedules of one course share trunks (``model.trunks``)."""
+    schedules of one course share trunks (``model.schedules``)."""
     check: Callable[["ScheduleConfig"], None] | None = None
     """Raises ``ConfigurationError`` for options that cannot work together."""
     plugin: PluginSource | None = None

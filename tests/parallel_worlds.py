@@ -29,7 +29,7 @@ from scalevec.model.data.prepare import Corpus
 from scalevec.model.strategies import PRESETS
 from scalevec.model.train.ddp import ALONE, ProcessGroup, World
 from scalevec.model.train.loop import TrainingRun
-from scalevec.model.train.recorder import Recorder, SilentRecorder, TrainingInterruptedError
+from scalevec.model.train.record import Recorder, SilentRecorder, TrainingInterruptedError
 from scalevec.model.train.sharded import ShardedProcessGroup
 from support import BATCH_TOKENS, SEQUENCE, MemoryRecorder
 

@@ -2,14 +2,14 @@
 
     python tools/scale_vector_counts.py
 
-All numbers are closed forms (``scalevec.model.accounting``); nothing is built or trained.
+All numbers are closed forms (``scalevec.model.estimate.accounting``); nothing is built or trained.
 """
 
 from dataclasses import replace
 from pathlib import Path
 
-from scalevec.model.accounting import ParameterCounts, count_parameters
 from scalevec.model.config import ModelConfig
+from scalevec.model.estimate.accounting import ParameterCounts, count_parameters
 from scalevec.model.strategies import PRESETS, ScaleVectorStrategy
 from scalevec.sweeps import ladders
 
@@ -61,7 +61,7 @@ def page() -> str:
     all_with_magnitudes = PAPER["scale_vectors"] + 2 * ladders.PRESETS[PAPER_SIZE].shape.layers + 1
     return f"""# How many parameters scale vectors are
 
-Made by `python tools/scale_vector_counts.py` from the closed forms of `scalevec.model.accounting`, which
+Made by `python tools/scale_vector_counts.py` from `scalevec.model.estimate.accounting`, which
 the tests hold against the models themselves. The sizes are the presets of `sweeps/ladders.py`; vocabulary
 {VOCABULARY:,}, untied embeddings. In brackets: the share of all parameters.
 

@@ -21,7 +21,7 @@ from scalevec.model.strategies import PRESETS as STRATEGIES
 from scalevec.model.train.devices import missing_compiler
 from scalevec.model.train.evaluation import evaluate
 from scalevec.model.train.loop import train
-from scalevec.model.train.recorder import SilentRecorder, TrainingInterruptedError
+from scalevec.model.train.record import SilentRecorder, TrainingInterruptedError
 from scalevec.model.train.speed import SteppedRun, drawn_corpus
 
 ARMS = ("baseline", "unified")

@@ -22,7 +22,7 @@ from scalevec.model.data.corpus import Corpus
 from scalevec.model.train import ddp
 from scalevec.model.train.ddp import ALONE, ProcessGroup
 from scalevec.model.train.loop import train
-from scalevec.model.train.recorder import SilentRecorder
+from scalevec.model.train.record import SilentRecorder
 from scalevec.model.train.sharded import ShardedProcessGroup
 from scalevec.model.train.speed import steps_timed
 

@@ -18,7 +18,7 @@ from scalevec.model.identity import stream_of
 from scalevec.model.scale_vectors import ScaleVector
 from scalevec.model.theory.effective import EffectiveMatrix, Values, effective_matrices
 from scalevec.model.theory.sharpness import largest_eigenvalue
-from scalevec.model.vector_statistics import shortened
+from scalevec.model.theory.vector_statistics import shortened
 
 
 def vjp(vector: ScaleVector, x: Tensor) -> tuple[Tensor, ...]:

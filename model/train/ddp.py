@@ -27,7 +27,7 @@ from scalevec.model.decoder import Transformer
 from scalevec.model.train.checkpoint import Checkpoint, pack, unpack
 from scalevec.model.train.optim import Group
 from scalevec.model.train.optimizer_state import Tensors
-from scalevec.model.train.recorder import TrainingInterruptedError
+from scalevec.model.train.record import TrainingInterruptedError
 
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 PATIENCE = timedelta(minutes=10)

@@ -16,23 +16,27 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from scalevec.model import accounting
 from scalevec.model.config import RunOptions, Trial, require_whole_parts
 from scalevec.model.data.order import TrainingBatches
 from scalevec.model.data.prepare import Corpus
 from scalevec.model.decoder import Transformer, initialise
+from scalevec.model.estimate import accounting
 from scalevec.model.identity import stream_of
-from scalevec.model.schedules import learning_rate
+from scalevec.model.schedules import branch_step, learning_rate
 from scalevec.model.theory.measure import MeasuredRun, Measurements
-from scalevec.model.train.checkpoint import BackgroundWriter, Checkpoint
-from scalevec.model.train.checkpoint_folder import newest_step
+from scalevec.model.theory.vector_statistics import vector_statistics
+from scalevec.model.train.checkpoint import BackgroundWriter, Checkpoint, newest_step
 from scalevec.model.train.ddp import ALONE, World
-from scalevec.model.train.devices import unknown_peak
+from scalevec.model.train.devices import AllocatedMemory, peak_memory_bytes, unknown_peak
 from scalevec.model.train.evaluation import Evaluation, evaluate
 from scalevec.model.train.optim import build_optimizer, set_learning_rate
-from scalevec.model.train.peak_memory import AllocatedMemory, peak_memory_bytes
-from scalevec.model.train.progress import RunProgress, has_diverged
-from scalevec.model.train.recorder import Recorder, TrainingInterruptedError
+from scalevec.model.train.record import (
+    Recorder,
+    RunProgress,
+    TrainingInterruptedError,
+    has_diverged,
+    timing_of,
+)
 from scalevec.model.train.starting_state import StartingState, StartingStates, how_trained
 from scalevec.model.train.step import (
     BatchFeed,
@@ -42,10 +46,7 @@ from scalevec.model.train.step import (
     fold_once,
     steps_between_readings,
 )
-from scalevec.model.train.timing import timing_of
 from scalevec.model.train.trunk_state import is_kept, save_trunk
-from scalevec.model.trunks import branch_step
-from scalevec.model.vector_statistics import vector_statistics
 
 LOSSES = ("loss", "loss_validation", "loss_blocks", "block_tokens")
 _WITHOUT_BLOCKS = (
@@ -367,7 +368,7 @@ def train(
         options: How it is run: device, micro-batch, checkpoints, measurements; no part of the identity.
         recorder: Who keeps the rows of metrics, and says when to stop.
         checkpoints: The folder of the trial's checkpoints; created when the first is written.
-        trunk: The folder of the trial's trunk, if it has one (see ``model.trunks``): where it may find its
+        trunk: The folder of the trial's trunk, if it has one (see ``model.schedules``): where it may find its
             first steps already done, and keeps its own for others at ``options.branch_steps``.
         world: The processes that train it together, each of which calls this; rank 0's recorder counts.
 

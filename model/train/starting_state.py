@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from scalevec.model.config import RunOptions, Trial
-from scalevec.model.train.checkpoint import Checkpoint, load_newest
-from scalevec.model.train.checkpoint_folder import drop_leftovers, newest_step, set_aside_after
-from scalevec.model.train.progress import stays_whole, unbroken
-from scalevec.model.train.recorder import Recorder
+from scalevec.model.schedules import branch_step
+from scalevec.model.train.checkpoint import (
+    Checkpoint,
+    drop_leftovers,
+    load_newest,
+    newest_step,
+    set_aside_after,
+)
+from scalevec.model.train.record import Recorder, stays_whole, unbroken
 from scalevec.model.train.trunk_state import TrunkState, load_trunk
-from scalevec.model.trunks import branch_step
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import RunOptions, Trial
 from scalevec.model.data.order import Batch, TrainingBatches
 from scalevec.model.decoder import Block, BlockWeights, Transformer
+from scalevec.model.estimate.accounting import flops_per_token
 from scalevec.model.experts import Mixture
 
 MOST_VARIANTS = 256

@@ -14,8 +14,15 @@ from typing import Any
 
 import torch
 
-from scalevec.model.train.checkpoint import DAMAGE, Checkpoint, read_checkpoint, write_checkpoint
-from scalevec.model.train.checkpoint_folder import checkpoint_steps, newest_first, step_of
+from scalevec.model.train.checkpoint import (
+    DAMAGE,
+    Checkpoint,
+    checkpoint_steps,
+    newest_first,
+    read_checkpoint,
+    step_of,
+    write_checkpoint,
+)
 
 _ROWS = "metrics"
 """The name under which a file holds the rows of metrics, as the bytes of their JSON."""

@@ -33,7 +33,7 @@ from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCP
 from scalevec.model.config import RunOptions
 from scalevec.model.data.prepare import Corpus
 from scalevec.model.train.ddp import ALONE, ProcessGroup, World
-from scalevec.model.train.recorder import TrainingInterruptedError
+from scalevec.model.train.record import TrainingInterruptedError
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.worker.failures import (
     AttemptFailedError,

@@ -44,7 +44,7 @@ class StopRequest:
 
 
 class RunDirectoryRecorder:
-    """Implements ``model.train.recorder.Recorder`` on a run directory."""
+    """Implements ``model.train.record.Recorder`` on a run directory."""
 
     def __init__(self, directory: RunDirectory, claim: Claim) -> None:
         self.directory, self.claim = directory, claim

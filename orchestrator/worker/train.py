@@ -21,7 +21,7 @@ import torch
 from scalevec.model.config import RunOptions
 from scalevec.model.fields import from_dict
 from scalevec.model.identity import IDENTITY_VERSION, digest, trial_from_fields
-from scalevec.model.train.recorder import Recorder, SilentRecorder, TrainingInterruptedError
+from scalevec.model.train.record import Recorder, SilentRecorder, TrainingInterruptedError
 from scalevec.model.train.step import keep_compiled_in
 from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WorkerExit
 from scalevec.orchestrator.attempts.kept_files import prune_trained

@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 from scalevec.model.config import Trial
 from scalevec.model.data.prepare import open_corpus
-from scalevec.model.train.checkpoint_folder import newest_step
+from scalevec.model.schedules import trunk_id
+from scalevec.model.train.checkpoint import newest_step
 from scalevec.model.train.loop import train
-from scalevec.model.train.recorder import Recorder
-from scalevec.model.trunks import trunk_id
+from scalevec.model.train.record import Recorder
 from scalevec.orchestrator.worker.plugins import load_plugins
 from scalevec.orchestrator.worker.ranks import Ranks
 from scalevec.orchestrator.worker.room_here import require_room

@@ -16,11 +16,12 @@ from scalevec.model.train import checkpoint as checkpoints
 from scalevec.model.train.checkpoint import (
     Checkpoint,
     load_newest,
+    newest_step,
     pack,
+    prune,
     read_checkpoint,
     save_checkpoint,
 )
-from scalevec.model.train.checkpoint_folder import newest_step, prune
 
 
 def checkpoint(step: int) -> Checkpoint:

@@ -13,8 +13,7 @@ from scalevec.model.train import checkpoint as checkpoints
 from scalevec.model.train import loop
 from scalevec.model.train.checkpoint import load_newest
 from scalevec.model.train.loop import TrainingRun, train
-from scalevec.model.train.progress import RunProgress, has_diverged
-from scalevec.model.train.recorder import TrainingInterruptedError
+from scalevec.model.train.record import RunProgress, TrainingInterruptedError, has_diverged
 from support import SEQUENCE, STEPS, MemoryRecorder, with_strategy
 
 ARMS = ("none", "baseline", "unified", "unified-dp")

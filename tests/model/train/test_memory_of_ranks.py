@@ -15,7 +15,7 @@ from scalevec.model.data.prepare import Corpus
 from scalevec.model.estimate.memory import Memory, memory_of
 from scalevec.model.train.ddp import World
 from scalevec.model.train.loop import TrainingRun
-from scalevec.model.train.recorder import SilentRecorder
+from scalevec.model.train.record import SilentRecorder
 
 PROMISED = 0.1
 """How far a plan may be from what is measured."""

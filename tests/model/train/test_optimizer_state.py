@@ -9,7 +9,7 @@ from scalevec.model.config import OPTIMIZERS, OptimizerConfig, RunOptions
 from scalevec.model.train.checkpoint import Checkpoint, load_newest, save_checkpoint
 from scalevec.model.train.loop import train
 from scalevec.model.train.optimizer_state import pack_state, unpack_state
-from scalevec.model.train.recorder import TrainingInterruptedError
+from scalevec.model.train.record import TrainingInterruptedError
 from support import STEPS, MemoryRecorder
 
 STOPS = (5, 13)

@@ -22,15 +22,12 @@ from scalevec.model.config import (
     Trial,
 )
 from scalevec.model.identity import semantic_fields, trial_id
-from scalevec.model.schedules import learning_rate
+from scalevec.model.schedules import branch_step, learning_rate, trunk_id
 from scalevec.model.train import checkpoint as checkpoints
-from scalevec.model.train.checkpoint import Checkpoint, read_checkpoint
-from scalevec.model.train.checkpoint_folder import checkpoint_path
+from scalevec.model.train.checkpoint import Checkpoint, checkpoint_path, read_checkpoint
 from scalevec.model.train.loop import train
-from scalevec.model.train.progress import stays_whole
-from scalevec.model.train.recorder import TrainingInterruptedError
+from scalevec.model.train.record import TrainingInterruptedError, stays_whole
 from scalevec.model.train.trunk_state import load_trunk, save_trunk
-from scalevec.model.trunks import branch_step, trunk_id
 from support import BATCH_TOKENS, MemoryRecorder
 
 SCHEDULE = ScheduleConfig("wsd", warmup_tokens=4 * BATCH_TOKENS)

@@ -21,7 +21,7 @@ from scalevec.model.data.prepare import Corpus, CorpusConfig, prepare
 from scalevec.model.fields import to_dict
 from scalevec.model.identity import semantic_fields, trial_id
 from scalevec.model.train import ddp
-from scalevec.model.train.checkpoint_folder import checkpoint_steps
+from scalevec.model.train.checkpoint import checkpoint_steps
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import decide
 from scalevec.orchestrator.sources.trained import TrainedTrial
