@@ -60,7 +60,8 @@ TYPICAL = NoiseFigure(
     exponent=0.17,
     spread=2.0,
 )
-"""What ``python benchmarks/noise_by_size.py`` fits to the kept sweeps in ``benchmarks/reference``."""
+"""What ``python benchmarks/noise_by_size.py`` fitted to sweeps of identity version 2, which are kept no more: to be
+fitted again to those of version 3."""
 
 
 _SCORING_STEPS = 50
