@@ -2,8 +2,8 @@
 
     python benchmarks/noise_by_size.py
 
-It is what ``scalevec plan`` takes for typical (``analysis.power.noise_figure.TYPICAL``), as soon as the small
-sweeps are trained again (``make paper-small``): until then TYPICAL has the fit to those of identity version 2.
+It is what ``scalevec plan`` takes for typical (``analysis.power.noise_figure.TYPICAL``). Until the small
+sweeps are trained again (``make paper-small``) that is the fit to those of identity version 2.
 """
 
 from pathlib import Path
