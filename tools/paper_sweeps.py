@@ -153,10 +153,10 @@ comparison finds with 80 % power after Holm's correction for all arms of the swe
 setting (an optimizer with a schedule) alone, the one with the fewest pairs. Nobody has measured the noise
 between seeds of these models at these sizes. What stands here is extrapolated over three orders of magnitude:
 a power law in N fitted to small sweeps of 25k to 609k parameters before their strategies were corrected
-(`python benchmarks/noise_by_size.py` fits it again once they are trained anew): the sd of a pair's
-difference is {TYPICAL.sd} at {TYPICAL.n_params:,.0f} parameters and falls as N^-{TYPICAL.exponent} (standard error of the exponent 0.07), so
-that it is {TYPICAL.at(47.6e6):.4f} at 0.12b and {TYPICAL.at(1.78e9):.4f} at 2b. (Both numbers
-stay until a fit to new results is further from them than a quarter of that error.) In brackets: at half and at
+(`python benchmarks/noise_by_size.py` fits it again): the sd of a pair's difference is {TYPICAL.sd} at
+{TYPICAL.n_params:,.0f} parameters and falls as N^-{TYPICAL.exponent} (standard error of the exponent 0.07),
+so that it is {TYPICAL.at(47.6e6):.4f} at 0.12b and {TYPICAL.at(1.78e9):.4f} at 2b. (Both numbers stay
+until a fit to new results is further from them than a quarter of that error.) In brackets: at half and at
 twice that noise. Left out of the fit is 310k, where runs end in two ways, probably as some learn to copy
 from their context (`benchmarks/copying.py`): the sd is
 0.060 there, and with it the fit has no fall with size, 0.022 at 0.12b. Where a larger model has such a size,
