@@ -50,7 +50,7 @@ def main() -> None:
     for which, fit in ((f"without {IN_TWO_WAYS:,}", fitted()), ("all", noise_by_size(values, AT))):
         print(f"{which}: sd {fit.sd:.4f} at {fit.n_params:,.0f} parameters,")
         print(f"  falling as N^{-fit.exponent:+.2f} (standard error {fit.error:.2f})")
-        for name, size in (("0.12b", 47.6e6), ("1b", 848e6), ("2b", 1.78e9)):
+        for name, size in (("0.12b", 42.5e6), ("1b", 848e6)):
             print(f"  {name}: {fit.sd * (size / fit.n_params) ** -fit.exponent:.4f}, extrapolated")
 
 

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from scalevec.model.accounting import FEED_FORWARD_MAPS
 from scalevec.model.config import Experts, ModelConfig
 from scalevec.model.feed_forward import GatedUnit, UnitWeights
 from scalevec.model.ops import GATED, added, rms_norm
@@ -34,7 +33,7 @@ from scalevec.model.scale_vectors import (
     scaled_map,
     shared_vector,
 )
-from scalevec.model.strategies import FEED_FORWARD_INPUT_MAPS, OUTPUT_NORMS, PRESETS
+from scalevec.model.strategies import FEED_FORWARD_INPUT_MAPS, FEED_FORWARD_MAPS, OUTPUT_NORMS, PRESETS
 
 _grouped_mm = getattr(torch.nn.functional, "grouped_mm", None)
 ALIGNED = 8
@@ -131,7 +130,7 @@ class Mixture(nn.Module):
             self.shared_vector = shared_vector(config, FEED_FORWARD_INPUT_MAPS)
         self.router = LinearMap(width, experts.n_experts, _router_vector(config))
         self.experts = RoutedExperts(routed, experts)
-        hidden = experts.shared_experts * experts.feed_forward
+        hidden = experts.shared_hidden
         self.shared_expert = GatedUnit(inside, hidden, None) if hidden else None
         self.normalizes = "down" in OUTPUT_NORMS[config.architecture]
         self.norm_vector: ScaleVector | None = None

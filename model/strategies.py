@@ -20,6 +20,7 @@ from scalevec.model.fields import PluginSource, added_field, require, require_ch
 
 ATTENTION_INPUT_MAPS = ("query", "key", "value")
 FEED_FORWARD_INPUT_MAPS = ("gate", "up")
+FEED_FORWARD_MAPS = (*FEED_FORWARD_INPUT_MAPS, "down")
 NORMED_MAPS = ATTENTION_INPUT_MAPS + FEED_FORWARD_INPUT_MAPS
 """The linear maps of a block that read a normalized input."""
 ALL_MAPS = ("query", "key", "value", "output", "gate", "up", "down", "head")

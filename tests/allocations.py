@@ -7,14 +7,15 @@ import torch
 
 from scalevec.model.config import Trial
 from scalevec.model.decoder import Transformer, initialise
+from scalevec.model.train.step import compile_blocks
 
-WIDTHS = {"float32": 4, "bfloat16": 2}
 
-
-def kept_for_backward(trial: Trial) -> int:
+def kept_for_backward(trial: Trial, *, compiled: bool = False) -> int:
     """Bytes of the storages that the forward pass over a batch saves, each once, parameters left out."""
     model = Transformer(trial.model)
     initialise(model, 0)
+    if compiled:
+        compile_blocks(model)
     parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: dict[int, torch.Tensor] = {}
 

@@ -7,28 +7,22 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from scalevec.model.config import RunOptions, Trial
+from scalevec.model.data.corpus import Corpus
 from scalevec.model.data.prepare import prepare
-from scalevec.model.data.prepared import Corpus
-from scalevec.model.data.specification import CorpusConfig
-from scalevec.model.data.synthetic import TokenProcess
-from scalevec.model.memory.trial import memory_of
-from scalevec.model.train.devices import missing_compiler
+from scalevec.model.data.specification import CorpusConfig, TokenProcess
+from scalevec.model.train.devices import missing_compiler, release_unused
 from scalevec.model.train.loop import TrainingRun, train
-from scalevec.model.train.out_of_memory import release_unused
-from scalevec.model.train.recorder import SilentRecorder
+from scalevec.model.train.record import SilentRecorder
 
 FEWEST_STEPS = 3
 """The first one is slower than the others, and counts for nothing."""
-
-SHARE_OF_MEMORY = 0.8
-"""Of a device, that a timed trial may take by the plan's own estimate."""
 
 VOCABULARY = 1024
 """Of drawn tokens; a synthetic corpus takes memory with its square."""
@@ -108,18 +102,6 @@ def compiles_by_itself(device: str) -> bool:
     return device == "cuda" and not missing_compiler(device)
 
 
-def options_that_fit(trial: Trial, device: LocalDevice, recompute: str = "none") -> RunOptions | None:
-    """How ``trial`` is run on ``device``: with the largest micro-batch that fits; None where none does."""
-    options = RunOptions(device=device.kind, recompute=recompute, compiled=compiles_by_itself(device.kind))
-    room, sequences = SHARE_OF_MEMORY * device.memory_bytes, trial.batch_sequences
-    while sequences:
-        micro = replace(options, micro_batch=0 if sequences == trial.batch_sequences else sequences)
-        if memory_of(trial, micro).total <= room:
-            return replace(micro, device=device.device, checkpoint_s=1e9)
-        sequences //= 2
-    return None
-
-
 class SteppedRun(TrainingRun):
     """A run that takes a step only when it is asked to, so that several can take turns on one device.
 
@@ -133,7 +115,7 @@ class SteppedRun(TrainingRun):
     def take(self) -> dict[str, Any]:
         """Take the next optimizer step; returns its row of metrics."""
         self._step(self.progress.step)
-        (row,) = self.unread.read(self.measurements.seconds)
+        (row,) = self.pending.read(self.measurements.seconds)
         self.progress.take(row["step"], row["loss"])
         return row
 

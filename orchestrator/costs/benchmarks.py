@@ -9,17 +9,18 @@ from multiprocessing import get_context
 
 import torch
 
-from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
-from scalevec.model.data.prepared import Corpus
-from scalevec.model.memory.limits_here import usable_cpus
-from scalevec.model.train.out_of_memory import is_out_of_memory
+from scalevec.model.data.corpus import Corpus
+from scalevec.model.estimate.accounting import active_matrices, flops_per_token
+from scalevec.model.estimate.memory import memory_of
+from scalevec.model.limits_here import usable_cpus
+from scalevec.model.train.devices import is_out_of_memory
 from scalevec.model.train.speed import (
     LocalDevice,
+    compiles_by_itself,
     devices_here,
     drawn_corpus,
     one_thread,
-    options_that_fit,
     precisions_of,
     steps_timed,
 )
@@ -36,6 +37,8 @@ from scalevec.sweeps.ladders import PRESETS, shape
 
 Say = Callable[[str], None]
 
+SHARE_OF_MEMORY = 0.8
+"""Of a device, that a timed trial may take by the plan's own estimate."""
 STEPS = 1_000_000
 """More than fit into any time."""
 CORPUS_TOKENS = 300_000
@@ -132,7 +135,7 @@ def _rate(
         raise _LeftOutError(why) from problem
     return MeasuredRate(
         size,
-        count_parameters(trial.model).matrices,
+        active_matrices(trial.model),
         trial.precision,
         trial.sequence_length,
         trial.batch_tokens,
@@ -154,3 +157,15 @@ def _steps_of(at_once: int, trial: Trial, corpus: Corpus, options: RunOptions, s
 
 def _steps(trial: Trial, corpus: Corpus, options: RunOptions, seconds: float) -> list[float]:
     return steps_timed(trial, corpus, options, seconds)
+
+
+def options_that_fit(trial: Trial, device: LocalDevice, recompute: str = "none") -> RunOptions | None:
+    """How ``trial`` is run on ``device``: with the largest micro-batch that fits; None where none does."""
+    options = RunOptions(device=device.kind, recompute=recompute, compiled=compiles_by_itself(device.kind))
+    room, sequences = SHARE_OF_MEMORY * device.memory_bytes, trial.batch_sequences
+    while sequences:
+        micro = replace(options, micro_batch=0 if sequences == trial.batch_sequences else sequences)
+        if memory_of(trial, micro).total <= room:
+            return replace(micro, device=device.device, checkpoint_s=1e9)
+        sequences //= 2
+    return None

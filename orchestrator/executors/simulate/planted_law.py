@@ -12,8 +12,8 @@ from functools import lru_cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import Trial
+from scalevec.model.estimate.accounting import active_matrices, count_parameters, flops_per_token
 from scalevec.model.identity import digest, stream_of
 from scalevec.sweeps.expansion.trials import ENDLESS, CorpusFacts
 from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate
@@ -114,7 +114,7 @@ def rate_penalty(bowl: "RateBowl", n_params: float, rate: float) -> float | None
 
 def size_of(trial: AnyTrial) -> int:
     """N of ``trial``."""
-    return trial.n_params if isinstance(trial, ForeignTrial) else count_parameters(trial.model).matrices
+    return trial.n_params if isinstance(trial, ForeignTrial) else active_matrices(trial.model)
 
 
 def steps_of(trial: AnyTrial) -> int:

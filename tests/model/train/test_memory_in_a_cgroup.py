@@ -16,8 +16,8 @@ import pytest
 
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
 from scalevec.model.data.prepare import CorpusConfig, open_corpus, prepare
+from scalevec.model.estimate.memory import memory_of
 from scalevec.model.fields import from_dict, to_dict
-from scalevec.model.memory.trial import memory_of
 
 ROOM = int(float(os.environ.get("SCALEVEC_CGROUP_GB", "2")) * 1e9)
 PROMISED = 0.1
@@ -113,7 +113,7 @@ def test_the_smallest_that_it_denies_beyond_its_error_dies(group, text_files, tm
 
 
 def _train(fields: dict, corpora: Path) -> None:
-    from scalevec.model.train.checkpoints.folder import checkpoint_steps
+    from scalevec.model.train.checkpoint import checkpoint_steps
     from scalevec.model.train.loop import train
     from support import MemoryRecorder
 

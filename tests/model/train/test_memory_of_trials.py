@@ -20,7 +20,7 @@ from scalevec.model.config import (
     Trial,
 )
 from scalevec.model.data.prepare import Corpus
-from scalevec.model.memory.trial import memory_of
+from scalevec.model.estimate.memory import memory_of
 from scalevec.model.strategies import PRESETS
 from scalevec.model.train.loop import train
 from support import MemoryRecorder
@@ -84,7 +84,7 @@ def test_in_micro_batches(micro_batch: int, held: Any) -> None:
 def test_with_recomputed_blocks(micro_batch: int, held: Any) -> None:
     measured, planned, _ = held(options=RunOptions(micro_batch=micro_batch, recompute="block"))
     assert planned == pytest.approx(measured, rel=PROMISED)
-    assert planned < 0.8 * held(options=RunOptions(micro_batch=micro_batch))[1]
+    assert planned < 0.9 * held(options=RunOptions(micro_batch=micro_batch))[1]
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])

@@ -1,0 +1,1 @@
+"""The memory of a trial, before it runs."""

@@ -1,0 +1,237 @@
+"""The memory of a trial from the real model on tensors that hold nothing: nothing is allocated or computed.
+
+Torch's fake tensors are taken for those of a CPU; what the code does on a GPU alone is patched in where a
+plan is for one. Compiled functions are stood in for (``compiled``).
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_leaves
+
+from scalevec.model import experts, feed_forward, ops
+from scalevec.model.config import ModelConfig, Trial
+from scalevec.model.decoder import Transformer
+from scalevec.model.estimate.compiled import StandIn
+from scalevec.model.scale_vectors import ScaleVector
+from scalevec.model.train import muon
+from scalevec.model.train.devices import Storages
+from scalevec.model.train.optim import build_optimizer, set_learning_rate
+from scalevec.model.train.step import compile_blocks, fold_once
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What decides what training and evaluating passes take.
+
+    sequences, length: of the micro-batch. evaluated: sequences of an evaluating pass. device: ``cpu`` or
+    ``cuda``. accumulates: whether a batch has several micro-batches.
+    folds_once: whether these take weights that are folded once for all.
+    """
+
+    model: ModelConfig
+    sequences: int
+    length: int
+    evaluated: int
+    precision: str
+    device: str
+    recomputes: bool
+    compiled: bool
+    accumulates: bool
+    folds_once: bool
+
+
+class _Watch(FakeTensorMode):
+    """Fake tensors whose storages are added up while ``storages`` is given."""
+
+    storages: Storages | None = None
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation, and count what it would have allocated."""
+        # What it makes on the way of operations that it takes apart is in no real memory.
+        storages, self.storages = self.storages, None
+        try:
+            result = super().__torch_dispatch__(function, types, args, kwargs)  # type: ignore[no-untyped-call]
+        finally:
+            self.storages = storages
+        if storages is not None:
+            storages.add_all(result)
+        return result
+
+
+@dataclass
+class _Marks:
+    """At the moments of a pass, the most bytes since the moment before, and those that are held."""
+
+    storages: Storages
+    at: list[tuple[int, int]] = field(default_factory=list)
+
+    def mark(self, _: object = None) -> None:
+        """One more moment."""
+        self.at.append((self.storages.most, self.storages.now))
+        self.storages.most = self.storages.now
+
+    def block_passed(self, _block: nn.Module, _args: Any, results: Any) -> None:
+        """Behind a block, and when the backward pass comes to it."""
+        self.mark()
+        x = tree_leaves(results)[0]
+        if x.requires_grad:
+            x.register_hook(self.mark)
+
+
+def passes(of: Passes, measured: int = 2) -> dict[str, int]:
+    """The most bytes beside the parameters in three parts of a training pass, and in an evaluating one.
+
+    ``head``: until the backward pass reaches the blocks; ``last``: while it is in the last block; ``first``:
+    in the first block, with all gradients. Each is linear in the layers: ``measured`` equal ones are run.
+    """
+    layers, dense = of.model.shape.layers, of.model.experts.dense_layers if of.model.experts else 0
+    few = min(dense + measured, layers)
+    with _Watch(allow_non_fake_inputs=True) as watch, _branches_of(of):
+        model = Transformer(replace(of.model, shape=replace(of.model.shape, layers=few)))
+        model.recomputes = of.recomputes
+        model.residual_type = torch.bfloat16 if of.precision == "bfloat16-residual" else None
+        if of.compiled:
+            with patch("torch.compile", StandIn):
+                compile_blocks(model)
+        weights = [sum(p.nbytes for p in block.parameters()) for block in model.blocks]
+        outside = sum(p.nbytes for p in model.parameters()) - sum(weights)
+        storages = watch.storages = Storages(model.parameters())
+        marks = _Marks(storages)
+        for block in model.blocks:
+            block.register_forward_hook(marks.block_passed)
+        held = storages.now
+        start = _forward_and_backward(of, model, marks) - held
+        most, now = zip(*marks.at, strict=True)
+        head, last, first = max(most[: few + 1]), most[few + 1], max(most[2 * few :])
+        # What all blocks hold from one micro-batch to the next: gradients, and weights that are folded.
+        kept, sums = now[few - 1] - now[few - 2], 0
+        if of.accumulates:
+            sums = (start - outside) * weights[-1] // sum(weights)
+        evaluation = _evaluation(of, model, marks)
+        most_evaluated, now = zip(*marks.at, strict=True)
+        cast = now[few - 1] - now[few - 2]
+    further = layers - few
+    return {
+        "head": head - held + further * (kept + sums),
+        "last": last - held + further * (kept + sums),
+        "first": first - held + further * (sums or weights[-1]),
+        "evaluation": max(most_evaluated) - evaluation + further * cast,
+    }
+
+
+def _evaluation(of: Passes, model: Transformer, marks: _Marks) -> int:
+    """Evaluate once; returns the bytes before that."""
+    model.zero_grad(set_to_none=True)
+    before = marks.storages.most = marks.storages.now
+    marks.at.clear()
+    tokens = torch.zeros(of.evaluated, of.length, dtype=torch.long)
+    with torch.inference_mode(), _autocast(of):
+        model.token_losses(tokens, tokens)
+    marks.mark()
+    return before
+
+
+def _forward_and_backward(of: Passes, model: Transformer, marks: _Marks) -> int:
+    """The passes of a step, of which the second is like all later ones; returns the bytes before the last."""
+    narrow = None if of.precision == "float32" else torch.bfloat16
+    with fold_once(model, narrow) if of.folds_once else nullcontext():
+        for _ in range(1 + of.accumulates):
+            marks.at.clear()
+            start = marks.storages.most = marks.storages.now
+            tokens = torch.zeros(of.sequences, of.length, dtype=torch.long)
+            with _autocast(of):
+                loss, penalty = model.training_loss(tokens, tokens)
+            (loss if penalty is None else loss + penalty).backward()  # type: ignore[no-untyped-call]
+            del loss, penalty
+    marks.mark()
+    return start
+
+
+def _autocast(of: Passes) -> torch.autocast:
+    return torch.autocast("cpu", torch.bfloat16, enabled=of.precision != "float32")
+
+
+def optimizer(trial: Trial, device: str) -> dict[str, int]:
+    """Bytes of the optimizer's state of ``matrices`` and ``others``, and the most of a ``step`` beside it.
+
+    Linear in the layers, but where matrices are stepped together: then all layers are measured.
+    """
+    shape, experts_of = trial.model.shape, trial.model.experts
+    few = 1 + (experts_of.dense_layers if experts_of else 0)
+    if trial.optimizer.registered.matrices_only or shape.layers <= few + 1:
+        return _optimizer_of(trial, device)
+    less, more = (
+        _optimizer_of(replace(trial, model=replace(trial.model, shape=replace(shape, layers=n))), device)
+        for n in (few, few + 1)
+    )
+    return {name: more[name] + (shape.layers - few - 1) * (more[name] - less[name]) for name in more}
+
+
+def _optimizer_of(trial: Trial, device: str) -> dict[str, int]:
+    with _Watch(allow_non_fake_inputs=True) as watch, ExitStack() as stack:
+        stack.enter_context(patch.object(ScaleVector, "reset", lambda _: None))
+        if device == "cuda":
+            stack.enter_context(patch.object(muon._Muon, "step", _step_together))
+        model = Transformer(trial.model)
+        for parameter in model.parameters():
+            parameter.grad = torch.empty_like(parameter)
+        optimizer = build_optimizer(model, trial)
+        set_learning_rate(optimizer, trial.optimizer.learning_rate)
+        held = [*model.parameters(), *(p.grad for p in model.parameters() if p.grad is not None)]
+        storages = watch.storages = Storages(held)
+        optimizer.step()
+        storages.most = storages.now
+        optimizer.step()
+        step = storages.most - storages.now
+    sizes = {"matrices": 0, "others": 0, "step": step}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            state = [leaf for leaf in tree_leaves(optimizer.state[parameter]) if isinstance(leaf, Tensor)]
+            sizes["others" if group["kind"] == "other" else "matrices"] += sum(leaf.nbytes for leaf in state)
+    return sizes
+
+
+@torch.no_grad()
+def _step_together(self: Any) -> None:
+    for group in self.param_groups:
+        self.step_together(group)
+
+
+@contextmanager
+def _branches_of(of: Passes) -> Iterator[None]:
+    """What the model does on the device of the plan, and where torch would look into a tensor."""
+    rows_of_a_slice = ops.rows_of_a_slice
+    with ExitStack() as stack:
+        # It checks by value that vectors start at one.
+        stack.enter_context(patch.object(ScaleVector, "reset", lambda _: None))
+        stack.enter_context(patch.object(experts, "looped_products", _even_products))
+        if of.device == "cuda":
+            stack.enter_context(
+                patch.object(ops, "rows_of_a_slice", lambda classes, _: rows_of_a_slice(classes, "cuda"))
+            )
+            stack.enter_context(patch.dict(feed_forward.PADDED_TO, cpu=feed_forward.PADDED_TO["cuda"]))
+            stack.enter_context(patch.object(experts, "can_group", _can_group))
+            if of.precision == "float32" and of.model.shape.kv_heads != of.model.shape.heads:
+                # No kernel of a GPU takes grouped heads in float32.
+                stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        yield
+
+
+def _can_group(rows: Tensor, weights: Tensor) -> bool:
+    return rows.dtype == torch.bfloat16 and all(side % experts.ALIGNED == 0 for side in weights.shape[1:])
+
+
+def _even_products(rows: Tensor, weights: Tensor, load: Tensor) -> Tensor:  # noqa: ARG001
+    """As ``experts.looped_products`` where each expert has as many rows."""
+    parts = torch.tensor_split(rows, len(weights))
+    return torch.cat(
+        [nn.functional.linear(part, weight) for part, weight in zip(parts, weights, strict=True)]
+    )

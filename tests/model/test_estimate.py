@@ -1,0 +1,86 @@
+"""What is planned for compiled blocks, along layers, and from what is kept of earlier plans."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from allocations import kept_for_backward
+from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
+from scalevec.model.estimate import dry_run, memory
+from scalevec.model.strategies import PRESETS
+
+SHAPE = Shape(width=128, layers=2, heads=4, kv_heads=2, feed_forward=352)
+TRIAL = Trial(
+    ModelConfig(SHAPE, 100), OptimizerConfig(), ScheduleConfig(), "c0" * 32, 64, 64 * 64, 64 * 64, seed=0
+)
+
+
+def passes(preset: str, precision: str, layers: int = 2, measured: int = 2, **how: bool) -> dict[str, int]:
+    model = ModelConfig(replace(SHAPE, layers=layers), 100, PRESETS[preset])
+    options = {"compiled": False, "accumulates": False, "folds_once": False, "recomputes": False} | how
+    return dry_run.passes(dry_run.Passes(model, 64, 64, 64, precision, "cpu", **options), measured)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"accumulates": True},
+        {"recomputes": True},
+        {"compiled": True},
+        {"compiled": True, "accumulates": True, "folds_once": True},
+    ],
+    ids=lambda how: " ".join(how) or "plain",
+)
+def test_four_layers_take_what_two_foretell(how: dict[str, bool]) -> None:
+    foretold, run = (passes("unified", "bfloat16", 4, measured, **how) for measured in (2, 4))
+    assert foretold == pytest.approx(run, rel=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("preset", ["baseline", "unified", "unified-dp"])
+def test_compiled_blocks_keep_what_is_planned(preset: str, precision: str) -> None:
+    """By one block more, so that what is outside of blocks counts for nothing."""
+    trial = replace(TRIAL, precision=precision)
+    kept = []
+    for n in (2, 3):
+        model = ModelConfig(replace(SHAPE, layers=n), 100, PRESETS[preset])
+        kept.append(kept_for_backward(replace(trial, model=model), compiled=True))
+    two, three = (passes(preset, precision, n, compiled=True)["head"] for n in (2, 3))
+    assert three - two == pytest.approx(kept[1] - kept[0], rel=0.05)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(memory, "_IN_PROCESS", {})
+    return tmp_path / "estimates"
+
+
+def test_what_is_kept_is_not_measured_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = memory.memory_of(TRIAL, RunOptions())
+    monkeypatch.setattr(memory, "_IN_PROCESS", {})
+    monkeypatch.setattr(dry_run, "passes", None)
+    monkeypatch.setattr(dry_run, "optimizer", None)
+    assert memory.memory_of(TRIAL, RunOptions()) == measured
+    assert list(cache.iterdir())
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[1]", b"\xff", b'{"name": "another", "head": 1}', b"[" * 10_000]
+)
+def test_a_damaged_or_foreign_file_is_measured_again(
+    content: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = memory.memory_of(TRIAL, RunOptions())
+    for path in cache.iterdir():
+        path.write_bytes(content)
+    monkeypatch.setattr(memory, "_IN_PROCESS", {})
+    assert memory.memory_of(TRIAL, RunOptions()) == measured
+
+
+def test_a_folder_that_cannot_be_written_keeps_nothing(cache: Path) -> None:
+    cache.write_text("a file in its place")
+    assert memory.memory_of(TRIAL, RunOptions()).total > 0

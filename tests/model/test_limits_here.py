@@ -1,0 +1,73 @@
+"""Processors and memory that this process may use, of the machine that it is on."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scalevec.model.limits_here import memory_limit, usable_cpus
+
+HERE = len(os.sched_getaffinity(0))
+V1 = "cpu/job/cpu.cfs_{}_us"
+
+
+def written(folder: Path, line: str, files: dict[str, str]) -> Path:
+    """The file that names the groups of a process, whose folders are in ``folder``."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text + "\n")
+    groups = folder / "groups"
+    groups.write_text(f"9:name=systemd:/\n{line}\n")
+    return groups
+
+
+@pytest.mark.parametrize(
+    ("line", "files", "limit"),
+    [
+        ("0::/job/step", {"job/memory.max": "4000", "job/step/memory.max": "max"}, 4000),
+        ("0::/job/step", {"job/memory.max": "4000", "job/step/memory.max": "3000"}, 3000),
+        ("4:memory:/job", {"memory/job/memory.limit_in_bytes": "5000"}, 5000),
+        ("3:cpu,memory:/elsewhere", {"memory/memory.limit_in_bytes": "6000"}, 6000),
+        ("0::/", {}, None),
+        ("2:cpu:/job", {"memory/job/memory.limit_in_bytes": "5000"}, None),
+    ],
+)
+def test_the_limit_is_the_least_of_the_cgroups_around(
+    line: str, files: dict[str, str], limit: int | None, tmp_path: Path
+) -> None:
+    assert memory_limit(written(tmp_path, line, files), tmp_path) == limit
+
+
+@pytest.mark.parametrize(
+    ("line", "files", "cpus"),
+    [
+        ("0::/job/step", {"job/cpu.max": "150000 100000", "job/step/cpu.max": "max 100000"}, 2),
+        ("0::/job", {"job/cpu.max": "50000 100000"}, 1),
+        ("0::/job", {"job/cpu.max": "max 100000"}, HERE),
+        ("4:cpu,cpuacct:/job", {V1.format("quota"): "100000", V1.format("period"): "100000"}, 1),
+        ("4:cpu:/elsewhere", {"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}, 1),
+        ("4:cpu:/job", {V1.format("quota"): "-1", V1.format("period"): "100000"}, HERE),
+        ("0::/", {}, HERE),
+    ],
+)
+def test_a_quota_of_processors_counts_rounded_up(
+    line: str, files: dict[str, str], cpus: int, tmp_path: Path
+) -> None:
+    assert usable_cpus(written(tmp_path, line, files), tmp_path) == min(cpus, HERE)
+
+
+def test_a_process_bound_to_one_processor_may_use_one() -> None:
+    first = min(os.sched_getaffinity(0))
+    code = (
+        f"import os; os.sched_setaffinity(0, {{{first}}}); "
+        "from scalevec.model.limits_here import usable_cpus; print(usable_cpus())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "1\n", done.stderr
+
+
+def test_a_slurm_job_uses_no_more_than_it_was_given_though_nothing_binds_it(monkeypatch) -> None:
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "1")
+    assert usable_cpus() == 1
