@@ -218,8 +218,8 @@ def test_what_fails_at_one_rank_is_on_record_with_its_cause(of_rank, problem, ca
     attempts = make("scarce")
     assert attempts.end(attempts.begin(training_that(lacks))) == WorkerExit.ERROR
     assert attempts.last()["cause"] == cause
-    said = f"rank {of_rank} on {os.uname().nodename}: {type(problem).__name__}: {problem}"
-    assert said in attempts.last()["error"]
+    message = f"rank {of_rank} on {os.uname().nodename}: {type(problem).__name__}: {problem}"
+    assert message in attempts.last()["error"]
     assert f"rank {of_rank}: Traceback" in capfd.readouterr().err  # log.txt, but for the test's capture
 
 
