@@ -217,12 +217,19 @@ def _branches_of(of: Passes) -> Iterator[None]:
             stack.enter_context(
                 patch.object(ops, "rows_of_a_slice", lambda classes, _: rows_of_a_slice(classes, "cuda"))
             )
+            if of.compiled:
+                stack.enter_context(patch.object(ops, "_softmax", _fused_softmax))
             stack.enter_context(patch.dict(feed_forward.PADDED_TO, cpu=feed_forward.PADDED_TO["cuda"]))
             stack.enter_context(patch.object(experts, "can_group", _can_group))
             if of.precision == "float32" and of.model.shape.kv_heads != of.model.shape.heads:
                 # No kernel of a GPU takes grouped heads in float32.
                 stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         yield
+
+
+def _fused_softmax(logits: Tensor, _targets: Tensor) -> tuple[Tensor, Tensor, None]:
+    """As ``ops.fused_softmax``: the gradient takes the place of the logits."""
+    return logits.new_empty(len(logits), 1, dtype=torch.float32), logits, None
 
 
 def _can_group(rows: Tensor, weights: Tensor) -> bool:
