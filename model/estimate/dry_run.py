@@ -7,6 +7,7 @@ plan is for one. Compiled functions are stood in for (``compiled``).
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 from unittest.mock import patch
 
@@ -210,6 +211,9 @@ def _branches_of(of: Passes) -> Iterator[None]:
     """What the model does on the device of the plan, and where torch would look into a tensor."""
     rows_of_a_slice = ops.rows_of_a_slice
     with ExitStack() as stack:
+        # Tables of its own: one without content, kept by the model's cache, would reach a real pass.
+        tables = lru_cache(ops.rotary_table.__wrapped__)
+        stack.enter_context(patch.object(ops, "rotary_table", tables))
         # It checks by value that vectors start at one.
         stack.enter_context(patch.object(ScaleVector, "reset", lambda _: None))
         stack.enter_context(patch.object(experts, "looped_products", _even_products))
@@ -217,12 +221,19 @@ def _branches_of(of: Passes) -> Iterator[None]:
             stack.enter_context(
                 patch.object(ops, "rows_of_a_slice", lambda classes, _: rows_of_a_slice(classes, "cuda"))
             )
+            if of.compiled:
+                stack.enter_context(patch.object(ops, "_softmax", _fused_softmax))
             stack.enter_context(patch.dict(feed_forward.PADDED_TO, cpu=feed_forward.PADDED_TO["cuda"]))
             stack.enter_context(patch.object(experts, "can_group", _can_group))
             if of.precision == "float32" and of.model.shape.kv_heads != of.model.shape.heads:
                 # No kernel of a GPU takes grouped heads in float32.
                 stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         yield
+
+
+def _fused_softmax(logits: Tensor, _targets: Tensor) -> tuple[Tensor, Tensor, None]:
+    """As ``ops.fused_softmax``: the gradient takes the place of the logits."""
+    return logits.new_empty(len(logits), 1, dtype=torch.float32), logits, None
 
 
 def _can_group(rows: Tensor, weights: Tensor) -> bool:

@@ -4,10 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from allocations import kept_for_backward
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
+from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.estimate import dry_run, memory
+from scalevec.model.ops import rotary_table
 from scalevec.model.strategies import PRESETS
 
 SHAPE = Shape(width=128, layers=2, heads=4, kv_heads=2, feed_forward=352)
@@ -36,6 +39,15 @@ def passes(preset: str, precision: str, layers: int = 2, measured: int = 2, **ho
 def test_four_layers_take_what_two_foretell(how: dict[str, bool]) -> None:
     foretold, run = (passes("unified", "bfloat16", 4, measured, **how) for measured in (2, 4))
     assert foretold == pytest.approx(run, rel=1e-3)
+
+
+def test_a_plan_leaves_no_tensor_without_content_to_training() -> None:
+    rotary_table.cache_clear()
+    passes("unified", "float32")
+    model = Transformer(ModelConfig(SHAPE, 100, PRESETS["unified"]))
+    initialise(model, seed=0)
+    tokens = torch.zeros(1, 64, dtype=torch.long)
+    assert model.loss(tokens, tokens).isfinite()
 
 
 @pytest.mark.slow
