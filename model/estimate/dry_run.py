@@ -217,6 +217,9 @@ def _branches_of(of: Passes) -> Iterator[None]:
         # It checks by value that vectors start at one.
         stack.enter_context(patch.object(ScaleVector, "reset", lambda _: None))
         stack.enter_context(patch.object(experts, "looped_products", _even_products))
+        # Tables are kept for later passes, which must not find one that holds nothing.
+        own_tables = lru_cache(ops.rotary_table.__wrapped__)
+        stack.enter_context(patch.object(ops, "rotary_table", own_tables))
         if of.device == "cuda":
             stack.enter_context(
                 patch.object(ops, "rows_of_a_slice", lambda classes, _: rows_of_a_slice(classes, "cuda"))

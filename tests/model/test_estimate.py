@@ -71,6 +71,15 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "estimates"
 
 
+def test_a_model_that_is_trained_after_it_was_planned_meets_no_tensor_that_holds_nothing() -> None:
+    rotary_table.cache_clear()
+    passes("baseline", "float32")
+    model = Transformer(TRIAL.model)
+    initialise(model, 0)
+    tokens = torch.zeros((2, 64), dtype=torch.long)
+    assert model.training_loss(tokens, tokens)[0].isfinite()
+
+
 def test_what_is_kept_is_not_measured_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = memory.memory_of(TRIAL, RunOptions())
     monkeypatch.setattr(memory, "_IN_PROCESS", {})
