@@ -47,7 +47,7 @@ class Passes:
     folds_once: bool
 
 
-class _Watch(FakeTensorMode):  # type: ignore[misc]
+class _Watch(FakeTensorMode):
     """Fake tensors whose storages are added up while ``storages`` is given."""
 
     storages: Storages | None = None
