@@ -16,7 +16,7 @@ from scalevec.model.config import RunOptions
 from scalevec.model.data.prepare import open_corpus
 from scalevec.model.identity import trial_from_fields
 from scalevec.model.train.loop import train
-from scalevec.model.train.recorder import SilentRecorder
+from scalevec.model.train.record import SilentRecorder
 
 
 class FirstStep(SilentRecorder):

@@ -44,7 +44,9 @@ OF_ARCHITECTURE: dict[str, dict[str, str]] = {
 The fields of a model, as records hold them, have no such values: there a field that is left out means what it
 meant before it existed.
 """
-ATTENTIONS = {"full": "scalevec.model.attention:Attention"}
+ATTENTIONS = {
+    "full": "scalevec.model.attention:Attention",
+}
 """Attention by its name: ``module:class`` of a sublayer made from a :class:`ModelConfig`."""
 PRECISIONS = ("float32", "bfloat16", "bfloat16-residual")
 BALANCINGS = ("loss", "bias", "none")
@@ -56,7 +58,7 @@ EVALUATED_AT_ONCE = 4096
 """Tokens of a small batch's evaluation."""
 RECOMPUTED = ("none", "block")
 MEASURES = ("preconditioner", "sharpness")
-"""What can be measured along a run (``model.theory.measurements``)."""
+"""What can be measured along a run (``model.theory.measure``)."""
 
 
 def _require_positive(where: str, config: object, names: tuple[str, ...]) -> None:
@@ -99,8 +101,9 @@ class Experts:
     """A mixture of experts in place of the feed-forward sublayer.
 
     n_experts: routed experts of a layer; top_k: how many of them each token passes.
-    feed_forward: hidden channels of one expert. shared_experts: experts that every token passes besides,
-        held as one gated unit of ``shared_experts * feed_forward`` hidden channels.
+    feed_forward: hidden channels of one routed expert. shared_experts: experts that every token passes
+        besides, held as one gated unit of ``shared_hidden`` channels.
+    shared_feed_forward: hidden channels of one shared expert; 0: those of a routed one.
     balancing: ``loss`` adds ``loss_coefficient`` times the imbalance to the training loss (never to an
         evaluated one); ``bias`` adds to each expert's probability a bias that only the choice sees and that
         moves by ``bias_rate`` after every optimizer step (no auxiliary loss); ``none`` does neither. What
@@ -121,6 +124,7 @@ class Experts:
     dense_layers: int = 0
     over: str = added_field("sum")
     per: str = added_field("sequence")
+    shared_feed_forward: int = added_field(0)
 
     def __post_init__(self) -> None:
         _require_positive("experts.", self, ("n_experts", "top_k", "feed_forward"))
@@ -130,6 +134,10 @@ class Experts:
         )
         require(self.shared_experts >= 0, "experts.shared_experts", self.shared_experts, "zero or more")
         require(self.dense_layers >= 0, "experts.dense_layers", self.dense_layers, "zero or more")
+        shared = self.shared_feed_forward
+        require(shared >= 0, "experts.shared_feed_forward", shared, "zero (as feed_forward) or more")
+        if not self.shared_experts or shared == self.feed_forward:
+            object.__setattr__(self, "shared_feed_forward", 0)
         require_choice("experts.balancing", self.balancing, BALANCINGS)
         require_choice("experts.over", self.over, OVER)
         require_choice("experts.per", self.per, PER)
@@ -138,9 +146,14 @@ class Experts:
             object.__setattr__(self, name, getattr(type(self), name))
 
     @property
-    def active(self) -> int:
-        """Experts that a token passes in one layer, shared ones included."""
-        return self.top_k + self.shared_experts
+    def shared_hidden(self) -> int:
+        """Hidden channels of all shared experts together."""
+        return self.shared_experts * (self.shared_feed_forward or self.feed_forward)
+
+    @property
+    def active_hidden(self) -> int:
+        """Hidden channels that a token passes in one layer, those of shared experts included."""
+        return self.top_k * self.feed_forward + self.shared_hidden
 
 
 @dataclass(frozen=True)
@@ -151,7 +164,7 @@ class ModelConfig:
         and after each sublayer and on queries and keys, head by head, before the rotary embedding.
     experts: a mixture of experts; None for a dense model. ``shape.feed_forward`` is the hidden width of
         the dense layers; where there is none, it must be what a token passes in a mixture,
-        ``(top_k + shared_experts) * experts.feed_forward``.
+        ``experts.active_hidden``.
     embedding_scale: what the embedding is multiplied by where the residual stream begins: ``none``, or
         ``sqrt-width`` (Gemma), with which it begins at an RMS of about one.
     norm_gain: how scale vectors are stored: as they are (``g``: decay pulls them to 0), or by their distance
@@ -191,9 +204,9 @@ class ModelConfig:
     def _check_experts(self, experts: Experts) -> None:
         layers, dense = self.shape.layers, experts.dense_layers
         require(dense < layers, "experts.dense_layers", dense, f"less than the layers, {layers}")
-        passed = experts.active * experts.feed_forward
+        passed = experts.active_hidden
         agrees = dense > 0 or self.shape.feed_forward == passed
-        allowed = f"{passed}, (top_k + shared_experts) * experts.feed_forward, without dense layers"
+        allowed = f"{passed}, the hidden width that a token passes in a mixture, without dense layers"
         require(agrees, "feed_forward", self.shape.feed_forward, allowed)
 
     @property
@@ -320,7 +333,7 @@ class RunOptions:
     checkpoint_s: seconds between two checkpoints.
     metrics_steps: steps between two rows of scale-vector statistics; losses are kept for every step.
     keep: which checkpoints stay once the trial is completed: ``none``, ``weights`` or ``all``.
-    branch_steps: steps before the cooldown after which the state is kept for other trials (``model.trunks``).
+    branch_steps: steps before the cooldown after which the state is kept for a trunk (``model.schedules``).
     measure: which of MEASURES are taken along the run, at its first and last step and every
         ``measure_steps``; they change no bit of it, and their time does not count as training time.
     recompute: what of the forward pass is done again in the backward pass instead of being kept: ``none``, or

@@ -25,6 +25,7 @@ from scalevec.model.scale_vectors import (
     ScaleVector,
     effective,
     head_vector,
+    in_one_go,
     scaled,
     shared_vector,
 )
@@ -57,6 +58,7 @@ class Block(nn.Module):
         super().__init__()
         self.attention: Attention = imported(ATTENTIONS[config.attention])(config)
         self.feed_forward = FeedForward(config) if experts is None else Mixture(config, experts)
+        self._vectors = [module for module in self.modules() if isinstance(module, ScaleVector)]
 
     def forward(
         self, x: Tensor, table: Tensor, weights: BlockWeights | None = None
@@ -65,7 +67,7 @@ class Block(nn.Module):
 
         ``table`` is that of the rotary embedding, ``weights`` those of :meth:`weights` where they are folded.
         """
-        of_attention, of_unit = (None, None) if weights is None else weights
+        of_attention, of_unit = self.weights() if weights is None else weights
         x = self.attention(x, table, of_attention)
         if isinstance(self.feed_forward, Mixture):
             x, routing = self.feed_forward(x, of_unit)
@@ -74,7 +76,8 @@ class Block(nn.Module):
 
     def weights(self) -> BlockWeights:
         """What a pass needs of the parameters."""
-        return BlockWeights(self.attention.weights(), self.feed_forward.weights())
+        with in_one_go(self._vectors):
+            return BlockWeights(self.attention.weights(), self.feed_forward.weights())
 
 
 class Transformer(nn.Module):
@@ -103,6 +106,8 @@ class Transformer(nn.Module):
         """Of the residual stream under autocast; None is the embedding's."""
         self.recomputes = False
         """Whether a backward pass goes through each block again instead of keeping what is inside it."""
+        self.fuses_head = False
+        """Whether the losses go through a compiled softmax (``ops.fused_softmax``)."""
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits [batch, length, vocabulary] of the token after each of ``tokens`` [batch, length]."""
@@ -126,7 +131,7 @@ class Transformer(nn.Module):
         """Cross-entropy of ``targets`` [n] given what the head reads [n, width]."""
         if self.normalizes_head:  # A norm over the vocabulary needs a token's logits whole, and in autograd.
             return cross_entropy(self._logits(states).float(), targets, reduction=reduction)
-        return head_loss(states, self.head_weight, targets, reduction)
+        return head_loss(states, self.head_weight, targets, reduction, fused=self.fuses_head)
 
     def final_states(self, tokens: Tensor) -> Tensor:
         """What the head reads, [batch, length, width]: the residual stream behind the final norm."""
@@ -171,7 +176,8 @@ class Transformer(nn.Module):
         if self.normalizes_head:
             with torch.no_grad():
                 return self._head_loss(states, targets.flatten(), "none").view_as(targets)
-        return head_losses(states, self.head_weight, targets.flatten()).view_as(targets)
+        losses = head_losses(states, self.head_weight, targets.flatten(), fused=self.fuses_head)
+        return losses.view_as(targets)
 
     def training_loss(self, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         """The mean loss, and what the balancing of experts adds to it in training (None: nothing).

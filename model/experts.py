@@ -130,7 +130,7 @@ class Mixture(nn.Module):
             self.shared_vector = shared_vector(config, FEED_FORWARD_INPUT_MAPS)
         self.router = LinearMap(width, experts.n_experts, _router_vector(config))
         self.experts = RoutedExperts(routed, experts)
-        hidden = experts.shared_experts * experts.feed_forward
+        hidden = experts.shared_hidden
         self.shared_expert = GatedUnit(inside, hidden, None) if hidden else None
         self.normalizes = "down" in OUTPUT_NORMS[config.architecture]
         self.norm_vector: ScaleVector | None = None

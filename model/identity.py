@@ -50,7 +50,7 @@ def stream_base(fields: Mapping[str, Any]) -> str:
     """What the streams of a cell have in common, whatever the seed: the digest of its semantic ``fields``.
 
     The token budget, the learning rate and the sources of plugins are left out, and of a schedule with a
-    course of its own between warm-up and cooldown (``model.trunks``) all but that and the warm-up: trials
+    course of its own between warm-up and cooldown (``model.schedules``) all but that and the warm-up: trials
     that differ in these alone share their streams.
 
     Args:

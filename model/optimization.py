@@ -83,7 +83,7 @@ class RegisteredSchedule:
     options: Mapping[str, OptionSpec] = field(default_factory=dict)
     course: str | None = None
     """Course of the rate between warm-up and cooldown where that part does not depend on the token budget:
-    schedules of one course share trunks (``model.trunks``)."""
+    schedules of one course share trunks (``model.schedules``)."""
     check: Callable[["ScheduleConfig"], None] | None = None
     """Raises ``ConfigurationError`` for options that cannot work together."""
     plugin: PluginSource | None = None
@@ -134,10 +134,10 @@ def _needs_warmup(config: "ScheduleConfig") -> None:
     require(config.warmup_tokens > 0, "warmup_tokens", config.warmup_tokens, allowed)
 
 
-_CODE = "scalevec.model.train.optimizers"
+_CODE = "scalevec.model.train"
 OPTIMIZERS: dict[str, RegisteredOptimizer] = {
-    "adamw": RegisteredOptimizer(f"{_CODE}.adamw:adamw", (2, 2), _moments(0.9, 0.95) | _epsilon(1e-8)),
-    "sgd": RegisteredOptimizer(f"{_CODE}.sgd:sgd", (0, 0), _momentum(0.0, nesterov=False)),
+    "adamw": RegisteredOptimizer(f"{_CODE}.optim:adamw", (2, 2), _moments(0.9, 0.95) | _epsilon(1e-8)),
+    "sgd": RegisteredOptimizer(f"{_CODE}.optim:sgd", (0, 0), _momentum(0.0, nesterov=False)),
     "muon": RegisteredOptimizer(
         f"{_CODE}.muon:muon",
         (1, 2),

@@ -4,7 +4,11 @@ Which vectors exist is data (``model.strategies``). A vector next to a linear ma
 for the forward pass: the same function and the same gradients at a cost of O(width^2), not O(tokens x width).
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +34,7 @@ class FoldingError(ValueError):
 
 def scaled_direction(beta: Tensor, alpha: Tensor) -> Tensor:
     """OR: ``beta sqrt(d) alpha / |alpha|`` (arXiv 2605.26895, equation 8)."""
-    return beta * (alpha * alpha.square().mean(-1, keepdim=True).rsqrt())
+    return alpha * (beta * alpha.square().mean(-1, keepdim=True).rsqrt())
 
 
 def centred_exponential(beta: Tensor, alpha: Tensor) -> Tensor:
@@ -79,6 +83,7 @@ class ScaleVector(nn.Module):
     ) -> None:
         super().__init__()
         self.role, self.repeats, self.norm_gain, self.joins = role, repeats, norm_gain, joins
+        self._ready: Tensor | None = None
         self.reparameterization = reparameterization
         in_front = (copies,) if copies else ()
         if reparameterization == "none":
@@ -117,10 +122,35 @@ class ScaleVector(nn.Module):
         return entries if self.repeats == 1 else entries.repeat(self.repeats)
 
     def _own_entries(self) -> Tensor:
+        if self._ready is not None:
+            return self._ready
         if self.reparameterization == "none":
             return self.factor("gain")
         entries: Tensor = self._combine(self.factor("beta"), self.factor("alpha"))
         return entries
+
+
+@contextmanager
+def in_one_go(vectors: Iterable[ScaleVector]) -> Iterator[None]:
+    """Within it those of ``vectors`` that are made alike are made together: the same entries, fewer kernels.
+
+    A step of a small model is mostly launches of kernels, and ten vectors a layer have many. Compiled code
+    has them fused.
+    """
+    alike: defaultdict[Any, list[ScaleVector]] = defaultdict(list)
+    for vector in vectors if not torch.compiler.is_compiling() else ():
+        if vector.reparameterization != "none":
+            alike[vector.reparameterization, vector.norm_gain, vector.alpha.shape].append(vector)
+    several = [members for members in alike.values() if len(members) > 1]
+    try:
+        for members in several:
+            beta, alpha = (torch.stack([v.factor(name) for v in members]) for name in ("beta", "alpha"))
+            for vector, entries in zip(members, members[0]._combine(beta, alpha).unbind(), strict=True):
+                vector._ready = entries
+        yield
+    finally:
+        for vector in chain.from_iterable(several):
+            vector._ready = None
 
 
 def _registered(name: str) -> Reparameterization:

@@ -1,12 +1,11 @@
-"""Learning-rate schedules: the factor on the peak rate, as a function of the tokens trained so far.
-
-A schedule is a function (trial, tokens after the step, more than those of the warm-up) -> factor on the peak
-rate, and an entry in ``model.optimization.SCHEDULES``.
-"""
+"""Learning-rate schedules, and the trunks that trials of one course share."""
 
 import math
+from bisect import bisect_left
+from dataclasses import replace
 
 from scalevec.model.config import Trial
+from scalevec.model.identity import digest, semantic_fields
 from scalevec.model.optimization import imported
 
 
@@ -71,3 +70,36 @@ def _progress(trial: Trial, tokens: int) -> float:
 def _down_to(final: float, share: float) -> float:
     """A line from 1 to ``final`` at ``share`` of its way; exact at both ends."""
     return final + (1 - final) * (1 - share)
+
+
+_FAR = 1_000_000
+"""A budget so many times as large cools down later, if at all."""
+
+
+def trunk_id(trial: Trial) -> str | None:
+    """SHA-256 of what decides the bits of ``trial`` before its cooldown; None where there is no such part.
+
+    The identity of the trial without its tokens and without what only its cooldown uses.
+    """
+    course = trial.schedule.registered.course
+    if course is None or branch_step(trial) == 0:
+        return None
+    fields = semantic_fields(trial)
+    del fields["tokens"]
+    return digest({**fields, "schedule": {"course": course, "warmup_tokens": trial.schedule.warmup_tokens}})
+
+
+def branch_step(trial: Trial) -> int:
+    """How many of the first steps of ``trial`` do not depend on its budget; 0 where it has no trunk.
+
+    The schedule itself is asked, at this budget and at a far larger one. The last step, whose row of metrics
+    is fuller, always counts as the trial's own.
+    """
+    if trial.schedule.registered.course is None:
+        return 0
+    longer = replace(trial, tokens=trial.tokens * _FAR)
+
+    def depends(step: int) -> bool:
+        return learning_rate(trial, step) != learning_rate(longer, step)
+
+    return bisect_left(range(trial.steps - 1), True, key=depends)

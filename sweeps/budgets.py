@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-TOKENS_PER_PARAMETER = "tokens_per_parameter"
+TOKENS_PER_PARAMETER, TOKENS = "tokens_per_parameter", "tokens"
 DEFAULT_BUDGETS = (20.0,)
 """Tokens per parameter, where a sweep names no budget (arXiv 2203.15556)."""
 
@@ -11,7 +11,7 @@ FLOPS_PER_PARAMETER_AND_TOKEN = 6
 
 BUDGETS: dict[str, Callable[[float, int], float]] = {
     TOKENS_PER_PARAMETER: lambda amount, n_params: amount,  # noqa: ARG005 (one signature)
-    "tokens": lambda amount, n_params: amount / n_params,
+    TOKENS: lambda amount, n_params: amount / n_params,
     "flops": lambda amount, n_params: amount / (FLOPS_PER_PARAMETER_AND_TOKEN * n_params) / n_params,
 }
 """Kind, as the sweep file calls it -> tokens over N of an amount at N. Trials take whole batches of it."""

@@ -107,15 +107,24 @@ STRATEGY_TYPES: dict[str, Any] = {
     for field in dataclass_fields(ScaleVectorStrategy)
     if field.name != "plugin"
 }
+OF_STRATEGY = "scale_vectors."
 
 
-def numeric_fields() -> list[str]:
-    """The fields that can be tuned."""
-    return [name for name, kind in FIELD_TYPES.items() if kind in (int, float)]
+def numeric_fields() -> dict[str, type]:
+    """The fields that are numbers, with their types."""
+    return {name: kind for name, kind in FIELD_TYPES.items() if kind in (int, float)}
+
+
+def tunable_fields() -> dict[str, type]:
+    """The fields that can be tuned: numbers of a trial, and of its strategy as ``scale_vectors.NAME``."""
+    of_strategy = {OF_STRATEGY + name: kind for name, kind in STRATEGY_TYPES.items() if kind is float}
+    return numeric_fields() | of_strategy
 
 
 def place_of(field: str) -> str:
     """The dotted place in a trial that the flat ``field`` of a sweep file decides."""
+    if field.startswith(OF_STRATEGY):
+        return f"model.{field}"
     return TRIAL_FIELDS["warmup_tokens" if field == WARMUP_FRACTION else field]
 
 

@@ -6,11 +6,11 @@ that each size serves every one of them.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from scalevec.model.accounting import active_matrices
 from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shape
+from scalevec.model.estimate.accounting import active_matrices
 
 _TINY_HEAD_WIDTH = 16
 _HEAD_WIDTH = 64
@@ -94,20 +94,21 @@ def mixture(
     ``feed_forward`` is the hidden width that a token passes, in dense layers and in mixtures: an expert
     has its share of it, ``feed_forward / (top_k + shared_experts)``, which must be a whole number; where
     ``feed_forward`` is a default, the share is rounded up to a multiple of 8 (grouped matrix products in
-    16 bits need that). A hidden width given for the experts stands instead. Raises ``ConfigurationError``.
+    16 bits need that). Hidden widths given for the experts stand instead. Raises ``ConfigurationError``.
     """
     hidden = default_feed_forward(width) if feed_forward is None else feed_forward
     dense = shape(width, layers, heads, kv_heads, hidden)
-    given = {"feed_forward": hidden, **experts}
-    filled = Experts(**given)
+    filled = Experts(**{"feed_forward": hidden, **experts})
     if "feed_forward" not in experts:
-        exact = feed_forward is not None
-        filled = Experts(**given | {"feed_forward": _share(hidden, filled.active, exact=exact)})
+        if filled.shared_feed_forward:
+            raise ConfigurationError("experts", experts, "feed_forward beside shared_feed_forward")
+        active = filled.top_k + filled.shared_experts
+        filled = replace(filled, feed_forward=_share(hidden, active, exact=feed_forward is not None))
     if filled.dense_layers:
         return Size(dense, filled)
-    passed = filled.active * filled.feed_forward
+    passed = filled.active_hidden
     if feed_forward not in (None, passed):
-        allowed = f"{passed} (top_k + shared_experts times the experts' own), or none, without dense layers"
+        allowed = f"{passed}, what a token passes of the experts, or none, without dense layers"
         raise ConfigurationError("feed_forward", feed_forward, allowed)
     return Size(shape(width, layers, heads, kv_heads, passed), filled)
 
@@ -124,27 +125,35 @@ def _share(hidden: int, active: int, *, exact: bool) -> int:
 
 _TINY = {"tiny-25k": (32, 2), "tiny-55k": (48, 2), "tiny-83k": (48, 3), "tiny-150k": (64, 3),
          "tiny-200k": (64, 4)}  # fmt: skip
-_BELOW_1B = {"0.12b": (704, 8), "0.25b": (1024, 12), "0.5b": (1344, 17)}
-_2B = (2304, 28)
+_DENSE = {"0.12b": (768, 6), "0.25b": (1024, 12), "0.5b": (1280, 18), "0.75b": (1536, 21), "1b": (1792, 22)}
+# The paper's 0.5B mixture is 748 wide with 12 heads, which is no whole width of a head. Of the widths near it
+# only 768 gives the parameters that its Table 5 prints: 0.48B, of which 0.18B active.
+_MIXTURES = {"0.25b": (640, 6), "0.5b": (768, 9), "0.8b": (960, 10), "1b": (1024, 12), "2b": (1280, 15)}
 _FEW = {"n_experts": 4, "top_k": 2, "over": "mean"}
-_MANY = {"n_experts": 8, "top_k": 2, "over": "mean"}
+
+
+def _of_paper(width: int, layers: int) -> Size:
+    return Size(shape(width, layers, feed_forward=8 * width // 3))
+
+
+def _mixture_of_paper(width: int, layers: int) -> Size:
+    experts = {"n_experts": 32, "top_k": 4, "feed_forward": 2 * width // 3, "shared_experts": 1}
+    return mixture(width, layers, experts={**experts, "shared_feed_forward": 8 * width // 3, "over": "mean"})
+
 
 PRESETS: dict[str, Size] = {
-    **{name: Size(shape(*size)) for name, size in (_TINY | _BELOW_1B).items()},
-    "1b": Size(shape(1792, 22, feed_forward=4778)),
-    "2b": Size(shape(*_2B)),
+    **{name: Size(shape(*size)) for name, size in _TINY.items()},
+    **{name: _of_paper(*size) for name, size in _DENSE.items()},
     **{f"moe-{name}": mixture(*size, experts=_FEW) for name, size in _TINY.items()},
-    **{f"moe-{name}": mixture(*size, experts=_MANY) for name, size in _BELOW_1B.items()},
-    "moe-1b": mixture(1792, 22, experts=_MANY),
-    "moe-2b": mixture(*_2B, experts=_MANY),
+    **{f"moe-{name}": _mixture_of_paper(*size) for name, size in _MIXTURES.items()},
 }
-"""``tiny-*``: named by their N, sizes at which a laptop shows something honest. The others: named by all
-their parameters with a vocabulary of 50,304 and untied embeddings. ``1b`` is the paper's (arXiv 2605.26895),
-the one natural shape that has its 1,028,065,024 parameters and 80,640 scale vectors; of the paper's other
-sizes only the names are known: these come within 2 percent of them at the same proportions (width about 80
-times the layers, no grouped queries). ``moe-*``: the dense size of that name with 8 experts (tiny: 4) of
-which a token passes 2, each of half the hidden width, as in Mixtral (arXiv 2401.04088): its active matrices
-are the dense size's and the router's, but for rounding. Its loss of balance is the mean over layers."""
+"""``tiny-*``: named by their N, sizes at which a laptop shows something honest; ``moe-tiny-*``: with four
+experts of which a token passes 2, each of half the hidden width, as in Mixtral (arXiv 2401.04088), so that
+the active matrices are the dense size's and the router's, but for rounding. The others are the paper's
+(arXiv 2605.26895, Tables 4 and 5), named by all their parameters with a vocabulary of 50,304 and untied
+embeddings: heads of 64, a feed-forward of int(8d/3); of the mixtures 32 routed experts of int(2d/3), 4 for
+each token, and a shared one of int(8d/3). How the paper balances experts it does not say; here by the mean
+over layers."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
-"""How documents and splits were made when all text was held in memory: what streaming has to agree with."""
+"""How documents and splits are made of text that is held in memory: what streaming has to agree with."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from scalevec.model.data.documents import SPLITS
+from scalevec.model.data.sources import corpus_files, documents
+from scalevec.model.data.specification import SPLITS, CorpusConfig
 
 
 def documents_of(texts: Iterable[bytes]) -> list[bytes]:
@@ -47,3 +48,9 @@ def _until(documents: list[bytes], quota: float) -> list[bytes]:
         if size >= quota:
             return documents[: position + 1]
     return documents
+
+
+def read_documents(config: CorpusConfig, skip: Callable[[str], None] = lambda _: None) -> list[bytes]:
+    """All documents of a corpus as they are read, whole."""
+    read = (blocks for file in corpus_files(config) for blocks in documents(config, file.path, skip))
+    return [b"".join(blocks) for blocks in read]

@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import os
-import socket
 import sys
 import time
 import traceback
@@ -28,12 +27,10 @@ from scalevec.model.config import (
 )
 from scalevec.model.data.prepare import Corpus
 from scalevec.model.strategies import PRESETS
+from scalevec.model.train.ddp import ALONE, ProcessGroup, World
 from scalevec.model.train.loop import TrainingRun
-from scalevec.model.train.parallel.meeting import Seat, hosted, listening, meet, store_at
-from scalevec.model.train.parallel.process_group import ProcessGroup
-from scalevec.model.train.parallel.sharded import ShardedProcessGroup
-from scalevec.model.train.parallel.world import ALONE, World
-from scalevec.model.train.recorder import Recorder, SilentRecorder, TrainingInterruptedError
+from scalevec.model.train.record import Recorder, SilentRecorder, TrainingInterruptedError
+from scalevec.model.train.sharded import ShardedProcessGroup
 from support import BATCH_TOKENS, SEQUENCE, MemoryRecorder
 
 EXPERTS = {
@@ -83,33 +80,26 @@ def _clean() -> Any:
     return context
 
 
-def _be_rank(
-    seat: Seat, listener: socket.socket | None, port: int, work: Work, folder: Path, shard: bool
-) -> None:
+def _be_rank(rank: int, size: int, work: Work, folder: Path, shard: bool) -> None:
     torch.set_num_threads(1)
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "GLOO_SOCKET_IFNAME": "lo"}
+    kind = ShardedProcessGroup if shard else ProcessGroup
     try:
-        store = store_at("127.0.0.1", port, seat) if listener is None else hosted(listener, seat)
-        meet(store, seat)
-        world = (ShardedProcessGroup if shard else ProcessGroup)(store, seat.rank, seat.size, "cpu")
-        (folder / f"{seat.rank}.json").write_text(json.dumps(work(world)))
+        with kind("cpu", f"file://{folder.absolute()}/meeting") as world:
+            (folder / f"{rank}.json").write_text(json.dumps(work(world)))
     except Exception:
-        (folder / f"{seat.rank}.txt").write_text(traceback.format_exc())
+        (folder / f"{rank}.txt").write_text(traceback.format_exc())
         raise
     finally:
-        os._exit(0 if (folder / f"{seat.rank}.json").exists() else 1)
+        os._exit(0 if (folder / f"{rank}.json").exists() else 1)
 
 
 def world_of(size: int, work: Work, folder: Path, *, shard: bool = False) -> list[Any]:
     """What ``work`` returns at each rank of a world of ``size``."""
     folder.mkdir(parents=True, exist_ok=True)
-    listener = listening("127.0.0.1")
-    port = listener.getsockname()[1]
-    ranks = []
-    for rank in range(size):
-        arguments = (Seat(rank, size, {}, limit_s=60), None if rank else listener, port, work, folder, shard)
-        ranks.append(_clean().Process(target=_be_rank, args=arguments))
-        ranks[-1].start()
-    listener.close()
+    ranks = [_clean().Process(target=_be_rank, args=(n, size, work, folder, shard)) for n in range(size)]
+    for process in ranks:
+        process.start()
     for process in ranks:
         process.join()
     errors = [path.read_text() for path in sorted(folder.glob("*.txt"))]

@@ -46,14 +46,26 @@ def gpu_sh(tmp_path):
     return run
 
 
-@pytest.mark.slow
-def test_every_part_runs_dry_without_the_packages_that_only_sweeps_need(gpu_sh, tmp_path):
-    done = gpu_sh("--dry")
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param("machine,head,losses,speed-toy", marks=pytest.mark.slow),
+        pytest.param("first,second", marks=pytest.mark.nightly),
+    ],
+)
+def test_parts_run_dry_without_the_packages_that_only_sweeps_need(parts, gpu_sh, tmp_path):
+    done = gpu_sh("--dry", "--parts", parts)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((tmp_path / "out" / "gpu.json").read_text())
     assert report["device"] == "cpu"
     assert {part["status"] for part in report["parts"].values()} == {"ok"}
     assert all(part["figures"] for part in report["parts"].values())
+
+
+def test_a_part_that_there_is_not_is_refused_with_those_that_there_are(gpu_sh):
+    done = gpu_sh("--dry", "--parts", "head,tail")
+    assert done.returncode == 2
+    assert "no tail; there are first, second, machine, head, losses, speed-toy" in done.stderr
 
 
 def test_what_there_was_no_time_for_has_failed_and_the_report_is_whole(gpu_sh, tmp_path):

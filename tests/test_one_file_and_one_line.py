@@ -29,9 +29,9 @@ class Addition:
 OPTIMIZER = Addition(
     registry="model/optimization.py",
     after="OPTIMIZERS: dict",
-    line='    "sign": RegisteredOptimizer("scalevec.model.train.optimizers.sign:sign", (1, 1), '
+    line='    "sign": RegisteredOptimizer("scalevec.model.train.sign:sign", (1, 1), '
     '{"gamma": OptionSpec(0.9, "Decay of the average.", BELOW_ONE)}),',
-    file="model/train/optimizers/sign.py",
+    file="model/train/sign.py",
     code="""
 import torch
 
@@ -67,6 +67,32 @@ STRATEGY = Addition(
     line='    "split": ScaleVectorStrategy(branches="heterogeneous", reparameterization="er"),',
     sweep={"arms": {"baseline": {"scale_vectors": "baseline"}, "other": {"scale_vectors": "split"}}},
 )
+ATTENTION = Addition(
+    registry="model/config.py",
+    after="ATTENTIONS = {",
+    line='    "window-8": "scalevec.model.window:Window",',
+    file="model/window.py",
+    code="""
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from scalevec.model.attention import Attention
+
+class Window(Attention):
+    def mix(self, query, key, value):
+        positions = torch.arange(query.shape[-2], device=query.device)
+        distance = positions[:, None] - positions
+        mask = (distance >= 0) & (distance < 8)
+        return scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
+""",
+    sweep={
+        "arms": {
+            "baseline": {"scale_vectors": "baseline"},
+            "other": {"scale_vectors": "split"},
+            "window": {"attention": "window-8"},
+        }
+    },
+)
 EXECUTOR = Addition(
     registry="orchestrator/executors/registry.py",
     after="EXECUTORS: dict",
@@ -79,7 +105,7 @@ class Polite(LocalExecutor):
     name = "polite"
 """,
 )
-ADDITIONS = (OPTIMIZER, SCHEDULE, STRATEGY, EXECUTOR)
+ADDITIONS = (OPTIMIZER, SCHEDULE, STRATEGY, ATTENTION, EXECUTOR)
 
 SWEEP = {
     "name": "added",
@@ -87,6 +113,7 @@ SWEEP = {
     "ladder": [{"name": "a", "width": 16, "layers": 1}],
     "tokens_per_parameter": [2],
     "seeds": [0, 1],
+    "keep": "weights",
     "compare": {"reference": "baseline"},
 }
 
@@ -125,10 +152,10 @@ def copy(tmp_path_factory, text_files) -> Added:
 
 
 @pytest.mark.slow
-def test_an_optimizer_a_schedule_a_strategy_and_an_executor_are_trained_and_reported(copy):
+def test_an_optimizer_a_schedule_a_strategy_an_attention_and_an_executor_are_trained_and_reported(copy):
     copy.scalevec("run", "added.yaml", "--jobs", "1", "--executor", "polite")
     results = [json.loads(path.read_text()) for path in copy.folder.glob("runs/trials/*/*/result.json")]
-    assert [result["status"] for result in results] == ["completed"] * 4
+    assert [result["status"] for result in results] == ["completed"] * 6
     kept = copy.folder.glob("runs/trials/*/*/jobs.jsonl")
     jobs = [json.loads(path.read_text().splitlines()[0]) for path in kept]
     assert {job["executor"] for job in jobs} == {"polite"}
@@ -136,6 +163,11 @@ def test_an_optimizer_a_schedule_a_strategy_and_an_executor_are_trained_and_repo
     settings = {(row["optimizer"], row["schedule"]) for row in table}
     assert settings == {("sign(gamma=0.8)", "power(exponent=3.0)")}
     assert {row["vector_reparameterization"] for row in table} == {"none", "er"}
+    window = next(row for row in table if row["arm"] == "window")
+    assert {row["loss"] for row in table if row["arm"] == "baseline"}.isdisjoint({window["loss"]})
+    done = copy.call("export", window["trial_id"], "-o", "exported", "--format", "hf")
+    assert done.returncode == 2
+    assert "window-8" in done.stderr
     copy.scalevec("report", "added", "-o", "report.html")
     assert "baseline" in (copy.folder / "report.html").read_text(encoding="utf-8")
 
@@ -160,3 +192,5 @@ def test_the_plan_estimates_the_memory_of_an_addition(copy):
     rows = json.loads(copy.scalevec("plan", "added.yaml", "--json"))
     rows = rows if isinstance(rows, list) else rows["trials"]
     assert all(row["memory_bytes"] > 0 for row in rows)
+    counts = {row["arm"]: row["n_params_total"] for row in rows}
+    assert counts["window"] == counts["baseline"]

@@ -23,13 +23,15 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 PAGE = CHECKOUT / "docs" / "paper-sweeps.md"
 FOLDER = CHECKOUT / "sweeps" / "paper"
 ORDER = (
-    "main", "main-full", "mixture", "scaling", "removal", "removal-tuned", "decay", "optimizers", "ablation",
-    "overhead", "theory",
+    "as-run", "as-run-moe", "node", "main", "mixture", "scaling", "removal", "removal-tuned", "decay",
+    "optimizers", "ablation", "overhead", "theory",
 )  # fmt: skip
 WITHOUT_LOSSES = ("overhead", "theory")
 """Sweeps that compare no losses."""
+ONE_RUN_EACH = ("as-run", "as-run-moe")
+"""Sweeps whose design detects nothing by itself: one run of each arm at a size."""
 LIKELY_MFU = 0.4
-FLEET = 64
+FLEETS = (8, 64)
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,16 @@ class PaperSweep:
         return gpu_hours(self.rows)
 
     @property
+    def hours_to_tune(self) -> float:
+        """Those of them that tuning takes."""
+        return gpu_hours([row for row in self.rows if row["stage"] == "tuning"])
+
+    @property
+    def detects(self) -> bool:
+        """Whether its design detects anything by itself."""
+        return self.name not in (*WITHOUT_LOSSES, *ONE_RUN_EACH)
+
+    @property
     def longest_days(self) -> float:
         """Of the longest trial on eight GPUs."""
         seconds = max(row["seconds"] * max(row["gpus"], 1) for row in self.rows)
@@ -79,8 +91,9 @@ class PaperSweep:
 
     def heads(self) -> list[str]:
         """The lines of comment that say what the design detects and takes."""
-        takes = f"# Takes {_count(self.hours)} H100-hours at {_percent(H100_SHARE)} MFU, tuning included."
-        if self.name in WITHOUT_LOSSES:
+        tuning = f", {_count(self.hours_to_tune)} of them to tune" if self.hours_to_tune else ""
+        takes = f"# Takes {_count(self.hours)} H100-hours at {_percent(H100_SHARE)} MFU{tuning}."
+        if not self.detects:
             return [takes]
         alone = f"; in one setting alone {_detected(self._alone)}" if self._alone else ""
         noise = "# (in brackets: at half and at twice the noise typical of its sizes)."
@@ -96,8 +109,8 @@ class PaperSweep:
 
     def cells(self) -> list[str]:
         """Its row of the page's table."""
-        design = "-" if self.name in WITHOUT_LOSSES else _detected(self.power.design)
-        alone = _detected(self._alone) if self._alone and self.name not in WITHOUT_LOSSES else "-"
+        design = _detected(self.power.design) if self.detects else "-"
+        alone = _detected(self._alone) if self._alone and self.detects else "-"
         again = dict.fromkeys(row["rung"] for row in self.rows if row["recompute"] == "block")
         memory = max(row["memory_bytes"] for row in self.rows) / 1e9
         return [
@@ -106,8 +119,9 @@ class PaperSweep:
             design,
             alone,
             _count(self.hours),
-            _days(self.hours / 24 / FLEET),
-            _days(self.hours / 24 / FLEET * H100_SHARE / LIKELY_MFU),
+            _count(self.hours_to_tune) if self.hours_to_tune else "-",
+            *(_days(self.hours / 24 / fleet) for fleet in FLEETS),
+            _days(self.hours / 24 / FLEETS[0] * H100_SHARE / LIKELY_MFU),
             _days(self.longest_days),
             f"{memory:.0f}" + (f" (recomputed: {', '.join(again)})" if again else ""),
         ]
@@ -132,13 +146,15 @@ def _percent(share: float) -> str:
 
 
 HEADER = [
-    "sweep", "the paper", "detects, nats/token", "in one setting", "H100-hours", f"days on {FLEET}",
-    f"at {_percent(LIKELY_MFU)} MFU", "longest trial on 8, days", "most memory, GB",
+    "sweep", "the paper", "detects, nats/token", "in one setting", "H100-hours", "to tune",
+    *(f"days on {fleet}" for fleet in FLEETS), f"on {FLEETS[0]} at {_percent(LIKELY_MFU)} MFU",
+    "longest trial on 8, days", "most memory, GB",
 ]  # fmt: skip
 
 
 def page(sweeps: list[PaperSweep]) -> str:
     """The whole page."""
+    comparison = {sweep.name: sweep.hours - sweep.hours_to_tune for sweep in sweeps}
     rows = [HEADER, ["---", "---", *["---:"] * (len(HEADER) - 2)], *(sweep.cells() for sweep in sweeps)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return f"""# The paper's sweeps: what they could see and what they take
@@ -152,36 +168,36 @@ Made by `python tools/paper_sweeps.py` from `scalevec plan paper/NAME --without-
 comparison finds with 80 % power after Holm's correction for all arms of the sweep; beside it the same in one
 setting (an optimizer with a schedule) alone, the one with the fewest pairs. Nobody has measured the noise
 between seeds of these models at these sizes. What stands here is extrapolated over three orders of magnitude:
-a power law in N fitted to the small sweeps kept in `benchmarks/reference`, 25k to 609k parameters
-(`python benchmarks/noise_by_size.py`): the sd of a pair's difference is {TYPICAL.sd} at
+a power law in N fitted to small sweeps of 25k to 609k parameters before their strategies were corrected
+(`python benchmarks/noise_by_size.py` fits it again): the sd of a pair's difference is {TYPICAL.sd} at
 {TYPICAL.n_params:,.0f} parameters and falls as N^-{TYPICAL.exponent} (standard error of the exponent 0.07),
-so that it is {TYPICAL.at(47.6e6):.4f} at 0.12b and {TYPICAL.at(1.78e9):.4f} at 2b. (Both numbers stay
+so that it is {TYPICAL.at(42.5e6):.4f} at 0.12b and {TYPICAL.at(848e6):.4f} at 1b. (Both numbers stay
 until a fit to new results is further from them than a quarter of that error.) In brackets: at half and at
 twice that noise. Left out of the fit is 310k, where runs end in two ways, probably as some learn to copy
-from their context ([findings](findings.md#how-much-compute-it-saves-and-whether-that-scales)): the sd is
+from their context (`benchmarks/copying.py`): the sd is
 0.060 there, and with it the fit has no fall with size, 0.022 at 0.12b. Where a larger model has such a size,
 nothing here holds. A pilot settles it: five seeds of two arms at 0.12b take 11 hours of one GPU; then
 `scalevec plan paper/NAME --pilot RESULTS`.
 
-A sweep that compares losses has two rungs or more: one alone supports no claim.
+A sweep that compares losses has two rungs or more: one alone supports no claim. The gains that the paper
+reports are of single runs and scatter over its sizes with an sd of 0.011.
 
-**Takes**: on H100s of 80 GB, tuning included, at the MFU that a plan assumes, {_percent(H100_SHARE)} of the
+**Takes**: on H100s of 80 GB, at the MFU that a plan assumes, {_percent(H100_SHARE)} of the
 dense bf16 peak (1.5e14 counted FLOPs per second; no step of these models has been timed on a GPU); beside it
 at {_percent(LIKELY_MFU)}. Evaluation is included: 4 million tokens of each split at most. Checkpoints are
 written behind the training and hold it up for 2 % of its time at most, which is not added; nor is what a
 sweep measures along the way, nor the steps by which a grid of learning rates is extended.
 
-- `main` ends within two weeks on {FLEET} GPUs. It has 100 tokens per parameter at two rungs and 20 at all,
-  six arms, four seeds where they are cheap, and half of the settings at 1b and 2b. `main-full` has 100
-  tokens per parameter and all settings throughout.
-- The paper's 0.016 to 0.019 with Muon and WSD at 0.5B are of one setting. Over all its rungs `main` detects
-  as little in one setting, though not at twice the noise; `main-full`, with fewer seeds, does not: read its
-  mean over settings.
-- Rates above the tuned rungs are carried. `main-full` checks those of the baseline at 2b, `decay` those of
-  all arms at 0.5b, the others none: a check takes three more runs of an arm at the largest rung for each
-  setting and tuning seed. A claim is tried without the carried cells too.
-- moe-2b, which no sweep here has, does not fit one H100 even with recomputed blocks and one sequence at a
-  time: `shard: true` over two devices does.
+- `as-run` and `as-run-moe` are what the paper ran: {_count(comparison["as-run"])} and
+  {_count(comparison["as-run-moe"])} H100-hours for the ten runs of each, the rest for the grid of seven rates
+  of the baseline, whose choice both arms share. The other sweeps have their sequence lengths and batches, and
+  budgets of their own.
+- `node` is for one machine with {FLEETS[0]} GPUs and two weeks, `main` for {FLEETS[1]} GPUs and two weeks.
+- The settings of `main` and `mixture` are those that the paper has: AdamW and Muon with a cosine, AdamW with
+  WSD. Cosines end at a twentieth of the peak, as the paper's.
+- `decay` takes the paper's rate for all arms, 4e-3 with Muon. In the other sweeps each arm is tuned at its
+  smaller rungs and rates above these are carried; none checks them: a check takes three more runs of an arm
+  at the largest rung for each setting and tuning seed. A claim is tried without the carried cells too.
 """
 
 

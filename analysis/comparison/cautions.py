@@ -63,6 +63,8 @@ def of_reference(trials: ComparedTrials) -> list[str]:
             warnings.append(f"{reference}: {profile.warning}")
     if "lr_status" in rows and (rows["lr_status"] == "fixed").any():
         warnings.append(f"the learning rate of {reference} was fixed, not tuned")
+    if "lr_status" in trials.rows and (trials.rows["lr_status"] == "shared").any():
+        warnings.append(f"learning rates were tuned for {reference} alone and are shared by all arms")
     if "lr_status" in rows and "loss_validation" in rows and len(rows):
         tuned = rows["lr_status"].isin(("tuned", "carried", "censored")).any()
         if tuned and rows["loss_validation"].isna().all():

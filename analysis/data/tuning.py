@@ -136,6 +136,8 @@ def _grids_sentence(
     field = joined(list(dict.fromkeys(_words(choice) for choice in tuned)))
     rungs = joined(list(dict.fromkeys(str(choice["rung"]) for choice in tuned)))
     start = f"at {rungs} the {field} of {reference} was tuned to an optimum inside its grid"
+    if {choice["arm"] for choice in choices} == {reference}:
+        return f"{start}, and its value is used for every arm (shared): none was tuned for itself."
     for column, what in (("grid", "on another grid"), ("seeds", "on other seeds")):
         unequal = _unequal(choices, tuned, column)
         if unequal:

@@ -1,6 +1,7 @@
 """Whether the device computes what the CPU does, alone and with others, and goes on where it stopped."""
 
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,13 +14,14 @@ from ranks import trained_together
 from workloads import CORPUS_TOKENS, DeviceMemory, Site, trial_of
 
 from scalevec.model.config import RunOptions, Trial
-from scalevec.model.data.prepared import Corpus
+from scalevec.model.data.corpus import Corpus
 from scalevec.model.estimate.memory import memory_of
+from scalevec.model.ops import head_loss
 from scalevec.model.strategies import PRESETS as STRATEGIES
 from scalevec.model.train.devices import missing_compiler
 from scalevec.model.train.evaluation import evaluate
 from scalevec.model.train.loop import train
-from scalevec.model.train.recorder import SilentRecorder, TrainingInterruptedError
+from scalevec.model.train.record import SilentRecorder, TrainingInterruptedError
 from scalevec.model.train.speed import SteppedRun, drawn_corpus
 
 ARMS = ("baseline", "unified")
@@ -85,6 +87,38 @@ def judge(figures: Figures, name: str, precision: str, apart: Sequence[float]) -
     first, later = TOLERANCES[precision]
     figures.check(apart[0] <= first, f"{name}: the first loss is {apart[0]:.2g} off, over {first:g}")
     figures.check(max(apart) <= later, f"{name}: a loss is {max(apart):.2g} off, over {later:g}")
+
+
+def head(site: Site, figures: Figures) -> None:
+    """The head's loss and gradients with a compiled softmax against those without; seconds of each."""
+    rows, width, classes = site.workloads.head
+    memory, random = DeviceMemory(site.device), torch.Generator().manual_seed(0)
+    targets = torch.randint(classes, (rows,), generator=random).to(memory.device)
+    drawn = [torch.randn(n, width, generator=random) / width**0.5 for n in (rows, classes)]
+    for precision, (_, close) in TOLERANCES.items():
+        losses_by_way = {}
+        for way in ("plain", "fused"):
+            hidden, weight = (
+                tensor.to(memory.device, getattr(torch, precision), copy=True).requires_grad_()
+                for tensor in drawn
+            )
+            seconds = []
+            for _ in range(4):  # of which the first compiles
+                hidden.grad = weight.grad = None
+                memory.synchronize()
+                began = time.perf_counter()
+                loss = head_loss(hidden, weight, targets, fused=way == "fused")
+                loss.backward()
+                memory.synchronize()
+                seconds.append(time.perf_counter() - began)
+            figures.keep(f"{precision}, {way}", {"seconds": seconds, "loss": loss.item()})
+            losses_by_way[way] = (loss.detach()[None], hidden.grad, weight.grad)
+        for name, ours, theirs in zip(
+            ("loss", "hidden", "weight"), losses_by_way["fused"], losses_by_way["plain"], strict=True
+        ):
+            apart = ((ours - theirs).float().norm() / theirs.float().norm()).item()
+            figures.keep(f"{precision}, {name}", apart)
+            figures.check(apart <= close, f"{precision}: the {name} is {apart:.2g} off, over {close:g}")
 
 
 def losses(site: Site, figures: Figures) -> None:

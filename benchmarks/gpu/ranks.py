@@ -1,12 +1,12 @@
 """Trials in several processes on one device: one trial in all of them, or one in each."""
 
 import os
-import socket
 import statistics
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -14,22 +14,21 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+import torch._inductor.config
 from parts import FORK
 
 from scalevec.model.config import RunOptions, Trial
-from scalevec.model.data.prepared import Corpus
+from scalevec.model.data.corpus import Corpus
+from scalevec.model.train import ddp
+from scalevec.model.train.ddp import ALONE, ProcessGroup
 from scalevec.model.train.loop import train
-from scalevec.model.train.parallel import process_group
-from scalevec.model.train.parallel.meeting import Seat, hosted, listening, meet, store_at
-from scalevec.model.train.parallel.process_group import ProcessGroup
-from scalevec.model.train.parallel.sharded import ShardedProcessGroup
-from scalevec.model.train.parallel.world import ALONE, World
-from scalevec.model.train.recorder import SilentRecorder
+from scalevec.model.train.record import SilentRecorder
+from scalevec.model.train.sharded import ShardedProcessGroup
 from scalevec.model.train.speed import steps_timed
 
-HOST = "127.0.0.1"
-LIMIT_S = 90.0
+LIMIT_S = 170.0
 """How long ranks wait for each other, and a part for the figures of its processes."""
+LIMIT = timedelta(seconds=LIMIT_S)
 
 
 class LossRecorder(SilentRecorder):
@@ -48,47 +47,29 @@ def trained_together(
     size: int, trial: Trial, corpus: Corpus, options: RunOptions, *, shard: bool
 ) -> list[float]:
     """The losses of all steps and the terminal ones of ``trial``, trained by ``size`` processes."""
-    listener = listening(HOST)
-    port = listener.getsockname()[1]
     options = replace(options, processes=size, shard=shard)
-    seats = [Seat(rank, size, {}, limit_s=LIMIT_S) for rank in range(size)]
     with tempfile.TemporaryDirectory(prefix="scalevec-") as folder:
-        arguments = [(seat, listener, port, trial, corpus, options, Path(folder)) for seat in seats]
+        arguments = [(rank, trial, corpus, options, Path(folder)) for rank in range(size)]
         with _started(_be_rank, arguments) as ranks:
-            listener.close()
             losses: list[float] = next(iter([_answer(*rank) for rank in ranks]))
     return losses
 
 
 def _be_rank(
-    talk: Connection,
-    seat: Seat,
-    listener: socket.socket,
-    port: int,
-    trial: Trial,
-    corpus: Corpus,
-    options: RunOptions,
-    folder: Path,
+    talk: Connection, rank: int, trial: Trial, corpus: Corpus, options: RunOptions, folder: Path
 ) -> None:
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    # All on one card.
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(options.processes), "LOCAL_RANK": "0"}
     recorder = LossRecorder()
-    # NCCL refuses two ranks on one card; gloo takes tensors of either device.
-    with patch.dict(process_group.BACKENDS, cuda="gloo"):
-        world = ALONE if seat.size == 1 else _world(seat, listener, port, options)
-        result = train(trial, corpus, options, recorder, folder, world=world)
-    talk.send([*recorder.losses, result["loss_validation"], result["loss"]])
-
-
-def _world(seat: Seat, listener: socket.socket, port: int, options: RunOptions) -> World:
-    if seat.rank:
-        listener.close()
-        store = store_at(HOST, port, seat)
-    else:
-        store = hosted(listener, seat)
-    meet(store, seat)
     kind = ShardedProcessGroup if options.shard else ProcessGroup
-    return kind(store, seat.rank, seat.size, options.device)
+    # NCCL refuses two ranks on one card; gloo takes tensors of either device.
+    with patch.dict(ddp.BACKENDS, cuda="gloo"), patch.object(ddp, "PATIENCE", LIMIT):
+        world = ALONE if options.processes == 1 else kind(options.device, f"file://{folder}/meeting")
+        with world:
+            result = train(trial, corpus, options, recorder, folder, world=world)
+    talk.send([*recorder.losses, result["loss_validation"], result["loss"]])
 
 
 class SideBySide:
@@ -116,6 +97,7 @@ def side_by_side(n: int, options: RunOptions) -> Iterator[SideBySide]:
 
 def _train_when_asked(talk: Connection, options: RunOptions) -> None:
     torch.set_num_threads(1)
+    torch._inductor.config.compile_threads = 1  # many processes share the cores
     while True:
         trial, corpus, seconds = talk.recv()
         rare = replace(options, checkpoint_s=1e9)

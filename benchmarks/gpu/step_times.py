@@ -11,12 +11,11 @@ from parts import Figures, Part
 from ranks import side_by_side
 from workloads import CORPUS_TOKENS, OVERHEAD_ARMS, DeviceMemory, Site, trial_of
 
-from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import RunOptions, Trial
-from scalevec.model.data.prepared import Corpus
+from scalevec.model.data.corpus import Corpus
+from scalevec.model.estimate.accounting import count_parameters, flops_per_token
 from scalevec.model.estimate.memory import memory_of
-from scalevec.model.train.devices import model_flops_utilization
-from scalevec.model.train.out_of_memory import is_out_of_memory, release_unused
+from scalevec.model.train.devices import is_out_of_memory, model_flops_utilization, release_unused
 from scalevec.model.train.speed import SteppedRun, drawn_corpus
 from scalevec.orchestrator.costs.benchmarks import options_that_fit
 
@@ -27,14 +26,15 @@ TOKENS_PER_PARAMETER = 20
 
 def speed_parts(site: Site) -> list[Part]:
     """A part for each size, so that one that does not fit leaves the others."""
-    work = site.workloads
-    parts = [Part(f"speed of {name}", partial(speed, name=name), 60) for name in work.timed]
-    parts.append(Part("small trials at once", small_trials, 120))
-    parts += [
-        Part(f"overhead at {name}, recompute {kept}", partial(overhead, name=name, recompute=kept), 90)
-        for name, kept in work.overhead
+    return [Part(f"speed-{name}", partial(speed, name=name), 120) for name in site.workloads.timed]
+
+
+def overhead_parts(site: Site) -> list[Part]:
+    """A part for each size at which arms are compared, and what is recomputed there."""
+    return [
+        Part(f"overhead-{name}-{kept}", partial(overhead, name=name, recompute=kept), 180)
+        for name, kept in site.workloads.overhead
     ]
-    return parts
 
 
 def speed(site: Site, figures: Figures, name: str) -> None:

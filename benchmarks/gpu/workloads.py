@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Trial
-from scalevec.model.data.prepared import Corpus
+from scalevec.model.data.corpus import Corpus
 from scalevec.model.strategies import PRESETS as STRATEGIES
-from scalevec.model.train.out_of_memory import release_unused
-from scalevec.model.train.speed import VOCABULARY, LocalDevice, compiles_by_itself, devices_here
+from scalevec.model.train.devices import missing_compiler, release_unused
+from scalevec.model.train.speed import VOCABULARY, LocalDevice, devices_here
 from scalevec.sweeps.ladders import PRESETS as LADDER
 from scalevec.sweeps.ladders import Size, mixture, shape
 
@@ -34,6 +34,7 @@ class Text:
 class Workloads:
     """All that is trained.
 
+    head: rows, width and classes of the head's loss that is compared with one of many operations.
     checked: a dense size and a mixture whose losses are compared; ``steps`` are trained of each.
     timed: sizes whose share of the peak is measured; ``seconds`` for each, half in company.
     overhead: pairs of a size and what is recomputed, at which arms are compared.
@@ -42,6 +43,7 @@ class Workloads:
     compiled: size, arm and precision of those whose blocks are compiled and compared with uncompiled ones.
     """
 
+    head: tuple[int, int, int]
     checked: Mapping[str, Size]
     checked_text: Text
     steps: int
@@ -59,10 +61,11 @@ class Workloads:
 
 _FEW = {"n_experts": 4, "top_k": 2, "over": "mean"}
 CARD = Workloads(
+    head=(8192, 512, 50_304),
     checked={"dense": Size(shape(128, 4)), "mixture": mixture(128, 4, experts=_FEW)},
     checked_text=Text(VOCABULARY, 128, 2048),
     steps=10,
-    timed={name: LADDER[name] for name in ("0.12b", "0.5b", "1b", "moe-0.5b")},
+    timed={name: LADDER[name] for name in ("0.12b", "1b", "0.5b", "moe-0.5b")},
     overhead=(("0.12b", "none"), ("0.5b", "none"), ("0.5b", "block")),
     timed_text=Text(50_304, 1024, 65_536),
     overhead_text=Text(50_304, 1024, 32_768),
@@ -81,6 +84,7 @@ CARD = Workloads(
 _TOY = Size(shape(32, 2))
 _TOY_TEXT = Text(VOCABULARY, 16, 64)
 TOY = Workloads(
+    head=(300, 32, VOCABULARY),
     checked={"dense": _TOY, "mixture": mixture(32, 2, experts=_FEW)},
     checked_text=_TOY_TEXT,
     steps=4,
@@ -105,8 +109,13 @@ class Site:
     workloads: Workloads
 
     def options(self) -> RunOptions:
-        """As a trial is run here: on a card with compiled blocks."""
-        return RunOptions(device=self.device, compiled=compiles_by_itself(self.device))
+        """As a trial is run on a card, with compiled blocks, wherever there is a compiler."""
+        return RunOptions(device=self.device, compiled=not missing_compiler(self.device))
+
+    @property
+    def patience(self) -> int:
+        """What limits of time are multiplied with: a CPU, which others may share, compiles slowly."""
+        return 1 if self.device == "cuda" else 4
 
     def local(self) -> LocalDevice:
         """The device by its name and memory; the first card."""

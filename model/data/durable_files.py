@@ -33,11 +33,6 @@ def complete_directory(final: Path, within: Path | None = None, *, exclusive: bo
         shutil.rmtree(partial, ignore_errors=True)  # after the rename there is nothing to remove
 
 
-def partial_directories(final: Path) -> list[Path]:
-    """Directories in which ``final`` is being made, or was when its maker was killed."""
-    return sorted(final.parent.glob(f".{final.name}.*.partial"))
-
-
 def _rename_unless_there(partial: Path, final: Path, exclusive: bool) -> None:
     try:
         partial.rename(final)

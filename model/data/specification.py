@@ -1,18 +1,40 @@
-"""Which text or tokens a corpus is prepared from, and by which tokenizer.
+"""Which text or tokens a corpus is prepared from, and by which tokenizer: a description that loads nothing.
 
 The section ``corpus`` of a sweep file (``sweeps.sections.corpus``) says which combinations are allowed.
 """
 
 from dataclasses import dataclass
 
-from scalevec.model.data.synthetic import TokenProcess
 from scalevec.model.fields import added_field
 
+SPLITS = ("train", "validation", "test")
 BYTES_VOCABULARY = 256
 FORMAT_VERSION = 2
 """Raised whenever equal text would give other tokens, splits or order; 2: small corpora hold out more."""
 TYPICAL_BYTES_PER_TOKEN = 4.0
 """Of text under a tokenizer of subwords, before one is trained or asked."""
+HELD_OUT_SHARE, LARGEST_HELD_OUT_SHARE = 0.02, 0.10
+"""Of all that validation and test get each: at least, and at most where that is little."""
+WANTED_HELD_OUT, LARGEST_HELD_OUT = 500_000, 16_000_000
+"""Tokens of each: towards so many a small corpus gives a larger share, and no corpus gives more."""
+
+
+class CorpusError(ValueError):
+    """A corpus cannot be read, made or used; says which file or field, and what to do."""
+
+
+@dataclass(frozen=True)
+class TokenProcess:
+    """What a synthetic corpus is drawn from. ``tokens`` are those of the training split.
+
+    lag: 0 for a Markov chain of first order; else how far back a model has to look.
+    """
+
+    vocabulary: int = 64
+    branching: int = 8
+    lag: int = 0
+    tokens: int = 1_000_000
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,3 +88,9 @@ def drawn_splits(config: CorpusConfig) -> list[str]:
     """The held-out splits that have no files of their own, in the order in which they are filled."""
     given = {"test": config.test_files, "validation": config.validation_files}
     return [name for name, files in given.items() if not files]
+
+
+def held_out(size: float, per_token: float = 1.0) -> float:
+    """How much of ``size`` validation and test get each; ``per_token`` is what a token takes in its unit."""
+    of_small = min(LARGEST_HELD_OUT_SHARE * size, WANTED_HELD_OUT * per_token)
+    return min(max(HELD_OUT_SHARE * size, of_small), LARGEST_HELD_OUT * per_token)

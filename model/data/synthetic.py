@@ -8,7 +8,6 @@ vocabulary, so that a model has to look back that far. Given all tokens before i
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 # Loaded here, not by np.random when tokens are drawn: Ctrl-C while its compiled modules load may be lost.
 from numpy.random import PCG64, SeedSequence
 
-from scalevec.model.data.held_out import held_out
+from scalevec.model.data.specification import TokenProcess, held_out
 from scalevec.model.fields import to_dict
 from scalevec.model.identity import digest
 
@@ -34,20 +33,6 @@ _VERSION = 2
 
 Ids = np.ndarray[tuple[int], np.dtype[np.unsignedinteger[Any]]]
 Ranks = np.ndarray[tuple[int], np.dtype[np.int64]]
-
-
-@dataclass(frozen=True)
-class TokenProcess:
-    """What a synthetic corpus is drawn from. ``tokens`` are those of the training split.
-
-    lag: 0 for a Markov chain of first order; else how far back a model has to look.
-    """
-
-    vocabulary: int = 64
-    branching: int = 8
-    lag: int = 0
-    tokens: int = 1_000_000
-    seed: int = 0
 
 
 def weights(process: TokenProcess) -> list[int]:

@@ -16,8 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from scalevec.model.accounting import count_parameters, structure
 from scalevec.model.config import RunOptions, Trial
+from scalevec.model.estimate.accounting import count_parameters, structure
 from scalevec.model.fields import to_dict
 
 FLOAT_BYTES = 4
@@ -32,8 +32,6 @@ SHARPNESS_VECTORS = 32 + 4
 SHARPNESS_GRAPH = {"pass": 4.5, "weights": 7.0, "logits": 6.0}
 """What its product with the Hessian keeps: so often what a training pass takes, the attention weights of all
 pairs of tokens, and the logits; as seen, within a quarter."""
-BUCKET_BYTES = 2**26
-"""Of gradients that processes sum at once (``train.parallel.process_group``)."""
 PRECONDITIONER_ARRAYS = 9
 """Of the matrices' size, kept over a step: values, gradient, predicted movement, decay; as seen."""
 
@@ -86,10 +84,9 @@ def memory_of(trial: Trial, options: RunOptions) -> Memory:
     # A block at a time is whole while it is passed, one more is on its way.
     block = FLOAT_BYTES * counts.matrices_total // trial.model.shape.layers
     whole = 2 * block + FLOAT_BYTES * counts.embedding if options.shard else 0
-    of_others = entire - parameters
-    accumulates = _is_cut(trial, options)
-    before = of_others if accumulates else 0
-    training = max(passes["head"] - before, passes["last"] - before, passes["first"] - of_others)
+    # Of shards too gradients are whole where they add up: they are exchanged once per step.
+    of_others = 0 if _holds_gradients(trial, options) else entire - parameters
+    training = max(passes["head"], passes["last"], passes["first"] - of_others)
     return Memory(
         parameters=parameters,
         optimizer=_state_of_a_process(trial, options),
@@ -97,7 +94,7 @@ def memory_of(trial: Trial, options: RunOptions) -> Memory:
         step=_step(trial, options, parameters),
         evaluation=passes["evaluation"] + whole,
         measurements=round(_measurements(trial, options)),
-        copy=_copy(trial, options, parameters) if options.device == "cpu" else 0,
+        copy=entire + optimizer_bytes(trial) if options.device == "cpu" else 0,
         framework=round(FRAMEWORK_BYTES[_kind(options)]),
         start=entire + parameters if options.shard and options.device == "cpu" else 0,
     )
@@ -118,6 +115,11 @@ def _is_cut(trial: Trial, options: RunOptions) -> bool:
     return 0 < options.micro_batch < part
 
 
+def _holds_gradients(trial: Trial, options: RunOptions) -> bool:
+    """Whether gradients are held between passes, or throughout, where processes sum them."""
+    return _is_cut(trial, options) or (options.processes > 1 and not options.shard)
+
+
 def _passes(trial: Trial, options: RunOptions) -> Sizes:
     part, length = trial.batch_sequences // options.processes, trial.sequence_length
     evaluated = options.evaluated_at_once(trial)
@@ -132,7 +134,7 @@ def _passes(trial: Trial, options: RunOptions) -> Sizes:
         device=_kind(options),
         recomputes=options.recompute == "block",
         compiled=options.compiled,
-        accumulates=_is_cut(trial, options),
+        accumulates=_holds_gradients(trial, options),
         folds_once=options.compiled and _is_cut(trial, options) and not options.shard,
     )
 
@@ -226,35 +228,24 @@ def _code() -> str:
 
 def _state_of_a_process(trial: Trial, options: RunOptions) -> int:
     """Of the optimizer's state; where parameters are shared out, with the matrices that it steps whole."""
-    sizes, n = _optimizer(trial, _kind(options)), options.processes
-    state, matrices = sizes["matrices"] + sizes["others"], FLOAT_BYTES * _matrices(trial)
-    if not trial.optimizer.registered.matrices_only:
-        return state // n if options.shard else state
-    return (state + matrices) // n if options.shard else sizes["others"] + sizes["matrices"] // n
+    sizes = _optimizer(trial, _kind(options))
+    state = sizes["matrices"] + sizes["others"]
+    return (state + _stepped_whole(trial)) // options.processes if options.shard else state
 
 
-def _matrices(trial: Trial) -> int:
-    return count_parameters(trial.model).matrices_total
+def _stepped_whole(trial: Trial) -> int:
+    """Of the matrices that an optimizer of matrices takes whole, though they are shared out."""
+    is_whole = trial.optimizer.registered.matrices_only
+    return FLOAT_BYTES * count_parameters(trial.model).matrices_total if is_whole else 0
 
 
 def _step(trial: Trial, options: RunOptions, gradients: int) -> int:
-    """Gradients, and beside them what a step takes for itself or processes exchange."""
+    """Gradients, and beside them what a step takes for itself."""
     n, working = options.processes, _optimizer(trial, _kind(options))["step"]
-    if n == 1:
+    if not options.shard:
         return gradients + working
-    if options.shard and not trial.optimizer.registered.matrices_only:
-        working //= n
-    # Of matrices that a process steps for all: their gradients, or what it sends of them.
-    matrices = FLOAT_BYTES * _matrices(trial) // n if trial.optimizer.registered.matrices_only else 0
-    shape = trial.model.shape
-    largest = FLOAT_BYTES * shape.width * max(trial.model.vocabulary_size, shape.feed_forward)
-    summed = 0 if options.shard else min(gradients, BUCKET_BYTES + largest)
-    return gradients + max(summed, working + matrices)
-
-
-def _copy(trial: Trial, options: RunOptions, parameters: int) -> int:
-    """What a process writes of a checkpoint: its shares, or what rank 0 has collected."""
-    return parameters + optimizer_bytes(trial) // (options.processes if options.shard else 1)
+    matrices = _stepped_whole(trial)
+    return gradients + (working + matrices // n if matrices else working // n)
 
 
 def _measurements(trial: Trial, options: RunOptions) -> float:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from scalevec.model.decoder import Transformer
-from scalevec.model.scale_vectors import LinearMap, ScaleVector
+from scalevec.model.scale_vectors import LinearMap, ScaleVector, effective
 from scalevec.model.strategies import NORMED_MAPS
 
 
@@ -47,11 +47,16 @@ class EffectiveMatrix:
     def values(self) -> Values:
         """W, u and v as they are now, as copies."""
         weight = torch.cat([weight.detach() for weight in self.weights])
-        pairs = zip(self.output_vectors, self.weights, strict=True)
-        outputs = [weight.new_ones(len(of)) if vector is None else vector() for vector, of in pairs]
-        ones = weight.new_ones(weight.shape[1])
-        columns = ones if self.input_vector is None else self.input_vector().clone()
-        return Values(weight, torch.cat(outputs), columns)
+        pairs = zip(self.output_vectors, self.split(weight.new_ones(len(weight))), strict=True)
+        output = torch.cat([ones if vector is None else vector() for vector, ones in pairs])
+        columns = effective(self.input_vector)
+        return Values(
+            weight, output, weight.new_ones(weight.shape[1]) if columns is None else columns.clone()
+        )
+
+    def split(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """``rows`` [m] by map."""
+        return torch.split(rows, [len(weight) for weight in self.weights])
 
     @property
     def has_output_vector(self) -> bool:
@@ -70,19 +75,18 @@ def effective_matrices(model: Transformer) -> list[EffectiveMatrix]:
         for name, sublayer in block.named_children():
             matrices += _of_sublayer(name, layer, sublayer)
     if model.head is not None:
-        matrices.append(EffectiveMatrix("head", 0, (model.head,), (None,), model.final_vector))
+        behind = None if model.normalizes_head else model.head_vector
+        matrices.append(EffectiveMatrix("head", 0, (model.head,), (behind,), model.final_vector))
     return matrices
 
 
 def _of_sublayer(sublayer_name: str, layer: int, sublayer: nn.Module) -> Iterator[EffectiveMatrix]:
     maps = {name: child for name, child in sublayer.named_children() if isinstance(child, LinearMap)}
     shared = getattr(sublayer, "shared_vector", None)
-    readers = [name for name, map_ in maps.items() if name in NORMED_MAPS and map_.input_vector is None]
-    if shared is not None and readers:
-        yield _stacked(f"{sublayer_name}_shared", layer, [maps[name] for name in readers], shared)
+    sharing = [name for name in maps if name in NORMED_MAPS and maps[name].input_vector is None]
+    if shared is not None and sharing:
+        yield _stacked(f"{sublayer_name}_shared", layer, [maps.pop(name) for name in sharing], shared)
     for name, map_ in maps.items():
-        if shared is not None and name in readers:
-            continue
         if name in NORMED_MAPS or map_.input_vector is not None or map_.output_vector is not None:
             yield _stacked(name, layer, [map_], map_.input_vector)
 

@@ -5,51 +5,45 @@ positive. With an input vector alone P acts on each column: ``P_j = g_j^2 I + w_
 factor f of the vectors multiplies all but the first term.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from scalevec.model.config import Trial
+from scalevec.model.decoder import Transformer, initialise
+from scalevec.model.identity import stream_of
 from scalevec.model.scale_vectors import ScaleVector
-from scalevec.model.theory.effective import EffectiveMatrix, Values
-from scalevec.model.theory.lanczos import largest_eigenvalue
-
-EIGENVALUE_TOLERANCE = 1e-3
-MOST_EIGENVALUE_PRODUCTS = 200
+from scalevec.model.theory.effective import EffectiveMatrix, Values, effective_matrices
+from scalevec.model.theory.sharpness import largest_eigenvalue
+from scalevec.model.theory.vector_statistics import shortened
 
 
-def pull(vector: ScaleVector, x: Tensor) -> tuple[Tensor, ...]:
+def vjp(vector: ScaleVector, x: Tensor) -> tuple[Tensor, ...]:
     """J^T x, J the Jacobian of the vector in effect [width] by its parameters: a tensor for each of them."""
     with torch.enable_grad():
         return torch.autograd.grad(vector(), list(vector.parameters()), x)
 
 
-def push(vector: ScaleVector, tangents: Sequence[Tensor]) -> Tensor:
-    """J t [width]: how the vector in effect moves where its parameters move by ``tangents``, first order.
-
-    The derivative by y of <J^T y, t>, which is linear in y.
-    """
+def jvp(vector: ScaleVector, tangents: Sequence[Tensor]) -> Tensor:
+    """J t [width]: how the vector in effect moves where its parameters move by ``tangents``, first order."""
     with torch.enable_grad():
+        # The derivative by y of <J^T y, t>, which is linear in y: plugins need no forward derivatives.
         y = torch.zeros_like(vector(), requires_grad=True)
         pulled = torch.autograd.grad(vector(), list(vector.parameters()), y, create_graph=True)
         return torch.autograd.grad(pulled, y, list(tangents))[0]
 
 
-def flow(vector: ScaleVector, x: Tensor) -> Tensor:
-    """J J^T x: what gradient flow on the parameters of a vector makes of minus its gradient ``x`` [width].
+def vector_flow(vector: ScaleVector, x: Tensor) -> Tensor:
+    """J J^T x [width]: what gradient flow on the parameters of a vector makes of minus its gradient ``x``.
 
-    ``x`` itself without reparameterization; ``(beta^2 I + alpha alpha^T) x`` for OR;
-    ``diag(g) (I + 1 1^T) diag(g) x`` for ER.
+    J J^T is I without reparameterization; ``d ghat ghat^T + rho (I - ghat ghat^T)`` for OR, where d is the
+    width, ``ghat = g / |g|`` and ``rho = beta^2 d / |alpha|^2`` (arXiv 2605.26895, section 3.3);
+    ``diag(g) (1 1^T + I - 1 1^T / d) diag(g)`` for ER. Differentiated here, so that plugins have theirs.
     """
-    return push(vector, pull(vector, x))
-
-
-def _by_map(matrix: EffectiveMatrix, rows: Tensor) -> Tensor:
-    """:func:`flow` of each map's output vector on its part of ``rows`` [m]; zero where there is none."""
-    parts = torch.split(rows, [len(weight) for weight in matrix.weights])
-    pairs = zip(matrix.output_vectors, parts, strict=True)
-    flows = [torch.zeros_like(part) if vector is None else flow(vector, part) for vector, part in pairs]
-    return torch.cat(flows)
+    return jvp(vector, vjp(vector, x))
 
 
 def gradient_of_effective(matrix: EffectiveMatrix, values: Values) -> Tensor:
@@ -66,37 +60,40 @@ def precondition(matrix: EffectiveMatrix, values: Values, gradient: Tensor, fact
     """P(gradient) [m, n]; V moves by minus the learning rate times it under small steps of gradient descent.
 
     ``u_i^2 v_j^2 G_ij + f u_i W_ij F_v(sum_k u_k W_kj G_kj)_j + f W_ij v_j F_u(sum_k W_ik v_k G_ik)_i``,
-    where F is :func:`flow` of the vector's parameterization, the identity for a plain vector.
+    where F is :func:`vector_flow`, the identity for a plain vector.
     """
     left, right = values.output[:, None] * values.weight, values.weight * values.input
     result = (values.output.square()[:, None] * values.input.square()) * gradient
     if matrix.input_vector is not None:
-        by_columns = flow(matrix.input_vector, (left * gradient).sum(0))
-        result = result + factor * left * by_columns
+        result = result + factor * left * vector_flow(matrix.input_vector, (left * gradient).sum(0))
     if matrix.has_output_vector:
-        by_rows = _by_map(matrix, (right * gradient).sum(1))
-        result = result + factor * right * by_rows[:, None]
+        rows = matrix.split((right * gradient).sum(1))
+        pairs = zip(matrix.output_vectors, rows, strict=True)
+        flows = [torch.zeros_like(x) if vector is None else vector_flow(vector, x) for vector, x in pairs]
+        result = result + factor * right * torch.cat(flows)[:, None]
     return result
 
 
-def decay_direction(matrix: EffectiveMatrix, values: Values, rate_of: dict[int, float]) -> Tensor:
+def decay_direction(matrix: EffectiveMatrix, values: Values, decay_of: dict[int, float]) -> Tensor:
     """How V [m, n] shrinks in one step of weight decay, first order: V loses this.
 
-    ``rate_of`` gives learning rate times weight decay of each parameter, by its ``id``: every parameter p
-    becomes ``p (1 - rate)``.
+    ``decay_of`` gives learning rate times weight decay of each parameter, by its ``id``: every parameter p
+    becomes ``p (1 - decay)``.
     """
-    rates = [values.weight.new_full((len(w),), rate_of[id(w)]) for w in matrix.weights]
-    by_rows = torch.cat(rates) * values.output
-    outputs = zip(matrix.output_vectors, matrix.weights, strict=True)
-    of_outputs = [w.new_zeros(len(w)) if u is None else _shrinkage(u, rate_of) for u, w in outputs]
-    lost = (by_rows + torch.cat(of_outputs))[:, None] * values.weight * values.input
+
+    def loss_of(vector: ScaleVector) -> Tensor:
+        return jvp(vector, [decay_of[id(p)] * p.detach() for p in vector.parameters()])
+
+    rows = []
+    for weight, vector, u in zip(
+        matrix.weights, matrix.output_vectors, matrix.split(values.output), strict=True
+    ):
+        of_weight = decay_of[id(weight)] * u
+        rows.append(of_weight if vector is None else of_weight + loss_of(vector))
+    lost = torch.cat(rows)[:, None] * values.weight * values.input
     if matrix.input_vector is not None:
-        lost = lost + values.output[:, None] * values.weight * _shrinkage(matrix.input_vector, rate_of)
+        lost = lost + values.output[:, None] * values.weight * loss_of(matrix.input_vector)
     return lost
-
-
-def _shrinkage(vector: ScaleVector, rate_of: dict[int, float]) -> Tensor:
-    return push(vector, [rate_of[id(p)] * p.detach() for p in vector.parameters()])
 
 
 def eigenvalues(matrix: EffectiveMatrix, values: Values, factor: float = 1.0) -> dict[str, float | None]:
@@ -112,40 +109,132 @@ def eigenvalues(matrix: EffectiveMatrix, values: Values, factor: float = 1.0) ->
         return {"min": 1.0, "median": 1.0, "max": 1.0}
 
     def product(flat: Tensor) -> Tensor:
-        return precondition(matrix, values, flat.view_as(values.weight), factor).flatten()
+        return precondition(matrix, values, flat.view_as(bulk), factor).flatten()
 
-    start = torch.randn(bulk.numel(), generator=torch.Generator().manual_seed(0), dtype=bulk.dtype)
-    largest = largest_eigenvalue(
-        product,
-        start.to(bulk.device),
-        tolerance=EIGENVALUE_TOLERANCE,
-        most_products=MOST_EIGENVALUE_PRODUCTS,
-    )
+    largest = largest_eigenvalue(product, bulk.numel(), bulk)
     return {"min": bulk.min().item(), "median": bulk.median().item(), "max": largest.value}
 
 
 def conserved(matrix: EffectiveMatrix, factor: float = 1.0) -> Tensor | None:
-    """What gradient flow without decay conserves for each column of V, [n]; None where nothing is known.
+    """What gradient flow without decay conserves of an input vector and the columns w_j behind it.
 
-    ``g_j^2 - f |w_j|^2`` for a plain vector (arXiv 2605.26895), with ``alpha_j^2`` (OR, also with an
-    exponential magnitude) or ``2 alpha_j`` (ER) in the place of ``g_j^2``: these follow from
-    ``alpha_j d alpha_j = f g_j d g_j`` and ``d alpha_j = f g_j d g_j`` along the flow. None for a
-    normalized direction and without an input vector.
+    For each column, [n]: ``g_j^2 - f |w_j|^2`` for a plain vector (arXiv 2605.26895), with
+    ``2 alpha_j + 2 beta / d`` (ER), ``alpha_j^2`` (product) or ``2 alpha_j`` (exponential-sum) in the place
+    of ``g_j^2``. For OR only ``beta^2 - f |W|^2``, [1]: its flow turns all columns together. These follow
+    from ``w_j . dw_j = g_j dL/dg_j``. None without an input vector, and for one of a plugin.
     """
     vector = matrix.input_vector
-    own_part = None if vector is None else _own_part(vector)
-    if own_part is None:
+    if vector is None or vector.reparameterization not in _CONSERVED:
         return None
-    squares = [weight.detach().double().square().sum(0) for weight in matrix.weights]
-    return own_part.double() - factor * torch.stack(squares).sum(0)
+    own_part = _CONSERVED[vector.reparameterization](
+        {name: vector.factor(name).detach().double() for name, _ in vector.named_parameters()}
+    )
+    return own_part - factor * _squares_of_columns(matrix, len(own_part))
 
 
-def _own_part(vector: ScaleVector) -> Tensor | None:
-    match vector.reparameterization:
-        case "none":
-            return vector.factor("gain").detach().square()
-        case "or" | "or-exponential":
-            return vector.factor("alpha").detach().square()
-        case "er":
-            return 2 * vector.factor("alpha").detach()
-    return None
+_CONSERVED: dict[str, Callable[[dict[str, Tensor]], Tensor]] = {
+    "none": lambda of: of["gain"].square(),
+    "or": lambda of: of["beta"].square(),
+    "er": lambda of: 2 * of["alpha"] + 2 * of["beta"] / len(of["alpha"]),
+    "product": lambda of: of["alpha"].square(),
+    "exponential-sum": lambda of: 2 * of["alpha"],
+}
+"""By reparameterization, the vector's part of what is conserved."""
+
+
+def _squares_of_columns(matrix: EffectiveMatrix, parts: int) -> Tensor:
+    """``|w_j|^2`` [n], or ``|W|^2`` [1] where it is asked for in one part."""
+    squares = torch.stack([weight.detach().double().square().sum(0) for weight in matrix.weights]).sum(0)
+    return squares if parts == len(squares) else squares.sum(0, keepdim=True)
+
+
+@dataclass(frozen=True)
+class _Before:
+    """An effective matrix before a step: its parts, and what its gradient and its decay would do."""
+
+    values: Values
+    gradient: Tensor
+    predicted: Tensor
+    decayed: Tensor
+
+
+class Preconditioner:
+    """Measures, of every effective matrix, predicted and actual movement, eigenvalues, what is conserved."""
+
+    def __init__(self, trial: Trial, model: Transformer, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = optimizer
+        self._matrices = effective_matrices(model)
+        self._factor = trial.model.scale_vectors.learning_rate_factor
+        # Drawn again from the trial's stream, so that a resumed run has the same start.
+        untrained = Transformer(trial.model)
+        initialise(untrained, stream_of(trial))
+        self._start = [self._conserved(matrix) for matrix in effective_matrices(untrained)]
+        self._before: list[_Before] = []
+
+    def before_step(self) -> None:
+        """Keep what the step will be held against: three arrays of the size of the matrices, and these."""
+        groups = [(group, p) for group in self._optimizer.param_groups for p in group["params"]]
+        rates = {id(p): float(group["lr"]) for group, p in groups}
+        decays = {id(p): rates[id(p)] * float(group.get("weight_decay", 0.0)) for group, p in groups}
+        self._before = []
+        for matrix in self._matrices:
+            values = matrix.values()
+            gradient = gradient_of_effective(matrix, values)
+            rate = rates[id(matrix.weights[0])]
+            predicted = precondition(matrix, values, gradient, self._factor) * -rate
+            decayed = decay_direction(matrix, values, decays)
+            self._before.append(_Before(values, gradient, predicted, decayed))
+
+    def after_step(self) -> dict[str, Any]:
+        """``theory/KIND/QUANTITY``: one value for each layer that has the kind, in their order."""
+        row: dict[str, Any] = {}
+        for matrix, before, start in zip(self._matrices, self._before, self._start, strict=True):
+            values = matrix.values()
+            results = _movement(values, before)
+            extremes = eigenvalues(matrix, values, self._factor)
+            results |= {f"eigenvalue_{name}": value for name, value in extremes.items()}
+            results |= self._drift(matrix, start)
+            for name, value in results.items():
+                short = None if value is None else shortened(value)
+                row.setdefault(f"theory/{matrix.kind}/{name}", []).append(short)
+        self._before = []
+        return row
+
+    def _conserved(self, matrix: EffectiveMatrix) -> tuple[Tensor, float] | None:
+        """What is conserved, and its scale: the mean of ``g_j^2 + f |w_j|^2``, or what stands for it."""
+        columns = conserved(matrix, self._factor)
+        if columns is None:
+            return None
+        squares = _squares_of_columns(matrix, len(columns))
+        return columns, (columns + 2 * self._factor * squares).mean().item()
+
+    def _drift(self, matrix: EffectiveMatrix, start: tuple[Tensor, float] | None) -> dict[str, float | None]:
+        """The conserved quantity: its mean, and its mean change by column since the start over its scale."""
+        columns = conserved(matrix, self._factor)
+        if columns is None or start is None:
+            return {}
+        change = (columns - start[0].to(columns.device)).abs().mean().item()
+        return {"conserved": columns.mean().item(), "conserved_drift": _ratio(change, start[1])}
+
+
+def _movement(values: Values, before: _Before) -> dict[str, float | None]:
+    """How V moved apart from its weight decay, against the prediction and the gradient."""
+    moved = values.effective() - before.values.effective() + before.decayed.double()
+    predicted, gradient = before.predicted.double(), before.gradient.double()
+    return {
+        "relative_error": _ratio((moved - predicted).norm().item(), predicted.norm().item()),
+        "cosine_predicted": _cosine(moved, predicted),
+        "cosine_gradient": _cosine(moved, -gradient),
+        "cosine_predicted_gradient": _cosine(predicted, -gradient),
+        "norm": moved.norm().item(),
+        "norm_predicted": predicted.norm().item(),
+        "norm_decay": before.decayed.norm().item(),
+    }
+
+
+def _cosine(first: Tensor, second: Tensor) -> float | None:
+    return _ratio((first * second).sum().item(), (first.norm() * second.norm()).item())
+
+
+def _ratio(above: float, below: float) -> float | None:
+    return above / below if below else None

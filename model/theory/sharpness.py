@@ -1,21 +1,26 @@
 """Sharpness: the largest eigenvalue of the Hessian of the training loss."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 
-from scalevec.model.data.batches import TrainingBatches
+from scalevec.model.config import Trial
+from scalevec.model.data.corpus import TokenArray
+from scalevec.model.data.order import TrainingBatches
 from scalevec.model.decoder import Transformer
-from scalevec.model.theory.lanczos import LargestEigenvalue, largest_eigenvalue
-from scalevec.model.theory.measure import MeasuredRun, Row
 
 TOLERANCE = 1e-3
-"""Largest residual over the eigenvalue."""
-MOST_PRODUCTS = 100
-"""Products with the Hessian after which an eigenvalue that has not settled is said not to have converged."""
+"""Largest residual of an eigenvalue over the eigenvalue."""
+KRYLOV_VECTORS = 8
+"""Vectors that Lanczos keeps, so many products before it first looks whether it has converged."""
+MOST_RESTARTS = 50
+"""Of four products each."""
 SEED = 0
 """Of the vector that Lanczos starts from."""
 BATCH_TOKENS = 2048
@@ -24,33 +29,73 @@ BATCH_STREAM = "sharpness"
 """Draws that batch from the training split: one batch for all trials of a corpus and sequence length."""
 
 
-def sharpness(
-    model: Transformer,
-    inputs: Tensor,
-    targets: Tensor,
+@dataclass(frozen=True)
+class LargestEigenvalue:
+    """What Lanczos found.
+
+    value: the eigenvalue, None where it did not converge or a product was not finite.
+    residual: ``|A y - value y| / |value|`` for the unit Ritz vector y: some eigenvalue is that near.
+    products: how many products with A that took.
+    """
+
+    value: float | None
+    residual: float | None
+    products: int
+
+
+def largest_eigenvalue(
+    product: Callable[[Tensor], Tensor],
+    size: int,
+    like: Tensor,
     *,
     tolerance: float = TOLERANCE,
-    most_products: int = MOST_PRODUCTS,
+    most_restarts: int = MOST_RESTARTS,
 ) -> LargestEigenvalue:
-    """The largest eigenvalue of the Hessian of the mean cross-entropy on one batch, by all parameters.
+    """The largest (not: largest in magnitude) eigenvalue of a symmetric matrix A by its products alone.
 
-    ``inputs`` and ``targets`` are [sequences, length]. Reckoned in the parameters' own precision, with the
-    attention that torch can differentiate twice. Changes neither the parameters nor their ``.grad``, and
-    holds the graph of one backward pass over the batch and up to ``most_products`` vectors of the
-    parameters' size.
+    Implicitly restarted Lanczos (ARPACK, by scipy) from a fixed vector, so that a run that goes on from a
+    checkpoint measures the same.
+
+    Args:
+        product: x [size] -> A x [size], of the type and on the device of ``like``.
+        size: Rows of A, 2 or more.
+        like: A tensor of the type and the device to reckon in.
+        tolerance: Of the residual over the eigenvalue.
+        most_restarts: After so many it is given up.
     """
-    parameters = list(model.parameters())
-    with sdpa_kernel(SDPBackend.MATH), torch.enable_grad():
-        product = hessian_product(lambda: batch_loss(model, inputs, targets), parameters)
-        size = sum(parameter.numel() for parameter in parameters)
-        start = torch.randn(size, generator=torch.Generator().manual_seed(SEED), dtype=parameters[0].dtype)
-        return largest_eigenvalue(
-            product, start.to(parameters[0].device), tolerance=tolerance, most_products=most_products
+    # Here, because every worker would wait 0.3 s for it.
+    from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+
+    products = 0
+
+    def multiply(x: Any) -> Any:
+        nonlocal products
+        products += 1
+        image = product(torch.from_numpy(x).to(like.device))
+        if not image.isfinite().all():
+            raise FloatingPointError
+        return image.cpu().numpy()
+
+    start = torch.randn(size, generator=torch.Generator().manual_seed(SEED), dtype=like.dtype).numpy()
+    try:
+        values, vectors = eigsh(
+            LinearOperator((size, size), matvec=multiply, dtype=start.dtype),
+            k=1,
+            which="LA",
+            v0=start,
+            ncv=min(KRYLOV_VECTORS, size),
+            tol=tolerance,
+            maxiter=most_restarts,
+            rng=SEED,  # it draws where the vectors reached span all that A reaches
         )
+        error = multiply(vectors[:, 0]) - values[0] * vectors[:, 0]
+    except (ArpackError, FloatingPointError):
+        return LargestEigenvalue(None, None, products)
+    return LargestEigenvalue(float(values[0]), float(np.linalg.norm(error) / abs(values[0])), products)
 
 
 def batch_loss(model: Transformer, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross-entropy in nats/token as torch reckons it, which can be differentiated twice."""
+    """Mean cross-entropy in nats/token as torch computes it, which can be differentiated twice."""
     return cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
 
 
@@ -75,26 +120,48 @@ def hessian_product(loss: Callable[[], Tensor], parameters: list[nn.Parameter]) 
     return product
 
 
-class Sharpness:
-    """The largest Hessian eigenvalue of the training loss, after the step, on one fixed batch."""
+def sharpness(
+    model: Transformer,
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    tolerance: float = TOLERANCE,
+    most_restarts: int = MOST_RESTARTS,
+) -> LargestEigenvalue:
+    """The largest eigenvalue of the Hessian of the mean cross-entropy on one batch, by all parameters.
 
-    def __init__(self, subject: MeasuredRun) -> None:
-        trial = subject.trial
+    ``inputs`` and ``targets`` are [sequences, length]; the others are as in :func:`largest_eigenvalue`.
+    Computed in the parameters' own precision, with the attention that torch can differentiate twice.
+    Changes neither the parameters nor their ``.grad``, and holds the graph of one backward pass over the
+    batch, and on the CPU some vectors of the parameters' size.
+    """
+    parameters = list(model.parameters())
+    size = sum(parameter.numel() for parameter in parameters)
+    with sdpa_kernel(SDPBackend.MATH):
+        product = hessian_product(lambda: batch_loss(model, inputs, targets), parameters)
+        return largest_eigenvalue(
+            product, size, parameters[0], tolerance=tolerance, most_restarts=most_restarts
+        )
+
+
+class Sharpness:
+    """Measures the sharpness after a step, on one fixed batch of the training split ``tokens``."""
+
+    def __init__(self, trial: Trial, model: Transformer, tokens: TokenArray) -> None:
         sequences = max(1, BATCH_TOKENS // trial.sequence_length)
-        batches = TrainingBatches(subject.tokens, trial.sequence_length, sequences, BATCH_STREAM)
-        device = next(subject.model.parameters()).device
-        self._inputs, self._targets = (part.to(device) for part in batches.batch(0))
-        self._model = subject.model
+        batches = TrainingBatches(tokens, trial.sequence_length, sequences, BATCH_STREAM)
+        device = next(model.parameters()).device
+        self.inputs, self.targets = (part.to(device) for part in batches.batch(0))
+        self._model = model
 
     def before_step(self) -> None:
         """Nothing is needed of the step."""
 
-    def after_step(self) -> Row:
-        """``theory/sharpness``, None where Lanczos did not converge, and how far it came."""
-        result = sharpness(self._model, self._inputs, self._targets)
+    def after_step(self) -> dict[str, Any]:
+        """``theory/sharpness`` and how well Lanczos found it; None where it did not."""
+        result = sharpness(self._model, self.inputs, self.targets)
         return {
             "theory/sharpness": result.value,
-            "theory/sharpness_lower_bound": result.lower_bound,
             "theory/sharpness_residual": result.residual,
             "theory/sharpness_products": result.products,
         }

@@ -1,12 +1,23 @@
-"""What the vendors state of the devices that models are trained on; nothing here loads torch."""
+"""Devices: what they are called, their peak speed, their memory and its end."""
 
+import gc
 import os
 import re
 import shutil
+import sys
 import sysconfig
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 
 @dataclass(frozen=True)
@@ -14,46 +25,64 @@ class Device:
     """A kind of GPU.
 
     pattern: of its name as the driver gives it.
-    peak: dense FLOPs per second, without sparsity, by the precision of a trial; float32 is without TF32.
-    memory: bytes.
+    bfloat16, float32: dense TFLOPs per second, without sparsity and without TF32; None where the hardware has
+        no products in bfloat16.
+    gigabytes: of memory.
     source: where the vendor says so.
     """
 
     name: str
     pattern: str
-    peak: dict[str, float]
-    memory: int
+    bfloat16: float | None
+    float32: float
+    gigabytes: int
     source: str
 
+    @property
+    def peak(self) -> dict[str, float]:
+        """FLOPs per second by the precision of a trial's products."""
+        peaks = {"bfloat16": self.bfloat16, "float32": self.float32}
+        return {precision: peak * 1e12 for precision, peak in peaks.items() if peak is not None}
+
+    @property
+    def memory(self) -> int:
+        """Bytes."""
+        return self.gigabytes * 10**9
+
     def __str__(self) -> str:
-        return f"{self.name} of {self.memory / 1e9:.0f} GB"
+        return f"{self.name} of {self.gigabytes} GB"
 
 
-def _peak(bfloat16: float, float32: float) -> dict[str, float]:
-    return {"bfloat16": bfloat16 * 1e12, "float32": float32 * 1e12}
-
-
+_BLACKWELL = "NVIDIA Blackwell Architecture technical brief and datasheet, per GPU"
 _HOPPER = "NVIDIA H100 Tensor Core GPU Architecture whitepaper, table of peak rates"
+_ADA = "NVIDIA Ada GPU Architecture whitepaper, appendix"
+_RTX = "bfloat16 with accumulation in float32"
+# Datasheets state bfloat16 with sparsity: half of it is dense.
 DEVICES = {
-    # Datasheets state bfloat16 with sparsity: half of it is dense.
-    "h200-nvl": Device(
-        "H200 NVL", r"\bH200 NVL", _peak(835.5, 60), 141 * 10**9, "NVIDIA H200 datasheet, column NVL"
-    ),
-    "h200": Device(
-        "H200", r"\bH200", _peak(989.4, 66.9), 141 * 10**9, f"NVIDIA H200 datasheet; {_HOPPER} (same chip)"
-    ),
-    "h100-pcie": Device("H100 PCIe", r"\bH100 PCIe", _peak(756, 51.2), 80 * 10**9, f"{_HOPPER}, PCIe"),
-    "h100-nvl": Device(
-        "H100 NVL", r"\bH100 NVL", _peak(835.5, 60), 94 * 10**9, "NVIDIA H100 datasheet, column NVL"
-    ),
-    "h100": Device("H100", r"\bH100", _peak(989.4, 66.9), 80 * 10**9, f"{_HOPPER}, SXM5"),
-    "a100-40gb": Device("A100", r"\bA100.*40GB", _peak(312, 19.5), 40 * 10**9, "NVIDIA A100 datasheet"),
-    "a100": Device("A100", r"\bA100", _peak(312, 19.5), 80 * 10**9, "NVIDIA A100 datasheet"),
-    "l40s": Device("L40S", r"\bL40S", _peak(362.05, 91.6), 48 * 10**9, "NVIDIA L40S datasheet"),
-    "l4": Device("L4", r"\bL4\b", _peak(121, 30.3), 24 * 10**9, "NVIDIA L4 datasheet"),
-    "mi300x": Device(
-        "MI300X", r"\bMI300X", _peak(1307.4, 163.4), 192 * 10**9, "AMD Instinct MI300X accelerator data sheet"
-    ),
+    "b200": Device("B200", r"\bB200", 2250, 75, 180, f"{_BLACKWELL}, HGX B200"),
+    "gb200": Device("GB200", r"\bGB200", 2500, 80, 186, f"{_BLACKWELL}, GB200 NVL72"),
+    "gh200-144gb": Device("GH200", r"\bGH200 144G", 989.4, 66.9, 144, f"GH200 datasheet; {_HOPPER}"),
+    "gh200": Device("GH200", r"\bGH200", 989.4, 66.9, 96, f"GH200 datasheet; {_HOPPER}"),
+    "h200-nvl": Device("H200 NVL", r"\bH200 NVL", 835.5, 60, 141, "NVIDIA H200 datasheet, column NVL"),
+    "h200": Device("H200", r"\bH200", 989.4, 66.9, 141, f"NVIDIA H200 datasheet; {_HOPPER} (same chip)"),
+    "h100-pcie": Device("H100 PCIe", r"\bH100 PCIe", 756, 51.2, 80, f"{_HOPPER}, PCIe"),
+    "h100-nvl": Device("H100 NVL", r"\bH100 NVL", 835.5, 60, 94, "NVIDIA H100 datasheet, column NVL"),
+    "h100": Device("H100", r"\bH100", 989.4, 66.9, 80, f"{_HOPPER}, SXM5"),
+    "a100-40gb": Device("A100", r"\bA100.*40GB", 312, 19.5, 40, "NVIDIA A100 datasheet"),
+    "a100": Device("A100", r"\bA100", 312, 19.5, 80, "NVIDIA A100 datasheet"),
+    "a40": Device("A40", r"\bA40\b", 149.7, 37.4, 48, "NVIDIA A40 datasheet"),
+    "a30": Device("A30", r"\bA30\b", 165, 10.3, 24, "NVIDIA A30 datasheet"),
+    "a10": Device("A10", r"\bA10\b", 125, 31.2, 24, "NVIDIA A10 datasheet"),
+    "l40s": Device("L40S", r"\bL40S", 362.05, 91.6, 48, "NVIDIA L40S datasheet"),
+    "l40": Device("L40", r"\bL40\b", 181.05, 90.5, 48, "NVIDIA L40 datasheet"),
+    "l4": Device("L4", r"\bL4\b", 121, 30.3, 24, "NVIDIA L4 datasheet"),
+    "rtx-6000-ada": Device("RTX 6000 Ada", r"\bRTX 6000 Ada", 364.2, 91.1, 48, f"{_ADA} on the RTX 6000"),
+    "rtx-5090": Device("RTX 5090", r"\bRTX 5090$", 209.5, 104.8, 32, f"RTX Blackwell whitepaper, {_RTX}"),
+    "rtx-4090": Device("RTX 4090", r"\bRTX 4090$", 165.2, 82.6, 24, f"{_ADA} A, {_RTX}"),
+    "rtx-3090": Device("RTX 3090", r"\bRTX 3090$", 71, 35.6, 24, f"GA102 whitepaper, {_RTX}"),
+    "v100-16gb": Device("V100", r"\bV100-SXM.*16GB", None, 15.7, 16, "NVIDIA V100 datasheet, SXM2"),
+    "v100": Device("V100", r"\bV100-SXM", None, 15.7, 32, "NVIDIA V100 datasheet, SXM2"),
+    "mi300x": Device("MI300X", r"\bMI300X", 1307.4, 163.4, 192, "AMD Instinct MI300X data sheet"),
 }
 """By the name that a profile gives them (``gpus: h100:1``); of two whose patterns fit, the first."""
 _PART_OF_A_CARD = re.compile(r"\bMIG\b")
@@ -76,11 +105,24 @@ def model_flops_utilization(
 ) -> float | None:
     """The share of the devices' peak that the counted FLOPs of a model reach (Chowdhery et al., 2204.02311).
 
-    ``flops_per_token`` are those of training; recomputed ones do not count. None where the device ``name`` is
-    not in the table.
+    ``flops_per_token`` are those of training; recomputed ones do not count. None where the table has no peak
+    of the device ``name`` (:func:`unknown_peak`).
     """
+    if unknown_peak(precision, name):
+        return None
     device = device_named(name)
-    return None if device is None else flops_per_token * tokens_per_s / (device.peak[precision] * devices)
+    assert device is not None
+    return flops_per_token * tokens_per_s / (device.peak[precision] * devices)
+
+
+def unknown_peak(precision: str, name: str | None) -> str:
+    """Why there is no MFU of products in ``precision`` on the device ``name``; empty where there is one."""
+    device = device_named(name)
+    if device is None:
+        return f"no share of the peak (MFU): the table of peaks has no {name!r}"
+    if precision not in device.peak:
+        return f"no share of the peak (MFU): {device.name} has no products in {precision}"
+    return ""
 
 
 def missing_compiler(device: str) -> str:
@@ -98,3 +140,124 @@ def missing_compiler(device: str) -> str:
     if not Path(sysconfig.get_path("include"), "Python.h").is_file():
         lacking.append("Python's headers (Python.h)")
     return " and ".join(lacking)
+
+
+_SAID_OTHERWISE = (
+    "DefaultCPUAllocator: can't allocate memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "Triton Error [CUDA]: out of memory",
+)
+"""What is said where PyTorch's allocator is not the one that asks: on a card that others use, say."""
+
+
+def is_out_of_memory(problem: BaseException) -> bool:
+    """Whether ``problem`` says that the device, or this process, had not enough memory."""
+    if isinstance(problem, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(problem, RuntimeError) and any(words in str(problem) for words in _SAID_OTHERWISE)
+
+
+def release_unused(device: torch.device) -> None:
+    """Give memory that nothing refers to any more back to the device."""
+    gc.collect()  # an error's traceback holds frames, and they tensors
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+STEPS = 2
+"""Watched in each process: the optimizer's state is there from the second on."""
+
+
+class AllocatedMemory:
+    """Watches the first steps of a process on the CPU; on a CUDA device the allocator keeps the figure.
+
+    Counts the storages of all tensors, not what a kernel takes for itself, nor the interpreter and its
+    libraries, which are in the resident size of a process. Watching a step changes no bit of it.
+
+    Args:
+        device: Where the model is.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._left = STEPS if device.type == "cpu" else 0
+        self._most: int | None = None
+
+    @property
+    def bytes(self) -> int | None:
+        """The most so far; None before the first step."""
+        if self._device.type == "cuda":
+            return int(torch.cuda.max_memory_allocated(self._device))
+        return self._most
+
+    def leave_off(self) -> None:
+        """Watch no more: nothing can be compiled meanwhile."""
+        self._left = 0
+
+    @contextmanager
+    def watched(self, held: Iterable[Tensor]) -> Iterator[None]:
+        """Around a step; ``held``: what lives before it, parameters, gradients and the optimizer's state."""
+        if self._left == 0:
+            yield
+            return
+        self._left -= 1
+        with Storages(held) as storages:
+            yield
+        self._most = max(self._most or 0, storages.most)
+
+
+class Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up the storages that live, each once, from those of ``held`` on."""
+
+    def __init__(self, held: Iterable[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._alive: set[int] = set()
+        self.now = self.most = 0
+        for tensor in held:
+            self._add(tensor)
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operation, and count what it has allocated."""
+        results = function(*args, **(kwargs or {}))
+        self.add_all(results)
+        return results
+
+    def add_all(self, results: Any) -> None:
+        """Count what is new among the tensors of ``results``."""
+        for result in tree_leaves(results):
+            if isinstance(result, Tensor):
+                self._add(result)
+
+    def _add(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage._cdata in self._alive:
+            return
+        self._alive.add(storage._cdata)
+        weakref.finalize(storage, self._remove, storage._cdata, storage.nbytes()).atexit = False
+        self.now += storage.nbytes()
+        self.most = max(self.most, self.now)
+
+    def _remove(self, key: int, size: int) -> None:
+        self._alive.discard(key)
+        self.now -= size
+
+
+def peak_memory_bytes(device: torch.device) -> int | None:
+    """Return the most bytes held so far: allocated on a CUDA device, resident in this process elsewhere.
+
+    The resident figure holds the interpreter and its libraries (some 300 MB) and every earlier run of the
+    process. None where the system does not tell.
+    """
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # getrusage gives bytes on macOS and KiB on Linux.
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -3,14 +3,15 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import torch
 
-from scalevec.model.data.batches import Batch, evaluation_batches
-from scalevec.model.data.segments import TokenArray
+from scalevec.model.data.corpus import TokenArray
+from scalevec.model.data.order import Batch, evaluation_batches
 from scalevec.model.decoder import Transformer
-from scalevec.model.train.out_of_memory import is_out_of_memory, release_unused
+from scalevec.model.train.ddp import ALONE, World
+from scalevec.model.train.devices import is_out_of_memory, release_unused
 
 BLOCKS = 64
 """Runs of neighbouring sequences whose losses are kept: neighbours are alike, so blocks tell how far the loss
@@ -42,33 +43,39 @@ def evaluate(
     sequence_length: int,
     batch_sequences: int,
     say: Callable[[str], None] = print,
-    *,
-    in_step: bool = False,
+    world: World = ALONE,
 ) -> Evaluation:
     """The loss of ``model`` over every target of ``tokens``, each counted once.
 
-    Windows do not overlap, so a token sees at most the ``sequence_length`` tokens before it. At most
-    ``batch_sequences`` are taken at a time; where they do not fit into memory half as many are, and ``say``
-    is told. Raises what the device does where one sequence does not fit, and where processes have to take the
-    same batches (``in_step``), of which one alone may lack memory.
+    Windows do not overlap, so a token sees at most the ``sequence_length`` tokens before it. The ranks of
+    ``world`` take the batches in turn; as each is one rank's alone, the losses have the bits that one process
+    gives to batches of that size. At most ``batch_sequences`` are taken at a time; where they do not fit into
+    memory half as many are, and ``say`` is told. Raises what the device does where one sequence does not fit,
+    and where ranks have to go forward as often as each other (``world.in_step``), of which one alone may lack
+    memory.
     """
     sums: list[float] = []
     counts: list[int] = []
     at_once = batch_sequences
-    for inputs, targets in evaluation_batches(tokens, sequence_length, batch_sequences):
-        done = 0
-        while done < len(inputs):
+    batches = evaluation_batches(tokens, sequence_length, batch_sequences)
+    while turn := list(islice(batches, world.size)):
+        # For whom there is none goes along with the last one: where shards are gathered all ranks have to.
+        inputs, targets = turn[min(world.rank, len(turn) - 1)]
+        of_rank_here: list[float] = []
+        while (done := len(of_rank_here)) < len(inputs):
             part = inputs[done : done + at_once], targets[done : done + at_once]
-            of_part = _sums(model, part, least=at_once if in_step else 1)
+            of_part = _sums(model, part, least=at_once if world.in_step else 1)
             if of_part is None:
                 at_once = len(part[0]) // 2
                 release_unused(model.embedding.device)
                 say(f"the evaluation does not fit into memory; it goes on with {at_once} sequences at a time")
                 continue
-            sums += of_part
-            done += len(of_part)
-        counts += [targets.shape[1]] * targets.shape[0]
-    return _evaluation(sums, counts)
+            of_rank_here += of_part
+        for rank, (_, of_rank) in enumerate(turn):
+            sums += of_rank_here if rank == world.rank else [0.0] * len(of_rank)
+            counts += [of_rank.shape[1]] * len(of_rank)
+    # Each number is one rank's and zero elsewhere, so that their sum is exact.
+    return _evaluation(world.sum(torch.tensor(sums, dtype=torch.float64)).tolist(), counts)
 
 
 def _sums(model: Transformer, batch: Batch, least: int) -> list[float] | None:

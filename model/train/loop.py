@@ -16,24 +16,27 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from scalevec.model import accounting
 from scalevec.model.config import RunOptions, Trial, require_whole_parts
-from scalevec.model.data.batches import TrainingBatches
+from scalevec.model.data.order import TrainingBatches
 from scalevec.model.data.prepare import Corpus
 from scalevec.model.decoder import Transformer, initialise
+from scalevec.model.estimate import accounting
 from scalevec.model.identity import stream_of
-from scalevec.model.schedules import learning_rate
-from scalevec.model.theory.measure import MeasuredRun
-from scalevec.model.theory.measurements import Measurements
-from scalevec.model.theory.run_memory import AllocatedMemory, peak_memory_bytes
-from scalevec.model.train.checkpoints.folder import newest_step
-from scalevec.model.train.checkpoints.state import Checkpoint
-from scalevec.model.train.checkpoints.trunk_states import is_kept
+from scalevec.model.schedules import branch_step, learning_rate
+from scalevec.model.theory.measure import MeasuredRun, Measurements
+from scalevec.model.theory.vector_statistics import vector_statistics
+from scalevec.model.train.checkpoint import BackgroundWriter, Checkpoint, newest_step
+from scalevec.model.train.ddp import ALONE, World
+from scalevec.model.train.devices import AllocatedMemory, peak_memory_bytes, unknown_peak
 from scalevec.model.train.evaluation import Evaluation, evaluate
-from scalevec.model.train.optimizers import build_optimizer, set_learning_rate
-from scalevec.model.train.parallel.world import ALONE, World
-from scalevec.model.train.progress import RunProgress, has_diverged
-from scalevec.model.train.recorder import Recorder, TrainingInterruptedError
+from scalevec.model.train.optim import build_optimizer, set_learning_rate
+from scalevec.model.train.record import (
+    Recorder,
+    RunProgress,
+    TrainingInterruptedError,
+    has_diverged,
+    timing_of,
+)
 from scalevec.model.train.starting_state import StartingState, StartingStates, how_trained
 from scalevec.model.train.step import (
     BatchFeed,
@@ -43,9 +46,7 @@ from scalevec.model.train.step import (
     fold_once,
     steps_between_readings,
 )
-from scalevec.model.train.timing import timing_of
-from scalevec.model.trunks import branch_step
-from scalevec.model.vector_statistics import vector_statistics
+from scalevec.model.train.trunk_state import is_kept, save_trunk
 
 LOSSES = ("loss", "loss_validation", "loss_blocks", "block_tokens")
 _WITHOUT_BLOCKS = (
@@ -71,7 +72,7 @@ class TrainingRun:
         self.trial, self.corpus, self.options, self.world = trial, corpus, options, world
         self.recorder, self.checkpoints, self.trunk = recorder, checkpoints, trunk
         self.branch_step = branch_step(trial) if trunk is not None else 0
-        self.states = StartingStates(trial, options, recorder, checkpoints, trunk, world.read)
+        self.states = StartingStates(trial, options, recorder, checkpoints, trunk)
         self.device = torch.device(options.device)
         self.model = Transformer(trial.model)
         self.model.recomputes = options.recompute == "block"
@@ -83,8 +84,8 @@ class TrainingRun:
         world.prepare(self.model)
         self.model.to(self.device)
         self.parameters = list(self.model.parameters())
-        self.optimizer = build_optimizer(self.model, trial, world.laid_out)
-        world.adopt(self.optimizer)
+        self.optimizer = build_optimizer(self.model, trial, world.shard_groups)
+        self.training_loss = world.objective(self.model)
         tokens = corpus.split("train")
         batches = TrainingBatches(tokens, trial.sequence_length, trial.batch_sequences, stream_of(trial))
         part, ahead = world.part(trial.batch_sequences), self.device.type != "cpu"
@@ -92,7 +93,7 @@ class TrainingRun:
         self.pending = PendingMetrics(trial.batch_tokens)
         self.measurements = Measurements(options, MeasuredRun(trial, self.model, self.optimizer, tokens))
         self.progress = RunProgress(compiled=options.compiled)
-        self.writer = world.writer(checkpoints)
+        self.writer = BackgroundWriter(checkpoints)
         self.allocated = AllocatedMemory(self.device)
 
     def run(self) -> dict[str, Any]:
@@ -121,9 +122,8 @@ class TrainingRun:
                 return self._result("diverged")
             self._keep_for_branches()
             due = time.monotonic() - last_checkpoint >= self.writer.interval(self.options.checkpoint_s)
-            stop, due = self.world.agreed(self.recorder.stop_requested(), due)
-            self.writer.look()
-            if stop or due:
+            stop = self.world.any_rank(self.recorder.stop_requested())
+            if self.world.leader_says(due) or stop:
                 self._save()
                 last_checkpoint = time.monotonic()
             if stop:
@@ -135,7 +135,7 @@ class TrainingRun:
         """Go on from the furthest state there is: the trunk's, else the trial's own, else the start."""
         self.recorder.require_ownership()
         start = self.states.furthest() if self.world.leads else StartingState()
-        checkpoint = self.world.handed_out(start.checkpoint)
+        checkpoint = self.world.broadcast_checkpoint(start.checkpoint)
         if checkpoint is not None:
             self.world.unpack(checkpoint.tensors, self.model, self.optimizer)
             self.progress = RunProgress.kept_in(checkpoint)
@@ -146,6 +146,9 @@ class TrainingRun:
         self.first_step = self.progress.step + 1
         if self.progress.compiled != self.options.compiled:
             self.recorder.say(f"goes on {self.progress.arithmetic}, as it began")
+        card = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else None
+        if card and (problem := unknown_peak(self.trial.product_precision, card)):
+            self.recorder.say(problem)
         if self.progress.compiled:
             self.allocated.leave_off()
             compile_blocks(self.model)
@@ -155,14 +158,13 @@ class TrainingRun:
         step = self.progress.step
         if self.trunk is None or step > self.branch_step or step not in self.options.branch_steps:
             return
-        if not self.world.agreed(False, not is_kept(self.trunk, step))[1]:
+        if not self.world.leader_says(not is_kept(self.trunk, step)):
             return
         self.recorder.require_ownership()
         origin = dict(self.recorder.origin())
         facts = {**how_trained(self.options), **self.progress.facts(), "origin": origin}
-        tensors, parts = self.world.pack(self.model, self.optimizer)
-        checkpoint = Checkpoint(step, tensors, facts, parts)
-        if self.world.save_trunk(self.trunk, checkpoint, self.recorder.recorded()):
+        checkpoint = Checkpoint(step, self.world.pack(self.model, self.optimizer), facts)
+        if self.world.leads and save_trunk(self.trunk, checkpoint, self.recorder.recorded()):
             self.recorder.say(f"the state after step {step} is kept for other trials of the trunk")
 
     def _reads(self, step: int) -> bool:
@@ -187,9 +189,8 @@ class TrainingRun:
         self.pending.begin(self.measurements.seconds)
         rate = learning_rate(self.trial, step)
         set_learning_rate(self.optimizer, rate)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=self.world.frees_gradients)
         loss = self._forward_and_backward(step)
-        self.world.sum_gradients(self.parameters)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.trial.optimizer.clip_norm)
         with self._uncompiled():
             self.measurements.before_step(step + 1)
@@ -201,7 +202,7 @@ class TrainingRun:
             "tokens": (step + 1) * self.trial.batch_tokens,
             "loss": loss,
             "learning_rate": rate,
-            "gradient_norm": self.world.norm(norm),
+            "gradient_norm": self.world.whole(norm),
             "tokens_per_s": None,
         }
         if (step + 1) % self.options.metrics_steps == 0 or step + 1 == self.trial.steps:
@@ -211,10 +212,7 @@ class TrainingRun:
         self.pending.add(row)
 
     def _forward_and_backward(self, step: int) -> Tensor:
-        """Accumulate the gradient of the mean loss of batch ``step``; returns that loss, nats/token.
-
-        The gradient is of this rank's part of the batch alone.
-        """
+        """Accumulate the gradient of the mean loss of batch ``step``; returns that loss, nats/token."""
         whole = self.trial.batch_sequences
         started = time.perf_counter()
         inputs, targets = self.feed.batch(step)
@@ -229,11 +227,12 @@ class TrainingRun:
             for part in parts:
                 # By share: the last micro-batch may be smaller than the others.
                 share = len(inputs[part]) / whole
-                with self.autocast():
-                    loss, penalty = self.model.training_loss(inputs[part], targets[part])
-                loss = loss * share
-                objective = loss if penalty is None else loss + penalty * share
-                self.world.objective(objective).backward()  # type: ignore[no-untyped-call]
+                with nullcontext() if part is parts[-1] else self.world.accumulating():
+                    with self.autocast():
+                        loss, penalty = self.training_loss(inputs[part], targets[part])
+                    loss = loss * share
+                    objective = loss if penalty is None else loss + penalty * share
+                    objective.backward()  # type: ignore[no-untyped-call]
                 total += loss.detach()
         return self.world.sum(total)
 
@@ -266,9 +265,10 @@ class TrainingRun:
         finished = self.progress.step == self.trial.steps
         # What evaluates takes no further step.
         weights_only = finished and self.options.keep != "all"
-        tensors, parts = self.world.pack(self.model, None if weights_only else self.optimizer)
-        if self.world.writes:
-            self.writer.write(Checkpoint(self.progress.step, tensors, self.progress.facts(), parts))
+        tensors = self.world.pack(self.model, None if weights_only else self.optimizer)
+        if self.world.leads:
+            facts, is_copy = self.progress.facts(), self.options.shard
+            self.writer.write(Checkpoint(self.progress.step, tensors, facts, is_copy))
             self.progress.checkpoints_s += self.writer.last_s
 
     def _result(self, status: str) -> dict[str, Any]:
@@ -290,14 +290,12 @@ class TrainingRun:
         """Leave memory to the evaluation, and keep the end of a long run: no step of it is taken again."""
         self.optimizer.zero_grad(set_to_none=True)
         self._save_finished(self.progress.wall_s > self.options.checkpoint_s)
-        if self.options.shard:
-            self.writer.wait()  # it is complete only when all ranks say so
 
     def _save_finished(self, wanted: bool) -> None:
         """Keep the state after the last step, if that is ``wanted`` and not done yet."""
         self.writer.wait()
         missing = newest_step(self.checkpoints) != self.progress.step
-        if self.world.agreed(False, wanted and missing)[1]:
+        if self.world.leader_says(wanted and missing):
             self._save()
 
     def _held(self) -> Iterator[Tensor]:
@@ -312,8 +310,8 @@ class TrainingRun:
         tokens = self.corpus.split(split)[: most + 1 if most else None]
         at_once, started = self.options.evaluated_at_once(self.trial), time.monotonic()
         with self.autocast(), self._uncompiled():
-            length, say, in_step = self.trial.sequence_length, self.recorder.say, self.options.shard
-            evaluation = evaluate(self.model, tokens, length, at_once, say, in_step=in_step)
+            length, say = self.trial.sequence_length, self.recorder.say
+            evaluation = evaluate(self.model, tokens, length, at_once, say, self.world)
         self.progress.evaluation_s += time.monotonic() - started
         return evaluation
 
@@ -370,7 +368,7 @@ def train(
         options: How it is run: device, micro-batch, checkpoints, measurements; no part of the identity.
         recorder: Who keeps the rows of metrics, and says when to stop.
         checkpoints: The folder of the trial's checkpoints; created when the first is written.
-        trunk: The folder of the trial's trunk, if it has one (see ``model.trunks``): where it may find its
+        trunk: The folder of the trial's trunk, if it has one (see ``model.schedules``): where it may find its
             first steps already done, and keeps its own for others at ``options.branch_steps``.
         world: The processes that train it together, each of which calls this; rank 0's recorder counts.
 

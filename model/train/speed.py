@@ -14,14 +14,12 @@ from typing import Any
 import torch
 
 from scalevec.model.config import RunOptions, Trial
+from scalevec.model.data.corpus import Corpus
 from scalevec.model.data.prepare import prepare
-from scalevec.model.data.prepared import Corpus
-from scalevec.model.data.specification import CorpusConfig
-from scalevec.model.data.synthetic import TokenProcess
-from scalevec.model.train.devices import missing_compiler
+from scalevec.model.data.specification import CorpusConfig, TokenProcess
+from scalevec.model.train.devices import missing_compiler, release_unused
 from scalevec.model.train.loop import TrainingRun, train
-from scalevec.model.train.out_of_memory import release_unused
-from scalevec.model.train.recorder import SilentRecorder
+from scalevec.model.train.record import SilentRecorder
 
 FEWEST_STEPS = 3
 """The first one is slower than the others, and counts for nothing."""
@@ -117,7 +115,7 @@ class SteppedRun(TrainingRun):
     def take(self) -> dict[str, Any]:
         """Take the next optimizer step; returns its row of metrics."""
         self._step(self.progress.step)
-        (row,) = self.unread.read(self.measurements.seconds)
+        (row,) = self.pending.read(self.measurements.seconds)
         self.progress.take(row["step"], row["loss"])
         return row
 

@@ -1,17 +1,21 @@
 """Where a run goes on from: the newest state of its own or of its trunk that is whole and fits it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from scalevec.model.config import RunOptions, Trial
-from scalevec.model.train.checkpoints.folder import drop_leftovers, newest_step, set_aside_after
-from scalevec.model.train.checkpoints.state import Checkpoint, load_newest, read_checkpoint
-from scalevec.model.train.checkpoints.trunk_states import TrunkState, load_trunk
-from scalevec.model.train.progress import stays_whole, unbroken
-from scalevec.model.train.recorder import Recorder
-from scalevec.model.trunks import branch_step
+from scalevec.model.schedules import branch_step
+from scalevec.model.train.checkpoint import (
+    Checkpoint,
+    drop_leftovers,
+    load_newest,
+    newest_step,
+    set_aside_after,
+)
+from scalevec.model.train.record import Recorder, stays_whole, unbroken
+from scalevec.model.train.trunk_state import TrunkState, load_trunk
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,6 @@ class StartingStates:
     recorder: Recorder
     checkpoints: Path
     trunk: Path | None
-    read: Callable[[Path], Checkpoint] = read_checkpoint
 
     def furthest(self) -> StartingState:
         """The furthest: the trunk's, else the trial's own, else the start.
@@ -76,7 +79,7 @@ class StartingStates:
             self.recorder.say(f"checkpoint {name} is not used: the metrics are whole only to step {reached}")
 
     def _of_trial(self) -> StartingState:
-        checkpoint = load_newest(self.checkpoints, self.recorder.say, self.read)
+        checkpoint = load_newest(self.checkpoints, self.recorder.say)
         if checkpoint is None:
             return StartingState()
         resumes = checkpoint.facts.get("resumes", 0) + 1
@@ -92,7 +95,7 @@ class StartingStates:
         steps = range(newest_step(self.checkpoints) + 1, last + 1)
         if self.trunk is None or not steps:
             return None
-        state = load_trunk(self.trunk, steps, self._unfit, self.recorder.say, self.read)
+        state = load_trunk(self.trunk, steps, self._unfit, self.recorder.say)
         if state is None:
             return None
         kept, step = state.checkpoint, state.checkpoint.step

@@ -13,19 +13,22 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import RunOptions, Trial
-from scalevec.model.data.batches import Batch, TrainingBatches
+from scalevec.model.data.order import Batch, TrainingBatches
 from scalevec.model.decoder import Block, BlockWeights, Transformer
+from scalevec.model.estimate.accounting import flops_per_token
 from scalevec.model.experts import Mixture
 
 MOST_VARIANTS = 256
 """Of a function in one process: by shape, with a gradient or without, by model where there are several."""
+MOST_COMPILING = 4
+"""Processes of one trial that compile for a GPU."""
 
 
 def compile_blocks(model: Transformer) -> None:
     """Let passes of ``model`` go through compiled blocks; equal blocks share one compiled function.
 
+    On a GPU the softmax of the head's loss is compiled too.
     The compiled function is the block's in exact arithmetic. Its sums run in another order, so that losses
     differ in their last digits from those of uncompiled blocks: one run takes one of them from beginning to
     end. Raises in the first pass where there is no compiler (``devices.missing_compiler``).
@@ -37,16 +40,22 @@ def compile_blocks(model: Transformer) -> None:
         part = block.attention if isinstance(block.feed_forward, Mixture) else block
         # One function for each shape: what a shape gives must not depend on those before it.
         part.compile(dynamic=False, fullgraph=True)
+    # A processor's cache holds the logits of a slice: there one operation after another is as fast.
+    model.fuses_head = model.embedding.is_cuda
 
 
-def keep_compiled_in(folder: Path) -> None:
-    """Let this process take compiled functions from ``folder`` and keep its own there.
+def keep_compiled_in(folder: Path, device: str) -> None:
+    """Let this process take compiled functions for ``device`` from ``folder`` and keep its own there.
 
-    To be called before anything is compiled. As many processes compile side by side as torch takes threads:
-    by itself it starts one for every core of the machine.
+    To be called before anything is compiled. By itself torch compiles in a process for every core of the
+    machine, which trials share. For a CPU it gets as many as torch takes threads; Triton, which has some
+    dozen kernels to make before a first step on a GPU, gets a few of the cores that this process may use.
     """
+    threads = torch.get_num_threads()
+    if device == "cuda":
+        threads = max(threads, min(MOST_COMPILING, len(os.sched_getaffinity(0))))
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder))
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(torch.get_num_threads()))
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(threads))
 
 
 def blocks_of(model: Transformer) -> list[Block]:

@@ -93,9 +93,10 @@ def _larger(trial: Trial, options: RunOptions, room: Room) -> str:
             return f"shard: true over {processes} devices fits"
         processes *= 2
     size = memory_of(trial, least).total
-    cards = [str(device) for device in DEVICES.values() if device.memory >= size]
+    known = (device for device in DEVICES.values() if trial.product_precision in device.peak)
+    cards = sorted((device.memory, str(device)) for device in known if device.memory >= size)
     return (
-        f"it fits on one {cards[-1]}"
+        f"it fits on one {cards[0][1]}"
         if cards and options.device == "cuda"
         else f"it takes {size / 1e9:,.3g} GB"
     )

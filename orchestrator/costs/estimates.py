@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import RunOptions, Trial
+from scalevec.model.estimate.accounting import count_parameters, flops_per_token
 from scalevec.model.estimate.memory import FLOAT_BYTES, Memory, memory_of, optimizer_bytes
 from scalevec.model.strategies import (
     ATTENTION_INPUT_MAPS,
@@ -120,16 +120,15 @@ def cost(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rates: Ra
         memory=memory,
         host_bytes=_host_bytes(trial, options, memory),
         disk_bytes=FIXED_BYTES + log_bytes(trial, options) + kept[options.keep],
-        disk_files=FIXED_FILES + (_files_of_a_checkpoint(options) if options.keep != "none" else 0),
+        disk_files=FIXED_FILES + (options.keep != "none"),
     )
 
 
 def _host_bytes(trial: Trial, options: RunOptions, memory: Memory) -> int:
-    """With one copy of a checkpoint: rank 0 has all of it, or each process its share."""
+    """With one copy of a checkpoint, which rank 0 has."""
     if options.device != "cpu":
         return options.processes * HOST_BYTES + checkpoint_bytes(trial)
-    without_copies = 0 if options.shard else (options.processes - 1) * memory.copy
-    return options.processes * memory.total - without_copies
+    return options.processes * memory.total - (options.processes - 1) * memory.copy
 
 
 def training_s(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rates: Rates = ASSUMED) -> float:
@@ -141,11 +140,6 @@ def training_s(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rat
 def _flops(trial: Trial, evaluated_tokens: int) -> int:
     per_token = flops_per_token(trial.model, trial.sequence_length)
     return per_token * trial.tokens + per_token * evaluated_tokens // TRAINING_OVER_FORWARD
-
-
-def _files_of_a_checkpoint(options: RunOptions) -> int:
-    """One; of shards their folder and the index beside them."""
-    return options.processes + 2 if options.shard else 1
 
 
 def _computed(trial: Trial, options: RunOptions, evaluated_tokens: int) -> float:

@@ -13,6 +13,10 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 KEEP_FREED_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**33), "MALLOC_MMAP_THRESHOLD_": str(2**32)}
 """glibc gives the pages of large freed tensors back and faults them in again at each step; this halves the
 system time of a small trial. Other C libraries ignore it."""
+_OF_ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+"""What a person may have set of torch's memory on a GPU; it is read when CUDA begins."""
+GROW_SEGMENTS = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+"""Freed GPU memory serves arrays of other sizes too: micro-batches can be as large as the card holds."""
 KILL_WITH_PARENT = (sys.executable, "-I", "-S", kill_with_parent.__file__)
 """``-I -S``: no site-packages, so that the few lines between fork and exec start in milliseconds."""
 
@@ -25,7 +29,8 @@ def worker_environment(cpus: int = 1) -> dict[str, str]:
     """
     threads = dict.fromkeys(THREAD_VARIABLES, str(max(1, cpus)))
     inherited = {name: value for name, value in os.environ.items() if name != "SCALEVEC_STORE"}
-    return inherited | threads | KEEP_FREED_MEMORY | {"PYTHONSAFEPATH": "1"}
+    allocator = {} if inherited.keys() & set(_OF_ALLOCATOR) else GROW_SEGMENTS
+    return inherited | threads | KEEP_FREED_MEMORY | allocator | {"PYTHONSAFEPATH": "1"}
 
 
 def start_bound(

@@ -12,8 +12,8 @@ from scalevec.sweeps.trainers.foreign_trial import is_foreign
 
 if TYPE_CHECKING:
     from scalevec.model.config import Trial
-    from scalevec.model.data.prepared import Corpus
-    from scalevec.model.data.tokenizers import TextTokenizer
+    from scalevec.model.data.corpus import Corpus
+    from scalevec.model.data.tokenize import TextTokenizer
     from scalevec.model.decoder import Transformer
 
 
@@ -40,10 +40,7 @@ class TrainedTrial(RunDirectory):
         import torch
 
         from scalevec.model.decoder import Transformer, initialise
-        from scalevec.model.train.checkpoints.folder import newest_first
-        from scalevec.model.train.checkpoints.joint_state import whole
-        from scalevec.model.train.checkpoints.state import pack, read_checkpoint
-        from scalevec.model.train.checkpoints.tensor_file import DAMAGE
+        from scalevec.model.train.checkpoint import DAMAGE, newest_first, pack, read_checkpoint
         from scalevec.orchestrator.sources.plugin_of_model import load_plugin
 
         self._require_completed()
@@ -67,7 +64,7 @@ class TrainedTrial(RunDirectory):
             kept = read_checkpoint(paths[0]).tensors
             with torch.no_grad():
                 for name, tensor in pack(model, None).items():
-                    tensor.copy_(whole(kept[name]))
+                    tensor.copy_(kept[name])
         except FileNotFoundError:  # it was removed meanwhile
             raise
         except DAMAGE as problem:
@@ -85,7 +82,7 @@ class TrainedTrial(RunDirectory):
 
     def tokenizer(self) -> "TextTokenizer":
         """Return the tokenizer of the trial's corpus: ``encode`` and ``decode``. Raises ``CorpusError``."""
-        from scalevec.model.data.tokenizers import TextTokenizer
+        from scalevec.model.data.tokenize import TextTokenizer
 
         return TextTokenizer(self.corpus())
 

@@ -4,13 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scalevec.model.data.prepare import (
-    CorpusConfig,
-    TokenProcess,
-    fingerprint,
-    open_corpus,
-    prepare,
-)
+from scalevec.model.data.prepare import fingerprint, open_corpus, prepare
+from scalevec.model.data.specification import CorpusConfig, TokenProcess
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.sweeps import corpus_files
 from scalevec.sweeps.expansion.trials import ENDLESS, NO_CORPUS, CorpusFacts

@@ -15,7 +15,7 @@ from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 if TYPE_CHECKING:
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
 
-UNKNOWN_COLUMNS = ("epochs", "vectors", "memory")
+UNKNOWN_COLUMNS = ("epochs", "parameters", "vectors", "memory")
 """Columns of a plan that are a foreign trainer's own affair."""
 MOST_LISTED = 8
 MOST_READ = 200_000

@@ -36,7 +36,7 @@ WEEK_S = 7 * 24 * 3600
 _BUDGETS = ("tokens_per_parameter", "tokens_budget", "flops_budget")
 FLEETS = (8, 64)
 """GPUs for which a plan says how many days it takes."""
-_SPARE = ("vectors", "epochs", "done", "memory", "N", "FLOPs", "tokens", "each")
+_SPARE = ("parameters", "vectors", "epochs", "done", "memory", "N", "FLOPs", "tokens", "each")
 """Columns that a narrow terminal does without, the first of them first."""
 
 
@@ -99,6 +99,7 @@ def _table(groups: Sequence[Sequence[Row]], width: int | None, unknown: Sequence
         "arm": lambda rows: str(rows[0]["arm"]),
         "trials": lambda rows: str(len(rows)),
         "done": lambda rows: str(sum(row["state"] in DONE for row in rows)),
+        "parameters": lambda rows: _parameters(rows[0]),
         "N": lambda rows: short(rows[0]["n_params"]),
         "vectors": lambda rows: short(rows[0]["n_params_scale_vectors"]),
         "tokens": lambda rows: short(rows[0]["n_tokens"]),
@@ -114,6 +115,12 @@ def _table(groups: Sequence[Sequence[Row]], width: int | None, unknown: Sequence
         cells.pop(spare.pop(0), None)
     words = [at for at, name in enumerate(cells) if name not in ("trials", *_SPARE, "D/N")]
     return list(aligned(list(zip(*cells.values(), strict=True)), to_the_left=words))
+
+
+def _parameters(row: Row) -> str:
+    """All of them, to the last one; of a mixture also those that a token passes."""
+    total, active = row["n_params_total"], row["n_params_active"]
+    return f"{total:,}" if total == active else f"{total:,} ({active:,} active)"
 
 
 def _setting_columns(groups: Sequence[Sequence[Row]]) -> dict[str, Callable[[Sequence[Row]], str]]:
@@ -186,7 +193,9 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: boo
     ]
     lines += [text for text in (savings_text(trials), warmup_hint(run.cells)) if text]
     if hours := gpu_hours(trials):
-        lines.append(f"{_gpu_hours(hours, left)}{_beyond(hours, run.max_gpu_hours)}")
+        tuning = gpu_hours([row for row in trials if row["stage"] == "tuning"])
+        part = f", {tuning:,.3g} of them to tune" if tuning else ""
+        lines.append(f"{_gpu_hours(hours, left)}{part}{_beyond(hours, run.max_gpu_hours)}")
         lines += [_days(hours, left)] if run.sweep.trainer is None else []
     lines += _rates(left) if run.sweep.trainer is None else ()
     lines += _asked_for(run)
@@ -202,6 +211,10 @@ def _summary(run: "SweepRun", trials: Sequence[Row], jobs: int, *, in_queue: boo
         lines.append(
             f"tuning may extend its grid by {run.sweep.tune.extend} steps; comparison follows its choices"
         )
+        if run.sweep.tune.share:
+            lines.append(
+                f"what is tuned, is tuned for {run.sweep.reference} alone; all arms share its values"
+            )
         lines += _starts_small(run)
     return lines
 

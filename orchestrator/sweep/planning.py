@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalevec.model.data.held_out import held_out
+from scalevec.model.data.specification import held_out
 from scalevec.orchestrator.costs.device_room import what_fits
 from scalevec.orchestrator.costs.trunk_savings import (
     DONE,

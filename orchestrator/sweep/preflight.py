@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from scalevec.model.data.prepare import CorpusError, open_corpus, require_intact
+from scalevec.model.data.prepare import CorpusError, open_corpus, verify
 from scalevec.model.train.devices import missing_compiler
 from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE
 from scalevec.orchestrator.snapshots.snapshot import code_name
@@ -155,7 +155,7 @@ def hard_links(folder: Path) -> MachineCheck:
 
 def _corpus(runs_dir: Path, fingerprint: str) -> MachineCheck:
     try:
-        require_intact(open_corpus(runs_dir / "corpora", fingerprint))
+        verify(open_corpus(runs_dir / "corpora", fingerprint))
     except (CorpusError, OSError) as error:
         return MachineCheck("corpus", str(error))
     return MachineCheck("corpus")

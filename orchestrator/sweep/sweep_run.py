@@ -251,6 +251,8 @@ class SweepRun:
         chosen = self.tuner.of(cell)
         statuses = {choice.lr_status for choice in chosen.values()}
         status = next((name for name in ("censored", "carried", "tuned") if name in statuses), "fixed")
+        if cell.tuned_arm != cell.arm and status != "censored":
+            status = "shared"
         checks = [choice.check.status for choice in chosen.values() if choice.check is not None]
         return {field: choice.chosen for field, choice in chosen.items()}, status, next(iter(checks), None)
 

@@ -21,7 +21,7 @@ from scalevec.sweeps.axes import (
     value_at,
 )
 from scalevec.sweeps.expansion.trials import Cell
-from scalevec.sweeps.fields import FIELD_TYPES, place_of
+from scalevec.sweeps.fields import place_of, tunable_fields
 from scalevec.sweeps.trainers.any_trial import semantic_fields
 from scalevec.sweeps.trainers.foreign_trial import ForeignTrial
 
@@ -165,7 +165,7 @@ def _parsed(choices: Any) -> list[Choice]:
 
 def _problem(choice: Choice, trainer_fields: Collection[str]) -> str:
     """What is wrong with the numbers of a choice; empty where nothing is."""
-    if choice.field not in FIELD_TYPES and choice.field not in trainer_fields:
+    if choice.field not in tunable_fields() and choice.field not in trainer_fields:
         return f"field is {choice.field!r:.80}, which no trial has"
     if choice.axis not in (LOG, LOG_ONE_MINUS, LINEAR):
         return f"axis is {choice.axis!r:.80}"

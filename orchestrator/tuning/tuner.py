@@ -6,7 +6,7 @@ of a parabola on the field's axis (``sweeps.axes``), rounded, and larger rungs g
 with a slope that the arms share. Only the validation loss is looked at. Where the file asks for it, a larger
 rung waits for the smaller ones and starts with the values around what their law predicts (``larger_rungs``).
 
-Token budgets that could share a trunk (``model.trunks``) have one choice, by the mean of their losses: with a
+Token budgets that could share a trunk (``model.schedules``) have one choice, by the mean of losses: with a
 learning rate each they would have nothing to share.
 """
 
@@ -92,7 +92,10 @@ class Tuner:
         predict_larger: bool = False,
     ) -> None:
         self.say = say
-        self.cells = [cell for cell in cells if cell.tune_grid]
+        tuned = [cell for cell in cells if cell.tune_grid]
+        self.cells = [cell for cell in tuned if cell.tuned_arm == cell.arm]
+        cell_at = {(cell.arm, _setting_name(cell)): cell for cell in self.cells}
+        self._decided_by = {cell: cell_at[cell.tuned_arm, _setting_name(cell)] for cell in tuned}
         self.extend = extend
         self.to_check = carried.largest(self.cells, checked_arms)
         self.choices = {(choice.key, choice.field): choice for choice in frozen}
@@ -216,7 +219,7 @@ class Tuner:
         """Return the choices for ``cell`` by field, without those still open."""
         if not cell.tune_grid:
             return {}
-        key = self._key(cell)
+        key = self._key(self._decided_by[cell])
         chosen = {field: self.choices.get((key, field)) for field in cell.tune_grid}
         return {field: choice for field, choice in chosen.items() if choice is not None}
 
@@ -269,6 +272,8 @@ class Tuner:
         for budgets in self._open_budgets(group):
             best = best_point(group, budgets, losses)
             for field, values in group.grid.items():
+                if is_without_effect(line_through(group, budgets, best, field, losses)):
+                    continue
                 wider = {**grown, field: with_next(field, values, best[field], grown[field])}
                 added = sorted(set(wider[field]) - set(grown[field]))
                 if added and can_be_trained(group.cells, wider):
@@ -372,11 +377,23 @@ def can_be_trained(cells: Iterable[Cell], grid: Grid) -> bool:
     return True
 
 
+def line_through(
+    group: Group, budgets: Sequence[Cell], best: Mapping[str, float], field: str, losses: Losses
+) -> list[float]:
+    """Return the mean losses along the grid of ``field``, the other fields at their ``best``."""
+    return [mean_loss(budgets, {**best, field: value}, losses) for value in group.grid[field]]
+
+
+def is_without_effect(line: Sequence[float]) -> bool:
+    """Whether a field changes nothing, as one of the scale vectors in an arm that has none."""
+    return len(set(line)) == 1 and math.isfinite(line[0])
+
+
 def tuned_choices(group: Group, budgets: Sequence[Cell], losses: Losses) -> Iterator[Choice]:
     """Yield the choice of every tuned field for each of ``budgets``, on the line through the best point."""
     best = best_point(group, budgets, losses)
     for field, values in group.grid.items():
-        line = [mean_loss(budgets, {**best, field: value}, losses) for value in values]
+        line = line_through(group, budgets, best, field, losses)
         index = values.index(best[field])
         axis = axis_of(field, values)
         inside = 0 < index < len(values) - 1
@@ -384,7 +401,8 @@ def tuned_choices(group: Group, budgets: Sequence[Cell], losses: Losses) -> Iter
         chosen = (
             best[field] if peak is None else settled(field, axis, peak, values, whole=is_whole(field, values))
         )
-        is_bracketed = inside or beyond(field, values, best[field]) is None
+        ends = beyond(field, values, best[field]) is None
+        is_bracketed = inside or ends or is_without_effect(line)
         is_tuned = is_bracketed and math.isfinite(line[index])
         for cell in budgets:
             yield replace(

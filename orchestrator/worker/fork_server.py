@@ -11,7 +11,9 @@ the socket's other end is gone. With ``--bound`` it does not: the kernel kills i
 device is a GPU, workers start fresh: CUDA does not survive a fork.
 """
 
+import atexit
 import gc
+import importlib
 import json
 import os
 import selectors
@@ -19,6 +21,7 @@ import shlex
 import signal
 import socket
 import sys
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -45,6 +48,9 @@ def main() -> int:
     gc.disable()  # torch makes many objects that stay: looking through them takes a sixth of its loading
     from scalevec.orchestrator.worker import train as worker
 
+    if "torch" in sys.modules:
+        # The first optimizer imports the compiler, 1.8 s: here once, not in every worker.
+        importlib.import_module("torch._dynamo")
     os.close(os.pidfd_open(os.getpid()))  # a system that forbids it says so before anything is forked
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as a parent may leave it, it hides exit codes
     environment()  # remembers versions and commit: a worker says what it was forked with, not what lies there
@@ -58,7 +64,11 @@ def main() -> int:
     if is_bound:
         bind_to(server)
     _be_alone(request, worker.__file__)
-    return worker.main(request.arguments)
+    code = worker.main(request.arguments)
+    # As multiprocessing ends its forks: to take modules down touches, and so copies, what all share, 0.3 s.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    os._exit(code)
 
 
 def _serve(connection: socket.socket) -> _ForkRequest | None:

@@ -1,97 +1,84 @@
-"""The processes that train one trial on this machine: the first leads, the others are forks of it.
+"""The processes that train one trial on this machine, started and watched by torchrun's agent.
 
-The leader holds the trial's claim where it is rank 0, and its forks end with it: the kernel kills them when
-it dies, so a job is over when its leader is. A fork loads nothing again, and comes before CUDA is touched.
+The worker that holds the trial's claim runs the agent; every rank, rank 0 too, is a fork of it that ends with
+it. The first rank that fails ends the others, and the attempt: whether there is another is the scheduler's to
+decide, so the agent never restarts anything. Its files of errors carry what the trial's record has to say. A
+fork loads nothing again, and comes before CUDA is touched.
 """
 
 import json
+import logging
 import os
 import signal
 import socket
 import sys
-import threading
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import setproctitle
 import torch
+import torch.distributed as dist
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 
 from scalevec.model.config import RunOptions
 from scalevec.model.data.prepare import Corpus
-from scalevec.model.train.parallel.world import ALONE, World
+from scalevec.model.train.ddp import ALONE, ProcessGroup, World
+from scalevec.model.train.record import TrainingInterruptedError
 from scalevec.orchestrator.attempts.jobs import WorkerExit
-from scalevec.orchestrator.worker.failures import AttemptFailedError, DefiniteError
+from scalevec.orchestrator.worker.failures import (
+    AttemptFailedError,
+    RankKilledError,
+    as_record,
+    from_record,
+)
 from scalevec.orchestrator.worker.kill_with_parent import bind_to
 from scalevec.orchestrator.worker.provenance import code_state, versions
 from scalevec.results.files import CorruptRecordError, read_json, write_json
 from scalevec.results.opening import make_folder
 
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store
-
-    from scalevec.model.train.parallel.meeting import Seat
-    from scalevec.model.train.parallel.process_group import ProcessGroup
-    from scalevec.model.train.parallel.vigil import Vigil
-
 LOOPBACK = "127.0.0.1"
-PATIENCE_S = 3.0
-"""How long the leader waits for the word of another rank whose end it has noticed by a lost connection."""
-LAST_STEPS_S = 30.0
-"""How long forks have to end after their leader has."""
-LOOK_S = 0.5
-MEETING_POLL_S = 0.2
-HANGING_S = 20.0
-"""A leader that has not noticed the death of a fork for so long waits for a device, which waits for it."""
+LIMIT_S = 300.0
+"""How long the machines of a trial wait for each other."""
+POLL_S = 0.1
+POLL_OTHERS_S = 1.0
+"""Where each look asks a file server what other machines say."""
+LOST_S = 1.0
+"""How long a rank that has lost another one stays, so that the agent sees first who is to blame."""
+LAST_WORD_S = 3.0
+"""How long the first machine waits for what another one has to say, where it has only lost it."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where rank 0 awaits the others."""
+    """Where the first machine awaits the others."""
 
     host: str
     port: int
 
 
-class RankFailedError(AttemptFailedError):
-    """What ended another rank of this trial."""
-
-
-class RankKilledError(Exception):
-    """A fork was killed; its leader is to end as it did."""
-
-
-@dataclass
+@dataclass(frozen=True)
 class Ranks:
-    """The processes of a trial on this machine, seen from one of them.
+    """The processes of a trial on machine ``node`` (from 0) of ``nodes``.
 
-    ``first`` is the rank of the leader, ``rank`` that of this process.
+    ``meeting`` is the file by which other machines are told where the first one is, which has a ``listener``.
     """
 
     options: RunOptions
-    first: int
-    rank: int
+    node: int = 0
+    nodes: int = 1
+    meeting: Path | None = None
     address: Address | None = None
     listener: socket.socket | None = None
-    awaited: str = ""
-    nodes: int = 1
-    store: "Store | None" = None
-    meeting: Path | None = None
-    """The file by which other machines are told where rank 0 is."""
-
-    def __post_init__(self) -> None:
-        self.cause: Exception | None = None
-        """What ended the ranks, once they have; None where nothing went wrong."""
-        self.last_word: Callable[[Exception], object] = lambda _: None
-        """Puts on record what ended the ranks, where the main thread of rank 0 cannot do so."""
-        self._forks: dict[int, int] = {}
-        self._over = threading.Event()
-        self._silence = ""
-        self._vigil: Vigil | None = None
 
     @property
     def here(self) -> int:
@@ -100,7 +87,7 @@ class Ranks:
 
     @property
     def are_several(self) -> bool:
-        """Whether the trial is trained by more than this process."""
+        """Whether the trial is trained by more than one process."""
         return self.options.processes > 1
 
     def call_others(self) -> None:
@@ -109,219 +96,185 @@ class Ranks:
             make_folder(self.meeting.parent)
             write_json(self.meeting, asdict(self.address))
 
-    def fork(self, count: int, follow: Callable[["Ranks"], int]) -> None:
-        """Fork ``count`` further ranks, each of which ends with the exit code that ``follow`` returns."""
-        leader = os.getpid()
-        sys.stdout.flush()
-        for rank in range(self.first + 1, self.first + 1 + count):
-            pid = os.fork()
-            if pid == 0:
-                self._be_fork(leader, replace(self, rank=rank, listener=None), follow)
-            self._forks[rank] = pid
-        if self._forks:
-            threading.Thread(target=self._watch, daemon=True, name="ranks").start()
+    def run(self, work: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+        """Do ``work``, given its rank, at each rank of this machine; return what the first of them returns.
 
-    def _be_fork(self, leader: int, seen: "Ranks", follow: Callable[["Ranks"], int]) -> None:
-        code = 1
-        try:
-            bind_to(leader)
-            if self.listener is not None:
-                self.listener.close()
-            setproctitle.setproctitle(f"{setproctitle.getproctitle()} rank {seen.rank}")
-            code = follow(seen)
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
+        Raises:
+            TrainingInterruptedError: The ranks were asked to stop; their state is in the newest checkpoint.
+            RankKilledError: A rank was killed by a signal.
+            AttemptFailedError: What ended a rank, or that the machines did not meet.
+            OSError: What the disk refused a rank.
+        """
+        with tempfile.TemporaryDirectory(prefix="scalevec-ranks-") as folder:
+            agent = self._agent(work, folder)
+            try:
+                ended = agent.run()
+            except dist.DistError as problem:
+                raise AttemptFailedError(self._not_met(problem), "node_failure") from problem
+        if ended.is_failed():
+            raise self._blamed(*next(iter(ended.failures.items()), (0, None)))
+        result: dict[str, Any] = ended.return_values[self.node * self.here]
+        if "stopped_after" in result:
+            raise TrainingInterruptedError(result["stopped_after"])
+        return result
+
+    def _agent(self, work: Callable[[int], dict[str, Any]], folder: str) -> LocalElasticAgent:
+        assert self.address is not None
+        torch._dynamo  # noqa: B018 (loaded once here: DDP would load it in each fork)
+        # What it says of failures is record in the trial's words; of signals it takes none, as the worker does.
+        for name in ("torch.distributed.elastic", "torch.multiprocessing.spawn"):
+            logging.getLogger(name).addHandler(logging.NullHandler())
+            logging.getLogger(name).propagate = False
+        os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = ""
+        if self.address.host == LOOPBACK and sys.platform == "linux":
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        spec = WorkerSpec(
+            role="rank",
+            local_world_size=self.here,
+            rdzv_handler=_Rendezvous(self.address, self.node, self.nodes, self.listener),
+            entrypoint=_be_rank,
+            args=(work, os.getpid()),
+            max_restarts=0,
+            monitor_interval=POLL_S if self.nodes == 1 else POLL_OTHERS_S,
+            master_addr=self.address.host,
+            master_port=self.address.port,
+        )
+        # Of this process, in which no other thread holds a lock: that of the claim sleeps between its beats.
+        return _Agent(self, spec, DefaultLogsSpecs(log_dir=folder), start_method="fork")
 
     def meet(self, corpus: Corpus) -> World:
-        """The world of the trial, once all of its ranks are there.
+        """The world of the trial at one of its ranks, once all are there.
 
-        Raises ``NobodyCameError`` or ``UnlikeRanksError`` of ``model.train.parallel.meeting``.
+        Raises ``UnlikeRanksError`` of ``model.train.ddp``.
         """
         if not self.are_several:
             return ALONE
-        from scalevec.model.train.parallel import meeting
+        device = self.options.device
+        world = _kind_of_world(self.options)(device)
+        hosts = world.require_alike(traits(corpus, device))
+        if world.leads:
+            print(f"{world.size} processes on {', '.join(dict.fromkeys(hosts))}", flush=True)
+        return world
 
-        assert self.address is not None
-        size, device = self.options.processes, self.options.device
-        if device == "cuda":
-            torch.cuda.set_device(self.rank - self.first)
-        seat = meeting.Seat(self.rank, size, traits(corpus, device), self.awaited)
-        if self.listener is not None:
-            self.store = meeting.hosted(self.listener, seat)
-        else:
-            self.store = meeting.store_at(self.address.host, self.address.port, seat)
-        hosts = meeting.meet(self.store, seat)
-        if self.rank == 0:
-            print(f"{size} processes on {', '.join(dict.fromkeys(hosts))}", flush=True)
-        self._vigil = self._begin_vigil(seat, hosts)
-        if self.address.host == LOOPBACK and sys.platform == "linux":
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        return _kind_of_world(self.options)(self.store, self.rank, size, device)
+    def _not_met(self, problem: Exception) -> str:
+        sent_to = os.environ.get("SLURM_JOB_NODELIST")
+        words = f", sent to {sent_to}," if sent_to else ""
+        return (
+            f"the {self.nodes} machines of this trial{words} did not meet in {LIMIT_S:g} s; "
+            f"machine {self.node}, {socket.gethostname()}, says: {problem}"
+        )
 
-    def _begin_vigil(self, seat: "Seat", hosts: Sequence[str]) -> "Vigil":
-        """Rank 0 watches the others, who watch it."""
-        from scalevec.model.train.parallel import meeting
-        from scalevec.model.train.parallel.vigil import Vigil
+    def _blamed(self, rank: int, failure: ProcessFailure | None) -> Exception:
+        """What ended ``rank``, or the one on another machine that it has only lost (``failure`` is None)."""
+        record = None if failure is None else failure.error_file_data.get("failure")
+        if failure is not None and record is None and failure.exitcode < 0:
+            number = -failure.exitcode
+            return RankKilledError(f"rank {rank} (process {failure.pid}) was killed by signal {number}")
+        if failure is not None and record is None:
+            return AttemptFailedError(f"rank {rank} ended with exit code {failure.exitcode}")
+        deadline = time.monotonic() + (LAST_WORD_S if self.nodes > 1 else 0.0)
+        while (record is None or record["lost"]) and time.monotonic() < deadline:
+            record = self.said_elsewhere() or record
+            time.sleep(POLL_S)
+        return (
+            from_record(record) if record else AttemptFailedError("another machine was lost", "node_failure")
+        )
 
-        assert self.address is not None
-        store = meeting.store_at(self.address.host, self.address.port, seat)
-        watched = range(1, seat.size) if self.rank == 0 else [0]
-
-        def end(silent: Sequence[int]) -> None:
-            named = ", ".join(f"rank {rank} on {hosts[rank]}" for rank in silent)
-            self._end_for(f"{named}: no sign of life for {seat.limit_s:g} s", silent)
-
-        return Vigil(store, self.rank, watched, seat.limit_s, end)
-
-    def _end_for(self, silence: str, silent: Sequence[int]) -> None:
-        """End the attempt from another thread: the main one may wait for those that are ``silent``."""
-        print(silence, flush=True)
-        self._silence = silence
-        if self.rank != 0:
-            # Rank 0 on this machine takes this process with it; elsewhere its leader takes its forks along.
-            os.kill(os.getppid() if self.first == 0 else os.getpid(), signal.SIGKILL)
-        for rank in silent:
-            if rank in self._forks:
-                os.kill(self._forks[rank], signal.SIGKILL)
-        if not self._over.wait(HANGING_S):
-            self.last_word(RankFailedError(silence, "node_failure"))
-            os._exit(WorkerExit.ERROR)
-
-    def leave(self) -> None:
-        """This rank has done its part: it gives no more signs of life."""
-        if self._vigil is not None:
-            self._vigil.leave()
-
-    def report(self, problem: Exception, cause: str, digest: str) -> None:
-        """Tell rank 0 why this rank ends, unless that is only because another did."""
-        if self.store is None or lost_connection(problem):
-            return
-        message = f"rank {self.rank} on {socket.gethostname()}: {type(problem).__name__}: {problem}"
-        report = {"message": message, "cause": cause, "digest": digest}
-        if isinstance(problem, DefiniteError):
-            report["definite"] = "yes"
-        with suppress(RuntimeError):
-            self.store.set("failure", json.dumps(report))
-
-    def blame(self, problem: Exception) -> Exception:
-        """What ended the ranks, where ``problem`` is only what this one noticed of it."""
-        if self._silence:
-            return RankFailedError(self._silence, "node_failure")
-        if isinstance(problem, OSError):  # of this rank, or one that all ranks were told of
-            return problem
-        deadline = time.monotonic() + (PATIENCE_S if lost_connection(problem) else 0.0)
-        while self.are_several:
-            if killed := self._killed():
-                return RankKilledError(killed)
-            if reported := self._reported():
-                return reported
-            if time.monotonic() >= deadline:
-                break
-            time.sleep(0.05)
-        if lost_connection(problem):
-            return RankFailedError(f"another rank was lost: {problem}", "node_failure")
-        return problem
-
-    def _reported(self) -> Exception | None:
-        """What another rank said that ended it."""
-        if self.store is None:
-            return None
-        with suppress(RuntimeError):
-            if self.store.check(["failure"]):
-                report: dict[str, Any] = json.loads(self.store.get("failure"))
-                is_definite = report.pop("definite", None)
-                return (DefiniteError if is_definite else RankFailedError)(**report)
+    def said_elsewhere(self) -> dict[str, Any] | None:
+        """What another machine has told of its end (:meth:`report`)."""
+        if self.meeting is not None:
+            for path in self.meeting.parent.glob(f"{self.meeting.stem}.failed-*.json"):
+                with suppress(FileNotFoundError, CorruptRecordError):
+                    return read_json(path, dict)
         return None
 
-    def _killed(self) -> str:
-        """Which fork was killed by a signal; empty where none was."""
-        for rank, pid in self._forks.items():
-            ended = _end_of(pid)
-            if ended is not None and ended.si_code != os.CLD_EXITED:
-                return f"rank {rank} (process {pid}) was killed by signal {ended.si_status}"
-        return ""
+    def report(self, problem: Exception) -> None:
+        """Tell the first machine what ended this one."""
+        if self.meeting is not None:
+            path = self.meeting.with_name(f"{self.meeting.stem}.failed-{self.node}.json")
+            write_json(path, as_record(problem, str(problem), is_lost=lost_connection(problem)))
 
-    def _watch(self) -> None:
-        """End this process where a fork is gone and the main thread cannot notice."""
-        while not self._over.wait(LOOK_S):
-            if any((ended := _end_of(pid)) and ended.si_status for pid in self._forks.values()):
-                if not self._over.wait(HANGING_S) and not self._silence:
-                    self._end_hanging()
-                return
 
-    def _end_hanging(self) -> None:
-        """End this process, whose main thread waits for a fork that is gone, with what that fork said."""
-        reports: list[Exception] = []
+class _Agent(LocalElasticAgent):
+    """Ends its ranks, too, once another machine has record what ended its own: they may wait for those."""
 
-        def ask() -> None:
-            if reported := self._reported():
-                reports.append(reported)
+    def __init__(self, ranks: Ranks, *spec: Any, **how: Any) -> None:
+        super().__init__(*spec, **how)
+        self._ranks = ranks
 
-        # The store does not answer where the main thread is what waits for it.
-        asking = threading.Thread(target=ask, daemon=True)
-        asking.start()
-        asking.join(PATIENCE_S)
-        print("a rank is gone, and this one hangs", flush=True)
-        if reports:
-            self.last_word(reports[0])
-            os._exit(WorkerExit.ERROR)
-        os.kill(os.getpid(), signal.SIGKILL)
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        if self._ranks.said_elsewhere() is not None:
+            self._shutdown(signal.SIGKILL)
+            return RunResult(state=WorkerState.FAILED)
+        return super()._monitor_workers(worker_group)  # type: ignore[no-any-return]
 
-    def __enter__(self) -> "Ranks":
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """See that no fork is left: those of a leader that ended well are given the time for it."""
-        self._over.set()
-        self.leave()
-        if isinstance(error, Exception):
-            self.cause = self.blame(error)
-        deadline = time.monotonic() + (LAST_STEPS_S if kind is None else 0.0)
-        while time.monotonic() < deadline and any(_end_of(pid) is None for pid in self._forks.values()):
-            time.sleep(0.02)
-        for pid in self._forks.values():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            with suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+class _Rendezvous(StaticTCPRendezvous):
+    """Machines meet in a given order at the first one's socket, which listens where it was told to.
+
+    torch's own would listen at all addresses, and at a port that another program may have taken meanwhile.
+    """
+
+    def __init__(self, address: Address, node: int, nodes: int, listener: socket.socket | None) -> None:
+        super().__init__(address.host, address.port, node, nodes, "scalevec", int(LIMIT_S))
+        self._listener = listener
+
+    def next_rendezvous(self) -> Any:
+        if self._listener is not None:
+            listening = self._listener.detach()
+            self._store = dist.TCPStore(  # type: ignore[attr-defined]
+                LOOPBACK, self.master_port, self.world_size, True, self.timeout, master_listen_fd=listening
+            )
+        return super().next_rendezvous()
+
+
+def _be_rank(work: Callable[[int], dict[str, Any]], agent: int) -> dict[str, Any]:
+    """Do ``work`` in a fork of process ``agent``, which reads from a file what ended it."""
+    bind_to(agent)
+    rank = int(os.environ["RANK"])
+    setproctitle.setproctitle(f"{setproctitle.getproctitle()} rank {rank}")
+    try:
+        return work(rank)
+    except TrainingInterruptedError as stop:
+        return {"stopped_after": stop.step}
+    except Exception as problem:
+        is_lost = lost_connection(problem)
+        if not is_lost:
+            print(f"rank {rank}: {traceback.format_exc()}", file=sys.stderr)
+        message = f"rank {rank} on {socket.gethostname()}: {type(problem).__name__}: {problem}"
+        failure = as_record(problem, message, is_lost=is_lost)
+        told = {"message": message, "timestamp": int(time.time()), "failure": failure}
+        Path(os.environ["TORCHELASTIC_ERROR_FILE"]).write_text(json.dumps(told))
+        if is_lost:
+            time.sleep(LOST_S)
+        raise SystemExit(WorkerExit.ERROR) from problem
 
 
 def ranks_here(options: RunOptions, nodes: int = 1, meeting: Path | None = None) -> Ranks:
     """The ranks of a trial on its first machine; ``meeting`` will tell others where they reach it."""
-    ranks = Ranks(options, 0, 0, nodes=nodes, meeting=meeting)
-    if ranks.are_several:
-        from scalevec.model.train.parallel.meeting import listening
-
-        host = LOOPBACK if nodes == 1 else _own_address()
-        ranks.listener = listening(LOOPBACK if nodes == 1 else "")
-        ranks.address = Address(host, ranks.listener.getsockname()[1])
-        ranks.awaited = os.environ.get("SLURM_JOB_NODELIST", "") if nodes > 1 else ""
-    return ranks
+    if options.processes == 1:
+        return Ranks(options)
+    host = LOOPBACK if nodes == 1 else _own_address()
+    listener = socket.create_server((LOOPBACK if nodes == 1 else "", 0), backlog=512)
+    address = Address(host, listener.getsockname()[1])
+    return Ranks(options, 0, nodes, meeting, address, listener)
 
 
 def ranks_there(options: RunOptions, node: int, nodes: int, meeting: Path) -> Ranks | None:
     """The ranks of a trial on machine ``node`` (from 0); None where the first machine has called it off.
 
-    Raises ``NobodyCameError`` of ``model.train.parallel.meeting`` where that has no word in time.
+    Raises :class:`AttemptFailedError` where that has no word in time.
     """
-    from scalevec.model.train.parallel.meeting import LIMIT_S, NobodyCameError
-
     deadline = time.monotonic() + LIMIT_S
     while True:
         with suppress(FileNotFoundError, CorruptRecordError):
             record = read_json(meeting, dict)
-            if "called_off" in record:
-                return None
-            first = node * (options.processes // nodes)
-            return Ranks(options, first, first, Address(**record), nodes=nodes)
+            return None if "called_off" in record else Ranks(options, node, nodes, meeting, Address(**record))
         if time.monotonic() >= deadline:
             here = socket.gethostname()
-            raise NobodyCameError(f"machine {node} of {nodes}, {here}: no word of the first in {LIMIT_S:g} s")
-        time.sleep(MEETING_POLL_S)
+            problem = f"machine {node} of {nodes}, {here}: no word of the first in {LIMIT_S:g} s"
+            raise AttemptFailedError(problem, "node_failure")
+        time.sleep(POLL_S)
 
 
 def _own_address() -> str:
@@ -330,18 +283,16 @@ def _own_address() -> str:
     return told or socket.gethostbyname(socket.gethostname())
 
 
-def _kind_of_world(options: RunOptions) -> "type[ProcessGroup]":
+def _kind_of_world(options: RunOptions) -> type[ProcessGroup]:
     """Imported now: what shards loads the compiler."""
     if options.shard:
-        from scalevec.model.train.parallel.sharded import ShardedProcessGroup
+        from scalevec.model.train.sharded import ShardedProcessGroup
 
         return ShardedProcessGroup
-    from scalevec.model.train.parallel.process_group import ProcessGroup
-
     return ProcessGroup
 
 
-def traits(corpus: Corpus, device: str) -> Mapping[str, str]:
+def traits(corpus: Corpus, device: str) -> dict[str, str]:
     """What has to be the same at all ranks, by what a person calls it."""
     code = code_state()
     splits = ", ".join(f"{tokens} {name} tokens" for name, tokens in corpus.tokens.items())
@@ -358,11 +309,5 @@ def lost_connection(problem: BaseException) -> bool:
     if not isinstance(problem, RuntimeError):
         return False
     text = f"{type(problem).__name__} {problem}"
-    return any(word in text for word in ("gloo", "NCCL", "Connection", "DistNetwork", "TCPStore"))
-
-
-def _end_of(pid: int) -> "os.waitid_result | None":
-    """How a child ended, without reaping it; None while it runs, and once it was reaped."""
-    with suppress(ChildProcessError):
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-    return None
+    words = ("gloo", "NCCL", "Connection", "DistNetwork", "TCPStore", "timeout caused pair closure")
+    return any(word in text for word in words)

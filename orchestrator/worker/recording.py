@@ -1,5 +1,6 @@
 """What an attempt at a trial says goes into its run directory."""
 
+import mmap
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -18,14 +19,36 @@ class SupersededError(Exception):
     """A later claim exists: another worker has taken over, and this one must not write any more."""
 
 
+class StopRequest:
+    """Whether a signal asked this process to stop, or a rank that is a fork of it, or one it is a fork of.
+
+    A page that they share: a signal to one of them reaches all, those that are not forked yet too. And no
+    lock, which would be taken twice where a second signal interrupts the handler of the first.
+    """
+
+    def __init__(self) -> None:
+        self._asked = mmap.mmap(-1, 1)
+
+    def take(self, number: int, _frame: FrameType | None) -> None:
+        """Signal handler: stop at the next step. SIGUSR2 says that the job's time is up."""
+        self._asked[0] = max(self._asked[0], 2 if number == signal.SIGUSR2 else 1)
+
+    def is_made(self) -> bool:
+        """Whether there was one."""
+        return self._asked[0] > 0
+
+    @property
+    def cause(self) -> str:
+        """That of the stop."""
+        return "timeout" if self._asked[0] == 2 else "preempted"
+
+
 class RunDirectoryRecorder:
-    """Implements ``model.train.recorder.Recorder`` on a run directory."""
+    """Implements ``model.train.record.Recorder`` on a run directory."""
 
     def __init__(self, directory: RunDirectory, claim: Claim) -> None:
         self.directory, self.claim = directory, claim
-        # No Event: its lock would be taken twice where a second signal interrupts the handler of the first.
-        self._stop = False
-        self.stop_cause = "preempted"
+        self.stop = StopRequest()
         self._looked = _now()
 
     def record(self, row: Mapping[str, Any]) -> None:
@@ -77,17 +100,11 @@ class RunDirectoryRecorder:
 
     def stop_requested(self) -> bool:
         """Whether a signal asked this process to stop."""
-        return self._stop
+        return self.stop.is_made()
 
     def record_stop(self, step: int) -> None:
         """Keep as an event that the attempt ended as it was asked to; the next goes on after ``step``."""
-        self.directory.append_event("pending", cause=self.stop_cause, step=step)
-
-    def request_stop(self, number: int, _frame: FrameType | None) -> None:
-        """Signal handler: stop at the next step. SIGUSR2 says that the job's time is up."""
-        if number == signal.SIGUSR2:
-            self.stop_cause = "timeout"
-        self._stop = True
+        self.directory.append_event("pending", cause=self.stop.cause, step=step)
 
 
 def _now() -> float:

@@ -4,14 +4,13 @@
 """
 
 import argparse
-import hashlib
 import json
 import os
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,25 +21,23 @@ import torch
 from scalevec.model.config import RunOptions
 from scalevec.model.fields import from_dict
 from scalevec.model.identity import IDENTITY_VERSION, digest, trial_from_fields
-from scalevec.model.train.out_of_memory import is_out_of_memory
-from scalevec.model.train.parallel.meeting import NobodyCameError
-from scalevec.model.train.recorder import SilentRecorder, TrainingInterruptedError
+from scalevec.model.train.record import Recorder, SilentRecorder, TrainingInterruptedError
 from scalevec.model.train.step import keep_compiled_in
 from scalevec.orchestrator.attempts.jobs import STOP_SIGNALS, WorkerExit
 from scalevec.orchestrator.attempts.kept_files import prune_trained
-from scalevec.orchestrator.attempts.retry_policy import PASSING_ERRORS, was_called_off
+from scalevec.orchestrator.attempts.retry_policy import was_called_off
 from scalevec.orchestrator.errors import NO_SPACE
 from scalevec.orchestrator.private import private_folder
-from scalevec.orchestrator.worker.failures import AttemptFailedError, DefiniteError
-from scalevec.orchestrator.worker.provenance import environment, foreign_package, machine, snapshot_name
-from scalevec.orchestrator.worker.ranks import (
+from scalevec.orchestrator.worker.failures import (
+    AttemptFailedError,
+    DefiniteError,
     RankKilledError,
-    Ranks,
-    lost_connection,
-    ranks_here,
-    ranks_there,
+    cause_of,
+    digest_of,
 )
-from scalevec.orchestrator.worker.recording import RunDirectoryRecorder, SupersededError
+from scalevec.orchestrator.worker.provenance import environment, foreign_package, machine, snapshot_name
+from scalevec.orchestrator.worker.ranks import Ranks, ranks_here, ranks_there
+from scalevec.orchestrator.worker.recording import RunDirectoryRecorder, StopRequest, SupersededError
 from scalevec.orchestrator.worker.trainers.command_trainer import CommandTrainer
 from scalevec.orchestrator.worker.trainers.function_trainer import FunctionTrainer
 from scalevec.orchestrator.worker.trainers.own_loop import AttemptTrainer, OwnLoop
@@ -107,25 +104,26 @@ class TrialAttempt:
         kind = FunctionTrainer if trial.trainer.function else CommandTrainer
         return kind(self.runs_dir, self.directory, trial, self.protocol, self.here.node, processes)
 
-    def forks(self, trainer: AttemptTrainer) -> int:
-        """How many further processes of this machine are forks of this one."""
-        return self.options.processes // self.here.nodes - 1 if trainer.forks_ranks else 0
-
 
 def join_attempt(attempt: TrialAttempt) -> int:
     """The part that a machine has in an attempt whose claim another holds; returns an exit code."""
-    trainer, options, here = attempt.trainer(), attempt.options, attempt.here
+    trainer, here, stop = attempt.trainer(), attempt.here, StopRequest()
     assert here.meeting is not None
+    for number in STOP_SIGNALS:
+        signal.signal(number, stop.take)
+    ranks = None
     try:
-        ranks = ranks_there(options, here.node, here.nodes, here.meeting)
-    except NobodyCameError as problem:
-        print(problem, file=sys.stderr)
-        return WorkerExit.ERROR
-    if ranks is None:
+        ranks = ranks_there(attempt.options, here.node, here.nodes, here.meeting)
+        if ranks is not None:
+            _trained(trainer, ranks, SilentRecorder(stop.is_made), lambda: None)
+    except TrainingInterruptedError:
         return WorkerExit.RESULT
-    ranks.fork(attempt.forks(trainer), lambda fork: _follow(trainer, fork))
-    with ranks:
-        return _follow(trainer, ranks)
+    except Exception as problem:  # noqa: BLE001 (for the first machine, which has it on record)
+        print(problem, file=sys.stderr)
+        if ranks is not None:
+            ranks.report(problem)
+        return WorkerExit.ERROR
+    return WorkerExit.RESULT
 
 
 def run_attempt(attempt: TrialAttempt, token: str) -> WorkerExit:
@@ -157,9 +155,8 @@ def run_attempt(attempt: TrialAttempt, token: str) -> WorkerExit:
         recorder = RunDirectoryRecorder(directory, claim)
         # A signal before this line simply kills; whoever sees the job gone ends the claim by its token.
         for number in STOP_SIGNALS:
-            signal.signal(number, recorder.request_stop)
+            signal.signal(number, recorder.stop.take)
         ranks = ranks_here(options, attempt.here.nodes, attempt.here.meeting)
-        ranks.fork(attempt.forks(trainer), lambda fork: _follow(trainer, fork))
         if trainer.forks_ranks:  # else the trainer does so, once its folder is ready
             ranks.call_others()
         with _beating(claim):
@@ -172,11 +169,8 @@ def run_attempt(attempt: TrialAttempt, token: str) -> WorkerExit:
 
 def _train_and_record(trainer: AttemptTrainer, ranks: Ranks, recorder: RunDirectoryRecorder) -> WorkerExit:
     directory = recorder.directory
-    ranks.last_word = lambda problem: _record_failure(directory, problem)
     try:
-        with ranks:
-            _record_start(recorder, ranks.options, trainer)
-            result = trainer.train(ranks, recorder)
+        result = _trained(trainer, ranks, recorder, lambda: _record_start(recorder, ranks.options, trainer))
         recorder.require_ownership()
         directory.write_result(result)
         directory.append_event(result["status"])
@@ -189,7 +183,7 @@ def _train_and_record(trainer: AttemptTrainer, ranks: Ranks, recorder: RunDirect
         # A successor removes the files that this worker was writing: that error is not the trial's.
         if not recorder.claim.is_current():
             return _taken_over()
-        return _record_failure(directory, ranks.cause or problem, trainer)
+        return _record_failure(directory, problem, trainer)
     return WorkerExit.RESULT
 
 
@@ -201,23 +195,18 @@ def _record_stop(recorder: RunDirectoryRecorder, step: int) -> WorkerExit:
     return WorkerExit.STOPPED
 
 
-def _follow(trainer: AttemptTrainer, ranks: Ranks) -> int:
-    """What a rank does that records nothing; returns its exit code."""
-    asked: list[int] = []
-    for number in STOP_SIGNALS:
-        signal.signal(number, lambda number, _frame: asked.append(number))
-    try:
-        trainer.train(ranks, SilentRecorder(lambda: bool(asked)))
-    except TrainingInterruptedError:
-        ranks.leave()
-        return 0
-    except Exception as problem:  # noqa: BLE001 (for rank 0, which has it on record)
-        if not lost_connection(problem):
-            print(f"rank {ranks.rank}: {traceback.format_exc()}", file=sys.stderr)
-        ranks.report(problem, _cause_of(problem), _digest_of(problem))
-        return WorkerExit.ERROR
-    ranks.leave()
-    return 0
+def _trained(
+    trainer: AttemptTrainer, ranks: Ranks, recorder: Recorder, begin: Callable[[], None]
+) -> dict[str, Any]:
+    """Train at each rank of this machine; returns the result. ``begin`` is done at rank 0, which records."""
+
+    def at_rank(rank: int) -> dict[str, Any]:
+        if rank:
+            return trainer.train(ranks, SilentRecorder(recorder.stop_requested))
+        begin()  # which touches the device: after the fork
+        return trainer.train(ranks, recorder)
+
+    return ranks.run(at_rank) if trainer.forks_ranks and ranks.are_several else at_rank(ranks.node)
 
 
 def _taken_over() -> WorkerExit:
@@ -254,30 +243,14 @@ def _record_failure(
         # As if this process had been killed: who watches it finds out by what.
         os.kill(os.getpid(), signal.SIGKILL)
     message = str(problem) if is_said else f"{type(problem).__name__}: {problem}"
-    cause, more = _cause_of(problem), {"definite": True} if isinstance(problem, DefiniteError) else {}
+    cause, more = cause_of(problem), {"definite": True} if isinstance(problem, DefiniteError) else {}
     if trainer is not None and cause == "error" and not more:
         with suppress(OSError, CorruptRecordError):  # the failure itself has to be on record
             more = trainer.failed()
     if aside := more.get("set_aside"):
         message += f"; two attempts have failed at its checkpoint, which is set aside: {aside}"
-    directory.append_event("pending", cause=cause, error=message, traceback=_digest_of(problem), **more)
+    directory.append_event("pending", cause=cause, error=message, traceback=digest_of(problem), **more)
     return WorkerExit.ERROR
-
-
-def _cause_of(problem: Exception) -> str:
-    if isinstance(problem, AttemptFailedError):
-        return problem.cause
-    if isinstance(problem, NobodyCameError):
-        return "node_failure"
-    if isinstance(problem, OSError) and problem.errno in PASSING_ERRORS:
-        return "node_failure"
-    return "out_of_memory" if is_out_of_memory(problem) else "error"
-
-
-def _digest_of(problem: Exception) -> str:
-    if isinstance(problem, AttemptFailedError):
-        return problem.digest
-    return hashlib.sha256("".join(traceback.format_exception(problem)).encode()).hexdigest()
 
 
 @contextmanager
@@ -317,7 +290,7 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     options = from_dict(RunOptions, values.options)
     if options.compiled:
-        keep_compiled_in(private_folder() / "compiled")
+        keep_compiled_in(private_folder() / "compiled", options.device)
     here = TrialMachine(values.node, values.nodes, values.meeting)
     protocol = from_dict(Protocol, values.protocol)
     attempt = TrialAttempt(values.runs, values.trial_id, options, here, protocol)

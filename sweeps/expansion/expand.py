@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from scalevec.model.accounting import active_matrices
 from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shape, Trial
+from scalevec.model.estimate.accounting import active_matrices
 from scalevec.sweeps.budgets import BUDGETS, setting_name
 from scalevec.sweeps.errors import Path, Problem, SweepError, refused
 from scalevec.sweeps.expansion.foreign import (
@@ -62,16 +62,18 @@ def expand(sweep: "Sweep", corpus: CorpusFacts) -> list[Cell]:
     cells: list[Cell] = []
     axes = _axes(sweep)
     arms = [(label, _given(fields, "arms", label)) for label, fields in sweep.arms.items()]
-    base = [_given(sweep.trial, "trial")]
-    if sweep.trainer is None:
-        base.insert(0, _Choice({"sequence_length": sweep.corpus.sequence_length}, {}, {}))
-    places = itertools.product(enumerate(sweep.ladder), sweep.budgets)
-    for (position, rung), amount in places:
-        of_rung = _of_rung(position, rung)
+    of_corpus = {} if sweep.trainer is not None else {"sequence_length": sweep.corpus.sequence_length}
+    places = [
+        (position, rung, amount)
+        for position, rung in enumerate(sweep.ladder)
+        for amount in sweep.budgets or (float(rung.tokens or 0),)
+    ]
+    for position, rung, amount in places:
+        base = [_Choice(of_corpus, {}, {}), _of_rung(position, rung), _given(sweep.trial, "trial")]
         for point in itertools.product(*axes):
-            shared = merged(choice.values for choice in (of_rung, *base, *point))
+            shared = merged(choice.values for choice in (*base, *point))
             for arm, fields in arms:
-                choices = [of_rung, *base, *point, fields]
+                choices = [*base, *point, fields]
                 try:
                     cells.append(_cell(sweep, arm, rung, amount, choices, corpus, shared))
                 except ConfigurationError as error:
@@ -79,14 +81,17 @@ def expand(sweep: "Sweep", corpus: CorpusFacts) -> list[Cell]:
     problems |= _tuning_problems(sweep, cells) | _too_small(sweep, cells, corpus)
     if problems:
         raise SweepError(problems)
-    return _after_exclusion(sweep, cells)
+    left = _after_exclusion(sweep, cells)
+    if problem := _without_a_reference(sweep, left):
+        raise SweepError([problem])
+    return left
 
 
 def _check_size(sweep: "Sweep") -> None:
     n_trials = len(sweep.seeds)
     if sweep.tune is not None:
         n_trials += len(sweep.tune.seeds) * math.prod(map(len, sweep.tune.grids.values()))
-    n_trials *= math.prod(map(len, (sweep.ladder, sweep.budgets, sweep.arms, *_axes(sweep))))
+    n_trials *= math.prod(map(len, (sweep.ladder, sweep.budgets or (0,), sweep.arms, *_axes(sweep))))
     if n_trials > LARGEST_SWEEP:
         message = f"about {n_trials} trials; allowed: at most {LARGEST_SWEEP} in one sweep"
         raise SweepError([sweep.source.problem((), message)])
@@ -148,10 +153,13 @@ def _cell(
     make = _ours if sweep.trainer is None else _foreign
     budget, stream_base = make(sweep, rung, amount, values, corpus, shared)
     template = budget.trial(values, 0, stream_base)
-    setting = {**_recipe(template), setting_name(sweep.budget_kind): amount}
+    setting = _recipe(template)
+    if not sweep.budget_is_rungs:
+        setting[setting_name(sweep.budget_kind)] = amount
     for choice in choices:
         setting |= choice.setting
-    is_tuned = sweep.tune is not None and rung.name in sweep.tuned_rungs
+    tuned_arm = sweep.reference if sweep.tune is not None and sweep.tune.share else arm
+    is_tuned = rung.name in sweep.tuned_rungs and arm == tuned_arm
     return Cell(
         arm=arm,
         rung=rung.name,
@@ -161,6 +169,7 @@ def _cell(
         seeds=sweep.seeds,
         tune_seeds=sweep.tune.seeds if sweep.tune is not None and is_tuned else (),
         tune_grid=sweep.tune.grids if sweep.tune is not None else {},
+        tuned_arm=tuned_arm,
         budget=budget,
         values=values,
         stream_base=stream_base,
@@ -240,8 +249,26 @@ def _after_exclusion(sweep: "Sweep", cells: list[Cell]) -> list[Cell]:
     return kept
 
 
+def _without_a_reference(sweep: "Sweep", cells: list[Cell]) -> Problem | None:
+    """An arm that shall take the tuned values of a reference that has no such rung or setting."""
+    known = {(cell.arm, _setting_of(cell)) for cell in cells}
+    for cell in cells:
+        if (cell.tuned_arm, _setting_of(cell)) not in known:
+            allowed = "the reference wherever an arm has trials, with the arm's optimizer and schedule"
+            message = (
+                f"{cell.tuned_arm} has no trial at {cell.rung} as {cell.arm} has there; allowed: {allowed}"
+            )
+            return sweep.source.problem(("tune", "share"), message)
+    return None
+
+
 def _after(exclusion: Exclusion, cell: Cell, budget: str) -> Cell:
-    view = {"arm": cell.arm, "rung": cell.rung, **cell.setting, budget: cell.setting[setting_name(budget)]}
+    view = {
+        "arm": cell.arm,
+        "rung": cell.rung,
+        **cell.setting,
+        budget: cell.setting.get(setting_name(budget)),
+    }
     seeds = exclusion.left(view, "comparison", cell.seeds)
     return replace(cell, seeds=seeds, tune_seeds=exclusion.left(view, "tuning", cell.tune_seeds))
 

@@ -19,10 +19,12 @@ from scalevec.model.config import (
 )
 from scalevec.model.fields import PlainValues
 from scalevec.model.identity import stream
+from scalevec.model.strategies import PRESETS as STRATEGIES
 from scalevec.sweeps.fields import (
     ALL,
     DEFAULT_BATCH_SEQUENCES,
     DEFAULT_WARMUP_FRACTION,
+    OF_STRATEGY,
     TRIAL_FIELDS,
     WARMUP_FRACTION,
 )
@@ -86,6 +88,7 @@ class Cell:
     template: the trial of seed 0 with the learning rate as given.
     seeds: comparison seeds. tune_seeds: tuning seeds, empty where the rung is not tuned.
     tune_grid: tuned field -> ascending values; empty where nothing is tuned, and the same for all arms.
+    tuned_arm: the arm whose values of the tuned fields it takes: its own, or the reference (``tune.share``).
     """
 
     arm: str
@@ -96,6 +99,7 @@ class Cell:
     seeds: tuple[int, ...]
     tune_seeds: tuple[int, ...]
     tune_grid: dict[str, tuple[Any, ...]]
+    tuned_arm: str
     budget: "CellBudget"
     values: Mapping[str, Any]
     """The flat trial fields that the sweep file gives."""
@@ -178,8 +182,12 @@ def grouped(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     With ``architecture`` those that it means and that are not given themselves.
     """
     groups: dict[str, dict[str, Any]] = {"": {}, "model": {}, "optimizer": {}, "schedule": {}}
+    of_strategy = {}
     for name, value in values.items():
         if name == WARMUP_FRACTION:
+            continue
+        if name.startswith(OF_STRATEGY):
+            of_strategy[name.removeprefix(OF_STRATEGY)] = value
             continue
         above, _, field = TRIAL_FIELDS[name].rpartition(".")
         part, _, of_plugin = above.partition(".")
@@ -188,6 +196,9 @@ def grouped(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             groups[part]["options"] = PlainValues({**groups[part].get("options", {}), field: held})
         else:
             groups[part][field] = held
+    if of_strategy:
+        strategy = groups["model"].get("scale_vectors", STRATEGIES["baseline"])
+        groups["model"]["scale_vectors"] = replace(strategy, **of_strategy)
     groups["model"] = OF_ARCHITECTURE.get(values.get("architecture", ""), {}) | groups["model"]
     for part, registry in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
         entry = registry.get(groups[part].get("name", ""))

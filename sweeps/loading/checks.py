@@ -5,10 +5,12 @@ from typing import Any
 
 from scalevec.sweeps.budgets import BUDGETS
 from scalevec.sweeps.errors import Path, Problem, not_among, refused, unknown
+from scalevec.sweeps.fields import OF_STRATEGY
 from scalevec.sweeps.loading.corpus_lookup import missing_files
 from scalevec.sweeps.loading.named_plugins import of_other_plugins
 from scalevec.sweeps.loading.secrets import secrets_in
 from scalevec.sweeps.loading.trainer_checks import missing_code, trainer_problems
+from scalevec.sweeps.sections.entries import Given, Strategy
 from scalevec.sweeps.sections.exclusion import CELL_FIELDS
 from scalevec.sweeps.sections.schema import Sweep
 
@@ -133,6 +135,10 @@ def _budgets(sweep: Sweep) -> Iterator[_Finding]:
     given = [kind for kind in BUDGETS if getattr(sweep, kind) is not None]
     for kind in given[1:]:
         yield (kind,), f"the budget is given by {given[0]} too; allowed: one of {', '.join(BUDGETS)}"
+    with_tokens = [position for position, rung in enumerate(sweep.ladder) if rung.tokens is not None]
+    if with_tokens and (given or len(with_tokens) < len(sweep.ladder)):
+        allowed = f"tokens at every rung and none of {', '.join(BUDGETS)} for the sweep, or at no rung"
+        yield ("ladder", with_tokens[0], "tokens"), refused(sweep.ladder[with_tokens[0]].tokens, allowed)
 
 
 def _zip(sweep: Sweep) -> Iterator[_Finding]:
@@ -149,6 +155,13 @@ _Giver = tuple[str, Path, dict[str, str]]
 def _by_slot(names: Iterable[str]) -> dict[str, str]:
     """The two forms of the warm-up fill one slot; any other field is its own."""
     return {"warmup" if name.startswith("warmup_") else name: name for name in names}
+
+
+def _with_strategy(fields: Given) -> Iterator[str]:
+    """The fields that an arm gives, those of its scale vectors too."""
+    yield from fields.given()
+    strategy = getattr(fields, "scale_vectors", None)
+    yield from (OF_STRATEGY + name for name in (strategy.given() if isinstance(strategy, Strategy) else ()))
 
 
 def _givers(sweep: Sweep) -> list[_Giver]:
@@ -171,7 +184,7 @@ def _given_once(sweep: Sweep) -> Iterator[_Finding]:
     """Two sections that both choose a field would silently overrule each other."""
     givers = _givers(sweep)
     arms: list[_Giver] = [
-        ("arms", ("arms", label), _by_slot(fields.given())) for label, fields in sweep.arms.items()
+        ("arms", ("arms", label), _by_slot(_with_strategy(fields))) for label, fields in sweep.arms.items()
     ]
     for position, (_, path, fields) in enumerate([*givers, *arms]):
         for other, _, others in givers[:position]:

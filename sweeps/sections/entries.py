@@ -38,12 +38,13 @@ from scalevec.sweeps.fields import (
     FIELD_CHOICES,
     FIELD_HELP,
     FIELD_TYPES,
+    OF_STRATEGY,
     STRATEGY_CHOICES,
     STRATEGY_HELP,
     STRATEGY_TYPES,
     TRIAL_FIELDS,
     WARMUP_FRACTION,
-    numeric_fields,
+    tunable_fields,
 )
 
 T = TypeVar("T")
@@ -212,6 +213,8 @@ class TuneLists(Given):
     ``predicted``: what the law of the smaller rungs predicts and a step to each side, extended at an edge as
     far as the grid and its extensions would reach. Each such rung waits for the smaller ones.
     """
+    share: Literal["reference"] | None = None
+    """``reference``: the fields are tuned for the reference arm alone, and all arms take its values."""
     check_carried: bool | Literal["all"] = False
     """Whether the reference arm's carried learning rate is checked at its largest rung, a step to each side.
 
@@ -336,9 +339,8 @@ class EntryModels:
         all_fields = optional_fields(FIELD_TYPES, FIELD_HELP, FIELD_CHOICES)
         self.fields = fields_model("TrialFields", Given, all_fields)
         self.lists = fields_model("FieldLists", ListsOfFields, lists_of(FIELD_TYPES, FIELD_HELP))
-        self.tune = fields_model(
-            "Tune", TuneLists, lists_of({name: FIELD_TYPES[name] for name in numeric_fields()}, FIELD_HELP)
-        )
+        of_strategy = {OF_STRATEGY + name: text for name, text in STRATEGY_HELP.items()}
+        self.tune = fields_model("Tune", TuneLists, lists_of(tunable_fields(), FIELD_HELP | of_strategy))
 
 
 _OURS = EntryModels()

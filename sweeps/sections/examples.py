@@ -127,8 +127,10 @@ _OF_SECTIONS: dict[str, dict[str, Any]] = {
     "Rung": {
         "name": "mine",
         "experts": {"n_experts": 8, "top_k": 2},
+        "tokens": 10**10,
     },
-    "ForeignRungFields": {"name": "s", "n_params": 10_600_000},
+    "RungOptions": {"name": "0.12b", "tokens": 10**10, "batch_tokens": 524_288, "learning_rate": 0.004},
+    "ForeignRungFields": {"name": "s", "n_params": 10_600_000, "tokens": 10**9},
     "ScheduleFields": {"name": "wsd"},
     "Simulate": {
         "law": _OF_LAWS,
@@ -143,6 +145,9 @@ _OF_SECTIONS: dict[str, dict[str, Any]] = {
         "input_role_maps": ["query"],
         "reparameterization": "or",
         "learning_rate_factor": 1.0,
+        "vector_weight_decay": 0.01,
+        "normalize_head": False,
+        "decay_direction": True,
     },
     "TokenizerSection": {
         "bpe": 1024,
@@ -170,7 +175,14 @@ _OF_SECTIONS: dict[str, dict[str, Any]] = {
         "checkpoint": "ckpt*.pt",
         "resume": ["--resume", "{out}"],
     },
-    "Tune": {"rungs": ["tiny-25k"], "seeds": [100], "check_carried": True},
+    "Tune": {
+        "rungs": ["tiny-25k"],
+        "seeds": [100],
+        "share": "reference",
+        "check_carried": True,
+        "scale_vectors.learning_rate_factor": [0.5, 1.0, 2.0],
+        "scale_vectors.vector_weight_decay": [0.0, 0.01, 0.1],
+    },
 }
 
 

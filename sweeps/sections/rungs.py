@@ -37,6 +37,8 @@ class ExpertsFields(Given):
     """Hidden channels of one expert; left out: the rung's, shared among the experts that a token passes."""
     shared_experts: WholeOrNone = 0
     """Experts that every token passes."""
+    shared_feed_forward: WholeOrNone = 0
+    """Hidden channels of one shared expert; 0: those of the others."""
     balancing: Literal["loss", "bias", "none"] = "loss"
     """How the load of the experts is balanced."""
     loss_coefficient: Positive | None = None
@@ -51,14 +53,27 @@ class ExpertsFields(Given):
     """With balancing: loss, whether the choices are balanced within each sequence or over the batch."""
 
 
-class Rung(Given):
-    """One size of the ladder; a shape's heads and hidden width have defaults (``sweeps.ladders``).
+class RungOptions(Given):
+    """A rung by the name of a preset, with what else it says.
 
-    ``batch_tokens`` and ``learning_rate`` stand where no other section gives them.
+    ``sequence_length``, ``batch_tokens`` and ``learning_rate`` stand where no other section gives them.
     """
 
     name: Label
-    """Name of the rung."""
+    """Name of the rung; without a shape, of the preset that has it."""
+    tokens: Annotated[int, Field(ge=1)] | None = None
+    """Token budget of this rung, where the sweep gives none: of all rungs or of none."""
+    sequence_length: Count | None = None
+    """Tokens per sequence at this rung, where it is not the corpus's."""
+    batch_tokens: Annotated[int, Field(ge=1)] | None = None
+    """Tokens per optimizer step at this rung."""
+    learning_rate: Positive | None = None
+    """Peak learning rate at this rung."""
+
+
+class Rung(RungOptions):
+    """One size of the ladder; a shape's heads and hidden width have defaults (``sweeps.ladders``)."""
+
     width: Count
     """Channels of the residual stream."""
     layers: Layers
@@ -71,10 +86,6 @@ class Rung(Given):
     """Hidden channels of the feed-forward; 8/3 of the width, rounded up to a multiple of 8."""
     experts: ExpertsFields | None = None
     """A mixture of experts in place of the feed-forward."""
-    batch_tokens: Annotated[int, Field(ge=1)] | None = None
-    """Tokens per optimizer step at this rung."""
-    learning_rate: Positive | None = None
-    """Peak learning rate at this rung."""
 
     @model_validator(mode="after")
     def _check(self) -> "Rung":
@@ -106,7 +117,7 @@ class Rung(Given):
         return {name: value for name, value in self.given().items() if name in RUNG_FIELDS and value}
 
 
-RUNG_FIELDS = ("batch_tokens", "learning_rate")
+RUNG_FIELDS = ("sequence_length", "batch_tokens", "learning_rate")
 
 
 def _values(experts: ExpertsFields) -> dict[str, Any]:
@@ -114,8 +125,10 @@ def _values(experts: ExpertsFields) -> dict[str, Any]:
 
 
 def _preset(value: Any) -> Any:
+    """A preset's name, alone or in a mapping without a shape, as the whole rung."""
     if isinstance(value, dict):
-        return value
+        size = ladders.PRESETS.get(str(value.get("name")))
+        return value if size is None or _SHAPE & set(value) else {**_written(size), **value}
     if not isinstance(value, str):
         raise problem(refused(value, "the name of a preset, or a mapping {name, width, layers}"))
     if value not in ladders.PRESETS:
@@ -125,16 +138,21 @@ def _preset(value: Any) -> Any:
 
 def _rung(name: str, size: ladders.Size, **fields: Any) -> Rung:
     """The rung of ``size`` with everything written out."""
-    shape = {field: getattr(size.shape, field) for field in ("width", "layers", "heads", "kv_heads")}
+    return Rung(name=name, **_written(size), **fields)
+
+
+def _written(size: ladders.Size) -> dict[str, Any]:
+    shape: dict[str, Any] = {field: getattr(size.shape, field) for field in _HEADED}
     if size.experts is None or size.experts.dense_layers:
         shape["feed_forward"] = size.shape.feed_forward
     if size.experts is not None:
-        given = {field: getattr(size.experts, field) for field in _MADE}
-        fields["experts"] = ExpertsFields(**given)
-    return Rung(name=name, **shape, **fields)
+        given = {field: getattr(size.experts, field) for field in ExpertsFields.model_fields}
+        shape["experts"] = ExpertsFields(**given)
+    return shape
 
 
-_MADE = tuple(ExpertsFields.model_fields)
+_HEADED = ("width", "layers", "heads", "kv_heads")
+_SHAPE = {*_HEADED, "feed_forward", "experts"}
 
 
 class Generator(Given):
@@ -194,7 +212,9 @@ Ladder = Annotated[
     ValidatedAs(
         Annotated[
             Annotated[
-                Items[Annotated[Rung, BeforeValidator(_preset, json_schema_input_type=str | Rung)]],
+                Items[
+                    Annotated[Rung, BeforeValidator(_preset, json_schema_input_type=str | RungOptions | Rung)]
+                ],
                 Tag(LISTED),
             ]
             | Annotated[Generator, Tag(GENERATED)],

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from scalevec.model.config import MEASURES
-from scalevec.sweeps.budgets import BUDGETS, DEFAULT_BUDGETS, TOKENS_PER_PARAMETER
+from scalevec.sweeps.budgets import BUDGETS, DEFAULT_BUDGETS, TOKENS, TOKENS_PER_PARAMETER
 from scalevec.sweeps.errors import DEVICES, not_among, refused
 from scalevec.sweeps.options import X_OF_COLUMN, spread
 from scalevec.sweeps.plugins.locate import Plugin
@@ -251,13 +251,20 @@ class Sweep(Section):
     @property
     def budget_kind(self) -> str:
         """How the file gives its token budgets (``sweeps.budgets``)."""
+        if self.budget_is_rungs:
+            return TOKENS
         return next((kind for kind in BUDGETS if getattr(self, kind) is not None), TOKENS_PER_PARAMETER)
 
     @property
+    def budget_is_rungs(self) -> bool:
+        """Whether each rung has a budget of its own, which is then no setting."""
+        return self.ladder[0].tokens is not None
+
+    @property
     def budgets(self) -> tuple[float, ...]:
-        """The budgets, in their kind."""
+        """The budgets, in their kind; empty where each rung has its own."""
         given: tuple[float, ...] | None = getattr(self, self.budget_kind)
-        return DEFAULT_BUDGETS if given is None else given
+        return (() if self.budget_is_rungs else DEFAULT_BUDGETS) if given is None else given
 
     @property
     def tuned_rungs(self) -> tuple[str, ...]:
@@ -296,7 +303,8 @@ class Sweep(Section):
         data["compare"] |= {"reference": self.reference, "x": earlier}
         if looks or self.looks:
             data["compare"]["looks"] = list(looks or self.looks or ())
-        data[self.budget_kind] = list(self.budgets)
+        if not self.budget_is_rungs:
+            data[self.budget_kind] = list(self.budgets)
         if self.trainer is not None:  # whose text is its own affair
             del data["corpus"]
         return data

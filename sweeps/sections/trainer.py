@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict, StringConst
 
 from scalevec.model.fields import ConfigurationError
 from scalevec.sweeps.errors import refused
-from scalevec.sweeps.fields import FIELD_TYPES, TRIAL_FIELDS, numeric_fields
+from scalevec.sweeps.fields import TRIAL_FIELDS, numeric_fields
 from scalevec.sweeps.sections.entries import (
     Given,
     Label,
@@ -29,8 +29,8 @@ _SHAPE = ("width", "layers", "heads", "kv_heads", "feed_forward")
 PLAIN_TYPES: dict[str, type] = {
     **dict.fromkeys(_SHAPE, int),
     **{
-        name: FIELD_TYPES[name]
-        for name in numeric_fields()
+        name: kind
+        for name, kind in numeric_fields().items()
         if not TRIAL_FIELDS.get(name, "").startswith("model.")
     },
 }
@@ -174,6 +174,8 @@ class ForeignRung(Given):
     """Name of the rung."""
     n_params: Annotated[int, Field(ge=1, le=10**18)] | None = None
     """N, the matrix parameters without embeddings; without it the sweep's formula n_params says it."""
+    tokens: Annotated[int, Field(ge=1)] | None = None
+    """Token budget of this rung, where the sweep gives none: of all rungs or of none."""
 
     def trial_fields(self) -> dict[str, Any]:
         """The fields of a trial that the rung itself gives."""

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from any_strategy import any_strategy_of_a_mixture
 from scalevec.model import experts as module
-from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import ARCHITECTURES, ConfigurationError, Experts, ModelConfig, Shape
 from scalevec.model.decoder import Transformer, fold, initialise, parameter_roles
+from scalevec.model.estimate.accounting import count_parameters, flops_per_token
 from scalevec.model.experts import Mixture, imbalance, looped_products
 from scalevec.model.feed_forward import FeedForward
 from scalevec.model.scale_vectors import LinearMap
@@ -22,7 +22,7 @@ from scalevec.model.strategies import (
     PRESETS,
     ScaleVectorStrategy,
 )
-from scalevec.model.vector_statistics import vector_statistics
+from scalevec.model.theory.vector_statistics import vector_statistics
 
 EPSILON = 1e-5
 FOUR = Experts(n_experts=4, top_k=2, feed_forward=6, shared_experts=1)
@@ -44,7 +44,7 @@ STRATEGIES = {
 
 
 def mixed(build, strategy: ScaleVectorStrategy, experts: Experts = FOUR, **options: Any) -> Transformer:
-    shape = replace(SHAPE, feed_forward=experts.active * experts.feed_forward)
+    shape = replace(SHAPE, feed_forward=experts.active_hidden)
     model = build(strategy, shape=shape, experts=experts, drawn=True, **options)
     assert isinstance(model, Transformer)
     return model
@@ -130,7 +130,7 @@ def test_a_mixture_and_its_gradients_are_those_of_a_plain_loop(build, name, arch
     [
         Experts(n_experts=3, top_k=1, feed_forward=5),
         Experts(n_experts=3, top_k=3, feed_forward=5),
-        Experts(n_experts=9, top_k=2, feed_forward=4, shared_experts=2),
+        Experts(n_experts=9, top_k=2, feed_forward=4, shared_experts=2, shared_feed_forward=7),
         Experts(n_experts=4, top_k=2, feed_forward=4, balancing="bias"),
     ],
     ids=["one of three", "all of three", "two shared", "with a bias"],
@@ -332,8 +332,8 @@ def from_the_model(config: ModelConfig) -> dict[str, int]:
     st.sampled_from(ARCHITECTURES),
 )
 def test_parameters_of_any_strategy_are_those_of_the_model(strategy, shared, dense, architecture):
-    experts = replace(FOUR, shared_experts=shared, dense_layers=dense)
-    hidden = 21 if dense else experts.active * experts.feed_forward
+    experts = replace(FOUR, shared_experts=shared, shared_feed_forward=9, dense_layers=dense)
+    hidden = 21 if dense else experts.active_hidden
     config = ModelConfig(replace(SHAPE, feed_forward=hidden), 31, strategy, architecture, experts=experts)
     counts, sizes = count_parameters(config), from_the_model(config)
     assert (counts.scale_vectors_input, counts.scale_vectors_output) == (sizes["input"], sizes["output"])
@@ -400,7 +400,7 @@ def test_a_mixture_has_at_least_one_layer_of_experts():
 
 
 def test_without_dense_layers_the_shape_says_what_a_token_passes():
-    with pytest.raises(ConfigurationError, match=r"feed_forward is 20; allowed: 18, \(top_k"):
+    with pytest.raises(ConfigurationError, match=r"feed_forward is 20; allowed: 18, the hidden width"):
         ModelConfig(replace(SHAPE, feed_forward=20), 31, experts=FOUR)
 
 

@@ -5,16 +5,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from scalevec.model.config import OF_ARCHITECTURE, Experts, ModelConfig, Shape
+from scalevec.model.config import ATTENTIONS, OF_ARCHITECTURE, Experts, ModelConfig, Shape
 from scalevec.model.decoder import Transformer, fold, initialise, parameter_roles
-from scalevec.model.export.hugging_face import exported, write_hugging_face
+from scalevec.model.export.hugging_face import ExportError, exported, write_hugging_face
 from scalevec.model.scale_vectors import FoldingError
 from scalevec.model.strategies import PRESETS
 from support import run_python
 
 pytestmark = pytest.mark.slow
 SHAPE = Shape(width=16, layers=2, heads=4, kv_heads=2, feed_forward=24)
-MIXTURE = Experts(n_experts=4, top_k=2, feed_forward=8, shared_experts=1, balancing="bias", dense_layers=1)
+MIXTURE = Experts(
+    4, 2, feed_forward=8, shared_experts=1, balancing="bias", dense_layers=1, shared_feed_forward=10
+)
 LOGITS = """
 import sys, torch
 from transformers import AutoModelForCausalLM
@@ -28,6 +30,12 @@ for folder in folders:
     torch.save({"logits": logits, "text": text, "class": type(model).__name__}, folder + "/answer.pt")
 """
 CASES = {name: ModelConfig(SHAPE, 23, strategy) for name, strategy in PRESETS.items()} | {
+    "a norm over the vocabulary": ModelConfig(
+        SHAPE, 23, replace(PRESETS["unified"], normalize_head=True), tied_embeddings=True
+    ),
+    "the head's vector, tied": ModelConfig(
+        SHAPE, 23, PRESETS["dp"], tied_embeddings=True, **OF_ARCHITECTURE["gemma"]
+    ),
     "tied": ModelConfig(SHAPE, 23, PRESETS["baseline"], tied_embeddings=True),
     "gemma": ModelConfig(SHAPE, 23, PRESETS["unified"], "gemma"),
     "gemma-none": ModelConfig(SHAPE, 23, PRESETS["none"], "gemma"),
@@ -110,6 +118,25 @@ def test_what_folds_is_a_plain_llama_and_what_has_gemmas_norms_a_plain_gemma(ans
     is_plain = config.experts is None and config.architecture == "llama" and folds(config)
     assert (answer["class"] == "LlamaForCausalLM") == is_plain
     assert (answer["class"] == "Gemma3ForCausalLM") == (name in PLAIN_GEMMAS)
+
+
+def test_why_a_model_is_no_plain_llama_is_said():
+    expected = {
+        "a norm over the vocabulary": "norms behind self_attn.q_proj, self_attn.k_proj, self_attn.v_proj, "
+        "mlp.gate_proj, mlp.up_proj, lm_head",
+        "switch": "a mixture of experts",
+        "dp": "",
+    }
+    assert {name: exported(trained(CASES[name]), 64).why_code for name in expected} == expected
+
+
+def test_an_attention_that_transformers_does_not_have_is_refused(monkeypatch):
+    """A variant of a plugin: any class under a name of its own."""
+    monkeypatch.setitem(ATTENTIONS, "sliding-window", ATTENTIONS["full"])
+    model = trained(ModelConfig(SHAPE, 23, attention="sliding-window"))
+    message = r"attention is 'sliding-window' \(.*:Attention\); .* have 'full' alone; use --format safet"
+    with pytest.raises(ExportError, match=message):
+        exported(model, 64)
 
 
 def folds(config: ModelConfig) -> bool:

@@ -19,8 +19,8 @@ from scalevec.model.strategies import (
     ScaleVectorStrategy,
 )
 from scalevec.model.theory.effective import effective_matrices
-from scalevec.model.train.optimizers import parameter_groups
-from scalevec.model.vector_statistics import vector_statistics
+from scalevec.model.theory.vector_statistics import vector_statistics
+from scalevec.model.train.optim import parameter_groups
 
 EPSILON, BASE = 1e-5, 10_000.0
 GEMMA = {"architecture": "gemma"}

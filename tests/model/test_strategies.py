@@ -38,7 +38,7 @@ def trained(
     experts: Experts | None = None,
 ) -> dict[str, Any]:
     """All of a strategy that training sees: each vector's parameters, decay and rate, each map's norm."""
-    shape = SHAPE if experts is None else replace(SHAPE, feed_forward=experts.active * experts.feed_forward)
+    shape = SHAPE if experts is None else replace(SHAPE, feed_forward=experts.active_hidden)
     with torch.device("meta"):
         model = Transformer(ModelConfig(shape, 5, strategy, architecture, experts=experts))
     facts: dict[str, Any] = {"head": model.normalizes_head}

@@ -12,7 +12,7 @@ import yaml
 from scalevec import sweeps
 from scalevec.model.optimization import OPTIMIZERS
 from scalevec.sweeps.expansion.expand import CorpusFacts, expand, identical_arms
-from scalevec.sweeps.fields import FIELD_TYPES, numeric_fields
+from scalevec.sweeps.fields import FIELD_TYPES, tunable_fields
 
 
 @pytest.fixture
@@ -98,8 +98,8 @@ def test_the_schema_lists_every_trial_field_where_it_may_stand() -> None:
     definitions = schema["$defs"]
     assert set(definitions["TrialFields"]["properties"]) == set(FIELD_TYPES)
     assert set(definitions["FieldLists"]["properties"]) == set(FIELD_TYPES)
-    others = {"rungs", "seeds", "extend", "larger_rungs", "check_carried"}
-    assert set(definitions["Tune"]["properties"]) == {*numeric_fields(), *others}
+    others = {"rungs", "seeds", "extend", "larger_rungs", "share", "check_carried"}
+    assert set(definitions["Tune"]["properties"]) == {*tunable_fields(), *others}
     assert definitions["StrategyFields"]["properties"]["branches"]["enum"] == [
         "none",
         "shared",

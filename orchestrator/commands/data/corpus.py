@@ -45,10 +45,7 @@ Processes = Annotated[
 def prepare(
     source: OfSweep = None, mapping: Mapping = None, runs_dir: Runs = RUNS, jobs: Processes = 0
 ) -> Result | Exit:
-    """Tokenize a corpus under the runs directory, unless it is there.
-
-    Given again after it was stopped, it goes on from what is finished.
-    """
+    """Tokenize a corpus under the runs directory, unless it is there."""
     from scalevec.model.data.prepare import prepare as make
     from scalevec.orchestrator.sweep.corpus_of_sweep import configuration
 
@@ -56,7 +53,7 @@ def prepare(
     try:
         corpus = make(config, _corpora(runs_dir), note, jobs or None)
     except KeyboardInterrupt:
-        note("stopped. To go on, give the same command again")
+        note("stopped; nothing was kept. Give the same command again to start over")
         return Exit.INTERRUPTED
     return _result(description(corpus))
 
@@ -78,7 +75,7 @@ def inspect(
     documents: Annotated[int, typer.Option(min=0, help="How many documents are shown.")] = 3,
 ) -> Result:
     """Show what a prepared corpus holds, and its first documents; its shards are checked."""
-    from scalevec.model.data.prepare import open_corpus, require_intact
+    from scalevec.model.data.prepare import open_corpus, verify
     from scalevec.results.sweep_folder import sweep_names
 
     corpora = _corpora(runs_dir)
@@ -91,7 +88,7 @@ def inspect(
         if not (corpora / name).is_dir():
             raise InvalidInputError(f"corpus {name} is not under {corpora}; scalevec corpus prepare makes it")
     corpus = open_corpus(corpora, name)
-    require_intact(corpus, note, again=True)
+    verify(corpus, note, again=True)
     return _result(description(corpus) | {"documents": _sampled(corpus, split, documents)})
 
 
@@ -130,7 +127,7 @@ def _corpora(runs_dir: Path) -> Path:
 
 def description(corpus: "Corpus") -> Record:
     """Return everything known about a prepared corpus, as JSON values."""
-    from scalevec.model.data.documents import SPLITS
+    from scalevec.model.data.specification import SPLITS
     from scalevec.model.fields import to_dict
 
     facts = to_dict(corpus.facts)
@@ -142,7 +139,7 @@ def description(corpus: "Corpus") -> Record:
 
 
 def _sampled(corpus: "Corpus", split: str, count: int) -> list[Record]:
-    from scalevec.model.data.samples import first_documents
+    from scalevec.model.data.tokenize import first_documents
 
     return [
         {

@@ -124,14 +124,19 @@ def _memberships(trial_id: str, runs_dir: Path) -> Iterator[Record]:
 
 
 def _choices(choices: Sequence[Record], member: Record) -> list[Record]:
-    """Return the choices that decided the member's tuned fields, or for which it was trained."""
+    """Return the choices that decided the member's tuned fields, or for which it was trained.
+
+    An arm without choices has shared those of the reference.
+    """
     # A member says its tokens per parameter even where the budget was given in another way.
     setting = {name: member[name] for name in NAMED_SETTINGS if name in member} | member.get("setting", {})
     arm, rung = member["arm"], member["rung"]
+    shares = arm not in {choice["arm"] for choice in choices}
     return [
         choice
         for choice in choices
-        if (choice["arm"], choice["rung"]) == (arm, rung) and choice["setting"].items() <= setting.items()
+        if (shares or choice["arm"] == arm) and choice["rung"] == rung
+        if choice["setting"].items() <= setting.items()
     ]
 
 
@@ -233,6 +238,8 @@ def _membership(member: Record) -> Iterator[str]:
 
 def _choice_text(choice: Record, member: Record) -> str:
     field, chosen = choice["field"], choice["chosen"]
+    if choice["arm"] != member["arm"]:
+        return f"{field} = {chosen:g}: shared by all arms, as chosen for {choice['arm']}"
     grid = zip(choice["grid"], choice["losses"], strict=True)
     points = ", ".join(f"{value:g}: {'diverged' if loss is None else f'{loss:.4f}'}" for value, loss in grid)
     if member["stage"] == "tuning":

@@ -208,6 +208,8 @@ def _owner_text(status: Record) -> str:
 
 def chosen_lines(status: Record) -> Iterator[str]:
     """Yield for each tuned field what was chosen for each arm, at the rungs that were tuned."""
+    owners = {choice["arm"] for choice in status["chosen"]}
+    shared = ", shared by all arms" if {cell["arm"] for cell in status["cells"]} - owners else ""
     for field in dict.fromkeys(choice["field"] for choice in status["chosen"]):
         of_field = [choice for choice in status["chosen"] if choice["field"] == field]
         tuned = [choice for choice in of_field if choice["status"] != "carried"] or of_field
@@ -217,7 +219,7 @@ def chosen_lines(status: Record) -> Iterator[str]:
             f"{arm} {', '.join(_value(choice) for choice in tuned if choice['arm'] == arm)}"
             for arm in dict.fromkeys(choice["arm"] for choice in of_field)
         ]
-        yield f"{field.replace('_', ' ')} at {', '.join(rungs)}: {'; '.join(arms)}"
+        yield f"{field.replace('_', ' ')} at {', '.join(rungs)}: {'; '.join(arms)}{shared}"
 
 
 def _value(choice: Record) -> str:

@@ -50,24 +50,27 @@ def export(
     except FileExistsError:
         raise InvalidInputError(f"{output}: another process has just made it; nothing was written") from None
     record = {"trial_id": directory.trial_id, "folder": str(output), **facts}
-    return Result(record, f"{output}: {facts['class']}, {_loading(facts)}")
+    why = f"; no plain Llama or Gemma 3: {facts['why_code']}" if facts["why_code"] else ""
+    return Result(record, f"{output}: {facts['class']}, {_loading(facts)}{why}")
 
 
 def _write_hugging_face(directory: "TrainedTrial", model: "Transformer", folder: Path) -> dict[str, Any]:
-    from scalevec.model.export.hugging_face import exported, write_hugging_face
+    from scalevec.model.export.hugging_face import ExportError, exported, write_hugging_face
 
-    decoder = exported(model, directory.specification.sequence_length)
+    try:
+        decoder = exported(model, directory.specification.sequence_length)
+    except ExportError as error:
+        raise InvalidInputError(f"trial {directory.trial_id[:12]}: {error}") from error
     separator = _write_tokenizer(directory, folder)
     write_hugging_face(
         folder, decoder, {"eos_token_id": separator, "bos_token_id": None, "pad_token_id": None}
     )
-    return {"format": "hf", "class": decoder.config["architectures"][0], "has_code": decoder.has_code}
+    return {"format": "hf", "class": decoder.config["architectures"][0], "why_code": decoder.why_code}
 
 
 def _write_plain(directory: "TrainedTrial", model: "Transformer", folder: Path) -> dict[str, Any]:
     from scalevec.model.fields import to_dict
-    from scalevec.model.train.checkpoints.state import pack
-    from scalevec.model.train.checkpoints.tensor_file import save_tensors
+    from scalevec.model.train.checkpoint import pack, save_tensors
 
     tensors = {name.removeprefix("model."): tensor for name, tensor in pack(model, None).items()}
     contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
@@ -75,12 +78,12 @@ def _write_plain(directory: "TrainedTrial", model: "Transformer", folder: Path) 
     trial = to_dict(directory.specification)
     (folder / "trial.json").write_text(json.dumps(trial, indent=2) + "\n")
     _write_tokenizer(directory, folder)
-    return {"format": "safetensors", "class": "scalevec.model.decoder.Transformer", "has_code": False}
+    return {"format": "safetensors", "class": "scalevec.model.decoder.Transformer", "why_code": ""}
 
 
 def _write_tokenizer(directory: "TrainedTrial", folder: Path) -> int | None:
     """Return the id of the token that ends a document; None without a tokenizer, which is said."""
-    from scalevec.model.data.sources.files import CorpusError
+    from scalevec.model.data.specification import CorpusError
 
     try:
         tokenizer = directory.tokenizer()
@@ -102,7 +105,7 @@ def _write_tokenizer(directory: "TrainedTrial", folder: Path) -> int | None:
 def _loading(facts: dict[str, Any]) -> str:
     if facts["format"] == "safetensors":
         return "names of tensors as in training"
-    trust = ", trust_remote_code=True" if facts["has_code"] else ""
+    trust = ", trust_remote_code=True" if facts["why_code"] else ""
     return f"AutoModelForCausalLM.from_pretrained(FOLDER{trust})"
 
 
@@ -115,7 +118,7 @@ def _card(directory: "TrainedTrial", facts: dict[str, Any]) -> str:
         "",
         f"A decoder of {shape.layers} layers and width {shape.width}, trained by scalevec.",
         f"To load it: `{_loading(facts)}`"
-        + (", which runs code of this folder." if facts["has_code"] else "."),
+        + (f", which runs code of this folder ({facts['why_code']})." if facts["why_code"] else "."),
         "",
         "| | |",
         "|---|---|",

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 OWN = "own-trainer"
 _SCRIPT = "train.py"
+LITTLE = 0.25
+"""Of the time that there is: a sweep that takes less could be larger."""
 
 
 def init(
@@ -56,7 +58,7 @@ def init(
     sweep = sized(template, name, path.parent, minutes, text, measured_here(note))
     _write(path, sweep, with_script=template == OWN)
     _warn(sweep, minutes, text)
-    record = _record(path, sweep)
+    record = _record(path, sweep, minutes)
     return Result(record, _summary(record))
 
 
@@ -83,15 +85,18 @@ def _write(path: Path, sweep: "SizedSweep", *, with_script: bool) -> None:
 def _warn(sweep: "SizedSweep", minutes: float, text: "Text") -> None:
     if sweep.seconds > 60 * minutes:
         note(f"warning: the smallest design of the template takes longer than {duration(60 * minutes)}")
+    if sweep.seconds < 60 * minutes * LITTLE:
+        note("the time that is left would take more seeds or larger rungs than init writes, or longer text")
     if sweep.longest > text.tokens:
         note(f"warning: the text has about {text.tokens:,.0f} tokens; some trials see it more than once")
 
 
-def _record(path: Path, sweep: "SizedSweep") -> dict[str, Any]:
+def _record(path: Path, sweep: "SizedSweep", minutes: float) -> dict[str, Any]:
     return {
         "path": str(path),
         "trials": len(sweep.trials),
         "seconds": sweep.seconds,
+        "seconds_given": 60 * minutes,
         "at_a_time": sweep.at_a_time,
         "rate": sweep.trials[0]["rate"],
         "next": [command(verb, str(path), RUNS) for verb in ("plan", "run")],
@@ -101,7 +106,8 @@ def _record(path: Path, sweep: "SizedSweep") -> dict[str, Any]:
 def _summary(record: Mapping[str, Any]) -> str:
     measured = "; scalevec benchmark measures this machine" if record["rate"] == "assumed" else ""
     return (
-        f"{counted(record['trials'], 'trial')}, about {duration(record['seconds'])} with "
+        f"{counted(record['trials'], 'trial')}, about {duration(record['seconds'])} of "
+        f"{duration(record['seconds_given'])} with "
         f"{record['at_a_time']} at a time (times {record['rate']}{measured})\n"
         f"next: {', then '.join(record['next'])}"
     )

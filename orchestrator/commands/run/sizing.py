@@ -35,6 +35,9 @@ _RUNGS = (
 )
 
 
+TUNED_RUNGS = 2
+
+
 class Scale(NamedTuple):
     """How large a sweep is; ``budget`` are tokens per parameter, the largest where there are several."""
 
@@ -77,7 +80,6 @@ SCALES = {
 _FOR_GPUS = {
     "trial": "{precision: bfloat16}",
     "  learning_rate": "[2e-3, 4e-3, 8e-3]",
-    "  rungs": "[884.7k]",
     "resources": "{default: {time: auto, gpus: 1}}",
 }
 """Lines of a template that are others where trials run on GPUs; batches are those of the generated rungs."""
@@ -165,6 +167,11 @@ def sized(template: str, name: str, folder: Path, minutes: float, text: Text, ra
 
 
 def _at(content: str, folder: Path, at_a_time: int, rates: Rates) -> SizedSweep:
+    # A rate that is tuned at one rung is carried unchanged, and larger models want smaller ones.
+    ladder = sweeps.loads(
+        re.sub(r"(?m)^  rungs: .*\n", "", content), folder=folder, look_for_files=False
+    ).ladder
+    content = edited(content, {"  rungs": f"[{', '.join(rung.name for rung in ladder[:TUNED_RUNGS])}]"})
     sweep = sweeps.loads(content, folder=folder, look_for_files=False)
     nowhere = TEMPLATES / "runs"  # where nothing has been run
     run = SweepRun(sweep, nowhere, Progress(at_a_time), unprepared_facts(sweep), only_plan=True, rates=rates)

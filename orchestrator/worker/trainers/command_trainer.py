@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scalevec.model.train.recorder import Recorder, TrainingInterruptedError
+from scalevec.model.train.record import Recorder, TrainingInterruptedError
 from scalevec.orchestrator.worker.failures import AttemptFailedError, DefiniteError
 from scalevec.orchestrator.worker.guard import CANNOT_RUN
 from scalevec.orchestrator.worker.ranks import LOOPBACK, Ranks

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scalevec.model.train.recorder import Recorder
+from scalevec.model.train.record import Recorder
 from scalevec.orchestrator.attempts.kept_files import checkpoints_in, newest_checkpoint, others_in
 from scalevec.orchestrator.attempts.retry_policy import since_retry
 from scalevec.orchestrator.worker.failures import DefiniteError

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from scalevec.model.train.recorder import Recorder, TrainingInterruptedError
+from scalevec.model.train.record import Recorder, TrainingInterruptedError
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.attempts.kept_files import umask_of_trainers
 from scalevec.orchestrator.private import who_may_change

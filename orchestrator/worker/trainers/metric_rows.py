@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from scalevec.model.train.recorder import Recorder
+from scalevec.model.train.record import Recorder
 from scalevec.orchestrator.worker.failures import DefiniteError
 from scalevec.orchestrator.worker.trainers.readings import (
     in_nats,

@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 from scalevec.model.config import Trial
 from scalevec.model.data.prepare import open_corpus
-from scalevec.model.train.checkpoints.folder import newest_step
+from scalevec.model.schedules import trunk_id
+from scalevec.model.train.checkpoint import newest_step
 from scalevec.model.train.loop import train
-from scalevec.model.train.recorder import Recorder
-from scalevec.model.trunks import trunk_id
+from scalevec.model.train.record import Recorder
 from scalevec.orchestrator.worker.plugins import load_plugins
 from scalevec.orchestrator.worker.ranks import Ranks
 from scalevec.orchestrator.worker.room_here import require_room
@@ -67,12 +67,10 @@ class OwnLoop:
         """Train to the end, at each rank of the trial."""
         load_plugins(self.trial)
         corpus = open_corpus(self.runs_dir / "corpora", self.trial.corpus)
-        trunk, world = self._trunk(), ranks.meet(corpus)
-        # Once they have met: the others are told of it.
-        require_room(self.trial, ranks.options, ranks.rank - ranks.first, ranks.here)
-        return train(
-            self.trial, corpus, ranks.options, recorder, self.directory.checkpoints_path, trunk, world
-        )
+        trunk, folder = self._trunk(), self.directory.checkpoints_path
+        with ranks.meet(corpus) as world:
+            require_room(self.trial, ranks.options, world.rank % ranks.here, ranks.here)
+            return train(self.trial, corpus, ranks.options, recorder, folder, trunk, world)
 
     def _trunk(self) -> Path | None:
         """Where the states of the trial's trunk are kept; None where its schedule has none."""

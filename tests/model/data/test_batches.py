@@ -4,8 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalevec.model.data.batches import TrainingBatches, evaluation_batches
-from scalevec.model.data.order import EpochOrder
+from scalevec.model.data.order import EpochOrder, TrainingBatches, evaluation_batches
 
 lengths = st.integers(1, 20)
 streams = st.text("0123456789abcdef", max_size=4)

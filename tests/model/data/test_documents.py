@@ -1,23 +1,27 @@
+import hashlib
 import itertools
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpus_reference import documents_of, pieces, rank, splits_of
+from corpus_reference import documents_of, pieces, splits_of
 from scalevec.model.data.documents import (
     FEWEST_PIECES,
+    FILLED,
+    ROW,
     SMALLEST_LIMIT,
     SPLITS,
+    by_split,
     cut,
-    last_ranks,
+    dedup,
     piece_limit,
+    ranked,
     require_enough,
-    split_of,
 )
-from scalevec.model.data.held_out import held_out
-from scalevec.model.data.sources.files import CorpusError
+from scalevec.model.data.specification import CorpusError, held_out
 
 texts = st.text(st.sampled_from("ab\n é€😀"), max_size=300).map(lambda text: text.encode())
 DRAWN = ("test", "validation")
@@ -29,20 +33,17 @@ def words(n_bytes: int, seed: int = 0) -> bytes:
 
 
 def split_up(*all_texts: bytes) -> dict[str, list[bytes]]:
-    """The splits of the documents in ``all_texts``, as the stream of ranked documents gives them."""
-    ranked = sorted(documents_of(all_texts), key=rank)
-    require_enough({"train": len(ranked)}, DRAWN)
-    ends = ends_of([(rank(content), len(content)) for content in ranked], DRAWN)
-    actual: dict[str, list[bytes]] = {name: [] for name in SPLITS}
-    for content in ranked:
-        actual[split_of(rank(content), "train", ends)].append(content)
-    return actual
-
-
-def ends_of(documents: list[tuple[bytes, int]], drawn: tuple[str, ...]) -> dict[str, str]:
-    """The last rank of each split that is drawn, in hexadecimal."""
-    quota = held_out(sum(size for _, size in documents))
-    return {name: key.hex() for name, key in last_ranks(documents, drawn, len(documents), quota).items()}
+    """The splits of the documents in ``all_texts``."""
+    contents = documents_of(all_texts)
+    require_enough({"train": len(contents)}, DRAWN)
+    listed = [
+        (hashlib.sha256(content).digest(), FILLED.index("train"), len(content), 0, number)
+        for number, content in enumerate(contents)
+    ]
+    stored = ranked(np.array(listed, ROW), DRAWN, held_out(sum(map(len, contents))))
+    return {
+        name: [contents[row["offset"]] for row in of_split] for name, of_split in by_split(stored).items()
+    }
 
 
 @given(texts, st.integers(4, 40))
@@ -74,8 +75,8 @@ def test_token_ids_are_cut_between_two_ids() -> None:
 
 
 def test_the_longest_piece_is_a_share_of_all_text_within_bounds() -> None:
-    assert [piece_limit(total) for total in (0, 10_000, 10**9)] == [512, 512, 10**9 // 512]
-    assert piece_limit(10**9, largest=1 << 20) == 1 << 20
+    assert [piece_limit(total, "text") for total in (0, 10_000, 10**9)] == [512, 512, 10**9 // 512]
+    assert [piece_limit(total, "jsonl") for total in (10_000, 10**9)] == [512, 1 << 20]
 
 
 def test_small_corpora_hold_out_more_and_large_ones_no_more_than_helps() -> None:
@@ -121,11 +122,28 @@ def test_one_long_document_among_short_ones_leaves_no_split_empty() -> None:
         assert [len(splits[name]) for name in SPLITS] == [1, 1, 1]
 
 
+def row(digest: bytes, split: str, size: int = 1) -> tuple[bytes, int, int, int, int]:
+    return digest, FILLED.index(split), size, 0, 0
+
+
 def test_a_split_with_files_of_its_own_takes_nothing_from_training() -> None:
-    keys = [bytes([position]) for position in range(20)]
-    ends = ends_of([(key, 1) for key in keys], ("validation",))
-    assert split_of(keys[0], "test", ends) == "test"
-    assert [split_of(key, "train", ends) for key in keys] == ["validation"] * 2 + ["train"] * 18
+    rows = np.array([row(bytes([n + 1]) * 32, "test" if n < 5 else "train") for n in range(25)], ROW)
+    stored = by_split(ranked(rows, ["validation"], quota=2))
+    assert {name: len(of_split) for name, of_split in stored.items()} == {
+        "train": 18,
+        "validation": 2,
+        "test": 5,
+    }
+
+
+def test_of_equal_documents_one_is_kept_and_held_out_if_any_is() -> None:
+    ends_with_zeros = bytes([7]) + bytes(31)
+    rows = [row(ends_with_zeros, "train"), row(bytes(32), "validation"), row(ends_with_zeros, "test")]
+    kept = dedup(np.array([*rows, *rows], ROW))
+    assert [(FILLED[of_one["split"]], of_one["digest"]) for of_one in kept] == [
+        ("validation", b""),
+        ("test", bytes([7])),
+    ]
 
 
 def test_files_of_a_split_without_text_of_their_own_are_refused() -> None:

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scalevec.model.data import in_place
 from scalevec.model.data import prepare as corpora
-from scalevec.model.data.documents import SPLITS
-from scalevec.model.data.intact import require_intact
-from scalevec.model.data.preparation import in_place
+from scalevec.model.data.corpus import verify
+from scalevec.model.data.in_place import MAGIC, read_index
+from scalevec.model.data.in_place import MEGATRON_DTYPES as DTYPES
 from scalevec.model.data.prepare import (
     Corpus,
     CorpusConfig,
@@ -21,8 +22,8 @@ from scalevec.model.data.prepare import (
     open_corpus,
     prepare,
 )
-from scalevec.model.data.samples import first_documents
-from scalevec.model.data.sources.megatron import DTYPES, MAGIC, read_index
+from scalevec.model.data.specification import SPLITS
+from scalevec.model.data.tokenize import first_documents
 
 SEPARATOR = 0
 
@@ -123,10 +124,10 @@ def test_what_is_chosen_does_not_depend_on_blocks_and_processes(config, tmp_path
     monkeypatch.setattr(corpora, "SMALL_BYTES", 0)
     assert fingerprint(config, jobs=2) == whole.fingerprint
     monkeypatch.setattr(in_place, "TOKENS_AT_ONCE", 37)
-    blocks = [in_place.placement_of(config, corpora.Workers(0), quiet, tmp_path)]
-    assert blocks[0].fingerprint == whole.fingerprint
+    blocks = in_place.place_files(config, corpora.Workers(0), quiet)
+    assert blocks.fingerprint == whole.fingerprint
     for name in SPLITS:
-        assert (blocks[0].tables[name].ravel() == np.fromfile(whole.split_path(name), "<i8")).all()
+        assert (blocks.tables[name].ravel() == np.fromfile(whole.split_path(name), "<i8")).all()
 
 
 def test_of_many_files_as_few_documents_are_remembered_as_of_one(tmp_path, monkeypatch):
@@ -135,8 +136,13 @@ def test_of_many_files_as_few_documents_are_remembered_as_of_one(tmp_path, monke
     whole = write_shard(tmp_path / "whole.bin", listed)
     many = [write_shard(tmp_path / f"{part}.bin", listed[part::40]) for part in range(40)]
     remembered = []
-    gathered = in_place._gathered
-    monkeypatch.setattr(in_place, "_gathered", lambda *of: remembered.append(gathered(*of)) or remembered[-1])
+    usual = in_place._placement
+
+    def placed(*arguments):
+        remembered.append(arguments[2])
+        return usual(*arguments)
+
+    monkeypatch.setattr(in_place, "_placement", placed)
     held = [
         [
             sorted(documents_in(prepare(shards(*files), tmp_path / str(len(files)), quiet), name))
@@ -147,25 +153,6 @@ def test_of_many_files_as_few_documents_are_remembered_as_of_one(tmp_path, monke
     assert held[0] == held[1]
     counts = [sum(len(survey.candidates) for survey in surveys) for surveys in remembered]
     assert counts[1] < 3 * counts[0] < len(listed) * 3
-
-
-def test_files_that_were_read_before_a_stop_are_not_read_again(config, tmp_path, monkeypatch):
-    whole = prepare(config, tmp_path / "whole", quiet)
-    monkeypatch.setattr(corpora, "SMALL_BYTES", 0)
-    last = Path(config.files[-1]).with_suffix(".bin" if config.source == "megatron" else "")
-    right = last.read_bytes()
-    last.write_bytes(b"\xff" * len(right))  # ids beyond the vocabulary
-    with pytest.raises(CorpusError):
-        prepare(config, tmp_path / "corpora", quiet, jobs=1)
-    last.write_bytes(right)
-    read: list[Path] = []
-    opened = in_place.opened
-    monkeypatch.setattr(in_place, "opened", lambda path: (read.append(path), opened(path))[1])
-    monkeypatch.setattr(corpora, "_workers", lambda jobs, alone: corpora.Workers(0))
-    corpus = prepare(config, tmp_path / "corpora", quiet)
-    assert read == [last]
-    assert corpus.fingerprint == whole.fingerprint
-    assert [path.name for path in (tmp_path / "corpora").iterdir()] == [corpus.fingerprint]
 
 
 def test_names_of_files_are_no_part_of_the_corpus(config, tmp_path):
@@ -201,12 +188,12 @@ def test_inspect_shows_documents_where_they_are(config, tmp_path):
 
 def test_a_file_that_changed_or_is_gone_is_named(config, tmp_path):
     corpus = prepare(config, tmp_path / "corpora", quiet)
-    require_intact(corpus)
+    verify(corpus)
     path = Path(corpus.facts.in_place[0].path)
     content = path.read_bytes()
     path.write_bytes(content[:-2] + b"\1\0")
     with pytest.raises(CorpusError, match="is not what was written: its SHA-256 begins with"):
-        require_intact(corpus)
+        verify(corpus)
     path.unlink()
     with pytest.raises(CorpusError, match="which the corpus uses in place, has 0 bytes instead of"):
         open_corpus(tmp_path / "corpora", corpus.fingerprint)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scalevec.model.data.batches import TrainingBatches
+from scalevec.model.data.order import TrainingBatches
 from scalevec.model.data.prepare import CorpusConfig, open_corpus, prepare
 from scalevec.model.fields import to_dict
 

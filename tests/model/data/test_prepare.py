@@ -5,7 +5,6 @@ import json
 import multiprocessing
 import os
 import random
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,6 @@ import pytest
 import tokenizers
 
 from corpus_reference import documents_of
-from scalevec.model.data.documents import SPLITS
 from scalevec.model.data.prepare import (
     Corpus,
     CorpusConfig,
@@ -24,9 +22,8 @@ from scalevec.model.data.prepare import (
     fingerprint,
     open_corpus,
     prepare,
-    require_batch,
 )
-from scalevec.model.data.specification import stored_type
+from scalevec.model.data.specification import SPLITS, stored_type
 
 
 def quiet(_message: str) -> None:
@@ -165,13 +162,6 @@ def test_a_corpus_too_small_to_split_leaves_nothing_behind(tmp_path: Path, corpo
     assert not corpora.exists() or list(corpora.iterdir()) == []
 
 
-def test_a_corpus_too_small_for_one_batch_is_refused(corpus: Corpus) -> None:
-    held = corpus.tokens["train"]
-    require_batch(corpus, batch_tokens=(held - 1) // 16 * 16, sequence_length=16)
-    with pytest.raises(CorpusError, match="too small for one batch: batch_tokens is"):
-        require_batch(corpus, batch_tokens=held // 16 * 16 + 16, sequence_length=16)
-
-
 @pytest.mark.parametrize("name", ["", "ab12", "../" + "a" * 61, "A" * 64, "a" * 64 + "\n"])
 def test_only_a_fingerprint_is_opened(corpora: Path, name: str) -> None:
     with pytest.raises(CorpusError, match="a fingerprint of 64 hexadecimal digits is needed"):
@@ -229,7 +219,7 @@ def test_a_corpus_moved_under_another_fingerprint_is_refused(corpus: Corpus, cor
         open_corpus(corpora, "a" * 64)
 
 
-@pytest.mark.parametrize("call", [1, 6, 8, 12, 16, 20])  # while it reads, tokenizes and puts together
+@pytest.mark.parametrize("call", [1, 3, 4, 5])  # of a shard, of corpus.json, of the folders
 def test_a_full_disk_leaves_nothing_half_written(
     text_file: Path, corpora: Path, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:
@@ -245,31 +235,6 @@ def test_a_full_disk_leaves_nothing_half_written(
     with pytest.raises(OSError, match="No space left on device"):
         prepare(text_config(text_file), corpora, quiet)
     assert list(corpora.glob("*")) == []
-
-
-PREPARE_AND_DIE = """
-import os, signal, sys
-from pathlib import Path
-from scalevec.model.data.prepare import CorpusConfig, prepare
-
-def die_after_training(message):
-    if message.startswith("train:"):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-prepare(CorpusConfig("text", "bytes", 256, (sys.argv[1],)), Path(sys.argv[2]), die_after_training)
-"""
-
-
-def test_a_killed_preparation_is_said_and_done_again(text_file: Path, corpora: Path) -> None:
-    command = [sys.executable, "-c", PREPARE_AND_DIE, text_file, corpora]
-    killed = subprocess.run(command, check=False, env=os.environ | {"TMPDIR": str(text_file.parent)})
-    assert killed.returncode == -signal.SIGKILL
-    (leftover,) = corpora.iterdir()
-    assert leftover.name.endswith(".partial")
-    messages: list[str] = []
-    corpus = prepare(text_config(text_file), corpora, messages.append)
-    assert any(str(leftover) in message for message in messages)
-    assert open_corpus(corpora, corpus.fingerprint) == corpus
 
 
 def _prepare_together(config: CorpusConfig, corpora: Path, barrier: Any, answers: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
 from scalevec.model.data import synthetic
 from scalevec.model.data.prepare import Corpus, CorpusConfig, prepare
-from scalevec.model.data.synthetic import TokenProcess
+from scalevec.model.data.specification import TokenProcess
 from scalevec.model.strategies import PRESETS
 from scalevec.model.train.loop import train
 from support import MemoryRecorder

@@ -16,14 +16,13 @@ from scalevec.model.config import (
 )
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.identity import stream_of
-from scalevec.model.theory import measurements, sharpness
-from scalevec.model.theory.measure import MeasuredRun
-from scalevec.model.theory.movement import Preconditioner
+from scalevec.model.theory import measure, sharpness
+from scalevec.model.theory.preconditioner import Preconditioner
 from scalevec.model.theory.sharpness import Sharpness
+from scalevec.model.train.devices import is_out_of_memory
 from scalevec.model.train.loop import train
-from scalevec.model.train.optimizers import build_optimizer, set_learning_rate
-from scalevec.model.train.out_of_memory import is_out_of_memory
-from scalevec.model.train.recorder import TrainingInterruptedError
+from scalevec.model.train.optim import build_optimizer, set_learning_rate
+from scalevec.model.train.record import TrainingInterruptedError
 from support import BATCH_TOKENS, SEQUENCE, STEPS, MemoryRecorder, with_strategy
 
 EVERY = RunOptions(measure=NAMES, measure_steps=12)
@@ -81,7 +80,7 @@ def test_the_time_that_measuring_takes_is_not_training_time(trial, corpus, tmp_p
 
     monkeypatch.setattr(time, "monotonic", now)
     monkeypatch.setattr(time, "perf_counter", now)
-    monkeypatch.setitem(measurements.MEASURES, "sharpness", lambda subject: Slow(clock))
+    monkeypatch.setitem(measure.MEASURES, "sharpness", lambda run: Slow(clock))
     recorder = MemoryRecorder()
     options = RunOptions(measure=("sharpness",), measure_steps=1)
     result = train(trial, corpus, options, recorder, tmp_path)
@@ -99,10 +98,10 @@ def moved(trial: Trial, optimizer: str) -> dict[str, list[float]]:
     model.loss(tokens[:, :-1], tokens[:, 1:]).backward()
     built = build_optimizer(model, trial)
     set_learning_rate(built, 1e-3)
-    measure = Preconditioner(MeasuredRun(trial, model, built, tokens.flatten().numpy()))
-    measure.before_step()
+    preconditioner = Preconditioner(trial, model, built)
+    preconditioner.before_step()
     built.step()
-    return measure.after_step()
+    return preconditioner.after_step()
 
 
 def test_gradient_descent_moves_as_predicted_with_its_decay_set_apart(trial):
@@ -128,53 +127,32 @@ def test_the_drift_is_measured_from_the_start_of_the_run(trial):
     model = Transformer(trial.model)
     initialise(model, stream_of(trial))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    measure = Preconditioner(MeasuredRun(trial, model, optimizer, torch.arange(99).numpy()))
+    preconditioner = Preconditioner(trial, model, optimizer)
     query = model.blocks[1].attention.query
     with torch.no_grad():
         query.input_vector.gain.fill_(1.5)
-    measure.before_step()
+    preconditioner.before_step()
     scale = (1 + query.weight.detach().double().square().sum(0)).mean().item()
-    drift = measure.after_step()["theory/query/conserved_drift"]
+    drift = preconditioner.after_step()["theory/query/conserved_drift"]
     assert drift == pytest.approx([0.0, 1.25 / scale], rel=1e-4)
-
-
-def test_a_sharpness_that_has_not_converged_is_null_and_says_how_far_it_came(trial, corpus, monkeypatch):
-    monkeypatch.setattr(
-        "scalevec.model.theory.sharpness.sharpness.__kwdefaults__",
-        {"tolerance": 1e-9, "most_products": 2},
-    )
-    model = Transformer(trial.model)
-    initialise(model, stream_of(trial))
-    measure = Sharpness(MeasuredRun(trial, model, torch.optim.SGD(model.parameters()), corpus.split("train")))
-    row = measure.after_step()
-    assert row["theory/sharpness"] is None
-    assert row["theory/sharpness_products"] == 2
-    assert row["theory/sharpness_residual"] > 1e-9
-    assert row["theory/sharpness_lower_bound"] is not None
 
 
 def test_arms_are_measured_on_one_batch(trial, corpus):
     batches = []
     for arm, seed in (("none", 0), ("unified", 5)):
         other = replace(with_strategy(trial, arm), seed=seed)
-        model = Transformer(other.model)
-        measure = Sharpness(
-            MeasuredRun(other, model, torch.optim.SGD(model.parameters()), corpus.split("train"))
-        )
-        batches.append(measure._inputs)
+        batches.append(Sharpness(other, Transformer(other.model), corpus.split("train")).inputs)
     assert torch.equal(*batches)
 
 
 def test_a_measurement_that_needs_too_much_memory_is_no_cause_for_smaller_micro_batches(
     trial, corpus, tmp_path, monkeypatch
 ):
-    def no_memory(subject):
+    def no_memory(run):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setitem(measurements.MEASURES, "sharpness", no_memory)
-    with pytest.raises(
-        measurements.MeasurementError, match="takes more memory than the device has"
-    ) as caught:
+    monkeypatch.setitem(measure.MEASURES, "sharpness", no_memory)
+    with pytest.raises(measure.MeasurementError, match="takes more memory than the device has") as caught:
         train(trial, corpus, RunOptions(measure=("sharpness",)), MemoryRecorder(), tmp_path)
     assert not is_out_of_memory(caught.value)
 
@@ -187,4 +165,4 @@ def test_a_measure_that_does_not_exist_is_refused():
 
 
 def test_the_names_in_the_configuration_are_the_registry():
-    assert set(NAMES) == set(measurements.MEASURES)
+    assert set(NAMES) == set(measure.MEASURES)

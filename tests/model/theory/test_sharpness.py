@@ -1,27 +1,34 @@
-"""Sharpness against the exact Hessian."""
+"""Sharpness against the exact Hessian, and the search for a largest eigenvalue that it rests on."""
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.func import functional_call
 
 from scalevec.model.config import Experts, Shape
 from scalevec.model.decoder import Transformer
 from scalevec.model.strategies import PRESETS, ScaleVectorStrategy
-from scalevec.model.theory.sharpness import batch_loss, hessian_product, sharpness
+from scalevec.model.theory.sharpness import (
+    LargestEigenvalue,
+    batch_loss,
+    hessian_product,
+    largest_eigenvalue,
+    sharpness,
+)
 
 MINI = Shape(width=2, layers=1, heads=1, kv_heads=1, feed_forward=2)
 
 
 def exact_hessian(model: Transformer, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """By torch's own function for it, of the loss as a function of the flat parameters."""
-    names = [name for name, _ in model.named_parameters()]
-    sizes = [parameter.numel() for parameter in model.parameters()]
-    shapes = [parameter.shape for parameter in model.parameters()]
-    flat = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    parameters = dict(model.named_parameters())
+    flat = torch.nn.utils.parameters_to_vector(parameters.values()).detach()
 
     def loss(values: torch.Tensor) -> torch.Tensor:
-        parts = torch.split(values, sizes)
-        tensors = {n: part.view(shape) for n, part, shape in zip(names, parts, shapes, strict=True)}
+        parts = torch.split(values, [parameter.numel() for parameter in parameters.values()])
+        pairs = zip(parameters.items(), parts, strict=True)
+        tensors = {name: part.view_as(parameter) for (name, parameter), part in pairs}
         logits = functional_call(model, tensors, (inputs,))
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
@@ -34,8 +41,8 @@ def test_it_is_the_largest_eigenvalue_of_the_full_hessian(arm, build, tokens):
     model = build(PRESETS[arm], shape=MINI, drawn=True)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     exact = torch.linalg.eigvalsh(exact_hessian(model, inputs, targets))
-    actual = sharpness(model, inputs, targets, tolerance=1e-6, most_products=200)
-    assert actual.converged
+    actual = sharpness(model, inputs, targets, tolerance=1e-6)
+    assert actual.residual < 1e-5
     assert actual.value == pytest.approx(exact[-1].item(), rel=1e-6)
     assert exact[0] < 0
 
@@ -60,10 +67,37 @@ def test_parameters_and_their_gradients_stay_as_they_are(build, tokens):
     model = build(PRESETS["unified"], shape=MINI)
     model.loss(tokens[:, :-1], tokens[:, 1:]).backward()
     before = [(p.detach().clone(), p.grad.clone()) for p in model.parameters()]
-    sharpness(model, tokens[:, :-1], tokens[:, 1:], most_products=5)
+    assert sharpness(model, tokens[:, :-1], tokens[:, 1:]).value is not None
     for parameter, (value, gradient) in zip(model.parameters(), before, strict=True):
         assert torch.equal(parameter, value)
         assert torch.equal(parameter.grad, gradient)
+
+
+def largest_of(matrix: torch.Tensor, **options) -> LargestEigenvalue:
+    return largest_eigenvalue(lambda x: matrix @ x, len(matrix), matrix, **options)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(-5, 5).filter(lambda x: abs(x) > 1e-3), min_size=2, max_size=12))
+def test_it_is_the_largest_eigenvalue_however_they_lie(values):
+    drawn = torch.randn(len(values), len(values), generator=torch.Generator().manual_seed(2))
+    basis, _ = torch.linalg.qr(drawn.double())
+    matrix = basis @ torch.diag(torch.tensor(values).double()) @ basis.T
+    largest = largest_of(matrix, tolerance=1e-10)
+    assert largest.value == pytest.approx(max(values), abs=1e-6)
+    assert abs(largest.value - max(values)) <= largest.residual * abs(largest.value) + 1e-6
+
+
+def test_a_value_that_has_not_settled_is_not_given():
+    """Evenly spaced eigenvalues: a few products cannot tell the last from its neighbours."""
+    evenly = torch.diag(torch.linspace(0, 1, 200, dtype=torch.float64))
+    largest = largest_of(evenly, tolerance=1e-6, most_restarts=1)
+    assert (largest.value, largest.residual) == (None, None)
+    assert 0 < largest.products < 20
+
+
+def test_products_that_are_no_numbers_are_no_eigenvalue():
+    assert largest_of(torch.full((4, 4), float("nan"))) == LargestEigenvalue(None, None, 1)
 
 
 def test_parameters_that_the_loss_does_not_see_count_as_zero():

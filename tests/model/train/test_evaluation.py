@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from scalevec.model.config import ModelConfig, Shape
-from scalevec.model.data.batches import evaluation_batches
+from scalevec.model.data.order import evaluation_batches
 from scalevec.model.decoder import Transformer, initialise
+from scalevec.model.train.ddp import World
 from scalevec.model.train.evaluation import blocks_of, evaluate
 
 LENGTH = 8
@@ -111,10 +112,14 @@ def test_an_evaluation_of_which_no_sequence_fits_says_so(model):
         evaluate(Small(model, 0, torch.OutOfMemoryError()), text(100), LENGTH, 2, print)
 
 
+class InStep(World):
+    in_step = True
+
+
 def test_processes_that_have_to_take_the_same_batches_do_not_halve_them_each_for_itself(model):
     small = Small(model, 5, torch.OutOfMemoryError())
     with pytest.raises(torch.OutOfMemoryError):
-        evaluate(small, text(40 * LENGTH + 1), LENGTH, 16, print, in_step=True)
+        evaluate(small, text(40 * LENGTH + 1), LENGTH, 16, print, InStep())
     assert small.asked == [16]
 
 

@@ -9,12 +9,11 @@ import torch
 from scalevec.model.config import EVALUATED_AT_ONCE, RunOptions, ScheduleConfig
 from scalevec.model.decoder import Transformer
 from scalevec.model.identity import stream_of
+from scalevec.model.train import checkpoint as checkpoints
 from scalevec.model.train import loop
-from scalevec.model.train.checkpoints import behind
-from scalevec.model.train.checkpoints.state import load_newest
+from scalevec.model.train.checkpoint import load_newest
 from scalevec.model.train.loop import TrainingRun, train
-from scalevec.model.train.progress import RunProgress, has_diverged
-from scalevec.model.train.recorder import TrainingInterruptedError
+from scalevec.model.train.record import RunProgress, TrainingInterruptedError, has_diverged
 from support import SEQUENCE, STEPS, MemoryRecorder, with_strategy
 
 ARMS = ("none", "baseline", "unified", "unified-dp")
@@ -153,7 +152,7 @@ def test_a_checkpoint_whose_rows_were_lost_is_not_used_and_that_is_said(trial, c
 def test_rows_are_on_the_disk_before_a_checkpoint_is_written(monkeypatch, trial, corpus, tmp_path):
     recorder = MemoryRecorder(stop_after=6)
     synced: list[int] = []
-    monkeypatch.setattr(behind, "save_checkpoint", lambda *_: synced.append(recorder.synced))
+    monkeypatch.setattr(checkpoints, "save_checkpoint", lambda *_: synced.append(recorder.synced))
     with pytest.raises(TrainingInterruptedError):
         train(trial, corpus, RunOptions(), recorder, tmp_path)
     assert synced == [6]
@@ -293,7 +292,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run(trial, corpus, tmp_pat
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(behind, "save_checkpoint", full)
+    monkeypatch.setattr(checkpoints, "save_checkpoint", full)
     for options in ({"checkpoint_s": 1e-9}, {"keep": "all"}):
         with pytest.raises(OSError, match="No space left"):
             run(trial, corpus, tmp_path, **options)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from scalevec.model.config import BALANCINGS, PER, Experts, RunOptions, Trial
-from scalevec.model.train.checkpoints.state import load_newest
+from scalevec.model.train.checkpoint import load_newest
 from scalevec.model.train.loop import TrainingRun, train
-from scalevec.model.train.recorder import TrainingInterruptedError
+from scalevec.model.train.record import TrainingInterruptedError
 from support import STEPS, MemoryRecorder
 
 FOUR = Experts(n_experts=4, top_k=2, feed_forward=24)

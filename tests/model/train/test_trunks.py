@@ -22,15 +22,13 @@ from scalevec.model.config import (
     Trial,
 )
 from scalevec.model.identity import semantic_fields, trial_id
-from scalevec.model.schedules import learning_rate
-from scalevec.model.train.checkpoints import tensor_file
-from scalevec.model.train.checkpoints.folder import checkpoint_path
-from scalevec.model.train.checkpoints.state import Checkpoint, read_checkpoint
-from scalevec.model.train.checkpoints.trunk_states import load_trunk, save_trunk
+from scalevec.model.schedules import branch_step, learning_rate, trunk_id
+from scalevec.model.train import checkpoint as checkpoints
+from scalevec.model.train import trunk_state
+from scalevec.model.train.checkpoint import Checkpoint, checkpoint_path, read_checkpoint
 from scalevec.model.train.loop import train
-from scalevec.model.train.progress import stays_whole
-from scalevec.model.train.recorder import TrainingInterruptedError
-from scalevec.model.trunks import branch_step, trunk_id
+from scalevec.model.train.record import TrainingInterruptedError, stays_whole
+from scalevec.model.train.trunk_state import load_trunk, save_trunk
 from support import BATCH_TOKENS, MemoryRecorder
 
 SCHEDULE = ScheduleConfig("wsd", warmup_tokens=4 * BATCH_TOKENS)
@@ -294,7 +292,7 @@ def test_a_state_holds_its_rows(tmp_path):
 def test_a_writer_that_is_killed_leaves_nothing_that_is_read(tmp_path):
     child = os.fork()
     if child == 0:
-        tensor_file.sync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+        checkpoints.sync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
         try:
             save_trunk(tmp_path, Checkpoint(3, {"model.weight": torch.zeros(9)}, {}), [])
         finally:
@@ -307,17 +305,19 @@ def test_a_writer_that_is_killed_leaves_nothing_that_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ESTALE, errno.EIO])
-def test_a_state_that_is_out_of_reach_is_passed_over_and_stays(number, tmp_path):
+def test_a_state_that_is_out_of_reach_is_passed_over_and_stays(number, tmp_path, monkeypatch):
     path, messages = _one_state(tmp_path), []
-    assert load_trunk(tmp_path, range(1, 9), lambda _: "", messages.append, _refusing(number)) is None
+    monkeypatch.setattr(trunk_state, "read_checkpoint", _refusing(number))
+    assert load_trunk(tmp_path, range(1, 9), lambda _: "", messages.append) is None
     assert f"{path.name} is not used" in messages[0]
     assert path.exists()
 
 
-def test_a_state_is_not_passed_over_where_the_machine_can_read_no_file(tmp_path):
+def test_a_state_is_not_passed_over_where_the_machine_can_read_no_file(tmp_path, monkeypatch):
     path = _one_state(tmp_path)
+    monkeypatch.setattr(trunk_state, "read_checkpoint", _refusing(errno.EMFILE))
     with pytest.raises(OSError, match="refused"):
-        load_trunk(tmp_path, range(1, 9), lambda _: "", pytest.fail, _refusing(errno.EMFILE))
+        load_trunk(tmp_path, range(1, 9), lambda _: "", pytest.fail)
     assert path.exists()
 
 
@@ -335,7 +335,7 @@ def _refusing(number):
 
 @pytest.mark.parametrize("before", [True, False], ids=["before the file is written", "after"])
 def test_a_trunk_that_is_deleted_meanwhile_is_not_kept(before, monkeypatch, tmp_path):
-    write, trunk = tensor_file.save_file, tmp_path / "trunk"
+    write, trunk = checkpoints.save_file, tmp_path / "trunk"
 
     def racing(tensors, path, metadata):
         if not before:
@@ -344,7 +344,7 @@ def test_a_trunk_that_is_deleted_meanwhile_is_not_kept(before, monkeypatch, tmp_
         if before:
             write(tensors, path, metadata=metadata)
 
-    monkeypatch.setattr(tensor_file, "save_file", racing)
+    monkeypatch.setattr(checkpoints, "save_file", racing)
     assert not save_trunk(trunk, Checkpoint(3, {"model.weight": torch.zeros(2)}, {}), [{"step": 3}])
     assert not trunk.exists()
 
@@ -353,7 +353,7 @@ def test_a_disk_that_refuses_a_state_of_a_trunk_is_not_passed_over(monkeypatch, 
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(tensor_file, "save_file", full)
+    monkeypatch.setattr(checkpoints, "save_file", full)
     with pytest.raises(OSError, match="No space"):
         save_trunk(tmp_path, Checkpoint(3, {"model.weight": torch.zeros(2)}, {}), [{"step": 3}])
 

@@ -183,6 +183,20 @@ def test_an_exported_model_is_for_whom_the_umask_says(trials, command, tmp_path,
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()} == {0o640}
 
 
+def test_a_model_that_transformers_cannot_compute_is_refused_with_the_form_that_is_left(
+    trials, command, tmp_path, monkeypatch
+):
+    from scalevec.model.export import hugging_face
+
+    def refuse(model: object, sequence_length: int) -> None:
+        raise hugging_face.ExportError("attention is 'window'; use --format safetensors")
+
+    monkeypatch.setattr(hugging_face, "exported", refuse)
+    refused = command("export", trials[0][:8], "-o", tmp_path / "out")
+    assert (refused.code, (tmp_path / "out").exists()) == (2, False)
+    assert f"trial {trials[0][:12]}: attention is 'window'; use --format safetensors" in refused.err
+
+
 def test_an_export_never_replaces_what_is_there(trials, command, tmp_path):
     (tmp_path / "out").mkdir()
     refused = command("export", trials[0][:8], "-o", tmp_path / "out")

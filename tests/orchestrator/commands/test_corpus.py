@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scalevec import sweeps
-from scalevec.model.data.prepare import CorpusConfig, TokenProcess
+from scalevec.model.data.specification import CorpusConfig, TokenProcess
 from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.commands.data import corpus as corpora
 from scalevec.orchestrator.errors import Exit, InvalidInputError
@@ -204,15 +204,15 @@ def test_ctrl_c_leaves_nothing_half_made(start_scalevec, tmp_path):
     mapping = "{source: synthetic, process: {tokens: 10000000000}}"
     process = start_scalevec("corpus", "prepare", "--corpus", mapping)
     deadline = time.monotonic() + 300
-    while not list(tmp_path.glob("runs/corpora/.*.partial/train.bin")):
+    while not list(tmp_path.glob("runs/corpora/.*.preparing/.*/train.bin")):
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGINT)
     _, printed = process.communicate(timeout=300)
     assert process.returncode == 130, printed
-    assert "stopped. To go on, give the same command again" in printed
-    assert list((tmp_path / "runs/corpora").iterdir()) == []
+    assert "stopped; nothing was kept. Give the same command again to start over" in printed
+    assert list(tmp_path.glob("runs/corpora/*")) == list(tmp_path.glob("runs/corpora/.*")) == []
 
 
 def test_a_changed_shard_is_refused_by_run_inspect_and_prepare(folder, scalevec):

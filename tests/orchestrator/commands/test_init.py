@@ -96,7 +96,9 @@ def test_with_gpus_and_enough_text_trials_run_on_them(init, tmp_path, monkeypatc
         file.truncate(100_000_000)
     sweep, summary = init("--data", "data")
     assert (summary["at_a_time"], sweep["resources"]["default"]["gpus"]) == (2, 1)
-    assert sweep["tune"]["rungs"] == [sweeps.load(tmp_path / "my-sweep.yaml").ladder[0].name]
+    assert sweep["tune"]["rungs"] == [
+        rung.name for rung in sweeps.load(tmp_path / "my-sweep.yaml").ladder[:2]
+    ]
 
 
 def test_no_sweep_file_is_overwritten_and_nothing_is_written_beside_it(scalevec, tmp_path):
@@ -172,3 +174,11 @@ def test_a_sweep_of_init_runs_to_its_verdict(scalevec, tmp_path, text_files):
     run = scalevec("run", "my-sweep.yaml")
     assert run.returncode == Exit.DONE, run.stderr
     assert "muon" in scalevec("compare", "my-sweep").stdout
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_rate_is_tuned_at_the_two_smallest_rungs_so_that_it_is_extrapolated(init, name):
+    written, summary = init("--from", name, "--minutes", "4")
+    ladder = sweeps.loads(yaml.safe_dump(written), look_for_files=False).ladder
+    assert written["tune"]["rungs"] == [rung.name for rung in ladder[:2]]
+    assert summary["seconds_given"] == 240

@@ -9,13 +9,13 @@ import yaml
 
 from scalevec import sweeps
 from scalevec.analysis import compare, fit
-from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import RunOptions
 from scalevec.model.data.prepare import open_corpus
+from scalevec.model.estimate.accounting import flops_per_token
 from scalevec.model.identity import trial_from_fields, trial_id
-from scalevec.model.train.checkpoints.folder import checkpoint_steps
+from scalevec.model.schedules import branch_step, trunk_id
+from scalevec.model.train.checkpoint import checkpoint_steps
 from scalevec.model.train.loop import train
-from scalevec.model.trunks import branch_step, trunk_id
 from scalevec.orchestrator.executors.simulate import simulate_executor as simulate
 from scalevec.orchestrator.executors.simulate.planted_law import Attempt, nominal_corpus
 from scalevec.orchestrator.executors.simulate.simulate_executor import SimulateExecutor

@@ -11,9 +11,8 @@ from scalevec.model.config import ModelConfig, RunOptions, Shape
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.identity import trial_id
 from scalevec.model.strategies import PRESETS
-from scalevec.model.theory.measure import MeasuredRun
-from scalevec.model.theory.movement import Preconditioner
-from scalevec.model.vector_statistics import vector_statistics
+from scalevec.model.theory.preconditioner import Preconditioner
+from scalevec.model.theory.vector_statistics import vector_statistics
 from scalevec.orchestrator.commands.analyse.theory import theory
 from scalevec.orchestrator.costs.estimates import log_bytes
 from scalevec.orchestrator.errors import InvalidInputError
@@ -98,7 +97,7 @@ def test_the_size_of_a_log_is_about_what_is_written(arm):
     tokens = torch.randint(64, (2, 9), generator=torch.Generator().manual_seed(0))
     model.loss(tokens[:, :-1], tokens[:, 1:]).backward()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    measure = Preconditioner(MeasuredRun(trial, model, optimizer, tokens.flatten().numpy()))
+    measure = Preconditioner(trial, model, optimizer)
     measure.before_step()
     optimizer.step()
     statistics, quantities = len(to_json(vector_statistics(model))), len(to_json(measure.after_step()))

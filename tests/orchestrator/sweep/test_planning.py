@@ -77,10 +77,10 @@ def test_what_is_tuned_is_in_the_cost_of_each_trial(field: str, run_of):
 
 def test_the_plan_warns_of_what_one_gpu_cannot_hold_or_would_train_for_weeks(run_of):
     trial = {"batch_tokens": 524_288, "precision": "bfloat16"}
-    run = run_of(ladder=["2b"], trial=trial, resources={"default": {"gpus": 1, "micro_batch": 4096}})
+    run = run_of(ladder=["1b"], trial=trial, resources={"default": {"gpus": 1, "micro_batch": 4096}})
     shown = plan_text(run, planned(run), 1)
-    assert "trials (2b) would each keep one device busy for more than a week" in shown
-    assert "trials of rung 2b would not fit: needs " in shown
+    assert "trials (1b) would each keep one device busy for more than a week" in shown
+    assert "trials of rung 1b would not fit: needs " in shown
     assert "more than the 80 GB of one H100" in shown
 
 
@@ -97,11 +97,11 @@ def test_the_plan_recomputes_blocks_where_a_card_would_not_hold_an_arm_otherwise
 def test_a_trial_that_a_known_card_cannot_hold_is_refused_with_what_would_fit(run_of):
     trial = {"batch_tokens": 524_288, "precision": "bfloat16"}
     resources = {"default": {"gpus": 1, "micro_batch": 4096}}
-    run = run_of(ladder=["2b"], trial=trial, resources=resources)
+    run = run_of(ladder=["1b"], trial=trial, resources=resources)
     require_room(planned(run))  # nobody said which card
     run.profile = Profile(gpus="a100:1")
     with pytest.raises(
-        InvalidInputError, match=r"rung 2b, arm .*micro_batch: \d+ with recompute: block fits"
+        InvalidInputError, match=r"rung 1b, arm .*micro_batch: \d+ with recompute: block fits"
     ):
         require_room(planned(run))
 

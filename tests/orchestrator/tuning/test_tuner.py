@@ -103,6 +103,26 @@ def test_an_untuned_rung_gets_a_carried_rate(cells):
     assert choice.chosen == pytest.approx(2 ** (round(4 * math.log2(0.02)) / 4))
 
 
+SHARED = ("tune: {", "tune: {share: reference, ")
+
+
+def test_values_that_the_reference_shares_are_tuned_for_it_alone(sweep_text):
+    bowls = Bowls(baseline=0.05, none=0.02)
+    cells = expand(sweeps.loads(sweep_text.replace(*SHARED)), FACTS)
+    tuner = Tuner(cells, [], extend=1)
+    choices = tuner.run(bowls.train)
+    assert {choice.arm for choice in choices} == {"baseline"}
+    assert (bowls.rates("shared"), bowls.rates("none")) == ([0.01, 0.02, 0.04, 0.08], [])
+    taken = {(cell.arm, cell.rung): tuner.of(cell)["learning_rate"].chosen for cell in cells}
+    assert all(taken["none", rung] == taken["baseline", rung] for rung in "ab")
+
+
+def test_an_arm_cannot_share_the_values_of_a_reference_that_is_left_out_beside_it(sweep_text):
+    text = sweep_text.replace(*SHARED) + "\nexclude: [{arm: baseline, rung: b}]\n"
+    with pytest.raises(sweeps.SweepError, match=r"tune.share: baseline has no trial at b as none has there"):
+        sweeps.loads(text)
+
+
 def test_frozen_choices_do_not_move(cells):
     frozen = Tuner(cells, [], extend=1).run(Bowls(baseline=0.02).train)
     assert Tuner(cells, frozen, extend=1).run(Bowls(baseline=0.035).train) == frozen
@@ -186,6 +206,27 @@ def test_no_decay_at_all_is_the_end_of_its_range_and_not_censored(sweep_text):
     choice = chosen(choices, "baseline", "a")
     assert (choice.status, choice.chosen, choice.vertex, choice.extensions) == ("tuned", 0.0, None, 0)
     assert {trial.optimizer.weight_decay for trial in asked} == {0.0, 0.1, 0.2}
+
+
+def test_a_number_of_the_scale_vectors_is_tuned_and_left_alone_in_an_arm_without_them(sweep_text):
+    field = "scale_vectors.learning_rate_factor"
+    text = sweep_text.replace("learning_rate: [0.01, 0.02, 0.04]", f"{field}: [0.5, 1, 2]")
+    cells = expand(sweeps.loads(text), FACTS)
+
+    def loss(trial):
+        strategy = trial.model.canonical_strategy()
+        return 3.0 if strategy.branches == "none" else math.log2(strategy.learning_rate_factor) ** 2
+
+    tuner = Tuner(cells, [], extend=1)
+    tuner.run(lambda _: loss)
+    by_arm = {cell.arm: tuner.of(cell)[field] for cell in cells if cell.tune_seeds}
+    assert {(arm, c.status, c.chosen, c.extensions) for arm, c in by_arm.items()} == {
+        ("baseline", "tuned", 1.0, 0),
+        ("none", "tuned", 0.5, 0),
+    }
+    carried = next(cell for cell in cells if (cell.arm, cell.rung) == ("baseline", "b"))
+    assert carried.trial(0, **{field: 4.0}).model.scale_vectors.learning_rate_factor == 4.0
+    assert tuner.of(carried)[field].status == "carried"
 
 
 def test_a_beta_is_tuned_by_what_it_lacks_of_one(sweep_text):

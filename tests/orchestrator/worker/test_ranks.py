@@ -1,11 +1,14 @@
 """A trial of several processes on this machine: one attempt, of which no process is left behind."""
 
+import errno
 import json
 import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import psutil
@@ -17,14 +20,14 @@ from scalevec.model.config import RunOptions, Trial
 from scalevec.model.data.prepare import Corpus, CorpusConfig, prepare
 from scalevec.model.fields import to_dict
 from scalevec.model.identity import semantic_fields, trial_id
-from scalevec.model.train.checkpoints import tensor_file
-from scalevec.model.train.checkpoints.folder import newest_step
-from scalevec.model.train.parallel import meeting
+from scalevec.model.train import ddp
+from scalevec.model.train.checkpoint import checkpoint_steps
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.attempts.retry_policy import decide
 from scalevec.orchestrator.sources.trained import TrainedTrial
 from scalevec.orchestrator.worker import ranks, room_here
 from scalevec.orchestrator.worker import train as worker
+from scalevec.orchestrator.worker.failures import AttemptFailedError
 from scalevec.orchestrator.worker.trainers import own_loop
 from scalevec.results.run_directory import RunDirectory
 
@@ -73,7 +76,7 @@ class Attempts:
 
     def end(self, leader: psutil.Process) -> int:
         """The exit code of an attempt, when it is over; no process of it is left."""
-        others = leader.children()
+        others = leader.children(recursive=True)
         code = os.waitstatus_to_exitcode(os.waitpid(leader.pid, 0)[1])
         _, left = psutil.wait_procs(others, timeout=PATIENCE_S)
         assert not left
@@ -105,12 +108,6 @@ def stand_at(step: int, hold: Path):
     return change
 
 
-def wait_at_most(seconds: float) -> None:
-    """Within a change: ranks wait so long for each other."""
-    seat = meeting.Seat
-    meeting.Seat = lambda *values: replace(seat(*values), limit_s=seconds)
-
-
 @pytest.fixture
 def make(tmp_path, corpora, corpus):
     def make(name: str, trial: Trial | None = None, **options) -> Attempts:
@@ -135,47 +132,50 @@ def test_two_processes_make_one_attempt_with_one_claim_and_one_result(make):
     assert [row["step"] for row in attempts.directory.metrics_before_damage()] == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("of_rank", [0, 1])
-def test_after_kill_9_of_a_rank_none_is_left_and_the_next_attempt_ends_with_the_same_bits(
-    of_rank, make, tmp_path
+@pytest.mark.parametrize("shard", [False, True])
+@pytest.mark.parametrize("of", ["rank 0", "rank 1", "the worker"])
+def test_after_kill_9_of_a_process_none_is_left_and_the_next_attempt_ends_with_the_same_bits(
+    of, shard, make, tmp_path
 ):
-    undisturbed = make("whole")
+    undisturbed = make("whole", shard=shard)
     undisturbed.end(undisturbed.begin())
-    hold, attempts = tmp_path / "hold", make("killed", checkpoint_s=1e-9)
+    hold, attempts = tmp_path / "hold", make("killed", checkpoint_s=1e-9, shard=shard)
     hold.touch()
-    leader = attempts.begin(stand_at(4, hold))
+    worker_process = attempts.begin(stand_at(4, hold))
     until(attempts, 3)
-    (follower,) = leader.children()
-    (follower if of_rank else leader).kill()
+    first, second = ranks_of(worker_process)
+    {"rank 0": first, "rank 1": second, "the worker": worker_process}[of].kill()
     hold.unlink()
-    assert attempts.end(leader) == -signal.SIGKILL
+    assert attempts.end(worker_process) == -signal.SIGKILL
     assert attempts.directory.result() is None
     assert attempts.end(attempts.begin()) == WorkerExit.RESULT
     assert attempts.directory.result()["resumes"] == 1
     assert attempts.losses() == undisturbed.losses()
 
 
-def test_after_kill_9_of_a_rank_that_writes_its_shard_the_checkpoint_before_is_used(make):
-    def mortal() -> None:
-        leader, sync = os.getpid(), tensor_file.sync
-
-        def killed(path) -> None:
-            if os.getpid() != leader and "step-000000003" in str(path):
-                os.kill(os.getpid(), signal.SIGKILL)
-            sync(path)
-
-        tensor_file.sync = killed
-
-    undisturbed, attempts = make("whole", shard=True), make("killed", shard=True, checkpoint_s=1e-9)
-    undisturbed.end(undisturbed.begin())
-    assert attempts.end(attempts.begin(mortal)) == -signal.SIGKILL
-    assert newest_step(attempts.directory.checkpoints_path) == 2
-    assert attempts.end(attempts.begin()) == WorkerExit.RESULT
-    assert attempts.directory.result()["resumes"] == 1
-    assert attempts.losses() == undisturbed.losses()
+def ranks_of(worker_process: psutil.Process) -> list[psutil.Process]:
+    return sorted(worker_process.children(), key=lambda rank: rank.pid)
 
 
-def test_the_model_of_a_sharded_trial_is_read_from_its_shards(make):
+@pytest.mark.parametrize("to", ["the worker", "all"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2])
+def test_a_signal_before_the_time_limit_reaches_all_ranks_and_ends_in_one_checkpoint(
+    number, to, make, tmp_path
+):
+    hold, attempts = tmp_path / "hold", make("stopped")
+    hold.touch()
+    worker_process = attempts.begin(stand_at(3, hold))
+    until(attempts, 2)
+    for process in [worker_process, *(ranks_of(worker_process) if to == "all" else [])]:
+        process.send_signal(number)
+    assert attempts.end(worker_process) == WorkerExit.STOPPED
+    last = attempts.last()
+    cause = "timeout" if number == signal.SIGUSR2 else "preempted"
+    assert (last["state"], last["step"], last["cause"]) == ("pending", 3, cause)
+    assert checkpoint_steps(attempts.directory.checkpoints_path) == [3]
+
+
+def test_the_model_of_a_sharded_trial_is_read_as_any_other(make):
     shared, sharded = (make(str(shard), keep="weights", shard=shard) for shard in (False, True))
     models = []
     for attempts in (shared, sharded):
@@ -186,54 +186,67 @@ def test_the_model_of_a_sharded_trial_is_read_from_its_shards(make):
         torch.testing.assert_close(models[1][name], tensor, rtol=1e-3, atol=1e-4)
 
 
-def test_a_request_to_stop_ends_all_ranks_with_a_checkpoint(make, tmp_path):
-    hold, attempts = tmp_path / "hold", make("stopped")
-    hold.touch()
-    leader = attempts.begin(stand_at(3, hold))
-    until(attempts, 2)
-    leader.terminate()
-    assert attempts.end(leader) == WorkerExit.STOPPED
-    assert (attempts.last()["state"], attempts.last()["step"]) == ("pending", 3)
+def training_that(lacks: Callable[[int], None]) -> Callable[[], None]:
+    """A change: a rank does ``lacks`` before it trains."""
 
-
-def test_what_another_rank_lacks_memory_for_is_the_end_of_the_attempt(make):
-    def scarce() -> None:
+    def change() -> None:
         train = own_loop.train
 
         def lacking(trial, corpus, options, recorder, checkpoints, trunk, world):
-            if world.rank == 1:
-                raise torch.OutOfMemoryError("CUDA out of memory")
+            lacks(world.rank)
             return train(trial, corpus, options, recorder, checkpoints, trunk, world)
 
         own_loop.train = lacking
 
+    return change
+
+
+@pytest.mark.parametrize(
+    ("problem", "cause"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), "out_of_memory"),
+        (OSError(errno.EIO, "Input/output error"), "node_failure"),
+        (ValueError("shapes differ"), "error"),
+    ],
+)
+@pytest.mark.parametrize("of_rank", [0, 1])
+def test_what_fails_at_one_rank_is_on_record_with_its_cause(of_rank, problem, cause, make, capfd):
+    def lacks(rank: int) -> None:
+        if rank == of_rank:
+            raise problem
+
     attempts = make("scarce")
-    assert attempts.end(attempts.begin(scarce)) == WorkerExit.ERROR
-    assert attempts.last()["cause"] == "out_of_memory"
-    assert attempts.last()["error"].startswith("rank 1 on ")
+    assert attempts.end(attempts.begin(training_that(lacks))) == WorkerExit.ERROR
+    assert attempts.last()["cause"] == cause
+    message = f"rank {of_rank} on {os.uname().nodename}: {type(problem).__name__}: {problem}"
+    assert message in attempts.last()["error"]
+    assert f"rank {of_rank}: Traceback" in capfd.readouterr().err  # log.txt, but for the test's capture
 
 
-def test_a_leader_that_hangs_ends_with_what_another_rank_lacked(make):
-    def hanging() -> None:
-        ranks.HANGING_S = 0.5
+def test_a_full_disk_of_rank_0_is_the_end_of_the_attempt_as_that_of_one_process(make):
+    def lacks(rank: int) -> None:
+        if rank == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
 
-        def lacking(trial, corpus, options, recorder, checkpoints, trunk, world):
-            if world.rank == 1:
-                raise torch.OutOfMemoryError("CUDA out of memory")
-            time.sleep(PATIENCE_S)  # as for a device that waits for the other one
+    attempts = make("full")
+    assert attempts.end(attempts.begin(training_that(lacks))) == WorkerExit.NO_SPACE
 
-        own_loop.train = lacking
+
+@pytest.mark.slow
+def test_a_rank_that_hangs_beside_one_that_failed_is_ended(make):
+    def lacks(rank: int) -> None:
+        if rank == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        time.sleep(PATIENCE_S)  # as for a device that waits for the other one
 
     attempts = make("hanging")
-    assert attempts.end(attempts.begin(hanging)) == WorkerExit.ERROR
+    assert attempts.end(attempts.begin(training_that(lacks))) == WorkerExit.ERROR
     assert attempts.last()["cause"] == "out_of_memory"
-    assert attempts.last()["error"].startswith("rank 1 on ")
 
 
 def test_a_rank_without_room_ends_the_attempt_before_the_training_with_what_would_fit(make):
     def small() -> None:
-        leader = os.getpid()
-        room_here.memory_limit = lambda: None if os.getpid() == leader else 10**8
+        room_here.memory_limit = lambda: 10**8 if os.environ["RANK"] == "1" else None
 
     attempts = make("small")
     assert attempts.end(attempts.begin(small)) == WorkerExit.ERROR
@@ -242,46 +255,24 @@ def test_a_rank_without_room_ends_the_attempt_before_the_training_with_what_woul
     assert attempts.directory.metrics_before_damage() == []
 
 
-def test_a_rank_that_does_not_come_is_a_node_failure_that_names_the_hosts(make):
-    def lonely() -> None:
-        wait_at_most(0.5)
-        worker._follow = lambda *_: 0
-
-    attempts = make("lonely")
-    assert attempts.end(attempts.begin(lonely)) == WorkerExit.ERROR
-    assert attempts.last()["cause"] == "node_failure"
-    assert (
-        f"rank 1 of 2 did not come in 0.5 s; there are rank 0 on {os.uname().nodename}"
-        in (attempts.last()["error"])
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("of_rank", [0, 1])
-def test_a_rank_that_is_stopped_but_not_dead_ends_the_attempt_and_the_next_goes_on(
-    of_rank, make, tmp_path, capfd
-):
+def test_a_rank_that_is_stopped_but_not_dead_ends_the_attempt_and_the_next_goes_on(of_rank, make, tmp_path):
     hold, attempts = tmp_path / "hold", make("stopped", checkpoint_s=1e-9)
     hold.touch()
     stand = stand_at(4, hold)
 
     def impatient() -> None:
         stand()
-        wait_at_most(5.0)
+        ddp.PATIENCE = timedelta(seconds=5)
 
-    leader = attempts.begin(impatient)
+    worker_process = attempts.begin(impatient)
     until(attempts, 3)
-    (follower,) = leader.children()
-    (follower if of_rank else leader).suspend()
+    ranks_of(worker_process)[of_rank].suspend()
     hold.unlink()
-    code = attempts.end(leader)
-    silence = f"rank {of_rank} on {os.uname().nodename}: no sign of life for 5 s"
-    if of_rank:
-        assert code == WorkerExit.ERROR
-        assert (attempts.last()["cause"], attempts.last()["error"]) == ("node_failure", silence)
-    else:
-        assert code == -signal.SIGKILL
-        assert silence in capfd.readouterr().out
+    assert attempts.end(worker_process) == WorkerExit.ERROR
+    assert attempts.last()["cause"] == "node_failure"
+    assert f"another rank was lost: rank {1 - of_rank} on {os.uname().nodename}" in attempts.last()["error"]
     assert attempts.end(attempts.begin()) == WorkerExit.RESULT
     assert attempts.directory.result()["resumes"] == 1
 
@@ -289,10 +280,10 @@ def test_a_rank_that_is_stopped_but_not_dead_ends_the_attempt_and_the_next_goes_
 @pytest.mark.parametrize("trait", ["code", "corpus", "kind of device"])
 def test_a_rank_that_would_train_something_else_ends_the_attempt_with_both_values(trait, make):
     def unlike() -> None:
-        leader, traits = os.getpid(), ranks.traits
+        traits = ranks.traits
 
         def changed(corpus, device):
-            return {**traits(corpus, device), **({} if os.getpid() == leader else {trait: "another"})}
+            return {**traits(corpus, device), **({trait: "another"} if os.environ["RANK"] == "1" else {})}
 
         ranks.traits = changed
 
@@ -301,3 +292,54 @@ def test_a_rank_that_would_train_something_else_ends_the_attempt_with_both_value
     error = attempts.last()["error"]
     assert f"the ranks of a trial need the same {trait}: rank 1 on " in error
     assert f"has another, rank 0 on {os.uname().nodename} has " in error
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_machines_that_do_not_meet_are_a_node_failure_that_names_them(node, monkeypatch, tmp_path):
+    monkeypatch.setattr(ranks, "LIMIT_S", 1.0)
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    first = ranks.ranks_here(RunOptions(processes=2), 2, tmp_path / "meeting.json")
+    if node:
+        first.listener.close()
+        first = replace(first, node=1, listener=None)
+    with pytest.raises(
+        AttemptFailedError, match=r"the 2 machines of this trial, sent to n\[1-2\],"
+    ) as failure:
+        first.run(lambda _: {})
+    assert failure.value.cause == "node_failure"
+    assert f"machine {node}, {os.uname().nodename}, says" in str(failure.value)
+
+
+def test_two_machines_run_their_ranks_and_the_first_is_told_what_ended_the_second(monkeypatch, tmp_path):
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    first = ranks.ranks_here(RunOptions(processes=4), 2, tmp_path / "meeting.json")
+    first.call_others()
+    sys.stdout.flush()
+    second = os.fork()
+    if second == 0:
+        there = ranks.ranks_there(RunOptions(processes=4), 1, 2, tmp_path / "meeting.json")
+        try:
+            there.run(fails_at_3)
+        except AttemptFailedError as problem:
+            there.report(problem)
+        finally:
+            os._exit(0)
+    with pytest.raises(AttemptFailedError, match=r"rank 3 on .*: OutOfMemoryError: CUDA") as failure:
+        first.run(fails_at_3)
+    assert failure.value.cause == "out_of_memory"
+    os.waitpid(second, 0)
+
+
+def fails_at_3(rank: int) -> dict:
+    if rank == 3:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+    with ddp.ProcessGroup("cpu") as world:
+        world.any_rank(False)
+    return {}
+
+
+def test_the_ranks_of_one_machine_meet_at_its_loopback_alone():
+    listener = ranks.ranks_here(RunOptions(processes=2)).listener
+    assert listener.getsockname()[0] == "127.0.0.1"
+    listener.close()

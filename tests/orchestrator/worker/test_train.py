@@ -13,7 +13,7 @@ import torch
 
 from scalevec.model.config import RunOptions
 from scalevec.model.identity import IDENTITY_VERSION
-from scalevec.model.train.checkpoints.state import Checkpoint, save_checkpoint
+from scalevec.model.train.checkpoint import Checkpoint, save_checkpoint
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.worker import recording
 from scalevec.orchestrator.worker import train as worker
@@ -81,8 +81,10 @@ def test_a_process_stopped_just_after_its_look_does_not_touch_what_its_successor
 
 
 def attempt(recorder: RunDirectoryRecorder, train) -> WorkerExit:
-    trainer = SimpleNamespace(train=train, reached=lambda: {"step": 0}, origin=dict, failed=dict)
-    return worker._train_and_record(trainer, Ranks(RunOptions(), 0, 0), recorder)
+    trainer = SimpleNamespace(
+        train=train, forks_ranks=True, reached=lambda: {"step": 0}, origin=dict, failed=dict
+    )
+    return worker._train_and_record(trainer, Ranks(RunOptions()), recorder)
 
 
 def test_what_fails_in_a_worker_that_was_taken_over_is_not_recorded_as_the_trials(recorder):
@@ -138,22 +140,21 @@ def test_a_worker_that_finds_a_result_prunes_as_its_maker_would_have(
 
 INTERRUPTED = """
 import signal, sys
-from scalevec.orchestrator.worker.ranks import Ranks
-from scalevec.orchestrator.worker.recording import RunDirectoryRecorder
+from scalevec.orchestrator.worker.recording import StopRequest
 
-recorder, nested = RunDirectoryRecorder(None, None), []
+stop, nested = StopRequest(), []
 
 def second(frame, event, argument):
     if not nested:
         nested.append(True)
-        recorder.request_stop(signal.SIGTERM, frame)
+        stop.take(signal.SIGTERM, frame)
         nested.clear()
     return second
 
 sys.settrace(second)
-recorder.request_stop(signal.SIGTERM, None)
+stop.take(signal.SIGTERM, None)
 sys.settrace(None)
-print(recorder.stop_requested())
+print(stop.is_made())
 """
 
 

@@ -18,7 +18,7 @@ COMMAND = ["python", "train.py", "--width={width}", "--lr={learning_rate:.6g}", 
 COMMAND += ["--tokens={tokens}", "--seed={seed}", "--out={out}"]
 
 
-GOLDEN = "6fcc886647f4f50efc5f972d4d2e0aa39df3c6a3a95629e16e3aeef2bb1cbee9"
+GOLDEN = "a63af2016fa29cb3f976e7b6e25e0c9b608e0dbfacb31c68499816f0ecb7ecda"
 
 
 def sweep_text(**changes: Any) -> str:

@@ -153,7 +153,7 @@ CASES = {
     "a role of no map": (
         "scale_vectors: none",
         "scale_vectors: {preset: dp, input_role_maps: [values]}",
-        "arms.none.scale_vectors.input_role_maps: 'values'; allowed: down, gate, key, output",
+        "arms.none.scale_vectors.input_role_maps: 'values'; allowed: down, gate, head, key, output",
     ),
     "heads of a strategy": (
         "scale_vectors: none",

@@ -21,7 +21,7 @@ CASES = {
     ),
     "a hidden width beside that of the experts": (
         RUNG.format("feed_forward: 100, experts: {n_experts: 4, top_k: 2, feed_forward: 64}"),
-        "ladder[0].feed_forward: 100; allowed: 128 (top_k + shared_experts times the experts' own)",
+        "ladder[0].feed_forward: 100; allowed: 128, what a token passes of the experts",
     ),
     "an unknown field of experts": (
         RUNG.format("experts: {n_experts: 4, topk: 2}"),

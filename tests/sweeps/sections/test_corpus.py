@@ -227,8 +227,8 @@ def test_the_schema_knows_every_source_and_tokenizer() -> None:
 
 
 def test_the_sources_and_tokenizers_of_the_file_are_those_that_can_be_prepared() -> None:
-    from scalevec.model.data.sources.sources import READERS
-    from scalevec.model.data.tokenizers import TOKENIZERS
+    from scalevec.model.data.sources import READERS
+    from scalevec.model.data.tokenize import TOKENIZERS
 
     definitions = sweeps.json_schema()["$defs"]
     sources = definitions["CorpusSection"]["properties"]["source"]["enum"]

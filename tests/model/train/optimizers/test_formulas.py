@@ -8,7 +8,7 @@ import torch
 import reference_optimizers as reference
 from reference_optimizers import Course
 from scalevec.model.config import OPTIMIZERS, OptimizerConfig
-from scalevec.model.train.optimizers import optimizer_over, set_learning_rate
+from scalevec.model.train.optim import optimizer_over, set_learning_rate
 
 STEPS = 10
 SHAPES = {"wide": (4, 7), "tall": (6, 3), "vector": (5,), "experts": (3, 4, 6)}

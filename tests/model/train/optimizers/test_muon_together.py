@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.optim import _muon
 
-from scalevec.model.train.optimizers import muon
-from scalevec.model.train.optimizers.muon import _Muon, orthogonal
+from scalevec.model.train import muon
+from scalevec.model.train.muon import _Muon, orthogonal
 
 COEFFICIENTS = (_muon.DEFAULT_A, _muon.DEFAULT_B, _muon.DEFAULT_C)
 RATE = 0.1

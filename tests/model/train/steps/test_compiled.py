@@ -12,7 +12,7 @@ from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.strategies import PRESETS
 from scalevec.model.train.devices import missing_compiler
 from scalevec.model.train.loop import train
-from scalevec.model.train.recorder import TrainingInterruptedError
+from scalevec.model.train.record import TrainingInterruptedError
 from scalevec.model.train.step import compile_blocks, fold_once
 from support import MemoryRecorder, with_strategy
 

@@ -7,7 +7,7 @@ import pytest
 from scalevec.model.config import ModelConfig, RunOptions, ScheduleConfig, Shape
 from scalevec.model.train import loop
 from scalevec.model.train.loop import train
-from scalevec.model.train.recorder import TrainingInterruptedError
+from scalevec.model.train.record import TrainingInterruptedError
 from scalevec.model.train.step import MOST_PENDING, steps_between_readings
 from support import STEPS, MemoryRecorder
 

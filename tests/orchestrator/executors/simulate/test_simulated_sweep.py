@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from scalevec import sweeps
+from scalevec.analysis import compare
+from scalevec.orchestrator.sources.sources import open_sweep
 from scalevec.results.run_directory import RunDirectory
 from simulations import SWEEP, Simulated, simulated
 
@@ -283,3 +285,17 @@ def test_a_carried_rate_that_is_checked_has_its_trials_and_its_place_in_the_reco
     ]
     status = "carried" if actual["check"]["status"] == "inside" else "censored"
     assert {member["lr_status"] for member in of_comparison} == {status}
+
+
+def test_rates_that_the_reference_shares_are_said_beside_a_comparison(simulate):
+    tune = {"share": "reference", "learning_rate": [0.004, 0.008, 0.016], "rungs": ["small"]}
+    run = simulate(tune=tune).run
+    statuses = {(member.cell.arm, member.cell.rung): member.lr_status for member in run.members()[3:]}
+    assert statuses == {
+        ("baseline", "small"): "tuned",
+        ("unified", "small"): "shared",
+        ("baseline", "large"): "carried",
+        ("unified", "large"): "shared",
+    }
+    (comparison,) = compare(open_sweep("simulated", run.runs_dir).rows, reference="baseline", bootstrap=0)
+    assert "learning rates were tuned for baseline alone and are shared by all arms" in comparison.warnings

@@ -1,1 +1,0 @@
-"""Where the documents of a corpus come from."""

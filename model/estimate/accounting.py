@@ -1,0 +1,147 @@
+"""The parameters and the training FLOPs of a model.
+
+N and FLOPs are closed forms that load no torch: a sweep is laid out by them. Everything else is counted on
+the real model, which alone knows where it has scale vectors.
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from scalevec.model.config import ModelConfig
+
+
+@dataclass(frozen=True)
+class ParameterCounts:
+    """Parameters of a model by group; every parameter is in exactly one of the six fields.
+
+    matrices: the linear maps of the blocks that a token passes, the head excluded: the N of scaling laws
+        here. Of a mixture these are the *active* ones (attention, router, ``top_k`` and the shared experts),
+        so that budgets in tokens per parameter and 6 N D mean what they mean for a dense model.
+    token_embedding: the embedding; with tied embeddings it is the head as well and counted once, here.
+    head: the untied head, 0 where it is tied.
+    scale_vectors_input, scale_vectors_output: scale vectors by role, magnitudes and directions included; of
+        a mixture those of all experts.
+    matrices_idle: the matrices of the experts that a token does not pass; 0 without a mixture.
+    """
+
+    matrices: int
+    token_embedding: int
+    head: int
+    scale_vectors_input: int
+    scale_vectors_output: int
+    matrices_idle: int = 0
+
+    @property
+    def matrices_total(self) -> int:
+        """The linear maps of the blocks, those of every expert included."""
+        return self.matrices + self.matrices_idle
+
+    @property
+    def embedding(self) -> int:
+        """Token embedding and untied head."""
+        return self.token_embedding + self.head
+
+    @property
+    def scale_vectors(self) -> int:
+        """Scale vectors of both roles."""
+        return self.scale_vectors_input + self.scale_vectors_output
+
+    @property
+    def total(self) -> int:
+        """All parameters."""
+        return self.active + self.matrices_idle
+
+    @property
+    def active(self) -> int:
+        """All parameters but the matrices that a token does not pass."""
+        return self.matrices + self.embedding + self.scale_vectors
+
+    def columns(self) -> dict[str, int]:
+        """Return the counts under the names that plans, run directories and tables give them."""
+        return {
+            "n_params": self.matrices,
+            "n_params_embedding": self.embedding,
+            "n_params_scale_vectors": self.scale_vectors,
+            "n_params_total": self.total,
+            "n_params_active": self.active,
+        }
+
+
+def structure(config: ModelConfig) -> ModelConfig:
+    """A model of the same tensors, without what decides only how they are trained.
+
+    A reparameterization of a plugin is one of ours there: its code, which a plan does not run, changes no
+    tensor.
+    """
+    strategy = replace(
+        config.scale_vectors,
+        weight_decay="all",
+        vector_weight_decay=None,
+        decay_direction=True,
+        learning_rate_factor=1.0,
+    )
+    if strategy.plugin is not None:
+        strategy = replace(strategy, reparameterization="or", plugin=None)
+    return replace(config, scale_vectors=strategy)
+
+
+def active_matrices(config: ModelConfig) -> int:
+    """N: the parameters of the blocks' linear maps that a token passes, without building the model.
+
+    Source: N without embeddings is that of Kaplan et al. (arXiv 2001.08361).
+    """
+    shape, experts = config.shape, config.experts
+    attention = 2 * shape.width * (shape.width + shape.kv_heads * shape.head_width)
+    unit = 3 * shape.width
+    if experts is None:
+        return shape.layers * (attention + unit * shape.feed_forward)
+    dense = experts.dense_layers * unit * shape.feed_forward
+    mixture = experts.n_experts * shape.width + unit * experts.active_hidden
+    return shape.layers * attention + dense + (shape.layers - experts.dense_layers) * mixture
+
+
+@lru_cache(maxsize=4096)
+def count_parameters(config: ModelConfig) -> ParameterCounts:
+    """Count the parameters of a model by group: loads torch and builds the model without its memory.
+
+    Args:
+        config: The model.
+
+    Returns:
+        The counts; ``matrices`` is :func:`active_matrices`, or what a token passes of a model that has more.
+    """
+    import torch
+
+    from scalevec.model.decoder import Transformer, parameter_roles
+
+    with torch.device("meta"):
+        model = Transformer(structure(config))
+    sizes = dict.fromkeys(("matrix", "experts", "embedding", "head"), 0)
+    sizes |= dict.fromkeys(("scale_vector_input", "scale_vector_output"), 0)
+    for name, role in parameter_roles(model).items():
+        sizes[role] += model.get_parameter(name).numel()
+    of = config.experts
+    idle = 0 if of is None else sizes["experts"] * (of.n_experts - of.top_k) // of.n_experts
+    return ParameterCounts(
+        matrices=sizes["matrix"] + sizes["experts"] - idle,
+        token_embedding=sizes["embedding"],
+        head=sizes["head"],
+        scale_vectors_input=sizes["scale_vector_input"],
+        scale_vectors_output=sizes["scale_vector_output"],
+        matrices_idle=idle,
+    )
+
+
+def flops_per_token(config: ModelConfig, sequence_length: int) -> int:
+    """Training FLOPs of one token, counted: three times (forward, backward by input and by weight) the
+    multiplications and additions of all matrix products: the linear maps, the head, attention scores and
+    the mixing of values.
+
+    Scores are counted over the whole ``sequence_length``, with no discount for the causal half; element-wise
+    work (norms, rotary embedding, softmax, the folding of scale vectors) and the optimizer are not counted.
+    Of a mixture, the matrices that a token passes are counted.
+    """
+    shape = config.shape
+    matrices = active_matrices(config) + config.vocabulary_size * shape.width
+    attention = 2 * sequence_length * shape.width * shape.layers
+    return 3 * 2 * (matrices + attention)

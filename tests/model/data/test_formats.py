@@ -1,0 +1,179 @@
+"""JSON lines and Parquet: what is read of them, and what is said of those that cannot be used."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyarrow import parquet as pq
+
+from corpus_reference import read_documents
+from scalevec.model.data import formats
+from scalevec.model.data.specification import CorpusConfig, CorpusError
+
+
+def documents(path: Path, field: str = "text") -> list[bytes]:
+    """The documents in the file at ``path``, whose name says what it is."""
+    source = "parquet" if ".parquet" in path.name else "jsonl"
+    config = CorpusConfig(source, "bytes", 256, (str(path),), field=field)
+    return read_documents(config)
+
+
+def refusal(path: Path, field: str = "text") -> str:
+    with pytest.raises(CorpusError) as error:
+        documents(path, field)
+    return str(error.value)
+
+
+def lines(*records: Any) -> bytes:
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+
+
+RECORDS = [{"text": "été\n", "id": 1}, {"text": "", "id": 2}, {"text": None}, {"id": 3, "text": "two"}]
+TEXTS = ["été\n".encode(), b"", b"", b"two"]
+
+
+@pytest.fixture
+def jsonl(tmp_path: Path) -> Path:
+    return tmp_path / "a.jsonl"
+
+
+def test_the_field_of_each_line_is_a_document_and_blank_lines_are_none(jsonl: Path) -> None:
+    jsonl.write_bytes(b"\xef\xbb\xbf" + lines(*RECORDS) + b"\n  \n" + b'{"text": "no end"}')
+    assert documents(jsonl) == [*TEXTS, b"no end"]
+
+
+def test_another_field_may_hold_the_text(jsonl: Path) -> None:
+    jsonl.write_bytes(lines({"text": 1, "content": "here"}))
+    assert documents(jsonl, "content") == [b"here"]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_compressed_lines_are_read_as_they_are_decompressed(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.jsonl{suffix}"
+    content = lines(*RECORDS * 1000)
+    with pyarrow.output_stream(str(path), compression={".gz": "gzip", ".zst": "zstd"}[suffix]) as file:
+        file.write(content)
+    assert path.stat().st_size < len(content)
+    assert documents(path) == TEXTS * 1000
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_truncated_compressed_file_is_named(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.jsonl{suffix}"
+    with pyarrow.output_stream(str(path), compression={".gz": "gzip", ".zst": "zstd"}[suffix]) as file:
+        file.write(lines(*({"text": f"{position * 7919 % 10_007}"} for position in range(5000))))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    message = refusal(path)
+    assert f"corpus file '{path}' is damaged: " in message
+    assert "fetch it again or leave it out" in message
+
+
+def test_a_file_that_only_says_it_is_compressed_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(lines(*RECORDS))
+    assert f"corpus file '{path}' is damaged: Not a gzipped file" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"{", "a.jsonl:2: not JSON: "),
+        (b'{"text": "a"} x', "a.jsonl:2: not JSON: Extra data"),
+        (b"[" * 100_000, "a.jsonl:2: not JSON: "),
+        (b'["text"]', "a.jsonl:2: a list; a JSON object with the field 'text' is needed"),
+        (b'"text"', "a.jsonl:2: text; a JSON object"),
+        (b"null", "a.jsonl:2: null; a JSON object"),
+        (b'{"body": "a", "id": 1}', "a.jsonl:2: no field 'text'; its fields: body, id"),
+        (b'{"text": 7}', "a.jsonl:2: the field 'text' holds a number; text is needed"),
+        (b'{"text": {"a": 1}}', "a.jsonl:2: the field 'text' holds an object; text is needed"),
+        (rb'{"text": "\ud800"}', "a.jsonl:2: the field 'text' holds half a character"),
+        (rb'{"text": "ab\u0000"}', "a.jsonl:2: the field 'text' holds a NUL byte at byte 2"),
+        (
+            b'{"text": "caf\xe9"}',
+            "a.jsonl:2: not UTF-8 text: invalid continuation byte at byte 26 of the file",
+        ),
+    ],
+)
+def test_a_line_that_holds_no_text_is_named_by_its_number(jsonl: Path, line: bytes, message: str) -> None:
+    jsonl.write_bytes(b'{"text":"a"}\n' + line + b"\n")
+    assert message in refusal(jsonl)
+
+
+def test_a_line_that_would_fill_the_memory_is_refused(jsonl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "LONGEST_LINE", 100)
+    jsonl.write_bytes(lines({"text": "a"}, {"text": "a" * 100}))
+    assert "a.jsonl:2: longer than 100 bytes; this is no JSON line" in refusal(jsonl)
+
+
+def write_parquet(path: Path, **columns: Any) -> Path:
+    pq.write_table(pyarrow.table(columns), path, row_group_size=2)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "dictionary"])
+def test_the_text_column_of_every_row_group_is_read(tmp_path: Path, kind: str) -> None:
+    texts = ["été\n", "", None, "two", "two"]
+    types = {
+        "string": pyarrow.string(),
+        "large_string": pyarrow.large_string(),
+        "dictionary": pyarrow.dictionary(pyarrow.int32(), pyarrow.string()),
+    }
+    path = write_parquet(tmp_path / "a.parquet", id=range(5), text=pyarrow.array(texts, types[kind]))
+    assert documents(path) == [*TEXTS, b"two"]
+
+
+def test_a_parquet_file_without_the_column_lists_those_it_has(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "a.parquet", body=["a"], id=[1])
+    message = refusal(path)
+    assert f"corpus file '{path}' has no column 'text'; its columns: body (string), id (int64)" in message
+    assert documents(path, "body") == [b"a"]
+
+
+def test_a_column_that_holds_no_text_is_refused(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "a.parquet", text=[1, 2])
+    assert "the column 'text' holds int64; text is needed. Columns: text (int64)" in refusal(path)
+
+
+def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"PAR1 and nothing more")
+    assert f"corpus file '{path}' is damaged: " in refusal(path)
+
+
+def test_a_damaged_parquet_page_is_named(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "a.parquet", text=[f"{position}" * 50 for position in range(100)])
+    content = bytearray(path.read_bytes())
+    content[4:600] = bytes(596)
+    path.write_bytes(content)
+    assert f"corpus file '{path}' is damaged: " in refusal(path)
+
+
+def test_parquet_text_that_is_not_utf8_is_named_by_its_row(tmp_path: Path) -> None:
+    texts = pyarrow.array([b"good", b"caf\xe9"]).view(pyarrow.string())
+    path = write_parquet(tmp_path / "a.parquet", text=texts)
+    assert "a.parquet: row 2: not UTF-8 text" in refusal(path)
+
+
+def test_a_nul_in_a_parquet_row_is_refused(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "a.parquet", text=["a", "b\0"])
+    assert "row 2: the column 'text' holds a NUL byte at byte 1" in refusal(path)
+
+
+@pytest.mark.parametrize("source", ["jsonl", "parquet"])
+def test_a_nul_is_text_where_it_separates_nothing(tmp_path: Path, source: str) -> None:
+    path = tmp_path / f"a.{source}"
+    if source == "jsonl":
+        path.write_bytes(lines({"text": "b\0"}))
+    else:
+        write_parquet(path, text=["b\0"])
+    config = CorpusConfig(source, "bpe", 300, (str(path),), field="text")
+    assert read_documents(config) == [b"b\0"]
+
+
+def test_gzip_of_the_standard_library_is_read_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(lines(*RECORDS)) + gzip.compress(lines({"text": "three"})))
+    assert documents(path) == [*TEXTS, b"three"]

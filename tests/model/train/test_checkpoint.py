@@ -1,0 +1,217 @@
+"""Checkpoints: whole or absent, checked before use, and data only."""
+
+import errno
+import os
+import pickle
+import resource
+import subprocess
+import threading
+
+import pytest
+import torch
+
+from scalevec.model.config import ModelConfig, Shape
+from scalevec.model.decoder import Transformer, initialise
+from scalevec.model.train import checkpoint as checkpoints
+from scalevec.model.train.checkpoint import (
+    Checkpoint,
+    load_newest,
+    newest_step,
+    pack,
+    prune,
+    read_checkpoint,
+    save_checkpoint,
+)
+
+
+def checkpoint(step: int) -> Checkpoint:
+    return Checkpoint(step, {"model.a": torch.full((4, 3), float(step)), "model.b": torch.ones(2)}, {"x": 1})
+
+
+def silent(message: str) -> None:
+    pytest.fail(message)
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    save_checkpoint(tmp_path, checkpoint(7))
+    actual = load_newest(tmp_path, silent)
+    assert actual is not None
+    assert (actual.step, actual.facts) == (7, {"x": 1})
+    assert torch.equal(actual.tensors["model.a"], torch.full((4, 3), 7.0))
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o027, 0o640)])
+def test_a_checkpoint_is_for_whom_the_umask_says(tmp_path, umask, mode):
+    usual = os.umask(umask)
+    try:
+        path = save_checkpoint(tmp_path, checkpoint(7))
+    finally:
+        os.umask(usual)
+    assert path.stat().st_mode & 0o777 == mode
+    assert load_newest(tmp_path, silent).step == 7
+
+
+def test_an_empty_folder_has_no_checkpoint(tmp_path):
+    assert load_newest(tmp_path / "absent", silent) is None
+    assert newest_step(tmp_path / "absent") == 0
+
+
+def test_the_newest_checkpoint_is_known_by_its_name(tmp_path):
+    for name in ("step-000000007.safetensors", "step-000000040.safetensors", "step-000000099.partial"):
+        (tmp_path / name).touch()
+    (tmp_path / "step-new.safetensors").touch()
+    assert newest_step(tmp_path) == 40
+
+
+def test_files_of_other_programs_beside_checkpoints_are_left_alone(tmp_path):
+    """A tool that synchronises folders makes such names."""
+    save_checkpoint(tmp_path, checkpoint(3))
+    foreign = ["step-x.safetensors", "step-000000009 (1).safetensors", "step-000000009.safetensors.part"]
+    for name in foreign:
+        (tmp_path / name).write_text("foreign")
+    assert newest_step(tmp_path) == 3
+    assert load_newest(tmp_path, silent).step == 3
+    save_checkpoint(tmp_path, checkpoint(4))
+    assert {path.name for path in tmp_path.iterdir()} > set(foreign)
+
+
+def test_a_folder_that_is_deleted_and_made_anew_meanwhile_can_be_looked_at(tmp_path):
+    folder, done = tmp_path / "trunk", threading.Event()
+
+    def come_and_go() -> None:
+        while not done.is_set():
+            folder.mkdir()
+            folder.rmdir()
+
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        assert {newest_step(folder) for _ in range(20_000)} == {0}
+    finally:
+        done.set()
+        other.join()
+
+
+def test_the_newest_two_stay(tmp_path):
+    for step in (1, 9, 10, 1000):
+        save_checkpoint(tmp_path, checkpoint(step))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "step-000000010.safetensors",
+        "step-000001000.safetensors",
+    ]
+    assert newest_step(tmp_path) == 1000
+
+
+@pytest.mark.parametrize("position", [0, 3, 9, 40, 150, -1, -8])
+def test_a_single_changed_byte_is_noticed(position, tmp_path):
+    save_checkpoint(tmp_path, checkpoint(1))
+    path = save_checkpoint(tmp_path, checkpoint(2))
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0x10
+    path.write_bytes(content)
+    messages: list[str] = []
+    actual = load_newest(tmp_path, messages.append)
+    assert actual is not None
+    assert actual.step == 1
+    assert len(messages) == 1
+    assert path.name in messages[0]
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 100])
+def test_a_truncated_checkpoint_is_noticed(length, tmp_path):
+    path = save_checkpoint(tmp_path, checkpoint(2))
+    path.write_bytes(path.read_bytes()[:length])
+    messages: list[str] = []
+    assert load_newest(tmp_path, messages.append) is None
+    assert len(messages) == 1
+
+
+def test_a_checkpoint_from_an_untrusted_hand_executes_nothing(tmp_path):
+    class Payload:
+        def __reduce__(self):
+            return (subprocess.check_call, (["touch", str(tmp_path / "executed")],))
+
+    (tmp_path / "step-000000005.safetensors").write_bytes(pickle.dumps(Payload()))
+    messages: list[str] = []
+    assert load_newest(tmp_path, messages.append) is None
+    assert messages
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_full_disk_is_reported_as_such_and_leaves_the_folder_as_it_was(tmp_path, small_device):
+    save_checkpoint(small_device, checkpoint(1))
+    large = Checkpoint(2, {"model.a": torch.zeros(100_000)}, {})
+    with pytest.raises(OSError) as caught:
+        save_checkpoint(small_device, large)
+    assert caught.value.errno == errno.ENOSPC
+    assert [path.name for path in small_device.iterdir()] == ["step-000000001.safetensors"]
+
+
+def test_a_machine_out_of_file_descriptors_is_not_taken_for_damage(tmp_path):
+    save_checkpoint(tmp_path, checkpoint(7))
+
+    def read(path):
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        lowest_free = os.dup(0)
+        os.close(lowest_free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, limits[1]))
+        try:
+            return read_checkpoint(path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    with pytest.raises(OSError) as caught:
+        load_newest(tmp_path, silent, read)
+    assert caught.value.errno == errno.EMFILE
+    assert newest_step(tmp_path) == 7
+
+
+def test_tied_weights_are_kept_once(tmp_path):
+    model = Transformer(ModelConfig(Shape(16, 1, 2, 2, 48), 64, tied_embeddings=True))
+    initialise(model, 0)
+    tensors = pack(model, None)
+    assert sum(t.numel() for t in tensors.values()) == sum(p.numel() for p in model.parameters())
+    save_checkpoint(tmp_path, Checkpoint(1, tensors, {}))
+
+
+def test_a_checkpoint_of_another_model_is_refused():
+    model, other = (Transformer(ModelConfig(Shape(16, n, 2, 2, 48), 64)) for n in (1, 2))
+    optimizer = torch.optim.AdamW(model.parameters())
+    with pytest.raises(ValueError, match="another model"):
+        checkpoints.unpack(pack(other, None), model, optimizer)
+
+
+@pytest.mark.parametrize(("keep", "left"), [("none", 0), ("weights", 1), ("all", 1)])
+def test_prune_leaves_what_keep_says(keep, left, tmp_path):
+    for step in (1, 2):
+        save_checkpoint(tmp_path, checkpoint(step))
+    prune(tmp_path, keep)
+    assert len(list(tmp_path.iterdir())) == left
+    assert newest_step(tmp_path) == 2 * left
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_checkpoint(tmp_path):
+    (tmp_path / ".step-000000002.safetensors.4711.tmp").write_bytes(b"half")
+    save_checkpoint(tmp_path, checkpoint(3))
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000003.safetensors"]
+
+
+def test_what_a_killed_writer_left_goes_at_the_end(tmp_path):
+    save_checkpoint(tmp_path, checkpoint(3))
+    (tmp_path / ".step-000000004.safetensors.4711.tmp").write_bytes(b"half")
+    prune(tmp_path, "none")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_writers_of_one_process_number_on_two_machines_do_not_share_a_file(monkeypatch, tmp_path):
+    names: list[str] = []
+    write = checkpoints.save_file
+
+    def noting(tensors, path, metadata):
+        names.append(path.name)
+        write(tensors, path, metadata=metadata)
+
+    monkeypatch.setattr(checkpoints, "save_file", noting)
+    for _ in range(2):
+        save_checkpoint(tmp_path, checkpoint(3))
+    assert len(set(names)) == 2

@@ -1,0 +1,85 @@
+"""Several processes train what one does: the same batch, the same step, the same losses."""
+
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parallel_worlds import losses, small_trial, stopped_by_the_follower, together, trained, world_of
+from scalevec.model.config import ModelConfig, Shape
+from scalevec.model.decoder import Transformer, initialise
+from scalevec.model.train.checkpoint import newest_step
+from scalevec.model.train.ddp import ALONE, World
+from scalevec.model.train.evaluation import evaluate
+
+
+@pytest.mark.parametrize(("optimizer", "experts"), [("adamw", None), ("adamw", "loss"), ("muon", "bias")])
+def test_losses_are_those_of_one_process_to_rounding(optimizer, experts, corpus, tmp_path):
+    trial = small_trial(corpus, optimizer, experts)
+    alone = trained(trial, corpus, tmp_path / "alone")
+    leader, follower = together(2, trial, corpus, tmp_path / "together")
+    assert losses(leader) == pytest.approx(losses(alone), rel=1e-10)
+    for ours, theirs in zip(leader["rows"], alone["rows"], strict=True):
+        assert ours["gradient_norm"] == pytest.approx(theirs["gradient_norm"], rel=1e-9)
+    assert leader["parameters"] == follower["parameters"]
+    assert leader["result"]["world_size"] == 2
+
+
+def test_rank_0_alone_records(corpus, tmp_path):
+    leader, follower = together(2, small_trial(corpus, steps=2), corpus, tmp_path / "together")
+    assert [row["step"] for row in leader["rows"]] == [1, 2]
+    assert follower["rows"] == []
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_a_checkpoint_of_two_ranks_goes_on_in_any_world(world_size, corpus, tmp_path):
+    trial, kept = small_trial(corpus, "muon", "bias"), tmp_path / "kept"
+    undisturbed = trained(trial, corpus, tmp_path / "alone")
+    rows = together(2, trial, corpus, kept, stop_after=3)[0]["rows"]
+    if world_size == 1:
+        resumed = trained(trial, corpus, kept, rows=rows)
+    else:
+        resumed = together(world_size, trial, corpus, kept, rows=rows)[0]
+    assert resumed["result"]["resumes"] == 1
+    assert losses(resumed) == pytest.approx(losses(undisturbed), rel=1e-10)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_world_that_was_stopped_ends_with_the_bits_of_one_that_was_not(size, corpus, tmp_path):
+    trial, kept = small_trial(corpus, "muon", "loss"), tmp_path / "kept"
+    undisturbed = together(size, trial, corpus, tmp_path / "whole", double=False)[0]
+    begun = together(size, trial, corpus, kept, double=False, stop_after=2)[0]
+    resumed = together(size, trial, corpus, kept, double=False, rows=begun["rows"])[0]
+    assert losses(resumed) == losses(undisturbed)
+    assert resumed["parameters"] == undisturbed["parameters"]
+
+
+def test_micro_batches_are_of_each_rank_and_balance_is_of_the_whole_batch(corpus, tmp_path):
+    trial = small_trial(corpus, experts="batch")
+    alone = trained(trial, corpus, tmp_path / "alone")
+    leader, _ = together(2, trial, corpus, tmp_path / "together", micro_batch=1)
+    assert losses(leader) == pytest.approx(losses(alone), rel=1e-10)
+
+
+def test_a_stop_that_one_rank_alone_is_asked_for_stops_all_at_one_step(corpus, tmp_path):
+    work = partial(stopped_by_the_follower, small_trial(corpus), corpus, tmp_path / "kept")
+    leader, follower = world_of(2, work, tmp_path / "world")
+    assert leader["result"] is follower["result"] is None
+    assert len(leader["rows"]) == newest_step(tmp_path / "kept") == 2
+
+
+@pytest.mark.parametrize("n_tokens", [513, 1000])
+def test_an_evaluation_that_ranks_share_out_has_the_bits_of_one_process(n_tokens, tmp_path):
+    alone = evaluated(n_tokens, ALONE)
+    assert alone["loss_blocks"]
+    assert world_of(3, partial(evaluated, n_tokens), tmp_path / "world") == [alone] * 3
+
+
+def evaluated(n_tokens: int, world: World) -> dict[str, Any]:
+    model = Transformer(ModelConfig(Shape(16, 2, 2, 2, 48), 64))
+    initialise(model, 0)
+    tokens = np.random.default_rng(0).integers(0, 64, n_tokens).astype(np.uint16)
+    evaluation = evaluate(model, tokens, 32, 5, world=world)
+    return asdict(evaluation)

@@ -1,0 +1,77 @@
+"""Ranks that share out the parameters train what one process does."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from parallel_worlds import losses, small_trial, together, trained
+from scalevec.model.config import OF_ARCHITECTURE, ScheduleConfig
+from scalevec.model.strategies import PRESETS
+from scalevec.model.train.checkpoint import checkpoint_path, newest_first, read_checkpoint
+from scalevec.model.train.optimizer_state import LAYOUT
+
+KINDS = [("adamw", None), ("adamw", "batch"), ("muon", "bias"), ("sgd", None)]
+
+
+@pytest.mark.parametrize(("optimizer", "experts"), KINDS)
+def test_losses_are_those_of_one_process_to_rounding(optimizer, experts, corpus, tmp_path):
+    trial = small_trial(corpus, optimizer, experts)
+    alone = trained(trial, corpus, tmp_path / "alone")
+    leader, _ = together(2, trial, corpus, tmp_path / "together", shard=True, micro_batch=1)
+    assert losses(leader) == pytest.approx(losses(alone), rel=1e-10)
+    for ours, theirs in zip(leader["rows"], alone["rows"], strict=True):
+        assert ours["gradient_norm"] == pytest.approx(theirs["gradient_norm"], rel=1e-9)
+    last, of_one = leader["rows"][-1], alone["rows"][-1]
+    assert last["sv/final/mean"] == pytest.approx(of_one["sv/final/mean"], rel=1e-9)
+
+
+def test_a_gemma_and_vectors_that_maps_and_heads_share_are_trained_as_by_one_process(corpus, tmp_path):
+    trial, of_gemma = small_trial(corpus, "adamw"), {"architecture": "gemma", **OF_ARCHITECTURE["gemma"]}
+    model = replace(trial.model, scale_vectors=PRESETS["unified-attention"], **of_gemma)
+    trial = replace(trial, model=model)
+    alone = trained(trial, corpus, tmp_path / "alone")
+    leader, _ = together(2, trial, corpus, tmp_path / "together", shard=True, micro_batch=1)
+    assert losses(leader) == pytest.approx(losses(alone), rel=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_checkpoint_of_shares_goes_on_in_any_world_and_way(optimizer, corpus, tmp_path):
+    trial, kept = small_trial(corpus, optimizer, "bias"), tmp_path / "kept"
+    undisturbed = trained(trial, corpus, tmp_path / "alone")
+    first = together(2, trial, corpus, kept, shard=True, stop_after=2)[0]
+    second = together(4, trial, corpus, kept, shard=True, stop_after=3, rows=first["rows"])[0]
+    third = trained(trial, corpus, kept, rows=second["rows"], stop_after=4)
+    last = together(2, trial, corpus, kept, shard=True, rows=third["rows"])[0]
+    assert last["result"]["resumes"] == 3
+    assert losses(last) == pytest.approx(losses(undisturbed), rel=1e-10)
+
+
+def test_a_sharded_world_that_was_stopped_ends_with_the_bits_of_one_that_was_not(corpus, tmp_path):
+    trial, kept = small_trial(corpus, "muon", "loss"), tmp_path / "kept"
+    undisturbed = together(2, trial, corpus, tmp_path / "whole", shard=True, double=False)[0]
+    begun = together(2, trial, corpus, kept, shard=True, double=False, stop_after=2)[0]
+    resumed = together(2, trial, corpus, kept, shard=True, double=False, rows=begun["rows"])[0]
+    assert losses(resumed) == losses(undisturbed)
+    assert resumed["parameters"] == undisturbed["parameters"]
+
+
+def test_a_sharded_world_keeps_the_one_file_that_one_process_keeps(corpus, tmp_path):
+    trial = small_trial(corpus, "muon", "bias")
+    trained(trial, corpus, tmp_path / "alone", stop_after=3)
+    together(2, trial, corpus, tmp_path / "kept", shard=True, stop_after=3)
+    of_one, of_two = (read_checkpoint(newest_first(tmp_path / name)[0]) for name in ("alone", "kept"))
+    assert list((tmp_path / "kept").iterdir()) == [checkpoint_path(tmp_path / "kept", 3)]
+    assert of_two.tensors.keys() == of_one.tensors.keys()
+    for name in of_one.tensors.keys() - {LAYOUT}:
+        torch.testing.assert_close(of_two.tensors[name], of_one.tensors[name])
+
+
+def test_another_trial_goes_on_from_the_state_of_a_sharded_trunk(corpus, tmp_path):
+    schedule = ScheduleConfig("wsd", warmup_tokens=128, cooldown_fraction=0.4)
+    trial, trunk = small_trial(corpus, steps=5, schedule=schedule), tmp_path / "trunk"
+    together(2, trial, corpus, tmp_path / "first", shard=True, trunk=trunk, branch_steps=(3,))
+    second = together(2, trial, corpus, tmp_path / "second", shard=True, trunk=trunk)[0]
+    assert second["result"]["trunk_step"] == 3
+    assert losses(second) == pytest.approx(losses(trained(trial, corpus, tmp_path / "alone")), rel=1e-10)

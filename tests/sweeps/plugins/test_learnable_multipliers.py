@@ -1,0 +1,49 @@
+"""The plugin that the repository ships as an example: Falcon's learnable multipliers."""
+
+import csv
+import importlib.util
+import io
+import shutil
+
+import pytest
+import torch
+
+from scalevec import sweeps
+from scalevec.model.config import OptimizerConfig
+
+SOURCE = sweeps.shipped("examples/learnable-multipliers")
+
+
+@pytest.fixture
+def plugin():
+    spec = importlib.util.spec_from_file_location("multipliers", SOURCE.with_name("learnable_multipliers.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_only_matrices_are_clipped(plugin):
+    matrix, vector = (torch.nn.Parameter(torch.zeros(4)) for _ in range(2))
+    matrix.grad, vector.grad = torch.full((4,), 2.0), torch.full((4,), 2.0)
+    groups = [{"params": [p], "vectors": p is vector, "weight_decay": 0.0} for p in (matrix, vector)]
+    plugin.adamw_clipping_matrices(groups, OptimizerConfig(), matrix_clip_norm=1.0).step()
+    assert matrix.grad.norm().item() == pytest.approx(1.0, rel=1e-4)
+    assert torch.equal(vector.grad, torch.full((4,), 2.0))
+
+
+@pytest.mark.slow
+def test_the_shipped_sweep_trains(tmp_path, text_files, scalevec_process):
+    text = SOURCE.read_text()
+    corpus = f"corpus: {{source: text, files: ['{text_files}/*.txt'], tokenizer: bytes, sequence_length: 32}}"
+    text = text.replace(next(line for line in text.splitlines() if line.startswith("corpus:")), corpus)
+    text = text.replace("tune:", "# tune:").replace(
+        "[tiny-25k, tiny-55k]", "[{name: a, width: 16, layers: 1}]"
+    )
+    text = text.replace("batch_tokens: 1024", "batch_tokens: 256, learning_rate: 0.01")
+    (tmp_path / "s.yaml").write_text(text.replace("tokens_per_parameter: [16]", "tokens_per_parameter: [2]"))
+    shutil.copy(SOURCE.with_name("learnable_multipliers.py"), tmp_path)
+    done = scalevec_process("run", "s.yaml", "--trust", "--jobs", "1")
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader(io.StringIO(scalevec_process("results", "learnable-multipliers").stdout)))
+    assert {row["arm"] for row in rows} == {"baseline", "unified", "multipliers"}
+    assert all(0 < float(row["loss"]) < float(row["loss_initial"]) for row in rows)
