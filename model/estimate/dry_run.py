@@ -96,11 +96,14 @@ def passes(of: Passes, measured: int = 2) -> dict[str, int]:
     few = min(dense + measured, layers)
     with _Watch(allow_non_fake_inputs=True) as watch, _branches_of(of):
         model = Transformer(replace(of.model, shape=replace(of.model.shape, layers=few)))
-        model.recomputes = of.recomputes
         model.residual_type = torch.bfloat16 if of.precision == "bfloat16-residual" else None
         if of.compiled:
             with patch("torch.compile", StandIn):
                 compile_blocks(model)
+            # Before anything is recomputed: of what a trace saves the second pass through a block has nothing.
+            _forward_and_backward(of, model, _Marks(Storages(())))
+            model.zero_grad(set_to_none=True)
+        model.recomputes = of.recomputes
         weights = [sum(p.nbytes for p in block.parameters()) for block in model.blocks]
         outside = sum(p.nbytes for p in model.parameters()) - sum(weights)
         storages = watch.storages = Storages(model.parameters())
