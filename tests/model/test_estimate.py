@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from allocations import kept_for_backward
 from scalevec.model.config import (
@@ -15,6 +16,7 @@ from scalevec.model.config import (
     Shape,
     Trial,
 )
+from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.estimate import dry_run, memory
 from scalevec.model.strategies import PRESETS
 
@@ -50,6 +52,16 @@ def test_four_layers_take_what_two_foretell(how: dict[str, bool]) -> None:
 def test_a_compiled_block_that_is_recomputed_keeps_its_input_alone() -> None:
     two, three = (passes("unified", "bfloat16", n, compiled=True, recomputes=True) for n in (2, 3))
     assert three["head"] - two["head"] == pytest.approx(4 * 64 * 64 * SHAPE.width, rel=0.05)
+
+
+def test_a_process_that_has_planned_trains_with_real_tensors() -> None:
+    passes("baseline", "float32", compiled=True)
+    model = Transformer(TRIAL.model)
+    initialise(model, 0)
+    tokens = torch.arange(TRIAL.sequence_length).unsqueeze(0)
+    loss, _ = model.training_loss(tokens, tokens)
+    assert type(loss) is torch.Tensor
+    assert loss.isfinite()
 
 
 @pytest.mark.slow
