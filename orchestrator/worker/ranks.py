@@ -121,7 +121,7 @@ class Ranks:
     def _agent(self, work: Callable[[int], dict[str, Any]], folder: str) -> LocalElasticAgent:
         assert self.address is not None
         torch._dynamo  # noqa: B018 (loaded once here: DDP would load it in each fork)
-        # What it says of failures is record in the trial's words; of signals it takes none, as the worker does.
+        # Failures are told in the trial's words; it takes no signal, as the worker does.
         for name in ("torch.distributed.elastic", "torch.multiprocessing.spawn"):
             logging.getLogger(name).addHandler(logging.NullHandler())
             logging.getLogger(name).propagate = False
@@ -196,7 +196,7 @@ class Ranks:
 
 
 class _Agent(LocalElasticAgent):
-    """Ends its ranks, too, once another machine has record what ended its own: they may wait for those."""
+    """Ends its ranks, too, once another machine has told what ended its own: they may wait for those."""
 
     def __init__(self, ranks: Ranks, *spec: Any, **how: Any) -> None:
         super().__init__(*spec, **how)
