@@ -67,7 +67,6 @@ readme: $(VENV)/run.stamp
 	$(BIN)/python tools/small_results.py
 	$(BIN)/python tools/documentation.py
 	$(BIN)/python tools/paper_sweeps.py
-	$(BIN)/python tools/scale_vector_counts.py
 	$(BIN)/python tools/gallery.py
 
 # docs/gallery.md: every figure there is, in one column of a paper, from kept results.

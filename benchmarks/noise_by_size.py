@@ -2,7 +2,8 @@
 
     python benchmarks/noise_by_size.py
 
-It is what ``scalevec plan`` takes for typical (``analysis.power.noise_figure.TYPICAL``).
+It is what ``scalevec plan`` takes for typical (``analysis.power.noise_figure.TYPICAL``). Until the small
+sweeps are trained again (``make paper-small``) that is the fit to those of identity version 2.
 """
 
 from pathlib import Path
@@ -19,7 +20,7 @@ REFERENCES = ("baseline", "decay-all")
 LEFT_OUT = ("overhead", "theory")
 """Sweeps of a few steps, which were not run for their losses."""
 IN_TWO_WAYS = 309_760
-"""The size at which runs end in two ways (docs/findings.md): no noise of one kind."""
+"""The size at which runs ended in two ways, probably as some learned to copy: no noise of one kind."""
 
 
 def pooled() -> list[tuple[float, Pooled]]:

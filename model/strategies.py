@@ -342,23 +342,23 @@ def _canonical_decay(
 ) -> ScaleVectorStrategy:
     """With the decay of vectors in the fewest words, ``weight_decay`` being that of the matrices."""
     default = ScaleVectorStrategy()
-    own = strategy.vector_weight_decay
+    of_vectors = strategy.vector_weight_decay
     policy = _canonical_policy(strategy, architecture, is_mixture)
-    if own == 0.0 or (own is None and weight_decay == 0.0):
+    if of_vectors == 0.0 or (of_vectors is None and weight_decay == 0.0):
         policy = "none"
     if policy == "none":
-        own = None
+        of_vectors = None
         # Where nothing decays at all, the policy says nothing.
         policy = "none" if weight_decay else default.weight_decay
-    own = None if own == weight_decay else own
-    decays = policy != "none" and (own is not None or weight_decay > 0)
+    of_vectors = None if of_vectors == weight_decay else of_vectors
+    decays = policy != "none" and (of_vectors is not None or weight_decay > 0)
     direction = strategy.decay_direction if decays and strategy.is_reparameterized else True
     told_apart = strategy.is_dual and decays and policy != "all"
     roles = tuple(filter(strategy.has_output_vector, strategy.input_role_maps)) if told_apart else ()
     return replace(
         strategy,
         weight_decay=policy,
-        vector_weight_decay=own,
+        vector_weight_decay=of_vectors,
         decay_direction=direction,
         input_role_maps=roles,
     )

@@ -8,7 +8,7 @@ import pandas as pd
 from scalevec import analysis
 
 FEW = {"baseline": 0.0, "unified": -0.03, "no-decay": 0.002}
-EFFECTS = {"baseline": 0.0, "none": 0.04, "unified": -0.03, "no-decay": 0.002, "or-norm": 0.001}
+EFFECTS = {"baseline": 0.0, "none": 0.04, "unified": -0.03, "no-decay": 0.002, "product": 0.001}
 
 
 def shown(results: pd.DataFrame, name: str, **options) -> analysis.Table:

@@ -1,10 +1,12 @@
 """The page of findings: what its words follow from, and that kept results alone give all of it."""
 
 import importlib
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from kept_text import difference_beyond_rounding
@@ -103,13 +105,42 @@ def test_only_a_saving_can_hold_or_grow(findings, verdict, scaling, word):
     assert findings.grown(verdict, scaling) == word
 
 
-def test_a_sweep_without_kept_results_has_not_been_run(findings):
-    assert findings.reading(claim(findings, sweep="no-such-sweep")).shown == "not run yet"
+@pytest.fixture
+def of_version(findings, monkeypatch, tmp_path) -> Iterator[Any]:
+    """Keeps the quickstart's results as those of the sweep ``removal``, under another identity version."""
+
+    def keep(version: int) -> None:
+        rows = pd.read_csv(CHECKOUT / "benchmarks" / "reference" / "quickstart" / "results.csv")
+        (tmp_path / "removal").mkdir()
+        rows.assign(identity_version=version).to_csv(tmp_path / "removal" / "results.csv", index=False)
+
+    monkeypatch.setattr(findings.paper, "KEPT", tmp_path)
+    caches = (findings.kept_rows, findings.compared)
+    for cache in caches:
+        cache.cache_clear()
+    yield keep
+    for cache in caches:
+        cache.cache_clear()
 
 
-def test_results_of_a_design_that_was_withdrawn_are_no_evidence(findings, monkeypatch):
-    monkeypatch.setattr(findings, "version", lambda sweep: 1)
-    assert findings.reading(claim(findings, sweep="removal", since=2)).shown == "not run yet"
+def test_a_sweep_without_kept_results_has_not_been_run(findings, of_version):
+    assert findings.reading(claim(findings, sweep="removal")).shown == "not run yet"
+
+
+def test_only_results_of_the_present_identity_version_are_evidence(findings, of_version):
+    of_version(findings.VERSION - 1)
+    asked = claim(findings, sweep="removal", arm="none", expects="higher")
+    assert findings.reading(asked).shown == "not run yet"
+    assert list(findings.sentences("removal")) == []
+
+
+def test_results_of_the_present_identity_version_are_read_against_the_reference_of_the_claim(
+    findings, of_version
+):
+    of_version(findings.VERSION)
+    assert findings.reading(claim(findings, sweep="removal", arm="none", expects="higher")).shown == "shows"
+    reversed_ = claim(findings, sweep="removal", arm="baseline", reference="none")
+    assert findings.reading(reversed_).seen.startswith("−0.0")
 
 
 def test_a_claim_is_about_an_arm_of_its_sweep(findings):

@@ -28,8 +28,8 @@ ENTRIES = Path(__file__).with_name("claims.yaml")
 Interval = tuple[float, float]
 SHOWS, OPPOSITE, DOES_NOT, UNSEEN = "shows", "shows the opposite", "does not", "cannot be seen"
 NOT_RUN, UNFINISHED = "not run yet", "not finished"
-VERSION = 2
-"""Identity version of the designs that the sweep files have now."""
+VERSION = 3
+"""Identity version of kept results that are evidence; in older ones the same names mean other models."""
 AS_CLAIMED = {"lower": "better", "higher": "worse"}
 GRADIENT_ALONE = 0.999
 """A median cosine above it is a movement as predicted."""
@@ -39,9 +39,8 @@ GRADIENT_ALONE = 0.999
 class Claim:
     """One claim of the paper and where it is looked for.
 
-    ``effect`` is the paper's in the unit of what is read, the smallest where there are several, None where no
-    figure is at hand. ``version_1`` is what results of identity version 1 said; ``since`` the first version
-    whose results are evidence.
+    ``effect`` is the paper's in the unit of what is read, the smallest where there are several, None where it
+    gives none for this design. ``reference`` is the arm compared with, left out where it is the sweep's own.
     """
 
     claim: str
@@ -55,8 +54,6 @@ class Claim:
     expects: Literal["lower", "higher"] = "lower"
     reference: str = ""
     where: str | None = None
-    since: int = 1
-    version_1: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,39 +82,21 @@ def table() -> str:
 
 def _row(claim: Claim) -> tuple[str, ...]:
     seen, sweep = reading(claim), claim.sweep
-    is_old = seen != Reading() and version(sweep) < VERSION
-    word = f"**{seen.shown}**{' (version 1)' if is_old else ''}"
     target = f"paper-{sweep}" if sweep in paper.LONG else f"paper-small-{sweep}"
-    command = f"`{sweep}`, `make {target}`"
-    return (claim.claim, claim.paper, seen.sizes, seen.seen, seen.verdict, seen.scaling, word, command)
+    shown, command = f"**{seen.shown}**", f"`{sweep}`, `make {target}`"
+    return (claim.claim, claim.paper, seen.sizes, seen.seen, seen.verdict, seen.scaling, shown, command)
 
 
-def changes() -> str:
-    """What version 1 said of each claim, beside what is seen now, as Markdown."""
-    header = ("sweep", "arm", "what", "version 1", "now")
-    return _markdown(header, [_change(claim) for claim in claims() if claim.version_1])
-
-
-def _change(claim: Claim) -> tuple[str, ...]:
-    seen = reading(claim)
-    now = f"{seen.seen}, {seen.verdict}" if version(claim.sweep) >= VERSION else "not run again yet"
-    return (f"`{claim.sweep}`", f"`{claim.arm}`", claim.reads, claim.version_1, now)
-
-
-@cache
 def reading(claim: Claim) -> Reading:
     """What the kept results say of ``claim``."""
-    if version(claim.sweep) < claim.since:
-        return Reading()
-    return READINGS[claim.reads](claim)
+    return READINGS[claim.reads](claim) if is_evidence(claim.sweep) else Reading()
 
 
-def version(sweep: str) -> int:
-    """The identity version of the kept results of ``sweep``; 0 where there are none."""
+def is_evidence(sweep: str) -> bool:
+    """Whether results of ``sweep`` are kept, all of them of :data:`VERSION`."""
     if not (paper.KEPT / sweep / "results.csv").is_file():
-        return 0
-    rows = kept_rows(sweep)
-    return int(rows["identity_version"].min()) if "identity_version" in rows else 1
+        return False
+    return set(kept_rows(sweep)["identity_version"]) == {VERSION}
 
 
 @cache
@@ -135,14 +114,15 @@ def question(sweep: str) -> dict[str, Any]:
 
 
 @cache
-def compared(sweep: str, where: str | None = None) -> dict[str, Comparison]:
-    """The comparisons of ``sweep`` by arm."""
-    comparisons = analysis.compare(kept_rows(sweep), **question(sweep), where=where)
+def compared(sweep: str, where: str | None = None, reference: str = "") -> dict[str, Comparison]:
+    """The comparisons of ``sweep`` by arm, with ``reference`` or, without one, the sweep's own."""
+    asked = question(sweep) | ({"reference": reference} if reference else {})
+    comparisons = analysis.compare(kept_rows(sweep), **asked, where=where)
     return {each.arm: each for each in comparisons}
 
 
 def _difference(claim: Claim) -> Reading:
-    comparison = compared(claim.sweep, claim.where).get(claim.arm)
+    comparison = compared(claim.sweep, claim.where, claim.reference).get(claim.arm)
     if comparison is None:
         return Reading()
     difference = comparison.loss_difference
@@ -273,11 +253,12 @@ READINGS = {
 def sentences(sweep: str) -> Iterator[str]:
     """The verdicts on the arms of the sweep's claims, and what was predicted beside what was seen.
 
-    Where a claim was predicted of some cells, a verdict over all of them would be another question's.
+    Where all claims of an arm are about some cells or another reference, a verdict over all cells would be
+    another question's.
     """
-    evidence = [claim for claim in claims() if claim.sweep == sweep and claim.since <= version(sweep)]
-    judged = {claim.arm for claim in evidence if claim.reads != "predictions"}
-    for comparison in compared(sweep).values() if evidence else ():
+    whole = [claim for claim in claims() if claim.sweep == sweep and not (claim.where or claim.reference)]
+    judged = {claim.arm for claim in whole}
+    for comparison in compared(sweep).values() if is_evidence(sweep) else ():
         if comparison.arm in judged:
             scaling = comparison.scaling_sentence if len(_rungs(comparison)) > 2 else ""
             yield " ".join(filter(None, [comparison.sentence, comparison.would_change, scaling]))

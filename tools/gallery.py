@@ -34,6 +34,12 @@ class Example:
         return f"{self.figure}-{self.sweep}"
 
 
+WITHDRAWN = (
+    "All drawings were withdrawn when the paper's own text had been read: `or` and `er` had been other "
+    "formulas here, and the head had no vector. `make paper-small` trains the sweeps again, `make gallery` "
+    "then draws what they give."
+)
+"""Stands on the page until every example has results."""
 EXAMPLES = (
     Example("loss", "removal-tuned", "laws, their bands, what was held out, and what is left"),
     Example("loss", "scaling", "budgets side by side", "page"),
@@ -70,7 +76,10 @@ def source(sweep: str) -> dict[str, Any]:
 
 
 def section(example: Example, folder: Path) -> str:
-    """Draw ``example`` to ``folder`` and return its section of the page."""
+    """Draw ``example`` to ``folder`` and return its section of the page; it says so where nothing is kept."""
+    title = f"### {example.what.capitalize()} (`{example.sweep}`)"
+    if not findings.is_evidence(example.sweep):
+        return f"{title}\n\nNot run yet."
     shown = {**source(example.sweep), "only": [example.figure], "formats": ["svg"], "width": example.width}
     written = analysis.write_figures(folder=folder, **shown)
     images = []
@@ -79,7 +88,7 @@ def section(example: Example, folder: Path) -> str:
         path.replace(target)
         images.append(f"![{FIGURES[example.figure].description}](figures/gallery/{target.name})")
     caption = written.captions[example.figure]
-    return "\n\n".join([f"### {example.what.capitalize()} (`{example.sweep}`)", *images, caption])
+    return "\n\n".join([title, *images, caption])
 
 
 def main() -> None:
@@ -92,6 +101,7 @@ def main() -> None:
         "sweeps ([findings.md](findings.md)). Each is as it would stand in one column of a paper (3.3 "
         "inches, `--width column`), or across both where it shows settings side by side.",
     ]
+    parts += [] if all(findings.is_evidence(example.sweep) for example in EXAMPLES) else [WITHDRAWN]
     for figure, entry in FIGURES.items():
         parts.append(f"## `{figure}`: {entry.description}")
         parts += [section(example, DRAWINGS) for example in EXAMPLES if example.figure == figure]

@@ -168,13 +168,13 @@ Made by `python tools/paper_sweeps.py` from `scalevec plan paper/NAME --without-
 comparison finds with 80 % power after Holm's correction for all arms of the sweep; beside it the same in one
 setting (an optimizer with a schedule) alone, the one with the fewest pairs. Nobody has measured the noise
 between seeds of these models at these sizes. What stands here is extrapolated over three orders of magnitude:
-a power law in N fitted to the small sweeps kept in `benchmarks/reference`, 25k to 609k parameters
-(`python benchmarks/noise_by_size.py`): the sd of a pair's difference is {TYPICAL.sd} at
+a power law in N fitted to small sweeps of 25k to 609k parameters before their strategies were corrected
+(`python benchmarks/noise_by_size.py` fits it again): the sd of a pair's difference is {TYPICAL.sd} at
 {TYPICAL.n_params:,.0f} parameters and falls as N^-{TYPICAL.exponent} (standard error of the exponent 0.07),
 so that it is {TYPICAL.at(42.5e6):.4f} at 0.12b and {TYPICAL.at(848e6):.4f} at 1b. (Both numbers stay
 until a fit to new results is further from them than a quarter of that error.) In brackets: at half and at
 twice that noise. Left out of the fit is 310k, where runs end in two ways, probably as some learn to copy
-from their context ([findings](findings.md#how-much-compute-it-saves-and-whether-that-scales)): the sd is
+from their context (`benchmarks/copying.py`): the sd is
 0.060 there, and with it the fit has no fall with size, 0.022 at 0.12b. Where a larger model has such a size,
 nothing here holds. A pilot settles it: five seeds of two arms at 0.12b take 11 hours of one GPU; then
 `scalevec plan paper/NAME --pilot RESULTS`.

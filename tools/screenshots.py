@@ -48,6 +48,8 @@ def reports(folder: Path) -> list[Path]:
     paths = []
     for name in ("quickstart", "small/main", "small/scaling"):
         kept, path = KEPT / name, folder / f"{Path(name).name}.html"
+        if not (kept / "results.csv").is_file():  # a small sweep that has not been run yet
+            continue
         source = Path(sweeps.__file__).parent / f"{name}.yaml"
         record = kept / "tuning.json"
         choices = json.loads(record.read_text(encoding="utf-8"))["choices"] if record.is_file() else ()

@@ -22,7 +22,7 @@ WITHOUT_VERDICTS = ("overhead", "theory")
 
 def with_blocks(text: str) -> str:
     """The page ``text`` with its tables, and the verdicts of each sweep, as the kept results have them."""
-    blocks = {"claims": findings.table(), "changes": findings.changes()}
+    blocks = {"claims": findings.table()}
     for name in paper.TABLES:
         if name not in WITHOUT_VERDICTS:
             told = "\n".join(f"- {sentence}" for sentence in findings.sentences(name))
@@ -64,8 +64,7 @@ def main() -> None:
     """Write the page, and beside the kept results what is made from them."""
     PAGE.write_text(with_blocks(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     for name in paper.TABLES:
-        # A sweep that has not been run yet has nothing to be written from.
-        if (paper.KEPT / name / "results.csv").is_file():
+        if findings.is_evidence(name):
             write_kept(name, paper.KEPT / name)
 
 

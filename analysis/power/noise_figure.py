@@ -60,7 +60,7 @@ TYPICAL = NoiseFigure(
     exponent=0.17,
     spread=2.0,
 )
-"""What ``python benchmarks/noise_by_size.py`` fits to the kept sweeps in ``benchmarks/reference``."""
+"""What ``benchmarks/noise_by_size.py`` fitted to sweeps of identity version 2, which are kept no more."""
 
 
 _SCORING_STEPS = 50

@@ -10,19 +10,22 @@ FIELDS = ("vector_branches", "vector_placement", "vector_reparameterization", "v
 CHECK = "✓"
 
 Fields = Mapping[str, str]
-# What a column is called, and whether the fields of an arm have it; what they name differently says how.
+# What a column is called, and whether the fields of an arm have it.
 CHOICES: dict[str, Callable[[Fields], bool]] = {
-    "vectors": lambda f: f["vector_branches"] != "none" or f["vector_placement"] != "input",
+    "vectors": lambda f: f["vector_branches"] != "none" or f["vector_placement"].startswith("dual"),
     "HG": lambda f: f["vector_branches"] == "heterogeneous",
-    "DP": lambda f: f["vector_placement"] == "dual",
+    "AP": lambda f: f["vector_placement"] == "dual" and f["vector_branches"] == "none",
+    "DP": lambda f: f["vector_placement"] == "dual" and f["vector_branches"] != "none",
     "DNP": lambda f: f["vector_placement"] == "dual-normalized",
-    "OR": lambda f: f["vector_reparameterization"].startswith("or"),
+    "OR": lambda f: f["vector_reparameterization"] == "or",
     "ER": lambda f: f["vector_reparameterization"] == "er",
 }
+VARIANTS = {"normalized": "DNP", "product": "OR", "exponential-sum": "ER"}
+"""What is not the paper's, and the column that it comes nearest to, in which it stands by its name."""
 CHOICES_NOTE = (
-    "vectors: has scale vectors; HG: one for each branch; DP, DNP: on both sides of a map, DNP with a "
-    "normalization between; OR, ER: magnitude and direction apart, in the original and the exponential "
-    "space; decay: which of the vectors decay."
+    "vectors: has scale vectors; HG: one for each branch; AP: behind a map only; DP, DNP: on both sides of "
+    "it, DNP with a normalization between; OR, ER: magnitude and direction apart, in the original and the "
+    "exponential space; decay: which of the vectors decay."
 )
 
 
@@ -39,18 +42,21 @@ def is_known(trials: ComparedTrials) -> bool:
 
 def marks(fields: Fields) -> tuple[str, ...]:
     """A check mark (or the variant's name) for each of :data:`CHOICES`, then the decay policy."""
-    texts = [CHECK if has(fields) else "" for has in CHOICES.values()]
-    variant = fields["vector_reparameterization"]
-    if variant.startswith("or-"):
-        texts[list(CHOICES).index("OR")] = variant
+    texts = {name: CHECK if has(fields) else "" for name, has in CHOICES.items()} | _variants(fields)
     has_vectors = CHOICES["vectors"](fields)
-    return (*texts, fields["vector_decay"] if has_vectors else "")
+    return (*texts.values(), fields["vector_decay"] if has_vectors else "")
+
+
+def _variants(fields: Fields) -> dict[str, str]:
+    """The names of the arm's variants, by column."""
+    return {VARIANTS[value]: value for value in fields.values() if value in VARIANTS}
 
 
 def n_choices(fields: Fields) -> int:
     """How many choices beside having vectors at all; an arm without vectors comes first."""
     has_vectors = CHOICES["vectors"](fields)
-    return sum(has(fields) for has in CHOICES.values()) + (fields["vector_decay"] == "input" and has_vectors)
+    chosen = sum(has(fields) for has in CHOICES.values()) + len(_variants(fields))
+    return chosen + (fields["vector_decay"] == "input" and has_vectors)
 
 
 def record(fields: Fields) -> dict[str, Any]:
@@ -58,7 +64,7 @@ def record(fields: Fields) -> dict[str, Any]:
     return {**fields, **{name: has(fields) for name, has in CHOICES.items()}}
 
 
-DOTS = ("HG", "DP", "DNP", "OR", "ER", "IWD")
+DOTS = ("HG", "AP", "DP", "DNP", "OR", "ER", "IWD")
 """The design choices that a figure shows as dots; IWD: only input-norm vectors decay."""
 
 

@@ -96,7 +96,7 @@ def head(site: Site, figures: Figures) -> None:
     targets = torch.randint(classes, (rows,), generator=random).to(memory.device)
     drawn = [torch.randn(n, width, generator=random) / width**0.5 for n in (rows, classes)]
     for precision, (_, close) in TOLERANCES.items():
-        found = {}
+        losses_by_way = {}
         for way in ("plain", "fused"):
             hidden, weight = (
                 tensor.to(memory.device, getattr(torch, precision), copy=True).requires_grad_()
@@ -112,9 +112,9 @@ def head(site: Site, figures: Figures) -> None:
                 memory.synchronize()
                 seconds.append(time.perf_counter() - began)
             figures.keep(f"{precision}, {way}", {"seconds": seconds, "loss": loss.item()})
-            found[way] = (loss.detach()[None], hidden.grad, weight.grad)
+            losses_by_way[way] = (loss.detach()[None], hidden.grad, weight.grad)
         for name, ours, theirs in zip(
-            ("loss", "hidden", "weight"), found["fused"], found["plain"], strict=True
+            ("loss", "hidden", "weight"), losses_by_way["fused"], losses_by_way["plain"], strict=True
         ):
             apart = ((ours - theirs).float().norm() / theirs.float().norm()).item()
             figures.keep(f"{precision}, {name}", apart)

@@ -203,14 +203,14 @@ def _most(operations: Sequence[_Operation], held: set[int]) -> int:
     What only fused operations make and read exists in no memory.
     """
     sizes: dict[int, int] = {}
-    made: dict[int, int] = {}
+    first_made: dict[int, int] = {}
     real: set[int] = set()
     for at, operation in enumerate(operations):
         if not operation.fuses:
             real.update(operation.sources)
         for tensor in operation.results:
             if isinstance(tensor, Tensor) and _key(tensor) not in operation.sources:
-                made.setdefault(_key(tensor), at)
+                first_made.setdefault(_key(tensor), at)
                 sizes[_key(tensor)] = _size(tensor)
                 if not operation.fuses:
                     real.add(_key(tensor))
@@ -221,9 +221,9 @@ def _most(operations: Sequence[_Operation], held: set[int]) -> int:
         for source in operation.sources:
             ends[source] = max(ends.get(source, 0), end)
     changes = [0] * (len(operations) + 2)
-    for key in real & made.keys() - held:
-        changes[made[key]] += sizes[key]
-        changes[ends.get(key, made[key]) + 1] -= sizes[key]
+    for key in real & first_made.keys() - held:
+        changes[first_made[key]] += sizes[key]
+        changes[ends.get(key, first_made[key]) + 1] -= sizes[key]
     most = now = 0
     for change in changes:
         now += change

@@ -4,10 +4,10 @@ Torch's fake tensors are taken for those of a CPU; what the code does on a GPU a
 plan is for one. Compiled functions are stood in for (``compiled``).
 """
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 from unittest.mock import patch
 
@@ -95,15 +95,17 @@ def passes(of: Passes, measured: int = 2) -> dict[str, int]:
     """
     layers, dense = of.model.shape.layers, of.model.experts.dense_layers if of.model.experts else 0
     few = min(dense + measured, layers)
-    with _Watch(allow_non_fake_inputs=True) as watch, _branches_of(of):
+    with _Watch(allow_non_fake_inputs=True) as watch, _branches_of(of) as stack:
         model = Transformer(replace(of.model, shape=replace(of.model.shape, layers=few)))
-        model.recomputes = of.recomputes
+        stack.callback(_forget_tensors, model)
         model.residual_type = torch.bfloat16 if of.precision == "bfloat16-residual" else None
         if of.compiled:
             with patch("torch.compile", StandIn):
                 compile_blocks(model)
-        # Made before anything is counted: all steps share it.
-        ops.table_for(torch.empty(1, of.length), of.model.shape.head_width, of.model.rope_base)
+            # Before anything is recomputed: the second pass through a block lacks what a trace saves.
+            _forward_and_backward(of, model, _Marks(Storages(())))
+            model.zero_grad(set_to_none=True)
+        model.recomputes = of.recomputes
         weights = [sum(p.nbytes for p in block.parameters()) for block in model.blocks]
         outside = sum(p.nbytes for p in model.parameters()) - sum(weights)
         storages = watch.storages = Storages(model.parameters())
@@ -209,13 +211,10 @@ def _step_together(self: Any) -> None:
 
 
 @contextmanager
-def _branches_of(of: Passes) -> Iterator[None]:
+def _branches_of(of: Passes) -> Iterator[ExitStack]:
     """What the model does on the device of the plan, and where torch would look into a tensor."""
     rows_of_a_slice = ops.rows_of_a_slice
     with ExitStack() as stack:
-        # Tables of its own: one without content, kept by the model's cache, would reach a real pass.
-        tables = lru_cache(ops.rotary_table.__wrapped__)
-        stack.enter_context(patch.object(ops, "rotary_table", tables))
         # It checks by value that vectors start at one.
         stack.enter_context(patch.object(ScaleVector, "reset", lambda _: None))
         stack.enter_context(patch.object(experts, "looped_products", _even_products))
@@ -230,7 +229,19 @@ def _branches_of(of: Passes) -> Iterator[None]:
             if of.precision == "float32" and of.model.shape.kv_heads != of.model.shape.heads:
                 # No kernel of a GPU takes grouped heads in float32.
                 stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        yield
+        yield stack
+
+
+def _forget_tensors(model: Transformer) -> None:
+    """Empty the caches of functions that the model uses, such as that of rotary tables.
+
+    A worker that looks for room trains in the same process: kernels that are given a fake table crash.
+    """
+    modules = {ops.__name__, *(type(module).__module__ for module in model.modules())}
+    for name in modules:
+        for value in vars(sys.modules[name]).values():
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
 
 
 def _fused_softmax(logits: Tensor, _targets: Tensor) -> tuple[Tensor, Tensor, None]:

@@ -84,7 +84,7 @@ def memory_of(trial: Trial, options: RunOptions) -> Memory:
     # A block at a time is whole while it is passed, one more is on its way.
     block = FLOAT_BYTES * counts.matrices_total // trial.model.shape.layers
     whole = 2 * block + FLOAT_BYTES * counts.embedding if options.shard else 0
-    # Of shards too gradients are whole where they add up: they are exchanged once a step.
+    # Of shards too gradients are whole where they add up: they are exchanged once per step.
     of_others = 0 if _holds_gradients(trial, options) else entire - parameters
     training = max(passes["head"], passes["last"], passes["first"] - of_others)
     return Memory(

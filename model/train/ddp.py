@@ -152,8 +152,8 @@ class ProcessGroup(World):
             self.device = torch.device(device, int(os.environ["LOCAL_RANK"]))
             torch.cuda.set_device(self.device)
         card = self.device if device == "cuda" else None
-        place: dict[str, Any] = {"rank": self.rank, "world_size": self.size, "init_method": rendezvous}
-        dist.init_process_group(BACKENDS[device], timeout=PATIENCE, device_id=card, **place)
+        seat: dict[str, Any] = {"rank": self.rank, "world_size": self.size, "init_method": rendezvous}
+        dist.init_process_group(BACKENDS[device], timeout=PATIENCE, device_id=card, **seat)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # Not after an error: the others may be gone, and to part from them could wait for them.
@@ -198,9 +198,9 @@ class ProcessGroup(World):
 
     def leader_says(self, answer: bool) -> bool:
         """Broadcast rank 0's."""
-        said = torch.tensor(int(answer))
-        dist.broadcast(said, 0)
-        return bool(said)
+        word = torch.tensor(int(answer))
+        dist.broadcast(word, 0)
+        return bool(word)
 
     def pack(self, model: Transformer, optimizer: torch.optim.Optimizer | None) -> Tensors:
         """Every rank has all of it; rank 0 writes."""
@@ -277,7 +277,7 @@ def _sum_bucket(_: object, bucket: dist.GradBucket) -> Future[Tensor]:  # type: 
     if flat.is_cuda:
         work = dist.all_reduce(flat, async_op=True)
         return work.get_future().then(lambda done: done.value()[0])  # type: ignore[no-any-return]
-    # DDP orders its buckets anew after the first step of a process, and gloo's sums of three or more values
+    # DDP reorders its buckets after the first step of a process, and gloo's sums of three or more values
     # depend on the place in the bucket: in the order of ranks they are the same before a resume and after it.
     parts = [torch.empty_like(flat) for _ in range(dist.get_world_size())]
     work = dist.all_gather(parts, flat, async_op=True)

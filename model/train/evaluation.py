@@ -61,8 +61,8 @@ def evaluate(
     while turn := list(islice(batches, world.size)):
         # For whom there is none goes along with the last one: where shards are gathered all ranks have to.
         inputs, targets = turn[min(world.rank, len(turn) - 1)]
-        own: list[float] = []
-        while (done := len(own)) < len(inputs):
+        of_rank_here: list[float] = []
+        while (done := len(of_rank_here)) < len(inputs):
             part = inputs[done : done + at_once], targets[done : done + at_once]
             of_part = _sums(model, part, least=at_once if world.in_step else 1)
             if of_part is None:
@@ -70,9 +70,9 @@ def evaluate(
                 release_unused(model.embedding.device)
                 say(f"the evaluation does not fit into memory; it goes on with {at_once} sequences at a time")
                 continue
-            own += of_part
+            of_rank_here += of_part
         for rank, (_, of_rank) in enumerate(turn):
-            sums += own if rank == world.rank else [0.0] * len(of_rank)
+            sums += of_rank_here if rank == world.rank else [0.0] * len(of_rank)
             counts += [of_rank.shape[1]] * len(of_rank)
     # Each number is one rank's and zero elsewhere, so that their sum is exact.
     return _evaluation(world.sum(torch.tensor(sums, dtype=torch.float64)).tolist(), counts)

@@ -61,7 +61,7 @@ class ShardedProcessGroup(ProcessGroup):
 
     @contextmanager
     def accumulating(self) -> Iterator[None]:
-        """Gradients are added up unsharded: they are exchanged once a step."""
+        """Gradients are added up unsharded: they are exchanged once per step."""
         self._unit.set_requires_gradient_sync(False)
         try:
             yield
@@ -129,7 +129,7 @@ class WholeMatrices:
         parameters = group["params"]
         # In turn by size: every rank has about as much to make orthogonal.
         by_size = sorted(range(len(parameters)), key=lambda at: -parameters[at].numel())
-        owners = {at: place % self._world.size for place, at in enumerate(by_size)}
+        owners = {at: turn % self._world.size for turn, at in enumerate(by_size)}
         pairs = [(p, self._whole_at(p, owners[at]), owners[at]) for at, p in enumerate(parameters)]
         self._pairs += pairs
         return {**group, "params": [whole for _, whole, _ in pairs]}

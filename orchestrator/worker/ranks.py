@@ -121,7 +121,7 @@ class Ranks:
     def _agent(self, work: Callable[[int], dict[str, Any]], folder: str) -> LocalElasticAgent:
         assert self.address is not None
         torch._dynamo  # noqa: B018 (loaded once here: DDP would load it in each fork)
-        # What it says of failures is said in the trial's words; of signals it takes none, as the worker does.
+        # Failures are told in the trial's words; it takes no signal, as the worker does.
         for name in ("torch.distributed.elastic", "torch.multiprocessing.spawn"):
             logging.getLogger(name).addHandler(logging.NullHandler())
             logging.getLogger(name).propagate = False
@@ -166,17 +166,19 @@ class Ranks:
 
     def _blamed(self, rank: int, failure: ProcessFailure | None) -> Exception:
         """What ended ``rank``, or the one on another machine that it has only lost (``failure`` is None)."""
-        said = None if failure is None else failure.error_file_data.get("failure")
-        if failure is not None and said is None and failure.exitcode < 0:
+        record = None if failure is None else failure.error_file_data.get("failure")
+        if failure is not None and record is None and failure.exitcode < 0:
             number = -failure.exitcode
             return RankKilledError(f"rank {rank} (process {failure.pid}) was killed by signal {number}")
-        if failure is not None and said is None:
+        if failure is not None and record is None:
             return AttemptFailedError(f"rank {rank} ended with exit code {failure.exitcode}")
         deadline = time.monotonic() + (LAST_WORD_S if self.nodes > 1 else 0.0)
-        while (said is None or said["lost"]) and time.monotonic() < deadline:
-            said = self.said_elsewhere() or said
+        while (record is None or record["lost"]) and time.monotonic() < deadline:
+            record = self.said_elsewhere() or record
             time.sleep(POLL_S)
-        return from_record(said) if said else AttemptFailedError("another machine was lost", "node_failure")
+        return (
+            from_record(record) if record else AttemptFailedError("another machine was lost", "node_failure")
+        )
 
     def said_elsewhere(self) -> dict[str, Any] | None:
         """What another machine has told of its end (:meth:`report`)."""
@@ -194,7 +196,7 @@ class Ranks:
 
 
 class _Agent(LocalElasticAgent):
-    """Ends its ranks, too, once another machine has said what ended its own: they may wait for those."""
+    """Ends its ranks, too, once another machine has told what ended its own: they may wait for those."""
 
     def __init__(self, ranks: Ranks, *spec: Any, **how: Any) -> None:
         super().__init__(*spec, **how)

@@ -73,7 +73,8 @@ def test_kill_9_on_the_second_machine_ends_the_attempt_and_the_next_goes_on(run,
     folder = folder_of("killed")
     process = start_held(folder, "--profile", "spread")
     wait_until(lambda: checkpoints(folder), process)
-    (second,) = [rank for rank in processes_that_name(folder) if "--node 1" in " ".join(rank.cmdline())]
+    titles = {rank: " ".join(rank.cmdline()) for rank in processes_that_name(folder)}
+    (second,) = [rank for rank, title in titles.items() if "--node 1" in title and "rank 1" in title]
     second.kill()
     release(folder)
     _, messages = process.communicate(timeout=PATIENCE_S)

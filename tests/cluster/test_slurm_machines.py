@@ -88,7 +88,8 @@ def test_kill_9_on_the_second_machine_ends_the_attempt_and_the_next_goes_on(
     hold(sweep)
     process = start("two")
     until(lambda: trial_stands(sweep), "the trial stands", slurm.logs)
-    (second,) = [worker for worker in workers(sweep) if "--node 1" in " ".join(worker.cmdline())]
+    titles = {worker: " ".join(worker.cmdline()) for worker in workers(sweep)}
+    (second,) = [worker for worker, title in titles.items() if "--node 1" in title and "rank 1" in title]
     second.kill()
     release(sweep)
     end_of(process)

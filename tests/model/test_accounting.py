@@ -93,7 +93,7 @@ def test_n_leaves_embeddings_head_and_vectors_out():
 
 def test_n_and_flops_need_no_torch():
     code = (
-        "import sys; from scalevec.model.estimate import accounting, config; "
+        "import sys; from scalevec.model import config; from scalevec.model.estimate import accounting; "
         "of = config.ModelConfig(config.Shape(16, 3, 4, 4, 42), 31); "
         "accounting.active_matrices(of) + accounting.flops_per_token(of, 8); sys.exit('torch' in sys.modules)"
     )

@@ -7,10 +7,17 @@ import pytest
 import torch
 
 from allocations import kept_for_backward
-from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
+from scalevec.model.config import (
+    Experts,
+    ModelConfig,
+    OptimizerConfig,
+    RunOptions,
+    ScheduleConfig,
+    Shape,
+    Trial,
+)
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.estimate import dry_run, memory
-from scalevec.model.ops import rotary_table
 from scalevec.model.strategies import PRESETS
 
 SHAPE = Shape(width=128, layers=2, heads=4, kv_heads=2, feed_forward=352)
@@ -32,6 +39,7 @@ def passes(preset: str, precision: str, layers: int = 2, measured: int = 2, **ho
         {"accumulates": True},
         {"recomputes": True},
         {"compiled": True},
+        {"compiled": True, "recomputes": True},
         {"compiled": True, "accumulates": True, "folds_once": True},
     ],
     ids=lambda how: " ".join(how) or "plain",
@@ -41,27 +49,35 @@ def test_four_layers_take_what_two_foretell(how: dict[str, bool]) -> None:
     assert foretold == pytest.approx(run, rel=1e-3)
 
 
-def test_a_plan_leaves_no_tensor_without_content_to_training() -> None:
-    rotary_table.cache_clear()
-    passes("unified", "float32")
-    model = Transformer(ModelConfig(SHAPE, 100, PRESETS["unified"]))
-    initialise(model, seed=0)
-    tokens = torch.zeros(1, 64, dtype=torch.long)
-    assert model.loss(tokens, tokens).isfinite()
+def test_a_compiled_block_that_is_recomputed_keeps_its_input_alone() -> None:
+    two, three = (passes("unified", "bfloat16", n, compiled=True, recomputes=True) for n in (2, 3))
+    assert three["head"] - two["head"] == pytest.approx(4 * 64 * 64 * SHAPE.width, rel=0.05)
+
+
+def test_a_process_that_has_planned_trains_with_real_tensors() -> None:
+    passes("baseline", "float32", compiled=True)
+    model = Transformer(TRIAL.model)
+    initialise(model, 0)
+    tokens = torch.arange(TRIAL.sequence_length).unsqueeze(0)
+    loss, _ = model.training_loss(tokens, tokens)
+    assert type(loss) is torch.Tensor
+    assert loss.isfinite()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("preset", ["baseline", "unified", "unified-dp"])
-def test_compiled_blocks_keep_what_is_planned(preset: str, precision: str) -> None:
+@pytest.mark.parametrize("experts", [None, Experts(4, 2, 88)], ids=["dense", "mixture"])
+def test_compiled_blocks_keep_what_is_planned(experts: Experts | None, preset: str, precision: str) -> None:
     """By one block more, so that what is outside of blocks counts for nothing."""
-    trial = replace(TRIAL, precision=precision)
-    kept = []
+    shape = SHAPE if experts is None else replace(SHAPE, feed_forward=176)
+    kept, planned = [], []
     for n in (2, 3):
-        model = ModelConfig(replace(SHAPE, layers=n), 100, PRESETS[preset])
-        kept.append(kept_for_backward(replace(trial, model=model), compiled=True))
-    two, three = (passes(preset, precision, n, compiled=True)["head"] for n in (2, 3))
-    assert three - two == pytest.approx(kept[1] - kept[0], rel=0.05)
+        model = ModelConfig(replace(shape, layers=n), 100, PRESETS[preset], experts=experts)
+        kept.append(kept_for_backward(replace(TRIAL, model=model, precision=precision), compiled=True))
+        of = dry_run.Passes(model, 64, 64, 64, precision, "cpu", False, True, False, False)
+        planned.append(dry_run.passes(of)["head"])
+    assert planned[1] - planned[0] == pytest.approx(kept[1] - kept[0], rel=0.05)
 
 
 @pytest.fixture

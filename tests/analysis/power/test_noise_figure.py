@@ -1,12 +1,11 @@
-"""The noise by size: its fit, and what is taken for typical against what the kept sweeps show."""
+"""The noise by size: its fit to the noise of pairs."""
 
-import noise_by_size as kept_noise
 import numpy as np
 import pandas as pd
 import pytest
 
 from scalevec.analysis import DataError
-from scalevec.analysis.power.noise_figure import TYPICAL, noise_by_size, pooled_by_size
+from scalevec.analysis.power.noise_figure import noise_by_size, pooled_by_size
 from scalevec.analysis.statistics.noise import Pooled
 
 
@@ -33,11 +32,3 @@ def test_two_names_of_one_trial_have_no_noise(sweep):
     aliased = pd.concat([results, baseline.assign(arm="iwd")], ignore_index=True)
     noise, expected = (pooled_by_size(table, "baseline") for table in (aliased, results))
     assert noise == expected
-
-
-@pytest.mark.kept
-def test_what_is_typical_is_what_the_kept_sweeps_show() -> None:
-    fit = kept_noise.fitted()
-    assert fit.n_params == TYPICAL.n_params
-    assert fit.sd == pytest.approx(TYPICAL.sd, rel=0.02)
-    assert fit.exponent == pytest.approx(TYPICAL.exponent, abs=fit.error / 4)

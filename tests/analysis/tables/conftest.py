@@ -10,7 +10,7 @@ STRATEGIES = {
     "none": ("none", "input", "none", "all"),
     "unified": ("heterogeneous", "dual-normalized", "or", "input"),
     "no-decay": ("shared", "input", "none", "none"),
-    "or-norm": ("shared", "input", "or-normalized", "all"),
+    "product": ("shared", "input", "product", "all"),
 }
 FIELDS = ("vector_branches", "vector_placement", "vector_reparameterization", "vector_decay")
 

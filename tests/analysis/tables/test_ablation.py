@@ -1,8 +1,11 @@
 """The table of parts: which an arm has, whether the best is separated from the next, who is not ranked."""
 
+import pytest
 from tests.shown_tables import column, records, shown
 
 from scalevec import analysis
+from scalevec.analysis.tables import strategies
+from scalevec.model.strategies import PRESETS
 
 
 def test_ablation_marks_what_each_arm_has_and_tests_the_family(source):
@@ -10,16 +13,11 @@ def test_ablation_marks_what_each_arm_has_and_tests_the_family(source):
     table_shown = shown(rows, "ablation")
     assert column(table_shown, "arm")[0] == "baseline"
     marks = {row[0]: dict(zip(table_shown.columns, row, strict=True)) for row in table_shown.rows}
-    assert [marks["unified"][name] for name in ("HG", "DP", "DNP", "OR", "ER", "decay")] == [
-        "✓",
-        "",
-        "✓",
-        "✓",
-        "",
-        "input",
-    ]
+    of_unified = {name: marks["unified"][name] for name in ("HG", "AP", "DP", "DNP", "OR", "ER", "decay")}
+    assert {name for name, mark in of_unified.items() if mark == "✓"} == {"HG", "DNP", "OR"}
+    assert of_unified["decay"] == "input"
     assert marks["none"]["vectors"] == marks["none"]["decay"] == ""
-    assert marks["or-norm"]["OR"] == "or-normalized"
+    assert marks["product"]["OR"] == "product"
     compared = {
         comparison.arm: comparison.loss_difference
         for comparison in analysis.compare(rows, reference="baseline", bootstrap=0)
@@ -30,18 +28,37 @@ def test_ablation_marks_what_each_arm_has_and_tests_the_family(source):
         assert float(got[arm]["p_holm"]) == difference.p_holm
 
 
+@pytest.mark.parametrize(
+    ("preset", "marked"),
+    [
+        ("ap", {"vectors": "✓", "AP": "✓", "decay": "all"}),
+        ("dp", {"vectors": "✓", "DP": "✓", "decay": "all"}),
+        ("er", {"vectors": "✓", "ER": "✓", "decay": "all"}),
+        ("norms-only", {"DNP": "normalized"}),
+        ("unified-dp", {"vectors": "✓", "HG": "✓", "DP": "✓", "OR": "✓", "decay": "input"}),
+    ],
+)
+def test_a_preset_is_marked_with_the_parts_that_it_has(preset, marked):
+    of = PRESETS[preset]
+    values = (of.branches, of.placement, of.reparameterization, of.weight_decay)
+    marks = strategies.marks(dict(zip(strategies.FIELDS, values, strict=True)))
+    assert {
+        name: text for name, text in zip((*strategies.CHOICES, "decay"), marks, strict=True) if text
+    } == marked
+
+
 def test_ablation_says_whether_the_best_arm_is_separated_from_the_next(source):
     table_shown = shown(source(noise=1e-3), "ablation")
     ((row, position),) = table_shown.best
     assert (table_shown.rows[row][0], table_shown.columns[position]) == ("unified", "all")
-    assert any("unified is separated from the next, or-norm" in note for note in table_shown.notes)
+    assert any("unified is separated from the next, product" in note for note in table_shown.notes)
 
 
 def test_an_arm_that_lacks_a_cell_is_not_ranked(source):
-    rows = source({"baseline": 0.0, "unified": -0.03, "or-norm": -0.01})
+    rows = source({"baseline": 0.0, "unified": -0.03, "product": -0.01})
     table_shown = shown(rows[~((rows["arm"] == "unified") & (rows["rung"] == "150k"))], "ablation")
     ((row, _),) = table_shown.best
-    assert table_shown.rows[row][0] == "or-norm"
+    assert table_shown.rows[row][0] == "product"
     assert "Not over all cells, so not to be ranked beside the others: unified." in table_shown.notes
 
 

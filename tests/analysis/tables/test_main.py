@@ -129,7 +129,7 @@ def test_decay_has_a_rule_where_another_architecture_begins_and_nowhere_else(sou
 def test_the_decay_convention_of_every_arm_is_said(source):
     notes = " ".join(shown(source(), "main").notes)
     assert (
-        "Weight decay: 0.1 on matrices; of the scale vectors decay: all in baseline and or-norm; "
+        "Weight decay: 0.1 on matrices; of the scale vectors decay: all in baseline and product; "
         "no vectors in none; input in unified; none in no-decay." in notes
     )
 
@@ -137,7 +137,7 @@ def test_the_decay_convention_of_every_arm_is_said(source):
 def test_decay_that_pulls_gains_to_one_is_said(source):
     rows = source().assign(vector_gain="g")
     rows.loc[rows["arm"] == "unified", "vector_gain"] = "1+w"
-    assert "baseline and or-norm; no vectors in none; input (towards 1) in unified; none in no-decay." in (
+    assert "baseline and product; no vectors in none; input (towards 1) in unified; none in no-decay." in (
         " ".join(shown(rows, "main").notes)
     )
     rows.loc[(rows["arm"] == "unified") & (rows["seed"] == 0), "vector_gain"] = "g"

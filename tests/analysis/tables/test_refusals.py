@@ -34,7 +34,7 @@ def test_no_table_is_made_of_trials_that_have_not_finished(source, name: str):
 
 def test_one_decay_policy_is_no_decay_table(source):
     with pytest.raises(DataError, match="needs arms with different decay policies; found: all"):
-        shown(source({"baseline": 0.0, "or-norm": 0.0}), "decay")
+        shown(source({"baseline": 0.0, "product": 0.0}), "decay")
 
 
 def test_one_rung_is_no_scaling_table(source):

@@ -12,7 +12,7 @@ import pytest
 
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
 from scalevec.model.fields import PlainValues
-from scalevec.model.identity import semantic_fields, trial_id
+from scalevec.model.identity import IDENTITY_VERSION, semantic_fields, trial_id
 from scalevec.orchestrator.attempts.jobs import WorkerExit
 from scalevec.orchestrator.worker import train as worker
 from scalevec.results.claims import ClaimObserver
@@ -67,7 +67,7 @@ def test_a_trial_of_another_identity_version_is_not_trained(directory, attempt, 
     record["semantic"]["identity_version"] = 1
     directory.trial_path.write_text(json.dumps(record))
     assert attempt() is WorkerExit.ERROR
-    assert "is of identity version 1, not 2; not trained" in capsys.readouterr().out
+    assert f"is of identity version 1, not {IDENTITY_VERSION}; not trained" in capsys.readouterr().out
     assert states(directory) == ["queued"]
 
 

@@ -99,6 +99,8 @@ def stand_at(step: int, hold: Path):
         record = worker.RunDirectoryRecorder.record
 
         def waiting(self, row) -> None:
+            if row["step"] == step:
+                hold.with_suffix(".reached").touch()
             while row["step"] == step and hold.exists() and not self.stop_requested():
                 time.sleep(0.01)
             record(self, row)
@@ -119,6 +121,13 @@ def make(tmp_path, corpora, corpus):
 def until(attempts: Attempts, step: int) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while len(attempts.directory.metrics_before_damage()) < step:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def until_there(path: Path) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not path.exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -166,6 +175,7 @@ def test_a_signal_before_the_time_limit_reaches_all_ranks_and_ends_in_one_checkp
     hold.touch()
     worker_process = attempts.begin(stand_at(3, hold))
     until(attempts, 2)
+    until_there(hold.with_suffix(".reached"))
     for process in [worker_process, *(ranks_of(worker_process) if to == "all" else [])]:
         process.send_signal(number)
     assert attempts.end(worker_process) == WorkerExit.STOPPED
@@ -218,8 +228,8 @@ def test_what_fails_at_one_rank_is_on_record_with_its_cause(of_rank, problem, ca
     attempts = make("scarce")
     assert attempts.end(attempts.begin(training_that(lacks))) == WorkerExit.ERROR
     assert attempts.last()["cause"] == cause
-    said = f"rank {of_rank} on {os.uname().nodename}: {type(problem).__name__}: {problem}"
-    assert said in attempts.last()["error"]
+    message = f"rank {of_rank} on {os.uname().nodename}: {type(problem).__name__}: {problem}"
+    assert message in attempts.last()["error"]
     assert f"rank {of_rank}: Traceback" in capfd.readouterr().err  # log.txt, but for the test's capture
 
 
