@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 from unittest.mock import patch
 
@@ -216,15 +215,9 @@ def _branches_of(of: Passes) -> Iterator[ExitStack]:
     """What the model does on the device of the plan, and where torch would look into a tensor."""
     rows_of_a_slice = ops.rows_of_a_slice
     with ExitStack() as stack:
-        # Tables of its own: one without content, kept by the model's cache, would reach a real pass.
-        tables = lru_cache(ops.rotary_table.__wrapped__)
-        stack.enter_context(patch.object(ops, "rotary_table", tables))
         # It checks by value that vectors start at one.
         stack.enter_context(patch.object(ScaleVector, "reset", lambda _: None))
         stack.enter_context(patch.object(experts, "looped_products", _even_products))
-        # Tables are kept for later passes, which must not find one that holds nothing.
-        own_tables = lru_cache(ops.rotary_table.__wrapped__)
-        stack.enter_context(patch.object(ops, "rotary_table", own_tables))
         if of.device == "cuda":
             stack.enter_context(
                 patch.object(ops, "rows_of_a_slice", lambda classes, _: rows_of_a_slice(classes, "cuda"))

@@ -18,7 +18,6 @@ from scalevec.model.config import (
 )
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.estimate import dry_run, memory
-from scalevec.model.ops import rotary_table
 from scalevec.model.strategies import PRESETS
 
 SHAPE = Shape(width=128, layers=2, heads=4, kv_heads=2, feed_forward=352)
@@ -86,15 +85,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(memory, "_IN_PROCESS", {})
     return tmp_path / "estimates"
-
-
-def test_a_model_that_is_trained_after_it_was_planned_meets_no_tensor_that_holds_nothing() -> None:
-    rotary_table.cache_clear()
-    passes("baseline", "float32")
-    model = Transformer(TRIAL.model)
-    initialise(model, 0)
-    tokens = torch.zeros((2, 64), dtype=torch.long)
-    assert model.training_loss(tokens, tokens)[0].isfinite()
 
 
 def test_what_is_kept_is_not_measured_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
