@@ -15,11 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from scalevec.model import experts, feed_forward, ops
 from scalevec.model.config import ModelConfig, Trial
 from scalevec.model.decoder import Transformer
+from scalevec.model.estimate.accounting import count_parameters, flops_per_token
 from scalevec.model.estimate.compiled import StandIn
 from scalevec.model.scale_vectors import ScaleVector
 from scalevec.model.train import muon
@@ -67,6 +69,30 @@ class _Watch(FakeTensorMode):
         return result
 
 
+class _WatchReal(TorchDispatchMode):
+    """The same with real tensors: of a small model a real pass takes less than its operations do as fakes."""
+
+    storages: Storages | None = None
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation, and count what it has allocated."""
+        result = function(*args, **(kwargs or {}))
+        if self.storages is not None:
+            self.storages.add_all(result)
+        return result
+
+
+SMALL_FLOPS = 5e9
+"""Of a forward and backward pass, a tenth of a second of a processor's core."""
+SMALL_PARAMETERS = 2_000_000
+
+
+def _watch(of: Passes) -> "_Watch | _WatchReal":
+    per_token = flops_per_token(of.model, of.length)
+    is_small = per_token * max(of.sequences, of.evaluated) * of.length < SMALL_FLOPS and not of.compiled
+    return _WatchReal() if is_small else _Watch(allow_non_fake_inputs=True)  # type: ignore[no-untyped-call]
+
+
 @dataclass
 class _Marks:
     """At the moments of a pass, the most bytes since the moment before, and those that are held."""
@@ -95,7 +121,7 @@ def passes(of: Passes, measured: int = 2) -> dict[str, int]:
     """
     layers, dense = of.model.shape.layers, of.model.experts.dense_layers if of.model.experts else 0
     few = min(dense + measured, layers)
-    with _Watch(allow_non_fake_inputs=True) as watch, _branches_of(of) as stack:
+    with _watch(of) as watch, _branches_of(of) as stack:
         model = Transformer(replace(of.model, shape=replace(of.model.shape, layers=few)))
         stack.callback(_forget_tensors, model)
         model.residual_type = torch.bfloat16 if of.precision == "bfloat16-residual" else None
@@ -181,7 +207,9 @@ def optimizer(trial: Trial, device: str) -> dict[str, int]:
 
 
 def _optimizer_of(trial: Trial, device: str) -> dict[str, int]:
-    with _Watch(allow_non_fake_inputs=True) as watch, ExitStack() as stack:
+    is_small = count_parameters(trial.model).total < SMALL_PARAMETERS
+    watched = _WatchReal() if is_small else _Watch(allow_non_fake_inputs=True)  # type: ignore[no-untyped-call]
+    with watched as watch, ExitStack() as stack:
         stack.enter_context(patch.object(ScaleVector, "reset", lambda _: None))
         if device == "cuda":
             stack.enter_context(patch.object(muon._Muon, "step", _step_together))
