@@ -46,7 +46,7 @@ class BlockWeights(NamedTuple):
         return BlockWeights(self.attention.narrowed(dtype), self.feed_forward.narrowed(dtype))
 
 
-class Block(nn.Module):
+class DecoderBlock(nn.Module):
     """One layer: attention, then feed-forward or, with ``experts``, a mixture.
 
     ``folded_weights`` stand in for :meth:`weights` while they are set (``model.train.step``).
@@ -97,7 +97,9 @@ class Transformer(nn.Module):
         self.embedding = nn.Parameter(torch.empty(config.vocabulary_size, width))
         dense = config.shape.layers if config.experts is None else config.experts.dense_layers
         layers = range(config.shape.layers)
-        self.blocks = nn.ModuleList(Block(config, config.experts if i >= dense else None) for i in layers)
+        self.blocks = nn.ModuleList(
+            DecoderBlock(config, config.experts if i >= dense else None) for i in layers
+        )
         self.final_vector = shared_vector(config, ("head",))
         self.head = None if config.tied_embeddings else nn.Parameter(torch.empty_like(self.embedding))
         self.head_vector = head_vector(config)
@@ -147,7 +149,7 @@ class Transformer(nn.Module):
         table = table_for(x, self.config.shape.head_width, self.config.rope_base)
         routings = []
         for block in self.blocks:
-            weights = cast(Block, block).folded_weights
+            weights = cast(DecoderBlock, block).folded_weights
             if recomputes:
                 # The same operations in the same order give the same gradients (Chen et al., arXiv
                 # 1604.06174); nothing in a block is random.

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from scalevec.model.accounting import active_matrices
 from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shape
-from scalevec.model.estimate.accounting import active_matrices
 
 _TINY_HEAD_WIDTH = 16
 _HEAD_WIDTH = 64

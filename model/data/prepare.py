@@ -21,6 +21,7 @@ from scalevec.model.data.corpus import Corpus, CorpusManifest, SplitFacts, open_
 from scalevec.model.data.documents import by_split, corpus_fingerprint, ranked, require_enough
 from scalevec.model.data.durable_files import complete_directory, write_synced
 from scalevec.model.data.in_place import place_files, write_placement
+from scalevec.model.data.limits_here import usable_cpus
 from scalevec.model.data.pool import Meter, Progress, Workers
 from scalevec.model.data.sources import files_key, named_files, remembered
 from scalevec.model.data.specification import (
@@ -43,7 +44,6 @@ from scalevec.model.data.texts import (
 )
 from scalevec.model.data.tokenize import TOKENIZER, TOKENIZERS, SubwordTokenizer, TokenizerPlan
 from scalevec.model.fields import to_dict
-from scalevec.model.limits_here import usable_cpus
 
 __all__ = ["Corpus", "CorpusConfig", "CorpusError", "fingerprint", "open_corpus", "prepare", "verify"]
 

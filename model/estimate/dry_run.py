@@ -19,9 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from scalevec.model import experts, feed_forward, ops
+from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import ModelConfig, Trial
 from scalevec.model.decoder import Transformer
-from scalevec.model.estimate.accounting import count_parameters, flops_per_token
 from scalevec.model.estimate.compiled import StandIn
 from scalevec.model.scale_vectors import ScaleVector
 from scalevec.model.train import muon

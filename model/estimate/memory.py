@@ -16,8 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from scalevec.model.accounting import count_parameters, structure
 from scalevec.model.config import RunOptions, Trial
-from scalevec.model.estimate.accounting import count_parameters, structure
 from scalevec.model.fields import to_dict
 
 FLOAT_BYTES = 4

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from scalevec.model import accounting
 from scalevec.model.config import RunOptions, Trial, require_whole_parts
 from scalevec.model.data.order import TrainingBatches
 from scalevec.model.data.prepare import Corpus
 from scalevec.model.decoder import Transformer, initialise
-from scalevec.model.estimate import accounting
 from scalevec.model.identity import stream_of
 from scalevec.model.schedules import branch_step, learning_rate
 from scalevec.model.theory.measure import MeasuredRun, Measurements

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import Trial
-from scalevec.model.estimate.accounting import flops_per_token
 from scalevec.model.train.checkpoint import Checkpoint
 from scalevec.model.train.devices import model_flops_utilization
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import RunOptions, Trial
 from scalevec.model.data.order import Batch, TrainingBatches
-from scalevec.model.decoder import Block, BlockWeights, Transformer
-from scalevec.model.estimate.accounting import flops_per_token
+from scalevec.model.decoder import BlockWeights, DecoderBlock, Transformer
 from scalevec.model.experts import Mixture
 
 MOST_VARIANTS = 256
@@ -58,9 +58,9 @@ def keep_compiled_in(folder: Path, device: str) -> None:
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(threads))
 
 
-def blocks_of(model: Transformer) -> list[Block]:
+def blocks_of(model: Transformer) -> list[DecoderBlock]:
     """The blocks, typed."""
-    return [block for block in model.blocks if isinstance(block, Block)]
+    return [block for block in model.blocks if isinstance(block, DecoderBlock)]
 
 
 @contextmanager
@@ -100,7 +100,7 @@ class GradientSum:
 
 
 @torch.no_grad()
-def _fold(block: Block, dtype: torch.dtype | None) -> list[GradientSum]:
+def _fold(block: DecoderBlock, dtype: torch.dtype | None) -> list[GradientSum]:
     """Let ``block`` take its weights as they are now; returns where their gradients are summed, in order."""
     folded = block.weights()
     sums = [GradientSum(weight.dtype) for weight in _tensors(folded)]
@@ -114,7 +114,7 @@ def _as_leaf(weight: Tensor | None) -> Tensor | None:
     return None if weight is None else weight.detach().requires_grad_()
 
 
-def _backward_through_fold(block: Block, sums: Sequence[GradientSum]) -> None:
+def _backward_through_fold(block: DecoderBlock, sums: Sequence[GradientSum]) -> None:
     """Differentiate the folding of ``block`` along the gradients of its weights, a block's at a time."""
     block.folded_weights = None
     with torch.enable_grad():

@@ -9,11 +9,11 @@ from multiprocessing import get_context
 
 import torch
 
+from scalevec.model.accounting import active_matrices, flops_per_token
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
 from scalevec.model.data.corpus import Corpus
-from scalevec.model.estimate.accounting import active_matrices, flops_per_token
+from scalevec.model.data.limits_here import usable_cpus
 from scalevec.model.estimate.memory import memory_of
-from scalevec.model.limits_here import usable_cpus
 from scalevec.model.train.devices import is_out_of_memory
 from scalevec.model.train.speed import (
     LocalDevice,

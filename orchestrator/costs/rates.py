@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import RunOptions, Trial
-from scalevec.model.estimate.accounting import flops_per_token
 from scalevec.model.fields import ConfigurationError, from_dict, to_dict
 from scalevec.model.train.devices import model_flops_utilization
 from scalevec.results.cache import cache_folder

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import Trial
-from scalevec.model.estimate.accounting import flops_per_token
 from scalevec.orchestrator.attempts.any_trunk import branch_step, trunk_id
 from scalevec.orchestrator.costs.estimates import checkpoint_bytes
 from scalevec.orchestrator.progress import duration

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalevec.model.estimate.accounting import count_parameters
+from scalevec.model.accounting import count_parameters
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.costs.estimates import Cost, cost, foreign_cost, training_s
 from scalevec.orchestrator.worker.provenance import commit_of

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from scalevec.model.accounting import active_matrices
 from scalevec.model.config import ConfigurationError, Experts, ModelConfig, Shape, Trial
-from scalevec.model.estimate.accounting import active_matrices
 from scalevec.sweeps.budgets import BUDGETS, setting_name
 from scalevec.sweeps.errors import Path, Problem, SweepError, refused
 from scalevec.sweeps.expansion.foreign import (

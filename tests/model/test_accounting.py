@@ -12,9 +12,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from any_strategy import any_strategy
+from scalevec.model.accounting import active_matrices, count_parameters, flops_per_token
 from scalevec.model.config import ARCHITECTURES, Experts, ModelConfig, Shape
 from scalevec.model.decoder import Transformer, initialise
-from scalevec.model.estimate.accounting import active_matrices, count_parameters, flops_per_token
 from scalevec.model.strategies import (
     PRESETS,
 )
@@ -93,7 +93,7 @@ def test_n_leaves_embeddings_head_and_vectors_out():
 
 def test_n_and_flops_need_no_torch():
     code = (
-        "import sys; from scalevec.model import config; from scalevec.model.estimate import accounting; "
+        "import sys; from scalevec.model import config; from scalevec.model import accounting; "
         "of = config.ModelConfig(config.Shape(16, 3, 4, 4, 42), 31); "
         "accounting.active_matrices(of) + accounting.flops_per_token(of, 8); sys.exit('torch' in sys.modules)"
     )

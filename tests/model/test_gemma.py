@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
-from scalevec.model.decoder import Block, Transformer, fold, parameter_roles
+from scalevec.model.decoder import DecoderBlock, Transformer, fold, parameter_roles
 from scalevec.model.identity import trial_id
 from scalevec.model.ops import table_for
 from scalevec.model.scale_vectors import FoldingError, ScaleVector
@@ -45,11 +45,11 @@ def turned(x: Tensor) -> Tensor:
     return result
 
 
-def through(block: Block, x: Tensor) -> Tensor:
+def through(block: DecoderBlock, x: Tensor) -> Tensor:
     return block(x, table_for(x, block.attention.config.shape.head_width, BASE))[0]
 
 
-def written_out(block: Block, x: Tensor, shape: Shape) -> Tensor:
+def written_out(block: DecoderBlock, x: Tensor, shape: Shape) -> Tensor:
     """The block on x [length, width] under the baseline, as its formula says."""
     attention, feed_forward = block.attention, block.feed_forward
     h = norm(x) * attention.shared_vector.gain

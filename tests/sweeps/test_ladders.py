@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalevec import sweeps
+from scalevec.model.accounting import ParameterCounts, count_parameters
 from scalevec.model.config import ConfigurationError, Experts, ModelConfig
-from scalevec.model.estimate.accounting import ParameterCounts, count_parameters
 from scalevec.sweeps import ladders
 from scalevec.sweeps.expansion.expand import CorpusFacts, expand
 from support import CHECKOUT

@@ -12,8 +12,8 @@ from functools import lru_cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
+from scalevec.model.accounting import active_matrices, count_parameters, flops_per_token
 from scalevec.model.config import Trial
-from scalevec.model.estimate.accounting import active_matrices, count_parameters, flops_per_token
 from scalevec.model.identity import digest, stream_of
 from scalevec.sweeps.expansion.trials import ENDLESS, CorpusFacts
 from scalevec.sweeps.trainers.any_trial import AnyTrial, learning_rate

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import (
     OPTIMIZERS,
     Experts,
@@ -17,7 +18,6 @@ from scalevec.model.config import (
     Trial,
 )
 from scalevec.model.decoder import Transformer, initialise
-from scalevec.model.estimate.accounting import flops_per_token
 from scalevec.model.train.optim import build_optimizer, set_learning_rate
 from scalevec.orchestrator.costs.estimates import FLOAT_BYTES, Cost, checkpoint_bytes, training_s
 from scalevec.orchestrator.costs.estimates import cost as cost_of

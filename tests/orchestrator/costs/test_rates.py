@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
-from scalevec.model.estimate.accounting import flops_per_token
 from scalevec.orchestrator.costs.estimates import FORKED_START_S, cost
 from scalevec.orchestrator.costs.rates import (
     ASSUMED,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scalevec.model.accounting import count_parameters
 from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
-from scalevec.model.estimate.accounting import count_parameters
 from scalevec.orchestrator.executors.simulate.planted_law import (
     ATTEMPT_FAULTS,
     draw_attempt,
