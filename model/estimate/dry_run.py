@@ -25,7 +25,7 @@ from scalevec.model.decoder import Transformer
 from scalevec.model.estimate.compiled import StandIn
 from scalevec.model.scale_vectors import ScaleVector
 from scalevec.model.train import muon
-from scalevec.model.train.devices import Storages
+from scalevec.model.train.device_memory import Storages
 from scalevec.model.train.optim import build_optimizer, set_learning_rate
 from scalevec.model.train.step import compile_blocks, fold_once
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from scalevec.model.accounting import count_parameters, structure
-from scalevec.model.config import RunOptions, Trial
+from scalevec.model.config import RunOptions, ScheduleConfig, Trial
 from scalevec.model.fields import to_dict
 
 FLOAT_BYTES = 4
@@ -121,7 +121,8 @@ def _holds_gradients(trial: Trial, options: RunOptions) -> bool:
 
 
 def _passes(trial: Trial, options: RunOptions) -> Sizes:
-    part, length = trial.batch_sequences // options.processes, trial.sequence_length
+    # Of more processes than sequences a plan is refused later, with the rung that asks for them.
+    part, length = max(trial.batch_sequences // options.processes, 1), trial.sequence_length
     evaluated = options.evaluated_at_once(trial)
     if trial.evaluation_tokens:
         evaluated = max(1, min(evaluated, trial.evaluation_tokens // length))
@@ -263,7 +264,9 @@ def _twice_differentiable(trial: Trial, options: RunOptions) -> float:
     length, shape = trial.sequence_length, trial.model.shape
     tokens = max(SHARPNESS_TOKENS // length, 1) * length
     alone = RunOptions(device=options.device)
-    batch = replace(trial, batch_tokens=tokens, tokens=tokens, precision="float32")
+    batch = replace(
+        trial, batch_tokens=tokens, tokens=tokens, precision="float32", schedule=ScheduleConfig("constant")
+    )
     sizes = {
         "pass": _passes(batch, alone)["head"],
         "weights": FLOAT_BYTES * shape.layers * shape.heads * tokens * length,

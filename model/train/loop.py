@@ -27,7 +27,8 @@ from scalevec.model.theory.measure import MeasuredRun, Measurements
 from scalevec.model.theory.vector_statistics import vector_statistics
 from scalevec.model.train.checkpoint import BackgroundWriter, Checkpoint, newest_step
 from scalevec.model.train.ddp import ALONE, World
-from scalevec.model.train.devices import AllocatedMemory, peak_memory_bytes, unknown_peak
+from scalevec.model.train.device_memory import AllocatedMemory, peak_memory_bytes
+from scalevec.model.train.devices import unknown_peak
 from scalevec.model.train.evaluation import Evaluation, evaluate
 from scalevec.model.train.optim import build_optimizer, set_learning_rate
 from scalevec.model.train.record import (

@@ -17,7 +17,8 @@ from scalevec.model.config import RunOptions, Trial
 from scalevec.model.data.corpus import Corpus
 from scalevec.model.data.prepare import prepare
 from scalevec.model.data.specification import CorpusConfig, TokenProcess
-from scalevec.model.train.devices import missing_compiler, release_unused
+from scalevec.model.train.device_memory import release_unused
+from scalevec.model.train.devices import missing_compiler
 from scalevec.model.train.loop import TrainingRun, train
 from scalevec.model.train.record import SilentRecorder
 

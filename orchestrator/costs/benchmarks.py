@@ -14,7 +14,7 @@ from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, Sche
 from scalevec.model.data.corpus import Corpus
 from scalevec.model.data.limits_here import usable_cpus
 from scalevec.model.estimate.memory import memory_of
-from scalevec.model.train.devices import is_out_of_memory
+from scalevec.model.train.device_memory import is_out_of_memory
 from scalevec.model.train.speed import (
     LocalDevice,
     compiles_by_itself,

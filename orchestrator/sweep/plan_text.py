@@ -23,8 +23,8 @@ from scalevec.orchestrator.sweep.plan_jobs import (
     seconds_left,
 )
 from scalevec.orchestrator.sweep.planning import Row, gpu_hours, power
+from scalevec.orchestrator.tuning.announcements import place_text
 from scalevec.orchestrator.tuning.larger_rungs import n_points
-from scalevec.orchestrator.tuning.tuner import place_text
 
 if TYPE_CHECKING:
     from scalevec.analysis import NoiseFigure

@@ -21,6 +21,7 @@ from scalevec.model.config import ConfigurationError, ScheduleConfig
 from scalevec.orchestrator.attempts.any_trunk import trunk_id
 from scalevec.orchestrator.tuning import carried_check as carried
 from scalevec.orchestrator.tuning import larger_rungs
+from scalevec.orchestrator.tuning.announcements import edge_text, place_text
 from scalevec.orchestrator.tuning.choices import (
     Choice,
     Predicted,
@@ -326,24 +327,6 @@ class Tuner:
 def _setting_name(cell: Cell, but: Sequence[str] = ()) -> str:
     setting = {name: value for name, value in cell.setting.items() if name not in but}
     return f"{cell.rung} {sorted(setting.items())}"
-
-
-def place_text(cell: Cell) -> str:
-    """Return the rung with its setting, as shown to a person."""
-    values = (f"{value:g}" if isinstance(value, float) else str(value) for value in cell.setting.values())
-    return " ".join((cell.rung, *values))
-
-
-def _field_name(field: str) -> str:
-    return field.replace("_", " ")
-
-
-def edge_text(cell: Cell, field: str, best: float, values: Sequence[float], added: float) -> str:
-    """Return the announcement that a grid is extended by ``added``, as the best of an arm is at its edge."""
-    return (
-        f"tuning {place_text(cell)}: best {_field_name(field)} of {cell.arm} at the edge ({best:.3g} of "
-        f"{values[0]:.3g}..{values[-1]:.3g}): grid of all arms gets {added:.3g}"
-    )
 
 
 def mean_loss(budgets: Sequence[Cell], point: Mapping[str, float], losses: Losses) -> float:

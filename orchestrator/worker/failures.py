@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from scalevec.model.train.devices import is_out_of_memory
+from scalevec.model.train.device_memory import is_out_of_memory
 from scalevec.orchestrator.attempts.retry_policy import PASSING_ERRORS
 
 

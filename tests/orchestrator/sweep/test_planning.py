@@ -116,7 +116,8 @@ def test_the_memory_of_a_line_is_that_of_its_largest_trial(run_of):
 @pytest.mark.parametrize(("keep", "bytes_per_parameter"), [("none", 0), ("weights", 4), ("all", 12)])
 def test_disk_follows_what_is_kept(run_of, keep, bytes_per_parameter):
     kept, none = planned(run_of(keep=keep))[0], planned(run_of(keep="none"))[0]
-    assert kept["disk_bytes"] - none["disk_bytes"] == bytes_per_parameter * kept["n_params_total"]
+    of_checkpoint = kept["disk_bytes"] - none["disk_bytes"]
+    assert of_checkpoint == pytest.approx(bytes_per_parameter * kept["n_params_total"], rel=1e-3)
     assert kept["disk_files"] - none["disk_files"] == (keep != "none")
 
 
