@@ -11,13 +11,14 @@ def place_text(cell: Cell) -> str:
     return " ".join((cell.rung, *values))
 
 
-def _field_name(field: str) -> str:
+def field_name(field: str) -> str:
+    """Return the field as words."""
     return field.replace("_", " ")
 
 
 def edge_text(cell: Cell, field: str, best: float, values: Sequence[float], added: float) -> str:
     """Return the announcement that a grid is extended by ``added``, as the best of an arm is at its edge."""
     return (
-        f"tuning {place_text(cell)}: best {_field_name(field)} of {cell.arm} at the edge ({best:.3g} of "
+        f"tuning {place_text(cell)}: best {field_name(field)} of {cell.arm} at the edge ({best:.3g} of "
         f"{values[0]:.3g}..{values[-1]:.3g}): grid of all arms gets {added:.3g}"
     )

@@ -21,7 +21,7 @@ from scalevec.model.config import ConfigurationError, ScheduleConfig
 from scalevec.orchestrator.attempts.any_trunk import trunk_id
 from scalevec.orchestrator.tuning import carried_check as carried
 from scalevec.orchestrator.tuning import larger_rungs
-from scalevec.orchestrator.tuning.announcements import edge_text, place_text
+from scalevec.orchestrator.tuning.announcements import edge_text, field_name, place_text
 from scalevec.orchestrator.tuning.choices import (
     Choice,
     Predicted,
@@ -314,7 +314,7 @@ class Tuner:
         for cell in cells:
             for field, choice in self.of(cell).items():
                 value = f"{cell.arm} {choice.chosen:.3g} ({choice.lr_status})"
-                lines.setdefault(f"{_field_name(field)} at {place_text(cell)}", []).append(value)
+                lines.setdefault(f"{field_name(field)} at {place_text(cell)}", []).append(value)
         for what, values in lines.items():
             self.say(f"chosen {what}: {', '.join(dict.fromkeys(values))}")
 

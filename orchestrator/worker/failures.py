@@ -5,7 +5,6 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from scalevec.model.train.device_memory import is_out_of_memory
 from scalevec.orchestrator.attempts.retry_policy import PASSING_ERRORS
 
 
@@ -31,6 +30,8 @@ class RankKilledError(Exception):
 
 def cause_of(problem: Exception) -> str:
     """One of ``attempts.retry_policy.FAULTS``."""
+    from scalevec.model.train.device_memory import is_out_of_memory
+
     if isinstance(problem, AttemptFailedError):
         return problem.cause
     if isinstance(problem, RankKilledError):
