@@ -69,7 +69,7 @@ class _Watch(FakeTensorMode):
         return result
 
 
-class _WatchReal(TorchDispatchMode):
+class _WatchReal(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The same with real tensors: of a small model a real pass takes less than its operations do as fakes."""
 
     storages: Storages | None = None
