@@ -52,12 +52,12 @@ class CompiledCells:
     """The choices of one sweep; nothing is read before the first is asked for.
 
     ``sent_away``: trials go to machines of which nobody knows here whether they have a compiler; a preflight
-    looks.
+    looks. ``gpus_elsewhere``: this machine has none, so that what is for a GPU is compiled where it goes.
     """
 
     def __init__(self, run: "SweepRun") -> None:
         self._run = run
-        self.sent_away = False
+        self.sent_away = self.gpus_elsewhere = False
 
     def is_compiled(self, cell: "Cell") -> bool:
         """Whether the trials of ``cell`` are trained with compiled blocks."""
@@ -126,7 +126,8 @@ class CompiledCells:
         saved = sum(map(self._saved_s, cells))
         if device == "cpu" and saved <= 0:
             return False, "on a CPU it would not pay"
-        missing = "" if self.sent_away else missing_compiler(device)
+        is_elsewhere = self.sent_away or (device == "cuda" and self.gpus_elsewhere)
+        missing = "" if is_elsewhere else missing_compiler(device)
         if missing:
             return False, LACKING + missing
         return True, "on a GPU" if device == "cuda" else f"saves about {saved:.0f} s of a CPU"

@@ -65,6 +65,7 @@ def run_to_plan(
     source: str, runs_dir: Path, placement: Placement, *, without_corpus: bool
 ) -> tuple["SweepRun", str]:
     """Return the run of the sweep, simulated where that is meant, and the name of its executor."""
+    from scalevec.orchestrator.executors.local.gpus import sign_of_gpus
     from scalevec.orchestrator.executors.simulate.planted_law import nominal_corpus
     from scalevec.orchestrator.executors.simulate.runs_folder import is_simulated
     from scalevec.orchestrator.progress import Progress
@@ -88,4 +89,5 @@ def run_to_plan(
     rates = rates_of(name, progress.message)
     run = SweepRun(sweep, planned_in, progress, facts, profile=profile, rates=rates, only_plan=True)
     run.arithmetic.sent_away = EXECUTORS[name].sends_away or simulated
+    run.arithmetic.gpus_elsewhere = not sign_of_gpus()
     return run, name
