@@ -109,12 +109,11 @@ def cost(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rates: Ra
     counts = count_parameters(trial.model)
     flops_per_s, rate = rates.of(trial, options)
     memory = memory_of(trial, options)
-    start_s = FORKED_START_S if options.device == "cpu" and options.processes == 1 else FRESH_START_S
     kept = {"none": 0, "weights": FLOAT_BYTES * counts.total, "all": checkpoint_bytes(trial)}
     return Cost(
         flops=_flops(trial, evaluated_tokens),
-        seconds=start_s + training_s(trial, options, evaluated_tokens, rates),
-        start_s=start_s,
+        seconds=total_s(trial, options, evaluated_tokens, rates),
+        start_s=_start_s(options),
         flops_per_s=flops_per_s,
         rate=rate,
         memory=memory,
@@ -129,6 +128,15 @@ def _host_bytes(trial: Trial, options: RunOptions, memory: Memory) -> int:
     if options.device != "cpu":
         return options.processes * HOST_BYTES + checkpoint_bytes(trial)
     return options.processes * memory.total - (options.processes - 1) * memory.copy
+
+
+def _start_s(options: RunOptions) -> float:
+    return FORKED_START_S if options.device == "cpu" and options.processes == 1 else FRESH_START_S
+
+
+def total_s(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rates: Rates = ASSUMED) -> float:
+    """Estimate the seconds of the start, training and evaluation; no memory is measured for that."""
+    return _start_s(options) + training_s(trial, options, evaluated_tokens, rates)
 
 
 def training_s(trial: Trial, options: RunOptions, evaluated_tokens: int = 0, rates: Rates = ASSUMED) -> float:

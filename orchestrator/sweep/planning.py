@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from scalevec.analysis import NoiseFigure, PlannedRung
     from scalevec.analysis.power.detectable import PowerAnalysis
     from scalevec.orchestrator.sweep.sweep_run import SweepRun
+    from scalevec.sweeps.expansion.trials import Cell
     from scalevec.sweeps.trainers.any_trial import AnyTrial
 
 Row = dict[str, Any]
@@ -45,10 +47,8 @@ def planned(run: "SweepRun") -> list[Row]:
         # All of a cell that have the same batches are of one size, which takes long to compute.
         key = (member.cell, trial.tokens, batches(trial))
         if key not in sizes:
-            sizes[key] = _size(run, trial, member.cell.rung)
-        compiled = run.arithmetic.is_compiled(member.cell)
-        of_cell = {"arithmetic": "compiled" if compiled else "eager"}
-        rows.append({**_row(member, name, states.get(name or "", "pending")), **sizes[key], **of_cell})
+            sizes[key] = _size(run, trial, member.cell)
+        rows.append({**_row(member, name, states.get(name or "", "pending")), **sizes[key]})
     add_savings(rows, [member.trial for member, _ in members])
     return rows
 
@@ -94,9 +94,11 @@ def _row(member: Member, name: str | None, state: str) -> Row:
     }
 
 
-def _size(run: "SweepRun", trial: "AnyTrial", rung: str) -> Row:
-    options, request, room = run.options(rung), run.request(rung), run.room(rung)
-    needed = cost_of(run, trial, rung)
+def _size(run: "SweepRun", trial: "AnyTrial", cell: "Cell") -> Row:
+    rung, compiled = cell.rung, run.arithmetic.is_compiled(cell)
+    request, room = run.request(rung), run.room(rung)
+    options = replace(run.options(rung), compiled=compiled)
+    needed = cost_of(run, trial, rung, compiled=compiled)
     is_larger = room is not None and needed.memory_bytes > room.size
     return {
         **size_columns(trial),
@@ -108,6 +110,7 @@ def _size(run: "SweepRun", trial: "AnyTrial", rung: str) -> Row:
         "processes": request.world_size,
         "memory_gb": request.memory_gb,
         "recompute": options.recompute,
+        "arithmetic": "compiled" if compiled else "eager",
         "no_room": what_fits(ours(trial), options, room) if is_larger and room is not None else None,
         "room_is_certain": room is not None and room.is_certain,
         **needed.columns(),

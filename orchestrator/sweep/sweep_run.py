@@ -32,12 +32,12 @@ from scalevec.orchestrator.sweep.kept_plan import (
     with_those_before,
 )
 from scalevec.orchestrator.sweep.trial_costs import (
-    cost_of,
     descriptive_of,
     devices,
     gpu_hours,
     pace_of,
     planned_s,
+    seconds_of,
 )
 from scalevec.orchestrator.tuning import carried_check, choices
 from scalevec.orchestrator.tuning.outdated import outdated
@@ -317,7 +317,10 @@ class SweepRun:
             return "none" if asked == "auto" else asked
         if rung not in self._recomputed:
             trials = [ours(cell.template) for cell in self.cells if cell.rung == rung]
-            self._recomputed[rung] = recompute_for(trials, options, self.room(rung))
+            # A GPU compiles unless it is told not to. Whether a CPU does depends on what this returns.
+            compiles = options.device == "cuda" and self.sweep.resources_for(rung).compile != "never"
+            as_run = replace(options, compiled=compiles)
+            self._recomputed[rung] = recompute_for(trials, as_run, self.room(rung))
         return self._recomputed[rung]
 
     def room(self, rung: str) -> Room | None:
@@ -333,14 +336,13 @@ class SweepRun:
     def task(self, member: Member) -> Task:
         """What the scheduler needs to know of a trial."""
         options = replace(self.options(member.cell.rung), compiled=self.arithmetic.is_compiled(member.cell))
-        estimate = cost_of(self, member.trial, member.cell.rung)
         name = self.id_of(member.trial)
         return Task(
             name,
             member.trial,
             self.label(member),
             options,
-            estimate.seconds,
+            seconds_of(self, member.trial, member.cell.rung),
             self._descriptive(member),
             member.cell.arm,
             member.cell.rung,

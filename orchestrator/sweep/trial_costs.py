@@ -2,13 +2,14 @@
 
 import statistics
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalevec.model.accounting import count_parameters
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
-from scalevec.orchestrator.costs.estimates import Cost, cost, foreign_cost, training_s
+from scalevec.orchestrator.costs.estimates import Cost, cost, foreign_cost, total_s, training_s
 from scalevec.orchestrator.worker.provenance import commit_of
 from scalevec.results.files import CorruptRecordError
 from scalevec.results.run_directory import RunDirectory
@@ -23,20 +24,35 @@ if TYPE_CHECKING:
 _commit = cache(commit_of)
 
 
-def cost_of(run: "SweepRun", trial: AnyTrial, rung: str) -> Cost:
-    """Estimate what ``trial`` takes; the seconds of a foreign trainer's as asked for, else as seen."""
+def cost_of(run: "SweepRun", trial: AnyTrial, rung: str, *, compiled: bool) -> Cost:
+    """Estimate what ``trial`` takes; the seconds of a foreign trainer's as asked for, else as seen.
+
+    ``compiled`` says whether its blocks are, which need less memory.
+    """
     if not isinstance(trial, ForeignTrial):
-        return cost(trial, run.options(rung), evaluated_tokens(trial, run.corpus_facts), run.rates)
+        options = replace(run.options(rung), compiled=compiled)
+        return cost(trial, options, evaluated_tokens(trial, run.corpus_facts), run.rates)
+    return _foreign_cost(run, trial, rung)
+
+
+def _foreign_cost(run: "SweepRun", trial: ForeignTrial, rung: str) -> Cost:
     if (asked := run.request(rung).time_s) is not None:
         return foreign_cost(trial, asked, "as resources.time says")
     seen = None if run.pace is None else run.pace * trial.n_params * trial.tokens
     return foreign_cost(trial, seen, "by the finished trials of this sweep")
 
 
+def seconds_of(run: "SweepRun", trial: AnyTrial, rung: str) -> float:
+    """Estimate the seconds of ``trial``, its start among them; 0 where nobody knows."""
+    if isinstance(trial, ForeignTrial):
+        return _foreign_cost(run, trial, rung).seconds
+    return total_s(trial, run.options(rung), evaluated_tokens(trial, run.corpus_facts), run.rates)
+
+
 def planned_s(run: "SweepRun", trial: AnyTrial, rung: str) -> float | None:
     """Estimate the seconds of training and evaluation alone; None where nobody knows."""
     if isinstance(trial, ForeignTrial):
-        return cost_of(run, trial, rung).seconds or None
+        return _foreign_cost(run, trial, rung).seconds or None
     seconds = training_s(trial, run.options(rung), evaluated_tokens(trial, run.corpus_facts), run.rates)
     return float(f"{seconds:.4g}")
 
@@ -83,5 +99,5 @@ def gpu_hours(run: "SweepRun", n_seeds: int) -> float:
     for cell in run.cells:
         request = run.request(cell.rung)
         for seed in cell.seeds[:n_seeds]:
-            seconds += request.gpus * request.nodes * cost_of(run, cell.trial(seed), cell.rung).seconds
+            seconds += request.gpus * request.nodes * seconds_of(run, cell.trial(seed), cell.rung)
     return seconds / 3600

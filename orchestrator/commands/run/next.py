@@ -86,7 +86,7 @@ def extendable(run: "SweepRun", trials: "ComparedTrials") -> "list[ExtendableSiz
     vary, half the smallest and twice the largest budget of each size.
     """
     from scalevec.analysis.power.next_trials import ExtendableSize
-    from scalevec.orchestrator.sweep.trial_costs import cost_of
+    from scalevec.orchestrator.sweep.trial_costs import seconds_of
 
     complete = {arm: trials.pairs(arm).complete for arm in trials.others}
     sizes: dict[tuple[str, int], list[Cell]] = {}
@@ -102,7 +102,7 @@ def extendable(run: "SweepRun", trials: "ComparedTrials") -> "list[ExtendableSiz
             if arm in arms
         ]
         request = run.request(rung)
-        seconds = sum(cost_of(run, cell.template, rung).seconds for cell in alike)
+        seconds = sum(seconds_of(run, cell.template, rung) for cell in alike)
         hours = seconds / 3600 * request.nodes * (request.gpus or 1)
         name = f"{rung} with {count(tokens)} tokens" if several else rung
         settings = max(1, round(len(alike) / len(arms)))
