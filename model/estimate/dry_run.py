@@ -124,6 +124,7 @@ def passes(of: Passes, measured: int = 2) -> dict[str, int]:
     with _watch(of) as watch, _branches_of(of) as stack:
         model = Transformer(replace(of.model, shape=replace(of.model.shape, layers=few)))
         stack.callback(_forget_tensors, model)
+        _clear(model)
         model.residual_type = torch.bfloat16 if of.precision == "bfloat16-residual" else None
         if of.compiled:
             with patch("torch.compile", StandIn):
@@ -214,8 +215,9 @@ def _optimizer_of(trial: Trial, device: str) -> dict[str, int]:
         if device == "cuda":
             stack.enter_context(patch.object(muon._Muon, "step", _step_together))
         model = Transformer(trial.model)
+        _clear(model)
         for parameter in model.parameters():
-            parameter.grad = torch.empty_like(parameter)
+            parameter.grad = torch.zeros_like(parameter)
         optimizer = build_optimizer(model, trial)
         set_learning_rate(optimizer, trial.optimizer.learning_rate)
         held = [*model.parameters(), *(p.grad for p in model.parameters() if p.grad is not None)]
@@ -230,6 +232,13 @@ def _optimizer_of(trial: Trial, device: str) -> dict[str, int]:
             state = [leaf for leaf in tree_leaves(optimizer.state[parameter]) if isinstance(leaf, Tensor)]
             sizes["others" if group["kind"] == "other" else "matrices"] += sum(leaf.nbytes for leaf in state)
     return sizes
+
+
+@torch.no_grad()
+def _clear(model: nn.Module) -> None:
+    """Real parameters hold what was in the memory before, which some kernels refuse or are slow with."""
+    for parameter in model.parameters():
+        parameter.zero_()
 
 
 @torch.no_grad()

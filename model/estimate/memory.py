@@ -102,7 +102,7 @@ def memory_of(trial: Trial, options: RunOptions) -> Memory:
 
 def optimizer_bytes(trial: Trial) -> int:
     """Bytes of the state of the trial's optimizer."""
-    sizes = _optimizer(trial, "cuda")  # the same as on a CPU, and faster to measure
+    sizes = _optimizer(trial, "cuda")
     return sizes["matrices"] + sizes["others"]
 
 
@@ -159,6 +159,8 @@ def _optimizer(trial: Trial, device: str) -> Sizes:
         others = counts.total - counts.matrices_total
         sizes = {"matrices": of_matrix * counts.matrices_total, "others": of_other * others, "step": 0}
         return {name: round(FLOAT_BYTES * size) for name, size in sizes.items()}
+    if not registered.matrices_only:
+        device = "cuda"  # Only matrices that are stepped together make a difference.
     # Neither is in the size of anything.
     config = replace(trial.optimizer, learning_rate=1e-3, weight_decay=0.1)
     alike = replace(trial, model=structure(trial.model), optimizer=config)
