@@ -15,7 +15,7 @@ from scalevec.analysis.statistics.more_seeds import MoreSeeds
 from scalevec.analysis.statistics.paired import overall
 from scalevec.analysis.statistics.sample import WHOLE_SEEDS, PairedSample
 
-SMALL = Path(__file__).parents[3] / "benchmarks" / "reference" / "small"
+KEPT = Path(__file__).parents[3] / "benchmarks" / "reference" / "quickstart" / "results.csv"
 
 
 def half(interval: tuple[float, float] | None) -> float:
@@ -28,9 +28,30 @@ def sizes_of(rows: pd.DataFrame) -> list[ExtendableSize]:
     return [ExtendableSize(rung, rung, n, d, 2, 1.0) for rung, n, d in places.itertuples(index=False)]
 
 
-@pytest.mark.parametrize("sweep", ["scaling", "main", "removal-tuned", "mixture"])
-def test_without_a_seed_more_it_is_the_interval_of_compare(sweep):
-    rows, options = pd.read_csv(SMALL / sweep / "results.csv"), AnalysisOptions(bootstrap=0)
+def table_of(seeds: int, settings: int) -> pd.DataFrame:
+    """Three arms at four rungs, in so many settings."""
+    rng, rows = np.random.default_rng(seeds), []
+    for rung, n in enumerate((2e4, 5e4, 1e5, 2e5)):
+        for setting in range(settings):
+            for seed in range(seeds):
+                common = 6 - 0.3 * rung + 0.1 * setting + 0.05 * rng.standard_normal()
+                for arm, gain in (("baseline", 0.0), ("a", 0.03), ("b", 0.01)):
+                    loss = common - gain + 0.01 * rng.standard_normal()
+                    place = {"rung": f"r{rung}", "optimizer": f"o{setting}", "n_params": n, "n_tokens": 16 * n}
+                    rows.append({"arm": arm, **place, "seed": seed, "loss": loss})
+    return pd.DataFrame(rows)
+
+
+TABLES = {
+    "kept results": lambda: pd.read_csv(KEPT),
+    "one setting": lambda: table_of(3, 1),
+    "two settings": lambda: table_of(2, 2),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_without_a_seed_more_it_is_the_interval_of_compare(name):
+    rows, options = TABLES[name](), AnalysisOptions(bootstrap=0)
     compared = analysis.compare(rows, reference="baseline", options=options)
     sizes, trials = sizes_of(rows), compared_trials(rows, "baseline", options)
     for is_trend in (False, True):

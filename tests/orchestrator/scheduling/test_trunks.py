@@ -34,7 +34,7 @@ WSD: dict[str, Any] = {
     "schedules": ["wsd"],
     "tokens_per_parameter": BUDGETS,
     "ladder": [{"name": "small", "width": 64, "layers": 2}],
-    "seeds": [0, 1],
+    "seeds": [2, 3],
 }
 ONE_TRUNK = {"arms": {"baseline": {"scale_vectors": "baseline"}}, "seeds": [0]}
 
@@ -298,12 +298,13 @@ def test_a_trial_that_shares_its_trunk_with_nobody_is_no_cluster(tmp_path):
 
 def test_analysis_does_not_take_the_branches_of_a_trunk_for_independent(monkeypatch, tmp_path):
     monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path / "cache"))
-    simulated(tmp_path / "runs", **WSD)
+    # Beside this noise between seeds the test split's own error is nothing, whatever is drawn.
+    simulated(tmp_path / "runs", **WSD | {"simulate": {"pair_noise": 0.5}})
     rows = open_sweep("simulated", tmp_path / "runs").rows
     assert len(rows) == 12
     assert rows["cluster"].nunique() == 4
     (comparison,) = compare(rows, reference="baseline", bootstrap=0)
-    # Two seeds at one rung, whatever the budgets; the test split's own error adds a little.
+    # Two seeds at one rung, whatever the budgets.
     assert (comparison.pairs, round(comparison.loss_difference.df)) == (6, 1)
     fitted = fit(rows, law="power", bootstrap=20)[0]
     assert fitted.n_clusters == 2
