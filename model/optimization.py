@@ -58,18 +58,13 @@ class RegisteredOptimizer:
 
     factory: str
     """``module:name`` of a function (parameter groups, :class:`OptimizerConfig`) -> torch optimizer."""
-    state_per_parameter: tuple[float, float]
-    """Numbers of state for each parameter of the blocks' matrices, and for each other parameter."""
     options: Mapping[str, OptionSpec] = field(default_factory=dict)
     matrices_only: bool = False
     """Whether it trains the blocks' matrices alone and leaves all other parameters to AdamW."""
     check: Callable[["OptimizerConfig"], None] | None = None
     """Raises ``ConfigurationError`` for options that cannot work together."""
-    state_of_matrix: Callable[[int, int], int] | None = None
-    """Numbers of state beside these of a matrix with so many rows and columns."""
-    working: tuple[float, float] = (0, 0)
-    """Numbers that a step takes for itself: for each parameter of the model, and for each one of its largest
-    matrix."""
+    state_per_parameter: float = 2
+    """Numbers of state for each parameter, by the word of a plugin, whose code no plan runs."""
     plugin: PluginSource | None = None
     """The plugin that has it (``sweeps.plugins``)."""
 
@@ -94,11 +89,6 @@ def _moments(beta1: float, beta2: float) -> dict[str, OptionSpec]:
         "beta1": OptionSpec(beta1, "Decay of the average of the gradient, per step.", BELOW_ONE),
         "beta2": OptionSpec(beta2, "Decay of the average of its square, per step.", BELOW_ONE),
     }
-
-
-def _preconditioners(rows: int, columns: int) -> int:
-    """SOAP's: of each side that is not above 10,000 one, and its basis."""
-    return sum(2 * side**2 for side in (rows, columns) if side <= 10_000)
 
 
 def _epsilon(default: float) -> dict[str, OptionSpec]:
@@ -136,11 +126,10 @@ def _needs_warmup(config: "ScheduleConfig") -> None:
 
 _CODE = "scalevec.model.train"
 OPTIMIZERS: dict[str, RegisteredOptimizer] = {
-    "adamw": RegisteredOptimizer(f"{_CODE}.optim:adamw", (2, 2), _moments(0.9, 0.95) | _epsilon(1e-8)),
-    "sgd": RegisteredOptimizer(f"{_CODE}.optim:sgd", (0, 0), _momentum(0.0, nesterov=False)),
+    "adamw": RegisteredOptimizer(f"{_CODE}.optim:adamw", _moments(0.9, 0.95) | _epsilon(1e-8)),
+    "sgd": RegisteredOptimizer(f"{_CODE}.optim:sgd", _momentum(0.0, nesterov=False)),
     "muon": RegisteredOptimizer(
         f"{_CODE}.muon:muon",
-        (1, 2),
         {
             **_momentum(0.95, nesterov=True),
             "newton_schulz_steps": OptionSpec(5, "Steps of the orthogonalization.", POSITIVE),
@@ -154,11 +143,9 @@ OPTIMIZERS: dict[str, RegisteredOptimizer] = {
             **_epsilon(1e-8),
         },
         matrices_only=True,
-        working=(0, 3.5),
     ),
     "soap": RegisteredOptimizer(
         f"{_CODE}.library:soap",
-        (2, 2),
         {
             **_moments(0.95, 0.95),
             **_epsilon(1e-8),
@@ -166,13 +153,10 @@ OPTIMIZERS: dict[str, RegisteredOptimizer] = {
             **_ADAMW_RATE,
         },
         matrices_only=True,
-        state_of_matrix=_preconditioners,
-        working=(0, 8),
     ),
-    "lion": RegisteredOptimizer(f"{_CODE}.library:lion", (1, 1), _moments(0.9, 0.99), working=(1, 0)),
+    "lion": RegisteredOptimizer(f"{_CODE}.library:lion", _moments(0.9, 0.99)),
     "adafactor": RegisteredOptimizer(
         f"{_CODE}.library:adafactor",
-        (1, 1),
         {
             **_moments(0.9, 0.999),
             "decay_exponent": OptionSpec(0.8, "How fast the average of squares lengthens.", POSITIVE),
@@ -180,11 +164,9 @@ OPTIMIZERS: dict[str, RegisteredOptimizer] = {
                 1.0, "Largest root mean square of the update before momentum and rate.", POSITIVE
             ),
         },
-        working=(1, 0),
     ),
     "ademamix": RegisteredOptimizer(
         f"{_CODE}.library:ademamix",
-        (3, 3),
         {
             **_moments(0.9, 0.999),
             "beta3": OptionSpec(0.9999, "Decay of the slow average of the gradient, per step.", BELOW_ONE),
@@ -195,11 +177,8 @@ OPTIMIZERS: dict[str, RegisteredOptimizer] = {
             ),
         },
         check=_needs_beta1,
-        working=(2, 0),
     ),
-    "adopt": RegisteredOptimizer(
-        f"{_CODE}.library:adopt", (2, 2), _moments(0.9, 0.9999) | _epsilon(1e-6), working=(2, 0)
-    ),
+    "adopt": RegisteredOptimizer(f"{_CODE}.library:adopt", _moments(0.9, 0.9999) | _epsilon(1e-6)),
 }
 
 SCHEDULES: dict[str, RegisteredSchedule] = {
@@ -339,7 +318,7 @@ class OptimizerConfig(_Options):
     def registered(self) -> RegisteredOptimizer:
         """Its entry; an empty one where its plugin, or that content of it, is not known to this process."""
         entry = OPTIMIZERS.get(self.name)
-        return entry if entry and entry.plugin == self.plugin else RegisteredOptimizer("", (2, 2))
+        return entry if entry and entry.plugin == self.plugin else RegisteredOptimizer("")
 
 
 _OPTIMIZER_RANGES = {"learning_rate": POSITIVE, "weight_decay": ZERO_OR_MORE, "clip_norm": POSITIVE}

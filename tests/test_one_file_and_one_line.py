@@ -29,7 +29,7 @@ class Addition:
 OPTIMIZER = Addition(
     registry="model/optimization.py",
     after="OPTIMIZERS: dict",
-    line='    "sign": RegisteredOptimizer("scalevec.model.train.sign:sign", (1, 1), '
+    line='    "sign": RegisteredOptimizer("scalevec.model.train.sign:sign", '
     '{"gamma": OptionSpec(0.9, "Decay of the average.", BELOW_ONE)}),',
     file="model/train/sign.py",
     code="""

@@ -155,10 +155,9 @@ def _optimizer(trial: Trial, device: str) -> Sizes:
     """Bytes of the state of ``matrices`` and ``others``, and the most of a ``step`` beside it."""
     registered = trial.optimizer.registered
     if registered.plugin is not None or not registered.factory:  # whose code a plan does not run
-        counts, (of_matrix, of_other) = count_parameters(trial.model), registered.state_per_parameter
-        others = counts.total - counts.matrices_total
-        sizes = {"matrices": of_matrix * counts.matrices_total, "others": of_other * others, "step": 0}
-        return {name: round(FLOAT_BYTES * size) for name, size in sizes.items()}
+        counts = count_parameters(trial.model)
+        each = {"matrices": counts.matrices_total, "others": counts.total - counts.matrices_total, "step": 0}
+        return {name: round(FLOAT_BYTES * registered.state_per_parameter * n) for name, n in each.items()}
     if not registered.matrices_only:
         device = "cuda"  # Only matrices that are stepped together make a difference.
     # Neither is in the size of anything.

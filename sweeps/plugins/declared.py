@@ -115,7 +115,7 @@ def _optimizer(
 ) -> tuple[str, RegisteredOptimizer]:
     factory, options = f"{plugin.module}:{function.name}", _options(plugin, function, allowed or {})
     entry = RegisteredOptimizer(
-        factory, (state, state), options, matrices_only=matrices_only, plugin=plugin.identity
+        factory, options, matrices_only=matrices_only, state_per_parameter=state, plugin=plugin.identity
     )
     return name, entry
 

@@ -58,10 +58,12 @@ def test_what_the_sweep_planned_goes_first() -> None:
     assert next(account_lines(record)).startswith("  time: 1 min 0 s, planned 1 min 30 s")
 
 
-@pytest.mark.parametrize("name", [name for name in RESULT if name != "timing"])
-@pytest.mark.parametrize("value", [None, {"a": 1}, [], "x", -1e300, 10**400])
-def test_a_damaged_result_has_accounts_that_can_be_said_or_none(name, value) -> None:
-    for result in (RESULT | {name: value}, RESULT | {"timing": TIMING | {"step_s": value, "data_s": value}}):
+@pytest.mark.parametrize("odd", [None, "text", -1, -1e300, float("nan"), 10**400, [], [1], {"a": 1}])
+def test_a_damaged_result_has_accounts_that_can_be_said_or_none(odd: object) -> None:
+    results = [RESULT | {name: odd} for name in RESULT]
+    results += [RESULT | {"timing": TIMING | {name: odd}} for name in TIMING]
+    results += [RESULT | {"timing": TIMING | {"step_s": {"p5": odd, "p50": odd, "p95": odd}}}]
+    for result in results:
         record = accounts(semantic_fields(TRIAL), result)
         assert record is None or list(account_lines(record))
 
@@ -70,12 +72,3 @@ def test_a_result_of_an_earlier_version_has_no_accounts() -> None:
     earlier = {name: value for name, value in RESULT.items() if name != "timing"}
     assert accounts(semantic_fields(TRIAL), earlier) is None
     assert list(account_lines(accounts(semantic_fields(TRIAL), None))) == []
-
-
-@pytest.mark.parametrize("odd", [None, "text", -1, float("nan"), 10**400, [1], {"a": 1}])
-def test_a_result_with_values_that_no_worker_writes_is_no_error(odd: object) -> None:
-    results = [RESULT | {name: odd} for name in RESULT]
-    results += [RESULT | {"timing": TIMING | {name: odd}} for name in TIMING]
-    results += [RESULT | {"timing": TIMING | {"step_s": {"p5": odd, "p50": odd, "p95": odd}}}]
-    for result in results:
-        list(account_lines(accounts(semantic_fields(TRIAL), result)))

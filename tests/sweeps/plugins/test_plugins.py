@@ -46,7 +46,7 @@ def refused(folder, text=SWEEP):
 def test_options_have_the_defaults_and_types_of_the_function(folder):
     optimizer = trials(folder)["signs"].optimizer
     assert optimizer.options == {"kappa": 0.8, "shape": "hard"}
-    assert optimizer.registered.state_per_parameter == (1, 1)
+    assert optimizer.registered.state_per_parameter == 1
     assert trials(folder)["signs"].schedule.options == {"power": 0.5}
     assert trials(folder)["signs"].model.scale_vectors.plugin == optimizer.plugin
 
