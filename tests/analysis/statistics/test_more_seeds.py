@@ -37,13 +37,8 @@ def table_of(seeds: int, settings: int) -> pd.DataFrame:
                 common = 6 - 0.3 * rung + 0.1 * setting + 0.05 * rng.standard_normal()
                 for arm, gain in (("baseline", 0.0), ("a", 0.03), ("b", 0.01)):
                     loss = common - gain + 0.01 * rng.standard_normal()
-                    place = {
-                        "rung": f"r{rung}",
-                        "optimizer": f"o{setting}",
-                        "n_params": n,
-                        "n_tokens": 16 * n,
-                    }
-                    rows.append({"arm": arm, **place, "seed": seed, "loss": loss})
+                    scale = {"optimizer": f"o{setting}", "n_params": n, "n_tokens": 16 * n}
+                    rows.append({"arm": arm, "rung": f"r{rung}", **scale, "seed": seed, "loss": loss})
     return pd.DataFrame(rows)
 
 
