@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 
-def command(verb: str, source: str | None, runs_dir: Path, **options: Any) -> str:
+def command(verb: str, source: str | None, runs_dir: Path | None = None, **options: Any) -> str:
     """Return ``scalevec VERB SOURCE`` with those ``options`` that are given (True: a flag; a list: each).
 
     With ``--runs`` where the command would look elsewhere, and with the simulating executor where ``run``
@@ -17,6 +17,7 @@ def command(verb: str, source: str | None, runs_dir: Path, **options: Any) -> st
     from scalevec.orchestrator.executors.simulate.runs_folder import is_simulated
 
     default = Path(os.environ.get("SCALEVEC_RUNS_DIR", "runs"))
+    runs_dir = runs_dir or default
     given: dict[str, Any] = {"runs": None if runs_dir == default else runs_dir, **options}
     if verb == "run" and is_simulated(runs_dir):
         given["executor"] = SIMULATOR

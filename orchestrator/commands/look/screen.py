@@ -178,7 +178,8 @@ def _work_text(plan: Record | None) -> str:
     text = f"{bar} {plan['share_done']:.0%} of {duration(plan['planned_s'])} planned"
     if not plan["compared"]:
         return text
-    return f"{text}; pace {plan['compared_measured_s'] / plan['compared_planned_s']:.2g} x the plan"
+    ratio = plan["compared_measured_s"] / plan["compared_planned_s"]
+    return f"{text}; finished trials took {ratio:.2g} times their planned time"
 
 
 def _left_text(status: Record) -> str:

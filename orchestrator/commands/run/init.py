@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from scalevec.orchestrator.cli.hints import command
-from scalevec.orchestrator.cli.options import RUNS, Output
+from scalevec.orchestrator.cli.options import Output
 from scalevec.orchestrator.cli.output import Result
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.progress import counted, duration, note
@@ -99,7 +99,7 @@ def _record(path: Path, sweep: "SizedSweep", minutes: float) -> dict[str, Any]:
         "seconds_given": 60 * minutes,
         "at_a_time": sweep.at_a_time,
         "rate": sweep.trials[0]["rate"],
-        "next": [command(verb, str(path), RUNS) for verb in ("plan", "run")],
+        "next": [command(verb, str(path)) for verb in ("plan", "run")],
     }
 
 

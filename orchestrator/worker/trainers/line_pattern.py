@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 
 _GROUP = re.compile(r"\(\?P<(\w+)>")
 _PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()]|.", re.DOTALL)
@@ -18,7 +19,9 @@ class LinePattern:
     """
 
     def __init__(self, pattern: str, step: str) -> None:
-        self._pattern, self._loose = re.compile(pattern), re.compile(_loosened(pattern, step))
+        self._pattern = self._loose = re.compile(pattern)
+        with suppress(re.error):  # one that refers to a part of a group cannot be loosened
+            self._loose = re.compile(_loosened(pattern, step))
 
     def row(self, line: str) -> Mapping[str, str] | None:
         """The values of ``line`` by the names of the groups; None for a line of another kind."""

@@ -12,7 +12,7 @@ def test_a_folder_where_the_command_looks_anyway_is_not_named(monkeypatch):
     monkeypatch.delenv("SCALEVEC_RUNS_DIR", raising=False)
     assert command("run", "a.yaml", Path("runs")) == "scalevec run a.yaml"
     monkeypatch.setenv("SCALEVEC_RUNS_DIR", "/far/runs")
-    assert command("run", "a.yaml", Path("/far/runs")) == "scalevec run a.yaml"
+    assert command("run", "a.yaml", Path("/far/runs")) == command("run", "a.yaml") == "scalevec run a.yaml"
 
 
 def test_another_folder_and_the_machines_are_named(monkeypatch):

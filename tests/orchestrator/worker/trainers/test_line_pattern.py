@@ -52,3 +52,9 @@ def test_groups_may_hold_brackets_sets_and_other_groups(pattern, line):
     values = row(line, pattern)
     assert values is not None
     assert (values["step"], values["loss"]) == ("7", "nan")
+
+
+def test_a_pattern_that_refers_back_into_a_group_is_taken_as_it_stands():
+    pattern = r"(?P<step>\d+) (?P<loss>(?P<whole>\d+)\.\d+) floor (?P=whole)"
+    assert row("7 3.5 floor 3", pattern) == {"step": "7", "loss": "3.5", "whole": "3"}
+    assert row("7 3.5 floor 4", pattern) is None
