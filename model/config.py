@@ -333,7 +333,7 @@ class RunOptions:
     checkpoint_s: seconds between two checkpoints.
     metrics_steps: steps between two rows of scale-vector statistics; losses are kept for every step.
     keep: which checkpoints stay once the trial is completed: ``none``, ``weights`` or ``all``.
-    branch_steps: steps before the cooldown after which the state is kept for a trunk (``model.schedules``).
+    branch_steps: steps before the cooldown after which the state is kept for a trunk (``model.identity``).
     measure: which of MEASURES are taken along the run, at its first and last step and every
         ``measure_steps``; they change no bit of it, and their time does not count as training time.
     recompute: what of the forward pass is done again in the backward pass instead of being kept: ``none``, or

@@ -21,8 +21,8 @@ from scalevec.model.config import RunOptions, Trial, require_whole_parts
 from scalevec.model.data.order import TrainingBatches
 from scalevec.model.data.prepare import Corpus
 from scalevec.model.decoder import Transformer, initialise
-from scalevec.model.identity import stream_of
-from scalevec.model.schedules import branch_step, learning_rate
+from scalevec.model.identity import branch_step, stream_of
+from scalevec.model.optimization import learning_rate
 from scalevec.model.theory.measure import MeasuredRun, Measurements
 from scalevec.model.theory.vector_statistics import vector_statistics
 from scalevec.model.train.checkpoint import BackgroundWriter, Checkpoint, newest_step
@@ -369,7 +369,7 @@ def train(
         options: How it is run: device, micro-batch, checkpoints, measurements; no part of the identity.
         recorder: Who keeps the rows of metrics, and says when to stop.
         checkpoints: The folder of the trial's checkpoints; created when the first is written.
-        trunk: The folder of the trial's trunk, if it has one (see ``model.schedules``): where it may find its
+        trunk: The folder of the trial's trunk, if it has one (see ``model.identity``): where it may find its
             first steps already done, and keeps its own for others at ``options.branch_steps``.
         world: The processes that train it together, each of which calls this; rank 0's recorder counts.
 

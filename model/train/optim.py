@@ -39,9 +39,8 @@ def build_optimizer(
 
 def optimizer_over(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
     """The optimizer that ``config`` names, over ``groups``; its module is imported now."""
-    registered = config.registered
-    factory: Callable[..., torch.optim.Optimizer] = imported(registered.factory)
-    return factory(groups, config, **config.keywords(registered.options))
+    factory: Callable[..., torch.optim.Optimizer] = imported(config.registered.factory)
+    return factory(groups, config, **config.keywords())
 
 
 def parameter_groups(model: Transformer, trial: Trial) -> list[Group]:

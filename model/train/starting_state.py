@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from scalevec.model.config import RunOptions, Trial
-from scalevec.model.schedules import branch_step
+from scalevec.model.identity import branch_step
 from scalevec.model.train.checkpoint import (
     Checkpoint,
     drop_leftovers,

@@ -21,8 +21,8 @@ from scalevec.model.config import (
     Shape,
     Trial,
 )
-from scalevec.model.identity import semantic_fields, trial_id
-from scalevec.model.schedules import branch_step, learning_rate, trunk_id
+from scalevec.model.identity import branch_step, semantic_fields, trial_id, trunk_id
+from scalevec.model.optimization import learning_rate
 from scalevec.model.train import checkpoint as checkpoints
 from scalevec.model.train import trunk_state
 from scalevec.model.train.checkpoint import Checkpoint, checkpoint_path, read_checkpoint
