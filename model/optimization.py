@@ -106,13 +106,13 @@ def _needs_warmup(config: "ScheduleConfig") -> None:
     require(config.warmup_tokens > 0, "warmup_tokens", config.warmup_tokens, allowed)
 
 
-_CODE = "scalevec.model.train"
+_CODE = "scalevec.model.train.optim"
 _SCHEDULES = "scalevec.model.optimization"
 OPTIMIZERS: dict[str, RegisteredOptimizer] = {
-    "adamw": RegisteredOptimizer(f"{_CODE}.optim:adamw", _moments(0.9, 0.95) | _epsilon(1e-8)),
-    "sgd": RegisteredOptimizer(f"{_CODE}.optim:sgd", _momentum(0.0, nesterov=False)),
+    "adamw": RegisteredOptimizer(f"{_CODE}:adamw", _moments(0.9, 0.95) | _epsilon(1e-8)),
+    "sgd": RegisteredOptimizer(f"{_CODE}:sgd", _momentum(0.0, nesterov=False)),
     "muon": RegisteredOptimizer(
-        f"{_CODE}.muon:muon",
+        f"{_CODE}:muon",
         {
             **_momentum(0.95, nesterov=True),
             "newton_schulz_steps": OptionSpec(5, "Steps of the orthogonalization.", POSITIVE),
@@ -128,7 +128,7 @@ OPTIMIZERS: dict[str, RegisteredOptimizer] = {
         matrices_only=True,
     ),
     "soap": RegisteredOptimizer(
-        f"{_CODE}.library:soap",
+        f"{_CODE}:soap",
         {
             **_moments(0.95, 0.95),
             **_epsilon(1e-8),
@@ -137,9 +137,9 @@ OPTIMIZERS: dict[str, RegisteredOptimizer] = {
         },
         matrices_only=True,
     ),
-    "lion": RegisteredOptimizer(f"{_CODE}.library:lion", _moments(0.9, 0.99)),
+    "lion": RegisteredOptimizer(f"{_CODE}:lion", _moments(0.9, 0.99)),
     "adafactor": RegisteredOptimizer(
-        f"{_CODE}.library:adafactor",
+        f"{_CODE}:adafactor",
         {
             **_moments(0.9, 0.999),
             "decay_exponent": OptionSpec(0.8, "How fast the average of squares lengthens.", POSITIVE),
@@ -149,7 +149,7 @@ OPTIMIZERS: dict[str, RegisteredOptimizer] = {
         },
     ),
     "ademamix": RegisteredOptimizer(
-        f"{_CODE}.library:ademamix",
+        f"{_CODE}:ademamix",
         {
             **_moments(0.9, 0.999),
             "beta3": OptionSpec(0.9999, "Decay of the slow average of the gradient, per step.", BELOW_ONE),
@@ -161,7 +161,7 @@ OPTIMIZERS: dict[str, RegisteredOptimizer] = {
         },
         check=_needs_beta1,
     ),
-    "adopt": RegisteredOptimizer(f"{_CODE}.library:adopt", _moments(0.9, 0.9999) | _epsilon(1e-6)),
+    "adopt": RegisteredOptimizer(f"{_CODE}:adopt", _moments(0.9, 0.9999) | _epsilon(1e-6)),
 }
 
 SCHEDULES: dict[str, RegisteredSchedule] = {

@@ -19,7 +19,7 @@ from scalevec.model.identity import stream_of
 from scalevec.model.theory import measure, sharpness
 from scalevec.model.theory.preconditioner import Preconditioner
 from scalevec.model.theory.sharpness import Sharpness
-from scalevec.model.train.device_memory import is_out_of_memory
+from scalevec.model.train.devices import is_out_of_memory
 from scalevec.model.train.loop import train
 from scalevec.model.train.optim import build_optimizer, set_learning_rate
 from scalevec.model.train.record import TrainingInterruptedError

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from scalevec.model.train.device_memory import is_out_of_memory
+from scalevec.model.train.devices import is_out_of_memory
 
 
 @pytest.mark.parametrize(

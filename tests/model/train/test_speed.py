@@ -1,7 +1,8 @@
 """Timed steps: they are those of the training loop, and nothing of them stays."""
 
 from scalevec.model.config import RunOptions
-from scalevec.model.train.speed import FEWEST_STEPS, devices_here, precisions_of, steps_timed
+from scalevec.model.train.devices import devices_here, precisions_of
+from scalevec.model.train.speed import FEWEST_STEPS, steps_timed
 
 
 def test_three_steps_are_taken_however_little_time_there_is(trial, corpus):

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.optim import _muon
 
-from scalevec.model.train import muon
-from scalevec.model.train.muon import _Muon, orthogonal
+from scalevec.model.train import optim
+from scalevec.model.train.optim import _Muon, orthogonal
 
 COEFFICIENTS = (_muon.DEFAULT_A, _muon.DEFAULT_B, _muon.DEFAULT_C)
 RATE = 0.1
@@ -27,7 +27,7 @@ def test_many_matrices_are_made_orthogonal_as_each_by_itself(shape):
 @pytest.mark.parametrize("nesterov", [True, False])
 @pytest.mark.parametrize("most", [2**26, 100])
 def test_steps_together_are_torchs_steps_to_the_rounding_of_bfloat16(most, nesterov, monkeypatch):
-    monkeypatch.setattr(muon, "MOST_TOGETHER", most)
+    monkeypatch.setattr(optim, "MOST_TOGETHER", most)
     random = torch.Generator().manual_seed(1)
     shapes = [(8, 8), (6, 16), (8, 8), (16, 6), (6, 16), (8, 8)]
     start = [torch.randn(shape, generator=random) for shape in shapes]
