@@ -22,7 +22,7 @@ from scalevec.model.strategies import (
     PRESETS,
     ScaleVectorStrategy,
 )
-from scalevec.model.theory.vector_statistics import vector_statistics
+from scalevec.model.theory.measure import vector_statistics
 
 EPSILON = 1e-5
 FOUR = Experts(n_experts=4, top_k=2, feed_forward=6, shared_experts=1)

@@ -18,8 +18,8 @@ from scalevec.model.strategies import (
     PRESETS,
     ScaleVectorStrategy,
 )
-from scalevec.model.theory.effective import effective_matrices
-from scalevec.model.theory.vector_statistics import vector_statistics
+from scalevec.model.theory.measure import vector_statistics
+from scalevec.model.theory.preconditioner import effective_matrices
 from scalevec.model.train.optim import parameter_groups
 
 EPSILON, BASE = 1e-5, 10_000.0

@@ -16,10 +16,11 @@ from scalevec.model.strategies import (
     REPARAMETERIZATIONS,
     ScaleVectorStrategy,
 )
-from scalevec.model.theory.effective import EffectiveMatrix, effective_matrices
 from scalevec.model.theory.preconditioner import (
+    EffectiveMatrix,
     conserved,
     decay_direction,
+    effective_matrices,
     eigenvalues,
     gradient_of_effective,
     precondition,

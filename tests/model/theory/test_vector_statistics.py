@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from scalevec.model.strategies import PRESETS
-from scalevec.model.theory.vector_statistics import NEAR_ZERO, vector_statistics
+from scalevec.model.theory.measure import NEAR_ZERO, vector_statistics
 
 
 def test_statistics_are_taken_of_the_vectors_in_effect_by_kind(build):
