@@ -109,21 +109,17 @@ _hints_of: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hin
 
 def to_dict(config: Any, *, identity: bool = False) -> dict[str, Any]:
     """A configuration dataclass as plain JSON values; ``identity`` drops later fields at their default."""
-    result: dict[str, Any] = {}
-    for field in fields_of(type(config)):
-        value = getattr(config, field.name)
-        if identity and is_left_out(field, value):
-            continue
-        if dataclasses.is_dataclass(value):
-            value = to_dict(value, identity=identity)
-        elif isinstance(value, PlainValues):
-            value = dict(value)
-        elif isinstance(value, tuple):
-            value = [
-                to_dict(item, identity=identity) if dataclasses.is_dataclass(item) else item for item in value
-            ]
-        result[field.name] = value
-    return result
+    values = ((field, getattr(config, field.name)) for field in fields_of(type(config)))
+    kept = ((field.name, value) for field, value in values if not (identity and is_left_out(field, value)))
+    return {name: _plain(value, identity) for name, value in kept}
+
+
+def _plain(value: Any, identity: bool) -> Any:
+    if dataclasses.is_dataclass(value):
+        return to_dict(value, identity=identity)
+    if isinstance(value, tuple):
+        return [_plain(item, identity) for item in value]
+    return dict(value) if isinstance(value, PlainValues) else value
 
 
 def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:

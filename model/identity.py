@@ -58,20 +58,19 @@ def stream_base(fields: Mapping[str, Any]) -> str:
         fields: Plain values as from :func:`semantic_fields`, before the fields of an arm are applied; the
             schedule may hold ``warmup_fraction`` in place of ``warmup_tokens``.
     """
-    kept = {name: value for name, value in fields.items() if name not in _OUTSIDE_STREAMS}
-    kept["optimizer"] = {
-        k: value for k, value in kept["optimizer"].items() if k not in ("learning_rate", "plugin")
-    }
-    kept["schedule"] = {k: value for k, value in kept["schedule"].items() if k != "plugin"}
-    vectors = kept["model"]["scale_vectors"]
-    if "plugin" in vectors:
-        without = {k: value for k, value in vectors.items() if k != "plugin"}
-        kept["model"] = {**kept["model"], "scale_vectors": without}
+    kept, model = _without(fields, *_OUTSIDE_STREAMS), fields["model"]
+    kept["model"] = {**model, "scale_vectors": _without(model["scale_vectors"], "plugin")}
+    kept["optimizer"] = _without(kept["optimizer"], "learning_rate", "plugin")
+    kept["schedule"] = _without(kept["schedule"], "plugin")
     registered = SCHEDULES.get(kept["schedule"]["name"])
     if registered is not None and registered.course is not None:
         warmup = {k: value for k, value in kept["schedule"].items() if k.startswith("warmup_")}
         kept["schedule"] = {"course": registered.course, **warmup}
     return digest(kept)
+
+
+def _without(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}
 
 
 def stream(base: str, seed: int) -> str:
