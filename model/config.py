@@ -10,14 +10,19 @@ from dataclasses import dataclass, field
 from scalevec.model.fields import (
     POSITIVE,
     ZERO_OR_MORE,
-    ConfigurationError,
     PluginSource,
     added_field,
     require,
     require_choice,
     require_in,
 )
-from scalevec.model.optimization import OPTIMIZERS, SCHEDULES, OptimizerConfig, ScheduleConfig
+
+# Others take these from here too.
+from scalevec.model.fields import ConfigurationError as ConfigurationError
+from scalevec.model.optimization import OPTIMIZERS as OPTIMIZERS
+from scalevec.model.optimization import SCHEDULES as SCHEDULES
+from scalevec.model.optimization import OptimizerConfig as OptimizerConfig
+from scalevec.model.optimization import ScheduleConfig as ScheduleConfig
 from scalevec.model.strategies import (
     OUTPUT_NORMS,
     PRESETS,
@@ -25,9 +30,6 @@ from scalevec.model.strategies import (
     ScaleVectorStrategy,
     canonical,
 )
-
-# What is had from here though it is another file's; what is defined here is public too.
-__all__ = ["OPTIMIZERS", "SCHEDULES", "ConfigurationError", "OptimizerConfig", "ScheduleConfig"]
 
 ARCHITECTURES = tuple(OUTPUT_NORMS)
 EMBEDDING_SCALES = ("none", "sqrt-width")

@@ -4,9 +4,10 @@ First the measures that are asked for, then the statistics of scale vectors, whi
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +18,6 @@ from scalevec.model.decoder import Transformer
 from scalevec.model.scale_vectors import ScaleVector
 from scalevec.model.theory.preconditioner import Preconditioner, shortened
 from scalevec.model.theory.sharpness import Sharpness
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,8 @@ class Measurements:
         self.seconds = 0.0
         self._measures: Sequence[StepMeasure] = ()
         if options.measure:
-            self._measures = self._timed(lambda: [MEASURES[name](run) for name in options.measure])
+            with self._timed():
+                self._measures = [MEASURES[name](run) for name in options.measure]
 
     def _is_due(self, step: int) -> bool:
         return bool(self._measures) and (step % self._every == 0 or step in (1, self._last))
@@ -71,27 +71,30 @@ class Measurements:
     def before_step(self, step: int) -> None:
         """Before the optimizer's step ``step`` (from 1), with its gradients in place and clipped."""
         if self._is_due(step):
-            self._timed(lambda: [measure.before_step() for measure in self._measures])
+            with self._timed():
+                for measure in self._measures:
+                    measure.before_step()
 
     def after_step(self, step: int) -> dict[str, Any]:
         """What was measured around the step ``step``; empty where nothing was due."""
         if not self._is_due(step):
             return {}
-        rows = self._timed(lambda: [measure.after_step() for measure in self._measures])
+        with self._timed():
+            rows = [measure.after_step() for measure in self._measures]
         return {name: value for row in rows for name, value in row.items()}
 
-    def _timed(self, work: Callable[[], T]) -> T:
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
         self._finish_queued_work()
         started = time.monotonic()
         try:
-            result = work()
+            yield
         except torch.OutOfMemoryError as error:
             # Not passed on as it is: a smaller micro-batch, the cure for training, would not help.
             message = "measuring along the run takes more memory than the device has"
             raise MeasurementError(f"{message}; see measure in the sweep file") from error
         self._finish_queued_work()
         self.seconds += time.monotonic() - started
-        return result
 
     def _finish_queued_work(self) -> None:
         if self._device.type == "cuda":
@@ -126,10 +129,8 @@ def vector_statistics(
     for kind, vectors in kinds.items():
         statistics |= {f"sv/{kind}/{name}": value for name, value in zip(NAMES, next(numbers), strict=True)}
         by_layer = zip(*(map(shortened, next(numbers)) for _ in vectors), strict=True)
-        if len(vectors) > 1:
-            statistics |= {
-                f"sv/{kind}/{name}/layers": [*of] for name, of in zip(NAMES, by_layer, strict=True)
-            }
+        layers = {f"sv/{kind}/{name}/layers": [*of] for name, of in zip(NAMES, by_layer, strict=True)}
+        statistics |= layers if len(vectors) > 1 else {}
     return statistics
 
 

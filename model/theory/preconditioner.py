@@ -166,9 +166,8 @@ def decay_direction(matrix: EffectiveMatrix, values: Values, decay_of: dict[int,
         return jvp(vector, [decay_of[id(p)] * p.detach() for p in vector.parameters()])
 
     rows = []
-    for weight, vector, u in zip(
-        matrix.weights, matrix.output_vectors, matrix.split(values.output), strict=True
-    ):
+    parts = zip(matrix.weights, matrix.output_vectors, matrix.split(values.output), strict=True)
+    for weight, vector, u in parts:
         of_weight = decay_of[id(weight)] * u
         rows.append(of_weight if vector is None else of_weight + loss_of(vector))
     lost = torch.cat(rows)[:, None] * values.weight * values.input

@@ -169,10 +169,10 @@ class ProcessGroup(World):
         torch._dynamo.config.optimize_ddp = False
         ids = [self.device] if self.device.type == "cuda" else None
         loss = _TrainingLoss(model)
-        # Buffers are the same at all ranks: they follow from loads that are summed. An argument that says so
-        # to every version of torch does not exist.
-        buffers = [name for name, _ in loss.named_buffers()]
-        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(loss, buffers)
+        # Buffers are the same at all ranks: they follow from loads that are summed. The argument for that
+        # has another name from torch 2.13 on; this is what both understand.
+        ignore: Any = DistributedDataParallel._set_params_and_buffers_to_ignore_for_model
+        ignore(loss, [name for name, _ in loss.named_buffers()])
         self._ddp = DistributedDataParallel(loss, device_ids=ids, gradient_as_bucket_view=True)
         self._ddp.register_comm_hook(None, _sum_bucket)
         return self._ddp
