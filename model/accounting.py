@@ -4,6 +4,7 @@ N and FLOPs are closed forms that load no torch: a sweep is laid out by them. Ev
 the real model, which alone knows where it has scale vectors.
 """
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -116,8 +117,7 @@ def count_parameters(config: ModelConfig) -> ParameterCounts:
 
     with torch.device("meta"):
         model = Transformer(structure(config))
-    sizes = dict.fromkeys(("matrix", "experts", "embedding", "head"), 0)
-    sizes |= dict.fromkeys(("scale_vector_input", "scale_vector_output"), 0)
+    sizes: Counter[str] = Counter()
     for name, role in parameter_roles(model).items():
         sizes[role] += model.get_parameter(name).numel()
     of = config.experts

@@ -179,7 +179,7 @@ def strategies(site: Site, figures: Figures) -> None:
 
 def _first_steps(trial: Trial, corpus: Corpus, device: str) -> list[float]:
     run = SteppedRun(trial, corpus, RunOptions(device=device))
-    rows = [run.take() for _ in range(2)]
+    rows = run.take(2)
     return [row[name] for row in rows for name in ("loss", "gradient_norm")]
 
 

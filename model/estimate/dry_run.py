@@ -24,10 +24,9 @@ from scalevec.model.config import ModelConfig, Trial
 from scalevec.model.decoder import Transformer
 from scalevec.model.estimate.compiled import StandIn
 from scalevec.model.scale_vectors import ScaleVector
-from scalevec.model.train import muon
-from scalevec.model.train.device_memory import Storages
+from scalevec.model.train import optim
 from scalevec.model.train.optim import build_optimizer, set_learning_rate
-from scalevec.model.train.step import compile_blocks, fold_once
+from scalevec.model.train.step import Storages, compile_blocks, fold_once
 
 
 @dataclass(frozen=True)
@@ -213,7 +212,7 @@ def _optimizer_of(trial: Trial, device: str) -> dict[str, int]:
     with watched as watch, ExitStack() as stack:
         stack.enter_context(patch.object(ScaleVector, "reset", lambda _: None))
         if device == "cuda":
-            stack.enter_context(patch.object(muon._Muon, "step", _step_together))
+            stack.enter_context(patch.object(optim._Muon, "step", _step_together))
         model = Transformer(trial.model)
         _clear(model)
         for parameter in model.parameters():

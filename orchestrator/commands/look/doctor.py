@@ -80,7 +80,7 @@ def _torch(_: Path) -> Iterator[Finding]:
     except (ImportError, OSError) as error:
         yield Finding("torch", "problem", f"cannot be imported: {error}", "pip install 'torch>=2.9,<3'")
         return
-    from scalevec.model.train.speed import devices_here
+    from scalevec.model.train.devices import devices_here
     from scalevec.orchestrator.executors.local.gpus import sign_of_gpus
 
     yield Finding("torch", "good", torch.__version__)
