@@ -5,7 +5,6 @@ graph of the real function; what they take on the way is what is left once its o
 """
 
 import operator
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +13,9 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
+
+from scalevec.model.estimate.hollow import Hollow, mapped, meta_of
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,10 @@ class _Work:
 class StandIn:
     """Stands in for what ``torch.compile`` makes of ``function``: allocates as that would."""
 
-    def __init__(self, function: Callable[..., Any], **_: Any) -> None:
-        self.function, self.works = function, dict[Any, _Work]()
+    def __init__(
+        self, hollow: Hollow, works: dict[Any, _Work], function: Callable[..., Any], **_: Any
+    ) -> None:
+        self.hollow, self.works, self.function = hollow, works, function
 
     def __call__(self, *args: Any) -> Any:
         """What the function gives, its tensors without content."""
@@ -43,12 +45,10 @@ class StandIn:
             return self.function(*args)
         inputs = [leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor)]
         primals = [*inputs, *(p for p in module.parameters() if not any(p is other for other in inputs))]
-        key = tuple((tuple(tensor.shape), tensor.dtype) for tensor in primals)
+        key = (type(module), *((tensor.shape, tensor.dtype) for tensor in primals))
         if key not in self.works:
-            watch = primals[0].fake_mode
-            storages, watch.storages = watch.storages, None
-            self.works[key] = _work(module, args, inputs)
-            watch.storages = storages
+            with self.hollow.shown(None):
+                self.works[key] = _work(self.hollow, module, args, inputs)
         results = _Allocates.apply(self.works[key], *primals)  # type: ignore[no-untyped-call]
         for hook in module._forward_hooks.values():
             hook(module, args, results)
@@ -75,109 +75,102 @@ _SAVED: dict[tuple[str, ...], list[tuple[int, int]]] = {}
 """Of functions of the same operations, which of their results the partitioner saves, whatever their sizes."""
 
 
-def _work(part: nn.Module, args: Any, inputs: Sequence[Tensor]) -> _Work:
-    names, parameters = zip(*part.named_parameters(), strict=True)
+def _work(hollow: Hollow, part: nn.Module, args: Any, inputs: Sequence[Tensor]) -> _Work:
+    operations: list[_Operation] = []
     # Not detached ones: traces would hold the memory of what is really given.
-    primals = [
-        torch.empty_like(tensor).requires_grad_(tensor.requires_grad) for tensor in (*inputs, *parameters)
-    ]
-    with torch.no_grad():
-        tangents = [torch.empty_like(inputs[0])]
-    boundary: list[int] = []
-    outputs: list[Any] = []
-
-    def joint(primals: list[Tensor], tangents: list[Tensor]) -> list[Tensor | None]:
-        given = iter(primals)
-        called = tree_map_only(Tensor, lambda _: next(given), args)
-        outputs[:] = [_called(part, dict(zip(names, given, strict=True)), called)]
+    given = [torch.empty_like(tensor).requires_grad_(tensor.requires_grad) for tensor in inputs]
+    tangent = torch.empty_like(inputs[0], requires_grad=False)
+    primals, instead = [*given, *part.parameters()], iter(given)
+    with _traced(hollow, operations):
+        outputs = part.forward(*tree_map_only(Tensor, lambda _: next(instead), args))
         results = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor)]
-        boundary.append(len(tape.operations))
+        boundary = len(operations)
         wanted = [tensor for tensor in primals if tensor.requires_grad]
-        return [*results, *torch.autograd.grad(results, wanted, tangents, allow_unused=True)]
-
-    with torch.enable_grad(), _compiling(), _Tape() as tape:
-        results = joint(primals, tangents)
-    key = tuple(operation.name for operation in tape.operations)
+        gradients = torch.autograd.grad(results, wanted, [tangent], allow_unused=True)
+    ends = [None if tensor is None else meta_of(tensor) for tensor in (*results, *gradients)]
+    starts = [meta_of(tensor) for tensor in (*primals, tangent)]
+    key = tuple(str(operation.function) for operation in operations)
     if key not in _SAVED:
-        with torch.enable_grad(), _compiling():
-            _SAVED[key] = _saved_by_partitioner(joint, primals, tangents)
-    saved = [tape.operations[at].results[item] for at, item in _SAVED[key]]
-    held = {_key(tensor) for tensor in (*primals, *results) if tensor is not None}
+        _SAVED[key] = _saved_by_partitioner(starts, operations, ends)
+    saved = [operations[at].results[item] for at, item in _SAVED[key]]
+    held = {_key(tensor) for tensor in (*starts[:-1], *ends) if tensor is not None}
     kept = {_key(tensor): _size(tensor) for tensor in saved if _key(tensor) not in held}
-    of_forward, of_backward = tape.operations[: boundary[0]], tape.operations[boundary[0] :]
     return _Work(
         kept=sum(kept.values()),
-        forward=_most(of_forward, held | kept.keys()),
-        backward=_most(of_backward, held | kept.keys()),
-        outputs=tree_map_only(Tensor, Tensor.detach, outputs[0]),
+        forward=_most(operations[:boundary], held | kept.keys()),
+        backward=_most(operations[boundary:], held | kept.keys()),
+        outputs=tree_map_only(Tensor, Tensor.detach, outputs),
     )
 
 
-def _called(module: nn.Module, parameters: dict[str, Tensor], args: Any) -> Any:
-    hooks, module._forward_hooks = module._forward_hooks, OrderedDict()
-    compiled, module._compiled_call_impl = module._compiled_call_impl, None
-    try:
-        return torch.func.functional_call(module, parameters, args)
-    finally:
-        module._forward_hooks, module._compiled_call_impl = hooks, compiled
-
-
 @contextmanager
-def _compiling() -> Iterator[None]:
-    """As the compiler traces: no cast of a weight is shared by several functions."""
+def _traced(hollow: Hollow, operations: list["_Operation"]) -> Iterator[None]:
+    """As the compiler traces, into ``operations``: no cast of a weight is shared by several functions.
+
+    What this saves for its backward pass is no concern of a checkpoint around it.
+    """
     narrow, enabled = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
     with (
+        hollow.shown(lambda *seen: operations.append(_Operation.of(*seen))),
+        torch.enable_grad(),
         patch.object(torch.compiler, "is_compiling", lambda: True),
         torch.autocast("cpu", narrow, enabled, cache_enabled=False),
+        torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor),
     ):
         yield
 
 
-def _saved_by_partitioner(joint: Any, primals: Any, tangents: Any) -> list[tuple[int, int]]:
+def _saved_by_partitioner(
+    starts: Sequence[Tensor], operations: Sequence["_Operation"], ends: Sequence[Tensor | None]
+) -> list[tuple[int, int]]:
     from functorch.compile import (  # type: ignore[import-untyped]
         min_cut_rematerialization_partition,
     )
-    from torch.fx.experimental.proxy_tensor import make_fx
 
-    graph = make_fx(joint)(primals, tangents)
-    calls = [node for node in graph.graph.nodes if node.op == "call_function"]
+    graph = torch.fx.Graph()
+    nodes: dict[int, torch.fx.Node] = {}
     where: dict[str, tuple[int, int]] = {}
-    count = 0
-    for node in calls:
-        if node.target is operator.getitem:
-            where[node.name] = (where[node.args[0].name][0], node.args[1])
-        else:
-            where[node.name] = (count, 0)
-            count += 1
-    forward, _ = min_cut_rematerialization_partition(graph, None, num_fwd_outputs=1)
+    for at, tensor in enumerate(starts):
+        is_tangent = at == len(starts) - 1
+        nodes[id(tensor)] = node = graph.placeholder("tangents_1" if is_tangent else f"primals_{at + 1}")
+        node.meta["val"] = tensor
+    for at, operation in enumerate(operations):
+        args, kwargs = mapped(lambda tensor: nodes.get(id(tensor)), (operation.args, operation.kwargs))
+        if operation.function is _ATEN.detach.default:  # of what is saved, as autograd unpacks it
+            nodes[id(operation.results[0])] = args[0]
+            continue
+        node = graph.call_function(operation.function, args, kwargs)
+        node.meta["val"] = operation.results if operation.is_tuple else operation.results[0]
+        for item, tensor in enumerate(operation.results):
+            made = node
+            if operation.is_tuple:
+                made = graph.call_function(operator.getitem, (node, item))
+                made.meta["val"] = tensor
+            nodes[id(tensor)], where[made.name] = made, (at, item)
+    graph.output([None if tensor is None else nodes[id(tensor)] for tensor in ends])
+    module = torch.fx.GraphModule(nn.Module(), graph)
+    forward, _ = min_cut_rematerialization_partition(module, None, num_fwd_outputs=1)
     saved = forward.graph.output_node().args[0][1:]
     return [where[node.name] for node in saved if node.name in where]
 
 
 @dataclass(frozen=True)
 class _Operation:
-    name: str
+    function: Any
+    args: Any
+    kwargs: Any
+    results: tuple[Any, ...]
+    is_tuple: bool
     fuses: bool
     sources: tuple[int, ...]
-    results: tuple[Any, ...]
 
-
-class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The operations as they are asked for, with their tensors."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.operations: list[_Operation] = []
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
+    @staticmethod
+    def of(function: Any, args: Any, kwargs: Any, results: Any) -> "_Operation":
+        is_tuple = isinstance(results, tuple | list)
         sources = [_key(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        results = tuple(result) if isinstance(result, tuple | list) else (result,)
-        if not any(isinstance(each, Tensor) for each in results):
-            return result  # of which device a tensor is, and the like
         fuses = torch.Tag.pointwise in function.tags or function in _FUSED or function.is_view
-        self.operations.append(_Operation(str(function), fuses, tuple(sources), results))
-        return result
+        made = tuple(results) if is_tuple else (results,)
+        return _Operation(function, args, kwargs, made, is_tuple, fuses, tuple(sources))
 
 
 _ATEN = torch.ops.aten

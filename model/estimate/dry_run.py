@@ -8,21 +8,20 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from scalevec.model import experts, feed_forward, ops
-from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import ModelConfig, Trial
 from scalevec.model.decoder import Transformer
 from scalevec.model.estimate.compiled import StandIn
+from scalevec.model.estimate.hollow import Hollow
 from scalevec.model.scale_vectors import ScaleVector
 from scalevec.model.train import muon
 from scalevec.model.train.device_memory import Storages
@@ -49,48 +48,6 @@ class Passes:
     compiled: bool
     accumulates: bool
     folds_once: bool
-
-
-class _Watch(FakeTensorMode):
-    """Fake tensors whose storages are added up while ``storages`` is given."""
-
-    storages: Storages | None = None
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation, and count what it would have allocated."""
-        # What it makes on the way of operations that it takes apart is in no real memory.
-        storages, self.storages = self.storages, None
-        try:
-            result = super().__torch_dispatch__(function, types, args, kwargs)  # type: ignore[no-untyped-call]
-        finally:
-            self.storages = storages
-        if storages is not None:
-            storages.add_all(result)
-        return result
-
-
-class _WatchReal(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The same with real tensors: of a small model a real pass takes less than its operations do as fakes."""
-
-    storages: Storages | None = None
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation, and count what it has allocated."""
-        result = function(*args, **(kwargs or {}))
-        if self.storages is not None:
-            self.storages.add_all(result)
-        return result
-
-
-SMALL_FLOPS = 5e9
-"""Of a forward and backward pass, a tenth of a second of a processor's core."""
-SMALL_PARAMETERS = 2_000_000
-
-
-def _watch(of: Passes) -> "_Watch | _WatchReal":
-    per_token = flops_per_token(of.model, of.length)
-    is_small = per_token * max(of.sequences, of.evaluated) * of.length < SMALL_FLOPS and not of.compiled
-    return _WatchReal() if is_small else _Watch(allow_non_fake_inputs=True)  # type: ignore[no-untyped-call]
 
 
 @dataclass
@@ -121,25 +78,24 @@ def passes(of: Passes, measured: int = 2) -> dict[str, int]:
     """
     layers, dense = of.model.shape.layers, of.model.experts.dense_layers if of.model.experts else 0
     few = min(dense + measured, layers)
-    with _watch(of) as watch, _branches_of(of) as stack:
+    with Hollow() as hollow, _branches_of(of) as stack:
         model = Transformer(replace(of.model, shape=replace(of.model.shape, layers=few)))
         stack.callback(_forget_tensors, model)
-        _clear(model)
         model.residual_type = torch.bfloat16 if of.precision == "bfloat16-residual" else None
         if of.compiled:
-            with patch("torch.compile", StandIn):
+            with patch("torch.compile", partial(StandIn, hollow, {})):
                 compile_blocks(model)
-            # Before anything is recomputed: the second pass through a block lacks what a trace saves.
-            _forward_and_backward(of, model, _Marks(Storages(())))
-            model.zero_grad(set_to_none=True)
         model.recomputes = of.recomputes
         weights = [sum(p.nbytes for p in block.parameters()) for block in model.blocks]
         outside = sum(p.nbytes for p in model.parameters()) - sum(weights)
-        storages = watch.storages = Storages(model.parameters())
+        storages = hollow.count(model.parameters())
         marks = _Marks(storages)
         for block in model.blocks:
             block.register_forward_hook(marks.block_passed)
         held = storages.now
+        # Made once, and kept.
+        shape = of.model.shape
+        outside += ops.table_for(torch.empty(1, of.length), shape.head_width, of.model.rope_base).nbytes
         start = _forward_and_backward(of, model, marks) - held
         most, now = zip(*marks.at, strict=True)
         head, last, first = max(most[: few + 1]), most[few + 1], max(most[2 * few :])
@@ -208,20 +164,17 @@ def optimizer(trial: Trial, device: str) -> dict[str, int]:
 
 
 def _optimizer_of(trial: Trial, device: str) -> dict[str, int]:
-    is_small = count_parameters(trial.model).total < SMALL_PARAMETERS
-    watched = _WatchReal() if is_small else _Watch(allow_non_fake_inputs=True)  # type: ignore[no-untyped-call]
-    with watched as watch, ExitStack() as stack:
+    with Hollow() as hollow, ExitStack() as stack:
         stack.enter_context(patch.object(ScaleVector, "reset", lambda _: None))
         if device == "cuda":
             stack.enter_context(patch.object(muon._Muon, "step", _step_together))
         model = Transformer(trial.model)
-        _clear(model)
         for parameter in model.parameters():
             parameter.grad = torch.zeros_like(parameter)
         optimizer = build_optimizer(model, trial)
         set_learning_rate(optimizer, trial.optimizer.learning_rate)
         held = [*model.parameters(), *(p.grad for p in model.parameters() if p.grad is not None)]
-        storages = watch.storages = Storages(held)
+        storages = hollow.count(held)
         optimizer.step()
         storages.most = storages.now
         optimizer.step()
@@ -232,13 +185,6 @@ def _optimizer_of(trial: Trial, device: str) -> dict[str, int]:
             state = [leaf for leaf in tree_leaves(optimizer.state[parameter]) if isinstance(leaf, Tensor)]
             sizes["others" if group["kind"] == "other" else "matrices"] += sum(leaf.nbytes for leaf in state)
     return sizes
-
-
-@torch.no_grad()
-def _clear(model: nn.Module) -> None:
-    """Real parameters hold what was in the memory before, which some kernels refuse or are slow with."""
-    for parameter in model.parameters():
-        parameter.zero_()
 
 
 @torch.no_grad()
