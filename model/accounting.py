@@ -115,11 +115,15 @@ def count_parameters(config: ModelConfig) -> ParameterCounts:
 
     from scalevec.model.decoder import Transformer, parameter_roles
 
+    # All layers behind the dense ones are alike: one is built.
+    layers, dense = config.shape.layers, config.experts.dense_layers if config.experts else 0
+    few = min(dense + 1, layers)
     with torch.device("meta"):
-        model = Transformer(structure(config))
+        model = Transformer(structure(replace(config, shape=replace(config.shape, layers=few))))
     sizes: Counter[str] = Counter()
     for name, role in parameter_roles(model).items():
-        sizes[role] += model.get_parameter(name).numel()
+        times = layers - few + 1 if name.startswith(f"blocks.{few - 1}.") else 1
+        sizes[role] += times * model.get_parameter(name).numel()
     of = config.experts
     idle = 0 if of is None else sizes["experts"] * (of.n_experts - of.top_k) // of.n_experts
     return ParameterCounts(

@@ -90,15 +90,15 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        width = config.shape.width
-        self.embedding = nn.Parameter(torch.empty(config.vocabulary_size, width))
+        sides = config.vocabulary_size, config.shape.width
+        self.embedding = nn.Parameter(torch.empty(sides))
         dense = config.shape.layers if config.experts is None else config.experts.dense_layers
         layers = range(config.shape.layers)
         self.blocks = nn.ModuleList(
             DecoderBlock(config, config.experts if i >= dense else None) for i in layers
         )
         self.final_vector = shared_vector(config, ("head",))
-        self.head = None if config.tied_embeddings else nn.Parameter(torch.empty_like(self.embedding))
+        self.head = None if config.tied_embeddings else nn.Parameter(torch.empty(sides))
         self.head_vector = head_vector(config)
         self.normalizes_head = config.scale_vectors.normalizes_output("head")
         self.residual_type: torch.dtype | None = None
