@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scalevec.model.data.limits_here import memory_limit, usable_cpus
+from scalevec.model.data.system import memory_limit, usable_cpus
 
 HERE = len(os.sched_getaffinity(0))
 V1 = "cpu/job/cpu.cfs_{}_us"
@@ -62,7 +62,7 @@ def test_a_process_bound_to_one_processor_may_use_one() -> None:
     first = min(os.sched_getaffinity(0))
     code = (
         f"import os; os.sched_setaffinity(0, {{{first}}}); "
-        "from scalevec.model.data.limits_here import usable_cpus; print(usable_cpus())"
+        "from scalevec.model.data.system import usable_cpus; print(usable_cpus())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "1\n", done.stderr

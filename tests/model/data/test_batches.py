@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalevec.model.data.order import EpochOrder, TrainingBatches, evaluation_batches
+from scalevec.model.data.corpus import TrainingBatches, epoch_order, evaluation_batches
 
 lengths = st.integers(1, 20)
 streams = st.text("0123456789abcdef", max_size=4)
@@ -22,7 +22,7 @@ def test_consecutive_batches_walk_through_the_epochs_without_a_gap(
     steps = 2 * batches.n_windows // sequences + 1
     visited = np.concatenate([batches.windows(step) for step in range(steps)])
     numbers = np.arange(batches.n_windows)
-    two_epochs = [EpochOrder(batches.n_windows, stream, epoch).windows(numbers) for epoch in (0, 1)]
+    two_epochs = [epoch_order(numbers, batches.n_windows, stream, epoch) for epoch in (0, 1)]
     assert visited[: 2 * batches.n_windows].tolist() == np.concatenate(two_epochs).tolist()
 
 

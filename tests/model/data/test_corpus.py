@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from scalevec.model.data import SPLITS, CorpusConfig, CorpusError, TokenProcess
 from scalevec.model.data import corpus as prepared
-from scalevec.model.data.corpus import CHECKED, verify
-from scalevec.model.data.prepare import Corpus, CorpusError, open_corpus, prepare
-from scalevec.model.data.specification import SPLITS, CorpusConfig, TokenProcess
+from scalevec.model.data.corpus import CHECKED, Corpus, open_corpus, verify
+from scalevec.model.data.prepare import prepare
 
 PROCESS = TokenProcess(vocabulary=8, branching=2, tokens=20_000)
 CONFIG = CorpusConfig("synthetic", "ids", 8, process=PROCESS)

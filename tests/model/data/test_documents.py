@@ -1,5 +1,5 @@
 import hashlib
-import itertools
+import io
 import random
 
 import numpy as np
@@ -8,23 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpus_reference import documents_of, pieces, splits_of
-from scalevec.model.data.documents import (
+from scalevec.model.data import SPLITS, CorpusConfig, CorpusError, held_out
+from scalevec.model.data.texts import (
     FEWEST_PIECES,
     FILLED,
     ROW,
     SMALLEST_LIMIT,
-    SPLITS,
     by_split,
     cut,
     dedup,
     piece_limit,
     ranked,
-    require_enough,
+    split_up,
 )
-from scalevec.model.data.specification import CorpusError, held_out
 
 texts = st.text(st.sampled_from("ab\n é€😀"), max_size=300).map(lambda text: text.encode())
-DRAWN = ("test", "validation")
+TEXT = CorpusConfig("text", "bytes", 256, ("all",))
 
 
 def words(n_bytes: int, seed: int = 0) -> bytes:
@@ -32,46 +31,40 @@ def words(n_bytes: int, seed: int = 0) -> bytes:
     return b"".join(f"{generator.random()}\n".encode() for _ in range(n_bytes // 19))
 
 
-def split_up(*all_texts: bytes) -> dict[str, list[bytes]]:
+def splits_given(*all_texts: bytes) -> dict[str, list[bytes]]:
     """The splits of the documents in ``all_texts``."""
     contents = documents_of(all_texts)
-    require_enough({"train": len(contents)}, DRAWN)
     listed = [
         (hashlib.sha256(content).digest(), FILLED.index("train"), len(content), 0, number)
         for number, content in enumerate(contents)
     ]
-    stored = ranked(np.array(listed, ROW), DRAWN, held_out(sum(map(len, contents))))
-    return {
-        name: [contents[row["offset"]] for row in of_split] for name, of_split in by_split(stored).items()
-    }
+    splits = split_up(TEXT, np.array(listed, ROW))
+    return {name: [contents[row["offset"]] for row in of_split] for name, of_split in splits.items()}
 
 
-@given(texts, st.integers(4, 40))
-def test_pieces_are_whole_text_and_together_the_document(content: bytes, limit: int) -> None:
-    actual = list(cut([content], limit))
+@given(st.binary(max_size=9), texts, st.integers(4, 40))
+def test_pieces_are_whole_text_and_together_the_document(before: bytes, content: bytes, limit: int) -> None:
+    file = io.BytesIO(before + content + b"further")
+    file.seek(len(before))
+    actual = list(cut(file, len(content), limit))
+    assert actual == (pieces(content, limit) if content else [])
     assert b"".join(actual) == content
     for piece in actual:
         assert 0 < len(piece) <= limit
         piece.decode("utf-8")
 
 
-@settings(max_examples=50)
-@given(texts, st.integers(4, 40), st.lists(st.integers(0, 300), max_size=6))
-def test_a_document_that_comes_in_blocks_is_cut_as_if_it_came_whole(
-    content: bytes, limit: int, ends: list[int]
-) -> None:
-    places = [0, *sorted(ends), len(content)]
-    blocks = [content[start:end] for start, end in itertools.pairwise(places)]
-    assert list(cut(blocks, limit)) == (pieces(content, limit) if content else [])
+def cut_whole(content: bytes, limit: int, unit: int = 1) -> list[bytes]:
+    return list(cut(io.BytesIO(content), len(content), limit, unit))
 
 
 def test_a_piece_ends_at_a_line_where_it_can() -> None:
-    assert list(cut([b"one\ntwo\nthree\nfour"], 9)) == [b"one\ntwo\n", b"three\n", b"four"]
-    assert list(cut([b"without-a-line-end"], 9)) == [b"without-a", b"-line-end"]
+    assert cut_whole(b"one\ntwo\nthree\nfour", 9) == [b"one\ntwo\n", b"three\n", b"four"]
+    assert cut_whole(b"without-a-line-end", 9) == [b"without-a", b"-line-end"]
 
 
 def test_token_ids_are_cut_between_two_ids() -> None:
-    assert list(cut([b"aabb", b"\n\ncc"], 5, unit=2)) == [b"aabb", b"\n\ncc"]
+    assert cut_whole(b"aabb\n\ncc", 5, unit=2) == [b"aabb", b"\n\ncc"]
 
 
 def test_the_longest_piece_is_a_share_of_all_text_within_bounds() -> None:
@@ -89,7 +82,7 @@ def test_small_corpora_hold_out_more_and_large_ones_no_more_than_helps() -> None
 
 def test_one_large_file_gives_all_three_splits() -> None:
     content = words(1_000_000)
-    splits = split_up(content)
+    splits = splits_given(content)
     sizes = {name: sum(map(len, splits[name])) for name in SPLITS}
     quota = held_out(len(content))
     limit = len(content) // FEWEST_PIECES
@@ -103,22 +96,22 @@ def test_one_large_file_gives_all_three_splits() -> None:
 def test_documents_are_split_as_they_were_when_all_were_in_memory(all_texts: list[bytes]) -> None:
     if len(documents_of(all_texts)) < 3:
         with pytest.raises(CorpusError, match="training, validation and test need one each"):
-            split_up(*all_texts)
+            splits_given(*all_texts)
         return
-    splits = split_up(*all_texts)
+    splits = splits_given(*all_texts)
     assert splits == splits_of(all_texts)
     assert all(splits[name] for name in SPLITS)
 
 
 def test_the_split_of_known_text_never_changes() -> None:
-    splits = split_up(*(f"document {number}".encode() for number in range(60)))
+    splits = splits_given(*(f"document {number}".encode() for number in range(60)))
     assert splits["test"] == [f"document {n}".encode() for n in [9, 8, 1, 32, 18, 25, 28]]
     assert splits["validation"] == [f"document {n}".encode() for n in [30, 12, 58, 51, 21, 48]]
 
 
 def test_one_long_document_among_short_ones_leaves_no_split_empty() -> None:
     for seed in range(10):  # in some of them the long one comes last
-        splits = split_up(b"a", b"b", words(SMALLEST_LIMIT, seed))
+        splits = splits_given(b"a", b"b", words(SMALLEST_LIMIT, seed))
         assert [len(splits[name]) for name in SPLITS] == [1, 1, 1]
 
 
@@ -147,5 +140,6 @@ def test_of_equal_documents_one_is_kept_and_held_out_if_any_is() -> None:
 
 
 def test_files_of_a_split_without_text_of_their_own_are_refused() -> None:
+    config = CorpusConfig("text", "bytes", 256, ("all",), test_files=("test",))
     with pytest.raises(CorpusError, match="the files of the test split hold no text of their own"):
-        require_enough({"train": 5, "validation": 0, "test": 0}, ["validation"])
+        split_up(config, np.array([row(bytes([n]) * 32, "train") for n in range(5)], ROW))

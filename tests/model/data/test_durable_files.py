@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalevec.model.data.durable_files import complete_directory
+from scalevec.model.data.system import complete_directory
 
 
 def make(final, content, **how):

@@ -10,8 +10,7 @@ import pytest
 from pyarrow import parquet as pq
 
 from corpus_reference import read_documents
-from scalevec.model.data import formats
-from scalevec.model.data.specification import CorpusConfig, CorpusError
+from scalevec.model.data import CorpusConfig, CorpusError, formats
 
 
 def documents(path: Path, field: str = "text") -> list[bytes]:

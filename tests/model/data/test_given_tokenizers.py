@@ -10,8 +10,8 @@ import tokenizers
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
-from scalevec.model.data.prepare import CorpusConfig, CorpusError, fingerprint, prepare
-from scalevec.model.data.specification import SPLITS
+from scalevec.model.data import SPLITS, CorpusConfig, CorpusError
+from scalevec.model.data.prepare import fingerprint, prepare
 
 WORDS = ["<unk>", "the", "value", "is", "one", "two", "three", "</s>"]
 LINES = [

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scalevec.model.data.order import TrainingBatches
-from scalevec.model.data.prepare import CorpusConfig, open_corpus, prepare
+from scalevec.model.data import CorpusConfig
+from scalevec.model.data.corpus import TrainingBatches, open_corpus
+from scalevec.model.data.prepare import prepare
 from scalevec.model.fields import to_dict
 
 TOKENS = 10**11

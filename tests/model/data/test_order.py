@@ -6,13 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalevec.model.data.order import EpochOrder
+from scalevec.model.data.corpus import epoch_order
 
 streams = st.text("0123456789abcdef", min_size=1, max_size=64)
 
 
 def order(n_windows: int, stream: str = "a", epoch: int = 0) -> list[int]:
-    return EpochOrder(n_windows, stream, epoch).windows(np.arange(n_windows)).tolist()
+    return epoch_order(np.arange(n_windows), n_windows, stream, epoch).tolist()
 
 
 def test_the_order_of_an_epoch_never_changes() -> None:
@@ -37,16 +37,16 @@ def test_each_epoch_has_its_own_order() -> None:
 @given(st.integers(1, 10**15), st.data())
 def test_any_position_is_reached_without_those_before_it(n_windows: int, data: st.DataObject) -> None:
     places = np.array(data.draw(st.lists(st.integers(0, n_windows - 1), min_size=1, max_size=8)))
-    epoch = EpochOrder(n_windows, "a", 0)
-    together = epoch.windows(places)
-    assert together.tolist() == [epoch.windows(places[i : i + 1])[0] for i in range(len(places))]
+    together = epoch_order(places, n_windows, "a", 0)
+    alone = [epoch_order(places[i : i + 1], n_windows, "a", 0)[0] for i in range(len(places))]
+    assert together.tolist() == alone
     assert ((together >= 0) & (together < n_windows)).all()
     assert len(set(together.tolist())) == len(set(places.tolist()))
 
 
 def test_every_window_is_as_likely_to_come_first() -> None:
     n_windows, n_streams = 7, 3_500
-    first = [EpochOrder(n_windows, str(stream), 0).windows(np.array([0]))[0] for stream in range(n_streams)]
+    first = [epoch_order(np.array([0]), n_windows, str(stream), 0)[0] for stream in range(n_streams)]
     counts = np.bincount(first, minlength=n_windows)
     chi_square = ((counts - n_streams / n_windows) ** 2).sum() / (n_streams / n_windows)
     assert (
@@ -62,7 +62,7 @@ def test_neighbours_do_not_stay_neighbours() -> None:
 
 def test_the_order_of_a_large_corpus_takes_no_memory() -> None:
     tracemalloc.start()
-    EpochOrder(10**12, "a", 0).windows(np.arange(1024))
+    epoch_order(np.arange(1024), 10**12, "a", 0)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1_000_000

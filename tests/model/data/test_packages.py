@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from corpus_reference import read_documents
+from scalevec.model.data import CorpusConfig, CorpusError
 from scalevec.model.data.prepare import fingerprint, prepare
 from scalevec.model.data.sources import corpus_files
-from scalevec.model.data.specification import CorpusConfig, CorpusError
 
 Install = Callable[..., None]
 

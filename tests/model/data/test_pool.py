@@ -12,12 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from scalevec.model.data import SPLITS, CorpusConfig, CorpusError, sources
 from scalevec.model.data import prepare as corpora
-from scalevec.model.data import sources
-from scalevec.model.data.documents import rank
-from scalevec.model.data.pool import Workers
-from scalevec.model.data.prepare import Corpus, CorpusConfig, CorpusError, fingerprint, prepare
-from scalevec.model.data.specification import SPLITS
+from scalevec.model.data.corpus import Corpus
+from scalevec.model.data.prepare import fingerprint, prepare
+from scalevec.model.data.system import Workers
+from scalevec.model.data.texts import rank
 
 CHUNK_BYTES = 60_000
 
@@ -81,7 +81,7 @@ def test_an_error_in_another_process_names_the_line(config, tmp_path, cut_small)
 PREPARE_AND_DIE = f"""
 import os, sys
 from pathlib import Path
-from scalevec.model.data import pool, prepare as corpora, sources
+from scalevec.model.data import prepare as corpora, sources, system
 
 def die(message):
     print(message, flush=True)
@@ -89,7 +89,7 @@ def die(message):
         os.killpg(0, int(sent))
 
 if __name__ == "__main__":
-    corpora.SMALL_BYTES, pool.SECONDS_BETWEEN, sources.CHUNK_BYTES = 0, -1.0, {CHUNK_BYTES}
+    corpora.SMALL_BYTES, system.SECONDS_BETWEEN, sources.CHUNK_BYTES = 0, -1.0, {CHUNK_BYTES}
     path, folder, last, sent = sys.argv[1:]
     config = corpora.CorpusConfig("jsonl", "bpe", 300, (path,), field="text", sample_bytes=50_000)
     corpora.prepare(config, Path(folder), die, jobs=2)
@@ -141,7 +141,7 @@ def test_a_process_that_is_killed_is_said():
 
 LEFT_ALONE = """
 import os, signal, time
-from scalevec.model.data.pool import Workers
+from scalevec.model.data.system import Workers
 if __name__ == "__main__":
     with Workers(1) as workers:
         answers = workers.map(time.sleep, [0] * 4 + [600])

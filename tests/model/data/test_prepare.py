@@ -15,15 +15,9 @@ import pytest
 import tokenizers
 
 from corpus_reference import documents_of
-from scalevec.model.data.prepare import (
-    Corpus,
-    CorpusConfig,
-    CorpusError,
-    fingerprint,
-    open_corpus,
-    prepare,
-)
-from scalevec.model.data.specification import SPLITS, stored_type
+from scalevec.model.data import SPLITS, CorpusConfig, CorpusError
+from scalevec.model.data.corpus import Corpus, open_corpus
+from scalevec.model.data.prepare import fingerprint, prepare
 
 
 def quiet(_message: str) -> None:
@@ -99,7 +93,7 @@ def test_shards_cannot_be_written_to(corpus: Corpus) -> None:
 def test_token_ids_take_two_bytes_while_they_fit(corpus: Corpus) -> None:
     assert corpus.split("train").dtype == np.dtype("<u2")
     for size, dtype in ((2**16, "<u2"), (2**16 + 1, "<u4")):
-        assert stored_type(size) == dtype
+        assert CorpusConfig("text", "bpe", size).stored_type == dtype
         assert np.array(size - 1).astype(dtype) == size - 1
 
 

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalevec.model.data.corpus import Segments
-from scalevec.model.data.order import TrainingBatches, evaluation_batches
+from scalevec.model.data.corpus import Segments, TrainingBatches, evaluation_batches
 
 FILES = [np.arange(100, 160, dtype="<u2"), np.arange(200, 280, dtype="<u2")]
 

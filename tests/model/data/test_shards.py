@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpus_reference import read_documents
-from scalevec.model.data import formats
-from scalevec.model.data.prepare import CorpusConfig, CorpusError, prepare
+from scalevec.model.data import CorpusConfig, CorpusError, formats
+from scalevec.model.data.prepare import prepare
 
 
 def config(*paths: Path, dtype: str = "uint16", size: int = 1000, separator: int = 0) -> CorpusConfig:

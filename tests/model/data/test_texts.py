@@ -17,11 +17,11 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from scalevec.model.data import documents, formats, pool, sources
+from scalevec.model.data import SPLITS, CorpusConfig, CorpusError, formats, sources, system, tokenize
 from scalevec.model.data import prepare as corpora
 from scalevec.model.data import texts as texts_module
-from scalevec.model.data.prepare import Corpus, CorpusConfig, CorpusError, fingerprint, prepare
-from scalevec.model.data.specification import SPLITS
+from scalevec.model.data.corpus import Corpus
+from scalevec.model.data.prepare import fingerprint, prepare
 
 
 def quiet(_message: str) -> None:
@@ -89,7 +89,7 @@ def texts(count: int, seed: int) -> Iterator[str]:
 def peak_of_preparing(config: CorpusConfig, folder: Path) -> int:
     """Bytes of memory that ``prepare`` held at most with small buffers; for a process of its own."""
     sources.CHUNK_BYTES = 250_000
-    texts_module.BYTES_AT_ONCE = formats.BLOCK = texts_module.BLOCK = 1 << 16
+    tokenize.BYTES_AT_ONCE = formats.BLOCK = 1 << 16
     prepare(config, folder / "loaded", quiet)  # what modules take is not counted
     shutil.rmtree(folder / "loaded")
     tracemalloc.start()
@@ -264,9 +264,10 @@ def aged(folder: Path, seconds: int) -> None:
 def read_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The fingerprints that were found by reading all text."""
     rows: list[str] = []
+    usual = texts_module.corpus_fingerprint
 
     def counted(*arguments: Any) -> Any:
-        rows.append(documents.corpus_fingerprint(*arguments))
+        rows.append(usual(*arguments))
         return rows[-1]
 
     monkeypatch.setattr(corpora, "corpus_fingerprint", counted)
@@ -314,7 +315,7 @@ def test_files_that_were_just_written_are_read_each_time(tmp_path: Path, read_fi
 
 
 def test_preparing_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "SECONDS_BETWEEN", -1.0)
+    monkeypatch.setattr(system, "SECONDS_BETWEEN", -1.0)
     config = CorpusConfig("text", "bytes", 256, (write_documents(tmp_path, "text", "all", DOCUMENTS[:30]),))
     messages: list[str] = []
     prepare(config, tmp_path / "corpora", messages.append)
