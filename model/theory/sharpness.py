@@ -11,8 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 
 from scalevec.model.config import Trial
-from scalevec.model.data.corpus import TokenArray
-from scalevec.model.data.order import TrainingBatches
+from scalevec.model.data.corpus import TokenArray, TrainingBatches
 from scalevec.model.decoder import Transformer
 
 TOLERANCE = 1e-3

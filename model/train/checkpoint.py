@@ -22,7 +22,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from scalevec.model.data.durable_files import require_regular, sync
+from scalevec.model.data.system import require_regular, sync
 from scalevec.model.decoder import Transformer
 from scalevec.model.train.optimizer_state import Share, Tensors, entire, pack_state, unpack_state
 

@@ -7,8 +7,7 @@ from itertools import islice, pairwise
 
 import torch
 
-from scalevec.model.data.corpus import TokenArray
-from scalevec.model.data.order import Batch, evaluation_batches
+from scalevec.model.data.corpus import Batch, TokenArray, evaluation_batches
 from scalevec.model.decoder import Transformer
 from scalevec.model.train.ddp import ALONE, World
 from scalevec.model.train.devices import is_out_of_memory, release_unused

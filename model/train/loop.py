@@ -18,8 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from scalevec.model import accounting
 from scalevec.model.config import RunOptions, Trial, require_whole_parts
-from scalevec.model.data.order import TrainingBatches
-from scalevec.model.data.prepare import Corpus
+from scalevec.model.data.corpus import Corpus, TrainingBatches
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.identity import branch_step, stream_of
 from scalevec.model.optimization import learning_rate

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from scalevec.model.config import RunOptions, Trial
+from scalevec.model.data import CorpusConfig, TokenProcess
 from scalevec.model.data.corpus import Corpus
 from scalevec.model.data.prepare import prepare
-from scalevec.model.data.specification import CorpusConfig, TokenProcess
 from scalevec.model.train.devices import release_unused
 from scalevec.model.train.loop import TrainingRun
 from scalevec.model.train.record import SilentRecorder

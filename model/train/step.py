@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import RunOptions, Trial
-from scalevec.model.data.order import Batch, TrainingBatches
+from scalevec.model.data.corpus import Batch, TrainingBatches
 from scalevec.model.decoder import BlockWeights, DecoderBlock, Transformer
 from scalevec.model.experts import Mixture
 

@@ -12,7 +12,7 @@ import torch
 from scalevec.model.accounting import active_matrices, flops_per_token
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
 from scalevec.model.data.corpus import Corpus
-from scalevec.model.data.limits_here import usable_cpus
+from scalevec.model.data.system import usable_cpus
 from scalevec.model.estimate import memory_of
 from scalevec.model.train.devices import (
     LocalDevice,

@@ -106,7 +106,7 @@ def _compiler(_: Path) -> Iterator[Finding]:
 
 
 def _threads(_: Path) -> Iterator[Finding]:
-    from scalevec.model.data.limits_here import usable_cpus
+    from scalevec.model.data.system import usable_cpus
     from scalevec.orchestrator.costs.rates import BUSY, load_of_machine
 
     load, cores, everyone = load_of_machine(), usable_cpus(), os.cpu_count()

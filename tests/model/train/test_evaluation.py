@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from scalevec.model.config import ModelConfig, Shape
-from scalevec.model.data.order import evaluation_batches
+from scalevec.model.data.corpus import evaluation_batches
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.train.ddp import World
 from scalevec.model.train.evaluation import blocks_of, evaluate
