@@ -44,7 +44,7 @@ class _Marks:
         self.mark()
         x = tensors(results)[0]
         if x.requires_grad:
-            x.register_hook(self.mark)
+            x.register_hook(self.mark)  # type: ignore[no-untyped-call]
 
 
 def passes(of: Passes, measured: int = 2) -> dict[str, int]:
@@ -106,8 +106,12 @@ def _evaluation(of: Passes, model: Transformer, marks: _Marks) -> int:
 
 def _forward_and_backward(of: Passes, model: Transformer, marks: _Marks) -> int:
     """The passes of a step, of which the second is like all later ones; returns the bytes before the last."""
-    narrow = None if of.precision == "float32" else torch.bfloat16
-    with fold_once(model, narrow) if of.folds_once else nullcontext():
+    narrow, slices = None if of.precision == "float32" else torch.bfloat16, ops._slices
+    with (
+        # On a CPU the head takes hundreds of slices, of which all but the last are alike.
+        patch.object(ops, "_slices", lambda *sides: slices(*sides)[-3:]),
+        fold_once(model, narrow) if of.folds_once else nullcontext(),
+    ):
         for _ in range(1 + of.accumulates):
             marks.at.clear()
             start = marks.storages.most = marks.storages.now
@@ -131,9 +135,10 @@ def optimizer(trial: Trial, device: str) -> dict[str, int]:
     """
     layers, experts_of = trial.model.shape.layers, trial.model.experts
     few = 1 + (experts_of.dense_layers if experts_of else 0)
-    less, more = (_optimizer_over(n, trial, device) for n in (few, few + 1))
+    takes_matrices = trial.optimizer.registered.matrices_only
+    less, more = (_optimizer_over(n, trial, "" if takes_matrices else device) for n in (few, few + 1))
     sizes = {name: more[name] + (layers - few - 1) * (more[name] - less[name]) for name in more}
-    if trial.optimizer.registered.matrices_only:
+    if takes_matrices:
         # Once for all arms: a scale vector is no matrix.
         bare = replace(trial, model=replace(trial.model, scale_vectors=PRESETS["none"]))
         sizes |= {**_optimizer_over(layers, bare, device), "others": sizes["others"]}
@@ -142,6 +147,8 @@ def optimizer(trial: Trial, device: str) -> dict[str, int]:
 
 @lru_cache
 def _optimizer_over(layers: int, trial: Trial, device: str) -> dict[str, int]:
+    """On no device, but for what is not the matrices'."""
+    steps = {"": lambda _: None, "cuda": _step_together}
     with Hollow() as hollow, patch.object(ScaleVector, "reset", lambda _: None):
         model = Transformer(replace(trial.model, shape=replace(trial.model.shape, layers=layers)))
         optimizer = build_optimizer(model, trial)
@@ -149,7 +156,7 @@ def _optimizer_over(layers: int, trial: Trial, device: str) -> dict[str, int]:
         for parameter in model.parameters():
             parameter.grad = torch.zeros_like(parameter)
         storages = hollow.count(tensors([(p, p.grad) for p in model.parameters()]))
-        with patch.object(optim._Muon, "step", _step_together) if device == "cuda" else nullcontext():
+        with patch.object(optim._Muon, "step", steps[device]) if device in steps else nullcontext():
             optimizer.step()
             storages.most = storages.now
             optimizer.step()

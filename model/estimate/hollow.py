@@ -8,7 +8,6 @@ compiler chooses of the real function; what they take on the way is what is left
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -28,7 +27,7 @@ class HollowTensor(Tensor):
     """Said to be on the CPU; its ``meta`` is on that device of torch's which works out shapes alone."""
 
     meta: Tensor
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
     def of(meta: Tensor) -> "HollowTensor":
@@ -36,15 +35,19 @@ class HollowTensor(Tensor):
         if meta.is_inference() is not torch.is_inference_mode_enabled():  # an older one, seen from within
             with torch.inference_mode(meta.is_inference()):
                 return HollowTensor.of(meta)
-        layout = {"strides": meta.stride(), "storage_offset": meta.storage_offset()}
-        tensor: HollowTensor = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-            HollowTensor, meta.shape, **layout, dtype=meta.dtype, device=torch.device("cpu")
+        tensor: HollowTensor = Tensor._make_wrapper_subclass(
+            HollowTensor,
+            meta.shape,
+            strides=meta.stride(),
+            storage_offset=meta.storage_offset(),
+            dtype=meta.dtype,
+            device=torch.device("cpu"),
         )
         tensor.meta = meta
         return tensor
 
     @classmethod
-    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, function: Any, *_: Any, **__: Any) -> Any:  # type: ignore[override]
         """Operations are those of the mode."""
         raise RuntimeError(f"{function} of a tensor that holds nothing")
 
@@ -61,7 +64,9 @@ class Operation(NamedTuple):
 class Hollow(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within, all tensors that are made are hollow, and ``see`` is told of each operation."""
 
-    see: Callable[[Operation], None] | None = None
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.see: Callable[[Operation], None] | None = None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -77,6 +82,9 @@ class Hollow(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Let ``function`` give tensors of the right shapes."""
         if function is _ATEN.detach.default and isinstance(args[0], HollowTensor):
             return HollowTensor.of(args[0].meta)
+        if function is _ATEN.scaled_dot_product_attention.default:  # so only in inference mode
+            with self:  # which kernel it takes follows from the device, as does the layout of what that gives
+                return function.decompose(*args, **(kwargs or {}))
         given: dict[int, HollowTensor] = {}
 
         def inside(tensor: Tensor) -> Tensor:
@@ -113,17 +121,17 @@ def _results(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if function.is_view or schema.is_mutable or any(returned.alias_info for returned in schema.returns):
         return function(*args, **kwargs)
     key = (function, _form(args), *((name, _form(value)) for name, value in kwargs.items()))
-    if key not in _KNOWN:
-        results = function(*args, **kwargs)
-        _KNOWN[key] = _maker_of(results)
-        return results
-    return _KNOWN[key]()
+    if key in _KNOWN:
+        return _KNOWN[key]()
+    results = function(*args, **kwargs)
+    _KNOWN[key] = _maker_of(results)
+    return results
 
 
 def _maker_of(result: Any) -> Callable[[], Any]:
     if isinstance(result, Tensor):
-        form = {"dtype": result.dtype, "device": META}
-        return partial(torch.empty_strided, result.shape, result.stride(), **form)
+        sides, strides, dtype = result.shape, result.stride(), result.dtype
+        return lambda: torch.empty_strided(sides, strides, dtype=dtype, device=META)
     if isinstance(result, list | tuple):
         makers = list(map(_maker_of, result))
         return lambda: [make() for make in makers]
@@ -173,7 +181,7 @@ def stand_in(hollow: Hollow) -> Callable[..., None]:
                     works[key] = _work(hollow, real, args, primals)
             return _Allocates.apply(works[key], *primals)  # type: ignore[no-untyped-call]
 
-        module.forward = forward  # type: ignore[method-assign]
+        module.forward = forward
 
     return compile_
 
@@ -254,19 +262,20 @@ def _saved_by_partitioner(
     for at, tensor in enumerate(starts[:-1]):
         stands_for(graph.placeholder(f"primals_{at + 1}"), tensor)
     stands_for(graph.placeholder("tangents_1"), starts[-1])
-    for function, *given, made in operations:
+    for function, *given, result in operations:
         node = graph.call_function(function, *_mapped(lambda tensor: nodes.get(id(tensor)), given))
-        node.meta["val"] = made
+        node.meta["val"] = result
         of_results = [node]
-        if not isinstance(made, Tensor):
-            of_results = [graph.call_function(operator.getitem, (node, item)) for item in range(len(made))]
-        for each, tensor in zip(of_results, tensors(made), strict=True):
+        if not isinstance(result, Tensor):
+            of_results = [graph.call_function(operator.getitem, (node, item)) for item in range(len(result))]
+        for each, tensor in zip(of_results, tensors(result), strict=True):
             stands_for(each, tensor)
             results.append(each.name)
     graph.output([None if tensor is None else nodes[id(tensor)] for tensor in ends])
     module = torch.fx.GraphModule(nn.Module(), graph)
     forward, _ = min_cut_rematerialization_partition(module, None, num_fwd_outputs=1)
-    saved = {node.name for node in forward.graph.output_node().args[0][1:]}
+    outputs: Any = forward.graph.output_node().args[0]
+    saved = {node.name for node in outputs[1:]}
     return [at for at, name in enumerate(results) if name in saved]
 
 
@@ -282,26 +291,23 @@ def _most(operations: Sequence[Operation], held: dict[int, int]) -> int:
 
     What only fused operations make and read exists in no memory.
     """
-    made_at: dict[int, int] = {}
-    sizes: dict[int, int] = {}
-    real: set[int] = set()
     uses = [(_storages([each.args, *each.kwargs.values()]), _storages(each.results)) for each in operations]
-    for at, (operation, (sources, results)) in enumerate(zip(operations, uses, strict=True)):
-        made = {storage: size for storage, size in results.items() if storage not in sources}
-        sizes |= made
-        made_at = dict.fromkeys(made, at) | made_at
-        function = operation.function
+    real: set[int] = set()
+    for (function, *_), (sources, results) in zip(operations, uses, strict=True):
         if not (torch.Tag.pointwise in function.tags or function in _FUSED or function.is_view):
-            real |= sources.keys() | made.keys()
+            real |= sources.keys() | results.keys()
     ends: dict[int, int] = {}
     for at, (sources, results) in reversed(list(enumerate(uses))):
         # A fused operation reads when what it is fused into runs.
         end = max([ends.get(storage, at) for storage in results if storage not in real], default=at)
         ends |= {source: max(ends.get(source, 0), end) for source in sources}
     changes = [0] * (len(operations) + 2)
-    for storage in real & made_at.keys() - held.keys():
-        changes[made_at[storage]] += sizes[storage]
-        changes[ends.get(storage, made_at[storage]) + 1] -= sizes[storage]
+    absent = real - held.keys()
+    for at, (sources, results) in enumerate(uses):
+        for storage in absent & (results.keys() - sources.keys()):
+            changes[at] += results[storage]
+            changes[ends.get(storage, at) + 1] -= results[storage]
+        absent -= results.keys()
     return max(accumulate(changes))
 
 
