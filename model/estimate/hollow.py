@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from scalevec.model.train.step import Storages
 
-META = torch.device("meta")
+META, CPU = torch.device("meta"), torch.device("cpu")
 _ATEN = torch.ops.aten
 
 
@@ -36,12 +36,7 @@ class HollowTensor(Tensor):
             with torch.inference_mode(meta.is_inference()):
                 return HollowTensor.of(meta)
         tensor: HollowTensor = Tensor._make_wrapper_subclass(
-            HollowTensor,
-            meta.shape,
-            strides=meta.stride(),
-            storage_offset=meta.storage_offset(),
-            dtype=meta.dtype,
-            device=torch.device("cpu"),
+            HollowTensor, meta.shape, meta.stride(), meta.storage_offset(), dtype=meta.dtype, device=CPU
         )
         tensor.meta = meta
         return tensor
@@ -121,11 +116,9 @@ def _results(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if function.is_view or schema.is_mutable or any(returned.alias_info for returned in schema.returns):
         return function(*args, **kwargs)
     key = (function, _form(args), *((name, _form(value)) for name, value in kwargs.items()))
-    if key in _KNOWN:
-        return _KNOWN[key]()
-    results = function(*args, **kwargs)
-    _KNOWN[key] = _maker_of(results)
-    return results
+    if key not in _KNOWN:
+        _KNOWN[key] = _maker_of(function(*args, **kwargs))
+    return _KNOWN[key]()
 
 
 def _maker_of(result: Any) -> Callable[[], Any]:
