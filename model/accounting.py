@@ -1,4 +1,4 @@
-"""The parameters and the training FLOPs of a model.
+"""The parameters and the training FLOPs of a model, and the passes that its memory follows from.
 
 N and FLOPs are closed forms that load no torch: a sweep is laid out by them. Everything else is counted on
 the real model, which alone knows where it has scale vectors.
@@ -149,3 +149,24 @@ def flops_per_token(config: ModelConfig, sequence_length: int) -> int:
     matrices = active_matrices(config) + config.vocabulary_size * shape.width
     attention = 2 * sequence_length * shape.width * shape.layers
     return 3 * 2 * (matrices + attention)
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What decides what training and evaluating passes take.
+
+    sequences, length: of the micro-batch. evaluated: sequences of an evaluating pass. device: ``cpu`` or
+    ``cuda``. accumulates: whether a batch has several micro-batches.
+    folds_once: whether these take weights that are folded once for all.
+    """
+
+    model: ModelConfig
+    sequences: int
+    length: int
+    evaluated: int
+    precision: str
+    device: str
+    recomputes: bool
+    compiled: bool
+    accumulates: bool
+    folds_once: bool

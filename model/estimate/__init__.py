@@ -14,8 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from scalevec.model.accounting import count_parameters, structure
-from scalevec.model.config import ModelConfig, RunOptions, ScheduleConfig, Trial
+from scalevec.model.accounting import Passes, count_parameters, structure
+from scalevec.model.config import RunOptions, ScheduleConfig, Trial
 
 FLOAT_BYTES = 4
 """Of a weight, a gradient and an entry of the optimizer's state."""
@@ -70,27 +70,6 @@ class Memory:
     def total(self) -> int:
         """All of it."""
         return self.arrays + self.framework
-
-
-@dataclass(frozen=True)
-class Passes:
-    """What decides what training and evaluating passes take.
-
-    sequences, length: of the micro-batch. evaluated: sequences of an evaluating pass. device: ``cpu`` or
-    ``cuda``. accumulates: whether a batch has several micro-batches.
-    folds_once: whether these take weights that are folded once for all.
-    """
-
-    model: ModelConfig
-    sequences: int
-    length: int
-    evaluated: int
-    precision: str
-    device: str
-    recomputes: bool
-    compiled: bool
-    accumulates: bool
-    folds_once: bool
 
 
 def memory_of(trial: Trial, options: RunOptions) -> Memory:

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from scalevec.model import experts, feed_forward, ops
+from scalevec.model.accounting import Passes
 from scalevec.model.config import Trial
 from scalevec.model.decoder import Transformer
-from scalevec.model.estimate import Passes
 from scalevec.model.estimate.hollow import Hollow, stand_in, tensors
 from scalevec.model.scale_vectors import ScaleVector
 from scalevec.model.strategies import PRESETS
