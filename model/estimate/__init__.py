@@ -109,8 +109,7 @@ def _kind(options: RunOptions) -> str:
 
 
 def _is_cut(trial: Trial, options: RunOptions) -> bool:
-    part = trial.batch_sequences // options.processes
-    return 0 < options.micro_batch < part
+    return 0 < options.micro_batch < trial.batch_sequences // options.processes
 
 
 def _holds_gradients(trial: Trial, options: RunOptions) -> bool:
@@ -161,10 +160,7 @@ def _measured(part: str, key: Any, *of: Any) -> Sizes:
     """What ``dry_run`` tells of ``part``, or has told of an equal ``key``: that is in the cache folder."""
     name = hashlib.sha256(repr((part, key, _code())).encode()).hexdigest()
     if name not in _IN_PROCESS:
-        from platformdirs import user_cache_path
-
-        folder = os.environ.get("SCALEVEC_CACHE_DIR") or user_cache_path("scalevec", appauthor=False)
-        path = Path(folder, "estimates", f"{name}.json")
+        path = _cache_folder() / "estimates" / f"{name}.json"
         sizes = _read(path)
         if sizes is None:
             from scalevec.model.estimate import dry_run
@@ -173,6 +169,14 @@ def _measured(part: str, key: Any, *of: Any) -> Sizes:
             _write(path, sizes)
         _IN_PROCESS[name] = sizes
     return _IN_PROCESS[name]
+
+
+def _cache_folder() -> Path:
+    if "SCALEVEC_CACHE_DIR" in os.environ:
+        return Path(os.environ["SCALEVEC_CACHE_DIR"])
+    from platformdirs import user_cache_path  # not on every machine that the model alone is tried on
+
+    return user_cache_path("scalevec", appauthor=False)
 
 
 def _read(path: Path) -> Sizes | None:
@@ -229,11 +233,10 @@ def _twice_differentiable(trial: Trial, options: RunOptions) -> float:
     """The graph of a backward pass over the batch of the sharpness, in float32, with whole logits."""
     length, shape = trial.sequence_length, trial.model.shape
     tokens = max(SHARPNESS_TOKENS // length, 1) * length
-    alone = RunOptions(device=options.device)
     batch = replace(
         trial, batch_tokens=tokens, tokens=tokens, precision="float32", schedule=ScheduleConfig("constant")
     )
     weights = FLOAT_BYTES * shape.layers * shape.heads * tokens * length
     logits = FLOAT_BYTES * tokens * trial.model.vocabulary_size
-    passes = _passes(batch, alone)["head"]
+    passes = _passes(batch, RunOptions(device=options.device))["head"]
     return SHARPNESS_PASSES * passes + SHARPNESS_WEIGHTS * weights + SHARPNESS_LOGITS * logits
