@@ -21,6 +21,7 @@ test-slow: $(VENV)/dev.stamp
 # intervals, the small sweeps (hours).
 nightly: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m nightly
+	tests/cluster/namespace.sh $(BIN)/python -m pytest -m nightly tests/cluster
 	$(MAKE) faults
 	$(BIN)/python benchmarks/calibration.py 2000
 	$(MAKE) paper-small

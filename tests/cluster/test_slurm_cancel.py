@@ -145,6 +145,7 @@ def test_cancel_ends_a_job_whose_machine_is_being_prepared(forgetful, called, tm
     until(lambda: not ours(forgetful), "the queue is empty", lambda: forgetful.run("squeue"))
 
 
+@pytest.mark.nightly
 def test_of_two_sweeps_that_overlap_one_is_cancelled_and_the_other_has_all_its_trials(
     start, slurm, tmp_path, text_files, scalevec
 ):
