@@ -32,7 +32,7 @@ CLUSTER_SLURM := $(addprefix tests/cluster/test_,slurm_contract.py slurm_executo
 CLUSTER_TRAINING := $(addprefix tests/cluster/test_,slurm_training.py submit.py)
 CLUSTER_STORMS := $(addprefix tests/cluster/test_slurm_,storms.py cancel.py limits.py sent_code.py)
 CLUSTER_RAY := $(addprefix tests/cluster/test_,ray_executor.py ray_training.py two_users_slurm.py)
-test-cluster: test-cluster-slurm test-cluster-training test-cluster-storms test-cluster-ray test-cluster-others
+test-cluster: test-cluster-others test-cluster-ray test-cluster-training test-cluster-storms test-cluster-slurm
 
 test-cluster-slurm: $(VENV)/dev.stamp
 	tests/cluster/namespace.sh $(BIN)/python -m pytest $(CLUSTER_SLURM)

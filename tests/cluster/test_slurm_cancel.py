@@ -11,7 +11,7 @@ from cluster.slurm_daemons import SlurmCluster, until
 from cluster.test_slurm_jobs import killed, ours, scalevec, states, trials  # noqa: F401 (fixture)
 from cluster.test_slurm_training import end_of, start, sweep, workers_of  # noqa: F401 (fixtures)
 from hold import can_hold, hold, release
-from scalevec.model.train.checkpoint import newest_step
+from scalevec.model.train import newest_step
 from scalevec.results.run_directory import RunDirectory
 from support import SCALEVEC, two_arms
 

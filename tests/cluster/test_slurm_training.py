@@ -14,7 +14,7 @@ import pytest
 from cluster.slurm_daemons import until
 from cluster.trunk_sweep import outcomes, states_left
 from hold import can_hold, hold, release
-from scalevec.model.train.checkpoint import newest_step
+from scalevec.model.train import newest_step
 from scalevec.results.run_directory import RunDirectory, trial_ids
 from support import SCALEVEC, finished, take_our_names, two_arms
 
