@@ -94,7 +94,9 @@ def in_every_state(forgetful, called, tmp_path, text_files) -> dict[str, RunDire
     slurm.run("scontrol", "update", f"jobid={array}", "ArrayTaskThrottle=1")
     slurm.run("scontrol", "release", number_of(pending))
     slurm.run("scancel", number_of(forgotten))
-    until(lambda: not shown(slurm, forgotten), "it is forgotten", lambda: shown(slurm, forgotten))
+    # The job of a trial that has its result may still be about to end.
+    for gone in (forgotten, completed):
+        until(lambda gone=gone: not shown(slurm, gone), "it is forgotten", slurm.logs)
     (slurm.root / "completing").touch()
     slurm.run("scancel", number_of(completing))
     slurm.run("scontrol", "requeue", number_of(requeued))
