@@ -27,7 +27,7 @@ nightly: $(VENV)/dev.stamp
 	$(MAKE) paper-small
 
 # A real SLURM, Ray and PostgreSQL, started and stopped by the tests where the only network interface is lo. Five
-# parts that mostly wait, each with daemons of its own: make -j 5 test-cluster runs them side by side.
+# parts, each with daemons of its own, the longest first: make -j 5 test-cluster runs them side by side.
 CLUSTER_SLURM := $(addprefix tests/cluster/test_,slurm_contract.py slurm_executor.py fault_campaign.py)
 CLUSTER_TRAINING := $(addprefix tests/cluster/test_,slurm_training.py submit.py)
 CLUSTER_STORMS := $(addprefix tests/cluster/test_slurm_,storms.py cancel.py limits.py sent_code.py)

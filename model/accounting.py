@@ -204,9 +204,9 @@ def _kept_in() -> Path:
     for variable, below in (("SCALEVEC_ESTIMATES_DIR", "."), ("SCALEVEC_CACHE_DIR", "estimates")):
         if variable in os.environ:
             return Path(os.environ[variable], below)
-    from platformdirs import user_cache_path  # not on every machine that the model alone is tried on
-
-    return user_cache_path("scalevec", appauthor=False) / "estimates"
+    # As platformdirs has it on Linux, which a machine that only trains need not have.
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 (no home, no error)
+    return Path(caches, "scalevec", "estimates")
 
 
 def _read(path: Path) -> Sizes | None:

@@ -218,7 +218,6 @@ def test_workers_start_in_a_project_whose_packages_have_our_names(own_ray, monke
     assert losses(own_ray) == on_this_machine
 
 
-@pytest.mark.nightly
 def test_a_killed_scheduler_takes_a_ray_of_its_own_along(own_ray):
     process = start_held(own_ray, "--executor", "ray", "--jobs", "1")
     wait_until(lambda: checkpoints(own_ray) >= 1, process)
