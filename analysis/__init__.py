@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from scalevec.analysis.data.tidy import read_table as read_table
     from scalevec.analysis.data.where import select as select
     from scalevec.analysis.errors import DataError as DataError
+    from scalevec.analysis.figures.drawing import draw as draw
     from scalevec.analysis.figures.drawing import write_figures as write_figures
     from scalevec.analysis.fits.fit import Fit as Fit
     from scalevec.analysis.fits.fit import fit as fit
@@ -97,7 +98,7 @@ _NAMES_BY_MODULE = {
     "data.tidy": "read_table",
     "data.where": "select",
     "errors": "DataError",
-    "figures.drawing": "write_figures",
+    "figures.drawing": "draw write_figures",
     "fits.fit": "Fit fit",
     "fits.law_choice": "fits_of_laws laws_text rolling",
     "fits.predict": "Forecast predict",

@@ -148,8 +148,7 @@ TABLES: dict[str, RegistryEntry] = {
         ("decay", "decay", "which scale vectors decay, per architecture"),
         ("overhead", "overhead", "what each arm costs in time, memory and parameters"),
         ("optimizers", "optimizers", "loss, difference and learning rate per optimizer and schedule"),
-        ("scaling", "scaling", "fitted laws with their intervals, hold-out errors and multipliers"),
-        ("hold-outs", "hold_outs", "each next rung predicted by the law of the smaller ones"),
+        ("scaling", "scaling", "fitted laws with intervals, errors on held-out and next rungs, multipliers"),
         ("comparison", "comparison", "each arm against the reference per rung, with its verdict"),
     )
 }
@@ -168,13 +167,6 @@ FIGURES: dict[str, RegistryEntry] = {
         ("predictions", "predicted_curves:draw_predictions", "the laws to ten times the largest compute"),
         ("tuning", "tuning_bowls:draw_tuning", "validation loss against the tuned field per rung"),
         ("curves", "training_curves:draw_curves", "training loss against tokens per rung"),
-        ("vectors-mean", "run_statistics:draw_vector_mean", "mean of the scale vectors along the run"),
-        (
-            "vectors-deviation",
-            "run_statistics:draw_vector_deviation",
-            "their standard deviation along the run",
-        ),
-        ("vectors-near-zero", "run_statistics:draw_vector_near_zero", "their share of entries near zero"),
-        ("theory", "run_statistics:draw_theory", "what was measured of the theory along the run"),
+        ("statistics", "run_statistics:draw_statistics", "scale vectors and theory along the run"),
     )
 }

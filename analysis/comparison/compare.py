@@ -50,9 +50,8 @@ from scalevec.analysis.data.pairs import (
     WITHOUT_RESULT,
     Pairs,
 )
-from scalevec.analysis.data.runs import shortened
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.formatting import is_loss, joined
+from scalevec.analysis.formatting import is_loss, joined, shortened
 from scalevec.analysis.options import (
     AnalysisOptions,
     CConvention,

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scalevec.analysis.data.loss_blocks import losses_by_block
 from scalevec.analysis.data.pairs import Pairs
 from scalevec.analysis.data.tidy import FloatArray
+from scalevec.analysis.data.values import losses_by_block
 from scalevec.analysis.formatting import degrees, f_test
 from scalevec.analysis.statistics.noise import t_quantile
 from scalevec.analysis.statistics.paired import Estimate, overall

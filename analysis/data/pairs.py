@@ -9,15 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from scalevec.analysis.data.cell_columns import (
+from scalevec.analysis.data.runs import HAS_RESULT, differing, joined_labels, numbered_labels
+from scalevec.analysis.data.tidy import (
     ARM_COLUMNS,
     CELL_COLUMNS,
     GRID_COLUMNS,
-    setting_columns,
-)
-from scalevec.analysis.data.runs import HAS_RESULT, differing, shortened
-from scalevec.analysis.data.shared_labels import joined_labels, numbered_labels
-from scalevec.analysis.data.tidy import (
     VERSION,
     BoolArray,
     FloatArray,
@@ -26,10 +22,11 @@ from scalevec.analysis.data.tidy import (
     mostly_repeated,
     parameters_of,
     require_column,
+    setting_columns,
     versions_of,
 )
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.formatting import count, joined, plural
+from scalevec.analysis.formatting import count, joined, plural, shortened
 from scalevec.analysis.options import AnalysisOptions
 
 PairKind = Literal[

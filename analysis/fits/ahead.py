@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from scalevec.analysis.data.tidy import SMALLEST_NUMBER, FloatArray, parameters_of
+from scalevec.analysis.data.tidy import FloatArray, parameters_of
+from scalevec.analysis.data.values import SMALLEST_NUMBER
 from scalevec.analysis.errors import DataError, nearest
 from scalevec.analysis.fits.arm_data import ArmData
 from scalevec.analysis.fits.intervals import NoInterval, Replicates

@@ -62,7 +62,7 @@ def open_source(source: str, runs_dir: Path, reading: TableReading = AS_IT_IS) -
     data = _opened_source(source, runs_dir, reading.maps)
     if reading.join is None:
         return data
-    from scalevec.analysis.data.joined import joined
+    from scalevec.orchestrator.sources.scores import joined
 
     rows = joined(data.rows, analysis.read_table(reading.join), str(reading.join))
     rows.attrs = data.rows.attrs

@@ -80,7 +80,7 @@ CALLS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
         path, lambda to: analysis.write_figures(t, to, reference="baseline", formats=["svg"], **BOOTSTRAP)
     ),
     "write_report": lambda t, path: written(
-        path, lambda to: analysis.write_report(to, t, name="r", reference="baseline", **BOOTSTRAP)
+        path, lambda to: analysis.write_report(t, to, name="r", reference="baseline", **BOOTSTRAP)
     ),
 }
 

@@ -138,7 +138,7 @@ def test_the_terminal_and_the_page_are_stamped(sweep, tmp_path):
     table = unfinished(sweep())
     assert verdict_table([only(table)]).splitlines()[2].endswith("interim: 1 of 8 pairs  cannot be told")
     assert "interim: 1 of 8 pairs" in comparison_text([only(table)])
-    analysis.write_report(tmp_path / "r.html", table, name="n", reference="baseline", bootstrap=50)
+    analysis.write_report(table, tmp_path / "r.html", name="n", reference="baseline", bootstrap=50)
     page = (tmp_path / "r.html").read_text()
     stamp = re.search('<h1>n</h1>\n<p class="state interim">(.*)</p>', page)
     assert stamp

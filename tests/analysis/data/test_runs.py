@@ -73,7 +73,7 @@ def test_rows_without_a_seed_that_differ_in_nothing_have_the_noise_of_the_residu
 def test_seeds_that_stand_twice_at_one_point_tell_nothing_apart():
     """By N alone, several token counts of a seed share a point."""
     table = pd.concat([ladder(), ladder().assign(n_tokens=lambda t: 2 * t.n_tokens)])
-    fitted = only(table.assign(run=range(24)), x="N")
+    fitted = only(table.assign(run=[f"r{number}" for number in range(24)]), x="N")
     assert fitted.intervals == {}
     assert "differ in n_tokens" in fitted.interval_note
 
@@ -107,6 +107,27 @@ def test_the_column_that_names_the_runs_of_checkpoints_is_suggested():
     table = curves(12).assign(model=lambda t: "m" + t.n_params.astype(str))
     assert "--cluster model" in only(table, law="chinchilla").interval_note
     assert only(table, law="chinchilla", cluster="model").interval_method == "cluster-t"
+
+
+ROWS = {
+    "a column that counts rows": {
+        "id": lambda t: range(len(t)),
+        "run_name": lambda t: "r" + t.n_params.astype(str),
+    },
+    "names of rows beside those of runs": {
+        "uuid": lambda t: [f"{number * 7919 % 1009:04x}" for number in range(len(t))],
+        "runName": lambda t: t.n_params.rank(method="dense").map("run {:g}".format),
+    },
+    "numbers of rows alone": {"run_id": lambda t: range(len(t))},
+    "names of points in even steps": {"name": lambda t: [f"point {number * 7}" for number in range(len(t))]},
+}
+
+
+@pytest.mark.parametrize("columns", ROWS.values(), ids=ROWS)
+def test_rows_along_one_run_are_no_runs_whatever_names_them(columns):
+    fitted = only(curves().assign(**columns), law="chinchilla")
+    assert (fitted.n_clusters, fitted.intervals) == (5, {})
+    assert "look like checkpoints of one run" in fitted.interval_note
 
 
 @pytest.mark.parametrize(

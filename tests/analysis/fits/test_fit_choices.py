@@ -129,13 +129,6 @@ def test_each_next_rung_is_predicted_by_the_law_of_the_smaller_ones():
     assert records[-1]["relative_error"] == pytest.approx(fitted().hold_out["relative_error"])
 
 
-@pytest.mark.parametrize(("law", "of"), [("chinchilla", "N"), ("power", "C")])
-def test_the_table_of_hold_outs_says_what_size_of_the_next_rung_it_shows(law, of):
-    arms = pd.concat([TABLE.assign(arm=arm, rung=SIZES.astype(str)) for arm in ("a", "b")])
-    options = analysis.AnalysisOptions(law=law)
-    assert f"{of} predicted" in analysis.table(arms, "hold-outs", reference="a", options=options).columns
-
-
 def test_laws_are_ranked_by_the_steps_that_all_of_them_predict():
     laws = ["kaplan", "chinchilla", "chinchilla; fix E = 1.69"]
     fits = analysis.fits_of_laws(TABLE, laws, analysis.AnalysisOptions(loss="l2", bootstrap=0))

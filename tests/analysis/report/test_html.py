@@ -57,7 +57,7 @@ def undrawn(monkeypatch):
 
 
 def page(path: Path, table: pd.DataFrame, **options) -> Page:
-    write_report(path, table, **{"name": "quickstart", "reference": "baseline", **options})
+    write_report(table, path, **{"name": "quickstart", "reference": "baseline", **options})
     return Page(path.read_text(encoding="utf-8"))
 
 
@@ -345,6 +345,6 @@ def test_a_page_of_very_many_trials_can_be_sent(tmp_path, sweep, arms, seeds, mo
     effects = {"baseline": 0.0} | {f"arm-{number}": -0.01 for number in range(1, arms)}
     table = sweep(effects, seeds=tuple(range(seeds)), rungs=rungs)
     table = table.assign(trial_id=[f"{number:064x}" for number in range(len(table))], learning_rate=0.01)
-    write_report(tmp_path / "r.html", table, name="n", reference="baseline", bootstrap=0)
+    write_report(table, tmp_path / "r.html", name="n", reference="baseline", bootstrap=0)
     assert len(table) == 100 * arms * seeds // 10
     assert (tmp_path / "r.html").stat().st_size < most

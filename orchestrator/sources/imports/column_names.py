@@ -2,15 +2,16 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pandas as pd
 
-from scalevec.analysis.data.runs import shortened
 from scalevec.analysis.data.values import REQUIRED
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.imports.checks import Findings
+from scalevec.analysis.formatting import shortened
 
-_OF_A_RUN = re.compile(r"^(config|summary|params?|hparams?|metrics?|args|data|model)[./]")
+MOST_PROBLEMS = 10
+_OF_A_RUN = re.compile(r"^((config|summary|params?|hparams?|metrics?|args|data|model)[./])+")
 _PARAMETERS = (
     r"(n|num|total|model|non_?embedding|trainable)?_?(params|parameters|param(eter)?_count)"
     r"(_(non_?embedding|total))?"
@@ -49,6 +50,28 @@ _MULTIPLIES = re.compile(
     r"(gradient_accumulation(_steps)?|grad_accum(_steps)?|world_size|num_devices|n_gpus?)"
 )
 _TRAIN_LOSS = re.compile(r"(train(ing)?_)?(.*_)?loss")
+_PERPLEXITY = re.compile(r"(^|_)(ppl|perplexity)($|_)")
+
+
+@dataclass
+class Findings:
+    """What is found out about tables on their way."""
+
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, source: str, of_source: "Findings") -> None:
+        """Add what was found out about one source."""
+        if of_source.problems:
+            self.problems += [f"{source}:", *(f"  {problem}" for problem in of_source.problems)]
+        self.notes += [f"{source}: {note}" for note in of_source.notes]
+
+    def refuse(self) -> None:
+        """Raise :class:`DataError` with all problems, if there are any."""
+        if self.problems:
+            more = len(self.problems) - MOST_PROBLEMS
+            lines = [*self.problems[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
+            raise DataError("\n".join(lines))
 
 
 def chart_series(rows: pd.DataFrame) -> dict[str, tuple[str, str]]:
@@ -71,17 +94,23 @@ def refuse_charts(rows: pd.DataFrame) -> None:
 def plain_name(column: str) -> str:
     """``column`` in lower case, without the place where trackers keep it: ``config.n_embd`` is ``n_embd``."""
     name = str(column).strip()
-    while stripped := _OF_A_RUN.sub("", name, count=1):
-        if stripped == name:
-            break
-        name = stripped
-    return re.sub(r"[^a-z0-9]+", "_", name.lower()).rstrip("_")
+    return re.sub(r"[^a-z0-9]+", "_", (_OF_A_RUN.sub("", name) or name).lower()).rstrip("_")
 
 
 def is_training_loss(expression: str) -> bool:
     """Whether ``expression`` looks like the name of a loss on the text that a model was trained on."""
     name = plain_name(expression.strip("`"))
     return bool(re.search(r"train", name)) and bool(_TRAIN_LOSS.fullmatch(name))
+
+
+def loss_notes(expression: str, unit: str | None) -> list[str]:
+    """What the name of a column of losses says against it."""
+    notes = []
+    if is_training_loss(expression):
+        notes = [f"{expression} looks like the loss of the training text, not of held-out text"]
+    if unit != "perplexity" and _PERPLEXITY.search(plain_name(expression.strip("`"))):
+        notes.append(f"{expression} looks like a perplexity: scalevec import --unit perplexity takes it")
+    return notes
 
 
 def guessed(rows: pd.DataFrame, given: Mapping[str, str], findings: Findings) -> dict[str, str]:
@@ -124,26 +153,20 @@ def _the_one(candidates: Sequence[str], rows: pd.DataFrame, target: str) -> str 
     exact = [column for column in candidates if column == target != "loss"]
     if exact or len(candidates) == 1:
         return (exact or candidates)[0]
-    if len(candidates) > 1 and all(rows[other].equals(rows[candidates[0]]) for other in candidates[1:]):
+    if candidates and all(rows[other].equals(rows[candidates[0]]) for other in candidates[1:]):
         return candidates[0]
     return None
 
 
 def _computed_from(target: str, names: Mapping[str, str], columns: Mapping[str, str]) -> str:
     """``=EXPRESSION`` for a needed column that no name tells, or the sentence that asks for it."""
-    if target == "loss":
-        return _loss_of(names)
     if target == "n_params":
         layers, width = _only(_LAYERS, names), _only(_WIDTH, names)
-        if layers and width:
-            return f"=12 * {layers} * {width} * {width}"
-        return (
-            "no column of parameters: --map n_params=COLUMN, or --map 'n_params=12 * layers * width * width'"
-        )
-    return _tokens_of(names, columns)
-
-
-def _loss_of(names: Mapping[str, str]) -> str:
+        formula = "12 * layers * width * width"
+        known = f"=12 * {layers} * {width} * {width}" if layers and width else ""
+        return known or f"no column of parameters: --map n_params=COLUMN, or --map 'n_params={formula}'"
+    if target == "n_tokens":
+        return _tokens_of(names, columns)
     if "loss" in names:
         return "=loss"
     training = [column for column, name in names.items() if _TRAIN_LOSS.fullmatch(name)]
@@ -154,17 +177,16 @@ def _loss_of(names: Mapping[str, str]) -> str:
 
 def _tokens_of(names: Mapping[str, str], columns: Mapping[str, str]) -> str:
     steps = columns.get("steps")
-    per_step = _only(_STEP_TOKENS, names)
-    if steps and per_step:
+    if steps and (per_step := _only(_STEP_TOKENS, names)):
         return f"={steps} * {per_step}"
     batch, length = _only(_BATCH, names), _only(_LENGTH, names)
+    if not (steps and batch and length):
+        return "no column of tokens: --map n_tokens=COLUMN, or a product: --map 'n_tokens=_step * 524288'"
     more = [column for column, name in names.items() if _MULTIPLIES.fullmatch(name)]
-    if steps and batch and length and not more:
-        return f"={steps} * {batch} * {length}"
-    if steps and batch and length:
-        product = " * ".join([steps, batch, length, *map(quoted, more)])
-        return f"tokens may be a product that {', '.join(more)} belong to or not: --map 'n_tokens={product}'"
-    return "no column of tokens: --map n_tokens=COLUMN, or a product: --map 'n_tokens=_step * 524288'"
+    product = " * ".join([steps, batch, length, *map(quoted, more)])
+    if not more:
+        return f"={product}"
+    return f"tokens may be a product that {', '.join(more)} belong to or not: --map 'n_tokens={product}'"
 
 
 def _only(pattern: re.Pattern[str], names: Mapping[str, str]) -> str | None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from scalevec.analysis.data.runs import shortened
 from scalevec.analysis.errors import DataError
+from scalevec.analysis.formatting import shortened
 
 TRIAL = "trial_id"
 SHORTEST_ID = 6

@@ -10,17 +10,17 @@ import pandas as pd
 import pytest
 
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.imports.given_tables import GivenTable, read_given, table_of
-from scalevec.analysis.imports.imported import ImportedTable, imported, repeated
+from scalevec.orchestrator.sources.imports.given_tables import GivenTable, read_given, table_of
+from scalevec.orchestrator.sources.imports.tidy_rows import ImportedTable, imported, repeated
 
 
-def from_csv(tmp_path, text: str, *maps: str, unit: str = "nats") -> ImportedTable:
+def from_csv(tmp_path, text: str, *maps: str, unit: str | None = None) -> ImportedTable:
     path = tmp_path / "export.csv"
     path.write_text(text)
     return imported([read_given(str(path))], maps, unit)
 
 
-def refusal(tmp_path, text: str, *maps: str, unit: str = "nats") -> str:
+def refusal(tmp_path, text: str, *maps: str, unit: str | None = None) -> str:
     with pytest.raises(DataError) as refused:
         from_csv(tmp_path, text, *maps, unit=unit)
     return str(refused.value)
@@ -105,16 +105,28 @@ def test_devices_or_accumulation_beside_the_batch_make_tokens_ambiguous(tmp_path
     assert rows["n_tokens"].tolist() == [1000 * 8 * 512 * 4]
 
 
-def test_all_that_is_wrong_is_said_at_once_with_its_rows(tmp_path):
-    text = "loss,tokens,params,state\n3.2,1e9,10.6M,finished\nthree,1e9,10.6,finished\n3.1,many,1e6,odd\n"
-    message = refusal(tmp_path, text)
-    for part in (
-        "loss=loss holds what is no number: row 2: 'three'",
-        "n_tokens=tokens holds what is no number: row 3: 'many'",
-        "'odd'",
-        "n_params of rows 2 is below 10,000",
-    ):
-        assert part in message
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ("three,1e9,1e6,finished", "column 'loss', row 2: 'three' is not a number"),
+        ("3.1,many,1e6,finished", "column 'n_tokens', row 2: 'many' is not a number"),
+        ("3.1,1e9,1e6,odd", "column 'status', row 2: is 'odd'"),
+        (
+            "-1,1e9,1e6,finished",
+            "column 'loss', row 2: -1; allowed: finite numbers above zero. Is it written",
+        ),
+        ("3.1,1e9,10.6,finished", "n_params of rows 2 is below 10,000 beside 1.06e+07"),
+    ],
+)
+def test_a_cell_that_cannot_be_is_refused_with_its_row(tmp_path, row, why):
+    assert why in refusal(tmp_path, f"loss,tokens,params,state\n3.2,1e9,10.6M,finished\n{row}\n")
+
+
+def test_what_is_wrong_with_each_file_is_said_at_once(tmp_path):
+    with pytest.raises(DataError) as refused:
+        from_two(tmp_path, "loss,params\n3,1e6\n", "loss,tokens\n3,1e9\n")
+    for part in ("first.csv:\n  no column of tokens", "second.csv:\n  no column of parameters"):
+        assert part in str(refused.value)
 
 
 def test_perplexities_are_told_by_their_size_and_taken_when_they_are_named(tmp_path):
@@ -139,8 +151,35 @@ def test_a_row_that_repeats_another_is_left_out_and_a_run_with_two_results_is_re
     head, row = "id,loss,tokens,params\n", "r1,3.2,1e9,1e6\n"
     copies = from_csv(tmp_path, head + row + row)
     assert len(copies.rows) == 1
-    assert "rows 2 repeat others" in copies.notes[0]
-    assert "rows 1, 2 are of the same runs (r1)" in refusal(tmp_path, head + row + row.replace("3.2", "3.1"))
+    assert "row 2: equal to others in every column" in copies.notes[0]
+    assert "row 1, row 2 are of the same runs (r1)" in refusal(
+        tmp_path, head + row + row.replace("3.2", "3.1")
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "override"),
+    [
+        ("loss,tokens,params\n24.5,1e9,1e6\n20.1,2e9,1e6\n", "--unit nats"),
+        ("loss,tokens,params\n3.2,1e9,9000\n3.1,1e9,2e6\n", "--map n_params=params"),
+        ("loss,tokens,params,state\n3.2,1e9,1e6,odd\n", "--map status='completed'"),
+    ],
+)
+def test_a_guess_that_refuses_names_the_option_that_overrides_it(tmp_path, text, override):
+    option, _, value = override.partition(" ")
+    assert value.split("=")[0] in refusal(tmp_path, text)
+    maps, unit = ([value], None) if option == "--map" else ([], value)
+    (tmp_path / "export.csv").write_text(text)
+    assert len(imported([read_given(str(tmp_path / "export.csv"))], maps, unit).rows) == text.count("e9")
+
+
+def test_files_that_are_arms_are_told_apart_by_their_names(tmp_path):
+    for name, loss in (("adamw", 3.2), ("muon", 3.1)):
+        (tmp_path / f"{name}.csv").write_text(f"seed,loss,tokens,params\n0,{loss},1e9,1e6\n1,3,1e9,1e6\n")
+    tables = [read_given(str(tmp_path / f"{name}.csv")) for name in ("adamw", "muon")]
+    table = imported(tables, ["arm=source"])
+    assert table.rows["arm"].tolist() == ["adamw"] * 2 + ["muon"] * 2
+    assert "--map arm=source" in imported(tables).notes[0]
 
 
 def with_losses(arm: str, *losses: float, first_seed: int = 0) -> str:
@@ -200,7 +239,7 @@ def test_projects_with_other_columns_go_one_below_the_other(tmp_path):
 
 def test_a_file_can_be_one_arm(tmp_path):
     assert from_csv(tmp_path, EXPORT, "arm='muon'").rows["arm"].tolist() == ["muon"] * 2
-    assert "what is no number: row 1: 'muon'" in refusal(tmp_path, EXPORT, "loss='muon'")
+    assert "column 'loss', row 1: 'muon' is not a number" in refusal(tmp_path, EXPORT, "loss='muon'")
 
 
 @pytest.mark.parametrize("text", ["loss", "=val/loss", "loss=", "a b=c"])

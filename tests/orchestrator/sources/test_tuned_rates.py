@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from scalevec import analysis
-from scalevec.analysis.imports.tuned_rates import staged
+from scalevec.orchestrator.sources.imports.tuned_rates import staged
 
 
 def runs(*cells: tuple[int, float, float], arm: str = "a", size: float = 1e6) -> pd.DataFrame:

@@ -6,19 +6,19 @@ from typing import Any
 
 import pandas as pd
 
-from scalevec.analysis.data.runs import shortened
-from scalevec.analysis.data.values import is_blank, number
-from scalevec.analysis.imports.checks import Findings, in_nats
-from scalevec.analysis.imports.given_tables import GivenTable
-from scalevec.analysis.imports.guesses import (
+from scalevec.analysis.data.values import numbers
+from scalevec.analysis.formatting import shortened
+from scalevec.orchestrator.sources.imports.column_names import (
     CHART,
     PATTERNS,
+    Findings,
     chart_series,
     is_training_loss,
     plain_name,
     quoted,
 )
-from scalevec.analysis.imports.imported import GivenRows, ImportedTable, parsed_maps
+from scalevec.orchestrator.sources.imports.given_tables import GivenTable
+from scalevec.orchestrator.sources.imports.tidy_rows import GivenRows, ImportedTable, in_nats, parsed_maps
 
 PREFIX = "history_"
 """Of the names by which ``--map`` says what the columns of a history are."""
@@ -37,7 +37,7 @@ def split_maps(given: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def imported_curves(
-    histories: Sequence[GivenTable], table: ImportedTable, given: Sequence[str] = (), unit: str = "nats"
+    histories: Sequence[GivenTable], table: ImportedTable, given: Sequence[str] = (), unit: str | None = None
 ) -> ImportedTable:
     """The training losses along the runs of ``table``, a row per logged step.
 
@@ -82,10 +82,16 @@ def _as_long(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _columns_of(rows: GivenRows, wanted: Mapping[str, Sequence[str]], findings: Findings) -> dict[str, str]:
     """The expression of each of :data:`COLUMNS`, as it is wanted, else by names."""
-    chosen = {}
     names = {str(column): plain_name(str(column)) for column in rows.given.columns}
+    losses = (
+        [column for column in names if is_training_loss(column)]
+        or [column for column, name in names.items() if name == "loss"]
+        or [column for column, name in names.items() if PATTERNS["loss"].fullmatch(name)]
+    )
+    chosen = {}
     for what in COLUMNS:
-        candidates = [quoted(name) for name in _candidates(what, names)]
+        of_name = [column for column, name in names.items() if _PATTERNS.get(what, CHART).fullmatch(name)]
+        candidates = [quoted(name) for name in (losses if what == "loss" else of_name)]
         if asked := wanted.get(f"{PREFIX}{what}"):
             candidates = [rows.first_able(f"{PREFIX}{what}", asked, findings)]
         if len(candidates) == 1:
@@ -98,55 +104,33 @@ def _columns_of(rows: GivenRows, wanted: Mapping[str, Sequence[str]], findings: 
     return chosen
 
 
-def _candidates(what: str, names: Mapping[str, str]) -> list[str]:
-    if what == "loss":
-        training = [column for column in names if is_training_loss(column)]
-        plain = [column for column, name in names.items() if name == "loss"]
-        return (
-            training
-            or plain
-            or [column for column, name in names.items() if PATTERNS["loss"].fullmatch(name)]
-        )
-    return [column for column, name in names.items() if _PATTERNS[what].fullmatch(name)]
-
-
-def _points(rows: GivenRows, chosen: Mapping[str, str], findings: Findings) -> pd.DataFrame:
-    """The numbers of each run and step; of a step that was logged again the last count."""
+def _curves(
+    rows: GivenRows, chosen: Mapping[str, str], table: pd.DataFrame, unit: str | None, findings: Findings
+) -> pd.DataFrame:
     points = pd.DataFrame({what: rows.cells(expression) for what, expression in chosen.items()})
-    points = points.map(lambda cell: None if is_blank(cell) else cell)
     for what in points.columns.drop("run"):
-        wrong = [cell for cell in points[what] if cell is not None and number(cell) is None]
+        read = numbers(points[what].tolist())
+        wrong = [cell for cell, value in zip(points[what], read, strict=True) if value is None]
         if wrong:
             findings.problems.append(f"{chosen[what]} holds what is no number: {shortened(wrong)}")
-        points[what] = [None if cell is None else number(cell) for cell in points[what]]
-        points[what] = points[what].astype(float)
-    # Values of one step may stand in several rows.
-    return points.groupby(["run", "steps"], as_index=False, sort=False).last().dropna(subset=["loss"])
-
-
-def _curves(
-    rows: GivenRows, chosen: Mapping[str, str], table: pd.DataFrame, unit: str, findings: Findings
-) -> pd.DataFrame:
-    points = _points(rows, chosen, findings)
-    runs = _runs_by_name(points["run"], table)
-    trial_ids = points["run"].astype(str).map(runs)
-    strangers = points.loc[trial_ids.isna(), "run"].unique().tolist()
-    if strangers:
+        points[what] = pd.Series(read, points.index, dtype=float)
+    # Values of one step may stand in several rows; of a step that was logged again the last counts.
+    points = points.groupby(["run", "steps"], as_index=False, sort=False).last().dropna(subset=["loss"])
+    points["trial_id"] = points["run"].astype(str).map(_runs_by_name(points["run"], table))
+    if strangers := points.loc[points["trial_id"].isna(), "run"].unique().tolist():
         findings.notes.append(f"no run of the table is named {shortened(strangers)}: curves left out")
-    points = points.assign(trial_id=trial_ids).dropna(subset=["trial_id"])
+    points = points.dropna(subset=["trial_id"])
+    of_run = table.set_index("trial_id").loc[points["trial_id"]].set_axis(points.index)
     if points.empty:
         findings.problems.append(
             "no run of the table is named as one of the history: --map history_run=COLUMN"
         )
-        return points
-    of_run = table.set_index("trial_id").loc[points["trial_id"]].set_axis(points.index)
-    if "tokens" not in points and "steps" not in of_run:
+    elif "tokens" not in points and "steps" not in of_run:
         findings.problems.append(f"no column of tokens: --map 'history_tokens={chosen['steps']} * 65536'")
-        return points
-    if "tokens" not in points:
+    elif "tokens" not in points:
         points["tokens"] = points["steps"] * of_run["n_tokens"] / of_run["steps"]
     points["loss"] = in_nats(points["loss"], unit, of_run)
-    return points[["trial_id", "tokens", "loss"]]
+    return points.reindex(columns=["trial_id", "tokens", "loss"])
 
 
 def _runs_by_name(names: "pd.Series[Any]", table: pd.DataFrame) -> dict[str, str]:

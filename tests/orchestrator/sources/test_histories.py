@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.imports.given_tables import GivenTable
-from scalevec.analysis.imports.histories import imported_curves
-from scalevec.analysis.imports.imported import ImportedTable
+from scalevec.orchestrator.sources.imports.given_tables import GivenTable
+from scalevec.orchestrator.sources.imports.histories import imported_curves
+from scalevec.orchestrator.sources.imports.tidy_rows import ImportedTable
 
 TABLE = pd.DataFrame(
     {

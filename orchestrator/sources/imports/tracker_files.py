@@ -1,24 +1,51 @@
-"""Runs in event files of TensorBoard, read with its own library: the last value of each scalar."""
+"""Other people's trackers: their files, of which only regular ones are opened, and TensorBoard's scalars."""
 
+import os
+import stat
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from scalevec.analysis.data.read import LARGEST_FILE_BYTES
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.imports.foreign_files import LARGEST_EVENTS_BYTES, files_below, require_regular
 
+LARGEST_EVENTS_BYTES = 2_000_000_000
 MARK = "tfevents"
 _HYPERPARAMETERS = "_hparams_/session_start_info"
 
 
-def has_events(folder: Path) -> bool:
-    """Whether there are event files below ``folder``."""
-    return next(_event_files(folder), None) is not None
+def files_below(folder: Path) -> Iterator[Path]:
+    """Whatever is below ``folder`` but folders, in order; links to folders are not followed."""
+    for parent, folders, names in os.walk(folder):
+        folders.sort()
+        yield from (Path(parent, name) for name in sorted(names))
 
 
-def _event_files(folder: Path) -> Iterator[Path]:
-    return (path for path in files_below(folder) if MARK in path.name)
+def text_of(path: Path, largest: int = LARGEST_FILE_BYTES) -> str:
+    """The text of a regular file of at most ``largest`` bytes. Raises :class:`DataError`."""
+    try:
+        # A pipe would be waited for, and a link may have been put there since anybody looked.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(descriptor, "rb") as stream:  # noqa: PTH123 (a descriptor)
+            _require_regular(path, os.fstat(descriptor), largest)
+            return stream.read(largest).decode()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} cannot be read as UTF-8 text: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}); links are not followed") from error
+
+
+def _require_regular(path: Path, status: os.stat_result, largest: int) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise DataError(f"{path} is no regular file; links, pipes and devices are not read")
+    if status.st_size > largest:
+        raise DataError(f"{path} has {status.st_size} bytes; allowed: up to {largest}")
+
+
+def event_files(folder: Path) -> list[Path]:
+    """TensorBoard's event files below ``folder``."""
+    return [path for path in files_below(folder) if MARK in path.name]
 
 
 def runs_in_events(folder: Path) -> Iterator[dict[str, Any]]:
@@ -36,8 +63,7 @@ def runs_in_events(folder: Path) -> Iterator[dict[str, Any]]:
 def history_in_events(folder: Path) -> Iterator[dict[str, Any]]:
     """Every scalar of every run below ``folder``, a record per value. Raises :class:`DataError`."""
     for run, events in _loaded(folder, 0):
-        for tag, step, value in _points(events):
-            yield {"run": run, "_step": step, tag: value}
+        yield from ({"run": run, "_step": step, tag: value} for tag, step, value in _points(events))
 
 
 def _loaded(folder: Path, kept: int) -> Iterator[tuple[str, Any]]:
@@ -46,9 +72,9 @@ def _loaded(folder: Path, kept: int) -> Iterator[tuple[str, Any]]:
         raise DataError(f"{folder} has event files; to read them: pip install tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    files = list(_event_files(folder))
+    files = event_files(folder)
     for path in files:  # TensorBoard opens whatever is called so
-        require_regular(path, LARGEST_EVENTS_BYTES)
+        _require_regular(path, path.lstat(), LARGEST_EVENTS_BYTES)
     for run in sorted({path.parent for path in files}):
         events = EventAccumulator(str(run), size_guidance={"scalars": kept, "tensors": kept})
         events.Reload()

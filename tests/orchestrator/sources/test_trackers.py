@@ -8,8 +8,8 @@ import pytest
 
 from mlflow_runs import mlflow_database, mlflow_folder
 from scalevec.analysis.errors import DataError
-from scalevec.analysis.imports.given_tables import read_given, read_history
-from scalevec.analysis.imports.imported import imported
+from scalevec.orchestrator.sources.imports.given_tables import read_given
+from scalevec.orchestrator.sources.imports.tidy_rows import imported
 
 
 def test_a_folder_of_mlflow_gives_the_last_value_of_each_metric(tmp_path):
@@ -74,7 +74,7 @@ def test_a_folder_of_neither_has_no_runs(tmp_path):
 
 def test_a_folder_of_mlflow_has_the_history_of_its_runs(tmp_path):
     folder = mlflow_folder(tmp_path, {"aa": ("1 3.5 50", "2 3.1 100")})
-    rows = read_history(str(folder)).rows
+    rows = read_given(str(folder), history=True).rows
     assert rows.loc[rows["val/loss"].notna(), ["run_id", "_step", "val/loss"]].to_numpy().tolist() == [
         ["aa", 50, 3.5],
         ["aa", 100, 3.1],
@@ -87,7 +87,7 @@ def test_a_database_of_mlflow_has_the_history_of_its_runs(tmp_path):
         database.execute("CREATE TABLE metrics (run_uuid, key, value, timestamp, step, is_nan)")
         database.execute("INSERT INTO metrics VALUES ('aa', 'train_loss', 3.5, 1, 50, 0)")
         database.commit()
-    assert read_history(str(path)).rows.to_numpy().tolist() == [["aa", 50, 3.5]]
+    assert read_given(str(path), history=True).rows.to_numpy().tolist() == [["aa", 50, 3.5]]
 
 
 def test_event_files_have_every_scalar(tmp_path):
@@ -97,5 +97,5 @@ def test_event_files_have_every_scalar(tmp_path):
     with SummaryWriter(str(tmp_path / "muon/0")) as writer:
         for step in range(3):
             writer.add_scalar("train/loss", 3.5 - step / 4, step * 100)
-    rows = read_history(str(tmp_path)).rows
+    rows = read_given(str(tmp_path), history=True).rows
     assert rows.to_numpy().tolist() == [["muon/0", 0, 3.5], ["muon/0", 100, 3.25], ["muon/0", 200, 3.0]]

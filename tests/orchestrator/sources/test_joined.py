@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
-from scalevec.analysis.data.joined import joined
 from scalevec.analysis.errors import DataError
+from scalevec.orchestrator.sources.scores import joined
 
 TABLE = pd.DataFrame(
     {
