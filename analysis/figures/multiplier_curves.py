@@ -44,7 +44,7 @@ def draw_multipliers(data: FigureInput, medium: Medium) -> Drawing:
                 )
                 remarks += [f"{arm}: {text}." for text in [hold_out_problem(held) or unchecked(held)] if text]
     if not laws:
-        raise DataError("; ".join(dict.fromkeys(reasons)))
+        raise DataError("; ".join(dict.fromkeys(reasons)) or "an arm alone has no multiplier")
 
     def draw(axis: "Axes", of_setting: dict[str, _Curve]) -> None:
         axis.axhline(1, color=medium.ink, linewidth=0.8)

@@ -53,9 +53,15 @@ def draw_statistics(data: FigureInput, medium: Medium) -> Drawing:
             low, value, high = (means[name].to_numpy(float) for name in ("low", "value", "high"))
             if len(data.styles) == 1 and (high > low).any():
                 band_between(axis, tokens, low, high, colour)
-            every = max(1, len(tokens) // 5)
-            look = {"linestyle": style.dash, "marker": style.marker, "markevery": every, "linewidth": 1.0}
-            axis.plot(tokens, value, color=colour, **look)
+            axis.plot(
+                tokens,
+                value,
+                color=colour,
+                linestyle=style.dash,
+                marker=style.marker,
+                markevery=max(1, len(tokens) // 5),
+                linewidth=1.0,
+            )
         if is_log[here["quantity"].iloc[0]]:
             axis.set_yscale("log")
 
