@@ -211,11 +211,11 @@ def _with_defaults(table: pd.DataFrame, cluster: str) -> pd.DataFrame:
 
 def check_values(table: pd.DataFrame, required: Sequence[str]) -> None:
     """Raise :class:`DataError` for a status or number in ``table``, as :func:`parsed`, that cannot be."""
-    unknown = ~table["status"].isin(STATUSES)
-    if unknown.any():
-        word = str(table["status"][unknown.idxmax()])
+    unknown = table.loc[~table["status"].isin(STATUSES), "status"]
+    if len(unknown):
+        word = str(unknown.iloc[0])
         raise DataError(
-            f"column 'status', row {unknown.idxmax()}: is {word[:60]!r}; {nearest(word, STATUSES)}; "
+            f"column 'status', row {unknown.index[0]}: is {word[:60]!r}; {nearest(word, STATUSES)}; "
             "--map status=\"'completed'\" takes every row for completed"
         )
     completed = table["status"] == "completed"

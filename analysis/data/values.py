@@ -159,14 +159,14 @@ def seeds_of(column: "pd.Series[Any]") -> "pd.Series[Any]":
 
 def _refuse_seeds(column: "pd.Series[Any]", allowed: "pd.Series[bool]") -> None:
     if not allowed.all():
-        row = allowed.idxmin()
-        value = str(column[row])[:40]
+        place = int(np.flatnonzero(~allowed.to_numpy(bool))[0])
+        row, value = column.index[place], str(column.iloc[place])[:40]
         raise DataError(f"column 'seed', row {row}: {value}; allowed: whole numbers below 2^63, or names")
 
 
 def check_column(values: "pd.Series[float]") -> None:
     """Raise :class:`DataError` for numbers out of range, and for such as stand for what is not known."""
-    bad = ~(np.isfinite(values) & (values > 0))
+    bad: pd.Series[bool] = pd.Series(~np.isfinite(values) | (values <= 0), values.index)
     extreme = (values > 1 / SMALLEST_NUMBER) | (values < SMALLEST_NUMBER)
     within = ""
     if not bad.any() and extreme.any():
@@ -175,7 +175,7 @@ def check_column(values: "pd.Series[float]") -> None:
         bad = _stand_ins(values)
     if not bad.any():
         return
-    value = values[bad.idxmax()]
+    value = float(values[bad].iloc[0])
     rows = values.index[values.eq(value) | (bad & values.isna())].tolist()
     which = f"row {rows[0]}" if len(rows) == 1 else f"rows {shortened(rows)}"
     what = f"column {values.name!r}, {which}: {value:g}; allowed: finite numbers above zero{within}"
