@@ -98,8 +98,10 @@ def runs_of(table: pd.DataFrame) -> "pd.Series[str]":
 def has_runs_by_row(table: pd.DataFrame, groups: "pd.Series[int]") -> bool:
     """Whether a column shows that rows of one of ``groups``, which differ in tokens, are runs of their own.
 
-    Either a column names each row and no other names them together (``id`` beside ``run_name`` counts rows),
-    or ``flops`` has a few budgets with several sizes each: training curves do not meet on such lines.
+    Either a column names each row and no other names several (beside ``run_name`` an ``id`` counts rows). One
+    that may name anything must not hold the numbers of rows, nor may tokens go on in even steps as along a
+    curve; one that names runs by its own name may have one of both against it. Or ``flops`` has a few budgets
+    with several sizes each: training curves do not meet on such lines.
     """
     if budgets_of(table) is not None:
         return True
@@ -109,10 +111,13 @@ def has_runs_by_row(table: pd.DataFrame, groups: "pd.Series[int]") -> bool:
     arms = table["arm"].astype(str) if "arm" in table.columns else ""
     each = [name for name in names if table[name].notna().all()]
     each = [name for name in each if not (arms + "\n" + table[name].astype(str)).duplicated().any()]
-    of_runs = [name for name in each if _NAMES_A_RUN.search(_plain(str(name)))]
-    if not _in_even_steps(table, groups):
-        of_runs = each
-    return any(not _counts_rows(table[name]) for name in of_runs)
+    even = _in_even_steps(table, groups)
+    for name in each:
+        # Runs may be numbered as rows are, and planned in even steps; hardly both.
+        allowed = 1 if _NAMES_A_RUN.search(_plain(str(name))) else 0
+        if even + _counts_rows(table[name]) <= allowed:
+            return True
+    return False
 
 
 def _is_name(column: str) -> bool:
