@@ -306,12 +306,12 @@ def odd_row(table: pd.DataFrame) -> list[str]:
     free = len(rows) - basis.shape[1]
     residual = loss - basis @ (basis.T @ loss)
     without = residual**2 / np.maximum(1 - np.sum(basis**2, axis=1), 1e-12)
-    place, total = int(without.argmax()), float(residual @ residual)
-    left = total - without[place]
+    position, total = int(without.argmax()), float(residual @ residual)
+    left = total - without[position]
     noise = (1e-12 * np.abs(loss).max()) ** 2 * len(rows)
     if free < FEWEST_FREE or total <= noise or left * free * WIDER**2 > total * (free - 1):
         return []
-    row = rows.iloc[place]
+    row = rows.iloc[position]
     value = float(row["loss"])
     names = [f"{name} {row[name]:g}" for name in ("n_params", "n_tokens")]
     named = ", ".join([f"arm {row['arm']}", *names, *([f"seed {row['seed']}"] if "seed" in rows else [])])

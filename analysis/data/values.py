@@ -136,8 +136,8 @@ def numbers_of_column(column: "pd.Series[float]") -> "pd.Series[float]":
         return column.astype(float)
     read = numbers(column.tolist(), str(column.name))
     if None in read:
-        place = read.index(None)
-        row, cell = column.index[place], column.iloc[place]
+        position = read.index(None)
+        row, cell = column.index[position], column.iloc[position]
         raise DataError(f"column {column.name!r}, row {row}: {cell!r:.60} is not a number")
     return pd.Series(read, column.index, dtype=float)
 
@@ -159,8 +159,8 @@ def seeds_of(column: "pd.Series[Any]") -> "pd.Series[Any]":
 
 def _refuse_seeds(column: "pd.Series[Any]", allowed: "pd.Series[bool]") -> None:
     if not allowed.all():
-        place = int(np.flatnonzero(~allowed.to_numpy(bool))[0])
-        row, value = column.index[place], str(column.iloc[place])[:40]
+        position = int(np.flatnonzero(~allowed.to_numpy(bool))[0])
+        row, value = column.index[position], str(column.iloc[position])[:40]
         raise DataError(f"column 'seed', row {row}: {value}; allowed: whole numbers below 2^63, or names")
 
 

@@ -118,13 +118,13 @@ def test_two_arms_without_a_common_rung(run: Run):
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "sentence"),
     [("fit", "left out: 1 duplicate"), ("compare", "1 row equal to another in every column")],
 )
-def test_a_row_that_stands_twice_counts_once_and_is_said(run: Run, command: str, said: str):
+def test_a_row_that_stands_twice_counts_once_and_is_said(run: Run, command: str, sentence: str):
     code, out, err = run(pd.concat([good(), good().iloc[[3]]]), command, "--bootstrap", "50")
     assert code == 0
-    assert said in out + err
+    assert sentence in out + err
 
 
 @pytest.mark.parametrize("command", ["fit", "compare"])
