@@ -14,13 +14,13 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from scalevec.analysis.data.values import finite
 from scalevec.analysis.errors import DataError
 from scalevec.analysis.formatting import plural
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HEAD = 2**16
 """Bytes that are looked at."""
@@ -124,7 +124,7 @@ def _is_record(line: str) -> bool:
         return False
 
 
-def rows_of_file(path: Path) -> pd.DataFrame:
+def rows_of_file(path: Path) -> "pd.DataFrame":
     """The rows in ``path``: cells are text, or what JSON and Parquet hold. Raises :class:`DataError`."""
     if not path.is_file():
         raise DataError(f"{path} is not a file")
@@ -153,7 +153,7 @@ def _require_size(name: str, size: int) -> None:
         raise DataError(f"{name} has {size} bytes; allowed: up to {LARGEST_FILE_BYTES} (one row per trial)")
 
 
-def rows_of_text(name: str, text: str, suffix: str) -> pd.DataFrame:
+def rows_of_text(name: str, text: str, suffix: str) -> "pd.DataFrame":
     """The rows of ``text``, written as files with that ``suffix`` are. Raises :class:`DataError`."""
     _require_size(name, len(text))
     if suffix in SEPARATORS:
@@ -162,7 +162,7 @@ def rows_of_text(name: str, text: str, suffix: str) -> pd.DataFrame:
     return table_of(_record(name, number, line) for number, line in lines if line.strip())
 
 
-def _separated(name: str, text: str, usual: str) -> pd.DataFrame:
+def _separated(name: str, text: str, usual: str) -> "pd.DataFrame":
     try:
         separator = _separator(text, usual)
         header, *rows = _lines(text, separator)
@@ -180,6 +180,8 @@ def _separated(name: str, text: str, usual: str) -> pd.DataFrame:
                 f"{name}, row {number}: {plural(len(cells), 'cell')} under {plural(len(columns), 'column')}: "
                 "a cut line, or a comma within a number? Write 3.51, or separate columns by semicolons"
             )
+    import pandas as pd
+
     return pd.DataFrame(_with_points(name, rows, separator), columns=columns, dtype=object)
 
 
@@ -226,7 +228,7 @@ def _with_point(cell: str) -> str:
     return cell.replace(".", "") if grouped and grouped[1] == "." else cell
 
 
-def table_of(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+def table_of(records: Iterable[Mapping[str, Any]]) -> "pd.DataFrame":
     """A table of records with the fields of their records as ``outer.inner``; a missing one is None."""
     flat = [_flat(record) for record in records]
     names = list(dict.fromkeys(name for record in flat for name in record))
@@ -235,12 +237,16 @@ def table_of(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
             f"{len(flat)} rows of {len(names)} columns; allowed: up to {MOST_COLUMNS} columns and "
             f"{MOST_CELLS} cells"
         )
+    import pandas as pd
+
     return pd.DataFrame(
         {name: pd.Series([record.get(name) for record in flat], dtype=object) for name in names}
     )
 
 
 def _record(name: str, number: int, line: str) -> Mapping[str, Any]:
+    from scalevec.analysis.data.values import finite
+
     try:
         record = json.loads(line, parse_float=finite)
     except (ValueError, RecursionError) as error:
@@ -273,8 +279,9 @@ def _storable(text: str) -> str:
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-def _parquet(path: Path, content: bytes) -> pd.DataFrame:
+def _parquet(path: Path, content: bytes) -> "pd.DataFrame":
     """The table in the ``content`` of ``path``. Raises :class:`DataError`: too large, or not to be read."""
+    import pandas as pd
     import pyarrow
     import pyarrow.parquet
 

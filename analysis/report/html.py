@@ -256,7 +256,7 @@ def _multiplier_table(comparisons: Sequence[Comparison]) -> Table:
     return Table("Multipliers", columns, tuple(rows), (False, False, False, True, True, True, False))
 
 
-def _kinds_shown(comparison: Comparison) -> list[tuple[str, Sequence[Multiplier]]]:
+def _kinds_shown(comparison: Comparison) -> Sequence[tuple[str, Sequence[Multiplier]]]:
     kinds = [(kind, comparison.multipliers.get(kind, ())) for kind in ("compute", "tokens")]
     return [(kind, multipliers) for kind, multipliers in kinds if multipliers][:1]
 
