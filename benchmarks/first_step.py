@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from scalevec.model.config import RunOptions
-from scalevec.model.data.prepare import open_corpus
+from scalevec.model.data.corpus import open_corpus
 from scalevec.model.identity import trial_from_fields
 from scalevec.model.train.loop import train
 from scalevec.model.train.record import SilentRecorder

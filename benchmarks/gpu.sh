@@ -24,6 +24,7 @@ for entry in analysis model orchestrator results sweeps; do
     ln -s "$folder/../$entry" "$links/scalevec/$entry"
 done
 export PYTHONPATH="$links" PYTHONDONTWRITEBYTECODE=1 TORCHINDUCTOR_CACHE_DIR="$links/compiled"
+export SCALEVEC_CACHE_DIR="$links/cache"
 # As a worker has them.
 export TORCHINDUCTOR_COMPILE_THREADS="${TORCHINDUCTOR_COMPILE_THREADS:-4}"
 export PYTORCH_ALLOC_CONF="${PYTORCH_ALLOC_CONF:-expandable_segments:True}"

@@ -1,9 +1,10 @@
-"""The parameters and the training FLOPs of a model.
+"""The parameters and the training FLOPs of a model, and the passes that its memory follows from.
 
 N and FLOPs are closed forms that load no torch: a sweep is laid out by them. Everything else is counted on
 the real model, which alone knows where it has scale vectors.
 """
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -114,12 +115,15 @@ def count_parameters(config: ModelConfig) -> ParameterCounts:
 
     from scalevec.model.decoder import Transformer, parameter_roles
 
+    # All layers behind the dense ones are alike: one is built.
+    layers, dense = config.shape.layers, config.experts.dense_layers if config.experts else 0
+    few = min(dense + 1, layers)
     with torch.device("meta"):
-        model = Transformer(structure(config))
-    sizes = dict.fromkeys(("matrix", "experts", "embedding", "head"), 0)
-    sizes |= dict.fromkeys(("scale_vector_input", "scale_vector_output"), 0)
+        model = Transformer(structure(replace(config, shape=replace(config.shape, layers=few))))
+    sizes: Counter[str] = Counter()
     for name, role in parameter_roles(model).items():
-        sizes[role] += model.get_parameter(name).numel()
+        times = layers - few + 1 if name.startswith(f"blocks.{few - 1}.") else 1
+        sizes[role] += times * model.get_parameter(name).numel()
     of = config.experts
     idle = 0 if of is None else sizes["experts"] * (of.n_experts - of.top_k) // of.n_experts
     return ParameterCounts(
@@ -145,3 +149,24 @@ def flops_per_token(config: ModelConfig, sequence_length: int) -> int:
     matrices = active_matrices(config) + config.vocabulary_size * shape.width
     attention = 2 * sequence_length * shape.width * shape.layers
     return 3 * 2 * (matrices + attention)
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What decides what training and evaluating passes take.
+
+    sequences, length: of the micro-batch. evaluated: sequences of an evaluating pass. device: ``cpu`` or
+    ``cuda``. accumulates: whether a batch has several micro-batches.
+    folds_once: whether these take weights that are folded once for all.
+    """
+
+    model: ModelConfig
+    sequences: int
+    length: int
+    evaluated: int
+    precision: str
+    device: str
+    recomputes: bool
+    compiled: bool
+    accumulates: bool
+    folds_once: bool

@@ -7,8 +7,22 @@ trials. What changes no bit of the result (names, device, intervals of checkpoin
 import re
 from dataclasses import dataclass, field
 
-from scalevec.model.fields import ConfigurationError, PluginSource, added_field, require, require_choice
-from scalevec.model.optimization import OPTIMIZERS, SCHEDULES, OptimizerConfig, ScheduleConfig
+from scalevec.model.fields import (
+    POSITIVE,
+    ZERO_OR_MORE,
+    PluginSource,
+    added_field,
+    require,
+    require_choice,
+    require_in,
+)
+
+# Others take these from here too.
+from scalevec.model.fields import ConfigurationError as ConfigurationError
+from scalevec.model.optimization import OPTIMIZERS as OPTIMIZERS
+from scalevec.model.optimization import SCHEDULES as SCHEDULES
+from scalevec.model.optimization import OptimizerConfig as OptimizerConfig
+from scalevec.model.optimization import ScheduleConfig as ScheduleConfig
 from scalevec.model.strategies import (
     OUTPUT_NORMS,
     PRESETS,
@@ -16,20 +30,6 @@ from scalevec.model.strategies import (
     ScaleVectorStrategy,
     canonical,
 )
-
-__all__ = [
-    "OPTIMIZERS",
-    "SCHEDULES",
-    "ConfigurationError",
-    "Experts",
-    "ModelConfig",
-    "OptimizerConfig",
-    "RunOptions",
-    "ScheduleConfig",
-    "Shape",
-    "Trial",
-    "require_whole_parts",
-]
 
 ARCHITECTURES = tuple(OUTPUT_NORMS)
 EMBEDDING_SCALES = ("none", "sqrt-width")
@@ -63,8 +63,7 @@ MEASURES = ("preconditioner", "sharpness")
 
 def _require_positive(where: str, config: object, names: tuple[str, ...]) -> None:
     for name in names:
-        value = getattr(config, name)
-        require(0 < value < float("inf"), f"{where}{name}", value, "a positive number")
+        require_in(POSITIVE, f"{where}{name}", getattr(config, name))
 
 
 @dataclass(frozen=True)
@@ -84,9 +83,8 @@ class Shape:
         _require_positive("", self, ("width", "layers", "heads", "kv_heads", "feed_forward"))
         divides = self.width % self.heads == 0
         require(divides, "heads", self.heads, f"a divisor of the width {self.width}")
-        require(
-            self.head_width % 2 == 0, "heads", self.heads, "an even width of each head (rotary embedding)"
-        )
+        is_even = self.head_width % 2 == 0
+        require(is_even, "heads", self.heads, "an even width of each head (rotary embedding)")
         grouped = self.heads % self.kv_heads == 0
         require(grouped, "kv_heads", self.kv_heads, f"a divisor of the number of heads, {self.heads}")
 
@@ -129,11 +127,10 @@ class Experts:
     def __post_init__(self) -> None:
         _require_positive("experts.", self, ("n_experts", "top_k", "feed_forward"))
         _require_positive("experts.", self, ("loss_coefficient", "bias_rate"))
-        require(
-            self.top_k <= self.n_experts, "experts.top_k", self.top_k, f"at most n_experts, {self.n_experts}"
-        )
-        require(self.shared_experts >= 0, "experts.shared_experts", self.shared_experts, "zero or more")
-        require(self.dense_layers >= 0, "experts.dense_layers", self.dense_layers, "zero or more")
+        at_most = f"at most n_experts, {self.n_experts}"
+        require(self.top_k <= self.n_experts, "experts.top_k", self.top_k, at_most)
+        require_in(ZERO_OR_MORE, "experts.shared_experts", self.shared_experts)
+        require_in(ZERO_OR_MORE, "experts.dense_layers", self.dense_layers)
         shared = self.shared_feed_forward
         require(shared >= 0, "experts.shared_feed_forward", shared, "zero (as feed_forward) or more")
         if not self.shared_experts or shared == self.feed_forward:
@@ -273,17 +270,14 @@ class Trial:
         require_choice("precision", self.precision, PRECISIONS)
         _require_positive("", self, ("sequence_length", "batch_tokens", "tokens"))
         require(0 <= self.seed < 2**63, "seed", self.seed, "an integer from 0 to 2**63 - 1")
-        require(
-            self.evaluation_tokens >= 0, "evaluation_tokens", self.evaluation_tokens, "zero (all) or more"
-        )
+        evaluated = self.evaluation_tokens
+        require(evaluated >= 0, "evaluation_tokens", evaluated, "zero (all) or more")
         is_stream = re.fullmatch("([0-9a-f]{64})?", self.stream) is not None
-        require(
-            is_stream, "stream", self.stream, "64 hexadecimal digits, or empty: of the trial's own fields"
-        )
+        allowed = "64 hexadecimal digits, or empty: of the trial's own fields"
+        require(is_stream, "stream", self.stream, allowed)
         whole = self.batch_tokens % self.sequence_length == 0
-        require(
-            whole, "batch_tokens", self.batch_tokens, f"a multiple of sequence_length {self.sequence_length}"
-        )
+        allowed = f"a multiple of sequence_length {self.sequence_length}"
+        require(whole, "batch_tokens", self.batch_tokens, allowed)
         whole = self.tokens % self.batch_tokens == 0
         require(whole, "tokens", self.tokens, f"a multiple of batch_tokens {self.batch_tokens}")
         warmup = self.schedule.warmup_tokens
@@ -333,7 +327,7 @@ class RunOptions:
     checkpoint_s: seconds between two checkpoints.
     metrics_steps: steps between two rows of scale-vector statistics; losses are kept for every step.
     keep: which checkpoints stay once the trial is completed: ``none``, ``weights`` or ``all``.
-    branch_steps: steps before the cooldown after which the state is kept for a trunk (``model.schedules``).
+    branch_steps: steps before the cooldown after which the state is kept for a trunk (``model.identity``).
     measure: which of MEASURES are taken along the run, at its first and last step and every
         ``measure_steps``; they change no bit of it, and their time does not count as training time.
     recompute: what of the forward pass is done again in the backward pass instead of being kept: ``none``, or

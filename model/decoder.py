@@ -6,7 +6,6 @@ attention, gated units, no biases.
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple, cast
 
 import torch
@@ -21,7 +20,6 @@ from scalevec.model.feed_forward import FeedForward, UnitWeights
 from scalevec.model.ops import head_loss, head_losses, rms_norm, table_for
 from scalevec.model.optimization import imported
 from scalevec.model.scale_vectors import (
-    FoldingError,
     ScaleVector,
     effective,
     head_vector,
@@ -29,7 +27,6 @@ from scalevec.model.scale_vectors import (
     scaled,
     shared_vector,
 )
-from scalevec.model.strategies import ALL_MAPS, PRESETS
 
 RESIDUAL_OUTPUTS = ("output", "down")
 """The maps that write to the residual stream."""
@@ -93,15 +90,15 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        width = config.shape.width
-        self.embedding = nn.Parameter(torch.empty(config.vocabulary_size, width))
+        sides = config.vocabulary_size, config.shape.width
+        self.embedding = nn.Parameter(torch.empty(sides))
         dense = config.shape.layers if config.experts is None else config.experts.dense_layers
         layers = range(config.shape.layers)
         self.blocks = nn.ModuleList(
             DecoderBlock(config, config.experts if i >= dense else None) for i in layers
         )
         self.final_vector = shared_vector(config, ("head",))
-        self.head = None if config.tied_embeddings else nn.Parameter(torch.empty_like(self.embedding))
+        self.head = None if config.tied_embeddings else nn.Parameter(torch.empty(sides))
         self.head_vector = head_vector(config)
         self.normalizes_head = config.scale_vectors.normalizes_output("head")
         self.residual_type: torch.dtype | None = None
@@ -129,11 +126,11 @@ class Transformer(nn.Module):
         vector = None if self.normalizes_head else effective(self.head_vector)
         return weight if vector is None else weight * vector[:, None]
 
-    def _head_loss(self, states: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-        """Cross-entropy of ``targets`` [n] given what the head reads [n, width]."""
+    def _head_loss(self, states: Tensor, targets: Tensor) -> Tensor:
+        """Mean cross-entropy of ``targets`` [n] given what the head reads [n, width]."""
         if self.normalizes_head:  # A norm over the vocabulary needs a token's logits whole, and in autograd.
-            return cross_entropy(self._logits(states).float(), targets, reduction=reduction)
-        return head_loss(states, self.head_weight, targets, reduction, fused=self.fuses_head)
+            return cross_entropy(self._logits(states).float(), targets)
+        return head_loss(states, self.head_weight, targets, fused=self.fuses_head)
 
     def final_states(self, tokens: Tensor) -> Tensor:
         """What the head reads, [batch, length, width]: the residual stream behind the final norm."""
@@ -163,21 +160,21 @@ class Transformer(nn.Module):
         # On the activations, not folded: a head has more rows than a small batch has tokens.
         return scaled(x, effective(self.final_vector)), routings
 
-    def loss(self, tokens: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-        """Cross-entropy in nats of ``targets`` [batch, length], the tokens that follow ``tokens``: a scalar.
+    def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """Mean cross-entropy in nats of ``targets`` [batch, length], the tokens that follow ``tokens``.
 
-        ``reduction`` is ``mean`` or ``sum`` over the tokens. Logits count in float32 or wider. Can be
-        differentiated once; for second derivatives take torch's cross-entropy of the logits.
+        A scalar. Logits count in float32 or wider. Can be differentiated once; for second derivatives take
+        torch's cross-entropy of the logits.
         """
-        states = self.final_states(tokens).flatten(0, 1)
-        return self._head_loss(states, targets.flatten(), reduction)
+        return self._head_loss(self.final_states(tokens).flatten(0, 1), targets.flatten())
 
+    @torch.no_grad()
     def token_losses(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Cross-entropy in nats of each of ``targets`` [batch, length], without a gradient."""
         states = self.final_states(tokens).flatten(0, 1)
         if self.normalizes_head:
-            with torch.no_grad():
-                return self._head_loss(states, targets.flatten(), "none").view_as(targets)
+            losses = cross_entropy(self._logits(states).float(), targets.flatten(), reduction="none")
+            return losses.view_as(targets)
         losses = head_losses(states, self.head_weight, targets.flatten(), fused=self.fuses_head)
         return losses.view_as(targets)
 
@@ -192,13 +189,11 @@ class Transformer(nn.Module):
         for mixture, routing in zip(self._mixtures(), routings, strict=True):
             mixture.load += routing.load
         penalties = [routing.penalty for routing in routings if routing.penalty is not None]
-        penalty = self._over_layers(torch.stack(penalties)) if penalties else None
-        states = states.flatten(0, 1)
-        return self._head_loss(states, targets.flatten()), penalty
-
-    def _over_layers(self, penalties: Tensor) -> Tensor:
-        experts = self.config.experts
-        return penalties.mean() if experts is not None and experts.over == "mean" else penalties.sum()
+        penalty = None
+        if penalties and self.config.experts is not None:
+            over_layers = torch.mean if self.config.experts.over == "mean" else torch.sum
+            penalty = over_layers(torch.stack(penalties))
+        return self._head_loss(states.flatten(0, 1), targets.flatten()), penalty
 
     @torch.no_grad()
     def choices(self, tokens: Tensor) -> Tensor:
@@ -271,47 +266,27 @@ def _draw(name: str, shape: torch.Size, seed: int | str, layers: int) -> Tensor:
     return torch.empty(shape, dtype=torch.float32).normal_(0.0, deviation, generator=generator)
 
 
-@torch.no_grad()
-def fold(model: Transformer) -> Transformer:
-    """A model without scale vectors that computes the same function: each W becomes diag(u) W diag(v).
+@torch.inference_mode()
+def continued(
+    model: Transformer, ids: list[int], n_tokens: int, length: int, temperature: float = 0.0, seed: int = 0
+) -> Iterator[int]:
+    """Yield ``n_tokens`` ids after ``ids``, which the model writes token by token; nothing is cached.
 
-    Tied embeddings are untied where the final norm or the head has a vector, which fold into the head only.
-    Raises :class:`FoldingError` where a vector stands behind a norm (under dual-normalized placement, and
-    wherever a norm behind a map has a vector of its own): it cannot be folded.
+    Args:
+        model: The trained decoder.
+        ids: What was said before; at least one.
+        n_tokens: How many more.
+        length: The tokens that the model sees at a time, those of its training; earlier ones are forgotten.
+        temperature: 0 takes the likeliest; else ids are drawn from the softmax of logits divided by it.
+        seed: Of the draws.
     """
-    _require_foldable(model.config)
-    tied = model.config.tied_embeddings and model.final_vector is None and model.head_vector is None
-    config = replace(model.config, scale_vectors=PRESETS["none"], tied_embeddings=tied)
-    with torch.device("meta"):
-        folded = Transformer(config)
-    folded.load_state_dict(_folded_state(model, tied), assign=True)
-    for block in folded.blocks:
-        if isinstance(block.feed_forward, Mixture):  # what is in no state is still without memory
-            block.feed_forward.load = torch.zeros_like(block.feed_forward.load, device=model.embedding.device)
-    return folded
-
-
-def _require_foldable(config: ModelConfig) -> None:
-    strategy = config.scale_vectors
-    if normalized := [name for name in ALL_MAPS if strategy.normalizes_output(name)]:
-        maps = ", ".join(normalized)
-        raise FoldingError(f"placement is {strategy.placement!r}: the norms behind {maps} cannot be folded")
-    if scaled := [name for name in ALL_MAPS if strategy.has_norm_vector(name, config.architecture)]:
-        maps = ", ".join(scaled)
-        style = f"architecture is {config.architecture!r}"
-        raise FoldingError(f"{style}: the vectors of the norms behind {maps} cannot be folded")
-
-
-def _folded_state(model: Transformer, tied: bool) -> dict[str, Tensor]:
-    """The tensors of the folded model, none of them shared with ``model``."""
-    state = {"embedding": model.embedding.clone()}
-    if not tied:
-        head, gain = model.head_weight, effective(model.final_vector)
-        state["head"] = head.clone() if gain is None else head * gain
-    for owner, sublayer in model.named_modules():
-        if isinstance(sublayer, Attention | FeedForward | Mixture):
-            for name, map_, shared in sublayer.maps():
-                state[f"{owner}.{name}.weight"] = map_.folded_weight(shared).clone()
-        if isinstance(sublayer, Mixture) and sublayer.bias is not None:
-            state[f"{owner}.bias"] = sublayer.bias.clone()
-    return state
+    generator = torch.Generator().manual_seed(seed)
+    ids = list(ids)
+    for _ in range(n_tokens):
+        logits = model(torch.tensor([ids[-length:]]))[0, -1].float()
+        if temperature > 0:
+            chosen = int(torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator))
+        else:
+            chosen = int(logits.argmax())
+        ids.append(chosen)
+        yield chosen

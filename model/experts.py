@@ -73,9 +73,8 @@ class RoutedExperts(nn.Module):
         self.epsilon, self.gated = config.norm_epsilon, GATED[config.activation]
         width, hidden, count = config.shape.width, experts.feed_forward, experts.n_experts
         strategy = config.scale_vectors
-        self.shared_vector: ScaleVector | None = None
-        if strategy.experts == "own":
-            self.shared_vector = shared_vector(config, FEED_FORWARD_INPUT_MAPS, count)
+        has_own = strategy.experts == "own"
+        self.shared_vector = shared_vector(config, FEED_FORWARD_INPUT_MAPS, count) if has_own else None
         self.gate = scaled_map("gate", config, width, hidden, count)
         self.up = scaled_map("up", config, width, hidden, count)
         self.down = scaled_map("down", config, hidden, width, count)
@@ -125,17 +124,14 @@ class Mixture(nn.Module):
         self.router_shares = strategy.router == "branch"
         self.routed_share = strategy.experts == "shared"
         readers = [self.router_shares, self.routed_share, experts.shared_experts > 0]
-        self.shared_vector: ScaleVector | None = None
-        if any(readers):
-            self.shared_vector = shared_vector(config, FEED_FORWARD_INPUT_MAPS)
+        self.shared_vector = shared_vector(config, FEED_FORWARD_INPUT_MAPS) if any(readers) else None
         self.router = LinearMap(width, experts.n_experts, _router_vector(config))
         self.experts = RoutedExperts(routed, experts)
         hidden = experts.shared_hidden
         self.shared_expert = GatedUnit(inside, hidden, None) if hidden else None
         self.normalizes = "down" in OUTPUT_NORMS[config.architecture]
-        self.norm_vector: ScaleVector | None = None
-        if self.normalizes and strategy.branches != "none":
-            self.norm_vector = scale_vector(config, width, "output")
+        has_gain = self.normalizes and strategy.branches != "none"
+        self.norm_vector = scale_vector(config, width, "output") if has_gain else None
         self.register_buffer("bias", torch.zeros(experts.n_experts) if experts.balancing == "bias" else None)
         # Not in checkpoints: balance() has set it to zero whenever one is written.
         self.register_buffer("load", torch.zeros(experts.n_experts, dtype=torch.long), persistent=False)

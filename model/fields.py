@@ -6,12 +6,22 @@ value that it had implicitly before, so that old results keep their name.
 """
 
 import dataclasses
+import functools
+import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+Range = tuple[str, Callable[[float], bool]]
+"""What is allowed, in words, and whether a number is."""
+POSITIVE: Range = ("a positive number", lambda value: 0 < value < math.inf)
+ZERO_OR_MORE: Range = ("zero or more", lambda value: 0 <= value < math.inf)
+BELOW_ONE: Range = ("a number in [0, 1)", lambda value: 0 <= value < 1)
+UP_TO_ONE: Range = ("a number in [0, 1]", lambda value: 0 <= value <= 1)
+ABOVE_ZERO_UP_TO_ONE: Range = ("a number in (0, 1]", lambda value: 0 < value <= 1)
 
 _OMIT_AT_DEFAULT = "omit_from_identity_at_default"
 
@@ -56,10 +66,35 @@ def require(condition: bool, field: str, value: object, allowed: str) -> None:
         raise ConfigurationError(field, value, allowed)
 
 
+def require_in(allowed: Range, field: str, value: Any) -> None:
+    """Raise :class:`ConfigurationError` unless ``value`` is in the range that is ``allowed``."""
+    require(allowed[1](value), field, value, allowed[0])
+
+
 def require_choice(field: str, value: object, choices: typing.Iterable[str]) -> None:
     """Raise :class:`ConfigurationError` unless ``value`` is one of ``choices``."""
     names = sorted(choices)
     require(value in names, field, value, ", ".join(names))
+
+
+@dataclasses.dataclass(frozen=True)
+class OptionSpec:
+    """An option of an optimizer or a schedule."""
+
+    default: float | int | bool | str
+    """The value where none is given; its type is that of the option."""
+    help: str
+    allowed: Range | None = None
+    """Of an option that is a number."""
+    choices: tuple[str, ...] = ()
+    """Of an option that is a name."""
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise ``ConfigurationError`` for a ``value`` that the option ``name`` cannot have."""
+        if self.allowed is not None:
+            require_in(self.allowed, name, value)
+        if self.choices:
+            require_choice(name, value, self.choices)
 
 
 def is_left_out(field: "dataclasses.Field[Any]", value: object) -> bool:
@@ -67,34 +102,24 @@ def is_left_out(field: "dataclasses.Field[Any]", value: object) -> bool:
     return _OMIT_AT_DEFAULT in field.metadata and bool(value == field.default)
 
 
-_fields: dict[type[Any], tuple["dataclasses.Field[Any]", ...]] = {}
-_type_hints: dict[type[Any], dict[str, Any]] = {}
-
-
-def fields_of(kind: type[Any]) -> tuple["dataclasses.Field[Any]", ...]:
-    """``dataclasses.fields``, which computes them again each time."""
-    if kind not in _fields:
-        _fields[kind] = dataclasses.fields(kind)
-    return _fields[kind]
+# Both are computed again at each call.
+fields_of: Callable[[Any], tuple["dataclasses.Field[Any]", ...]] = functools.cache(dataclasses.fields)
+_hints_of: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
 
 
 def to_dict(config: Any, *, identity: bool = False) -> dict[str, Any]:
     """A configuration dataclass as plain JSON values; ``identity`` drops later fields at their default."""
-    result: dict[str, Any] = {}
-    for field in fields_of(type(config)):
-        value = getattr(config, field.name)
-        if identity and is_left_out(field, value):
-            continue
-        if dataclasses.is_dataclass(value):
-            value = to_dict(value, identity=identity)
-        elif isinstance(value, PlainValues):
-            value = dict(value)
-        elif isinstance(value, tuple):
-            value = [
-                to_dict(item, identity=identity) if dataclasses.is_dataclass(item) else item for item in value
-            ]
-        result[field.name] = value
-    return result
+    values = ((field, getattr(config, field.name)) for field in fields_of(type(config)))
+    kept = ((field.name, value) for field, value in values if not (identity and is_left_out(field, value)))
+    return {name: _plain(value, identity) for name, value in kept}
+
+
+def _plain(value: Any, identity: bool) -> Any:
+    if dataclasses.is_dataclass(value):
+        return to_dict(value, identity=identity)
+    if isinstance(value, tuple):
+        return [_plain(item, identity) for item in value]
+    return dict(value) if isinstance(value, PlainValues) else value
 
 
 def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
@@ -113,12 +138,6 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
         if name not in arguments and field.default is field.default_factory is dataclasses.MISSING:
             raise ConfigurationError(prefix + name, None, "a value (the field has no default)")
     return cls(**arguments)
-
-
-def _hints_of(kind: type[Any]) -> dict[str, Any]:
-    if kind not in _type_hints:
-        _type_hints[kind] = typing.get_type_hints(kind)
-    return _type_hints[kind]
 
 
 def _coerce(hint: Any, value: Any, where: str) -> Any:

@@ -1,15 +1,16 @@
-"""The identity of a trial: a hash over the fields that decide its bits, and nothing else."""
+"""The identity of a trial and of its trunk: hashes over the fields that decide its bits, and nothing else."""
 
 import dataclasses
 import hashlib
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from scalevec.model.config import ModelConfig, Trial
 from scalevec.model.fields import fields_of, from_dict, is_left_out, to_dict
-from scalevec.model.optimization import SCHEDULES
+from scalevec.model.optimization import SCHEDULES, learning_rate
 from scalevec.model.strategies import ScaleVectorStrategy
 
 T = TypeVar("T")
@@ -50,27 +51,26 @@ def stream_base(fields: Mapping[str, Any]) -> str:
     """What the streams of a cell have in common, whatever the seed: the digest of its semantic ``fields``.
 
     The token budget, the learning rate and the sources of plugins are left out, and of a schedule with a
-    course of its own between warm-up and cooldown (``model.schedules``) all but that and the warm-up: trials
+    course of its own between warm-up and cooldown (:func:`trunk_id`) all but that and the warm-up: trials
     that differ in these alone share their streams.
 
     Args:
         fields: Plain values as from :func:`semantic_fields`, before the fields of an arm are applied; the
             schedule may hold ``warmup_fraction`` in place of ``warmup_tokens``.
     """
-    kept = {name: value for name, value in fields.items() if name not in _OUTSIDE_STREAMS}
-    kept["optimizer"] = {
-        k: value for k, value in kept["optimizer"].items() if k not in ("learning_rate", "plugin")
-    }
-    kept["schedule"] = {k: value for k, value in kept["schedule"].items() if k != "plugin"}
-    vectors = kept["model"]["scale_vectors"]
-    if "plugin" in vectors:
-        without = {k: value for k, value in vectors.items() if k != "plugin"}
-        kept["model"] = {**kept["model"], "scale_vectors": without}
+    kept, model = _without(fields, *_OUTSIDE_STREAMS), fields["model"]
+    kept["model"] = {**model, "scale_vectors": _without(model["scale_vectors"], "plugin")}
+    kept["optimizer"] = _without(kept["optimizer"], "learning_rate", "plugin")
+    kept["schedule"] = _without(kept["schedule"], "plugin")
     registered = SCHEDULES.get(kept["schedule"]["name"])
     if registered is not None and registered.course is not None:
         warmup = {k: value for k, value in kept["schedule"].items() if k.startswith("warmup_")}
         kept["schedule"] = {"course": registered.course, **warmup}
     return digest(kept)
+
+
+def _without(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}
 
 
 def stream(base: str, seed: int) -> str:
@@ -170,3 +170,36 @@ def differences(
         else:
             differing[prefix + name] = (before, after)
     return differing
+
+
+_FAR = 1_000_000
+"""A budget so many times as large cools down later, if at all."""
+
+
+def trunk_id(trial: Trial) -> str | None:
+    """SHA-256 of what decides the bits of ``trial`` before its cooldown; None where there is no such part.
+
+    The identity of the trial without its tokens and without what only its cooldown uses.
+    """
+    course = trial.schedule.registered.course
+    if course is None or branch_step(trial) == 0:
+        return None
+    fields = semantic_fields(trial)
+    del fields["tokens"]
+    return digest({**fields, "schedule": {"course": course, "warmup_tokens": trial.schedule.warmup_tokens}})
+
+
+def branch_step(trial: Trial) -> int:
+    """How many of the first steps of ``trial`` do not depend on its budget; 0 where it has no trunk.
+
+    The schedule itself is asked, at this budget and at a far larger one. The last step, whose row of metrics
+    is fuller, always counts as the trial's own.
+    """
+    if trial.schedule.registered.course is None:
+        return 0
+    longer = replace(trial, tokens=trial.tokens * _FAR)
+
+    def depends(step: int) -> bool:
+        return learning_rate(trial, step) != learning_rate(longer, step)
+
+    return bisect_left(range(trial.steps - 1), True, key=depends)

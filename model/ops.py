@@ -219,10 +219,8 @@ def rows_of_a_slice(classes: int, device_type: str) -> int:
     return max(fewest, entries // classes)
 
 
-def head_loss(
-    hidden: Tensor, weight: Tensor, targets: Tensor, reduction: str = "mean", *, fused: bool = False
-) -> Tensor:
-    """Cross-entropy in nats of ``targets`` under the logits ``hidden @ weight.T``, in float32 or wider.
+def head_loss(hidden: Tensor, weight: Tensor, targets: Tensor, *, fused: bool = False) -> Tensor:
+    """Mean cross-entropy in nats of ``targets`` under the logits ``hidden @ weight.T``, in float32 or wider.
 
     Can be differentiated once; for second derivatives take torch's cross-entropy of the logits.
 
@@ -230,26 +228,20 @@ def head_loss(
         hidden: [n, width].
         weight: [classes, width].
         targets: [n], each below classes.
-        reduction: ``mean`` or ``sum``.
         fused: Whether what stands between the products is compiled, for a GPU.
 
     Returns:
         A scalar.
-
-    Raises:
-        ValueError: The reduction is another.
     """
-    if reduction not in ("mean", "sum"):
-        raise ValueError(f"reduction is {reduction!r}; allowed: mean, sum")
     hidden, weight = _as_autocast(hidden, weight)
     grad = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
     total: Tensor = _HeadLoss.apply(hidden, weight, targets, grad, fused)  # type: ignore[no-untyped-call]
-    return total / targets.numel() if reduction == "mean" else total
+    return total / targets.numel()
 
 
 @torch.no_grad()
 def head_losses(hidden: Tensor, weight: Tensor, targets: Tensor, *, fused: bool = False) -> Tensor:
-    """What :func:`head_loss` sums, [n], without a gradient."""
+    """What :func:`head_loss` is the mean of, [n], without a gradient."""
     hidden, weight = _as_autocast(hidden, weight)
     softmax, slices = fused_softmax if fused else _softmax, _slices(hidden, weight)
     return torch.cat([softmax(linear(hidden[rows], weight), targets[rows])[0] for rows in slices])[:, 0]

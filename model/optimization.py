@@ -10,78 +10,60 @@ import math
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from scalevec.model.fields import (
+    ABOVE_ZERO_UP_TO_ONE,
+    BELOW_ONE,
+    POSITIVE,
+    UP_TO_ONE,
+    ZERO_OR_MORE,
     ConfigurationError,
+    OptionSpec,
     PlainValues,
     PluginSource,
+    Range,
     added_field,
+    fields_of,
     require,
     require_choice,
+    require_in,
 )
 
-T = TypeVar("T")
-
-Range = tuple[str, Callable[[float], bool]]
-"""What is allowed, in words, and whether a number is."""
-POSITIVE: Range = ("a positive number", lambda value: 0 < value < math.inf)
-ZERO_OR_MORE: Range = ("zero or more", lambda value: 0 <= value < math.inf)
-BELOW_ONE: Range = ("a number in [0, 1)", lambda value: 0 <= value < 1)
-UP_TO_ONE: Range = ("a number in [0, 1]", lambda value: 0 <= value <= 1)
-ABOVE_ZERO_UP_TO_ONE: Range = ("a number in (0, 1]", lambda value: 0 < value <= 1)
+if TYPE_CHECKING:
+    from scalevec.model.config import Trial
 
 
 @dataclass(frozen=True)
-class OptionSpec:
-    """An option of an optimizer or a schedule."""
-
-    default: float | int | bool | str
-    """The value where none is given; its type is that of the option."""
-    help: str
-    allowed: Range | None = None
-    """Of an option that is a number."""
-    choices: tuple[str, ...] = ()
-    """Of an option that is a name."""
-
-    def check(self, name: str, value: Any) -> None:
-        """Raise ``ConfigurationError`` for a ``value`` that the option ``name`` cannot have."""
-        if self.allowed is not None:
-            require(self.allowed[1](value), name, value, self.allowed[0])
-        if self.choices:
-            require_choice(name, value, self.choices)
-
-
-@dataclass(frozen=True)
-class RegisteredOptimizer:
-    """An optimizer: where its code is, and what can be known of it without its code."""
+class _Registered:
+    """An optimizer or a schedule: where its code is, and what can be known of it without its code."""
 
     factory: str
-    """``module:name`` of a function (parameter groups, :class:`OptimizerConfig`) -> torch optimizer."""
+    """``module:name`` of a function; empty where this process does not know it."""
     options: Mapping[str, OptionSpec] = field(default_factory=dict)
-    matrices_only: bool = False
-    """Whether it trains the blocks' matrices alone and leaves all other parameters to AdamW."""
-    check: Callable[["OptimizerConfig"], None] | None = None
-    """Raises ``ConfigurationError`` for options that cannot work together."""
-    state_per_parameter: float = 2
-    """Numbers of state for each parameter, by the word of a plugin, whose code no plan runs."""
+    check: Callable[[Any], None] | None = None
+    """Raises ``ConfigurationError`` for a configuration whose options cannot work together."""
     plugin: PluginSource | None = None
     """The plugin that has it (``sweeps.plugins``)."""
 
 
 @dataclass(frozen=True)
-class RegisteredSchedule:
-    """A learning-rate schedule: where its formula is, and what can be known of it without that."""
+class RegisteredOptimizer(_Registered):
+    """An optimizer: a function (parameter groups, :class:`OptimizerConfig`) -> torch optimizer."""
 
-    factory: str
-    """``module:name`` of a function (trial, tokens so far) -> factor on the peak rate."""
-    options: Mapping[str, OptionSpec] = field(default_factory=dict)
+    matrices_only: bool = False
+    """Whether it trains the blocks' matrices alone and leaves all other parameters to AdamW."""
+    state_per_parameter: float = 2
+    """Numbers of state for each parameter, by the word of a plugin, whose code no plan runs."""
+
+
+@dataclass(frozen=True)
+class RegisteredSchedule(_Registered):
+    """A learning-rate schedule: a function (trial, tokens so far) -> factor on the peak rate."""
+
     course: str | None = None
     """Course of the rate between warm-up and cooldown where that part does not depend on the token budget:
-    schedules of one course share trunks (``model.schedules``)."""
-    check: Callable[["ScheduleConfig"], None] | None = None
-    """Raises ``ConfigurationError`` for options that cannot work together."""
-    plugin: PluginSource | None = None
+    schedules of one course share trunks (``model.identity.trunk_id``)."""
 
 
 def _moments(beta1: float, beta2: float) -> dict[str, OptionSpec]:
@@ -124,12 +106,13 @@ def _needs_warmup(config: "ScheduleConfig") -> None:
     require(config.warmup_tokens > 0, "warmup_tokens", config.warmup_tokens, allowed)
 
 
-_CODE = "scalevec.model.train"
+_CODE = "scalevec.model.train.optim"
+_SCHEDULES = "scalevec.model.optimization"
 OPTIMIZERS: dict[str, RegisteredOptimizer] = {
-    "adamw": RegisteredOptimizer(f"{_CODE}.optim:adamw", _moments(0.9, 0.95) | _epsilon(1e-8)),
-    "sgd": RegisteredOptimizer(f"{_CODE}.optim:sgd", _momentum(0.0, nesterov=False)),
+    "adamw": RegisteredOptimizer(f"{_CODE}:adamw", _moments(0.9, 0.95) | _epsilon(1e-8)),
+    "sgd": RegisteredOptimizer(f"{_CODE}:sgd", _momentum(0.0, nesterov=False)),
     "muon": RegisteredOptimizer(
-        f"{_CODE}.muon:muon",
+        f"{_CODE}:muon",
         {
             **_momentum(0.95, nesterov=True),
             "newton_schulz_steps": OptionSpec(5, "Steps of the orthogonalization.", POSITIVE),
@@ -145,7 +128,7 @@ OPTIMIZERS: dict[str, RegisteredOptimizer] = {
         matrices_only=True,
     ),
     "soap": RegisteredOptimizer(
-        f"{_CODE}.library:soap",
+        f"{_CODE}:soap",
         {
             **_moments(0.95, 0.95),
             **_epsilon(1e-8),
@@ -154,9 +137,9 @@ OPTIMIZERS: dict[str, RegisteredOptimizer] = {
         },
         matrices_only=True,
     ),
-    "lion": RegisteredOptimizer(f"{_CODE}.library:lion", _moments(0.9, 0.99)),
+    "lion": RegisteredOptimizer(f"{_CODE}:lion", _moments(0.9, 0.99)),
     "adafactor": RegisteredOptimizer(
-        f"{_CODE}.library:adafactor",
+        f"{_CODE}:adafactor",
         {
             **_moments(0.9, 0.999),
             "decay_exponent": OptionSpec(0.8, "How fast the average of squares lengthens.", POSITIVE),
@@ -166,7 +149,7 @@ OPTIMIZERS: dict[str, RegisteredOptimizer] = {
         },
     ),
     "ademamix": RegisteredOptimizer(
-        f"{_CODE}.library:ademamix",
+        f"{_CODE}:ademamix",
         {
             **_moments(0.9, 0.999),
             "beta3": OptionSpec(0.9999, "Decay of the slow average of the gradient, per step.", BELOW_ONE),
@@ -178,13 +161,13 @@ OPTIMIZERS: dict[str, RegisteredOptimizer] = {
         },
         check=_needs_beta1,
     ),
-    "adopt": RegisteredOptimizer(f"{_CODE}.library:adopt", _moments(0.9, 0.9999) | _epsilon(1e-6)),
+    "adopt": RegisteredOptimizer(f"{_CODE}:adopt", _moments(0.9, 0.9999) | _epsilon(1e-6)),
 }
 
 SCHEDULES: dict[str, RegisteredSchedule] = {
-    "cosine": RegisteredSchedule("scalevec.model.schedules:cosine", _final_fraction(0.1)),
+    "cosine": RegisteredSchedule(f"{_SCHEDULES}:cosine", _final_fraction(0.1)),
     "wsd": RegisteredSchedule(
-        "scalevec.model.schedules:wsd",
+        f"{_SCHEDULES}:wsd",
         {
             **_final_fraction(0.0),
             "cooldown_fraction": OptionSpec(
@@ -194,52 +177,32 @@ SCHEDULES: dict[str, RegisteredSchedule] = {
         },
         course="constant",
     ),
-    "linear": RegisteredSchedule("scalevec.model.schedules:linear", _final_fraction(0.0)),
-    "constant": RegisteredSchedule("scalevec.model.schedules:constant", course="constant"),
+    "linear": RegisteredSchedule(f"{_SCHEDULES}:linear", _final_fraction(0.0)),
+    "constant": RegisteredSchedule(f"{_SCHEDULES}:constant", course="constant"),
     "inverse-sqrt": RegisteredSchedule(
-        "scalevec.model.schedules:inverse_sqrt", course="inverse-sqrt", check=_needs_warmup
+        f"{_SCHEDULES}:inverse_sqrt", course="inverse-sqrt", check=_needs_warmup
     ),
 }
 
-COMMON_OPTIONS = {
-    "optimizer": ("learning_rate", "weight_decay", "clip_norm"),
-    "schedule": ("warmup_tokens",),
+COMMON_OPTIONS: dict[str, dict[str, Range]] = {
+    "optimizer": {"learning_rate": POSITIVE, "weight_decay": ZERO_OR_MORE, "clip_norm": POSITIVE},
+    "schedule": {"warmup_tokens": ZERO_OR_MORE},
 }
-"""What every optimizer and every schedule takes."""
+"""What every optimizer and every schedule takes, and what it may be."""
 
 
-def _specs_of(options: Iterable[Mapping[str, OptionSpec]]) -> dict[str, OptionSpec]:
-    """Every option by its name; of one that several take, the first one's."""
-    specs: dict[str, OptionSpec] = {}
-    for name, spec in (item for named in options for item in named.items()):
-        specs.setdefault(name, spec)
-    return specs
-
-
-OPTIMIZER_OPTIONS = _specs_of(registered.options for registered in OPTIMIZERS.values())
-SCHEDULE_OPTIONS = _specs_of(registered.options for registered in SCHEDULES.values())
-OPTION_CHOICES: dict[str, tuple[str, ...]] = {
-    name: spec.choices for name, spec in (OPTIMIZER_OPTIONS | SCHEDULE_OPTIONS).items() if spec.choices
+OPTIONS: dict[str, OptionSpec] = {
+    name: spec
+    for registered in reversed([*OPTIMIZERS.values(), *SCHEDULES.values()])
+    for name, spec in registered.options.items()
 }
-"""The options that are names, and what they may be."""
+"""Every option by its name; of one that several take, the first one's."""
 
 
 @functools.cache
 def imported(factory: str) -> Any:
     """The object that ``module:name`` names; its module is imported now."""
     return pkgutil.resolve_name(factory)
-
-
-def _with_fields(options: Mapping[str, OptionSpec]) -> Callable[[type[T]], type[T]]:
-    """Declare a field for each of ``options``: None, and so outside the identity, where it is not taken."""
-
-    def add(config: type[T]) -> type[T]:
-        for name, spec in options.items():
-            config.__annotations__[name] = type(spec.default) | None
-            setattr(config, name, added_field(None))
-        return config
-
-    return add
 
 
 class _Options:
@@ -249,13 +212,18 @@ class _Options:
     plugin: PluginSource | None
     options: PlainValues
 
+    @property
+    def registered(self) -> _Registered:
+        """Its entry; an empty one where its plugin, or that content of it, is not known to this process."""
+        raise NotImplementedError
+
     def option(self, name: str) -> Any:
         """The option ``name``; None where this optimizer or schedule does not take it."""
         return self.options[name] if name in self.options else getattr(self, name)
 
-    def keywords(self, takes: Mapping[str, OptionSpec]) -> dict[str, Any]:
-        """What the code of a plugin is called with: the options that it ``takes``."""
-        return {name: self.option(name) for name in takes} if self.plugin else {}
+    def keywords(self) -> dict[str, Any]:
+        """The options that the code of a plugin is called with."""
+        return {name: self.option(name) for name in self.registered.options} if self.plugin else {}
 
     def number(self, name: str) -> float:
         """The option ``name``, which is a number and which this optimizer or schedule takes."""
@@ -263,17 +231,29 @@ class _Options:
         assert value is not None, f"{self.name} does not take {name}"
         return float(value)
 
-    def _fill_in(self, part: str, options: Iterable[str], takes: Mapping[str, OptionSpec]) -> None:
+    def _check(self, part: str, registry: Mapping[str, _Registered]) -> None:
+        """Name the plugin, give options their defaults, refuse what cannot be."""
+        if self.plugin is None:
+            require_choice(part, self.name, registry)
+            object.__setattr__(self, "plugin", registry[self.name].plugin)
+        registered = self.registered
+        if registered.factory:
+            self._fill_in(registered.options, COMMON_OPTIONS[part])
+        for name, allowed in COMMON_OPTIONS[part].items():
+            require_in(allowed, name, getattr(self, name))
+        if registered.check is not None:
+            registered.check(self)
+
+    def _fill_in(self, takes: Mapping[str, OptionSpec], common: Iterable[str]) -> None:
         """Give the options that are taken their defaults; refuse others, and values that cannot be."""
-        of_plugin = {name: spec.default for name, spec in takes.items() if name not in options}
-        object.__setattr__(self, "options", PlainValues(of_plugin | self.options))
-        for option in (*options, *self.options):
+        declared = [field.name for field in fields_of(type(self)) if field.name in OPTIONS]
+        others = {name: spec.default for name, spec in takes.items() if name not in declared}
+        object.__setattr__(self, "options", PlainValues(others | self.options))
+        for option in (*declared, *self.options):
             value = self.option(option)
             if option not in takes and value is not None:
-                known = ", ".join([*COMMON_OPTIONS[part], *takes])
-                raise ConfigurationError(
-                    option, value, f"no such option of {self.name}; its options: {known}"
-                )
+                allowed = f"no such option of {self.name}; its options: {', '.join([*common, *takes])}"
+                raise ConfigurationError(option, value, allowed)
             if option in takes and value is None:
                 object.__setattr__(self, option, takes[option].default)
         for option, spec in takes.items():
@@ -281,18 +261,18 @@ class _Options:
 
 
 @dataclass(frozen=True)
-@_with_fields(OPTIMIZER_OPTIONS)
 class OptimizerConfig(_Options):
     """An optimizer and its options.
 
-    Beside the fields below it has one for each option in :data:`OPTIMIZERS`: None where the optimizer does
-    not take it, the optimizer's own default where it is not given.
+    Of the options in :data:`OPTIMIZERS` those are None that the optimizer does not take; those that are not
+    given have its own defaults.
 
     name: a key of :data:`OPTIMIZERS`.
     learning_rate: the peak of the schedule.
     weight_decay: acts as p <- p (1 - learning_rate * weight_decay).
     clip_norm: largest norm of the gradient; larger gradients are scaled down to it.
-    plugin: the plugin that has the optimizer; options: those of its options that none of ours has.
+    plugin: the plugin that has the optimizer.
+    options: the options that have no field below, as those of plugins.
     """
 
     name: str = "adamw"
@@ -301,35 +281,36 @@ class OptimizerConfig(_Options):
     clip_norm: float = 1.0
     plugin: PluginSource | None = added_field(None)  # noqa: RUF009 (it makes a field)
     options: PlainValues = added_field(PlainValues())  # noqa: RUF009
+    beta1: float | None = added_field(None)
+    beta2: float | None = added_field(None)
+    epsilon: float | None = added_field(None)
+    momentum: float | None = added_field(None)
+    nesterov: bool | None = added_field(None)
+    newton_schulz_steps: int | None = added_field(None)
+    update_scale: str | None = added_field(None)
+    adamw_rate_factor: float | None = added_field(None)
+    preconditioner_steps: int | None = added_field(None)
+    decay_exponent: float | None = added_field(None)
+    update_clip: float | None = added_field(None)
+    beta3: float | None = added_field(None)
+    alpha: float | None = added_field(None)
+    slow_warmup_steps: int | None = added_field(None)
 
     def __post_init__(self) -> None:
-        if self.plugin is None:
-            require_choice("optimizer", self.name, OPTIMIZERS)
-            object.__setattr__(self, "plugin", OPTIMIZERS[self.name].plugin)
-        registered = self.registered
-        if registered.factory:
-            self._fill_in("optimizer", OPTIMIZER_OPTIONS, registered.options)
-        for name, (allowed, is_allowed) in _OPTIMIZER_RANGES.items():
-            require(is_allowed(getattr(self, name)), name, getattr(self, name), allowed)
-        if registered.check is not None:
-            registered.check(self)
+        self._check("optimizer", OPTIMIZERS)
 
     @property
     def registered(self) -> RegisteredOptimizer:
-        """Its entry; an empty one where its plugin, or that content of it, is not known to this process."""
+        """Its entry in :data:`OPTIMIZERS`."""
         entry = OPTIMIZERS.get(self.name)
         return entry if entry and entry.plugin == self.plugin else RegisteredOptimizer("")
 
 
-_OPTIMIZER_RANGES = {"learning_rate": POSITIVE, "weight_decay": ZERO_OR_MORE, "clip_norm": POSITIVE}
-
-
 @dataclass(frozen=True)
-@_with_fields(SCHEDULE_OPTIONS)
 class ScheduleConfig(_Options):
     """The course of the learning rate; warm-up in tokens, so that budgets of one sweep can share it.
 
-    Beside the fields below it has one for each option in :data:`SCHEDULES`, as :class:`OptimizerConfig` has.
+    Options, ``plugin`` and ``options`` are as in :class:`OptimizerConfig`.
 
     name: a key of :data:`SCHEDULES`.
     warmup_tokens: tokens over which the rate rises linearly to its peak.
@@ -339,20 +320,77 @@ class ScheduleConfig(_Options):
     warmup_tokens: int = 0
     plugin: PluginSource | None = added_field(None)  # noqa: RUF009 (it makes a field)
     options: PlainValues = added_field(PlainValues())  # noqa: RUF009
+    final_fraction: float | None = added_field(None)
+    cooldown_fraction: float | None = added_field(None)
+    cooldown: str | None = added_field(None)
 
     def __post_init__(self) -> None:
-        if self.plugin is None:
-            require_choice("schedule", self.name, SCHEDULES)
-            object.__setattr__(self, "plugin", SCHEDULES[self.name].plugin)
-        registered = self.registered
-        if registered.factory:
-            self._fill_in("schedule", SCHEDULE_OPTIONS, registered.options)
-        require(ZERO_OR_MORE[1](self.warmup_tokens), "warmup_tokens", self.warmup_tokens, ZERO_OR_MORE[0])
-        if registered.check is not None:
-            registered.check(self)
+        self._check("schedule", SCHEDULES)
 
     @property
     def registered(self) -> RegisteredSchedule:
-        """Its entry, as :attr:`OptimizerConfig.registered`."""
+        """Its entry in :data:`SCHEDULES`."""
         entry = SCHEDULES.get(self.name)
         return entry if entry and entry.plugin == self.plugin else RegisteredSchedule("")
+
+
+def cosine(trial: "Trial", tokens: int) -> float:
+    """Half a cosine from 1 at the end of the warm-up down to ``final_fraction`` (arXiv 1608.03983)."""
+    final = trial.schedule.number("final_fraction")
+    return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * _progress(trial, tokens)))
+
+
+def linear(trial: "Trial", tokens: int) -> float:
+    """A line from 1 at the end of the warm-up down to ``final_fraction``."""
+    return _down_to(trial.schedule.number("final_fraction"), _progress(trial, tokens))
+
+
+def constant(trial: "Trial", tokens: int) -> float:  # noqa: ARG001 (one signature for all)
+    """1 from the end of the warm-up on."""
+    return 1.0
+
+
+def inverse_sqrt(trial: "Trial", tokens: int) -> float:
+    """The root of the warm-up's tokens over the tokens so far (arXiv 1706.03762), whatever the budget."""
+    return math.sqrt(trial.schedule.warmup_tokens / tokens)
+
+
+def wsd(trial: "Trial", tokens: int) -> float:
+    """Warm-up, stable, decay: 1, until the cooldown over the last tokens (arXiv 2404.06395, 2405.18392).
+
+    With p the share of the cooldown that is done, the way down to ``final_fraction`` is ``linear`` (1 - p)
+    or ``1-sqrt`` (1 - sqrt(p)).
+    """
+    start = trial.tokens - trial.cooldown_tokens
+    if tokens <= start:
+        return 1.0
+    share = (tokens - start) / trial.cooldown_tokens
+    return _down_to(
+        trial.schedule.number("final_fraction"),
+        share if trial.schedule.option("cooldown") == "linear" else math.sqrt(share),
+    )
+
+
+def learning_rate(trial: "Trial", step: int) -> float:
+    """The learning rate of optimizer step ``step`` (counted from 0), linear during the warm-up.
+
+    The last step of the warm-up has the peak rate, the last step of all has the final one.
+    """
+    peak, warmup = trial.optimizer.learning_rate, trial.schedule.warmup_tokens
+    tokens = (step + 1) * trial.batch_tokens
+    if tokens <= warmup:
+        return peak * tokens / warmup
+    schedule: Callable[..., float] = imported(trial.schedule.registered.factory)
+    factor = schedule(trial, tokens, **trial.schedule.keywords())
+    return peak * factor
+
+
+def _progress(trial: "Trial", tokens: int) -> float:
+    """The share of the tokens after the warm-up that is done."""
+    warmup = trial.schedule.warmup_tokens
+    return (tokens - warmup) / (trial.tokens - warmup)
+
+
+def _down_to(final: float, share: float) -> float:
+    """A line from 1 to ``final`` at ``share`` of its way; exact at both ends."""
+    return final + (1 - final) * (1 - share)

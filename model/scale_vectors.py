@@ -28,10 +28,6 @@ from scalevec.model.strategies import (
 _NEAR_ONE = 1e-5
 
 
-class FoldingError(ValueError):
-    """The scale vectors of a model cannot be folded into its matrices exactly."""
-
-
 def scaled_direction(beta: Tensor, alpha: Tensor) -> Tensor:
     """OR: ``beta sqrt(d) alpha / |alpha|`` (arXiv 2605.26895, equation 8)."""
     return alpha * (beta * alpha.square().mean(-1, keepdim=True).rsqrt())

@@ -16,7 +16,7 @@ Where the architecture itself normalizes what a map puts out (``OUTPUT_NORMS``; 
 
 from dataclasses import dataclass, replace
 
-from scalevec.model.fields import PluginSource, added_field, require, require_choice
+from scalevec.model.fields import POSITIVE, PluginSource, added_field, require, require_choice, require_in
 
 ATTENTION_INPUT_MAPS = ("query", "key", "value")
 FEED_FORWARD_INPUT_MAPS = ("gate", "up")
@@ -146,7 +146,7 @@ class ScaleVectorStrategy:
             if name != "reparameterization" or self.plugin is None:
                 require_choice(f"scale_vectors.{name}", getattr(self, name), allowed)
         factor, decay = self.learning_rate_factor, self.vector_weight_decay
-        require(0 < factor < float("inf"), "scale_vectors.learning_rate_factor", factor, "a positive number")
+        require_in(POSITIVE, "scale_vectors.learning_rate_factor", factor)
         is_decay = decay is None or 0 <= decay < float("inf")
         require(is_decay, "scale_vectors.vector_weight_decay", decay, "zero or more, or none")
         for field, allowed in MAP_CHOICES.items():
@@ -327,14 +327,11 @@ def _canonical_placement(
         strategy = replace(strategy, placement=default.placement, dual_maps=default.dual_maps)
     if not strategy.normalizes_output("head"):
         strategy = replace(strategy, normalize_head=default.normalize_head)
-    if not any(_may_normalize_per_head(strategy, name, architecture) for name in ATTENTION_INPUT_MAPS):
+    # A norm of the architecture's is by head whatever the strategy says.
+    may_be_by_head = set(ATTENTION_INPUT_MAPS) - set(OUTPUT_NORMS[architecture])
+    if not any(map(strategy.normalizes_output, may_be_by_head)):
         strategy = replace(strategy, normalize_per_head=default.normalize_per_head)
     return strategy
-
-
-def _may_normalize_per_head(strategy: ScaleVectorStrategy, name: str, architecture: str) -> bool:
-    """Whether ``normalize_per_head`` decides about the map ``name``."""
-    return strategy.normalizes_output(name) and name not in OUTPUT_NORMS[architecture]
 
 
 def _canonical_decay(

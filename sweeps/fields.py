@@ -2,6 +2,7 @@
 
 import types
 import typing
+from collections.abc import Mapping
 from dataclasses import fields as dataclass_fields
 from typing import Any, Literal
 
@@ -15,10 +16,8 @@ from scalevec.model.config import (
     Trial,
 )
 from scalevec.model.optimization import (
-    OPTIMIZER_OPTIONS,
     OPTIMIZERS,
-    OPTION_CHOICES,
-    SCHEDULE_OPTIONS,
+    OPTIONS,
     SCHEDULES,
     OptimizerConfig,
     ScheduleConfig,
@@ -31,15 +30,20 @@ from scalevec.model.strategies import (
 )
 
 
-def _fields_of(part: str, config: type[Any]) -> dict[str, str]:
-    """The fields of an optimizer or a schedule under their own names, its name under that of the part."""
+def _fields_of(part: str, config: type[Any], registry: Mapping[str, Any]) -> dict[str, str]:
+    """The fields of an optimizer or a schedule under their own names, its name under that of the part.
+
+    Options that the dataclass has no field for are in its ``options``.
+    """
     names = [field.name for field in dataclass_fields(config) if field.name not in ("plugin", "options")]
-    return {part if name == "name" else name: f"{part}.{name}" for name in names}
+    others = [name for entry in registry.values() for name in entry.options if name not in names]
+    places = {part if name == "name" else name: f"{part}.{name}" for name in names}
+    return places | {name: f"{part}.options.{name}" for name in others}
 
 
 TRIAL_FIELDS: dict[str, str] = {
-    **_fields_of("optimizer", OptimizerConfig),
-    **_fields_of("schedule", ScheduleConfig),
+    **_fields_of("optimizer", OptimizerConfig, OPTIMIZERS),
+    **_fields_of("schedule", ScheduleConfig, SCHEDULES),
     "batch_tokens": "batch_tokens",
     "sequence_length": "sequence_length",
     "precision": "precision",
@@ -73,7 +77,7 @@ FIELD_CHOICES: dict[str, tuple[str, ...]] = {
     "norm_gain": NORM_GAINS,
     "activation": ACTIVATIONS,
     "attention": tuple(ATTENTIONS),
-    **OPTION_CHOICES,
+    **{name: spec.choices for name, spec in OPTIONS.items() if spec.choices},
 }
 """What the fields with names may hold, for the JSON Schema (the dataclasses check it)."""
 STRATEGY_CHOICES: dict[str, tuple[str, ...]] = {
@@ -97,7 +101,10 @@ def _given(kind: Any) -> Any:
 
 
 FIELD_TYPES: dict[str, Any] = {
-    **{name: _type_at(path) for name, path in TRIAL_FIELDS.items()},
+    **{
+        name: type(OPTIONS[name].default) if name in OPTIONS else _type_at(path)
+        for name, path in TRIAL_FIELDS.items()
+    },
     WARMUP_FRACTION: float,
     "evaluation_tokens": int | Literal["all"],
 }
@@ -149,7 +156,7 @@ FIELD_HELP: dict[str, str] = {
     "norm_gain": "How scale vectors are stored: g decays to 0, 1+w to 1; for gemma 1+w.",
     "activation": "Of the gated units; swiglu, for gemma geglu (GELU by its tanh formula).",
     "attention": "Which attention; full is causal softmax attention over the whole sequence.",
-    **{name: spec.help for name, spec in (OPTIMIZER_OPTIONS | SCHEDULE_OPTIONS).items()},
+    **{name: spec.help for name, spec in OPTIONS.items()},
 }
 """What each field means, in one sentence, for the JSON Schema."""
 STRATEGY_HELP: dict[str, str] = {

@@ -3,8 +3,8 @@
 import hashlib
 from collections.abc import Callable, Iterable
 
+from scalevec.model.data import SPLITS, CorpusConfig
 from scalevec.model.data.sources import corpus_files, documents
-from scalevec.model.data.specification import SPLITS, CorpusConfig
 
 
 def documents_of(texts: Iterable[bytes]) -> list[bytes]:

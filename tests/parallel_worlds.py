@@ -25,7 +25,7 @@ from scalevec.model.config import (
     Shape,
     Trial,
 )
-from scalevec.model.data.prepare import Corpus
+from scalevec.model.data.corpus import Corpus
 from scalevec.model.strategies import PRESETS
 from scalevec.model.train.ddp import ALONE, ProcessGroup, World
 from scalevec.model.train.loop import TrainingRun

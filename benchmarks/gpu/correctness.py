@@ -15,7 +15,7 @@ from workloads import CORPUS_TOKENS, DeviceMemory, Site, trial_of
 
 from scalevec.model.config import RunOptions, Trial
 from scalevec.model.data.corpus import Corpus
-from scalevec.model.estimate.memory import memory_of
+from scalevec.model.estimate import memory_of
 from scalevec.model.ops import head_loss
 from scalevec.model.strategies import PRESETS as STRATEGIES
 from scalevec.model.train.devices import missing_compiler
@@ -179,7 +179,7 @@ def strategies(site: Site, figures: Figures) -> None:
 
 def _first_steps(trial: Trial, corpus: Corpus, device: str) -> list[float]:
     run = SteppedRun(trial, corpus, RunOptions(device=device))
-    rows = [run.take() for _ in range(2)]
+    rows = run.take(2)
     return [row[name] for row in rows for name in ("loss", "gradient_norm")]
 
 

@@ -17,7 +17,7 @@ from parts import FORK, Figures, Part, Record, run_part, write_json
 from step_times import overhead_parts, small_trials, speed_parts
 from workloads import CARD, TOY, Site
 
-from scalevec.model.train.speed import precisions_of
+from scalevec.model.train.devices import precisions_of
 
 VERSION = 2
 LIMIT_S = 520.0

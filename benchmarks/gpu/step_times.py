@@ -14,9 +14,8 @@ from workloads import CORPUS_TOKENS, OVERHEAD_ARMS, DeviceMemory, Site, trial_of
 from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import RunOptions, Trial
 from scalevec.model.data.corpus import Corpus
-from scalevec.model.estimate.memory import memory_of
-from scalevec.model.train.device_memory import is_out_of_memory, release_unused
-from scalevec.model.train.devices import model_flops_utilization
+from scalevec.model.estimate import memory_of
+from scalevec.model.train.devices import is_out_of_memory, model_flops_utilization, release_unused
 from scalevec.model.train.speed import SteppedRun, drawn_corpus
 from scalevec.orchestrator.costs.benchmarks import options_that_fit
 

@@ -8,9 +8,8 @@ import torch
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Trial
 from scalevec.model.data.corpus import Corpus
 from scalevec.model.strategies import PRESETS as STRATEGIES
-from scalevec.model.train.device_memory import release_unused
-from scalevec.model.train.devices import missing_compiler
-from scalevec.model.train.speed import VOCABULARY, LocalDevice, devices_here
+from scalevec.model.train.devices import LocalDevice, devices_here, missing_compiler, release_unused
+from scalevec.model.train.speed import VOCABULARY
 from scalevec.sweeps.ladders import PRESETS as LADDER
 from scalevec.sweeps.ladders import Size, mixture, shape
 

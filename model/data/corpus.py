@@ -1,21 +1,32 @@
-"""A prepared corpus on disk: what corpus.json says of it, its tokens, and whether they still are intact."""
+"""A prepared corpus on disk: what corpus.json says of it, its tokens in batches, and whether they are intact.
+
+Which tokens a step sees depends on the stream and the step alone. The order of the windows is a keyed
+permutation of their numbers, reckoned for those that are asked for: a generalised Feistel network over
+numbers written in two digits, with cycle walking (Black & Rogaway, "Ciphers with arbitrary finite domains",
+CT-RSA 2002). It takes no memory and no time that would grow with the corpus, and any position is as quick as
+the first.
+"""
 
 import hashlib
 import json
 import mmap
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import isqrt
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from scalevec.model.data.durable_files import read_regular
-from scalevec.model.data.specification import SPLITS, CorpusConfig, CorpusError
+from scalevec.model.data import SPLITS, CorpusConfig, CorpusError
+from scalevec.model.data.system import read_regular
 from scalevec.model.fields import ConfigurationError, from_dict, require_choice
+
+if TYPE_CHECKING:
+    import torch
 
 SEGMENTS = ".segments"
 """Of a file that says where the tokens of a split are."""
@@ -28,22 +39,23 @@ LONG_BYTES = 10**9
 
 TokenIds = np.ndarray[tuple[int], np.dtype[np.integer[Any]]]
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
-Stamps = dict[str, list[int]]
+Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
+Words = np.ndarray[Any, np.dtype[np.uint64]]
+Batch: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
+_WHOLE = slice(None)
 
 
 class Segments:
     """The tokens of ``table`` (shape [segments, 3]) in ``files`` (each of shape [tokens]), one after another.
 
-    Any token is as quick to find as the first: what is asked for is read, and nothing else.
-    Like an array, it has a length, and gives an array for an array of offsets (not negative), and a part of
-    itself for a slice.
+    Any token is as quick to find as the first: what is asked for is read, and nothing else. Like an array, it
+    has a length, and gives an array for an array of offsets (not negative), and a part of itself for a slice.
     """
 
     def __init__(self, files: Sequence[TokenIds], table: Table, within: range | None = None) -> None:
         self._files, self._table = files, table
         self._ends = np.cumsum(table[:, 2])
-        total = int(self._ends[-1]) if len(table) else 0
-        self._within = range(total) if within is None else within
+        self._within = range(self._ends[-1]) if within is None else within
         self.dtype = files[0].dtype
 
     def __len__(self) -> int:
@@ -129,6 +141,19 @@ class CorpusManifest:
 
 
 @dataclass(frozen=True)
+class Draft:
+    """A corpus that is known by its fingerprint, and not written yet.
+
+    write: puts the files of all splits into a folder, and says what they hold. facts: more of the manifest.
+    """
+
+    fingerprint: str
+    dtype: str
+    write: Callable[[Path], dict[str, SplitFacts]]
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Corpus:
     """A prepared corpus on disk."""
 
@@ -152,10 +177,7 @@ class Corpus:
 
     @property
     def bytes_per_token(self) -> float | None:
-        """UTF-8 bytes of text per token of the test split, separators being tokens without bytes.
-
-        None where the text is not known.
-        """
+        """UTF-8 bytes of text per token of the test split, separators among them; None for unknown text."""
         return self.facts.test.bytes / self.facts.test.tokens if self.facts.test.bytes else None
 
     def split_facts(self, name: str) -> SplitFacts:
@@ -182,9 +204,8 @@ class Corpus:
         files = {}
         for name in SPLITS:
             path, facts = self.split_path(name), self.split_facts(name)
-            # Of a table its digest is enough: how long it is is not kept.
             size = facts.tokens * np.dtype(self.facts.dtype).itemsize
-            if self.facts.in_place:
+            if self.facts.in_place:  # of a table its digest is enough: how long it is is not kept
                 size = path.stat().st_size if path.is_file() else 0
             files[name] = PlacedFile(str(path), size, facts.sha256)
         return files | {file.path: file for file in self.facts.in_place}
@@ -202,12 +223,105 @@ def _mapped(path: Path, dtype: str, *, in_order: bool) -> TokenIds:
     return np.frombuffer(mapping, dtype)
 
 
-def open_corpus(corpora_dir: Path, fingerprint: str) -> Corpus:
-    """Return a prepared corpus, the sizes of its shards checked.
+def epoch_order(places: Numbers, n_windows: int, stream: str, epoch: int) -> Numbers:
+    """Which of ``n_windows`` windows stand at ``places`` (shape [places]) in an epoch of ``stream``.
 
-    Args:
-        corpora_dir: The folder of corpora.
-        fingerprint: The corpus, 64 hexadecimal digits.
+    All places together are a permutation of the numbers of the windows.
+    """
+    # Bases close to the root: of all numbers of two digits, hardly any is beyond the windows.
+    low_base = np.uint64(isqrt(max(n_windows - 1, 0)) + 1)
+    high_base = np.uint64(-(-n_windows // int(low_base)))
+    digest = hashlib.sha512(f"{stream}/order/{epoch}".encode()).digest()
+    round_keys = np.frombuffer(digest, ">u8").astype(np.uint64).reshape(-1, 2)
+
+    def permuted(numbers: Words) -> Words:
+        high, low = np.divmod(numbers, low_base)
+        for first, second in round_keys:
+            high = (high + _mixed(low, first)) % high_base
+            low = (low + _mixed(high, second)) % low_base
+        return high * low_base + low
+
+    numbers = permuted(places.astype(np.uint64))
+    while (beyond := numbers >= n_windows).any():
+        numbers[beyond] = permuted(numbers[beyond])
+    return numbers.astype(np.int64)
+
+
+def _mixed(words: Words, key: np.uint64) -> Words:
+    """Half of the bits of ``words + key``, mixed as by SplitMix64 (Steele, Lea & Flood, OOPSLA 2014)."""
+    mixed = words + key  # arrays wrap around without a warning
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    # The lower half goes: sums with a digit then stay within 64 bits.
+    return (mixed ^ (mixed >> np.uint64(31))) >> np.uint64(32)
+
+
+def window_count(n_tokens: int, sequence_length: int) -> int:
+    """Windows of ``sequence_length`` targets in ``n_tokens`` tokens; a shorter rest is not trained on."""
+    return max(0, (n_tokens - 1) // sequence_length)
+
+
+class TrainingBatches:
+    """Batches of windows over ``tokens`` (shape [tokens]); each window is seen once in an epoch.
+
+    A window holds ``sequence_length`` inputs and the targets one token further on; consecutive windows
+    share one token. Epochs follow each other without a gap, so a batch may straddle two.
+    """
+
+    def __init__(self, tokens: TokenArray, sequence_length: int, batch_sequences: int, stream: str) -> None:
+        self.n_windows = window_count(len(tokens), sequence_length)
+        if self.n_windows == 0:
+            raise ValueError(f"{len(tokens)} tokens hold no sequence of {sequence_length} and its next token")
+        self._tokens = tokens
+        self._sequence_length = sequence_length
+        self._batch_sequences = batch_sequences
+        self._stream = stream
+
+    def batch(self, step: int, part: slice = _WHOLE) -> Batch:
+        """Inputs and targets of ``step`` (from 0), int64, each [batch_sequences, sequence_length].
+
+        With a ``part`` only those of its sequences.
+        """
+        starts = self.windows(step)[part] * self._sequence_length
+        return _windows(self._tokens, starts, self._sequence_length)
+
+    def windows(self, step: int) -> Numbers:
+        """Which windows ``step`` sees, shape [batch_sequences]."""
+        first = step * self._batch_sequences
+        epochs, places = np.divmod(np.arange(first, first + self._batch_sequences), self.n_windows)
+        parts = [
+            epoch_order(places[epochs == epoch], self.n_windows, self._stream, int(epoch))
+            for epoch in np.unique(epochs)
+        ]
+        return np.concatenate(parts)
+
+
+def evaluation_batches(tokens: TokenArray, sequence_length: int, batch_sequences: int) -> Iterator[Batch]:
+    """All of ``tokens`` in order: every token but the first is a target exactly once.
+
+    Yields int64 inputs and targets, [up to batch_sequences, sequence_length]; the rest that fills no
+    sequence comes last, as one row [1, rest].
+    """
+    n_windows = window_count(len(tokens), sequence_length)
+    starts = np.arange(n_windows) * sequence_length
+    for first in range(0, n_windows, batch_sequences):
+        yield _windows(tokens, starts[first : first + batch_sequences], sequence_length)
+    covered = n_windows * sequence_length
+    if rest := len(tokens) - 1 - covered:
+        yield _windows(tokens, np.array([covered]), rest)
+
+
+def _windows(tokens: TokenArray, starts: Numbers, length: int) -> Batch:
+    """Inputs and targets of the windows that begin at ``starts``, each [len(starts), length]."""
+    import torch  # what prepares corpora needs none
+
+    rows = tokens[starts[:, None] + np.arange(length + 1)].astype(np.int64)
+    windows = torch.from_numpy(rows)
+    return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
+
+
+def open_corpus(corpora_dir: Path, fingerprint: str) -> Corpus:
+    """The corpus of this fingerprint (64 hex digits) under ``corpora_dir``, the sizes of its shards checked.
 
     Raises:
         CorpusError: It is not there, or not as it was written.
@@ -220,7 +334,13 @@ def open_corpus(corpora_dir: Path, fingerprint: str) -> Corpus:
         raise CorpusError(f"corpus {fingerprint} is not under {corpora_dir}; prepare it first")
     corpus = Corpus(directory, _read_facts(directory))
     for file in corpus.expected_files().values():
-        _check_size(corpus, file)
+        path = Path(file.path)
+        size = path.stat().st_size if path.is_file() else 0
+        if size != file.bytes:
+            used = ", which the corpus uses in place," if file in corpus.facts.in_place else ""
+            raise CorpusError(
+                f"{path}{used} has {size:,} bytes instead of {file.bytes:,}; {_remedy(directory)}"
+            )
     return corpus
 
 
@@ -229,77 +349,50 @@ def _read_facts(directory: Path) -> CorpusManifest:
     try:
         facts = from_dict(CorpusManifest, json.loads(read_regular(path)))
     except (FileNotFoundError, ValueError, RecursionError, ConfigurationError) as error:
-        raise CorpusError(f"{path} cannot be read ({error}); {remedy(directory)}") from error
+        raise CorpusError(f"{path} cannot be read ({error}); {_remedy(directory)}") from error
     if facts.fingerprint != directory.name:
-        raise CorpusError(f"{path} describes another corpus, {facts.fingerprint}; {remedy(directory)}")
+        raise CorpusError(f"{path} describes another corpus, {facts.fingerprint}; {_remedy(directory)}")
     return facts
 
 
-def _check_size(corpus: Corpus, file: PlacedFile) -> None:
-    path = Path(file.path)
-    size = path.stat().st_size if path.is_file() else 0
-    if size != file.bytes:
-        used = ", which the corpus uses in place," if file in corpus.facts.in_place else ""
-        raise CorpusError(
-            f"{path}{used} has {size:,} bytes instead of {file.bytes:,}; {remedy(corpus.directory)}"
-        )
-
-
-def remedy(directory: Path) -> str:
-    """What to do about a corpus that is not as it was written."""
+def _remedy(directory: Path) -> str:
     return f"remove {directory} and prepare the corpus again"
 
 
 def verify(corpus: Corpus, say: Callable[[str], None] = lambda _: None, *, again: bool = False) -> None:
-    """Check that each file of ``corpus`` has the digest that was written.
+    """Raise :class:`CorpusError` unless each file of ``corpus`` has the digest that was written.
 
     A file that has not changed, by its size and time, since its digest was right is not read; with ``again``
     all are.
-
-    Raises:
-        CorpusError: One has not; says which, and what to do.
     """
-    known = {} if again else _known(corpus.directory)
+    known = {} if again else _known_stamps(corpus.directory)
     files = corpus.expected_files()
-    stamps = {name: _stamp(Path(file.path)) for name, file in files.items()}
+    status = {name: Path(file.path).stat() for name, file in files.items()}
+    stamps = {name: [of_file.st_size, of_file.st_mtime_ns] for name, of_file in status.items()}
     changed = [name for name in files if stamps[name] != known.get(name)]
     if (size := sum(stamps[name][0] for name in changed)) >= LONG_BYTES:
         say(f"corpus {corpus.fingerprint[:12]}: checking the digests of {size / 1e9:,.1f} GB")
     for name in changed:
-        _require_digest(corpus, files[name])
+        path, expected = Path(files[name].path), files[name].sha256
+        with path.open("rb") as file:
+            actual = hashlib.file_digest(file, "sha256").hexdigest()
+        if actual != expected:
+            raise CorpusError(
+                f"{path} is not what was written: its SHA-256 begins with {actual[:12]}, that of corpus.json "
+                f"with {expected[:12]}; {_remedy(corpus.directory)}"
+            )
     if changed:
-        _remember(corpus.directory, stamps)
+        part = corpus.directory / f".{CHECKED}.{uuid.uuid4().hex}"
+        with suppress(OSError):  # who may not write there checks again each time
+            part.write_text(json.dumps(stamps) + "\n")
+            part.replace(corpus.directory / CHECKED)
+        with suppress(OSError):
+            part.unlink()  # where it could not be written whole
 
 
-def _stamp(path: Path) -> list[int]:
-    status = path.stat()
-    return [status.st_size, status.st_mtime_ns]
-
-
-def _require_digest(corpus: Corpus, written: PlacedFile) -> None:
-    path, expected = Path(written.path), written.sha256
-    with path.open("rb") as file:
-        actual = hashlib.file_digest(file, "sha256").hexdigest()
-    if actual != expected:
-        raise CorpusError(
-            f"{path} is not what was written: its SHA-256 begins with {actual[:12]}, that of corpus.json "
-            f"with {expected[:12]}; {remedy(corpus.directory)}"
-        )
-
-
-def _known(directory: Path) -> Stamps:
-    """What is remembered; nothing where the file is missing, or not what was written."""
+def _known_stamps(directory: Path) -> dict[str, list[int]]:
+    """Those of the last check; none where they are missing, or not what was written."""
     with suppress(OSError, ValueError, RecursionError):
         known = json.loads(read_regular(directory / CHECKED))
         return known if isinstance(known, dict) else {}
     return {}
-
-
-def _remember(directory: Path, stamps: Stamps) -> None:
-    """Who may not write there checks again each time."""
-    part = directory / f".{CHECKED}.{uuid.uuid4().hex}"
-    with suppress(OSError):
-        part.write_text(json.dumps(stamps) + "\n")
-        part.replace(directory / CHECKED)
-    with suppress(OSError):
-        part.unlink()  # where it could not be written whole

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from scalevec.model.data.specification import CorpusError
+from scalevec.model.data import CorpusConfig, CorpusError
 
 Blocks = Sequence[bytes] | Iterator[bytes]
 """A document as consecutive blocks of its bytes: a large file is never held whole."""
@@ -76,34 +76,29 @@ def unreadable(path: object, error: OSError) -> CorpusError:
 def text_blocks(path: Path) -> Iterator[bytes]:
     """The file at ``path`` in blocks. Raises :class:`NotTextError`; NUL separates the documents of bytes."""
     decoder = codecs.getincrementaldecoder("utf-8")()
-    position = 0
+    position, at_end = 0, False
     with opened(path) as file:
-        while block := file.read(BLOCK):
-            _check_block(path, decoder, block, position)
+        while not at_end:
+            block = file.read(BLOCK)
+            at_end = not block
+            if (nul := block.find(b"\0")) >= 0:
+                raise _not_text(path, f"a NUL byte at byte {position + nul}")
+            begun = len(decoder.getstate()[0])  # of a character that straddles two blocks
+            try:
+                decoder.decode(block, final=at_end)
+            except UnicodeDecodeError as error:
+                raise _not_text(path, f"{error.reason} at byte {position - begun + error.start}") from error
             position += len(block)
             yield block
-    _check_block(path, decoder, b"", position)
-
-
-def _check_block(path: Path, decoder: codecs.IncrementalDecoder, block: bytes, position: int) -> None:
-    """Check the bytes at ``position``; an empty block is the end. A character may straddle two blocks."""
-    if (nul := block.find(b"\0")) >= 0:
-        raise _not_text(path, f"a NUL byte at byte {position + nul}")
-    begun = len(decoder.getstate()[0])
-    try:
-        decoder.decode(block, final=not block)
-    except UnicodeDecodeError as error:
-        raise _not_text(path, f"{error.reason} at byte {position - begun + error.start}") from error
 
 
 def _not_text(path: Path, fault: str) -> NotTextError:
     return NotTextError(f"corpus file {str(path)!r} is not UTF-8 text: {fault}; convert it or leave it out")
 
 
-def jsonl(path: Path, field: str, *, nul_separates: bool) -> Iterator[Blocks]:
-    """The text in ``field`` of each line's JSON object; blank lines hold none, null is an empty document.
+def jsonl(config: CorpusConfig, path: Path) -> Iterator[Blocks]:
+    """The text in the field of each line's JSON object; blank lines hold none, null is an empty document.
 
-    nul_separates: the byte 0 ends a document, so that no text may hold it.
     Raises :class:`CorpusError` with the file and the line of what is none.
     """
     number = position = 0
@@ -114,8 +109,8 @@ def jsonl(path: Path, field: str, *, nul_separates: bool) -> Iterator[Blocks]:
             if len(line) == LONGEST_LINE:
                 raise CorpusError(f"{where}: longer than {LONGEST_LINE:,} bytes; this is no JSON line")
             if not line.isspace():
-                text = _text_of(line, field, where, position)
-                yield (_encoded(text, f"{where}: the field {field!r}", nul_separates),)
+                text = _text_of(line, config.field, where, position)
+                yield (_encoded(config, text, f"{where}: the field {config.field!r}"),)
             position += len(line)
 
 
@@ -142,7 +137,7 @@ def _kind(value: object) -> str:
     return names.get(type(value), "null" if value is None else "an object")
 
 
-def _encoded(text: Any, what: str, nul_separates: bool) -> bytes:
+def _encoded(config: CorpusConfig, text: Any, what: str) -> bytes:
     """``text`` as UTF-8; ``what`` names it.
 
     Raises :class:`CorpusError` unless it is text or nothing, and may be stored.
@@ -155,7 +150,7 @@ def _encoded(text: Any, what: str, nul_separates: bool) -> bytes:
         content = text.encode()
     except UnicodeEncodeError as error:
         raise CorpusError(f"{what} holds half a character (a lone surrogate) at {error.start}") from error
-    if nul_separates and (position := content.find(b"\0")) >= 0:
+    if config.tokenizer == "bytes" and (position := content.find(b"\0")) >= 0:
         raise CorpusError(
             f"{what} holds a NUL byte at byte {position}, which separates documents of bytes; take it out, "
             "or take another tokenizer"
@@ -163,16 +158,15 @@ def _encoded(text: Any, what: str, nul_separates: bool) -> bytes:
     return content
 
 
-def parquet(path: Path, field: str, *, nul_separates: bool) -> Iterator[Blocks]:
-    """The text in the column ``field`` of each row; null is an empty document.
+def parquet(config: CorpusConfig, path: Path) -> Iterator[Blocks]:
+    """The text in the column that ``config`` names of each row; null is an empty document.
 
-    nul_separates: the byte 0 ends a document, so that no text may hold it.
     Raises :class:`CorpusError` for a file that is none or has no such column of text.
     """
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
-    row = 0
+    row, field = 0, config.field
     try:
         with opened(path) as source, ParquetFile(source, buffer_size=BLOCK, pre_buffer=False) as file:
             _check_column(path, file.schema_arrow, field)
@@ -180,7 +174,7 @@ def parquet(path: Path, field: str, *, nul_separates: bool) -> Iterator[Blocks]:
                 for value in batch.column(0):
                     row += 1
                     what = f"{path}: row {row}: the column {field!r}"
-                    yield (_encoded(value.as_py(), what, nul_separates),)
+                    yield (_encoded(config, value.as_py(), what),)
     except UnicodeDecodeError as error:
         fault = f"{error.reason} at byte {error.start} of its text"
         raise CorpusError(
@@ -205,60 +199,55 @@ def _check_column(path: Path, schema: Any, field: str) -> None:
         )
 
 
-def shards(path: Path, dtype: str, vocabulary_size: int, separator: int, stored: str) -> Iterator[Blocks]:
-    """The documents between separators as ids of the type ``stored``, as the corpus will hold them.
+def shards(config: CorpusConfig, path: Path) -> Iterator[Blocks]:
+    """The documents between separators as ids of the type that the corpus will hold.
 
     Raises :class:`CorpusError` for a file that ends within an id, or holds one outside the vocabulary.
     """
-    pending: list[Ids] = []
-    continued = False
-    for ids in _id_blocks(path, np.dtype(DTYPES[dtype]), vocabulary_size):
-        *ended, rest = np.split(ids, np.flatnonzero(ids == separator) + 1)
+    dtype, stored = np.dtype(DTYPES[config.dtype]), config.stored_type
+    begun: Ids = np.zeros(0, dtype)
+    continued = False  # a document of which pieces were given already
+    for ids in _id_blocks(config, path, dtype):
+        *ended, rest = np.split(ids, np.flatnonzero(ids == config.separator_id) + 1)
         for part in ended:
-            yield from _documents([*pending, part[:-1]], stored, continued=continued)
-            pending, continued = [], False
-        pending.append(rest)
-        if sum(map(len, pending)) >= LONGEST_DOCUMENT:
-            *whole, rest = _in_pieces(np.concatenate(pending))
-            yield from ((piece.astype(stored).tobytes(),) for piece in whole)
-            pending, continued = [rest], True
-    if any(map(len, pending)):
-        yield from _documents(pending, stored, continued=continued)
+            document = np.concatenate([begun, part[:-1]])
+            if len(document) or not continued:
+                yield from _in_pieces(document, stored)
+            begun, continued = begun[:0], False
+        begun = np.concatenate([begun, rest])
+        whole = len(begun) // LONGEST_DOCUMENT * LONGEST_DOCUMENT
+        if whole:
+            yield from _in_pieces(begun[:whole], stored)
+            begun, continued = begun[whole:], True
+    if len(begun):
+        yield from _in_pieces(begun, stored)
 
 
-def _documents(parts: list[Ids], stored: str, *, continued: bool) -> Iterator[Blocks]:
-    """The document that ``parts`` make up, in pieces if it is too long; the end of one if ``continued``."""
-    pieces = [piece for piece in _in_pieces(np.concatenate(parts)) if len(piece)]
-    if not pieces and not continued:
-        yield (b"",)
-    for piece in pieces:
-        yield (piece.astype(stored).tobytes(),)
+def _in_pieces(ids: Ids, stored: str) -> Iterator[Blocks]:
+    """``ids`` as documents of the greatest length and what is left; one without content if there are none."""
+    for start in range(0, max(len(ids), 1), LONGEST_DOCUMENT):
+        yield (ids[start : start + LONGEST_DOCUMENT].astype(stored).tobytes(),)
 
 
-def _in_pieces(ids: Ids) -> list[Ids]:
-    """``ids`` in pieces of the longest document; the last is shorter, or empty."""
-    return np.split(ids, range(LONGEST_DOCUMENT, len(ids) + 1, LONGEST_DOCUMENT))
-
-
-def _id_blocks(path: Path, dtype: "np.dtype[Any]", vocabulary_size: int) -> Iterator[Ids]:
+def _id_blocks(config: CorpusConfig, path: Path, dtype: "np.dtype[Any]") -> Iterator[Ids]:
     """The ids of the file at ``path`` in blocks, each checked."""
     position = 0
     with opened(path) as file:
         while block := file.read(BLOCK):
-            if len(block) % dtype.itemsize:
-                raise broken_shard(path, position * dtype.itemsize + len(block), dtype)
+            require_whole_ids(path, position * dtype.itemsize + len(block), dtype)
             ids = np.frombuffer(block, dtype)
-            check_ids(path, ids, vocabulary_size, position)
+            check_ids(path, ids, config.vocabulary_size, position)
             position += len(ids)
             yield ids
 
 
-def broken_shard(path: Path, size: int, dtype: "np.dtype[Any]") -> CorpusError:
-    """What is said of a file of ``size`` bytes that ends within an id."""
-    return CorpusError(
-        f"corpus file {str(path)!r} has {size:,} bytes, which is no whole number of {dtype.itemsize}-byte "
-        f"token ids ({dtype.name}); it is damaged or of another type"
-    )
+def require_whole_ids(path: Path, size: int, dtype: "np.dtype[Any]") -> None:
+    """Raise :class:`CorpusError` where a file of ``size`` bytes ends within an id."""
+    if size % dtype.itemsize:
+        raise CorpusError(
+            f"corpus file {str(path)!r} has {size:,} bytes, which is no whole number of "
+            f"{dtype.itemsize}-byte token ids ({dtype.name}); it is damaged or of another type"
+        )
 
 
 def check_ids(path: Path, ids: Ids, vocabulary_size: int, position: int) -> None:

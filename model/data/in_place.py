@@ -6,20 +6,20 @@ equal ones are in the same split. Documents of more than ``LONGEST_HELD_OUT`` to
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from scalevec.model.data.corpus import COLUMNS, SEGMENTS, PlacedFile, SplitFacts, Table
-from scalevec.model.data.documents import last_ranks, rank
-from scalevec.model.data.durable_files import write_synced
-from scalevec.model.data.formats import COMPRESSED, DTYPES, broken_shard, check_ids, opened
-from scalevec.model.data.pool import Meter, Progress, Workers
-from scalevec.model.data.sources import CorpusFile, Stamp, corpus_files, file_stamp
-from scalevec.model.data.specification import SPLITS, CorpusConfig, CorpusError, drawn_splits, held_out
+from scalevec.model.data import SPLITS, CorpusConfig, CorpusError, held_out
+from scalevec.model.data.corpus import SEGMENTS, Draft, PlacedFile, SplitFacts
+from scalevec.model.data.formats import COMPRESSED, DTYPES, check_ids, opened, require_whole_ids
+from scalevec.model.data.sources import CorpusFile, corpus_files, file_stamp, require_unchanged
+from scalevec.model.data.system import Meter, Progress, Workers, write_synced
+from scalevec.model.data.texts import last_ranks, rank
 from scalevec.model.identity import digest
 
 LONGEST_HELD_OUT = 1 << 18
@@ -28,162 +28,149 @@ TOKENS_AT_ONCE = 1 << 22
 MAGIC = b"MMIDIDX\x00\x00"
 MEGATRON_DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 """What the data file of Megatron holds, by its code in the index; other codes are no whole numbers."""
-_MEGATRON_VERSION = 1
 _HEADER = struct.Struct("<9sQBQQ")
 _ROWS_AT_ONCE = 1 << 20
 _VERSION = 1
 
 Numbers = np.ndarray[tuple[int], np.dtype[Any]]
-
-
-Candidate = tuple[bytes, int, int]
-"""A document that may be held out: its rank, its first token in its file, and how many it has."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """A file of ids before it is read; ``index``: the file that says where its documents end, if one does."""
-
-    path: Path
-    split: str
-    dtype: str
-    index: Path | None
-    stamp: Stamp
-
-    @property
-    def tokens(self) -> int:
-        """How many it holds."""
-        return self.stamp[0] // np.dtype(self.dtype).itemsize
+Candidate = tuple[bytes, int, int, int]
+"""A document that may be held out: its rank, the number of its file, its first token there, its tokens."""
+Segment = tuple[int, int, int]
+"""A row of a table of segments."""
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What a file holds. ``index``: the digest of what says where its documents are, if that is a file.
+    """What a file holds; ``index`` is the digest of what says where its documents are, if that is a file."""
 
-    candidates: those of its documents that come first by their rank, as many as could be needed.
-    """
-
-    file: PlacedFile
     split: str
+    file: PlacedFile
     index: str
+    tokens: int
     documents: int
-    candidates: tuple[Candidate, ...]
 
 
-@dataclass(frozen=True)
-class FilePlacement:
-    """A corpus whose tokens stay where they are: its files, in order, and where the splits are in them."""
+class _LowestRanks:
+    """Of many documents those of the lowest ranks with ``needed`` tokens, and some more."""
 
-    fingerprint: str
-    dtype: str
-    files: tuple[PlacedFile, ...]
-    tables: dict[str, Table]
-    documents: dict[str, int]
+    def __init__(self, needed: float) -> None:
+        self.documents: list[Candidate] = []
+        self._needed, self._tokens = needed, 0
+
+    def add(self, documents: Sequence[Candidate]) -> None:
+        """Remember ``documents``, and in all about twice as much as is needed."""
+        self.documents += documents
+        self._tokens += sum(tokens for *_, tokens in documents)
+        if self._tokens > 2 * self._needed:
+            self.documents = self.needed()
+            self._tokens = sum(tokens for *_, tokens in self.documents)
+
+    def needed(self) -> list[Candidate]:
+        """Those that are needed, the lowest first; equal documents stay together."""
+        documents = sorted(self.documents)
+        total = 0
+        for position, (key, *_, tokens) in enumerate(documents):
+            if total >= self._needed and key != documents[position - 1][0]:
+                return documents[:position]
+            total += tokens
+        return documents
 
 
-def place_files(config: CorpusConfig, workers: Workers, progress: Progress) -> FilePlacement:
+def place_files(config: CorpusConfig, workers: Workers, progress: Progress) -> Draft:
     """Read all files of ``config`` once, and choose what is held out.
 
     Raises :class:`CorpusError` for files that cannot be used, or too few documents to hold some out.
     """
-    layouts = [layout(config, file) for file in corpus_files(config)]
-    dtypes = sorted({of_file.dtype for of_file in layouts})
+    files = [_layout(config, file) for file in corpus_files(config)]
+    dtypes = sorted({file.dtype for file in files})
     if len(dtypes) > 1:
         raise CorpusError(
             f"files that are used in place hold ids of one type; these hold {' and '.join(dtypes)}: write "
             "them again in one of these"
         )
-    quota = held_out(sum(of_file.tokens for of_file in layouts if of_file.split == "train"))
-    needed = len(drawn_splits(config)) * (quota + LONGEST_HELD_OUT)
-    meter = Meter(progress, "read", sum(of_file.stamp[0] for of_file in layouts))
-    bare = replace(config, files=(), validation_files=(), test_files=())  # it goes with every task
+    itemsize = np.dtype(dtypes[0]).itemsize
+    quota = held_out(sum(file.stamp[0] // itemsize for file in files if file.split == "train"))
+    needed = len(config.drawn_splits) * (quota + LONGEST_HELD_OUT)
+    meter = Meter(progress, "read", sum(file.stamp[0] for file in files))
     surveys: list[Survey] = []
-    held = 0
-    for survey in workers.map(_survey, ((bare, of_file, needed) for of_file in layouts)):
+    lowest = _LowestRanks(needed)  # of many files as few documents are remembered as of one
+    bare = replace(config, files=())  # it goes with every task
+    tasks = ((bare, file, number, needed) for number, file in enumerate(files))
+    for survey, candidates in workers.map(_survey, tasks):
         meter.count(survey.file.bytes, survey.documents)
+        lowest.add(candidates)
         surveys.append(survey)
-        held += _tokens_of(survey.candidates)
-        if held > 2 * needed:  # of many files as few documents are remembered as of one
-            candidates = _first([each for of_file in surveys for each in of_file.candidates], needed)
-            surveys = [_up_to(candidates[-1][0], of_file) for of_file in surveys]
-            held = _tokens_of(candidates)
     # By content: as in other corpora, the names of files do not matter.
-    surveys.sort(key=lambda survey: (survey.split, survey.file.sha256, survey.index))
-    return _placement(config, dtypes[0], surveys, quota)
+    seen = [(survey.split, survey.file.sha256, survey.index) for survey in surveys]
+    order = sorted(range(len(surveys)), key=seen.__getitem__)
+    new_number = {number: position for position, number in enumerate(order)}
+    surveys = [surveys[number] for number in order]
+    candidates = sorted((key, new_number[number], first, n) for key, number, first, n in lowest.documents)
+    tables, documents = _split_up(config, surveys, candidates, quota)
+    identity = {"vocabulary": config.vocabulary_size, "separator": config.separator_id, "dtype": dtypes[0]}
+    fingerprint = digest({"in_place_version": _VERSION, "files": sorted(seen), **identity})
+
+    def write(directory: Path) -> dict[str, SplitFacts]:
+        split_facts = {}
+        for name in SPLITS:
+            content = np.array(tables[name], "<i8").tobytes()
+            write_synced(directory / f"{name}{SEGMENTS}", content)
+            n_tokens, sha256 = sum(count for *_, count in tables[name]), hashlib.sha256(content).hexdigest()
+            split_facts[name] = SplitFacts(n_tokens, 0, documents[name], sha256)
+        return split_facts
+
+    placed = tuple(survey.file for survey in surveys)
+    return Draft(fingerprint, dtypes[0], write, {"separator": config.separator_id, "in_place": placed})
 
 
-def layout(config: CorpusConfig, file: CorpusFile) -> Layout:
-    """Where the ids of ``file`` are.
-
-    Raises :class:`CorpusError` for a file that is not what it should be.
-    """
+def _layout(config: CorpusConfig, file: CorpusFile) -> CorpusFile:
+    """The file of the ids, before they are read. Raises :class:`CorpusError` for one that cannot be used."""
     if config.source == "megatron":
-        data = data_path(file.path)
-        return Layout(data, file.split, read_index(file.path).dtype, file.path, file_stamp(data))
+        data, dtype = file.path.with_suffix(".bin"), read_index(file.path).dtype
+        return CorpusFile(data, file.split, file_stamp(data), dtype, index=file.path)
     if file.path.suffix in COMPRESSED:
         raise CorpusError(
             f"{file.path} is compressed, and with in_place its tokens are read from the file itself: "
             "decompress it, or leave in_place out"
         )
-    dtype = np.dtype(DTYPES[config.dtype])
-    if file.stamp[0] % dtype.itemsize:
-        raise broken_shard(file.path, file.stamp[0], dtype)
-    return Layout(file.path, file.split, DTYPES[config.dtype], None, file.stamp)
+    require_whole_ids(file.path, file.stamp[0], np.dtype(DTYPES[config.dtype]))
+    return replace(file, dtype=DTYPES[config.dtype])
 
 
-def _survey(task: tuple[CorpusConfig, Layout, float]) -> Survey:
-    config, of_file, needed = task
+def _survey(task: tuple[CorpusConfig, CorpusFile, int, float]) -> tuple[Survey, list[Candidate]]:
+    """What a file holds, and of its documents as many as could be held out."""
+    config, file, number, needed = task
     sha256 = hashlib.sha256()
-    candidates: list[Candidate] = []
-    count = held = 0
-    for document in _documents(config, of_file, sha256):
-        count += 1
-        if of_file.split == "train" and document[2] <= LONGEST_HELD_OUT:
-            candidates.append(document)
-            held += document[2]
-        if held > 2 * needed:
-            candidates = _first(candidates, needed)
-            held = _tokens_of(candidates)
-    if file_stamp(of_file.path) != of_file.stamp:
-        raise CorpusError(f"{of_file.path} changed while it was read; prepare the corpus again")
-    index = hashlib.sha256(of_file.index.read_bytes()).hexdigest() if of_file.index is not None else ""
-    file = PlacedFile(str(of_file.path.resolve()), of_file.stamp[0], sha256.hexdigest())
-    return Survey(file, of_file.split, index, count, tuple(_first(candidates, needed)))
+    lowest = _LowestRanks(needed)
+    n_documents = 0
+    for key, first, length in _documents(config, file, sha256):
+        n_documents += 1
+        if file.split == "train" and length <= LONGEST_HELD_OUT:
+            lowest.add([(key, number, first, length)])
+    require_unchanged(file)
+    index = hashlib.sha256(file.index.read_bytes()).hexdigest() if file.index is not None else ""
+    placed = PlacedFile(str(file.path.resolve()), file.stamp[0], sha256.hexdigest())
+    n_tokens = placed.bytes // np.dtype(file.dtype).itemsize
+    return Survey(file.split, placed, index, n_tokens, n_documents), lowest.needed()
 
 
-def _first(candidates: list[Candidate], needed: float) -> list[Candidate]:
-    """The candidates of the lowest ranks with ``needed`` tokens; equal documents stay together."""
-    candidates = sorted(candidates)
-    total = 0
-    for position, (key, _, tokens) in enumerate(candidates):
-        if total >= needed and key != candidates[position - 1][0]:
-            return candidates[:position]
-        total += tokens
-    return candidates
+def _documents(
+    config: CorpusConfig, source: CorpusFile, sha256: "hashlib._Hash"
+) -> Iterator[tuple[bytes, int, int]]:
+    """Of every document that is not empty its rank, its first token, and how many it has.
 
-
-def _tokens_of(candidates: Iterable[Candidate]) -> int:
-    return sum(tokens for _, _, tokens in candidates)
-
-
-def _up_to(last: bytes, survey: Survey) -> Survey:
-    kept = tuple(candidate for candidate in survey.candidates if candidate[0] <= last)
-    return replace(survey, candidates=kept)
-
-
-def _documents(config: CorpusConfig, of_file: Layout, sha256: "hashlib._Hash") -> Iterator[Candidate]:
-    """Every document that is not empty, its rank that of its ids without a separator at its end.
+    Its rank is that of its ids without a separator at its end.
 
     ``sha256`` is of the whole file when the last one has come.
     """
-    ends = None if of_file.index is None else read_index(of_file.index).ends
+    ends = None if source.index is None else read_index(source.index).ends
     position = first = 0
     of_document = hashlib.sha256()
-    with opened(of_file.path) as file:
-        while block := file.read(TOKENS_AT_ONCE * np.dtype(of_file.dtype).itemsize):
+    with opened(source.path) as file:
+        while block := file.read(TOKENS_AT_ONCE * np.dtype(source.dtype).itemsize):
             sha256.update(block)
-            ids = np.frombuffer(block, of_file.dtype)
-            check_ids(of_file.path, ids, config.vocabulary_size, position)
+            ids = np.frombuffer(block, source.dtype)
+            check_ids(source.path, ids, config.vocabulary_size, position)
             start = position
             for end in _ends_within(ids, position, ends, config.separator_id):
                 content = ids[start - position : end - position]
@@ -207,70 +194,40 @@ def _ends_within(ids: Numbers, position: int, ends: Numbers | None, separator: i
     return [int(end) for end in ends[low:high]]
 
 
-def _placement(config: CorpusConfig, dtype: str, surveys: Sequence[Survey], quota: float) -> FilePlacement:
-    drawn = drawn_splits(config)
-    candidates = sorted(
-        (key, number, first, tokens)
-        for number, survey in enumerate(surveys)
-        for key, first, tokens in survey.candidates
-    )
-    sizes: dict[bytes, int] = {}
-    for key, _, _, tokens in candidates:
-        sizes[key] = sizes.get(key, 0) + tokens
-    count = sum(survey.documents for survey in surveys if survey.split == "train")
-    tables: dict[str, list[list[int]]] = {name: [] for name in drawn}
-    ends = last_ranks(sizes.items(), drawn, count, quota)
-    for key, *row in candidates:
-        for name, last in ends.items():
-            if key <= last:
-                tables[name].append(row)
-                break
-    documents = {name: len(rows) for name, rows in tables.items()}
-    out = [row for rows in tables.values() for row in rows]
+def _split_up(
+    config: CorpusConfig, surveys: Sequence[Survey], candidates: Sequence[Candidate], quota: float
+) -> tuple[dict[str, list[Segment]], Counter[str]]:
+    """Of each split where its tokens are, and how many documents they make up."""
+    sizes: Counter[bytes] = Counter()
+    for key, *_, tokens in candidates:
+        sizes[key] += tokens
+    documents: Counter[str] = Counter()
+    for survey in surveys:
+        documents[survey.split] += survey.documents
+    ends = last_ranks(sizes.items(), config.drawn_splits, documents["train"], quota)
+    tables: dict[str, list[Segment]] = {name: [] for name in SPLITS}
+    held: list[list[Segment]] = [[] for _ in surveys]
+    for key, number, first, length in candidates:
+        name = next((name for name, last in ends.items() if key <= last), "train")
+        if name != "train":
+            tables[name].append((number, first, length))
+            held[number].append((number, first, length))
+            documents[name] += 1
+            documents["train"] -= 1
     for number, survey in enumerate(surveys):
-        rows = tables.setdefault(survey.split, [])
-        tokens = survey.file.bytes // np.dtype(dtype).itemsize
-        rows += _around([row for row in out if row[0] == number], number, tokens)
-        documents[survey.split] = documents.get(survey.split, 0) + survey.documents
-    documents["train"] = documents.get("train", 0) - len(out)
-    _require_all(config, tables)
-    seen = [[survey.split, survey.file.sha256, survey.index] for survey in surveys]
-    identity = {"vocabulary": config.vocabulary_size, "separator": config.separator_id, "dtype": dtype}
-    fingerprint = digest({"in_place_version": _VERSION, "files": seen, **identity})
-    arrays = {name: np.array(rows, np.int64).reshape(-1, COLUMNS) for name, rows in tables.items()}
-    return FilePlacement(fingerprint, dtype, tuple(survey.file for survey in surveys), arrays, documents)
-
-
-def _around(held: list[list[int]], number: int, tokens: int) -> Iterator[list[int]]:
-    """What is left of a file of so many tokens beside what is held out of it."""
-    start = 0
-    for _, first, length in sorted(held):
-        if first > start:
-            yield [number, start, first - start]
-        start = first + length
-    if tokens > start:
-        yield [number, start, tokens - start]
-
-
-def _require_all(config: CorpusConfig, tables: dict[str, list[list[int]]]) -> None:
+        start = 0
+        for _, first, length in [*sorted(held[number]), (number, survey.tokens, 0)]:
+            if first > start:
+                tables[survey.split].append((number, start, first - start))
+            start = first + length
     for name in SPLITS:
-        if not tables.get(name):
+        if not tables[name]:
             raise CorpusError(
                 f"the files of the corpus leave no document for the {name} split: documents end with the "
                 f"token {config.separator_id} or as the index says, and those that are held out have at most "
                 f"{LONGEST_HELD_OUT:,} tokens; give files of their own as validation and test"
             )
-
-
-def write_placement(placement: FilePlacement, directory: Path) -> dict[str, SplitFacts]:
-    """The tables of all splits into ``directory``; what the splits hold."""
-    split_facts = {}
-    for name in SPLITS:
-        content = placement.tables[name].astype("<i8").tobytes()
-        write_synced(directory / f"{name}{SEGMENTS}", content)
-        tokens, sha256 = int(placement.tables[name][:, 2].sum()), hashlib.sha256(content).hexdigest()
-        split_facts[name] = SplitFacts(tokens, 0, placement.documents[name], sha256)
-    return split_facts
+    return tables, documents
 
 
 @dataclass(frozen=True)
@@ -279,11 +236,6 @@ class MegatronIndex:
 
     dtype: str
     ends: Numbers
-
-
-def data_path(index: Path) -> Path:
-    """The file of the token ids."""
-    return index.with_suffix(".bin")
 
 
 def read_index(path: Path) -> MegatronIndex:
@@ -301,12 +253,11 @@ def read_index(path: Path) -> MegatronIndex:
     if len(head) < _HEADER.size or not head.startswith(MAGIC):
         raise _unusable(path, "it does not begin as such an index does")
     _, version, code, n_sequences, n_entries = _HEADER.unpack(head)
-    if version != _MEGATRON_VERSION:
+    if version != 1:
         raise _unusable(path, f"its version is {version}; 1 is needed")
     if code not in MEGATRON_DTYPES:
-        raise _unusable(
-            path, f"the code of its type is {code}; allowed: {', '.join(map(str, MEGATRON_DTYPES))}"
-        )
+        allowed = ", ".join(map(str, MEGATRON_DTYPES))
+        raise _unusable(path, f"the code of its type is {code}; allowed: {allowed}")
     sizes_end = _HEADER.size + 4 * n_sequences
     pointers_end = sizes_end + 8 * n_sequences
     needed, size = pointers_end + 8 * n_entries, path.stat().st_size
@@ -314,11 +265,14 @@ def read_index(path: Path) -> MegatronIndex:
         raise _unusable(
             path, f"it has {size:,} bytes, not what {n_sequences:,} sequences and {n_entries:,} entries need"
         )
-    tokens = _mapped(path, "<i4", _HEADER.size, n_sequences)
-    starts = _mapped(path, "<i8", sizes_end, n_sequences)
-    documents = _mapped(path, "<i8", pointers_end, n_entries)
+    content = np.memmap(path, mode="r")
+    tokens = np.frombuffer(content, "<i4", n_sequences, _HEADER.size)
+    starts = np.frombuffer(content, "<i8", n_sequences, sizes_end)
     ends = _checked_ends(path, tokens, starts, np.dtype(MEGATRON_DTYPES[code]).itemsize)
-    return MegatronIndex(MEGATRON_DTYPES[code], ends[_checked_documents(path, documents, n_sequences)])
+    entries = np.frombuffer(content, "<i8", n_entries, pointers_end)
+    if entries[0] != 0 or entries[-1] != n_sequences or (np.diff(entries) < 0).any():
+        raise _unusable(path, "its documents do not follow one another from the first sequence to the last")
+    return MegatronIndex(MEGATRON_DTYPES[code], ends[entries[1:]])
 
 
 def _unusable(path: Path, fault: str) -> CorpusError:
@@ -326,12 +280,6 @@ def _unusable(path: Path, fault: str) -> CorpusError:
         f"corpus file {str(path)!r} is no index of a Megatron dataset: {fault}; name the .idx file beside "
         "its .bin, and fetch it again if it is damaged"
     )
-
-
-def _mapped(path: Path, dtype: str, offset: int, count: int) -> Numbers:
-    if not count:
-        return np.zeros(0, dtype)
-    return np.memmap(path, dtype, mode="r", offset=offset, shape=(count,))
 
 
 def _checked_ends(path: Path, tokens: Numbers, starts: Numbers, itemsize: int) -> Numbers:
@@ -346,7 +294,7 @@ def _checked_ends(path: Path, tokens: Numbers, starts: Numbers, itemsize: int) -
         ends[first + 1 : first + 1 + len(sizes)] = begins + sizes
         if (starts[rows] != begins * itemsize).any():
             raise _unusable(path, f"a sequence after number {first:,} does not follow the one before it")
-    data = data_path(path)
+    data = path.with_suffix(".bin")
     size = data.stat().st_size if data.is_file() else 0
     if size != int(ends[-1]) * itemsize:
         raise CorpusError(
@@ -354,11 +302,3 @@ def _checked_ends(path: Path, tokens: Numbers, starts: Numbers, itemsize: int) -
             "it is missing, damaged, or belongs to another index"
         )
     return ends
-
-
-def _checked_documents(path: Path, documents: Numbers, n_sequences: int) -> Numbers:
-    """How many sequences there are up to the end of each document."""
-    entries = np.array(documents)
-    if entries[0] != 0 or entries[-1] != n_sequences or (np.diff(entries) < 0).any():
-        raise _unusable(path, "its documents do not follow one another from the first sequence to the last")
-    return entries[1:]

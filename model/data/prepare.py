@@ -1,67 +1,60 @@
-"""Corpora: text split by content, tokenized and written once under its fingerprint, read-only afterwards.
+"""Corpora: tokens written once under their fingerprint, read-only afterwards.
 
-Each document is followed by one separator token (byte 0, or ``<|endoftext|>`` for BPE). Preparing one takes
-memory for a row of numbers for each document, and room on the disk for all text beside the tokens. It is done
-in one go: what was stopped is done again, and only a whole corpus has the name of one.
+Text is split by content and tokenized; each document is followed by one separator token (byte 0, or
+``<|endoftext|>`` for BPE). Preparing one takes memory for a row of numbers for each document, and room on the
+disk for all text beside the tokens. It is done in one go: what was stopped is done again, and only a whole
+corpus has the name of one.
+
+A synthetic corpus has a known entropy rate: the loss of a model has a floor that is known exactly. A token is
+drawn from the row of the token before it: ``branching`` successors of its own with weights that are the same
+in every row. With a ``lag`` the token that stands ``lag`` places back is added to it, modulo the vocabulary,
+so that a model has to look back that far. Given all tokens before it, a token then has one of ``branching``
+values with those weights, whatever came before: the entropy rate is the weights' own entropy.
 """
 
 import importlib.metadata
 import json
+import math
 import platform
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scalevec.model.data import synthetic
-from scalevec.model.data.corpus import Corpus, CorpusManifest, SplitFacts, open_corpus, verify
-from scalevec.model.data.documents import by_split, corpus_fingerprint, ranked, require_enough
-from scalevec.model.data.durable_files import complete_directory, write_synced
-from scalevec.model.data.in_place import place_files, write_placement
-from scalevec.model.data.limits_here import usable_cpus
-from scalevec.model.data.pool import Meter, Progress, Workers
-from scalevec.model.data.sources import files_key, named_files, remembered
-from scalevec.model.data.specification import (
-    FORMAT_VERSION,
-    SPLITS,
-    CorpusConfig,
-    CorpusError,
-    TokenProcess,
-    bytes_per_token,
-    drawn_splits,
-    held_out,
-    stored_type,
-)
-from scalevec.model.data.texts import (
-    Encoding,
-    ShardWriter,
-    read_texts,
-    train_tokenizer,
-    write_shards,
-)
-from scalevec.model.data.tokenize import TOKENIZER, TOKENIZERS, SubwordTokenizer, TokenizerPlan
-from scalevec.model.fields import to_dict
+import numpy as np
 
-__all__ = ["Corpus", "CorpusConfig", "CorpusError", "fingerprint", "open_corpus", "prepare", "verify"]
+# Loaded here, not by np.random when tokens are drawn: Ctrl-C while its compiled modules load may be lost.
+from numpy.random import PCG64, SeedSequence
+
+from scalevec.model.data import FORMAT_VERSION, SPLITS, CorpusConfig, TokenProcess, held_out
+from scalevec.model.data.corpus import Corpus, CorpusManifest, Draft, SplitFacts, open_corpus, verify
+from scalevec.model.data.in_place import place_files
+from scalevec.model.data.sources import files_key, named_stamps, remembered
+from scalevec.model.data.system import Meter, Progress, Workers, complete_directory, usable_cpus, write_synced
+from scalevec.model.data.texts import corpus_fingerprint, read_texts, split_up
+from scalevec.model.data.tokenize import TOKENIZERS, Block, TokenizerPlan, write_shard, write_shards
+from scalevec.model.fields import to_dict
+from scalevec.model.identity import digest
 
 SMALL_BYTES = 32 << 20
 """Of files: a smaller corpus is prepared by this process alone; others would take longer to start."""
 
 
-@dataclass(frozen=True)
-class _Draft:
-    """A corpus that is known by its fingerprint, and not written yet.
+SLOT_BITS = 12
+SLOTS = 1 << SLOT_BITS
+"""Every weight is a whole number of so many equal shares, so that the floor is exact."""
+FEWEST_HELD_OUT = 10_000
+"""Tokens of the validation and of the test split, at least."""
+TOKENS_AT_ONCE = 1 << 18
+"""Tokens that are drawn at once."""
+_TABLE_KEY = len(SPLITS)
+"""Of the draw of the successors; those before it are of the splits."""
+_SYNTHETIC_VERSION = 2
 
-    write: puts the files of all splits into a folder, and says what they hold. facts: more of the manifest.
-    """
-
-    fingerprint: str
-    dtype: str
-    write: Callable[[Path], dict[str, SplitFacts]]
-    facts: Mapping[str, Any] = field(default_factory=dict)
+Ids = np.ndarray[tuple[int], np.dtype[np.unsignedinteger[Any]]]
+Ranks = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def fingerprint(
@@ -77,8 +70,7 @@ def fingerprint(
     Raises :class:`CorpusError` for text that is missing, unreadable, not UTF-8 or empty.
     """
     config, plan = _planned(config)
-    known = remembered(corpora_dir, files_key(config, plan.identity)) if corpora_dir is not None else None
-    if known is not None:
+    if corpora_dir is not None and (known := remembered(corpora_dir, files_key(config, plan.identity))):
         return known
     with tempfile.TemporaryDirectory(prefix="scalevec-") as work, _workers(config, jobs) as workers:
         return _draft(config, plan, Path(work), workers, progress).fingerprint
@@ -105,30 +97,29 @@ def prepare(config: CorpusConfig, corpora_dir: Path, progress: Progress, jobs: i
     """
     config, plan = _planned(config)
     key = files_key(config, plan.identity)
-    if (known := remembered(corpora_dir, key)) is not None:
-        return _verified(corpora_dir, known, progress)
-    with _work_folder(corpora_dir, progress) as work, _workers(config, jobs) as workers:
-        draft = _draft(config, plan, work, workers, progress)
-        final = corpora_dir / draft.fingerprint
-        if final.exists():
-            return _verified(corpora_dir, draft.fingerprint, progress)
-        # Whoever is first gives the folder its name; the other one's is removed, as they are the same.
-        with complete_directory(final, work) as folder:
-            splits = draft.write(folder)
-            for name in SPLITS:
-                progress(f"{name}: {splits[name].tokens:,} tokens")
-            _write_manifest(folder, config, draft, splits, key)
-    return open_corpus(corpora_dir, draft.fingerprint)
+    name = remembered(corpora_dir, key)
+    if name is None:
+        with _work_folder(corpora_dir, progress) as work, _workers(config, jobs) as workers:
+            draft = _draft(config, plan, work, workers, progress)
+            name = draft.fingerprint
+            if not (corpora_dir / name).exists():
+                # Whoever is first gives the folder its name; the other's is removed, as they are the same.
+                with complete_directory(corpora_dir / name, work) as folder:
+                    _write(folder, config, draft, key, progress)
+                return open_corpus(corpora_dir, name)
+    corpus = open_corpus(corpora_dir, name)
+    verify(corpus, progress)
+    return corpus
 
 
 def _planned(config: CorpusConfig) -> tuple[CorpusConfig, TokenizerPlan]:
     """``config`` with its vocabulary filled in, and its tokenizer."""
     plan = TOKENIZERS[config.tokenizer](config)
-    return replace(config, vocabulary_size=plan.vocabulary_size), plan
+    return replace(config, vocabulary_size=plan.identity["vocabulary_size"]), plan
 
 
 def _workers(config: CorpusConfig, jobs: int | None) -> Workers:
-    size = sum(path.stat().st_size for paths in named_files(config) for path in paths)
+    size = sum(size for of_split in named_stamps(config) for _, size, _ in of_split)
     return Workers(0 if size < SMALL_BYTES else jobs or usable_cpus())
 
 
@@ -141,104 +132,62 @@ def _work_folder(corpora_dir: Path, progress: Progress) -> Iterator[Path]:
     try:
         with tempfile.TemporaryDirectory(prefix=".", suffix=".preparing", dir=corpora_dir) as folder:
             yield Path(folder)
-    except BaseException:
+    finally:
         with suppress(OSError):
-            corpora_dir.rmdir()  # where there is no corpus yet
-        raise
-
-
-def _verified(corpora_dir: Path, name: str, progress: Progress) -> Corpus:
-    """A corpus that was there before."""
-    corpus = open_corpus(corpora_dir, name)
-    verify(corpus, progress)
-    return corpus
+            corpora_dir.rmdir()  # where there is no corpus in it
 
 
 def _draft(
     config: CorpusConfig, plan: TokenizerPlan, work: Path, workers: Workers, progress: Progress
-) -> _Draft:
+) -> Draft:
     if config.process is not None:
-        return _synthetic_draft(config.process, progress)
+        return _synthetic_draft(config.process, config.stored_type, progress)
     if config.in_place:
-        return _in_place_draft(config, workers, progress)
-    return _text_draft(config, plan, work, workers, progress)
-
-
-def _text_draft(
-    config: CorpusConfig, plan: TokenizerPlan, work: Path, workers: Workers, progress: Progress
-) -> _Draft:
+        return place_files(config, workers, progress)
     texts = read_texts(config, work, workers, progress)
-    sizes = {name: int(rows["size"].sum()) for name, rows in by_split(texts.rows).items()}
-    sample = config.sample_bytes if config.sample_bytes < sum(sizes.values()) else 0
+    size = int(texts.rows["size"].sum())
+    sample = config.sample_bytes if config.sample_bytes < size else 0
+    separator = plan.identity.get("separator", 0)
     name = corpus_fingerprint(texts.rows, {**plan.identity, **({"sample": sample} if sample else {})})
-    encoding = Encoding(
-        # Files are named no more: every task carries this to a process.
-        replace(config, files=(), validation_files=(), test_files=()),
-        work,
-        stored_type(config.vocabulary_size),
-        plan.separator,
-    )
 
     def write(directory: Path) -> dict[str, SplitFacts]:
-        counts = {split: len(rows) for split, rows in by_split(texts.rows).items()}
-        require_enough(counts, drawn_splits(config))
-        progress(
-            f"corpus {name[:12]}: {sum(counts.values()):,} documents, {sum(sizes.values()) / 1e6:.1f} MB"
-        )
+        splits = split_up(config, texts.rows)
+        progress(f"corpus {name[:12]}: {len(texts.rows):,} documents, {size / 1e6:.1f} MB")
         for skipped in texts.skipped:
             progress(f"skipped {skipped}: not UTF-8 text")
         if texts.empty:
             progress(f"skipped {texts.empty:,} empty documents")
-        rows = ranked(texts.rows, drawn_splits(config), held_out(sizes["train"], bytes_per_token(config)))
-        kept = work / TOKENIZER
-        if plan.tokenizer is None:
-            sampled = f" on the first {sample / 1e6:,.0f} MB" if sample else ""
-            progress(f"training a tokenizer of {config.vocabulary_size:,} tokens{sampled}")
-            train_tokenizer(encoding, by_split(rows)["train"], sample, workers)
-        elif isinstance(plan.tokenizer, SubwordTokenizer):
-            write_synced(kept, plan.tokenizer.serialized())
-        if kept.exists():
-            write_synced(directory / TOKENIZER, kept.read_bytes())
-        return write_shards(directory, encoding, rows, workers, progress)
+        # Files are named no more: every task carries this to a process.
+        encoding = replace(config, files=(), sample_bytes=sample, separator_id=separator)
+        return write_shards(directory, encoding, plan.given, work, splits, workers, progress)
 
-    facts = {
-        "skipped": texts.skipped,
-        "empty": texts.empty,
-        "sample_bytes": sample,
-        "separator": plan.separator,
-    }
-    return _Draft(name, encoding.dtype, write, facts)
+    facts = {"skipped": texts.skipped, "empty": texts.empty, "sample_bytes": sample, "separator": separator}
+    return Draft(name, config.stored_type, write, facts)
 
 
-def _in_place_draft(config: CorpusConfig, workers: Workers, progress: Progress) -> _Draft:
-    placement = place_files(config, workers, progress)
-    facts = {"separator": config.separator_id, "in_place": placement.files}
-    write = partial(write_placement, placement)
-    return _Draft(placement.fingerprint, placement.dtype, write, facts)
+def _synthetic_draft(process: TokenProcess, dtype: str, progress: Progress) -> Draft:
+    name = digest({"synthetic_version": _SYNTHETIC_VERSION, "process": to_dict(process)})
+    rate, meter = entropy_rate(process), Meter(progress, "drew blocks")
 
-
-def _synthetic_draft(process: TokenProcess, progress: Progress) -> _Draft:
-    name, rate = synthetic.fingerprint(process), synthetic.entropy_rate(process)
-    dtype = stored_type(process.vocabulary)
+    def drawn(split: str) -> Iterator[Block]:
+        for block in drawn_blocks(process, split):
+            meter.count(block.nbytes)
+            yield block, 0, 0
 
     def write(directory: Path) -> dict[str, SplitFacts]:
         progress(f"corpus {name[:12]}: {process.tokens:,} tokens drawn at {rate:.6f} nats/token")
-        meter = Meter(progress, "drew blocks")
-        facts = {}
-        for split in SPLITS:
-            with ShardWriter(directory / f"{split}.bin", dtype) as shard:
-                for block in synthetic.blocks(process, split):
-                    shard.write(block)
-                    meter.count(block.nbytes)
-                facts[split] = shard.finish(synthetic.ideal_loss(process, split))
-        return facts
+        written = {split: write_shard(directory / f"{split}.bin", dtype, drawn(split)) for split in SPLITS}
+        return {
+            split: replace(facts, ideal_loss=ideal_loss(process, split)) for split, facts in written.items()
+        }
 
-    return _Draft(name, dtype, write, {"entropy_rate": rate})
+    return Draft(name, dtype, write, {"entropy_rate": rate})
 
 
-def _write_manifest(
-    directory: Path, config: CorpusConfig, draft: _Draft, splits: Mapping[str, SplitFacts], key: str
-) -> None:
+def _write(folder: Path, config: CorpusConfig, draft: Draft, key: str, progress: Progress) -> None:
+    splits = draft.write(folder)
+    for name in SPLITS:
+        progress(f"{name}: {splits[name].tokens:,} tokens")
     facts: dict[str, Any] = {"skipped": (), **draft.facts, **splits}
     manifest = CorpusManifest(
         format_version=FORMAT_VERSION,
@@ -250,4 +199,80 @@ def _write_manifest(
         files_key=key,
         **facts,
     )
-    write_synced(directory / "corpus.json", (json.dumps(to_dict(manifest), indent=2) + "\n").encode())
+    write_synced(folder / "corpus.json", (json.dumps(to_dict(manifest), indent=2) + "\n").encode())
+
+
+def weights(process: TokenProcess) -> list[int]:
+    """How many of the ``SLOTS`` equal shares each successor has: the k-th about 1/k as many as the first."""
+    total = sum(1 / rank for rank in range(1, process.branching + 1))
+    shares = [max(1, int(SLOTS / (rank * total))) for rank in range(1, process.branching + 1)]
+    shares[0] += SLOTS - sum(shares)
+    return shares
+
+
+def entropy_rate(process: TokenProcess) -> float:
+    """Nats/token, in closed form: ``-sum(w ln w)`` over the weights of a row.
+
+    The expected loss of no model is lower; a model that sees ``lag`` tokens back (one, without a lag) and
+    knows the rows has exactly this loss.
+    """
+    return -math.fsum(share / SLOTS * math.log(share / SLOTS) for share in weights(process))
+
+
+def successors(process: TokenProcess) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """The successors of each token, [vocabulary, branching], the likeliest first."""
+    words = PCG64(SeedSequence(process.seed, spawn_key=(_TABLE_KEY,)))
+    # Row by row: all keys of a vocabulary of 65,536 would take 34 GB.
+    return np.stack(
+        [_lowest(words.random_raw(process.vocabulary), process.branching) for _ in range(process.vocabulary)]
+    )
+
+
+def _lowest(keys: np.ndarray[tuple[int], np.dtype[np.uint64]], n: int) -> Ranks:
+    """The places of the ``n`` lowest keys, the lowest first, the first of equal ones."""
+    low = np.flatnonzero(keys <= np.partition(keys, n - 1)[n - 1])
+    return low[np.argsort(keys[low], kind="stable")][:n]
+
+
+def drawn_blocks(process: TokenProcess, split: str) -> Iterator[Ids]:
+    """The tokens of ``split`` in blocks; each split is a draw of its own from the same process."""
+    rows = successors(process).tolist()
+    history = [0] * max(1, process.lag)
+    position = token = 0
+    for ranks in _ranks(process, split):
+        tokens = []
+        for rank in ranks.tolist():
+            token = rows[token][rank]
+            if process.lag:
+                token = history[position] = (token + history[position]) % process.vocabulary
+                position = (position + 1) % process.lag
+            tokens.append(token)
+        yield np.array(tokens, dtype=np.uint16)
+
+
+def ideal_loss(process: TokenProcess, split: str) -> float:
+    """Mean nats/token of ``split`` under the process itself, its first token left out as in evaluation.
+
+    It differs from the entropy rate by the sampling error of the split.
+    """
+    counts = np.zeros(process.branching, dtype=np.int64)
+    for number, ranks in enumerate(_ranks(process, split)):
+        counts += np.bincount(ranks[1 if number == 0 else 0 :], minlength=process.branching)
+    nats = [-math.log(share / SLOTS) for share in weights(process)]
+    total = math.fsum(count * of_one for count, of_one in zip(counts.tolist(), nats, strict=True))
+    return total / int(counts.sum())
+
+
+def _ranks(process: TokenProcess, split: str) -> Iterator[Ranks]:
+    """Which successor each token is of the one before it, in blocks.
+
+    Uses raw PCG64 words, which NumPy promises never to change (NEP 19).
+    """
+    rank_of_slot = np.repeat(np.arange(process.branching), weights(process))
+    words = PCG64(SeedSequence(process.seed, spawn_key=(SPLITS.index(split),)))
+    is_held_out = split != "train"
+    left = max(FEWEST_HELD_OUT, int(held_out(process.tokens))) if is_held_out else process.tokens
+    while left:
+        drawn = min(TOKENS_AT_ONCE, left)
+        left -= drawn
+        yield rank_of_slot[words.random_raw(drawn) >> np.uint64(64 - SLOT_BITS)]

@@ -6,22 +6,13 @@ import json
 import os
 import sysconfig
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scalevec.model.data.durable_files import read_regular
-from scalevec.model.data.formats import (
-    Blocks,
-    NotTextError,
-    jsonl,
-    parquet,
-    shards,
-    text_blocks,
-    unreadable,
-)
-from scalevec.model.data.specification import FORMAT_VERSION, CorpusConfig, CorpusError, stored_type
+from scalevec.model.data import FORMAT_VERSION, CorpusConfig, CorpusError, formats
+from scalevec.model.data.system import read_regular
 from scalevec.model.fields import to_dict
 from scalevec.model.identity import digest
 
@@ -42,11 +33,17 @@ Stamp = tuple[int, int]
 
 @dataclass(frozen=True)
 class CorpusFile:
-    """A file of a split; ``stamp`` tells whether it has changed since."""
+    """A file of a split; ``stamp`` tells whether it has changed since.
+
+    dtype: of its ids, where these are used in place. index: what says where documents end then, if a file
+    does.
+    """
 
     path: Path
     split: str
     stamp: Stamp
+    dtype: str = ""
+    index: Path | None = None
 
 
 def corpus_files(config: CorpusConfig) -> list[CorpusFile]:
@@ -54,24 +51,22 @@ def corpus_files(config: CorpusConfig) -> list[CorpusFile]:
 
     Raises :class:`CorpusError` for files that are missing.
     """
-    by_split = {split: _files_found(config, patterns) for split, patterns in _patterns(config).items()}
+    by_split = named_files(config)
     if config.source == STDLIB:
         by_split["train"] = stdlib_files(_stdlib())
     return [CorpusFile(path, split, file_stamp(path)) for split, paths in by_split.items() for path in paths]
 
 
-def _patterns(config: CorpusConfig) -> dict[str, tuple[str, ...]]:
-    return {"train": config.files, "validation": config.validation_files, "test": config.test_files}
-
-
-def _files_found(config: CorpusConfig, names: Sequence[str]) -> list[Path]:
-    """The files that ``names`` stand for, sorted, each once: paths and patterns, or distributions."""
-    if config.source == PACKAGES:
-        return sorted({path for package in names for path in _package_files(package)})
+def named_files(config: CorpusConfig) -> dict[str, list[Path]]:
+    """The files of each split that ``config`` names, sorted, each once: by patterns, or distributions."""
+    find = _package_files if config.source == PACKAGES else _matches
+    named = {"train": config.files, "validation": config.validation_files, "test": config.test_files}
     try:
-        return sorted({path for pattern in names for path in _matches(pattern)})
+        return {
+            split: sorted({path for name in names for path in find(name)}) for split, names in named.items()
+        }
     except OSError as error:
-        raise unreadable(error.filename, error) from error
+        raise formats.unreadable(error.filename, error) from error
 
 
 def _matches(pattern: str) -> list[Path]:
@@ -81,8 +76,8 @@ def _matches(pattern: str) -> list[Path]:
         return [Path(expanded)]
     if Path(expanded).is_dir():
         raise CorpusError(f"corpus file {pattern!r} is a directory; name its files, like {pattern}/**/*.txt")
-    paths = [Path(name) for name in glob.glob(expanded, recursive=True)]  # noqa: PTH207 (absolute patterns)
-    matches = [path for path in paths if path.is_file()]
+    names = glob.glob(expanded, recursive=True)  # noqa: PTH207 (absolute patterns)
+    matches = [path for path in map(Path, names) if path.is_file()]
     if not matches:
         raise CorpusError(
             f"corpus file {pattern!r} does not exist; give a path or a pattern like data/**/*.txt"
@@ -95,21 +90,6 @@ def _package_files(package: str) -> list[Path]:
 
     A version without a local part, as 2.13.0, is that of every build of it, as 2.13.0+cpu.
     """
-    distribution = _installed(package)
-    listed = [
-        file
-        for file in distribution.files or ()
-        if file.suffix == ".py" and ".." not in file.parts and all(map(_is_library, file.parts))
-    ]
-    paths = [Path(str(distribution.locate_file(file))) for file in listed]
-    if absent := next((path for path in paths if not path.is_file()), None):
-        raise CorpusError(f"corpus package {package!r}: its file {str(absent)!r} is gone; install it again")
-    if not paths:
-        raise CorpusError(f"corpus package {package!r} has no Python sources; name another or leave it out")
-    return paths
-
-
-def _installed(package: str) -> importlib.metadata.Distribution:
     name, _, version = package.partition("==")
     try:
         distribution = importlib.metadata.distribution(name)
@@ -122,7 +102,16 @@ def _installed(package: str) -> importlib.metadata.Distribution:
             f"corpus package {package!r}: version {installed} is installed, which has other text; "
             f"pip install {package!r}, or name the version that shall be read"
         )
-    return distribution
+    paths = [
+        Path(str(distribution.locate_file(file)))
+        for file in distribution.files or ()
+        if file.suffix == ".py" and ".." not in file.parts and all(map(_is_library, file.parts))
+    ]
+    if absent := next((path for path in paths if not path.is_file()), None):
+        raise CorpusError(f"corpus package {package!r}: its file {str(absent)!r} is gone; install it again")
+    if not paths:
+        raise CorpusError(f"corpus package {package!r} has no Python sources; name another or leave it out")
+    return paths
 
 
 def _stdlib() -> Path:
@@ -146,7 +135,7 @@ def _is_library(name: str) -> bool:
     return name not in EXCLUDED_DIRECTORIES and not name.startswith(GENERATED_PREFIXES)
 
 
-def documents(config: CorpusConfig, path: Path, skip: Callable[[str], None]) -> Iterator[Blocks]:
+def documents(config: CorpusConfig, path: Path, skip: Callable[[str], None]) -> Iterator[formats.Blocks]:
     """The documents in a file; ``skip`` is told of a source file of Python that is not UTF-8 text.
 
     Raises :class:`CorpusError` for a file that is unreadable, or not what the source needs.
@@ -155,8 +144,8 @@ def documents(config: CorpusConfig, path: Path, skip: Callable[[str], None]) -> 
         yield from READERS[config.source](config, path)
         return
     try:
-        yield list(text_blocks(path))
-    except NotTextError:
+        yield list(formats.text_blocks(path))
+    except formats.NotTextError:
         skip(_name_in_library(path))
 
 
@@ -167,24 +156,11 @@ def _name_in_library(path: Path) -> str:
     return path.relative_to(folder).as_posix()
 
 
-def _jsonl(config: CorpusConfig, path: Path) -> Iterator[Blocks]:
-    return jsonl(path, config.field, nul_separates=config.tokenizer == "bytes")
-
-
-def _parquet(config: CorpusConfig, path: Path) -> Iterator[Blocks]:
-    return parquet(path, config.field, nul_separates=config.tokenizer == "bytes")
-
-
-def _shards(config: CorpusConfig, path: Path) -> Iterator[Blocks]:
-    size = config.vocabulary_size
-    return shards(path, config.dtype, size, config.separator_id, stored_type(size))
-
-
-READERS: Mapping[str, Callable[[CorpusConfig, Path], Iterator[Blocks]]] = {
-    "text": lambda _, path: iter([text_blocks(path)]),  # the whole file is one document
-    "jsonl": _jsonl,
-    "parquet": _parquet,
-    "shards": _shards,
+READERS: Mapping[str, Callable[[CorpusConfig, Path], Iterator[formats.Blocks]]] = {
+    "text": lambda _, path: iter([formats.text_blocks(path)]),  # the whole file is one document
+    "jsonl": formats.jsonl,
+    "parquet": formats.parquet,
+    "shards": formats.shards,
 }
 """Every source of files that are named, by name; others are the standard library and installed packages."""
 
@@ -207,17 +183,23 @@ def file_stamp(path: Path) -> Stamp:
     try:
         status = path.stat()
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise formats.unreadable(path, error) from error
     return status.st_size, status.st_mtime_ns
 
 
-def named_files(config: CorpusConfig) -> list[list[Path]]:
-    """The files of each split that ``config`` names; the data of an index is beside it."""
-    named = [_files_found(config, patterns) for patterns in _patterns(config).values()]
-    if config.source == "megatron":
-        for paths in named:
+def require_unchanged(file: CorpusFile) -> None:
+    """Raise :class:`CorpusError` where a file is not what it was before it was read."""
+    if file_stamp(file.path) != file.stamp:
+        raise CorpusError(f"{file.path} changed while it was read; prepare the corpus again")
+
+
+def named_stamps(config: CorpusConfig) -> list[list[tuple[str, int, int]]]:
+    """Name, size and time of change of each file that ``config`` names, by its split."""
+    by_split = list(named_files(config).values())
+    if config.source == "megatron":  # the data of an index is beside it
+        for paths in by_split:
             paths += [path.with_suffix(".bin") for path in paths if path.with_suffix(".bin").is_file()]
-    return named
+    return [[(str(path), *file_stamp(path)) for path in paths] for paths in by_split]
 
 
 def files_key(config: CorpusConfig, tokenizer: Mapping[str, Any]) -> str:
@@ -225,18 +207,12 @@ def files_key(config: CorpusConfig, tokenizer: Mapping[str, Any]) -> str:
 
     Empty where no files are named, or where one is too young for its time to tell a later change.
     """
-    seen = [[(str(path), *file_stamp(path)) for path in paths] for paths in named_files(config)]
-    times = [time_ns for of_split in seen for _, _, time_ns in of_split]
+    stamps = named_stamps(config)
+    times = [time_ns for of_split in stamps for _, _, time_ns in of_split]
     if not times or max(times) > time.time_ns() - YOUNG_NS:
         return ""
-    return digest(
-        {
-            "config": to_dict(config, identity=True),
-            "tokenizer": dict(tokenizer),
-            "format_version": FORMAT_VERSION,
-            "files": seen,
-        }
-    )
+    identity = {"config": to_dict(config, identity=True), "tokenizer": dict(tokenizer)}
+    return digest({"format_version": FORMAT_VERSION, "files": stamps, **identity})
 
 
 def remembered(corpora_dir: Path, key: str) -> str | None:

@@ -1,34 +1,173 @@
-"""From texts to shards: documents wait in files on the disk, memory holds a row of numbers for each.
+"""Which documents a corpus of text has, in which split each is, and where they wait to be tokenized.
 
-Every chunk of the input has a file of its own in the folder of the preparation, with its documents one after
-another. Documents that are too long are cut there, without a copy; then they are tokenized in their order.
+They are told apart and split by content alone: neither file names nor their order matter, and equal content
+gives equal documents, splits and order. Every chunk of the input has a file of its own in the folder of a
+preparation, with its documents one after another; memory holds a row of numbers for each. Documents that are
+too long are cut there, without a copy; then they are tokenized in their order.
 """
 
 import hashlib
-import os
-from collections.abc import Iterator
-from contextlib import ExitStack
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from scalevec.model.data.corpus import SplitFacts
-from scalevec.model.data.documents import FILLED, ROW, Row, Rows, cut, dedup, piece_limit
-from scalevec.model.data.durable_files import write_synced
-from scalevec.model.data.formats import BLOCK, Blocks
-from scalevec.model.data.pool import Meter, Progress, Workers
-from scalevec.model.data.sources import CorpusFile, documents, file_stamp, input_chunks
-from scalevec.model.data.specification import SPLITS, CorpusConfig, CorpusError, stored_type
-from scalevec.model.data.tokenize import TOKENIZER, DocumentTokenizer, Tokens, ready_tokenizer, train_bpe
+from scalevec.model.data import FORMAT_VERSION, SPLITS, CorpusConfig, CorpusError, held_out
+from scalevec.model.data.sources import CorpusFile, documents, input_chunks, require_unchanged
+from scalevec.model.data.system import Meter, Progress, Workers
 
 LONG_BYTES = 10**9
 """From here on reading takes so long that it is said beforehand: a large file has one process."""
-DOCUMENTS_AT_ONCE = 256
-BYTES_AT_ONCE = 1 << 20
-"""Of documents that are tokenized together."""
+SMALLEST_LIMIT = 512
+FEWEST_PIECES = 512
+LARGEST_LIMIT = 1 << 20
+"""Bytes of the longest piece, except of ``text`` and ``python-stdlib``, whose rule was there before."""
+_LARGEST_WHOLE = ("python-stdlib", "text")
+_SPLIT_SALT = b"scalevec split 1"
+_KEY_BYTES = 32
+
+FILLED = ("test", "validation", "train")
+"""The order in which splits take documents: what is held out is never trained on."""
+ROW = np.dtype(
+    [("digest", f"S{_KEY_BYTES}"), ("split", "u1"), ("size", "<i8"), ("chunk", "<u4"), ("offset", "<i8")]
+)
+"""All that memory holds of a document: the SHA-256 of its content, its split (by its number in ``FILLED``),
+its bytes, and where its content waits: from ``offset`` on in the file of an input chunk."""
+
+Row = tuple[bytes, int, int, int, int]
+Rows = np.ndarray[tuple[int], np.dtype[Any]]
+
+
+def piece_limit(total: int, source: str) -> int:
+    """Bytes of the longest piece: 1/512 of all distinct text (``total`` bytes), but 512 at least.
+
+    A corpus of one file can then be split as well, and no document is so large that it unbalances the splits.
+    """
+    limit = max(SMALLEST_LIMIT, total // FEWEST_PIECES)
+    return limit if source in _LARGEST_WHOLE else min(limit, LARGEST_LIMIT)
+
+
+def cut(file: BinaryIO, size: int, limit: int, unit: int = 1) -> Iterator[bytes]:
+    """The next ``size`` bytes of ``file`` in consecutive pieces of at most ``limit`` (8 or more) bytes.
+
+    Text ends at a line where it can, else between two characters. Token ids (``unit`` bytes each, if more
+    than one) end between two ids.
+    """
+    position = file.tell()
+    while size:
+        file.seek(position)
+        content = file.read(min(limit + 1, size))
+        if len(content) < min(limit + 1, size):
+            raise _damaged(Path(file.name))
+        end = len(content)
+        if end > limit and unit > 1:
+            end = limit // unit * unit
+        elif end > limit:
+            end = content.rfind(b"\n", 0, limit) + 1 or limit
+            while content[end] & 0xC0 == 0x80:  # inside a UTF-8 character
+                end -= 1
+        yield content[:end]
+        position, size = position + end, size - end
+
+
+def dedup(rows: Rows) -> Rows:
+    """Each document once, in the order of the digests; of equal ones that which is first in ``FILLED``."""
+    rows = rows[np.lexsort((rows["split"], rows["digest"]))]
+    is_first = np.ones(len(rows), bool)
+    is_first[1:] = rows["digest"][1:] != rows["digest"][:-1]
+    return rows[is_first]
+
+
+def by_split(rows: Rows) -> dict[str, Rows]:
+    """The rows of each split."""
+    return {name: rows[rows["split"] == FILLED.index(name)] for name in SPLITS}
+
+
+def corpus_fingerprint(rows: Rows, tokenizer: Mapping[str, Any]) -> str:
+    """SHA-256 (64 hex digits) of format, documents, the splits whose files held them, and the tokenizer."""
+    sha256 = hashlib.sha256(b'{"documents":[')
+    suffixes = [f" {name}" if name != "train" else "" for name in FILLED]
+    comma = ""
+    for key, split in zip(_keys(rows["digest"]), rows["split"].tolist(), strict=True):
+        sha256.update(f'{comma}"{key.hex()}{suffixes[split]}"'.encode())
+        comma = ","
+    rest = {"format_version": FORMAT_VERSION, "tokenizer": tokenizer}
+    sha256.update(b"]," + json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()[1:])
+    return sha256.hexdigest()
+
+
+def _keys(column: Rows) -> Iterator[bytes]:
+    """The 32 bytes of each key; a number of NumPy would leave out zeros at the end."""
+    content = column.tobytes()
+    return (content[start : start + _KEY_BYTES] for start in range(0, len(content), _KEY_BYTES))
+
+
+def rank(digest: bytes) -> bytes:
+    """What a document is ranked by: a salted hash of the SHA-256 of its content (32 bytes)."""
+    return hashlib.sha256(_SPLIT_SALT + digest).digest()
+
+
+def ranked(rows: Rows, drawn: Sequence[str], quota: float) -> Rows:
+    """The documents in the order in which they are stored, that of their ranks, and in their final splits.
+
+    rows: distinct documents in the splits whose files held them. drawn: the splits that are filled from those
+    of training, test before validation, each with ``quota`` bytes.
+    """
+    ranks = np.fromiter((rank(key) for key in _keys(rows["digest"])), f"S{_KEY_BYTES}", len(rows))
+    order = np.argsort(ranks, kind="stable")
+    rows, ranks = rows[order], ranks[order]
+    is_drawn_from = rows["split"] == FILLED.index("train")
+    candidates = zip(_keys(ranks[is_drawn_from]), rows["size"][is_drawn_from].tolist(), strict=True)
+    ends = last_ranks(candidates, drawn, int(is_drawn_from.sum()), quota)
+    for name, last in reversed(ends.items()):  # the first split takes its own back from those after it
+        rows["split"][is_drawn_from & (ranks <= np.bytes_(last))] = FILLED.index(name)
+    return rows
+
+
+def last_ranks(
+    documents: Iterable[tuple[bytes, int]], drawn: Sequence[str], count: int, quota: float
+) -> dict[str, bytes]:
+    """The last document of each held-out split that has no files of its own, by its rank.
+
+    ``drawn`` are these splits, test before validation. ``documents`` (``count`` of them) are those that are
+    not in another split's files: rank and bytes, in the order of their rank. The first go to test until it
+    has ``quota`` bytes, the next to validation likewise, and the rest is for training. Each split gets one
+    at least.
+    """
+    ends: dict[str, bytes] = {}
+    waiting = list(drawn)
+    filled = 0
+    for position, (key, size) in enumerate(documents if waiting else (), start=1):
+        filled += size
+        if filled >= quota or position >= count - len(waiting):
+            ends[waiting.pop(0)] = key
+            filled = 0
+            if not waiting:
+                break
+    return ends
+
+
+def split_up(config: CorpusConfig, rows: Rows) -> dict[str, Rows]:
+    """The distinct documents of each split, in the order in which they are stored.
+
+    rows: in the splits whose files held them. Raises :class:`CorpusError` unless each split can have one.
+    """
+    given, drawn = by_split(rows), config.drawn_splits
+    needed = [*drawn, "train"]
+    if len(given["train"]) < len(needed):
+        names = ["training" if name == "train" else name for name in sorted(needed, key=SPLITS.index)]
+        raise CorpusError(
+            f"the corpus is too small: {len(given['train'])} distinct documents of up to {SMALLEST_LIMIT} "
+            f"bytes; {' and '.join(', '.join(names).rsplit(', ', 1))} need one each"
+        )
+    for name in SPLITS:
+        if name not in needed and not len(given[name]):
+            raise CorpusError(f"the files of the {name} split hold no text of their own")
+    quota = held_out(int(given["train"]["size"].sum()), config.bytes_per_token)
+    return by_split(ranked(rows, drawn, quota))
 
 
 @dataclass(frozen=True)
@@ -54,23 +193,24 @@ def read_texts(config: CorpusConfig, folder: Path, workers: Workers, progress: P
     if sum(sizes) > LONG_BYTES:
         progress(f"reading {sum(sizes) / 1e6:,.0f} MB in {sum(map(len, chunks)):,} files")
     meter = Meter(progress, "read", sum(sizes))
-    chunk_texts: list[Texts] = []
-    for texts in workers.map(_read, ((config, chunk, n, folder) for n, chunk in enumerate(chunks))):
-        meter.count(sizes[len(chunk_texts)], len(texts.rows))
-        chunk_texts.append(texts)
-    rows = dedup(np.concatenate([np.zeros(0, ROW), *(texts.rows for texts in chunk_texts)]))
+    tasks = ((config, chunk, number, folder) for number, chunk in enumerate(chunks))
+    read: list[Texts] = []
+    for size, texts in zip(sizes, workers.map(_read, tasks), strict=True):
+        meter.count(size, len(texts.rows))
+        read.append(texts)
+    rows = dedup(np.concatenate([np.zeros(0, ROW), *(texts.rows for texts in read)]))
     total = int(rows["size"].sum())
     if not total:
         raise CorpusError(
             f"the corpus is empty: no text in {', '.join(config.files) or config.source}; name other files"
         )
     limit = piece_limit(total, config.source)
-    unit = np.dtype(stored_type(config.vocabulary_size)).itemsize if config.tokenizer == "ids" else 1
+    unit = np.dtype(config.stored_type).itemsize if config.tokenizer == "ids" else 1
     is_long = rows["size"] > limit
     pieces = np.fromiter(_cut(folder, rows[is_long], limit, unit), ROW)
     rows = dedup(np.concatenate([rows[~is_long], pieces]))
-    skipped = tuple(name for texts in chunk_texts for name in texts.skipped)
-    return Texts(rows, sum(texts.empty for texts in chunk_texts), skipped)
+    skipped = tuple(name for texts in read for name in texts.skipped)
+    return Texts(rows, sum(texts.empty for texts in read), skipped)
 
 
 def _read(task: tuple[CorpusConfig, list[CorpusFile], int, Path]) -> Texts:
@@ -83,18 +223,18 @@ def _read(task: tuple[CorpusConfig, list[CorpusFile], int, Path]) -> Texts:
     empty: list[Path] = []
 
     def written() -> Iterator[Row]:
-        offset = 0
         with _content_path(folder, number).open("xb") as file:
             for source in chunk:
                 for document in documents(config, source.path, skipped.append):
-                    digest, size = _written(file, document)
-                    if size:
-                        yield digest, FILLED.index(source.split), size, number, offset
+                    offset, sha256 = file.tell(), hashlib.sha256()
+                    for block in document:
+                        file.write(block)
+                        sha256.update(block)
+                    if size := file.tell() - offset:
+                        yield sha256.digest(), FILLED.index(source.split), size, number, offset
                     else:
                         empty.append(source.path)
-                    offset += size
-                if file_stamp(source.path) != source.stamp:
-                    raise CorpusError(f"{source.path} changed while it was read; prepare the corpus again")
+                require_unchanged(source)
 
     rows = np.fromiter(written(), ROW)  # a list of tuples would take five times as much
     return Texts(rows, len(empty), tuple(skipped))
@@ -104,106 +244,22 @@ def _content_path(folder: Path, chunk: int) -> Path:
     return folder / f"{chunk:06d}.content"
 
 
-def _written(file: BinaryIO, blocks: Blocks) -> tuple[bytes, int]:
-    """The SHA-256 of a document and its bytes, once it is in ``file``."""
-    sha256, size = hashlib.sha256(), 0
-    for block in blocks:
-        file.write(block)
-        sha256.update(block)
-        size += len(block)
-    return sha256.digest(), size
-
-
 def _cut(folder: Path, rows: Rows, limit: int, unit: int) -> Iterator[Row]:
     """The rows of the pieces of these documents; ``unit`` bytes are never parted."""
     for row in rows:
         _, split, size, chunk, offset = row.tolist()
         with _content_path(folder, chunk).open("rb") as file:
             file.seek(offset)
-            for content in cut(_blocks(file, size), limit, unit):
+            for content in cut(file, size, limit, unit):
                 yield hashlib.sha256(content).digest(), split, len(content), chunk, offset
                 offset += len(content)
-
-
-def _blocks(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """The next ``size`` bytes of ``file``."""
-    while size:
-        if not (block := file.read(min(BLOCK, size))):
-            raise _damaged(Path(file.name))
-        size -= len(block)
-        yield block
 
 
 def _damaged(path: Path) -> CorpusError:
     return CorpusError(f"{path} is not what was read of the corpus: check the disk, and prepare it again")
 
 
-@dataclass(frozen=True)
-class Encoding:
-    """How the documents in ``folder`` become tokens of type ``dtype``, by the tokenizer that waits there too.
-
-    separator: the id of the token behind each document.
-    """
-
-    config: CorpusConfig
-    folder: Path
-    dtype: str
-    separator: int
-
-
-def train_tokenizer(encoding: Encoding, rows: Rows, sample_bytes: int, workers: Workers) -> None:
-    """Write tokenizer.json, learnt from the first ``sample_bytes`` of the documents of training (0: all).
-
-    The documents come in the order of a hash of their content: the first are a random sample.
-    """
-    if sample_bytes:
-        rows = rows[: int(np.searchsorted(np.cumsum(rows["size"]), sample_bytes)) + 1]
-    list(workers.map(_train, [(encoding, rows)]))
-
-
-def _train(task: tuple[Encoding, Rows]) -> None:
-    encoding, rows = task
-    texts = (text for batch in _batches(rows) for text in _contents(encoding.folder, batch))
-    # A process of the pool keeps the library to one thread, but has no company in this task.
-    limited = os.environ.pop("TOKENIZERS_PARALLELISM", None)
-    try:
-        tokenizer = train_bpe(texts, encoding.config.vocabulary_size)
-    finally:
-        if limited is not None:
-            os.environ["TOKENIZERS_PARALLELISM"] = limited
-    write_synced(encoding.folder / TOKENIZER, tokenizer.serialized())
-
-
-def write_shards(
-    directory: Path, encoding: Encoding, rows: Rows, workers: Workers, progress: Progress
-) -> dict[str, SplitFacts]:
-    """Tokenize all documents, in the order of ``rows``, into the shards of all splits; what these hold."""
-    meter = Meter(progress, "tokenized", int(rows["size"].sum()))
-    is_text = encoding.config.tokenizer != "ids"
-    with ExitStack() as stack:
-        files = {name: directory / f"{name}.bin" for name in SPLITS}
-        writers = {
-            name: stack.enter_context(ShardWriter(file, encoding.dtype)) for name, file in files.items()
-        }
-        for parts in workers.map(_encode, ((encoding, batch) for batch in _batches(rows))):
-            for name, tokens, n_documents, n_bytes in parts:
-                writers[name].write(tokens)
-                writers[name].count(n_bytes if is_text else 0, n_documents)
-                meter.count(n_bytes, n_documents)
-        return {name: writer.finish() for name, writer in writers.items()}
-
-
-def _batches(rows: Rows) -> Iterator[Rows]:
-    """Documents that are tokenized together: few, and none more after so many bytes."""
-    start = 0
-    while start < len(rows):
-        ends = np.cumsum(rows["size"][start : start + DOCUMENTS_AT_ONCE])
-        stop = start + min(int(np.searchsorted(ends, BYTES_AT_ONCE)) + 1, len(ends))
-        yield rows[start:stop]
-        start = stop
-
-
-def _contents(folder: Path, rows: Rows) -> list[bytes]:
+def contents(folder: Path, rows: Rows) -> list[bytes]:
     """The content of some documents. Raises :class:`CorpusError` where it is not what was read."""
     contents = [b""] * len(rows)
     order = np.lexsort((rows["offset"], rows["chunk"]))
@@ -217,59 +273,3 @@ def _contents(folder: Path, rows: Rows) -> list[bytes]:
                     raise _damaged(Path(file.name))
                 contents[position] = content
     return contents
-
-
-@lru_cache(maxsize=1)
-def _tokenizer(encoding: Encoding) -> DocumentTokenizer:
-    return ready_tokenizer(encoding.config, encoding.folder / TOKENIZER, encoding.separator)
-
-
-def _encode(task: tuple[Encoding, Rows]) -> list[tuple[str, Tokens, int, int]]:
-    """Of each split in a batch its tokens, and from how many documents and bytes they come."""
-    encoding, rows = task
-    tokenizer = _tokenizer(encoding)
-    ids = [
-        np.append(tokens, tokenizer.separator).astype(encoding.dtype)
-        for tokens in tokenizer.encode(_contents(encoding.folder, rows))
-    ]
-    encoded = []
-    for number, name in enumerate(FILLED):
-        of_split = np.flatnonzero(rows["split"] == number).tolist()
-        if of_split:
-            tokens = np.concatenate([ids[position] for position in of_split])
-            encoded.append((name, tokens, len(of_split), int(rows["size"][of_split].sum())))
-    return encoded
-
-
-class ShardWriter:
-    """A new shard of token ids of the type ``dtype``."""
-
-    def __init__(self, path: Path, dtype: str) -> None:
-        self._file: BinaryIO = path.open("xb")
-        self._dtype = dtype
-        self._sha256 = hashlib.sha256()
-        self._tokens = self._bytes = self._documents = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._file.close()
-
-    def write(self, ids: Tokens) -> None:
-        """Append ``ids``."""
-        block = ids.astype(self._dtype, copy=False)
-        self._file.write(block.data)
-        self._sha256.update(block.data)
-        self._tokens += len(block)
-
-    def count(self, n_bytes: int, n_documents: int) -> None:
-        """Count so many documents, together of so many bytes of text, as written."""
-        self._documents += n_documents
-        self._bytes += n_bytes
-
-    def finish(self, ideal_loss: float | None = None) -> SplitFacts:
-        """Wait until the disk has the shard; what it holds."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        return SplitFacts(self._tokens, self._bytes, self._documents, self._sha256.hexdigest(), ideal_loss)

@@ -1,16 +1,24 @@
-"""Tokenizers: bytes as they are, byte-level BPE trained on the corpus itself, and those that are given."""
+"""Tokenizers (bytes as they are, byte-level BPE trained on the corpus, those that are given), and shards.
 
+The documents of a preparation are tokenized in their order, each followed by the separator, by processes that
+read them and the tokenizer from the disk.
+"""
+
+import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scalevec.model.data.corpus import Corpus
-from scalevec.model.data.durable_files import read_regular
-from scalevec.model.data.specification import BYTES_VOCABULARY, CorpusConfig, CorpusError, stored_type
+from scalevec.model.data import BYTES_VOCABULARY, CorpusConfig, CorpusError
+from scalevec.model.data.corpus import Corpus, SplitFacts
+from scalevec.model.data.system import Meter, Progress, Workers, read_regular, write_synced
+from scalevec.model.data.texts import Rows, contents
 from scalevec.model.identity import digest
 
 if TYPE_CHECKING:
@@ -18,55 +26,19 @@ if TYPE_CHECKING:
 
 TOKENIZER = "tokenizer.json"
 SEPARATOR = "<|endoftext|>"
-_BPE_SEPARATOR = 0
-_MOST_SHOWN = 20
+DOCUMENTS_AT_ONCE = 256
+BYTES_AT_ONCE = 1 << 20
+"""Of documents that are tokenized together."""
 LONGEST_SHOWN = 4096
 """Tokens of a document that are looked at."""
+_MOST_SHOWN = 20
 
-Tokens = np.ndarray[tuple[int], np.dtype[np.integer]]
-
-
-@dataclass(frozen=True)
-class IdTokenizer:
-    """Documents that are token ids already, as numbers of the type ``dtype``; text is one of bytes."""
-
-    dtype: str
-    separator: int
-
-    def encode(self, documents: Sequence[bytes]) -> Iterator[Tokens]:
-        """The ids of each document."""
-        return (np.frombuffer(document, dtype=self.dtype) for document in documents)
+Tokens = np.ndarray[tuple[int], np.dtype[np.integer[Any]]]
+Block = tuple[Tokens, int, int]
+"""Token ids, how many documents they are, and of how many bytes of text."""
 
 
-BYTES = IdTokenizer("u1", separator=0)
-"""Token id = byte value. The separator is byte 0, which text never holds."""
-
-
-class SubwordTokenizer:
-    """A tokenizer of the ``tokenizers`` library; a separator spelt out in a document stays plain text."""
-
-    def __init__(self, tokenizer: "tokenizers.Tokenizer", separator: int) -> None:
-        self._tokenizer, self.separator = tokenizer, separator
-        tokenizer.encode_special_tokens = True
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-
-    def encode(self, documents: Sequence[bytes]) -> Iterator[Tokens]:
-        """The token ids of each document."""
-        texts = [document.decode("utf-8") for document in documents]
-        for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False):
-            yield np.asarray(encoding.ids, dtype=np.uint32)
-
-    def serialized(self) -> bytes:
-        """The tokenizer in the format of the ``tokenizers`` library."""
-        return self._tokenizer.to_str(pretty=True).encode()
-
-
-DocumentTokenizer = IdTokenizer | SubwordTokenizer
-"""Turns documents into token ids below the vocabulary size; the token ``separator`` follows each document."""
-
-
-def train_bpe(documents: Iterable[bytes], vocabulary_size: int) -> SubwordTokenizer:
+def train_bpe(documents: Iterable[bytes], vocabulary_size: int) -> "tokenizers.Tokenizer":
     """Byte-level BPE of exactly ``vocabulary_size``: the separator (id 0), 256 bytes, and merges.
 
     Holds the distinct words of ``documents`` in memory, not the documents.
@@ -91,38 +63,20 @@ def train_bpe(documents: Iterable[bytes], vocabulary_size: int) -> SubwordTokeni
             f"vocabulary_size is {vocabulary_size}, but the training text gives {reached} at most; "
             "ask for fewer or add text"
         )
-    return SubwordTokenizer(tokenizer, _BPE_SEPARATOR)
+    return tokenizer
 
 
 @dataclass(frozen=True)
 class TokenizerPlan:
     """A tokenizer before the text is read.
 
-    identity: what the fingerprint says of it. vocabulary_size: of the model. separator: the id of the token
-    behind each document. tokenizer: None where it is yet to be learnt from the training split.
+    identity: what the fingerprint says of it: its name, the size of the model's vocabulary, and the separator
+    where it may be another than 0. given: the tokenizer.json that the corpus keeps, where none is learnt from
+    the text.
     """
 
     identity: Mapping[str, Any]
-    vocabulary_size: int
-    separator: int
-    tokenizer: DocumentTokenizer | None
-
-
-def _bytes(_config: CorpusConfig) -> TokenizerPlan:
-    size = BYTES_VOCABULARY
-    return TokenizerPlan({"name": "bytes", "vocabulary_size": size}, size, BYTES.separator, BYTES)
-
-
-def _bpe(config: CorpusConfig) -> TokenizerPlan:
-    size = config.vocabulary_size
-    identity = {"name": "bpe", "vocabulary_size": size}
-    return TokenizerPlan(identity, size, _BPE_SEPARATOR, None)
-
-
-def _ids(config: CorpusConfig) -> TokenizerPlan:
-    size, separator = config.vocabulary_size, config.separator_id
-    identity = {"name": "ids", "vocabulary_size": size, "separator": separator}
-    return TokenizerPlan(identity, size, separator, IdTokenizer(stored_type(size), separator))
+    given: bytes | None = None
 
 
 def _fetched(name: str) -> Path:
@@ -134,7 +88,7 @@ def _fetched(name: str) -> Path:
     from huggingface_hub.errors import EntryNotFoundError, HFValidationError, RepositoryNotFoundError
 
     try:
-        return Path(hf_hub_download(name, "tokenizer.json"))
+        return Path(hf_hub_download(name, TOKENIZER))
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise CorpusError(f"tokenizer.hub is {name!r}: {error}") from error
     except (EntryNotFoundError, OSError) as error:
@@ -149,7 +103,14 @@ def _fetched(name: str) -> Path:
 def _given(config: CorpusConfig, path: Path) -> TokenizerPlan:
     """The plan of the tokenizer in the file at ``path``; equal files give equal fingerprints."""
     content, tokenizer = _read(path)
-    separator = _separator(tokenizer, config.separator, path)
+    separator = tokenizer.token_to_id(config.separator or SEPARATOR)
+    if separator is None:
+        added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
+        known = ", ".join(added[:_MOST_SHOWN]) or "none"
+        raise CorpusError(
+            f"the tokenizer {str(path)!r} has no token {config.separator or SEPARATOR!r} to end documents "
+            f"with; name one by separator. Its special tokens: {known}"
+        )
     has = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
     size = config.vocabulary_size or has
     if has > size:
@@ -157,22 +118,8 @@ def _given(config: CorpusConfig, path: Path) -> TokenizerPlan:
             f"the tokenizer {str(path)!r} has a vocabulary of {has:,}, which exceeds the model's: "
             f"vocabulary is {size:,}; allowed: {has:,} or more"
         )
-    identity = {
-        "name": "given",
-        "sha256": digest(json.loads(content)),
-        "separator": separator,
-        "vocabulary_size": size,
-    }
-    return TokenizerPlan(identity, size, separator, SubwordTokenizer(tokenizer, separator))
-
-
-def ready_tokenizer(config: CorpusConfig, path: Path, separator: int) -> DocumentTokenizer:
-    """The tokenizer of ``config``, as it was kept at ``path`` where there is one to keep."""
-    if config.tokenizer == "bytes":
-        return BYTES
-    if config.tokenizer == "ids":
-        return IdTokenizer(stored_type(config.vocabulary_size), separator)
-    return SubwordTokenizer(_read(path)[1], separator)
+    identity = {"name": "given", "sha256": digest(json.loads(content)), "separator": separator}
+    return TokenizerPlan({**identity, "vocabulary_size": size}, serialized(tokenizer))
 
 
 def _read(path: Path) -> tuple[bytes, "tokenizers.Tokenizer"]:
@@ -191,27 +138,129 @@ def _read(path: Path) -> tuple[bytes, "tokenizers.Tokenizer"]:
         ) from error
 
 
-def _separator(tokenizer: "tokenizers.Tokenizer", name: str, path: Path) -> int:
-    """The id of the token that ends a document."""
-    separator_id = tokenizer.token_to_id(name or SEPARATOR)
-    if separator_id is None:
-        added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
-        known = ", ".join(added[:_MOST_SHOWN]) or "none"
-        raise CorpusError(
-            f"the tokenizer {str(path)!r} has no token {name or SEPARATOR!r} to end documents with; "
-            f"name one by separator. Its special tokens: {known}"
-        )
-    return int(separator_id)
+def serialized(tokenizer: "tokenizers.Tokenizer") -> bytes:
+    """tokenizer.json, of whole documents alone."""
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer.to_str(pretty=True).encode()
 
 
 TOKENIZERS: Mapping[str, Callable[[CorpusConfig], TokenizerPlan]] = {
-    "bytes": _bytes,
-    "bpe": _bpe,
+    # The id of a token is the value of its byte; 0, the separator, is in no text.
+    "bytes": lambda _: TokenizerPlan({"name": "bytes", "vocabulary_size": BYTES_VOCABULARY}),
+    "bpe": lambda config: TokenizerPlan({"name": "bpe", "vocabulary_size": config.vocabulary_size}),
     "file": lambda config: _given(config, Path(config.tokenizer_name)),
     "hub": lambda config: _given(config, _fetched(config.tokenizer_name)),
-    "ids": _ids,
+    "ids": lambda config: TokenizerPlan(
+        {"name": "ids", "vocabulary_size": config.vocabulary_size, "separator": config.separator_id}
+    ),
 }
 """Every tokenizer by name."""
+
+
+Task = tuple[CorpusConfig, Path, Path, Rows]
+"""How documents are tokenized, the folder in which they wait, that of the tokenizer, and which they are."""
+
+
+def write_shards(
+    directory: Path,
+    config: CorpusConfig,
+    given: bytes | None,
+    folder: Path,
+    splits: Mapping[str, Rows],
+    workers: Workers,
+    progress: Progress,
+) -> dict[str, SplitFacts]:
+    """Tokenize the documents of all splits, in their order, into their shards; what these hold.
+
+    config: with the id of the separator. given: tokenizer.json, where there is one before.
+    """
+    if config.tokenizer == "bpe":
+        rows, sampled = splits["train"], ""
+        if config.sample_bytes:  # documents come in the order of a hash: the first are a random sample
+            rows = rows[: int(np.searchsorted(np.cumsum(rows["size"]), config.sample_bytes)) + 1]
+            sampled = f" on the first {config.sample_bytes / 1e6:,.0f} MB"
+        progress(f"training a tokenizer of {config.vocabulary_size:,} tokens{sampled}")
+        list(workers.map(_train, [(config, folder, directory, rows)]))
+    elif given is not None:
+        write_synced(directory / TOKENIZER, given)
+    meter = Meter(progress, "tokenized", sum(int(rows["size"].sum()) for rows in splits.values()))
+
+    def tokenized(rows: Rows) -> Iterator[Block]:
+        tasks = ((config, folder, directory, batch) for batch in _batches(rows))
+        for ids, n_documents, n_bytes in workers.map(_encode, tasks):
+            meter.count(n_bytes, n_documents)
+            yield ids, n_documents, n_bytes if config.tokenizer != "ids" else 0
+
+    return {
+        name: write_shard(directory / f"{name}.bin", config.stored_type, tokenized(rows))
+        for name, rows in splits.items()
+    }
+
+
+def _train(task: Task) -> None:
+    config, folder, directory, rows = task
+    texts = (text for batch in _batches(rows) for text in contents(folder, batch))
+    # A process of the pool keeps the library to one thread, but has no company in this task.
+    limited = os.environ.pop("TOKENIZERS_PARALLELISM", None)
+    try:
+        tokenizer = train_bpe(texts, config.vocabulary_size)
+    finally:
+        if limited is not None:
+            os.environ["TOKENIZERS_PARALLELISM"] = limited
+    write_synced(directory / TOKENIZER, serialized(tokenizer))
+
+
+def _batches(rows: Rows) -> Iterator[Rows]:
+    """Documents that are tokenized together: few, and none more after so many bytes."""
+    start = 0
+    while start < len(rows):
+        ends = np.cumsum(rows["size"][start : start + DOCUMENTS_AT_ONCE])
+        stop = start + min(int(np.searchsorted(ends, BYTES_AT_ONCE)) + 1, len(ends))
+        yield rows[start:stop]
+        start = stop
+
+
+def _encode(task: Task) -> Block:
+    config, folder, directory, rows = task
+    stored = config.stored_type
+    if config.tokenizer in ("bytes", "ids"):
+        dtype = "u1" if config.tokenizer == "bytes" else stored
+        encoded: Iterable[Tokens] = (np.frombuffer(document, dtype) for document in contents(folder, rows))
+    else:
+        encoded = subword_ids(_kept(directory), contents(folder, rows))
+    ids = [np.append(tokens, config.separator_id).astype(stored) for tokens in encoded]
+    return np.concatenate(ids), len(rows), int(rows["size"].sum())
+
+
+@lru_cache(maxsize=1)
+def _kept(directory: Path) -> "tokenizers.Tokenizer":
+    return _read(directory / TOKENIZER)[1]
+
+
+def subword_ids(tokenizer: "tokenizers.Tokenizer", documents: Sequence[bytes]) -> Iterator[Tokens]:
+    """The token ids of each document; a separator spelt out in one stays plain text."""
+    tokenizer.encode_special_tokens = True
+    texts = [document.decode("utf-8") for document in documents]
+    for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False):
+        yield np.asarray(encoding.ids, dtype=np.uint32)
+
+
+def write_shard(path: Path, dtype: str, blocks: Iterable[Block]) -> SplitFacts:
+    """Write a new shard of token ids of the type ``dtype`` and wait until the disk has it; what it holds."""
+    sha256 = hashlib.sha256()
+    n_tokens = n_documents = n_bytes = 0
+    with path.open("xb") as file:
+        for ids, of_documents, of_bytes in blocks:
+            content = ids.astype(dtype, copy=False).data
+            file.write(content)
+            sha256.update(content)
+            n_tokens += len(ids)
+            n_documents += of_documents
+            n_bytes += of_bytes
+        file.flush()
+        os.fsync(file.fileno())
+    return SplitFacts(n_tokens, n_bytes, n_documents, sha256.hexdigest())
 
 
 class TextTokenizer:
@@ -231,8 +280,7 @@ class TextTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The ids of ``text``, without a separator."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``."""

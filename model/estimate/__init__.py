@@ -1,1 +1,242 @@
-"""The memory of a trial, before it runs."""
+"""The memory of a trial: what it holds throughout, and the most that any part of it needs beside that.
+
+Measured on the real model with tensors that hold nothing (``dry_run``), once for all trials that are
+alike, and kept in the user's cache folder. torch is loaded only where something is not kept there yet.
+"""
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from scalevec.model.accounting import Passes, count_parameters, structure
+from scalevec.model.config import RunOptions, ScheduleConfig, Trial
+
+FLOAT_BYTES = 4
+"""Of a weight, a gradient and an entry of the optimizer's state."""
+FRAMEWORK_BYTES = {"cpu": 3e8, "cuda": 1.2e9}
+"""The framework's own share: of a process on the CPU the interpreter and torch's libraries, as seen; on a GPU
+the context, the libraries' workspaces and what the allocator cannot use, a rough figure."""
+SHARPNESS_TOKENS = 2048
+"""Targets in the batch of a run's sharpness, or one sequence where that is longer."""
+SHARPNESS_VECTORS = 32 + 4
+"""Vectors of the parameters' size: the basis of up to 32 products, and those of one product."""
+SHARPNESS_PASSES, SHARPNESS_WEIGHTS, SHARPNESS_LOGITS = 4.5, 7.0, 6.0
+"""What its product with the Hessian keeps: so often what a training pass takes, the attention weights of all
+pairs of tokens, and the logits; as seen, within a quarter."""
+PRECONDITIONER_ARRAYS = 9
+"""Of the matrices' size, kept over a step: values, gradient, predicted movement, decay; as seen."""
+
+Sizes = dict[str, int]
+"""Bytes by what takes them."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on the device of a trial.
+
+    parameters, optimizer: held throughout, the optimizer's state from the first step on.
+    training: the most in forward and backward passes beside these, gradients included.
+    step: the most in the optimizer's step, gradients included.
+    evaluation: the most in a forward pass alone.
+    measurements: the most along the run, gradients included; 0 without any.
+    copy: what a checkpoint writes while the training goes on, where that is in the device's memory.
+    framework: beside all arrays.
+    start: the most while the model is built, before it is shared out.
+    """
+
+    parameters: int
+    optimizer: int
+    training: int
+    step: int
+    evaluation: int
+    measurements: int
+    copy: int
+    framework: int
+    start: int = 0
+
+    @property
+    def arrays(self) -> int:
+        """The most that all arrays take at one time."""
+        at_most = max(self.training, self.step, self.evaluation, self.measurements)
+        return max(self.parameters + self.optimizer + self.copy + at_most, self.start)
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.arrays + self.framework
+
+
+def memory_of(trial: Trial, options: RunOptions) -> Memory:
+    """The memory of ``trial`` as ``options`` run it, of each process its share."""
+    counts, n = count_parameters(trial.model), options.processes
+    holders = n if options.shard else 1
+    entire = FLOAT_BYTES * counts.total
+    parameters, passes = entire // holders, _passes(trial, options)
+    # A block at a time is whole while it is passed, one more is on its way.
+    block = FLOAT_BYTES * counts.matrices_total // trial.model.shape.layers
+    whole = 2 * block + FLOAT_BYTES * counts.embedding if options.shard else 0
+    # Of shards too gradients are whole where they add up: they are exchanged once per step.
+    of_others = 0 if _holds_gradients(trial, options) else entire - parameters
+    training = max(passes["head"], passes["last"], passes["first"] - of_others)
+    state, working = _share_of_optimizer(trial, options)
+    return Memory(
+        parameters=parameters,
+        optimizer=state,
+        training=training + whole + (2 * block if options.shard else 0),
+        step=parameters + working,
+        evaluation=passes["evaluation"] + whole,
+        measurements=round(_measurements(trial, options)),
+        copy=entire + optimizer_bytes(trial) if options.device == "cpu" else 0,
+        framework=round(FRAMEWORK_BYTES[_kind(options)]),
+        start=entire + parameters if options.shard and options.device == "cpu" else 0,
+    )
+
+
+def optimizer_bytes(trial: Trial) -> int:
+    """Bytes of the state of the trial's optimizer."""
+    sizes = _optimizer(trial, "cuda")
+    return sizes["matrices"] + sizes["others"]
+
+
+def _kind(options: RunOptions) -> str:
+    return options.device.partition(":")[0]
+
+
+def _is_cut(trial: Trial, options: RunOptions) -> bool:
+    return 0 < options.micro_batch < trial.batch_sequences // options.processes
+
+
+def _holds_gradients(trial: Trial, options: RunOptions) -> bool:
+    """Whether gradients are held between passes, or throughout, where processes sum them."""
+    return _is_cut(trial, options) or (options.processes > 1 and not options.shard)
+
+
+def _passes(trial: Trial, options: RunOptions) -> Sizes:
+    # Of more processes than sequences a plan is refused later, with the rung that asks for them.
+    part, length = max(trial.batch_sequences // options.processes, 1), trial.sequence_length
+    evaluated = options.evaluated_at_once(trial)
+    if trial.evaluation_tokens:
+        evaluated = max(1, min(evaluated, trial.evaluation_tokens // length))
+    of = Passes(
+        model=structure(trial.model),
+        sequences=min(options.micro_batch or part, part),
+        length=length,
+        evaluated=evaluated,
+        precision=trial.precision,
+        device=_kind(options),
+        recomputes=options.recompute == "block",
+        compiled=options.compiled,
+        accumulates=_holds_gradients(trial, options),
+        folds_once=options.compiled and _is_cut(trial, options) and not options.shard,
+    )
+    return _measured("passes", of, of)
+
+
+def _optimizer(trial: Trial, device: str) -> Sizes:
+    """Bytes of the state of ``matrices`` and ``others``, and the most of a ``step`` beside it."""
+    registered = trial.optimizer.registered
+    if registered.plugin is not None or not registered.factory:  # whose code a plan does not run
+        counts = count_parameters(trial.model)
+        each = {"matrices": counts.matrices_total, "others": counts.total - counts.matrices_total, "step": 0}
+        return {name: round(FLOAT_BYTES * registered.state_per_parameter * n) for name, n in each.items()}
+    if not registered.matrices_only:
+        device = "cuda"  # Only matrices that are stepped together make a difference.
+    # Neither is in the size of anything.
+    config = replace(trial.optimizer, learning_rate=1e-3, weight_decay=0.1)
+    alike = replace(trial, model=structure(trial.model), optimizer=config)
+    return _measured("optimizer", (alike.model, config, device), alike, device)
+
+
+_IN_PROCESS: dict[str, Sizes] = {}
+
+
+def _measured(part: str, key: Any, *of: Any) -> Sizes:
+    """What ``dry_run`` tells of ``part``, or has told of an equal ``key``: that is in the cache folder."""
+    name = hashlib.sha256(repr((part, key, _code())).encode()).hexdigest()
+    if name not in _IN_PROCESS:
+        path = _cache_folder() / "estimates" / f"{name}.json"
+        sizes = _read(path)
+        if sizes is None:
+            from scalevec.model.estimate import dry_run
+
+            sizes = getattr(dry_run, part)(*of)
+            _write(path, sizes)
+        _IN_PROCESS[name] = sizes
+    return _IN_PROCESS[name]
+
+
+def _cache_folder() -> Path:
+    if "SCALEVEC_CACHE_DIR" in os.environ:
+        return Path(os.environ["SCALEVEC_CACHE_DIR"])
+    from platformdirs import user_cache_path  # not on every machine that the model alone is tried on
+
+    return user_cache_path("scalevec", appauthor=False)
+
+
+def _read(path: Path) -> Sizes | None:
+    """The sizes in ``path``; None where they cannot be had, or are not what was written."""
+    with suppress(OSError, ValueError, RecursionError):
+        kept = json.loads(path.read_bytes()[:10_000])
+        if isinstance(kept, dict) and kept.pop("name", None) == path.stem and kept:
+            return kept if all(type(size) is int and size >= 0 for size in kept.values()) else None
+    return None
+
+
+def _write(path: Path, sizes: Sizes) -> None:
+    """Keep ``sizes``, in one go: another process reads all of it or nothing. Without room it is not kept."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps({"name": path.stem, **sizes}))
+        temporary.replace(path)
+
+
+@lru_cache(maxsize=1)
+def _code() -> str:
+    """A digest of what the sizes follow from beside a trial: the code of the model, and torch's version."""
+    digest = hashlib.sha256(version("torch").encode())
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _share_of_optimizer(trial: Trial, options: RunOptions) -> tuple[int, int]:
+    """Bytes of the optimizer's state in a process, and those that a step takes for itself."""
+    sizes, n = _optimizer(trial, _kind(options)), options.processes
+    state, working = sizes["matrices"] + sizes["others"], sizes["step"]
+    if not options.shard:
+        return state, working
+    if not trial.optimizer.registered.matrices_only:
+        return state // n, working // n
+    # They are shared out, but each is stepped whole.
+    matrices = FLOAT_BYTES * count_parameters(trial.model).matrices_total
+    return (state + matrices) // n, working + matrices // n
+
+
+def _measurements(trial: Trial, options: RunOptions) -> float:
+    counts = count_parameters(trial.model)
+    gradients, sizes = FLOAT_BYTES * counts.total, [0.0]
+    if "sharpness" in options.measure:
+        sizes.append(SHARPNESS_VECTORS * FLOAT_BYTES * counts.total + _twice_differentiable(trial, options))
+    if "preconditioner" in options.measure:
+        sizes.append(PRECONDITIONER_ARRAYS * FLOAT_BYTES * counts.matrices_total)
+    return max(sizes) + (gradients if options.measure else 0)
+
+
+def _twice_differentiable(trial: Trial, options: RunOptions) -> float:
+    """The graph of a backward pass over the batch of the sharpness, in float32, with whole logits."""
+    length, shape = trial.sequence_length, trial.model.shape
+    tokens = max(SHARPNESS_TOKENS // length, 1) * length
+    batch = replace(
+        trial, batch_tokens=tokens, tokens=tokens, precision="float32", schedule=ScheduleConfig("constant")
+    )
+    weights = FLOAT_BYTES * shape.layers * shape.heads * tokens * length
+    logits = FLOAT_BYTES * tokens * trial.model.vocabulary_size
+    passes = _passes(batch, RunOptions(device=options.device))["head"]
+    return SHARPNESS_PASSES * passes + SHARPNESS_WEIGHTS * weights + SHARPNESS_LOGITS * logits

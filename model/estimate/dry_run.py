@@ -1,96 +1,30 @@
 """The memory of a trial from the real model on tensors that hold nothing: nothing is allocated or computed.
 
 Torch's fake tensors are taken for those of a CPU; what the code does on a GPU alone is patched in where a
-plan is for one. Compiled functions are stood in for (``compiled``).
+plan is for one. Compiled functions are stood in for.
 """
 
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from scalevec.model import experts, feed_forward, ops
-from scalevec.model.accounting import count_parameters, flops_per_token
-from scalevec.model.config import ModelConfig, Trial
+from scalevec.model.accounting import Passes
+from scalevec.model.config import Trial
 from scalevec.model.decoder import Transformer
-from scalevec.model.estimate.compiled import StandIn
+from scalevec.model.estimate.hollow import Hollow, stand_in, tensors
 from scalevec.model.scale_vectors import ScaleVector
-from scalevec.model.train import muon
-from scalevec.model.train.device_memory import Storages
+from scalevec.model.strategies import PRESETS
+from scalevec.model.train import optim
 from scalevec.model.train.optim import build_optimizer, set_learning_rate
-from scalevec.model.train.step import compile_blocks, fold_once
-
-
-@dataclass(frozen=True)
-class Passes:
-    """What decides what training and evaluating passes take.
-
-    sequences, length: of the micro-batch. evaluated: sequences of an evaluating pass. device: ``cpu`` or
-    ``cuda``. accumulates: whether a batch has several micro-batches.
-    folds_once: whether these take weights that are folded once for all.
-    """
-
-    model: ModelConfig
-    sequences: int
-    length: int
-    evaluated: int
-    precision: str
-    device: str
-    recomputes: bool
-    compiled: bool
-    accumulates: bool
-    folds_once: bool
-
-
-class _Watch(FakeTensorMode):
-    """Fake tensors whose storages are added up while ``storages`` is given."""
-
-    storages: Storages | None = None
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation, and count what it would have allocated."""
-        # What it makes on the way of operations that it takes apart is in no real memory.
-        storages, self.storages = self.storages, None
-        try:
-            result = super().__torch_dispatch__(function, types, args, kwargs)  # type: ignore[no-untyped-call]
-        finally:
-            self.storages = storages
-        if storages is not None:
-            storages.add_all(result)
-        return result
-
-
-class _WatchReal(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The same with real tensors: of a small model a real pass takes less than its operations do as fakes."""
-
-    storages: Storages | None = None
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation, and count what it has allocated."""
-        result = function(*args, **(kwargs or {}))
-        if self.storages is not None:
-            self.storages.add_all(result)
-        return result
-
-
-SMALL_FLOPS = 5e9
-"""Of a forward and backward pass, a tenth of a second of a processor's core."""
-SMALL_PARAMETERS = 2_000_000
-
-
-def _watch(of: Passes) -> "_Watch | _WatchReal":
-    per_token = flops_per_token(of.model, of.length)
-    is_small = per_token * max(of.sequences, of.evaluated) * of.length < SMALL_FLOPS and not of.compiled
-    return _WatchReal() if is_small else _Watch(allow_non_fake_inputs=True)  # type: ignore[no-untyped-call]
+from scalevec.model.train.step import Storages, compile_blocks, fold_once
 
 
 @dataclass
@@ -108,9 +42,9 @@ class _Marks:
     def block_passed(self, _block: nn.Module, _args: Any, results: Any) -> None:
         """Behind a block, and when the backward pass comes to it."""
         self.mark()
-        x = tree_leaves(results)[0]
+        x = tensors(results)[0]
         if x.requires_grad:
-            x.register_hook(self.mark)
+            x.register_hook(self.mark)  # type: ignore[no-untyped-call]
 
 
 def passes(of: Passes, measured: int = 2) -> dict[str, int]:
@@ -121,25 +55,24 @@ def passes(of: Passes, measured: int = 2) -> dict[str, int]:
     """
     layers, dense = of.model.shape.layers, of.model.experts.dense_layers if of.model.experts else 0
     few = min(dense + measured, layers)
-    with _watch(of) as watch, _branches_of(of) as stack:
+    with Hollow() as hollow, _branches_of(of):
         model = Transformer(replace(of.model, shape=replace(of.model.shape, layers=few)))
-        stack.callback(_forget_tensors, model)
-        _clear(model)
         model.residual_type = torch.bfloat16 if of.precision == "bfloat16-residual" else None
         if of.compiled:
-            with patch("torch.compile", StandIn):
+            with patch.object(nn.Module, "compile", stand_in(hollow)):
                 compile_blocks(model)
-            # Before anything is recomputed: the second pass through a block lacks what a trace saves.
-            _forward_and_backward(of, model, _Marks(Storages(())))
-            model.zero_grad(set_to_none=True)
         model.recomputes = of.recomputes
         weights = [sum(p.nbytes for p in block.parameters()) for block in model.blocks]
         outside = sum(p.nbytes for p in model.parameters()) - sum(weights)
-        storages = watch.storages = Storages(model.parameters())
+        storages = hollow.count(model.parameters())
         marks = _Marks(storages)
         for block in model.blocks:
             block.register_forward_hook(marks.block_passed)
         held = storages.now
+        # Made once, and no gradient: it is kept from the first pass on.
+        outside += ops.table_for(
+            torch.empty(1, of.length), of.model.shape.head_width, of.model.rope_base
+        ).nbytes
         start = _forward_and_backward(of, model, marks) - held
         most, now = zip(*marks.at, strict=True)
         head, last, first = max(most[: few + 1]), most[few + 1], max(most[2 * few :])
@@ -173,8 +106,12 @@ def _evaluation(of: Passes, model: Transformer, marks: _Marks) -> int:
 
 def _forward_and_backward(of: Passes, model: Transformer, marks: _Marks) -> int:
     """The passes of a step, of which the second is like all later ones; returns the bytes before the last."""
-    narrow = None if of.precision == "float32" else torch.bfloat16
-    with fold_once(model, narrow) if of.folds_once else nullcontext():
+    narrow, slices = None if of.precision == "float32" else torch.bfloat16, ops._slices
+    with (
+        # On a CPU the head takes hundreds of slices, of which all but the last are alike.
+        patch.object(ops, "_slices", lambda *sides: slices(*sides)[-3:]),
+        fold_once(model, narrow) if of.folds_once else nullcontext(),
+    ):
         for _ in range(1 + of.accumulates):
             marks.at.clear()
             start = marks.storages.most = marks.storages.now
@@ -196,49 +133,39 @@ def optimizer(trial: Trial, device: str) -> dict[str, int]:
 
     Linear in the layers, but where matrices are stepped together: then all layers are measured.
     """
-    shape, experts_of = trial.model.shape, trial.model.experts
+    layers, experts_of = trial.model.shape.layers, trial.model.experts
     few = 1 + (experts_of.dense_layers if experts_of else 0)
-    if trial.optimizer.registered.matrices_only or shape.layers <= few + 1:
-        return _optimizer_of(trial, device)
-    less, more = (
-        _optimizer_of(replace(trial, model=replace(trial.model, shape=replace(shape, layers=n))), device)
-        for n in (few, few + 1)
-    )
-    return {name: more[name] + (shape.layers - few - 1) * (more[name] - less[name]) for name in more}
-
-
-def _optimizer_of(trial: Trial, device: str) -> dict[str, int]:
-    is_small = count_parameters(trial.model).total < SMALL_PARAMETERS
-    watched = _WatchReal() if is_small else _Watch(allow_non_fake_inputs=True)  # type: ignore[no-untyped-call]
-    with watched as watch, ExitStack() as stack:
-        stack.enter_context(patch.object(ScaleVector, "reset", lambda _: None))
-        if device == "cuda":
-            stack.enter_context(patch.object(muon._Muon, "step", _step_together))
-        model = Transformer(trial.model)
-        _clear(model)
-        for parameter in model.parameters():
-            parameter.grad = torch.zeros_like(parameter)
-        optimizer = build_optimizer(model, trial)
-        set_learning_rate(optimizer, trial.optimizer.learning_rate)
-        held = [*model.parameters(), *(p.grad for p in model.parameters() if p.grad is not None)]
-        storages = watch.storages = Storages(held)
-        optimizer.step()
-        storages.most = storages.now
-        optimizer.step()
-        step = storages.most - storages.now
-    sizes = {"matrices": 0, "others": 0, "step": step}
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            state = [leaf for leaf in tree_leaves(optimizer.state[parameter]) if isinstance(leaf, Tensor)]
-            sizes["others" if group["kind"] == "other" else "matrices"] += sum(leaf.nbytes for leaf in state)
+    takes_matrices = trial.optimizer.registered.matrices_only
+    less, more = (_optimizer_over(n, trial, "" if takes_matrices else device) for n in (few, few + 1))
+    sizes = {name: more[name] + (layers - few - 1) * (more[name] - less[name]) for name in more}
+    if takes_matrices:
+        # Once for all arms: a scale vector is no matrix.
+        bare = replace(trial, model=replace(trial.model, scale_vectors=PRESETS["none"]))
+        sizes |= {**_optimizer_over(layers, bare, device), "others": sizes["others"]}
     return sizes
 
 
-@torch.no_grad()
-def _clear(model: nn.Module) -> None:
-    """Real parameters hold what was in the memory before, which some kernels refuse or are slow with."""
-    for parameter in model.parameters():
-        parameter.zero_()
+@lru_cache
+def _optimizer_over(layers: int, trial: Trial, device: str) -> dict[str, int]:
+    """On no device, but for what is not the matrices'."""
+    steps = {"": lambda _: None, "cuda": _step_together}
+    with Hollow() as hollow, patch.object(ScaleVector, "reset", lambda _: None):
+        model = Transformer(replace(trial.model, shape=replace(trial.model.shape, layers=layers)))
+        optimizer = build_optimizer(model, trial)
+        set_learning_rate(optimizer, trial.optimizer.learning_rate)
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        storages = hollow.count(tensors([(p, p.grad) for p in model.parameters()]))
+        with patch.object(optim._Muon, "step", steps[device]) if device in steps else nullcontext():
+            optimizer.step()
+            storages.most = storages.now
+            optimizer.step()
+        step = storages.most - storages.now
+    sizes = {"matrices": 0, "others": 0, "step": step}
+    for group in optimizer.param_groups:
+        state = tensors([optimizer.state[parameter] for parameter in group["params"]])
+        sizes["others" if group["kind"] == "other" else "matrices"] += sum(each.nbytes for each in state)
+    return sizes
 
 
 @torch.no_grad()
@@ -248,37 +175,29 @@ def _step_together(self: Any) -> None:
 
 
 @contextmanager
-def _branches_of(of: Passes) -> Iterator[ExitStack]:
+def _branches_of(of: Passes) -> Iterator[None]:
     """What the model does on the device of the plan, and where torch would look into a tensor."""
     rows_of_a_slice = ops.rows_of_a_slice
-    with ExitStack() as stack:
+    changes: dict[Any, dict[str, Any]] = {
         # It checks by value that vectors start at one.
-        stack.enter_context(patch.object(ScaleVector, "reset", lambda _: None))
-        stack.enter_context(patch.object(experts, "looped_products", _even_products))
+        ScaleVector: {"reset": lambda _: None},
+        experts: {"looped_products": _even_products},
+        # Its own cache outlives the plan: kernels that are given a table without content crash.
+        ops: {"rotary_table": cache(ops.rotary_table.__wrapped__)},
+    }
+    with ExitStack() as stack:
         if of.device == "cuda":
-            stack.enter_context(
-                patch.object(ops, "rows_of_a_slice", lambda classes, _: rows_of_a_slice(classes, "cuda"))
-            )
+            changes[experts]["can_group"] = _can_group
+            changes[ops]["rows_of_a_slice"] = lambda classes, _: rows_of_a_slice(classes, "cuda")
             if of.compiled:
-                stack.enter_context(patch.object(ops, "_softmax", _fused_softmax))
+                changes[ops]["_softmax"] = _fused_softmax
             stack.enter_context(patch.dict(feed_forward.PADDED_TO, cpu=feed_forward.PADDED_TO["cuda"]))
-            stack.enter_context(patch.object(experts, "can_group", _can_group))
             if of.precision == "float32" and of.model.shape.kv_heads != of.model.shape.heads:
                 # No kernel of a GPU takes grouped heads in float32.
                 stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        yield stack
-
-
-def _forget_tensors(model: Transformer) -> None:
-    """Empty the caches of functions that the model uses, such as that of rotary tables.
-
-    A worker that looks for room trains in the same process: kernels that are given a fake table crash.
-    """
-    modules = {ops.__name__, *(type(module).__module__ for module in model.modules())}
-    for name in modules:
-        for value in vars(sys.modules[name]).values():
-            if hasattr(value, "cache_clear"):
-                value.cache_clear()
+        for owner, names in changes.items():
+            stack.enter_context(patch.multiple(owner, **names))
+        yield
 
 
 def _fused_softmax(logits: Tensor, _targets: Tensor) -> tuple[Tensor, Tensor, None]:
@@ -292,7 +211,5 @@ def _can_group(rows: Tensor, weights: Tensor) -> bool:
 
 def _even_products(rows: Tensor, weights: Tensor, load: Tensor) -> Tensor:  # noqa: ARG001
     """As ``experts.looped_products`` where each expert has as many rows."""
-    parts = torch.tensor_split(rows, len(weights))
-    return torch.cat(
-        [nn.functional.linear(part, weight) for part, weight in zip(parts, weights, strict=True)]
-    )
+    parts = zip(torch.tensor_split(rows, len(weights)), weights, strict=True)
+    return torch.cat([nn.functional.linear(part, weight) for part, weight in parts])

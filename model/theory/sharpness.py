@@ -11,8 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 
 from scalevec.model.config import Trial
-from scalevec.model.data.corpus import TokenArray
-from scalevec.model.data.order import TrainingBatches
+from scalevec.model.data.corpus import TokenArray, TrainingBatches
 from scalevec.model.decoder import Transformer
 
 TOLERANCE = 1e-3
@@ -121,16 +120,11 @@ def hessian_product(loss: Callable[[], Tensor], parameters: list[nn.Parameter]) 
 
 
 def sharpness(
-    model: Transformer,
-    inputs: Tensor,
-    targets: Tensor,
-    *,
-    tolerance: float = TOLERANCE,
-    most_restarts: int = MOST_RESTARTS,
+    model: Transformer, inputs: Tensor, targets: Tensor, *, tolerance: float = TOLERANCE
 ) -> LargestEigenvalue:
     """The largest eigenvalue of the Hessian of the mean cross-entropy on one batch, by all parameters.
 
-    ``inputs`` and ``targets`` are [sequences, length]; the others are as in :func:`largest_eigenvalue`.
+    ``inputs`` and ``targets`` are [sequences, length]; ``tolerance`` is that of :func:`largest_eigenvalue`.
     Computed in the parameters' own precision, with the attention that torch can differentiate twice.
     Changes neither the parameters nor their ``.grad``, and holds the graph of one backward pass over the
     batch, and on the CPU some vectors of the parameters' size.
@@ -139,9 +133,7 @@ def sharpness(
     size = sum(parameter.numel() for parameter in parameters)
     with sdpa_kernel(SDPBackend.MATH):
         product = hessian_product(lambda: batch_loss(model, inputs, targets), parameters)
-        return largest_eigenvalue(
-            product, size, parameters[0], tolerance=tolerance, most_restarts=most_restarts
-        )
+        return largest_eigenvalue(product, size, parameters[0], tolerance=tolerance)
 
 
 class Sharpness:

@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from scalevec.model.data.durable_files import require_regular, sync
+from scalevec.model.data.system import require_regular, sync
 from scalevec.model.decoder import Transformer
 from scalevec.model.train.optimizer_state import Share, Tensors, entire, pack_state, unpack_state
 
@@ -60,7 +59,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     Raises ``OSError`` where the disk refuses; then the folder is as it was.
     """
     path = write_checkpoint(folder, checkpoint)
-    drop_old(folder)
+    _drop(newest_first(folder)[KEPT:])
+    drop_leftovers(folder)
     return path
 
 
@@ -71,7 +71,8 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     facts = json.dumps({"step": checkpoint.step, **checkpoint.facts}, sort_keys=True)
     # safetensors refuses tensors that are not contiguous.
     kept = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
-    temporary = temporary_path(path)
+    # No two writers, on whatever machines, share one.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         save_tensors(temporary, kept, {"facts": facts, "digest": _digest(kept, facts)})
         # Content before name: after a loss of power the name must not stand over missing content.
@@ -112,16 +113,14 @@ def read_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(facts.pop("step"), tensors, facts, is_copy=True)
 
 
-def load_newest(
-    folder: Path, say: Callable[[str], None], read: Callable[[Path], Checkpoint] = read_checkpoint
-) -> Checkpoint | None:
+def load_newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
     """The newest checkpoint of ``folder`` that is whole; others are set aside, and ``say`` is told.
 
     Raises ``OSError`` where a file cannot be read now.
     """
     for path in newest_first(folder):
         try:
-            return read(path)
+            return read_checkpoint(path)
         except DAMAGE as problem:
             say(f"checkpoint {path.name} is damaged ({problem}); trying the one before")
             set_aside(path)
@@ -245,9 +244,7 @@ class BackgroundWriter:
     def __enter__(self) -> "BackgroundWriter":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, problem: BaseException | None, _trace: object) -> None:
         if problem is None:
             self.wait()
         else:  # which is what the run ended with, whatever the write did
@@ -282,11 +279,6 @@ def checkpoint_path(folder: Path, step: int) -> Path:
     """Where the checkpoint after ``step`` is kept."""
     # Of fixed width, so that names sort as numbers do.
     return folder / f"step-{step:09d}.safetensors"
-
-
-def temporary_path(path: Path) -> Path:
-    """Where the checkpoint ``path`` is written first: no two writers, on whatever machines, share one."""
-    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
 
 
 def newest_first(folder: Path) -> list[Path]:
@@ -332,12 +324,6 @@ def set_aside_after(folder: Path, step: int) -> list[str]:
     for path in paths:
         set_aside(path)
     return [path.name for path in paths]
-
-
-def drop_old(folder: Path) -> None:
-    """Leave the newest two checkpoints, and nothing beside them."""
-    _drop(newest_first(folder)[KEPT:])
-    drop_leftovers(folder)
 
 
 def prune(folder: Path, keep: str) -> None:

@@ -168,9 +168,12 @@ class ProcessGroup(World):
         # Compiled blocks are smaller than DDP's buckets: to cut them at those would only break their graphs.
         torch._dynamo.config.optimize_ddp = False
         ids = [self.device] if self.device.type == "cuda" else None
-        self._ddp = DistributedDataParallel(
-            _TrainingLoss(model), device_ids=ids, broadcast_buffers=False, gradient_as_bucket_view=True
-        )
+        loss = _TrainingLoss(model)
+        # Buffers are the same at all ranks: they follow from loads that are summed. The argument for that
+        # has another name from torch 2.13 on; this is what both understand.
+        ignore: Any = DistributedDataParallel._set_params_and_buffers_to_ignore_for_model
+        ignore(loss, [name for name, _ in loss.named_buffers()])
+        self._ddp = DistributedDataParallel(loss, device_ids=ids, gradient_as_bucket_view=True)
         self._ddp.register_comm_hook(None, _sum_bucket)
         return self._ddp
 

@@ -1,12 +1,22 @@
-"""GPUs by name: their peak speed and memory; loads no torch."""
+"""The devices that training runs on: what is known of GPUs by name, and what this machine has and lacks.
 
+To import it loads no torch.
+"""
+
+import gc
 import os
+import platform
 import re
 import shutil
+import sys
 import sysconfig
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -129,3 +139,105 @@ def missing_compiler(device: str) -> str:
     if not Path(sysconfig.get_path("include"), "Python.h").is_file():
         lacking.append("Python's headers (Python.h)")
     return " and ".join(lacking)
+
+
+def compiles_by_itself(device: str) -> bool:
+    """Whether all trials on ``device`` (``cpu`` or ``cuda``) are compiled where nobody says otherwise."""
+    return device == "cuda" and not missing_compiler(device)
+
+
+@dataclass(frozen=True)
+class LocalDevice:
+    """A device of this machine: as torch calls it, the name that its driver gives it, its bytes of memory."""
+
+    device: str
+    name: str
+    memory_bytes: int
+
+    @property
+    def kind(self) -> str:
+        """``cpu`` or ``cuda``."""
+        return self.device.partition(":")[0]
+
+
+def devices_here() -> list[LocalDevice]:
+    """Each CUDA device that this process may use; the CPU where there is none."""
+    import torch
+
+    if torch.cuda.is_available():
+        cards = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+        return [LocalDevice(f"cuda:{n}", card.name, card.total_memory) for n, card in enumerate(cards)]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return [LocalDevice("cpu", _processor(), memory)]
+
+
+def precisions_of(device: str) -> list[str]:
+    """The precisions in which ``device`` computes by itself."""
+    if device == "cpu":
+        has_it = re.search(r"\b(avx512_|amx_)?bf16\b", _of_processor()) is not None
+    else:
+        import torch
+
+        with torch.cuda.device(device):
+            has_it = torch.cuda.is_bf16_supported(including_emulation=False)
+    return ["float32", "bfloat16"] if has_it else ["float32"]
+
+
+def _processor() -> str:
+    named = re.search(r"^model name\s*:\s*(.+)$", _of_processor(), re.MULTILINE)
+    return named[1] if named else platform.machine()
+
+
+def _of_processor() -> str:
+    """What Linux says of the processors; nothing where it says nothing."""
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+_SAID_OTHERWISE = (
+    "DefaultCPUAllocator: can't allocate memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "Triton Error [CUDA]: out of memory",
+)
+"""What is said where PyTorch's allocator is not the one that asks: on a card that others use, say."""
+
+
+def is_out_of_memory(problem: BaseException) -> bool:
+    """Whether ``problem`` says that the device, or this process, had not enough memory."""
+    import torch
+
+    if isinstance(problem, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(problem, RuntimeError) and any(words in str(problem) for words in _SAID_OTHERWISE)
+
+
+def release_unused(device: "torch.device") -> None:
+    """Give memory that nothing refers to any more back to the device."""
+    import torch
+
+    gc.collect()  # an error's traceback holds frames, and they tensors
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def peak_memory_bytes(device: "torch.device") -> int | None:
+    """Return the most bytes held so far: allocated on a CUDA device, resident in this process elsewhere.
+
+    The resident figure holds the interpreter and its libraries (some 300 MB) and every earlier run of the
+    process. None where the system does not tell.
+    """
+    import torch
+
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # getrusage gives bytes on macOS and KiB on Linux.
+    return peak if sys.platform == "darwin" else peak * 1024

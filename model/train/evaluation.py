@@ -7,11 +7,10 @@ from itertools import islice, pairwise
 
 import torch
 
-from scalevec.model.data.corpus import TokenArray
-from scalevec.model.data.order import Batch, evaluation_batches
+from scalevec.model.data.corpus import Batch, TokenArray, evaluation_batches
 from scalevec.model.decoder import Transformer
 from scalevec.model.train.ddp import ALONE, World
-from scalevec.model.train.device_memory import is_out_of_memory, release_unused
+from scalevec.model.train.devices import is_out_of_memory, release_unused
 
 BLOCKS = 64
 """Runs of neighbouring sequences whose losses are kept: neighbours are alike, so blocks tell how far the loss

@@ -18,17 +18,14 @@ from torch.utils._pytree import tree_leaves
 
 from scalevec.model import accounting
 from scalevec.model.config import RunOptions, Trial, require_whole_parts
-from scalevec.model.data.order import TrainingBatches
-from scalevec.model.data.prepare import Corpus
+from scalevec.model.data.corpus import Corpus, TrainingBatches
 from scalevec.model.decoder import Transformer, initialise
-from scalevec.model.identity import stream_of
-from scalevec.model.schedules import branch_step, learning_rate
-from scalevec.model.theory.measure import MeasuredRun, Measurements
-from scalevec.model.theory.vector_statistics import vector_statistics
-from scalevec.model.train.checkpoint import BackgroundWriter, Checkpoint, newest_step
+from scalevec.model.identity import branch_step, stream_of
+from scalevec.model.optimization import learning_rate
+from scalevec.model.theory.measure import MeasuredRun, Measurements, vector_statistics
+from scalevec.model.train.checkpoint import BackgroundWriter, Checkpoint, checkpoint_steps, newest_step
 from scalevec.model.train.ddp import ALONE, World
-from scalevec.model.train.device_memory import AllocatedMemory, peak_memory_bytes
-from scalevec.model.train.devices import unknown_peak
+from scalevec.model.train.devices import peak_memory_bytes, unknown_peak
 from scalevec.model.train.evaluation import Evaluation, evaluate
 from scalevec.model.train.optim import build_optimizer, set_learning_rate
 from scalevec.model.train.record import (
@@ -38,8 +35,9 @@ from scalevec.model.train.record import (
     has_diverged,
     timing_of,
 )
-from scalevec.model.train.starting_state import StartingState, StartingStates, how_trained
+from scalevec.model.train.starting_state import StartingState, StartingStates, how_trained, save_trunk
 from scalevec.model.train.step import (
+    AllocatedMemory,
     BatchFeed,
     PendingMetrics,
     Row,
@@ -47,7 +45,6 @@ from scalevec.model.train.step import (
     fold_once,
     steps_between_readings,
 )
-from scalevec.model.train.trunk_state import is_kept, save_trunk
 
 LOSSES = ("loss", "loss_validation", "loss_blocks", "block_tokens")
 _WITHOUT_BLOCKS = (
@@ -151,7 +148,7 @@ class TrainingRun:
         if card and (problem := unknown_peak(self.trial.product_precision, card)):
             self.recorder.say(problem)
         if self.progress.compiled:
-            self.allocated.leave_off()
+            self.allocated.left = 0  # nothing can be compiled meanwhile
             compile_blocks(self.model)
 
     def _keep_for_branches(self) -> None:
@@ -159,7 +156,7 @@ class TrainingRun:
         step = self.progress.step
         if self.trunk is None or step > self.branch_step or step not in self.options.branch_steps:
             return
-        if not self.world.leader_says(not is_kept(self.trunk, step)):
+        if not self.world.leader_says(step not in checkpoint_steps(self.trunk)):
             return
         self.recorder.require_ownership()
         origin = dict(self.recorder.origin())
@@ -319,7 +316,7 @@ class TrainingRun:
     def _facts(self) -> dict[str, Any]:
         trial, progress = self.trial, self.progress
         counts = accounting.count_parameters(trial.model)
-        tokens = progress.step * trial.batch_tokens
+        tokens, peak = progress.step * trial.batch_tokens, peak_memory_bytes(self.device)
         return {
             # A first loss of inf or nan becomes None, since JSON has no such number.
             "loss_initial": progress.loss_initial if math.isfinite(progress.loss_initial or 0.0) else None,
@@ -333,8 +330,8 @@ class TrainingRun:
             "wall_s": progress.wall_s,
             "tokens_per_s": tokens / progress.wall_s if progress.wall_s > 0 else None,
             "timing": timing_of(trial, progress, self.recorder.recorded(), self.device, self.world.size),
-            "peak_memory_bytes": peak_memory_bytes(self.device),
-            "allocated_bytes": self.allocated.bytes,
+            "peak_memory_bytes": peak,
+            "allocated_bytes": peak if self.device.type == "cuda" else self.allocated.most,
             "device": str(self.device),
             "micro_batch": self.options.micro_batch,
             "recompute": self.options.recompute,
@@ -369,7 +366,7 @@ def train(
         options: How it is run: device, micro-batch, checkpoints, measurements; no part of the identity.
         recorder: Who keeps the rows of metrics, and says when to stop.
         checkpoints: The folder of the trial's checkpoints; created when the first is written.
-        trunk: The folder of the trial's trunk, if it has one (see ``model.schedules``): where it may find its
+        trunk: The folder of the trial's trunk, if it has one (see ``model.identity``): where it may find its
             first steps already done, and keeps its own for others at ``options.branch_steps``.
         world: The processes that train it together, each of which calls this; rank 0's recorder counts.
 

@@ -2,14 +2,17 @@
 
 An optimizer is a function of parameter groups and options, and an entry in ``model.optimization.OPTIMIZERS``.
 It decays p <- p (1 - learning rate * decay), with the group's own learning rate and decay, before its step
-unless it says otherwise. AdamW and SGD are here, with what all share.
+unless it says otherwise. Muon is torch's own; those of the library pytorch-optimizer are last, which is
+imported when one of them is asked for.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
+from torch.optim._muon import _adjust_lr
 
 from scalevec.model.config import OptimizerConfig, Trial
 from scalevec.model.decoder import Transformer, parameter_roles
@@ -39,9 +42,8 @@ def build_optimizer(
 
 def optimizer_over(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
     """The optimizer that ``config`` names, over ``groups``; its module is imported now."""
-    registered = config.registered
-    factory: Callable[..., torch.optim.Optimizer] = imported(registered.factory)
-    return factory(groups, config, **config.keywords(registered.options))
+    factory: Callable[..., torch.optim.Optimizer] = imported(config.registered.factory)
+    return factory(groups, config, **config.keywords())
 
 
 def parameter_groups(model: Transformer, trial: Trial) -> list[Group]:
@@ -75,7 +77,11 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) ->
 
 def moments(config: OptimizerConfig) -> dict[str, Any]:
     """The options that Adam and its kin share, as torch and pytorch-optimizer call them."""
-    return {"betas": (config.number("beta1"), config.number("beta2")), "eps": config.number("epsilon")}
+    return {"betas": _betas(config), "eps": config.number("epsilon")}
+
+
+def _betas(config: OptimizerConfig) -> tuple[float, float]:
+    return config.number("beta1"), config.number("beta2")
 
 
 def adamw(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
@@ -137,25 +143,12 @@ class Together(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]  # no caller has a closure
         """One step of each member."""
-        self.spread_gradients()
-        self.step_members()
-
-    def spread_gradients(self) -> None:
-        """Give the matrices of stacks their part of the stack's gradient."""
         for stack, matrices in self.stacks:
             for index, matrix in enumerate(matrices):
                 # A view of the stack's gradient: nothing is copied.
                 matrix.grad = None if stack.grad is None else stack.grad[index]
-
-    def step_members(self) -> None:
-        """One step of each member over the gradients that are there."""
         for optimizer in self.optimizers:
             optimizer.step()
-
-    @property
-    def of_matrices(self) -> torch.optim.Optimizer:
-        """The member that takes the matrices, each by itself."""
-        return self.optimizers[0]
 
 
 def beside_adamw(
@@ -178,3 +171,184 @@ def beside_adamw(
         else:
             matrices.append(group)
     return Together([build(matrices), adamw(others, config)], stacks)
+
+
+_SCALES = {"match-rms-adamw": "match_rms_adamw", "original": "original"}
+MOST_TOGETHER = 2**26
+"""Entries of the matrices that are made orthogonal together; larger ones fill a GPU by themselves."""
+
+
+class _Muon(torch.optim.Muon):
+    """Two-dimensional parameters only. On a CPU the step is torch's own, on whose bits results depend."""
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]  # no caller has a closure
+        """One step over the gradients that are there."""
+        if not any(matrix.is_cuda for group in self.param_groups for matrix in group["params"]):
+            super().step()  # type: ignore[no-untyped-call]
+            return
+        for group in self.param_groups:
+            self.step_together(group)
+
+    def step_together(self, group: Group) -> None:
+        """One step of a group in which matrices of one shape are made orthogonal together."""
+        gradients: list[Tensor] = []
+        buffers: list[Tensor] = []
+        parameters: list[Tensor] = []
+        self._init_group(group, parameters, gradients, buffers)
+        for members in _of_one_shape(parameters):
+            matrices, slopes, moments = (
+                [each[at] for at in members] for each in (parameters, gradients, buffers)
+            )
+            torch._foreach_lerp_(moments, slopes, 1 - group["momentum"])
+            ahead = torch._foreach_lerp(slopes, moments, group["momentum"]) if group["nesterov"] else moments
+            turned = orthogonal(
+                torch.stack(list(ahead)), group["ns_coefficients"], group["ns_steps"], group["eps"]
+            )
+            rate = _adjust_lr(group["lr"], group["adjust_lr_fn"], matrices[0].shape)
+            torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
+            torch._foreach_add_(matrices, list(turned.to(matrices[0].dtype).unbind()), alpha=-rate)
+
+
+def _of_one_shape(parameters: Sequence[Tensor]) -> Iterator[list[int]]:
+    """The places of parameters of one shape, as many at a time as are worth it."""
+    by_shape: defaultdict[torch.Size, list[int]] = defaultdict(list)
+    for at, parameter in enumerate(parameters):
+        by_shape[parameter.shape].append(at)
+    for shape, members in by_shape.items():
+        most = max(1, MOST_TOGETHER // shape.numel())
+        yield from (members[start : start + most] for start in range(0, len(members), most))
+
+
+def orthogonal(
+    updates: Tensor,
+    coefficients: tuple[float, float, float],
+    steps: int,
+    eps: float,
+    precision: torch.dtype = torch.bfloat16,
+) -> Tensor:
+    """Newton-Schulz iterations (https://kellerjordan.github.io/posts/muon) of many matrices at once.
+
+    Args:
+        updates: [matrices, rows, columns].
+        coefficients: Those of the quintic polynomial.
+        steps: How often it is applied.
+        eps: The least norm that a matrix is divided by.
+        precision: In which all of it is computed.
+
+    Returns:
+        [matrices, rows, columns], in ``precision``: of each matrix U S' V^T with S' near 1.
+    """
+    a, b, c = coefficients
+    is_tall = updates.shape[-2] > updates.shape[-1]
+    wide = updates.to(precision).mT if is_tall else updates.to(precision)
+    wide = wide / wide.norm(dim=(-2, -1), keepdim=True).clamp(min=eps)
+    for _ in range(steps):
+        gram = wide @ wide.mT
+        wide = torch.baddbmm(wide, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), wide, beta=a)
+    return wide.mT if is_tall else wide
+
+
+def muon(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
+    """Muon (https://kellerjordan.github.io/posts/muon): momentum, made orthogonal in bfloat16.
+
+    It takes the matrices of the blocks, and of stacked experts each expert's matrix by itself. Embedding,
+    head and scale vectors are AdamW's, at ``adamw_rate_factor`` times the learning rate.
+    ``update_scale``: ``match-rms-adamw`` multiplies the learning rate of a matrix [rows, columns] by
+    0.2 sqrt(max(rows, columns)), so that AdamW's learning rate and decay serve here too (arXiv 2502.16982);
+    ``original`` by sqrt(max(1, rows / columns)). Decay is by the learning rate before this factor.
+    """
+    return beside_adamw(
+        groups,
+        config,
+        lambda matrices: _Muon(
+            matrices,
+            lr=config.learning_rate,
+            momentum=config.number("momentum"),
+            nesterov=config.option("nesterov"),
+            ns_steps=int(config.number("newton_schulz_steps")),
+            adjust_lr_fn=_SCALES[config.option("update_scale")],
+        ),
+    )
+
+
+def soap(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
+    """SOAP (Vyas et al., arXiv 2409.11321): Adam in the eigenbasis of Shampoo's preconditioner.
+
+    It takes the matrices of the blocks, and of stacked experts each expert's matrix by itself; everything
+    else is AdamW's with the same moments, at ``adamw_rate_factor`` times the learning rate. The basis is
+    refreshed every ``preconditioner_steps`` steps; an axis above 10,000 keeps its own. The very first step
+    only sets it up: it moves and decays nothing. Decay comes after the step: (p - step) (1 - rate * decay).
+    """
+    options = {**moments(config), "precondition_frequency": int(config.number("preconditioner_steps"))}
+    return beside_adamw(
+        groups, config, lambda matrices: _library_optimizer("SOAP", matrices, config, **options)
+    )
+
+
+def lion(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
+    """Lion (Chen et al., arXiv 2302.06675): the sign of an interpolated momentum."""
+    return _library_optimizer("Lion", groups, config, betas=_betas(config), weight_decouple=True)
+
+
+def adafactor(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
+    """Adafactor (Shazeer & Stern, arXiv 1804.04235) with momentum, at the learning rate that is given.
+
+    Neither the size of a parameter nor the number of the step scales the rate. The second moment decays by
+    min(beta2, 1 - step^(-decay_exponent)) and is factored into rows and columns from two axes on; a larger
+    root mean square of the update than ``update_clip`` is scaled down to it; momentum is over the updates.
+    """
+    return _library_optimizer(
+        "AdaFactor",
+        groups,
+        config,
+        betas=_betas(config),
+        # The library takes the exponent with its sign.
+        decay_rate=-config.number("decay_exponent"),
+        clip_threshold=config.number("update_clip"),
+        weight_decouple=True,
+        scale_parameter=False,
+        relative_step=False,
+        # The library's default is bfloat16, which would round the momentum of float32 training.
+        momentum_dtype=torch.promote_types(groups[0]["params"][0].dtype, torch.float32),
+    )
+
+
+def ademamix(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
+    """AdEMAMix (Pagliardini et al., arXiv 2409.03137): AdamW with a second, slow average of the gradient.
+
+    ``alpha`` weighs the slow average, whose ``beta3`` is near one. Over ``slow_warmup_steps`` (0: none) alpha
+    rises from zero and the slow average slows down from ``beta1``; the number of steps does not depend on
+    the budget, so that budgets can share a trunk.
+    """
+    warmup = config.number("slow_warmup_steps")
+    return _library_optimizer(
+        "AdEMAMix",
+        groups,
+        config,
+        betas=(*_betas(config), config.number("beta3")),
+        eps=config.number("epsilon"),
+        alpha=config.number("alpha"),
+        t_alpha_beta3=warmup if warmup > 0 else None,
+        weight_decouple=True,
+    )
+
+
+def adopt(groups: list[Group], config: OptimizerConfig) -> torch.optim.Optimizer:
+    """ADOPT (Taniguchi et al., arXiv 2411.02853): Adam normalized by the second moment of before the step.
+
+    The normalized gradient is clipped at step^(1/4). The very first step sets up the second moment and
+    only decays.
+    """
+    return _library_optimizer("ADOPT", groups, config, **moments(config), weight_decouple=True)
+
+
+def _library_optimizer(
+    name: str, groups: list[Group], config: OptimizerConfig, **options: Any
+) -> torch.optim.Optimizer:
+    """The library's optimizer ``name`` over ``groups``."""
+    import pytorch_optimizer
+
+    optimizer: torch.optim.Optimizer
+    optimizer = getattr(pytorch_optimizer, name)(groups, lr=config.learning_rate, **options)
+    return optimizer

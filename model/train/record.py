@@ -12,7 +12,7 @@ import torch
 from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import Trial
 from scalevec.model.train.checkpoint import Checkpoint
-from scalevec.model.train.devices import model_flops_utilization
+from scalevec.model.train.devices import model_flops_utilization, peak_memory_bytes
 
 DIVERGENCE_WINDOW = 50
 """Steps over which the training loss is averaged before it is held against the initial loss."""
@@ -213,7 +213,7 @@ def timing_of(
         "checkpoints_s": progress.checkpoints_s,
         "evaluation_s": progress.evaluation_s,
         "mfu": _utilization(trial, step_s["p50"], device, world_size) if step_s and on_gpu else None,
-        "allocated_bytes": int(torch.cuda.max_memory_allocated(device)) if on_gpu else None,
+        "allocated_bytes": peak_memory_bytes(device) if on_gpu else None,
     }
 
 

@@ -1,21 +1,25 @@
-"""What an optimizer step takes besides its arithmetic: compiled blocks, folded weights, batches, readings."""
+"""What an optimizer step takes besides its arithmetic.
+
+Compiled blocks, folded weights, batches, readings, and how much memory it takes.
+"""
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, cast
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import RunOptions, Trial
-from scalevec.model.data.order import Batch, TrainingBatches
+from scalevec.model.data.corpus import Batch, TrainingBatches
 from scalevec.model.decoder import BlockWeights, DecoderBlock, Transformer
 from scalevec.model.experts import Mixture
 
@@ -152,12 +156,7 @@ class BatchFeed:
         """Within it batches are given."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Leave off making the next."""
         if self._thread is not None:
             self._thread.shutdown(cancel_futures=True)
@@ -230,3 +229,73 @@ class PendingMetrics:
         return [
             row | {"loss": loss, "gradient_norm": norm, "tokens_per_s": speed} for row, loss, norm in pairs
         ]
+
+
+WATCHED_STEPS = 2
+"""Watched in each process: the optimizer's state is there from the second on."""
+
+
+class AllocatedMemory:
+    """Watches the first steps of a process on the CPU; on a GPU torch's allocator keeps the figure.
+
+    Counts the storages of all tensors, not what a kernel takes for itself, nor the interpreter and its
+    libraries, which are in the resident size of a process. Watching a step changes no bit of it.
+
+    Args:
+        device: Where the model is.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.left = WATCHED_STEPS if device.type == "cpu" else 0
+        """Steps that are still to be watched."""
+        self.most: int | None = None
+        """Bytes; None where no step was watched."""
+
+    @contextmanager
+    def watched(self, held: Iterable[Tensor]) -> Iterator[None]:
+        """Around a step; ``held``: what lives before it, parameters, gradients and the optimizer's state."""
+        if self.left == 0:
+            yield
+            return
+        self.left -= 1
+        with Storages(held) as storages:
+            yield
+        self.most = max(self.most or 0, storages.most)
+
+
+class Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up the storages that live, each once, from those of ``held`` on."""
+
+    def __init__(self, held: Iterable[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._alive: set[int] = set()
+        self.now = self.most = 0
+        for tensor in held:
+            self._add(tensor)
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operation, and count what it has allocated."""
+        results = function(*args, **(kwargs or {}))
+        self.add_all(results)
+        return results
+
+    def add_all(self, results: Any) -> None:
+        """Count what is new among the tensors of ``results``."""
+        for result in tree_leaves(results):
+            if isinstance(result, Tensor):
+                self._add(result)
+
+    def _add(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage._cdata in self._alive:
+            return
+        self._alive.add(storage._cdata)
+        weakref.finalize(storage, self._remove, storage._cdata, storage.nbytes()).atexit = False
+        self.now += storage.nbytes()
+        self.most = max(self.most, self.now)
+
+    def _remove(self, key: int, size: int) -> None:
+        self._alive.discard(key)
+        self.now -= size

@@ -12,18 +12,16 @@ import torch
 from scalevec.model.accounting import active_matrices, flops_per_token
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
 from scalevec.model.data.corpus import Corpus
-from scalevec.model.data.limits_here import usable_cpus
-from scalevec.model.estimate.memory import memory_of
-from scalevec.model.train.device_memory import is_out_of_memory
-from scalevec.model.train.speed import (
+from scalevec.model.data.system import usable_cpus
+from scalevec.model.estimate import memory_of
+from scalevec.model.train.devices import (
     LocalDevice,
     compiles_by_itself,
     devices_here,
-    drawn_corpus,
-    one_thread,
+    is_out_of_memory,
     precisions_of,
-    steps_timed,
 )
+from scalevec.model.train.speed import drawn_corpus, one_thread, steps_timed
 from scalevec.orchestrator.costs.rates import (
     BUSY,
     VERSION,

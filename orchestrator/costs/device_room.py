@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from scalevec.model.config import SHARDED_OPTIMIZERS, RunOptions, Trial
-from scalevec.model.estimate.memory import memory_of
+from scalevec.model.estimate import memory_of
 from scalevec.model.train.devices import DEVICES, device_named
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.costs.rates import MeasuredDevice

@@ -5,7 +5,7 @@ from typing import Any
 
 from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import RunOptions, Trial
-from scalevec.model.estimate.memory import FLOAT_BYTES, Memory, memory_of, optimizer_bytes
+from scalevec.model.estimate import FLOAT_BYTES, Memory, memory_of, optimizer_bytes
 from scalevec.model.strategies import (
     ATTENTION_INPUT_MAPS,
     FEED_FORWARD_INPUT_MAPS,

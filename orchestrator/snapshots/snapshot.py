@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from scalevec.model.data.durable_files import complete_directory
+from scalevec.model.data.system import complete_directory
 from scalevec.orchestrator.private import drop_unused, who_may_change
 from scalevec.orchestrator.snapshots.start import (
     ORIGIN,

@@ -100,7 +100,7 @@ def keep_imported(folder: SweepFolder, runs: ImportedRuns) -> bool:
 
     Raises ``InvalidInputError`` where it holds anything else, with what differs.
     """
-    from scalevec.model.data.durable_files import complete_directory
+    from scalevec.model.data.system import complete_directory
     from scalevec.orchestrator.tuning import choices
     from scalevec.results.tidy import write_table
 

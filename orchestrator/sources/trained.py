@@ -76,7 +76,7 @@ class TrainedTrial(RunDirectory):
 
     def corpus(self) -> "Corpus":
         """Return the prepared corpus. Raises ``CorpusError`` where it was removed."""
-        from scalevec.model.data.prepare import open_corpus
+        from scalevec.model.data.corpus import open_corpus
 
         return open_corpus(self.path.parents[2] / "corpora", self.specification.corpus)
 

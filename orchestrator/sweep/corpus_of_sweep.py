@@ -4,14 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scalevec.model.data.prepare import fingerprint, open_corpus, prepare
-from scalevec.model.data.specification import CorpusConfig, TokenProcess
+from scalevec.model.data import CorpusConfig, TokenProcess
+from scalevec.model.data.corpus import open_corpus
+from scalevec.model.data.prepare import fingerprint, prepare
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.sweeps import corpus_files
 from scalevec.sweeps.expansion.trials import ENDLESS, NO_CORPUS, CorpusFacts
 
 if TYPE_CHECKING:
-    from scalevec.model.data.prepare import Corpus as Prepared
+    from scalevec.model.data.corpus import Corpus as Prepared
     from scalevec.sweeps.sections.corpus import CorpusSection
     from scalevec.sweeps.sections.schema import Sweep
 

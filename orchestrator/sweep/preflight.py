@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from scalevec.model.data.prepare import CorpusError, open_corpus, verify
+from scalevec.model.data import CorpusError
+from scalevec.model.data.corpus import open_corpus, verify
 from scalevec.model.train.devices import missing_compiler
 from scalevec.orchestrator.attempts.jobs import PYTHON_MODULE
 from scalevec.orchestrator.snapshots.snapshot import code_name

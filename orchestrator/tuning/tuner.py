@@ -6,7 +6,7 @@ of a parabola on the field's axis (``sweeps.axes``), rounded, and larger rungs g
 with a slope that the arms share. Only the validation loss is looked at. Where the file asks for it, a larger
 rung waits for the smaller ones and starts with the values around what their law predicts (``larger_rungs``).
 
-Token budgets that could share a trunk (``model.schedules``) have one choice, by the mean of losses: with a
+Token budgets that could share a trunk (``model.identity``) have one choice, by the mean of losses: with a
 learning rate each they would have nothing to share.
 """
 

@@ -30,7 +30,7 @@ class RankKilledError(Exception):
 
 def cause_of(problem: Exception) -> str:
     """One of ``attempts.retry_policy.FAULTS``."""
-    from scalevec.model.train.device_memory import is_out_of_memory
+    from scalevec.model.train.devices import is_out_of_memory
 
     if isinstance(problem, AttemptFailedError):
         return problem.cause

@@ -31,7 +31,7 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 
 from scalevec.model.config import RunOptions
-from scalevec.model.data.prepare import Corpus
+from scalevec.model.data.corpus import Corpus
 from scalevec.model.train.ddp import ALONE, ProcessGroup, World
 from scalevec.model.train.record import TrainingInterruptedError
 from scalevec.orchestrator.attempts.jobs import WorkerExit

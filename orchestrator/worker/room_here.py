@@ -5,8 +5,8 @@ import os
 import torch
 
 from scalevec.model.config import RunOptions, Trial
-from scalevec.model.data.limits_here import memory_limit
-from scalevec.model.estimate.memory import memory_of
+from scalevec.model.data.system import memory_limit
+from scalevec.model.estimate import memory_of
 from scalevec.orchestrator.costs.device_room import Room, what_fits
 from scalevec.orchestrator.worker.failures import DefiniteError
 

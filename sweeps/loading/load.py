@@ -23,7 +23,7 @@ from scalevec.sweeps.yaml_source import SweepSource
 
 _NO_PLACES = ("[key]", LISTED, GENERATED)
 _NAMED_LISTS: dict[str, tuple[tuple[str, ...], Mapping[str, Any]]] = {
-    "optimizers": (COMMON_OPTIONS["optimizer"], OPTIMIZERS),
+    "optimizers": ((*COMMON_OPTIONS["optimizer"],), OPTIMIZERS),
     "schedules": ((*COMMON_OPTIONS["schedule"], WARMUP_FRACTION), SCHEDULES),
 }
 """Lists whose entries have a name that says which further fields they take."""

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from scalevec.analysis.registry import LawEntry, law_terms
-from scalevec.model.optimization import OptionSpec, Range, RegisteredOptimizer, RegisteredSchedule
+from scalevec.model.fields import OptionSpec, Range
+from scalevec.model.optimization import RegisteredOptimizer, RegisteredSchedule
 from scalevec.model.strategies import Reparameterization
 from scalevec.sweeps.plugins.locate import Plugin, PluginError
 

@@ -7,13 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scalevec.analysis.registry import LAWS, LawEntry, law_terms
-from scalevec.model.optimization import (
-    OPTIMIZER_OPTIONS,
-    OPTIMIZERS,
-    SCHEDULE_OPTIONS,
-    SCHEDULES,
-    OptionSpec,
-)
+from scalevec.model.fields import OptionSpec
+from scalevec.model.optimization import OPTIMIZERS, OPTIONS, SCHEDULES
 from scalevec.model.strategies import CHOICES, REPARAMETERIZATIONS
 from scalevec.sweeps.fields import FIELD_HELP, FIELD_TYPES, TRIAL_FIELDS
 from scalevec.sweeps.plugins.declared import declared_in
@@ -115,8 +110,8 @@ _WORDS_OF_SECTIONS = frozenset(
 def _add_options(module: str, part: str, options: Mapping[str, OptionSpec]) -> None:
     for name, spec in options.items():
         is_ours = name in TRIAL_FIELDS and ".options." not in TRIAL_FIELDS[name]
-        shared = name in OPTIMIZER_OPTIONS or name in SCHEDULE_OPTIONS
-        if name in _WORDS_OF_SECTIONS or name.startswith(("_", "model_")) or (is_ours and not shared):
+        means_else = is_ours and name not in OPTIONS
+        if name in _WORDS_OF_SECTIONS or name.startswith(("_", "model_")) or means_else:
             raise PluginError(f"{module}: option {name!r} means something else in a sweep file; rename it")
         field = TRIAL_FIELDS.setdefault(name, f"{part}.options.{name}")
         kind = FIELD_TYPES.setdefault(name, type(spec.default))

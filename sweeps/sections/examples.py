@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from scalevec.model.optimization import OPTIMIZER_OPTIONS, SCHEDULE_OPTIONS
+from scalevec.model.optimization import OPTIONS
 
 _WITH_PLUGINS = "WithPlugins"
 _LISTS = ("FieldLists", "Tune", "ForeignLists", "ForeignTune")
@@ -35,7 +35,7 @@ _OF_TRIALS: dict[str, Any] = {
     "heads": 8,
     "kv_heads": 2,
     "feed_forward": 344,
-    **{name: spec.default for name, spec in (OPTIMIZER_OPTIONS | SCHEDULE_OPTIONS).items()},
+    **{name: spec.default for name, spec in OPTIONS.items()},
 }
 _OF_LAWS = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
 _OF_SECTIONS: dict[str, dict[str, Any]] = {

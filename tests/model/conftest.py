@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from scalevec.model.config import ModelConfig, OptimizerConfig, ScheduleConfig, Shape, Trial
-from scalevec.model.data.prepare import Corpus, CorpusConfig, prepare
+from scalevec.model.data import CorpusConfig
+from scalevec.model.data.corpus import Corpus
+from scalevec.model.data.prepare import prepare
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.scale_vectors import ScaleVector
 from scalevec.model.strategies import PRESETS, ScaleVectorStrategy

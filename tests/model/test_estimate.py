@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from allocations import kept_for_backward
+from scalevec.model import estimate
 from scalevec.model.config import (
     Experts,
     ModelConfig,
@@ -17,7 +18,7 @@ from scalevec.model.config import (
     Trial,
 )
 from scalevec.model.decoder import Transformer, initialise
-from scalevec.model.estimate import dry_run, memory
+from scalevec.model.estimate import dry_run
 from scalevec.model.strategies import PRESETS
 
 SHAPE = Shape(width=128, layers=2, heads=4, kv_heads=2, feed_forward=352)
@@ -29,7 +30,7 @@ TRIAL = Trial(
 def passes(preset: str, precision: str, layers: int = 2, measured: int = 2, **how: bool) -> dict[str, int]:
     model = ModelConfig(replace(SHAPE, layers=layers), 100, PRESETS[preset])
     options = {"compiled": False, "accumulates": False, "folds_once": False, "recomputes": False} | how
-    return dry_run.passes(dry_run.Passes(model, 64, 64, 64, precision, "cpu", **options), measured)
+    return dry_run.passes(estimate.Passes(model, 64, 64, 64, precision, "cpu", **options), measured)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_compiled_blocks_keep_what_is_planned(experts: Experts | None, preset: s
     for n in (2, 3):
         model = ModelConfig(replace(shape, layers=n), 100, PRESETS[preset], experts=experts)
         kept.append(kept_for_backward(replace(TRIAL, model=model, precision=precision), compiled=True))
-        of = dry_run.Passes(model, 64, 64, 64, precision, "cpu", False, True, False, False)
+        of = estimate.Passes(model, 64, 64, 64, precision, "cpu", False, True, False, False)
         planned.append(dry_run.passes(of)["head"])
     assert planned[1] - planned[0] == pytest.approx(kept[1] - kept[0], rel=0.05)
 
@@ -83,16 +84,16 @@ def test_compiled_blocks_keep_what_is_planned(experts: Experts | None, preset: s
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SCALEVEC_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(memory, "_IN_PROCESS", {})
+    monkeypatch.setattr(estimate, "_IN_PROCESS", {})
     return tmp_path / "estimates"
 
 
 def test_what_is_kept_is_not_measured_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured = memory.memory_of(TRIAL, RunOptions())
-    monkeypatch.setattr(memory, "_IN_PROCESS", {})
+    measured = estimate.memory_of(TRIAL, RunOptions())
+    monkeypatch.setattr(estimate, "_IN_PROCESS", {})
     monkeypatch.setattr(dry_run, "passes", None)
     monkeypatch.setattr(dry_run, "optimizer", None)
-    assert memory.memory_of(TRIAL, RunOptions()) == measured
+    assert estimate.memory_of(TRIAL, RunOptions()) == measured
     assert list(cache.iterdir())
 
 
@@ -102,13 +103,13 @@ def test_what_is_kept_is_not_measured_again(cache: Path, monkeypatch: pytest.Mon
 def test_a_damaged_or_foreign_file_is_measured_again(
     content: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured = memory.memory_of(TRIAL, RunOptions())
+    measured = estimate.memory_of(TRIAL, RunOptions())
     for path in cache.iterdir():
         path.write_bytes(content)
-    monkeypatch.setattr(memory, "_IN_PROCESS", {})
-    assert memory.memory_of(TRIAL, RunOptions()) == measured
+    monkeypatch.setattr(estimate, "_IN_PROCESS", {})
+    assert estimate.memory_of(TRIAL, RunOptions()) == measured
 
 
 def test_a_folder_that_cannot_be_written_keeps_nothing(cache: Path) -> None:
     cache.write_text("a file in its place")
-    assert memory.memory_of(TRIAL, RunOptions()).total > 0
+    assert estimate.memory_of(TRIAL, RunOptions()).total > 0

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from any_strategy import any_strategy_of_a_mixture
+from folded_model import fold
 from scalevec.model import experts as module
 from scalevec.model.accounting import count_parameters, flops_per_token
 from scalevec.model.config import ARCHITECTURES, ConfigurationError, Experts, ModelConfig, Shape
-from scalevec.model.decoder import Transformer, fold, initialise, parameter_roles
+from scalevec.model.decoder import Transformer, initialise, parameter_roles
 from scalevec.model.experts import Mixture, imbalance, looped_products
 from scalevec.model.feed_forward import FeedForward
 from scalevec.model.scale_vectors import LinearMap
@@ -22,7 +23,7 @@ from scalevec.model.strategies import (
     PRESETS,
     ScaleVectorStrategy,
 )
-from scalevec.model.theory.vector_statistics import vector_statistics
+from scalevec.model.theory.measure import vector_statistics
 
 EPSILON = 1e-5
 FOUR = Experts(n_experts=4, top_k=2, feed_forward=6, shared_experts=1)

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from folded_model import FoldingError, fold
 from scalevec.model.config import ATTENTIONS, OF_ARCHITECTURE, Experts, ModelConfig, Shape
-from scalevec.model.decoder import Transformer, fold, initialise, parameter_roles
+from scalevec.model.decoder import Transformer, initialise, parameter_roles
 from scalevec.model.export.hugging_face import ExportError, exported, write_hugging_face
-from scalevec.model.scale_vectors import FoldingError
 from scalevec.model.strategies import PRESETS
 from support import run_python
 

@@ -5,7 +5,7 @@ import hashlib
 import json
 import string
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -36,6 +36,7 @@ from scalevec.model.identity import (
     trial_from_fields,
     trial_id,
 )
+from scalevec.model.optimization import OPTIONS as REGISTERED_OPTIONS
 from scalevec.model.strategies import (
     PRESETS,
 )
@@ -297,6 +298,13 @@ def test_an_option_is_part_of_the_identity_of_those_that_take_it(part: str) -> N
         choices = [{}, *({option: value} for option, value in options.items())]
         ids = {trial_id(replace(TRIAL, **{part: kind(name=name, **given)})) for given in choices}
         assert len(ids) == len(choices)
+
+
+@pytest.mark.parametrize("config", [OptimizerConfig, ScheduleConfig])
+def test_a_declared_option_has_the_type_of_its_default(config: Any) -> None:
+    hints = get_type_hints(config)
+    declared = {name: hints[name] for name in REGISTERED_OPTIONS if name in hints}
+    assert declared == {name: type(REGISTERED_OPTIONS[name].default) | None for name in declared}
 
 
 @pytest.mark.parametrize("part", OPTIONS)

@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from folded_model import fold
 from scalevec.model import scale_vectors
 from scalevec.model.config import NORM_GAINS, OF_ARCHITECTURE
-from scalevec.model.decoder import Transformer, fold
+from scalevec.model.decoder import Transformer
 from scalevec.model.fields import PluginSource
 from scalevec.model.scale_vectors import ScaleVector
 from scalevec.model.strategies import CHOICES, PRESETS, Reparameterization, ScaleVectorStrategy

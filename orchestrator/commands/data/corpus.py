@@ -15,7 +15,7 @@ from scalevec.orchestrator.sources.runs import only_match
 from scalevec.orchestrator.sources.sweep_files import load_sweep
 
 if TYPE_CHECKING:
-    from scalevec.model.data.prepare import Corpus
+    from scalevec.model.data.corpus import Corpus
     from scalevec.sweeps.sections.schema import Sweep
 
 OPTION = "--corpus"
@@ -75,7 +75,7 @@ def inspect(
     documents: Annotated[int, typer.Option(min=0, help="How many documents are shown.")] = 3,
 ) -> Result:
     """Show what a prepared corpus holds, and its first documents; its shards are checked."""
-    from scalevec.model.data.prepare import open_corpus, verify
+    from scalevec.model.data.corpus import open_corpus, verify
     from scalevec.results.sweep_folder import sweep_names
 
     corpora = _corpora(runs_dir)
@@ -127,7 +127,7 @@ def _corpora(runs_dir: Path) -> Path:
 
 def description(corpus: "Corpus") -> Record:
     """Return everything known about a prepared corpus, as JSON values."""
-    from scalevec.model.data.specification import SPLITS
+    from scalevec.model.data import SPLITS
     from scalevec.model.fields import to_dict
 
     facts = to_dict(corpus.facts)

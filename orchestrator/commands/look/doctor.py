@@ -80,7 +80,7 @@ def _torch(_: Path) -> Iterator[Finding]:
     except (ImportError, OSError) as error:
         yield Finding("torch", "problem", f"cannot be imported: {error}", "pip install 'torch>=2.9,<3'")
         return
-    from scalevec.model.train.speed import devices_here
+    from scalevec.model.train.devices import devices_here
     from scalevec.orchestrator.executors.local.gpus import sign_of_gpus
 
     yield Finding("torch", "good", torch.__version__)
@@ -106,7 +106,7 @@ def _compiler(_: Path) -> Iterator[Finding]:
 
 
 def _threads(_: Path) -> Iterator[Finding]:
-    from scalevec.model.data.limits_here import usable_cpus
+    from scalevec.model.data.system import usable_cpus
     from scalevec.orchestrator.costs.rates import BUSY, load_of_machine
 
     load, cores, everyone = load_of_machine(), usable_cpus(), os.cpu_count()

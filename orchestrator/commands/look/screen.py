@@ -179,7 +179,7 @@ def _work_text(plan: Record | None) -> str:
     if not plan["compared"]:
         return text
     ratio = plan["compared_measured_s"] / plan["compared_planned_s"]
-    return f"{text}; so far {ratio:.2g} times the plan"
+    return f"{text}; so far {ratio:.2g} x that"
 
 
 def _left_text(status: Record) -> str:

@@ -35,7 +35,7 @@ def export(
     vector folds into a matrix, as a plain Gemma 3 where its norms alone are left, else with the code that is
     written beside it (trust_remote_code=True).
     """
-    from scalevec.model.data.durable_files import complete_directory
+    from scalevec.model.data.system import complete_directory
     from scalevec.orchestrator.sources.runs import Runs as RunsFolder
 
     directory = RunsFolder(runs_dir).trial(trial)
@@ -83,7 +83,7 @@ def _write_plain(directory: "TrainedTrial", model: "Transformer", folder: Path) 
 
 def _write_tokenizer(directory: "TrainedTrial", folder: Path) -> int | None:
     """Return the id of the token that ends a document; None without a tokenizer, which is said."""
-    from scalevec.model.data.specification import CorpusError
+    from scalevec.model.data import CorpusError
 
     try:
         tokenizer = directory.tokenizer()

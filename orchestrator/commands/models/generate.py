@@ -21,7 +21,7 @@ def generate(
     seed: Annotated[int, typer.Option(metavar="SEED", help="Seed of the sampling.")] = 0,
 ) -> Result:
     """Continue a text with a trained model."""
-    from scalevec.model.export.generation import continued
+    from scalevec.model.decoder import continued
     from scalevec.orchestrator.sources.runs import Runs as RunsFolder
 
     directory = RunsFolder(runs_dir).trial(trial)

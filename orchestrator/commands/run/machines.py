@@ -98,7 +98,7 @@ def send_along(sweep: "Sweep", site: "Site", *, imports_here: bool = False) -> N
 
 def _slots(requests: "Sequence[ResourceRequest]") -> int:
     """Return how many trials fit on this machine at a time, by cores, or by GPUs if they need any."""
-    from scalevec.model.data.limits_here import usable_cpus
+    from scalevec.model.data.system import usable_cpus
     from scalevec.orchestrator.executors.local.gpus import visible_gpus
 
     slots = usable_cpus() // max(request.cpus_of_node for request in requests)

@@ -40,7 +40,7 @@ def plan(
     With --executor simulate, or where the runs directory holds simulations, it is the plan of the
     simulation. As JSON the trials are a list, the power alone is an object.
     """
-    from scalevec.model.data.limits_here import usable_cpus
+    from scalevec.model.data.system import usable_cpus
     from scalevec.orchestrator.sweep.corpus_of_sweep import NOT_PREPARED
     from scalevec.orchestrator.sweep.other_identities import notes_on_identity
     from scalevec.orchestrator.sweep.plan_text import plan_text

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scalevec import sweeps
-from scalevec.model.data.limits_here import usable_cpus
+from scalevec.model.data.system import usable_cpus
 from scalevec.orchestrator.costs.rates import Rates
 from scalevec.orchestrator.errors import InvalidInputError
 from scalevec.orchestrator.executors.local.gpus import sign_of_gpus, visible_gpus

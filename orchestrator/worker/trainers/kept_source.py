@@ -6,7 +6,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path, PurePath
 
-from scalevec.model.data.durable_files import complete_directory
+from scalevec.model.data.system import complete_directory
 from scalevec.model.identity import digest
 from scalevec.orchestrator.private import drop_unused, private_folder, who_may_change
 from scalevec.orchestrator.worker.failures import DefiniteError

@@ -1,20 +1,83 @@
+"""Which tokens a step sees: the order of the windows, the batches, and what they cost in any corpus."""
+
+import dataclasses
+import json
+import os
+import tracemalloc
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalevec.model.data.order import EpochOrder, TrainingBatches, evaluation_batches
+from scalevec.model.data import CorpusConfig
+from scalevec.model.data.corpus import Segments, TrainingBatches, epoch_order, evaluation_batches, open_corpus
+from scalevec.model.data.prepare import prepare
+from scalevec.model.fields import to_dict
+
+streams = st.text("0123456789abcdef", min_size=1, max_size=64)
+
+
+def order(n_windows: int, stream: str = "a", epoch: int = 0) -> list[int]:
+    return epoch_order(np.arange(n_windows), n_windows, stream, epoch).tolist()
+
+
+def test_the_order_of_an_epoch_never_changes() -> None:
+    assert order(12, "a", 3) == [8, 2, 6, 4, 11, 10, 9, 1, 0, 3, 5, 7]
+    assert order(12, "f" * 64, 0) == [10, 3, 8, 2, 4, 0, 7, 1, 5, 11, 6, 9]
+
+
+@given(st.integers(1, 700), streams, st.integers(0, 1000))
+def test_an_epoch_visits_every_window_once(n_windows: int, stream: str, epoch: int) -> None:
+    assert sorted(order(n_windows, stream, epoch)) == list(range(n_windows))
+
+
+@given(streams, streams)
+def test_each_stream_has_its_own_order(first: str, second: str) -> None:
+    assert (order(50, first) == order(50, second)) == (first == second)
+
+
+def test_each_epoch_has_its_own_order() -> None:
+    assert len({tuple(order(50, "a", epoch)) for epoch in range(20)}) == 20
+
+
+@given(st.integers(1, 10**15), st.data())
+def test_any_position_is_reached_without_those_before_it(n_windows: int, data: st.DataObject) -> None:
+    places = np.array(data.draw(st.lists(st.integers(0, n_windows - 1), min_size=1, max_size=8)))
+    together = epoch_order(places, n_windows, "a", 0)
+    alone = [epoch_order(places[i : i + 1], n_windows, "a", 0)[0] for i in range(len(places))]
+    assert together.tolist() == alone
+    assert ((together >= 0) & (together < n_windows)).all()
+    assert len(set(together.tolist())) == len(set(places.tolist()))
+
+
+def test_every_window_is_as_likely_to_come_first() -> None:
+    n_windows, n_streams = 7, 3_500
+    first = [epoch_order(np.array([0]), n_windows, str(stream), 0)[0] for stream in range(n_streams)]
+    counts = np.bincount(first, minlength=n_windows)
+    chi_square = ((counts - n_streams / n_windows) ** 2).sum() / (n_streams / n_windows)
+    assert (
+        chi_square < 22.5
+    )  # exceeded once in a thousand by uniform draws, of which these are always the same
+
+
+def test_neighbours_do_not_stay_neighbours() -> None:
+    windows = np.array(order(10_000))
+    assert abs(np.corrcoef(windows[:-1], windows[1:])[0, 1]) < 0.04
+    assert abs(np.corrcoef(np.arange(10_000), windows)[0, 1]) < 0.04
+
 
 lengths = st.integers(1, 20)
-streams = st.text("0123456789abcdef", max_size=4)
+short_streams = st.text("0123456789abcdef", max_size=4)
 
 
 def batches_over(n_tokens: int, length: int = 4, sequences: int = 3, stream: str = "a") -> TrainingBatches:
     return TrainingBatches(np.arange(n_tokens, dtype=np.uint16), length, sequences, stream)
 
 
-@given(lengths, st.integers(1, 7), st.integers(0, 60), streams)
+@given(lengths, st.integers(1, 7), st.integers(0, 60), short_streams)
 def test_consecutive_batches_walk_through_the_epochs_without_a_gap(
     length: int, sequences: int, extra: int, stream: str
 ) -> None:
@@ -22,11 +85,11 @@ def test_consecutive_batches_walk_through_the_epochs_without_a_gap(
     steps = 2 * batches.n_windows // sequences + 1
     visited = np.concatenate([batches.windows(step) for step in range(steps)])
     numbers = np.arange(batches.n_windows)
-    two_epochs = [EpochOrder(batches.n_windows, stream, epoch).windows(numbers) for epoch in (0, 1)]
+    two_epochs = [epoch_order(numbers, batches.n_windows, stream, epoch) for epoch in (0, 1)]
     assert visited[: 2 * batches.n_windows].tolist() == np.concatenate(two_epochs).tolist()
 
 
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=10), streams)
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=10), short_streams)
 def test_a_step_sees_the_same_tokens_however_it_is_reached(steps: list[int], stream: str) -> None:
     wandering = batches_over(50, stream=stream)
     for step in steps:
@@ -71,3 +134,86 @@ def test_large_token_ids_survive() -> None:
     tokens = np.array([0, 70_000, 2**32 - 1], dtype="<u4")
     (_, targets), *_ = evaluation_batches(tokens, 2, 1)
     assert targets.tolist() == [[70_000, 2**32 - 1]]
+
+
+FILES = [np.arange(100, 160, dtype="<u2"), np.arange(200, 280, dtype="<u2")]
+
+
+@st.composite
+def tables(draw):
+    rows = draw(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 50), st.integers(1, 10)), min_size=1))
+    return np.array(rows, np.int64)
+
+
+def joined(table) -> np.ndarray:
+    return np.concatenate([FILES[file][first : first + length] for file, first, length in table.tolist()])
+
+
+@given(tables(), st.data())
+def test_any_places_and_any_slice_are_those_of_the_joined_array(table, data):
+    tokens, array = Segments(FILES, table), joined(table)
+    assert len(tokens) == len(array)
+    assert tokens.dtype == array.dtype
+    position = st.integers(0, len(array) - 1)
+    places = np.array(data.draw(st.lists(st.tuples(position, position), max_size=5)), np.int64).reshape(-1, 2)
+    assert (tokens[places] == array[places]).all()
+    start, stop = data.draw(position), data.draw(st.none() | position)
+    assert np.asarray(tokens[start:stop]).tolist() == array[start:stop].tolist()
+    assert np.asarray(tokens[start:][:3]).tolist() == array[start:][:3].tolist()
+
+
+@pytest.mark.parametrize("position", [-1, 7])
+def test_a_place_without_a_token_is_refused(position):
+    with pytest.raises(IndexError, match="7 tokens, none at"):
+        Segments(FILES, np.array([[0, 3, 7]]))[np.array([0, position])]
+
+
+TOKENS = 10**11
+FEW = 10**6
+
+
+def grown(corpora: Path, folder: Path, *, in_place: bool, tokens: int) -> str:
+    """The fingerprint of a corpus whose training file has so many tokens, nearly all of them holes."""
+    ids = np.random.default_rng(0).integers(1, 250, 20_000).astype("<u2")
+    ids[::97] = 0
+    path = folder / "train.bin"
+    ids.tofile(path)
+    config = CorpusConfig("shards", "ids", 256, (str(path),), dtype="uint16", in_place=in_place)
+    corpus = prepare(config, corpora, lambda _: None)
+    grows = path if in_place else corpus.directory / "train.bin"
+    os.truncate(grows, 2 * tokens)
+    facts = dataclasses.replace(corpus.facts.train, tokens=tokens)
+    if in_place:
+        table = np.fromfile(corpus.split_path("train"), "<i8").reshape(-1, 3)
+        table[-1, 2] = tokens - table[-1, 1]  # up to the end of the file
+        table.tofile(corpus.split_path("train"))
+    placed = tuple(dataclasses.replace(file, bytes=2 * tokens) for file in corpus.facts.in_place)
+    manifest = dataclasses.replace(corpus.facts, train=facts, in_place=placed)
+    (corpus.directory / "corpus.json").write_text(json.dumps(to_dict(manifest)))
+    return corpus.fingerprint
+
+
+def cost_of_a_batch(corpora: Path, fingerprint: str) -> tuple[int, int]:
+    """Bytes of memory at most, and blocks read from files, of opening a corpus and taking three batches."""
+    tracemalloc.start()
+    corpus = open_corpus(corpora, fingerprint)
+    batches = TrainingBatches(corpus.split("train"), 1024, 64, "stream")
+    for step in (0, 10**4, 10**5):
+        inputs, targets = batches.batch(step)
+        assert inputs.shape == targets.shape == (64, 1024)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak, batches.n_windows
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["prepared", "in place"])
+def test_a_batch_of_100_billion_tokens_takes_the_memory_of_one_of_a_million(tmp_path, in_place):
+    peaks = {}
+    for tokens in (FEW, TOKENS):
+        folder = tmp_path / str(tokens)
+        folder.mkdir()
+        name = grown(folder / "corpora", folder, in_place=in_place, tokens=tokens)
+        peaks[tokens], n_windows = cost_of_a_batch(folder / "corpora", name)
+        assert n_windows > 0.99 * (tokens / 1024 - 1)
+    assert peaks[TOKENS] < 1.5 * peaks[FEW]
+    assert peaks[TOKENS] < 50_000_000

@@ -1,5 +1,6 @@
 """A shard that has changed since it was written is found by its digest, and read once for each change."""
 
+import errno
 import hashlib
 import os
 import re
@@ -8,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from scalevec.model.data import SPLITS, CorpusConfig, CorpusError, TokenProcess
 from scalevec.model.data import corpus as prepared
-from scalevec.model.data.corpus import CHECKED, verify
-from scalevec.model.data.prepare import Corpus, CorpusError, open_corpus, prepare
-from scalevec.model.data.specification import SPLITS, CorpusConfig, TokenProcess
+from scalevec.model.data.corpus import CHECKED, Corpus, open_corpus, verify
+from scalevec.model.data.prepare import prepare
 
 PROCESS = TokenProcess(vocabulary=8, branching=2, tokens=20_000)
 CONFIG = CorpusConfig("synthetic", "ids", 8, process=PROCESS)
@@ -27,6 +28,11 @@ def corpus(written, tmp_path) -> Corpus:
     """A copy that a test may damage."""
     shutil.copytree(written.directory, tmp_path / "corpora" / written.fingerprint)
     return open_corpus(tmp_path / "corpora", written.fingerprint)
+
+
+@pytest.fixture
+def corpora(corpus) -> Path:
+    return corpus.directory.parent
 
 
 @pytest.fixture
@@ -54,6 +60,7 @@ def flip(path: Path) -> None:
 
 @pytest.mark.parametrize("name", SPLITS)
 def test_a_flipped_byte_is_refused_with_the_shard_and_what_to_do(corpus, name):
+    verify(corpus)
     shard = corpus.directory / f"{name}.bin"
     flip(shard)
     told = rf"{re.escape(str(shard))} is not what was written: .*; remove .* and prepare the corpus again"
@@ -79,13 +86,6 @@ def test_what_was_found_whole_is_read_again_only_when_it_has_changed(corpus, dig
     assert digests == [*SPLITS, "test"]
     verify(corpus, again=True)
     assert digests == [*SPLITS, "test", *SPLITS]
-
-
-def test_a_shard_that_changes_after_it_was_found_whole_is_refused(corpus):
-    verify(corpus)
-    flip(corpus.directory / "validation.bin")
-    with pytest.raises(CorpusError, match="validation"):
-        verify(corpus)
 
 
 @pytest.mark.parametrize("content", [b"", b"[1]", b"\xff{", b'{"train": 3}'])
@@ -116,3 +116,58 @@ def test_a_check_that_takes_long_is_said(corpus, monkeypatch):
     verify(corpus, messages.append)
     assert len(messages) == 1
     assert "checking the digests" in messages[0]
+
+
+@pytest.mark.parametrize("name", ["", "ab12", "../" + "a" * 61, "A" * 64, "a" * 64 + "\n"])
+def test_only_a_fingerprint_is_opened(corpora, name):
+    with pytest.raises(CorpusError, match="a fingerprint of 64 hexadecimal digits is needed"):
+        open_corpus(corpora, name)
+
+
+def test_a_corpus_that_is_not_there_is_said(corpora):
+    with pytest.raises(CorpusError, match="prepare it first"):
+        open_corpus(corpora, "a" * 64)
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_a_truncated_shard_is_named_with_the_remedy(corpus, corpora, name):
+    path = corpus.directory / f"{name}.bin"
+    os.truncate(path, path.stat().st_size - 1)
+    with pytest.raises(CorpusError, match=rf"{name}\.bin has .* bytes instead of .*; remove .* again"):
+        open_corpus(corpora, corpus.fingerprint)
+
+
+def test_a_missing_shard_is_named(corpus, corpora):
+    (corpus.directory / "test.bin").unlink()
+    with pytest.raises(CorpusError, match=r"test\.bin has 0 bytes"):
+        open_corpus(corpora, corpus.fingerprint)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format_version": 1}', b"\xff"])
+def test_a_broken_corpus_json_is_named_with_the_remedy(corpus, corpora, content):
+    (corpus.directory / "corpus.json").write_bytes(content)
+    with pytest.raises(CorpusError, match=r"corpus\.json cannot be read .*; remove .* and prepare"):
+        open_corpus(corpora, corpus.fingerprint)
+
+
+def test_a_corpus_json_out_of_reach_is_not_said_to_be_broken(corpus, corpora, monkeypatch):
+    def unreachable(path: Path) -> bytes:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", unreachable)
+    with pytest.raises(OSError, match="Input/output error"):
+        open_corpus(corpora, corpus.fingerprint)
+
+
+def test_a_folder_in_place_of_corpus_json_is_named(corpus, corpora):
+    path = corpus.directory / "corpus.json"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(CorpusError, match=r"corpus\.json is a link, or no file"):
+        open_corpus(corpora, corpus.fingerprint)
+
+
+def test_a_corpus_moved_under_another_fingerprint_is_refused(corpus, corpora):
+    corpus.directory.rename(corpora / ("a" * 64))
+    with pytest.raises(CorpusError, match="describes another corpus"):
+        open_corpus(corpora, "a" * 64)

@@ -1,17 +1,20 @@
-"""JSON lines and Parquet: what is read of them, and what is said of those that cannot be used."""
+"""JSON lines, Parquet and shards: what is read of them, and what is said of those that cannot be used."""
 
 import gzip
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyarrow import parquet as pq
 
 from corpus_reference import read_documents
-from scalevec.model.data import formats
-from scalevec.model.data.specification import CorpusConfig, CorpusError
+from scalevec.model.data import CorpusConfig, CorpusError, formats
+from scalevec.model.data.prepare import prepare
 
 
 def documents(path: Path, field: str = "text") -> list[bytes]:
@@ -177,3 +180,76 @@ def test_gzip_of_the_standard_library_is_read_too(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress(lines(*RECORDS)) + gzip.compress(lines({"text": "three"})))
     assert documents(path) == [*TEXTS, b"three"]
+
+
+def shards_config(*paths: Path, dtype: str = "uint16", size: int = 1000, separator: int = 0) -> CorpusConfig:
+    files = tuple(map(str, paths))
+    return CorpusConfig("shards", "ids", size, files, dtype=dtype, separator_id=separator)
+
+
+def shard_documents(
+    path: Path, dtype: str = "uint16", size: int = 1000, separator: int = 0
+) -> list[list[int]]:
+    given_config = shards_config(path, dtype=dtype, size=size, separator=separator)
+    stored = "<u2" if size <= 2**16 else "<u4"
+    actual = read_documents(given_config)
+    return [np.frombuffer(content, stored).tolist() for content in actual]
+
+
+def write_shard(path: Path, ids: list[int], dtype: str = "<u2") -> Path:
+    np.array(ids, dtype=dtype).tofile(path)
+    return path
+
+
+@pytest.mark.parametrize(("dtype", "stored"), [("uint16", "<u2"), ("uint32", "<u4")])
+def test_a_document_ends_at_a_separator_or_with_the_file(tmp_path: Path, dtype: str, stored: str) -> None:
+    path = write_shard(tmp_path / "a.bin", [0, 5, 6, 0, 0, 7, 999, 0, 8], stored)
+    assert shard_documents(path, dtype) == [[], [5, 6], [], [7, 999], [8]]
+
+
+def test_ids_above_65535_are_kept_whole(tmp_path: Path) -> None:
+    path = write_shard(tmp_path / "a.bin", [70_000, 1, 99_999, 70_001], "<u4")
+    assert shard_documents(path, "uint32", 100_000, separator=1) == [[70_000], [99_999, 70_001]]
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 3), max_size=60), st.sampled_from([8, 16, 24]))
+def test_documents_do_not_depend_on_the_blocks_in_which_they_are_read(
+    tmp_path_factory: pytest.TempPathFactory, ids: list[int], block: int
+) -> None:
+    path = write_shard(tmp_path_factory.mktemp("shard") / "a.bin", ids)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(formats, "LONGEST_DOCUMENT", 7)
+        whole = shard_documents(path)
+        patch.setattr(formats, "BLOCK", block)
+        assert shard_documents(path) == whole
+    assert [token for document in whole for token in document] == [token for token in ids if token]
+    assert max(map(len, whole), default=0) <= 7
+
+
+def test_a_shard_that_ends_within_an_id_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "odd.bin"
+    path.write_bytes(bytes(101))
+    with pytest.raises(
+        CorpusError, match=r"odd\.bin' has 101 bytes, which is no whole number of 2-byte token ids"
+    ):
+        shard_documents(path)
+
+
+def test_a_token_outside_the_vocabulary_is_named_with_its_place(tmp_path: Path) -> None:
+    path = write_shard(tmp_path / "other.bin", [1, 2, 0, 1000, 4])
+    with pytest.raises(
+        CorpusError, match=r"other\.bin' holds the token id 1000 at token 3; allowed: ids below"
+    ):
+        shard_documents(path)
+
+
+def test_the_type_of_the_shards_changes_neither_tokens_nor_fingerprint(tmp_path: Path) -> None:
+    ids = np.random.default_rng(0).integers(0, 1000, 20_000).tolist()
+    small, large = write_shard(tmp_path / "small.bin", ids), write_shard(tmp_path / "large.bin", ids, "<u4")
+    first = prepare(shards_config(small), tmp_path / "first", lambda _: None)
+    second = prepare(shards_config(large, dtype="uint32"), tmp_path / "second", lambda _: None)
+    assert first.fingerprint == second.fingerprint
+    assert (first.split("train") == second.split("train")).all()
+    assert first.facts.separator == 0
+    assert first.bytes_per_token is None

@@ -9,20 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalevec.model.data import in_place
+from scalevec.model.data import SPLITS, CorpusConfig, CorpusError, in_place
 from scalevec.model.data import prepare as corpora
-from scalevec.model.data.corpus import verify
+from scalevec.model.data.corpus import Corpus, open_corpus, verify
 from scalevec.model.data.in_place import MAGIC, read_index
 from scalevec.model.data.in_place import MEGATRON_DTYPES as DTYPES
-from scalevec.model.data.prepare import (
-    Corpus,
-    CorpusConfig,
-    CorpusError,
-    fingerprint,
-    open_corpus,
-    prepare,
-)
-from scalevec.model.data.specification import SPLITS
+from scalevec.model.data.prepare import fingerprint, prepare
+from scalevec.model.data.system import Workers
 from scalevec.model.data.tokenize import first_documents
 
 SEPARATOR = 0
@@ -124,10 +117,13 @@ def test_what_is_chosen_does_not_depend_on_blocks_and_processes(config, tmp_path
     monkeypatch.setattr(corpora, "SMALL_BYTES", 0)
     assert fingerprint(config, jobs=2) == whole.fingerprint
     monkeypatch.setattr(in_place, "TOKENS_AT_ONCE", 37)
-    blocks = in_place.place_files(config, corpora.Workers(0), quiet)
+    blocks = in_place.place_files(config, Workers(0), quiet)
     assert blocks.fingerprint == whole.fingerprint
+    (tmp_path / "blocks").mkdir()
+    blocks.write(tmp_path / "blocks")
     for name in SPLITS:
-        assert (blocks.tables[name].ravel() == np.fromfile(whole.split_path(name), "<i8")).all()
+        table = whole.split_path(name)
+        assert (tmp_path / "blocks" / table.name).read_bytes() == table.read_bytes()
 
 
 def test_of_many_files_as_few_documents_are_remembered_as_of_one(tmp_path, monkeypatch):
@@ -136,13 +132,13 @@ def test_of_many_files_as_few_documents_are_remembered_as_of_one(tmp_path, monke
     whole = write_shard(tmp_path / "whole.bin", listed)
     many = [write_shard(tmp_path / f"{part}.bin", listed[part::40]) for part in range(40)]
     remembered = []
-    usual = in_place._placement
+    usual = in_place._split_up
 
-    def placed(*arguments):
+    def split_up(*arguments):
         remembered.append(arguments[2])
         return usual(*arguments)
 
-    monkeypatch.setattr(in_place, "_placement", placed)
+    monkeypatch.setattr(in_place, "_split_up", split_up)
     held = [
         [
             sorted(documents_in(prepare(shards(*files), tmp_path / str(len(files)), quiet), name))
@@ -151,7 +147,7 @@ def test_of_many_files_as_few_documents_are_remembered_as_of_one(tmp_path, monke
         for files in ([whole], many)
     ]
     assert held[0] == held[1]
-    counts = [sum(len(survey.candidates) for survey in surveys) for surveys in remembered]
+    counts = [len(candidates) for candidates in remembered]
     assert counts[1] < 3 * counts[0] < len(listed) * 3
 
 

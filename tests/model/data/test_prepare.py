@@ -1,3 +1,5 @@
+"""Corpora are whole or not there, the same from one process or many, and named by their content."""
+
 import errno
 import hashlib
 import itertools
@@ -5,6 +7,7 @@ import json
 import multiprocessing
 import os
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,15 +18,10 @@ import pytest
 import tokenizers
 
 from corpus_reference import documents_of
-from scalevec.model.data.prepare import (
-    Corpus,
-    CorpusConfig,
-    CorpusError,
-    fingerprint,
-    open_corpus,
-    prepare,
-)
-from scalevec.model.data.specification import SPLITS, stored_type
+from scalevec.model.data import SPLITS, CorpusConfig, CorpusError, sources
+from scalevec.model.data import prepare as preparation
+from scalevec.model.data.corpus import Corpus
+from scalevec.model.data.prepare import fingerprint, prepare
 
 
 def quiet(_message: str) -> None:
@@ -99,7 +97,7 @@ def test_shards_cannot_be_written_to(corpus: Corpus) -> None:
 def test_token_ids_take_two_bytes_while_they_fit(corpus: Corpus) -> None:
     assert corpus.split("train").dtype == np.dtype("<u2")
     for size, dtype in ((2**16, "<u2"), (2**16 + 1, "<u4")):
-        assert stored_type(size) == dtype
+        assert CorpusConfig("text", "bpe", size).stored_type == dtype
         assert np.array(size - 1).astype(dtype) == size - 1
 
 
@@ -162,63 +160,6 @@ def test_a_corpus_too_small_to_split_leaves_nothing_behind(tmp_path: Path, corpo
     assert not corpora.exists() or list(corpora.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["", "ab12", "../" + "a" * 61, "A" * 64, "a" * 64 + "\n"])
-def test_only_a_fingerprint_is_opened(corpora: Path, name: str) -> None:
-    with pytest.raises(CorpusError, match="a fingerprint of 64 hexadecimal digits is needed"):
-        open_corpus(corpora, name)
-
-
-def test_a_corpus_that_is_not_there_is_said(corpora: Path) -> None:
-    with pytest.raises(CorpusError, match="prepare it first"):
-        open_corpus(corpora, "a" * 64)
-
-
-@pytest.mark.parametrize("name", SPLITS)
-def test_a_truncated_shard_is_named_with_the_remedy(corpus: Corpus, corpora: Path, name: str) -> None:
-    path = corpus.directory / f"{name}.bin"
-    os.truncate(path, path.stat().st_size - 1)
-    with pytest.raises(CorpusError, match=rf"{name}\.bin has .* bytes instead of .*; remove .* again"):
-        open_corpus(corpora, corpus.fingerprint)
-
-
-def test_a_missing_shard_is_named(corpus: Corpus, corpora: Path) -> None:
-    (corpus.directory / "test.bin").unlink()
-    with pytest.raises(CorpusError, match=r"test\.bin has 0 bytes"):
-        open_corpus(corpora, corpus.fingerprint)
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format_version": 1}', b"\xff"])
-def test_a_broken_corpus_json_is_named_with_the_remedy(corpus: Corpus, corpora: Path, content: bytes) -> None:
-    (corpus.directory / "corpus.json").write_bytes(content)
-    with pytest.raises(CorpusError, match=r"corpus\.json cannot be read .*; remove .* and prepare"):
-        open_corpus(corpora, corpus.fingerprint)
-
-
-def test_a_corpus_json_out_of_reach_is_not_said_to_be_broken(
-    corpus: Corpus, corpora: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unreachable(path: Path) -> bytes:
-        raise OSError(errno.EIO, "Input/output error", str(path))
-
-    monkeypatch.setattr(Path, "read_bytes", unreachable)
-    with pytest.raises(OSError, match="Input/output error"):
-        open_corpus(corpora, corpus.fingerprint)
-
-
-def test_a_folder_in_place_of_corpus_json_is_named(corpus: Corpus, corpora: Path) -> None:
-    path = corpus.directory / "corpus.json"
-    path.unlink()
-    path.mkdir()
-    with pytest.raises(CorpusError, match=r"corpus\.json is a link, or no file"):
-        open_corpus(corpora, corpus.fingerprint)
-
-
-def test_a_corpus_moved_under_another_fingerprint_is_refused(corpus: Corpus, corpora: Path) -> None:
-    corpus.directory.rename(corpora / ("a" * 64))
-    with pytest.raises(CorpusError, match="describes another corpus"):
-        open_corpus(corpora, "a" * 64)
-
-
 @pytest.mark.parametrize("call", [1, 3, 4, 5])  # of a shard, of corpus.json, of the folders
 def test_a_full_disk_leaves_nothing_half_written(
     text_file: Path, corpora: Path, monkeypatch: pytest.MonkeyPatch, call: int
@@ -259,13 +200,110 @@ def test_two_processes_preparing_at_once_agree_on_one_directory(text_file: Path,
     assert [path.name for path in corpora.iterdir()] == list(fingerprints)
 
 
-def test_corpus_json_is_plain_json(corpus: Corpus) -> None:
-    facts = json.loads((corpus.directory / "corpus.json").read_text())
-    assert facts["fingerprint"] == corpus.directory.name
-    assert facts["config"]["tokenizer"] == "bytes"
-
-
 def test_corpora_are_prepared_without_torch() -> None:
     command = "import sys; from scalevec.model.data import prepare; "
     command += "sys.exit('torch' in sys.modules or 'tokenizers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", command], check=False).returncode == 0
+
+
+CHUNK_BYTES = 60_000
+
+
+@pytest.fixture
+def cut_small(monkeypatch):
+    """Preparations in several processes and chunks, though the text is small."""
+    monkeypatch.setattr(preparation, "SMALL_BYTES", 0)
+    monkeypatch.setattr(sources, "CHUNK_BYTES", CHUNK_BYTES)
+
+
+@pytest.fixture
+def jsonl_config(tmp_path) -> CorpusConfig:
+    """Files of JSON lines, in several chunks; one document is longer than the longest piece."""
+    generator = random.Random(3)
+    words = [f"{generator.randrange(10**6)} of été" for _ in range(400)]
+    texts = [" ".join(generator.choices(words, k=generator.randrange(1, 60))) for _ in range(700)]
+    texts += [texts[0], "", " ".join(generator.choices(words, k=900))]
+    for number in range(5):
+        path = tmp_path / f"{number}.jsonl"
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts[number::5]))
+        os.utime(path, (1e9, 1e9))
+    return CorpusConfig("jsonl", "bpe", 300, (f"{tmp_path}/*.jsonl",), field="text", sample_bytes=50_000)
+
+
+def content(corpus: Corpus) -> dict[str, bytes]:
+    names = [*(f"{name}.bin" for name in SPLITS), "corpus.json", "tokenizer.json"]
+    return {name: (corpus.directory / name).read_bytes() for name in names}
+
+
+@pytest.fixture
+def undisturbed(jsonl_config, tmp_path) -> dict[str, bytes]:
+    """What this process makes alone, in one chunk."""
+    return content(prepare(jsonl_config, tmp_path / "alone", quiet))
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_any_number_of_processes_makes_the_corpus_that_one_makes(
+    jsonl_config, tmp_path, undisturbed, cut_small, jobs
+):
+    corpus = prepare(jsonl_config, tmp_path / "corpora", quiet, jobs=jobs)
+    assert content(corpus) == undisturbed
+    assert fingerprint(jsonl_config, jobs=jobs) == corpus.fingerprint
+    assert [path.name for path in (tmp_path / "corpora").iterdir()] == [corpus.fingerprint]
+
+
+def test_an_error_in_another_process_names_the_line(jsonl_config, tmp_path, cut_small):
+    path = tmp_path / "3.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    lines[130] = '{"text": 7}\n'
+    path.write_text("".join(lines))
+    with pytest.raises(CorpusError, match=r"3\.jsonl:131: the field 'text' holds a number; text is needed"):
+        prepare(jsonl_config, tmp_path / "corpora", quiet, jobs=2)
+    assert not (tmp_path / "corpora").exists()
+
+
+PREPARE_AND_DIE = f"""
+import os, sys
+from pathlib import Path
+from scalevec.model.data import prepare as preparation, sources, system
+
+def die(message):
+    print(message, flush=True)
+    if message.startswith(last):
+        os.killpg(0, int(sent))
+
+if __name__ == "__main__":
+    preparation.SMALL_BYTES, system.SECONDS_BETWEEN, sources.CHUNK_BYTES = 0, -1.0, {CHUNK_BYTES}
+    path, folder, last, sent = sys.argv[1:]
+    config = preparation.CorpusConfig("jsonl", "bpe", 300, (path,), field="text", sample_bytes=50_000)
+    preparation.prepare(config, Path(folder), die, jobs=2)
+"""
+
+
+def ended_at(
+    message: str, config: CorpusConfig, folder: Path, sent: signal.Signals
+) -> "subprocess.CompletedProcess[str]":
+    """A preparation that had a signal, as all its processes, at a message."""
+    command = [sys.executable, "-c", PREPARE_AND_DIE, *config.files, str(folder), message, str(int(sent))]
+    return subprocess.run(command, start_new_session=True, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("message", ["read: ", "training ", "tokenized: ", "train: "])
+def test_a_killed_preparation_is_no_corpus_and_the_next_one_makes_it(
+    jsonl_config, tmp_path, undisturbed, cut_small, message
+):
+    folder = tmp_path / "corpora"
+    done = ended_at(message, jsonl_config, folder, signal.SIGKILL)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    (left,) = folder.iterdir()
+    messages: list[str] = []
+    corpus = prepare(jsonl_config, folder, messages.append, jobs=2)
+    assert content(corpus) == undisturbed
+    assert messages[0] == f"{left} is of a corpus in the making, or was interrupted and can be removed"
+    assert {path.name for path in folder.iterdir()} == {corpus.fingerprint, left.name}
+
+
+@pytest.mark.parametrize("message", ["read: ", "tokenized: "])
+def test_ctrl_c_ends_all_processes_and_leaves_nothing(jsonl_config, tmp_path, message):
+    done = ended_at(message, jsonl_config, tmp_path / "corpora", signal.SIGINT)
+    assert done.stderr.count("Traceback") == done.stderr.count("KeyboardInterrupt") == 1, done.stderr
+    assert not (tmp_path / "corpora").exists()

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
-from scalevec.model.data import synthetic
-from scalevec.model.data.prepare import Corpus, CorpusConfig, prepare
-from scalevec.model.data.specification import TokenProcess
+from scalevec.model.data import CorpusConfig, TokenProcess
+from scalevec.model.data import prepare as synthetic
+from scalevec.model.data.corpus import Corpus
+from scalevec.model.data.prepare import prepare
 from scalevec.model.strategies import PRESETS
 from scalevec.model.train.loop import train
 from support import MemoryRecorder
@@ -20,7 +21,7 @@ LAGGED = TokenProcess(vocabulary=16, branching=4, lag=5, tokens=60_000)
 
 
 def tokens_of(process: TokenProcess, split: str = "train") -> np.ndarray:
-    return np.concatenate(list(synthetic.blocks(process, split))).astype(np.int64)
+    return np.concatenate(list(synthetic.drawn_blocks(process, split))).astype(np.int64)
 
 
 def prepared(process: TokenProcess, folder: Path) -> Corpus:
@@ -99,7 +100,7 @@ def test_the_ideal_loss_is_that_of_the_true_successor_of_each_target() -> None:
 def test_the_tokens_never_change_nor_hang_on_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     process = TokenProcess(vocabulary=10, branching=3, lag=4, tokens=50, seed=7)
     whole = tokens_of(process)
-    monkeypatch.setattr(synthetic, "BLOCK", 7)
+    monkeypatch.setattr(synthetic, "TOKENS_AT_ONCE", 7)
     assert tokens_of(process).tolist() == whole.tolist()
     assert whole[:16].tolist() == [1, 5, 9, 1, 9, 4, 5, 0, 1, 9, 4, 1, 6, 9, 9, 6]
 
@@ -131,7 +132,8 @@ def test_every_part_of_the_process_is_part_of_the_fingerprint() -> None:
         TokenProcess(tokens=9),
         TokenProcess(seed=1),
     ]
-    assert len({synthetic.fingerprint(process) for process in [TokenProcess(), *others]}) == 6
+    configs = [CorpusConfig("synthetic", "ids", 64, process=process) for process in [TokenProcess(), *others]]
+    assert len({synthetic.fingerprint(config) for config in configs}) == 6
 
 
 @pytest.mark.slow

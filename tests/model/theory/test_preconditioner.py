@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from folded_model import fold
 from scalevec.model.config import NORM_GAINS, OF_ARCHITECTURE, Experts, Shape
-from scalevec.model.decoder import Transformer, fold
+from scalevec.model.decoder import Transformer
 from scalevec.model.scale_vectors import ScaleVector
 from scalevec.model.strategies import (
     ALL_MAPS,
@@ -16,10 +17,11 @@ from scalevec.model.strategies import (
     REPARAMETERIZATIONS,
     ScaleVectorStrategy,
 )
-from scalevec.model.theory.effective import EffectiveMatrix, effective_matrices
 from scalevec.model.theory.preconditioner import (
+    EffectiveMatrix,
     conserved,
     decay_direction,
+    effective_matrices,
     eigenvalues,
     gradient_of_effective,
     precondition,

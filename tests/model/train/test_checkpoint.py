@@ -147,10 +147,10 @@ def test_a_full_disk_is_reported_as_such_and_leaves_the_folder_as_it_was(tmp_pat
     assert [path.name for path in small_device.iterdir()] == ["step-000000001.safetensors"]
 
 
-def test_a_machine_out_of_file_descriptors_is_not_taken_for_damage(tmp_path):
+def test_a_machine_out_of_file_descriptors_is_not_taken_for_damage(tmp_path, monkeypatch):
     save_checkpoint(tmp_path, checkpoint(7))
 
-    def read(path):
+    def refused(path):
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         lowest_free = os.dup(0)
         os.close(lowest_free)
@@ -160,8 +160,9 @@ def test_a_machine_out_of_file_descriptors_is_not_taken_for_damage(tmp_path):
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
+    monkeypatch.setattr(checkpoints, "read_checkpoint", refused)
     with pytest.raises(OSError) as caught:
-        load_newest(tmp_path, silent, read)
+        load_newest(tmp_path, silent)
     assert caught.value.errno == errno.EMFILE
     assert newest_step(tmp_path) == 7
 

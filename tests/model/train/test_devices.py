@@ -1,15 +1,21 @@
-"""Which device a name means, and what share of its peak a rate is."""
+"""Devices: what their names mean, what share of its peak a rate is, what this machine has and can do."""
 
 import pytest
+import torch
 
+from scalevec.model.config import RunOptions
 from scalevec.model.train import devices
 from scalevec.model.train.devices import (
     DEVICES,
     device_named,
+    devices_here,
+    is_out_of_memory,
     missing_compiler,
     model_flops_utilization,
+    precisions_of,
     unknown_peak,
 )
+from scalevec.model.train.speed import FEWEST_STEPS, steps_timed
 
 
 @pytest.mark.parametrize(
@@ -86,3 +92,43 @@ def test_what_is_missing_to_compile_is_named(monkeypatch, tmp_path):
     assert missing_compiler("cpu").startswith("a compiler (g++)")
     monkeypatch.setattr(devices, "find_spec", lambda name: None)
     assert missing_compiler("cuda").startswith("the package triton and a compiler (")
+
+
+def test_three_steps_are_taken_however_little_time_there_is(trial, corpus):
+    steps = steps_timed(trial, corpus, RunOptions(), seconds=0.0)
+    assert len(steps) == FEWEST_STEPS - 1
+    assert all(seconds > 0 for seconds in steps)
+
+
+def test_this_machine_has_a_device_that_computes_in_float32():
+    for device in devices_here():
+        assert device.memory_bytes > 10**8
+        assert device.kind in ("cpu", "cuda")
+        assert "float32" in precisions_of(device.device)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        MemoryError(),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9"),
+        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("Triton Error [CUDA]: out of memory"),
+    ],
+)
+def test_too_little_memory_is_known_whoever_says_so(error):
+    assert is_out_of_memory(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CUDA error: uncorrectable ECC error encountered"),
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+        ValueError("CUDA error: out of memory"),
+    ],
+)
+def test_other_errors_are_not_taken_for_it(error):
+    assert not is_out_of_memory(error)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from scalevec.model.config import ModelConfig, Shape
-from scalevec.model.data.order import evaluation_batches
+from scalevec.model.data.corpus import evaluation_batches
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.train.ddp import World
 from scalevec.model.train.evaluation import blocks_of, evaluate
@@ -26,7 +26,8 @@ def text(n_tokens: int) -> np.ndarray:
 
 def test_the_loss_is_the_mean_over_all_targets(model):
     tokens = text(1000)
-    sums = [model.loss(*pair, reduction="sum").item() for pair in evaluation_batches(tokens, LENGTH, 16)]
+    pairs = evaluation_batches(tokens, LENGTH, 16)
+    sums = [model.loss(*pair).item() * pair[1].numel() for pair in pairs]
     assert evaluate(model, tokens, LENGTH, 16).loss == pytest.approx(sum(sums) / 999, rel=1e-6)
 
 

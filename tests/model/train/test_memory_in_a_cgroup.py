@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from scalevec.model.config import ModelConfig, OptimizerConfig, RunOptions, ScheduleConfig, Shape, Trial
-from scalevec.model.data.prepare import CorpusConfig, open_corpus, prepare
-from scalevec.model.estimate.memory import memory_of
+from scalevec.model.data import CorpusConfig
+from scalevec.model.data.corpus import open_corpus
+from scalevec.model.data.prepare import prepare
+from scalevec.model.estimate import memory_of
 from scalevec.model.fields import from_dict, to_dict
 
 ROOM = int(float(os.environ.get("SCALEVEC_CGROUP_GB", "2")) * 1e9)

@@ -11,8 +11,8 @@ import torch
 from allocations import allocations
 from parallel_worlds import small_trial, world_of
 from scalevec.model.config import ModelConfig, RunOptions, Shape, Trial
-from scalevec.model.data.prepare import Corpus
-from scalevec.model.estimate.memory import Memory, memory_of
+from scalevec.model.data.corpus import Corpus
+from scalevec.model.estimate import Memory, memory_of
 from scalevec.model.train.ddp import World
 from scalevec.model.train.loop import TrainingRun
 from scalevec.model.train.record import SilentRecorder

@@ -19,8 +19,8 @@ from scalevec.model.config import (
     Shape,
     Trial,
 )
-from scalevec.model.data.prepare import Corpus
-from scalevec.model.estimate.memory import memory_of
+from scalevec.model.data.corpus import Corpus
+from scalevec.model.estimate import memory_of
 from scalevec.model.strategies import PRESETS
 from scalevec.model.train.loop import train
 from support import MemoryRecorder

@@ -21,14 +21,14 @@ from scalevec.model.config import (
     Shape,
     Trial,
 )
-from scalevec.model.identity import semantic_fields, trial_id
-from scalevec.model.schedules import branch_step, learning_rate, trunk_id
+from scalevec.model.identity import branch_step, semantic_fields, trial_id, trunk_id
+from scalevec.model.optimization import learning_rate
 from scalevec.model.train import checkpoint as checkpoints
-from scalevec.model.train import trunk_state
+from scalevec.model.train import starting_state
 from scalevec.model.train.checkpoint import Checkpoint, checkpoint_path, read_checkpoint
 from scalevec.model.train.loop import train
 from scalevec.model.train.record import TrainingInterruptedError, stays_whole
-from scalevec.model.train.trunk_state import load_trunk, save_trunk
+from scalevec.model.train.starting_state import load_trunk, save_trunk
 from support import BATCH_TOKENS, MemoryRecorder
 
 SCHEDULE = ScheduleConfig("wsd", warmup_tokens=4 * BATCH_TOKENS)
@@ -307,7 +307,7 @@ def test_a_writer_that_is_killed_leaves_nothing_that_is_read(tmp_path):
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ESTALE, errno.EIO])
 def test_a_state_that_is_out_of_reach_is_passed_over_and_stays(number, tmp_path, monkeypatch):
     path, messages = _one_state(tmp_path), []
-    monkeypatch.setattr(trunk_state, "read_checkpoint", _refusing(number))
+    monkeypatch.setattr(starting_state, "read_checkpoint", _refusing(number))
     assert load_trunk(tmp_path, range(1, 9), lambda _: "", messages.append) is None
     assert f"{path.name} is not used" in messages[0]
     assert path.exists()
@@ -315,7 +315,7 @@ def test_a_state_that_is_out_of_reach_is_passed_over_and_stays(number, tmp_path,
 
 def test_a_state_is_not_passed_over_where_the_machine_can_read_no_file(tmp_path, monkeypatch):
     path = _one_state(tmp_path)
-    monkeypatch.setattr(trunk_state, "read_checkpoint", _refusing(errno.EMFILE))
+    monkeypatch.setattr(starting_state, "read_checkpoint", _refusing(errno.EMFILE))
     with pytest.raises(OSError, match="refused"):
         load_trunk(tmp_path, range(1, 9), lambda _: "", pytest.fail)
     assert path.exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scalevec import sweeps
-from scalevec.model.data.specification import CorpusConfig, TokenProcess
+from scalevec.model.data import CorpusConfig, TokenProcess
 from scalevec.orchestrator.cli.output import json_text
 from scalevec.orchestrator.commands.data import corpus as corpora
 from scalevec.orchestrator.errors import Exit, InvalidInputError

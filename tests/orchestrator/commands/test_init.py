@@ -169,7 +169,7 @@ def test_a_sweep_of_init_runs_to_its_verdict(scalevec, tmp_path, text_files):
     )
     path = tmp_path / "my-sweep.yaml"
     toy = {"ladder": "[{name: tiny-25k, width: 16, layers: 1}]", "tokens_per_parameter": "2"}
-    toy |= {"  learning_rate": "[0.01, 0.02]", "  extend": "0"}
+    toy |= {"  learning_rate": "[0.01, 0.02]", "  rungs": "[tiny-25k]", "  extend": "0"}
     path.write_text(edited(path.read_text(), toy).replace("bpe: 1024", "bpe: 300"))
     run = scalevec("run", "my-sweep.yaml")
     assert run.returncode == Exit.DONE, run.stderr

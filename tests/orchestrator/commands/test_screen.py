@@ -107,7 +107,7 @@ def test_the_head_says_what_is_done_what_is_left_and_who_runs_it():
     )
     assert lines_of(status)[:5] == [
         "small: comparison, 1 of 4 trials done, 3 waiting",
-        "work     [#####---------------] 25% of 1 h 0 min planned; so far 1.5 times the plan",
+        "work     [#####---------------] 25% of 1 h 0 min planned; so far 1.5 x that",
         "left     comparison about 10 min 0 s, sweep about 1 h 6 min",
         "cost     1.23 GPU hours spent, about 3.7 left",
         "run by   a scheduler, last sign of life 4 s ago",

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from scalevec.model.estimate.memory import memory_of
+from scalevec.model.estimate import memory_of
 from scalevec.model.strategies import PRESETS
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.costs.device_room import Room, recompute_for, room_of, what_fits

@@ -11,9 +11,8 @@ from scalevec import sweeps
 from scalevec.analysis import compare, fit
 from scalevec.model.accounting import flops_per_token
 from scalevec.model.config import RunOptions
-from scalevec.model.data.prepare import open_corpus
-from scalevec.model.identity import trial_from_fields, trial_id
-from scalevec.model.schedules import branch_step, trunk_id
+from scalevec.model.data.corpus import open_corpus
+from scalevec.model.identity import branch_step, trial_from_fields, trial_id, trunk_id
 from scalevec.model.train.checkpoint import checkpoint_steps
 from scalevec.model.train.loop import train
 from scalevec.orchestrator.executors.simulate import simulate_executor as simulate

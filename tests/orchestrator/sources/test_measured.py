@@ -11,8 +11,8 @@ from scalevec.model.config import ModelConfig, RunOptions, Shape
 from scalevec.model.decoder import Transformer, initialise
 from scalevec.model.identity import trial_id
 from scalevec.model.strategies import PRESETS
+from scalevec.model.theory.measure import vector_statistics
 from scalevec.model.theory.preconditioner import Preconditioner
-from scalevec.model.theory.vector_statistics import vector_statistics
 from scalevec.orchestrator.commands.analyse.theory import theory
 from scalevec.orchestrator.costs.estimates import log_bytes
 from scalevec.orchestrator.errors import InvalidInputError

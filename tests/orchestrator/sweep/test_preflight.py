@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scalevec.model.data.prepare import CorpusConfig, prepare
+from scalevec.model.data import CorpusConfig
+from scalevec.model.data.prepare import prepare
 from scalevec.orchestrator.attempts.jobs import ResourceRequest
 from scalevec.orchestrator.errors import MissingRequirementError
 from scalevec.orchestrator.executors.base import Ended, Site

@@ -17,7 +17,9 @@ import torch
 
 from parallel_worlds import small_trial
 from scalevec.model.config import RunOptions, Trial
-from scalevec.model.data.prepare import Corpus, CorpusConfig, prepare
+from scalevec.model.data import CorpusConfig
+from scalevec.model.data.corpus import Corpus
+from scalevec.model.data.prepare import prepare
 from scalevec.model.fields import to_dict
 from scalevec.model.identity import semantic_fields, trial_id
 from scalevec.model.train import ddp

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from scalevec.model.config import RunOptions
-from scalevec.model.estimate.memory import memory_of
+from scalevec.model.estimate import memory_of
 from scalevec.orchestrator.worker import room_here
 from scalevec.orchestrator.worker.room_here import NoRoomError, require_room
 from support import ON_A_GPU, TWO_BILLION

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from scalevec.model.data.order import TrainingBatches
+from scalevec.model.data.corpus import TrainingBatches
 from scalevec.model.train.step import BatchFeed
 
 STEPS = 6

@@ -1,17 +1,85 @@
-"""Tokenizers that come as a tokenizer.json, from a file or from the Hub."""
+"""Tokenizers that are trained on the text, and those that come from a file or the Hub."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import huggingface_hub
+import numpy as np
 import pytest
 import tokenizers
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
-from scalevec.model.data.prepare import CorpusConfig, CorpusError, fingerprint, prepare
-from scalevec.model.data.specification import SPLITS
+from scalevec.model.data import SPLITS, CorpusConfig, CorpusError
+from scalevec.model.data.prepare import fingerprint, prepare
+from scalevec.model.data.tokenize import SEPARATOR, subword_ids, train_bpe
+
+TEXT = [
+    f"def function_{number}(first, second):\n    return first + {number}\n".encode() for number in range(200)
+]
+
+TRAIN_AND_PRINT = f"""
+import hashlib
+from scalevec.model.data.tokenize import serialized, train_bpe
+documents = [line.encode() for line in {[text.decode() for text in TEXT]!r}]
+print(hashlib.sha256(serialized(train_bpe(documents, 300))).hexdigest())
+"""
+
+
+@pytest.fixture(scope="module")
+def bpe() -> tokenizers.Tokenizer:
+    return train_bpe(TEXT, 300)
+
+
+def test_the_vocabulary_has_exactly_the_asked_size(bpe: tokenizers.Tokenizer) -> None:
+    vocabulary = bpe.get_vocab()
+    assert sorted(vocabulary.values()) == list(range(300))
+    assert vocabulary[SEPARATOR] == 0
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=50))
+def test_any_text_survives_bpe(bpe: tokenizers.Tokenizer, text: str) -> None:
+    (ids,) = subword_ids(bpe, [text.encode()])
+    assert bpe.decode(ids.tolist(), skip_special_tokens=False) == text
+    assert 0 not in ids
+
+
+def test_a_separator_spelt_out_in_a_document_stays_text(bpe: tokenizers.Tokenizer) -> None:
+    (ids,) = subword_ids(bpe, [b"before " + SEPARATOR.encode() + b" after"])
+    assert 0 not in ids
+
+
+def test_documents_are_encoded_in_order_and_apart(bpe: tokenizers.Tokenizer) -> None:
+    documents = TEXT * 2
+    together = list(subword_ids(bpe, documents))
+    assert len(together) == len(documents)
+    for position in (0, 255, 256, 399):
+        (alone,) = subword_ids(bpe, [documents[position]])
+        assert np.array_equal(together[position], alone)
+
+
+def test_every_process_trains_the_same_tokenizer(bpe: tokenizers.Tokenizer) -> None:
+    digests = set()
+    for parallel in ("true", "false"):
+        environment = {**os.environ, "TOKENIZERS_PARALLELISM": parallel, "PYTHONHASHSEED": "random"}
+        command = [sys.executable, "-c", TRAIN_AND_PRINT]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        digests.add(run.stdout)
+    assert len(digests) == 1
+
+
+def test_a_vocabulary_that_the_text_cannot_fill_is_refused() -> None:
+    with pytest.raises(
+        CorpusError, match=r"vocabulary_size is 5000, but the training text gives \d+ at most"
+    ):
+        train_bpe(TEXT[:3], 5000)
+
 
 WORDS = ["<unk>", "the", "value", "is", "one", "two", "three", "</s>"]
 LINES = [
@@ -66,10 +134,6 @@ def test_whole_documents_are_encoded_and_end_with_the_named_separator(folder: Pa
     assert shard[6::7] == [7] * len(LINES)
     assert 7 not in [token for position, token in enumerate(shard) if position % 7 != 6]
     assert shard[:3] == [1, 2, 3]
-
-
-def test_the_corpus_keeps_the_tokenizer(folder: Path) -> None:
-    corpus = prepare(config(folder), folder / "corpora", lambda _: None)
     kept = tokenizers.Tokenizer.from_file(str(corpus.directory / "tokenizer.json"))
     assert kept.get_vocab() == word_tokenizer().get_vocab()
 

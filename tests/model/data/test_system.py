@@ -1,0 +1,144 @@
+"""What this process may use of its machine, processes that share out work, and directories that are whole."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from scalevec.model.data.system import Workers, complete_directory, memory_limit, usable_cpus
+from scalevec.model.data.texts import rank
+
+HERE = len(os.sched_getaffinity(0))
+V1 = "cpu/job/cpu.cfs_{}_us"
+
+
+def written(folder: Path, line: str, files: dict[str, str]) -> Path:
+    """The file that names the groups of a process, whose folders are in ``folder``."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text + "\n")
+    groups = folder / "groups"
+    groups.write_text(f"9:name=systemd:/\n{line}\n")
+    return groups
+
+
+@pytest.mark.parametrize(
+    ("line", "files", "limit"),
+    [
+        ("0::/job/step", {"job/memory.max": "4000", "job/step/memory.max": "max"}, 4000),
+        ("0::/job/step", {"job/memory.max": "4000", "job/step/memory.max": "3000"}, 3000),
+        ("4:memory:/job", {"memory/job/memory.limit_in_bytes": "5000"}, 5000),
+        ("3:cpu,memory:/elsewhere", {"memory/memory.limit_in_bytes": "6000"}, 6000),
+        ("0::/", {}, None),
+        ("2:cpu:/job", {"memory/job/memory.limit_in_bytes": "5000"}, None),
+    ],
+)
+def test_the_limit_is_the_least_of_the_cgroups_around(
+    line: str, files: dict[str, str], limit: int | None, tmp_path: Path
+) -> None:
+    assert memory_limit(written(tmp_path, line, files), tmp_path) == limit
+
+
+@pytest.mark.parametrize(
+    ("line", "files", "cpus"),
+    [
+        ("0::/job/step", {"job/cpu.max": "150000 100000", "job/step/cpu.max": "max 100000"}, 2),
+        ("0::/job", {"job/cpu.max": "50000 100000"}, 1),
+        ("0::/job", {"job/cpu.max": "max 100000"}, HERE),
+        ("4:cpu,cpuacct:/job", {V1.format("quota"): "100000", V1.format("period"): "100000"}, 1),
+        ("4:cpu:/elsewhere", {"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}, 1),
+        ("4:cpu:/job", {V1.format("quota"): "-1", V1.format("period"): "100000"}, HERE),
+        ("0::/", {}, HERE),
+    ],
+)
+def test_a_quota_of_processors_counts_rounded_up(
+    line: str, files: dict[str, str], cpus: int, tmp_path: Path
+) -> None:
+    assert usable_cpus(written(tmp_path, line, files), tmp_path) == min(cpus, HERE)
+
+
+def test_a_process_bound_to_one_processor_may_use_one() -> None:
+    first = min(os.sched_getaffinity(0))
+    code = (
+        f"import os; os.sched_setaffinity(0, {{{first}}}); "
+        "from scalevec.model.data.system import usable_cpus; print(usable_cpus())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "1\n", done.stderr
+
+
+def test_a_slurm_job_uses_no_more_than_it_was_given_though_nothing_binds_it(monkeypatch) -> None:
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "1")
+    assert usable_cpus() == 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_answers_come_in_the_order_of_the_tasks(count):
+    tasks = [bytes([number]) for number in range(40)]
+    with Workers(count) as workers:
+        assert list(workers.map(rank, tasks)) == [rank(task) for task in tasks]
+        assert list(workers.map(rank, [])) == []
+
+
+def test_a_process_that_is_killed_is_said():
+    with Workers(1) as workers, pytest.raises(ChildProcessError, match="killed for want of memory; give the"):
+        list(workers.map(signal.raise_signal, [signal.SIGKILL]))
+
+
+LEFT_ALONE = """
+import os, signal, time
+from scalevec.model.data.system import Workers
+if __name__ == "__main__":
+    with Workers(1) as workers:
+        answers = workers.map(time.sleep, [0] * 4 + [600])
+        next(answers)
+        print(*workers._executor._processes, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_process_ends_in_the_middle_of_its_work_with_the_one_that_started_it():
+    done = subprocess.run([sys.executable, "-c", LEFT_ALONE], capture_output=True, text=True, check=False)
+    left = int(done.stdout)
+    deadline = time.monotonic() + 300
+    while psutil.pid_exists(left) and psutil.Process(left).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def make(final, content, **how):
+    with complete_directory(final, **how) as partial:
+        (partial / "file").write_text(content)
+
+
+def test_a_directory_takes_its_name_when_it_is_complete(tmp_path):
+    with complete_directory(tmp_path / "new") as partial:
+        (partial / "file").write_text("whole")
+        assert not (tmp_path / "new").exists()
+    assert (tmp_path / "new/file").read_text() == "whole"
+
+
+def test_an_error_leaves_nothing(tmp_path):
+    with pytest.raises(ValueError, match="stop"), complete_directory(tmp_path / "new"):
+        raise ValueError("stop")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_of_another_process_stays_under_a_name_that_says_its_content(tmp_path):
+    make(tmp_path / "digest", "first")
+    make(tmp_path / "digest", "second")
+    assert (tmp_path / "digest/file").read_text() == "first"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_under_a_name_that_a_person_chose_the_second_is_told(tmp_path):
+    make(tmp_path / "mine", "first", exclusive=True)
+    with pytest.raises(FileExistsError, match="mine"):
+        make(tmp_path / "mine", "second", exclusive=True)
+    assert (tmp_path / "mine/file").read_text() == "first"
+    assert len(list(tmp_path.iterdir())) == 1
